@@ -1,0 +1,40 @@
+"""Hardware profiles: TOML facts about devices and systems, and their loader.
+
+>>> from perfmodel.hwprofiles import load_hardware
+>>> hardware = load_hardware("dgx-h100", {"device.memory.bandwidth": 4.8e12})
+>>> hardware.device.peak("bf16")
+989400000000000.0
+"""
+
+from perfmodel.hwprofiles.hardware import (
+    Calibrated,
+    Device,
+    Hardware,
+    Memory,
+    Network,
+    System,
+)
+from perfmodel.hwprofiles.loader import (
+    list_aliases,
+    list_ambiguous,
+    list_hardware,
+    load_hardware,
+    resolve_name,
+)
+from perfmodel.hwprofiles.paths import hardware_from_dict, known_paths
+
+__all__ = [
+    "Calibrated",
+    "Device",
+    "Hardware",
+    "Memory",
+    "Network",
+    "System",
+    "hardware_from_dict",
+    "known_paths",
+    "list_aliases",
+    "list_ambiguous",
+    "list_hardware",
+    "load_hardware",
+    "resolve_name",
+]

@@ -1,0 +1,220 @@
+"""From the merged tables of a profile to a checked `Hardware`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from perfmodel.errors import HardwareError, did_you_mean
+from perfmodel.hwprofiles import schema
+from perfmodel.hwprofiles.hardware import Calibrated, Device, Hardware, Memory, Network, System
+from perfmodel.hwprofiles.schema import Field
+
+UNSOURCED = "not stated"
+DEFAULT_SOURCE = "default of the profile schema"
+
+Where = Callable[[str], str]
+"""Names the file (or override) that a dotted path came from."""
+
+
+def build(document: Mapping[str, Any], where: Where) -> Hardware:
+    """Check a merged profile and return it as `Hardware`.
+
+    Parameters
+    ----------
+    document : mapping
+        Tables as in a TOML profile with nothing left to inherit; ``source``
+        holds dotted path -> text, ``overrides`` what the user replaced.
+    where : callable
+        Dotted path -> name of the file that set it, for messages.
+
+    Raises
+    ------
+    HardwareError
+        A key is missing, unknown, of the wrong type or out of its limits.
+    """
+    check_keys(document, (*schema.TOP_LEVEL, "overrides"), "", where)
+    name = document["name"]
+    for table in ("device", "system"):
+        if table not in document:
+            raise HardwareError(f"{where(table)}: hardware profile '{name}' has no [{table}]")
+    source = dict(document.get("source", {}))
+    hardware = Hardware(
+        name=name,
+        title=document.get("title", name),
+        device=_device(document["device"], where, source),
+        system=_system(document["system"], where, source),
+        calibration=dict(_calibration(document.get("calibration", {}), where, source)),
+        source=source,
+        aliases=tuple(document.get("aliases", ())),
+        notes=tuple(document.get("notes", ())),
+        overrides=dict(document.get("overrides", {})),
+    )
+    stated = {
+        path: source.get(path, f"{UNSOURCED} ({where(path)})") for path in numeric_paths(hardware)
+    }
+    return replace(hardware, source=stated)
+
+
+def numeric_paths(hardware: Hardware) -> Iterator[str]:
+    """Yield the dotted path of every number of a profile, calibration included."""
+    for key, field in schema.DEVICE.items():
+        if field.kind != "text":
+            yield f"device.{key}"
+    for precision in hardware.device.peak_flops:
+        yield f"device.peak_flops.{precision}"
+    for key in schema.MEMORY:
+        yield f"device.memory.{key}"
+    yield from (f"system.{key}" for key in schema.SYSTEM)
+    for index in range(len(hardware.system.network)):
+        for key, field in schema.NETWORK.items():
+            if field.kind != "text":
+                yield f"system.network.{index}.{key}"
+    for group, entries in hardware.calibration.items():
+        yield from (f"calibration.{group}.{key}" for key in entries)
+
+
+def check_keys(table: Mapping[str, Any], known: Iterable[str], path: str, where: Where) -> None:
+    """Refuse keys that the schema does not know.
+
+    Raises
+    ------
+    HardwareError
+        With the nearest known key.
+    """
+    for key in table:
+        if key not in known:
+            full = f"{path}.{key}" if path else key
+            raise HardwareError(f"{where(full)}: unknown key '{full}'{did_you_mean(key, known)}")
+
+
+def check_value(value: object, field: Field, path: str, where: Where) -> Any:
+    """Return `value` in the type of its key.
+
+    Raises
+    ------
+    HardwareError
+        Wrong type, not finite, or out of the limits of the key.
+    """
+    if not field.accepts(value):
+        hint = ""
+        if field.choices and isinstance(value, str):
+            hint = did_you_mean(value, field.choices)
+        raise HardwareError(
+            f"{where(path)}: '{path}' must be {field.expectation()}, not {value!r}{hint}"
+        )
+    if field.kind == "count":
+        return int(value)  # type: ignore[call-overload]
+    return float(value) if field.kind == "number" else value  # type: ignore[arg-type]
+
+
+def _table(document: object, path: str, where: Where) -> Mapping[str, Any]:
+    if not isinstance(document, Mapping):
+        raise HardwareError(f"{where(path)}: '{path}' must be a table, not {document!r}")
+    return document
+
+
+def _fields(
+    table: Mapping[str, Any],
+    fields: Mapping[str, Field],
+    path: str,
+    where: Where,
+    source: dict[str, str],
+    nested: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Return the checked values of one table; `source` learns which are defaults."""
+    check_keys(table, (*fields, *nested), path, where)
+    values = {}
+    for key, field in fields.items():
+        full = f"{path}.{key}"
+        value = table.get(key, field.default)
+        if value is None:
+            raise HardwareError(
+                f"{where(full)}: '{full}' is missing ({field.meaning}); "
+                f"it must be {field.expectation()}"
+            )
+        values[key] = check_value(value, field, full, where)
+        if key not in table and field.kind != "text":
+            source[full] = DEFAULT_SOURCE
+    return values
+
+
+def _device(document: object, where: Where, source: dict[str, str]) -> Device:
+    table = _table(document, "device", where)
+    values = _fields(table, schema.DEVICE, "device", where, source, ("peak_flops", "memory"))
+    peaks = _table(table.get("peak_flops", {}), "device.peak_flops", where)
+    check_keys(peaks, schema.PEAK_FLOPS, "device.peak_flops", where)
+    if not peaks:
+        raise HardwareError(
+            f"{where('device.peak_flops')}: 'device.peak_flops' needs at least one of "
+            + ", ".join(schema.PRECISIONS)
+        )
+    memory = _table(table.get("memory", {}), "device.memory", where)
+    return Device(
+        **values,
+        peak_flops={
+            key: check_value(peaks[key], field, f"device.peak_flops.{key}", where)
+            for key, field in schema.PEAK_FLOPS.items()
+            if key in peaks
+        },
+        memory=Memory(**_fields(memory, schema.MEMORY, "device.memory", where, source)),
+    )
+
+
+def _system(document: object, where: Where, source: dict[str, str]) -> System:
+    table = _table(document, "system", where)
+    values = _fields(table, schema.SYSTEM, "system", where, source, ("network",))
+    levels = table.get("network")
+    if not isinstance(levels, list | tuple) or not levels:
+        raise HardwareError(
+            f"{where('system.network')}: 'system.network' must be at least one "
+            "[[system.network]] table, innermost first"
+        )
+    network = []
+    for index, level in enumerate(levels):
+        path = f"system.network.{index}"
+        fields = _fields(_table(level, path, where), schema.NETWORK, path, where, source)
+        network.append(Network(**fields))
+        if network[index].size == 0 and index < len(levels) - 1:
+            raise HardwareError(
+                f"{where(path)}: '{path}.size' is 0 (unbounded), which only the outermost "
+                "level may be"
+            )
+    names = [level.name for level in network]
+    for index, name in enumerate(names):
+        if name in names[:index] or name.isdigit():
+            raise HardwareError(
+                f"{where('system.network')}: 'system.network.{index}.name' must be unique in "
+                f"the system and not a number, not {name!r}"
+            )
+    return System(**values, network=tuple(network))
+
+
+def _calibration(
+    document: object, where: Where, source: dict[str, str]
+) -> Iterator[tuple[str, dict[str, Calibrated]]]:
+    table = _table(document, "calibration", where)
+    check_keys(table, schema.CALIBRATION_GROUPS, "calibration", where)
+    for group, entries in table.items():
+        path = f"calibration.{group}"
+        checked = {}
+        for key, entry in _table(entries, path, where).items():
+            full = f"{path}.{key}"
+            checked[key] = _calibrated(_table(entry, full, where), full, where)
+            source.setdefault(full, checked[key].source)
+        yield group, checked
+
+
+def _calibrated(entry: Mapping[str, Any], path: str, where: Where) -> Calibrated:
+    calibrated = Calibrated(**_fields(entry, schema.CALIBRATED, path, where, {}))
+    for key in ("value", "prior"):
+        number = getattr(calibrated, key)
+        if not calibrated.low <= number <= calibrated.high:
+            raise HardwareError(
+                f"{where(path)}: '{path}.{key}' = {number:g} lies outside its bounds "
+                f"low = {calibrated.low:g} and high = {calibrated.high:g}"
+            )
+    if not calibrated.source.strip():
+        raise HardwareError(f"{where(path)}: '{path}.source' is empty; name the data or the prior")
+    return calibrated

@@ -1,0 +1,261 @@
+"""The hardware that a projection runs on: one device type inside one system.
+
+All values are SI base units: seconds, bytes, FLOP, hertz, watts; bandwidth is
+per device and direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from perfmodel.errors import HardwareError, did_you_mean
+from perfmodel.hwprofiles.schema import Scalar
+
+# Precisions that run at the rate of another number format.
+PEAK_OF = {
+    "fp8_block": "fp8",
+    "mxfp8": "fp8",
+    "nvfp4": "fp4",
+    "mxfp4": "fp4",
+}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory levels of a device, from the device memory inwards.
+
+    Parameters
+    ----------
+    capacity : float
+        Device memory that a process can see [B].
+    bandwidth : float
+        Datasheet bandwidth of the device memory [B/s].
+    l2_capacity, l2_bandwidth : float
+        Device-wide second-level cache [B], its read bandwidth [B/s].
+    last_level_cache_capacity : float
+        Cache between L2 and the device memory [B]; 0 where none.
+    shared_memory_per_unit, register_file_per_unit : float
+        Scratchpad and registers of one compute unit [B].
+    """
+
+    capacity: float
+    bandwidth: float
+    l2_capacity: float
+    l2_bandwidth: float
+    last_level_cache_capacity: float
+    shared_memory_per_unit: float
+    register_file_per_unit: float
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator as the software sees it.
+
+    Parameters
+    ----------
+    compute_units : int
+        SMs, CUs or cores.
+    boost_clock : float
+        Clock behind the peak rates [Hz].
+    peak_flops : dict of str to float
+        Dense matrix rate by number format [FLOP/s].
+    vector_flops : float
+        fp32 rate of the general units [FLOP/s].
+    special_function_rate : float
+        Exponentials per second of the whole device [1/s].
+    tdp : float
+        Board power limit [W]; 0 where not stated.
+    """
+
+    name: str
+    vendor: str
+    architecture: str
+    compute_units: int
+    compute_unit_name: str
+    boost_clock: float
+    peak_flops: dict[str, float]
+    vector_flops: float
+    special_function_rate: float
+    tdp: float
+    memory: Memory
+
+    def peak(self, precision: str) -> float:
+        """Return the dense matrix rate of a precision [FLOP/s].
+
+        Block-scaled formats run at the rate of their element: ``fp8_block``
+        and ``mxfp8`` at fp8, ``nvfp4`` and ``mxfp4`` at fp4.
+
+        Raises
+        ------
+        HardwareError
+            The device has no matrix unit for this precision.
+        """
+        key = PEAK_OF.get(precision, precision)
+        if key not in self.peak_flops:
+            raise HardwareError(
+                f"{self.name} has no matrix rate for precision '{precision}'; "
+                f"it has {', '.join(self.peak_flops)}"
+            )
+        return self.peak_flops[key]
+
+
+@dataclass(frozen=True)
+class Network:
+    """One level of the interconnect, the innermost being level 0.
+
+    Parameters
+    ----------
+    topology : str
+        One of `perfmodel.hwprofiles.schema.TOPOLOGIES`.
+    size : int
+        Members of the level; 0 = unbounded (outermost level only).
+    bandwidth : float
+        Per device and direction [B/s].
+    latency : float
+        One message, device to device, without software [s].
+    in_network_reduction : bool
+        Whether the switches reduce.
+    oversubscription : float
+        Uplink contention of a fat tree, >= 1.
+    device_links : int
+        Links of one device into the level; 0 where it does not matter.
+    """
+
+    name: str
+    topology: str
+    size: int
+    bandwidth: float
+    latency: float
+    in_network_reduction: bool = False
+    oversubscription: float = 1.0
+    device_links: int = 0
+
+
+@dataclass(frozen=True)
+class System:
+    """Node and network: ``network[0]`` is the innermost level."""
+
+    devices_per_node: int
+    network: tuple[Network, ...]
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A fitted number with its prior, its physical bounds and its data.
+
+    Parameters
+    ----------
+    value, prior, low, high : float
+        Value in use, value before the fit, bounds of what is physical; SI units.
+    source : str
+        Data and fit behind the value.
+    unit : str
+        SI unit; empty for pure numbers.
+    """
+
+    value: float
+    prior: float
+    low: float
+    high: float
+    source: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A resolved hardware profile.
+
+    Parameters
+    ----------
+    name, title : str
+        Name of the profile and one line about it.
+    device : Device
+        The chip.
+    system : System
+        Node and network.
+    calibration : dict of str to dict of str to Calibrated
+        Fitted numbers by group (``gemm``, ``attention``, ``stream``,
+        ``network``, ``host``) and key.
+    source : dict of str to str
+        Where the number at each dotted path is from.
+    aliases, notes : tuple of str
+        Other names; what is uncertain or was chosen for the user.
+    overrides : dict of str to scalar
+        Values that the user put in place of the profile's.
+    """
+
+    name: str
+    title: str
+    device: Device
+    system: System
+    calibration: dict[str, dict[str, Calibrated]]
+    source: dict[str, str]
+    aliases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    overrides: dict[str, Scalar] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(sorted((k, str(v)) for k, v in self.overrides.items()))))
+
+    def calibrated(self, group: str, key: str) -> float:
+        """Return a fitted number.
+
+        Parameters
+        ----------
+        group, key : str
+            As in ``[calibration.<group>]``, e.g. ``"gemm", "launch_latency"``.
+
+        Raises
+        ------
+        HardwareError
+            The profile has no such number.
+        """
+        if group not in self.calibration:
+            raise HardwareError(
+                f"hardware profile '{self.name}' has no [calibration.{group}]"
+                f"{did_you_mean(group, self.calibration)}"
+            )
+        entries = self.calibration[group]
+        if key not in entries:
+            raise HardwareError(
+                f"hardware profile '{self.name}' has no '{key}' in [calibration.{group}]"
+                f"{did_you_mean(key, entries)}"
+            )
+        return entries[key].value
+
+    def value(self, path: str) -> Scalar:
+        """Return the value at a dotted path such as ``system.network.1.bandwidth``.
+
+        Raises
+        ------
+        HardwareError
+            No such path; the message names the nearest ones.
+        """
+        from perfmodel.hwprofiles.paths import get_value
+
+        return get_value(self, path)
+
+    def with_values(self, values: Mapping[str, Scalar]) -> Hardware:
+        """Return a copy with other values at some dotted paths.
+
+        The copy is validated like a file, and remembers the change in
+        `overrides` and `source`.
+
+        Raises
+        ------
+        HardwareError
+            Unknown path, wrong type, or a value out of its limits.
+        """
+        from perfmodel.hwprofiles.paths import apply_overrides
+
+        return apply_overrides(self, values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists and scalars, fit for JSON; see `hardware_from_dict`."""
+        document = asdict(self)
+        document["system"]["network"] = list(document["system"]["network"])
+        document["aliases"] = list(self.aliases)
+        document["notes"] = list(self.notes)
+        return document

@@ -1,0 +1,309 @@
+"""Finding, reading and merging profile files."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from perfmodel.errors import HardwareError, did_you_mean
+from perfmodel.hwprofiles.build import build, check_keys
+from perfmodel.hwprofiles.hardware import Hardware
+from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar
+
+FOLDER = Path(__file__).parent
+VENDOR_PREFIXES = ("nvidia-", "amd-", "google-", "aws-", "intel-")
+# Keys of a file that describe the file itself and are not handed down.
+OWN_KEYS = ("name", "title", "extends", "abstract", "aliases", "ambiguous", "notes", "source")
+
+
+def load_hardware(
+    name_or_path: str | os.PathLike[str], overrides: Mapping[str, Scalar] | None = None
+) -> Hardware:
+    """Load a hardware profile by name, alias or file.
+
+    Parameters
+    ----------
+    name_or_path : str or path
+        Name or alias of a profile that ships (case, spaces, ``-`` and ``_`` do
+        not matter), or the path of a TOML file (anything that ends in
+        ``.toml`` or holds a path separator).
+    overrides : mapping of str to scalar, optional
+        Dotted path -> value in SI units, e.g.
+        ``{"device.memory.bandwidth": 4.8e12}``.
+
+    Returns
+    -------
+    Hardware
+        Resolved and checked; `Hardware.notes` says what was uncertain, and
+        what was chosen where the name was ambiguous.
+
+    Raises
+    ------
+    HardwareError
+        Unknown name, unreadable or malformed file, or a bad override.
+    """
+    text = os.fspath(name_or_path)
+    note = ""
+    if _is_path(name_or_path):
+        path = Path(text)
+    else:
+        name, note = resolve_name(text)
+        path = FOLDER / f"{name}.toml"
+    hardware = _load_file(str(path), note)
+    return hardware.with_values(overrides) if overrides else hardware
+
+
+def list_hardware(all: bool = False) -> list[str]:
+    """Return the names of the profiles that ship.
+
+    Parameters
+    ----------
+    all : bool
+        Also families and chips, which are parts of systems and cannot be
+        loaded by themselves.
+    """
+    documents = _shipped()
+    return [name for name in documents if all or not documents[name].get("abstract", False)]
+
+
+def list_aliases() -> dict[str, str]:
+    """Return every alias of the profiles that ship, and the profile it means."""
+    return {
+        alias: name
+        for name, document in _shipped().items()
+        for alias in (*document.get("aliases", ()), *document.get("ambiguous", {}))
+    }
+
+
+def list_ambiguous() -> dict[str, str]:
+    """Return the aliases that could mean more than one device, and what was chosen."""
+    return {
+        alias: note
+        for document in _shipped().values()
+        for alias, note in document.get("ambiguous", {}).items()
+    }
+
+
+def resolve_name(name: str) -> tuple[str, str]:
+    """Return the profile that a name or alias means, and a note where it is ambiguous.
+
+    Raises
+    ------
+    HardwareError
+        No such name (with the nearest ones), or a family or chip, which is no system.
+    """
+    key = normalise(name)
+    if not key:
+        raise HardwareError("hardware name is empty; see list_hardware()")
+    if (FOLDER / f"{key}.toml").is_file():
+        return key, ""
+    index = _index()
+    if key not in index:
+        for prefix in VENDOR_PREFIXES:
+            if key.startswith(prefix) and key.removeprefix(prefix) in index:
+                key = key.removeprefix(prefix)
+                break
+        else:
+            known = [*list_hardware(), *list_aliases()]
+            hint = did_you_mean(name, known) or "; list_hardware() names the profiles"
+            raise HardwareError(f"unknown hardware '{name}'{hint}")
+    return index[key]
+
+
+def normalise(name: str) -> str:
+    """Return a name in lower case with ``-`` for every run of spaces, ``_`` and ``-``."""
+    return re.sub(r"[\s_\-]+", "-", name.strip().lower()).strip("-")
+
+
+def _is_path(name: str | os.PathLike[str]) -> bool:
+    if not isinstance(name, str):
+        return True
+    return name.endswith(".toml") or "/" in name or os.sep in name
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> dict[str, dict[str, Any]]:
+    return {path.stem: _read(str(path)) for path in sorted(FOLDER.glob("*.toml"))}
+
+
+@lru_cache(maxsize=1)
+def _index() -> dict[str, tuple[str, str]]:
+    index: dict[str, tuple[str, str]] = {}
+    documents = _shipped()
+    for name in documents:
+        index[normalise(name)] = (name, "")
+    for name, document in documents.items():
+        notes = dict.fromkeys(document.get("aliases", ()), "") | document.get("ambiguous", {})
+        for alias, note in notes.items():
+            key = normalise(alias)
+            if index.get(key, (name, ""))[0] != name:
+                raise HardwareError(f"{name}.toml: alias '{alias}' already means '{index[key][0]}'")
+            index[key] = (name, f"'{alias}': {note}" if note else "")
+    return index
+
+
+@lru_cache(maxsize=256)
+def _read_cached(path: str, stamp: int) -> dict[str, Any]:
+    del stamp
+    file = Path(path)
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise HardwareError(f"{path}: not UTF-8 text: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise HardwareError(f"{path}: not valid TOML: {error}") from None
+    check_keys(document, TOP_LEVEL, "", lambda key: path)
+    _check_header(document, path)
+    document.setdefault("name", file.stem)
+    return document
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Read one file, without what it extends."""
+    try:
+        stamp = os.stat(path).st_mtime_ns
+        if not Path(path).is_file():
+            raise HardwareError(f"{path}: not a file")
+    except OSError as error:
+        raise HardwareError(f"cannot read hardware profile {path}: {error.strerror}") from None
+    return _read_cached(path, stamp)
+
+
+def _check_header(document: Mapping[str, Any], path: str) -> None:
+    for key, kind, words in (
+        ("name", str, "a text"),
+        ("title", str, "a text"),
+        ("extends", str, "the name of a profile"),
+        ("abstract", bool, "true or false"),
+        ("aliases", list, "a list of texts"),
+        ("notes", list, "a list of texts"),
+        ("ambiguous", dict, "a table of texts"),
+        ("source", dict, "a table of texts"),
+    ):
+        value = document.get(key)
+        if value is None:
+            continue
+        items: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        texts = not isinstance(value, list | dict) or all(isinstance(item, str) for item in items)
+        if not isinstance(value, kind) or not texts:
+            raise HardwareError(f"{path}: '{key}' must be {words}, not {value!r}")
+
+
+def _chain(path: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the files that a profile is made of, the family first."""
+    chain: list[tuple[str, dict[str, Any]]] = []
+    current: str | None = path
+    while current is not None:
+        seen = [os.path.realpath(file) for file, _ in chain]
+        if os.path.realpath(current) in seen:
+            names = [Path(file).stem for file, _ in chain] + [Path(current).stem]
+            raise HardwareError(f"{path}: 'extends' goes in a circle: {' -> '.join(names)}")
+        document = _read(current)
+        chain.append((current, document))
+        parent = document.get("extends")
+        current = None if parent is None else _parent_path(current, parent)
+    return chain[::-1]
+
+
+def _ancestors(name: str) -> set[str]:
+    """Return the names of a shipped profile and of everything it extends."""
+    return {document["name"] for _, document in _chain(str(FOLDER / f"{name}.toml"))}
+
+
+def _parent_path(path: str, parent: str) -> str:
+    if _is_path(parent):
+        return str(Path(path).parent / parent)
+    key = normalise(parent)
+    shipped = {normalise(file.stem): file for file in FOLDER.glob("*.toml")}
+    if key in shipped:
+        return str(shipped[key])
+    names = [file.stem for file in shipped.values()]
+    raise HardwareError(
+        f"{path}: 'extends' names the unknown profile '{parent}'{did_you_mean(parent, names)}"
+    )
+
+
+def _load_file(path: str, note: str) -> Hardware:
+    chain = _chain(path)
+    own = chain[-1][1]
+    if own.get("abstract", False):
+        systems = [name for name in list_hardware() if own["name"] in _ancestors(name)]
+        raise HardwareError(
+            f"'{own['name']}' is a family or chip, not a complete system"
+            + (f"; systems with it: {', '.join(systems)}" if systems else "")
+        )
+    merged: dict[str, Any] = {}
+    files: dict[str, str] = {}
+    source: dict[str, str] = {}
+    notes: list[str] = [note] if note else []
+    for file, document in chain:
+        facts = {key: value for key, value in document.items() if key not in OWN_KEYS}
+        shown = Path(file).name if Path(file).parent == FOLDER else file
+        for leaf in _merge(merged, facts, "", shown):
+            files[leaf] = shown
+            text = _longest_prefix(document.get("source", {}), leaf)
+            if text:
+                source[leaf] = text
+            else:
+                source.pop(leaf, None)
+        notes += [text for text in document.get("notes", ()) if text not in notes]
+    merged |= {
+        "name": own["name"],
+        "title": own.get("title", own["name"]),
+        "aliases": [*own.get("aliases", ()), *own.get("ambiguous", {})],
+        "notes": notes,
+        "source": source,
+    }
+    here = Path(path).name if Path(path).parent == FOLDER else path
+
+    def where(key: str) -> str:
+        return _longest_prefix(files, key) or here
+
+    return build(merged, where)
+
+
+def _merge(target: dict[str, Any], table: Mapping[str, Any], path: str, file: str) -> list[str]:
+    """Merge a table into `target` and return the dotted paths that it wrote.
+
+    Tables merge; lists of tables and calibration entries replace as a whole,
+    except that a table with index keys (``[system.network.0]``) refines a list.
+    """
+    written: list[str] = []
+    for key, value in table.items():
+        full = f"{path}.{key}" if path else key
+        former = target.get(key)
+        if isinstance(value, dict) and isinstance(former, list):
+            for index, level in value.items():
+                if not index.isdigit() or int(index) >= len(former) or not isinstance(level, dict):
+                    raise HardwareError(
+                        f"{file}: no level '{full}.{index}' to refine; "
+                        f"'{full}' has 0 to {len(former) - 1}"
+                    )
+                written += _merge(former[int(index)], level, f"{full}.{index}", file)
+        elif isinstance(value, dict) and full.count(".") < 2:
+            former = target.setdefault(key, {})
+            if not isinstance(former, dict):
+                former = target[key] = {}
+            written += _merge(former, value, full, file)
+        elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            target[key] = [dict(item) for item in value]
+            for index, item in enumerate(value):
+                written += [f"{full}.{index}.{leaf}" for leaf in item]
+        else:
+            target[key] = dict(value) if isinstance(value, dict) else value
+            written.append(full)
+    return written
+
+
+def _longest_prefix(table: Mapping[str, str], path: str) -> str | None:
+    parts = path.split(".")
+    for length in range(len(parts), 0, -1):
+        text = table.get(".".join(parts[:length]))
+        if text:
+            return text
+    return None

@@ -1,0 +1,149 @@
+"""Reading and replacing single values of a profile by dotted path.
+
+A path follows the tables of the file: ``device.memory.bandwidth``,
+``device.peak_flops.fp8``, ``system.network.1.latency`` (a level by index or by
+its name), ``calibration.gemm.launch_latency`` (its value).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from perfmodel.errors import HardwareError
+from perfmodel.hwprofiles import schema
+from perfmodel.hwprofiles.build import build, check_value
+from perfmodel.hwprofiles.hardware import Hardware
+from perfmodel.hwprofiles.schema import Field, Scalar
+
+
+def known_paths(hardware: Hardware) -> dict[str, Field]:
+    """Return every dotted path that can be read or replaced, with its field."""
+    fields = {f"device.{key}": field for key, field in schema.DEVICE.items()}
+    fields |= {
+        f"device.peak_flops.{key}": schema.PEAK_FLOPS[key] for key in hardware.device.peak_flops
+    }
+    fields |= {f"device.memory.{key}": field for key, field in schema.MEMORY.items()}
+    fields |= {f"system.{key}": field for key, field in schema.SYSTEM.items()}
+    for index in range(len(hardware.system.network)):
+        for key, field in schema.NETWORK.items():
+            fields[f"system.network.{index}.{key}"] = field
+    for group, entries in hardware.calibration.items():
+        for key in entries:
+            fields[f"calibration.{group}.{key}"] = schema.CALIBRATED["value"]
+    return fields
+
+
+def canonical_path(hardware: Hardware, path: str) -> str:
+    """Return the path with network levels by index, or say which paths are near.
+
+    Raises
+    ------
+    HardwareError
+        The profile has no value there.
+    """
+    parts = path.strip().split(".")
+    if parts[:2] == ["system", "network"] and len(parts) > 2:
+        for index, level in enumerate(hardware.system.network):
+            if parts[2].lower() == level.name.lower():
+                parts[2] = str(index)
+    if parts[0] == "calibration" and len(parts) == 4 and parts[3] == "value":
+        parts.pop()
+    known = known_paths(hardware)
+    if ".".join(parts) in known:
+        return ".".join(parts)
+    raise HardwareError(
+        f"hardware profile '{hardware.name}' has no value at '{path}'{_nearest(path, list(known))}"
+    )
+
+
+def _nearest(path: str, known: list[str]) -> str:
+    leaf = path.rsplit(".", 1)[-1]
+    near = [candidate for candidate in known if candidate.rsplit(".", 1)[-1] == leaf]
+    near += difflib.get_close_matches(path, known, n=3, cutoff=0.5)
+    if not near:
+        near = [candidate for candidate in known if candidate.startswith(path.split(".")[0] + ".")]
+    near = list(dict.fromkeys(near))[:4]
+    return (
+        "; nearest: " + ", ".join(near)
+        if near
+        else "; paths begin with device, system, calibration"
+    )
+
+
+def get_value(hardware: Hardware, path: str) -> Scalar:
+    """Return the value at a dotted path; see `Hardware.value`."""
+    node: Any = hardware
+    for part in canonical_path(hardware, path).split("."):
+        if isinstance(node, dict):
+            node = node[part]
+        elif isinstance(node, tuple):
+            node = node[int(part)]
+        else:
+            node = getattr(node, part)
+    return getattr(node, "value", node) if path.startswith("calibration") else node
+
+
+def apply_overrides(hardware: Hardware, values: Mapping[str, Scalar]) -> Hardware:
+    """Return a copy with other values at some dotted paths; see `Hardware.with_values`."""
+    if not values:
+        return hardware
+    document = hardware.to_dict()
+    known = known_paths(hardware)
+    for path, value in values.items():
+        full = canonical_path(hardware, path)
+        checked = _parse(value, known[full], full)
+        parent, leaf = _parent(document, full)
+        if full.startswith("calibration."):
+            entry = parent[leaf]
+            entry["value"] = checked
+            entry["low"] = min(entry["low"], checked)
+            entry["high"] = max(entry["high"], checked)
+            entry["source"] = _override_source(entry["source"])
+        else:
+            parent[leaf] = checked
+        document["overrides"][full] = checked
+        if full in document["source"]:
+            document["source"][full] = _override_source(document["source"][full])
+    return build(document, _override_where(hardware.name))
+
+
+def hardware_from_dict(document: Mapping[str, Any]) -> Hardware:
+    """Return the hardware that `Hardware.to_dict` described.
+
+    Raises
+    ------
+    HardwareError
+        The document is not a complete profile.
+    """
+    if not isinstance(document.get("name"), str):
+        raise HardwareError("hardware document: 'name' is missing; to_dict() writes it")
+    return build(document, lambda path: f"hardware document '{document['name']}'")
+
+
+def _override_where(name: str) -> Any:
+    return lambda path: f"override of hardware profile '{name}'"
+
+
+def _override_source(former: str) -> str:
+    prefix = "override; the profile says: "
+    return former if former.startswith(prefix) else prefix + former
+
+
+def _parent(document: dict[str, Any], path: str) -> tuple[Any, Any]:
+    node: Any = document
+    parts = path.split(".")
+    for part in parts[:-1]:
+        node = node[int(part)] if isinstance(node, list) else node[part]
+    return node, parts[-1]
+
+
+def _parse(value: Scalar, field: Field, path: str) -> Scalar:
+    if isinstance(value, str) and field.kind in ("count", "number"):
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    elif isinstance(value, str) and field.kind == "flag":
+        value = {"true": True, "false": False}.get(value.strip().lower(), value)
+    return check_value(value, field, path, lambda path: "override")

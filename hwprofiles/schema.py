@@ -1,0 +1,154 @@
+"""What a hardware profile may say: every key with its kind, unit, limits and meaning.
+
+The loader checks against these tables, ``docs/hardware.md`` explains them and
+the tests walk over them, so that a key exists in one place only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["text", "count", "number", "flag"]
+Scalar = float | int | str | bool
+
+TOPOLOGIES = (
+    "ring",
+    "fully-connected",
+    "switch",
+    "fat-tree",
+    "torus-2d",
+    "torus-3d",
+    "mesh-2d",
+)
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
+CALIBRATION_GROUPS = ("gemm", "attention", "stream", "network", "host", "memory", "schedule")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of a profile.
+
+    Parameters
+    ----------
+    kind : {"text", "count", "number", "flag"}
+        ``count`` is an integer, ``number`` any finite real.
+    meaning : str
+        One line for documentation and messages.
+    unit : str
+        SI unit; empty for text, flags and pure numbers.
+    minimum : float
+        Smallest value that is allowed.
+    positive : bool
+        Whether the value must exceed zero (in place of `minimum`).
+    default : float or str or bool, optional
+        Value where the profile is silent; None makes the key compulsory.
+    choices : tuple of str
+        Allowed texts; empty allows any.
+    """
+
+    kind: Kind
+    meaning: str
+    unit: str = ""
+    minimum: float = 0.0
+    positive: bool = False
+    default: Scalar | None = None
+    choices: tuple[str, ...] = ()
+
+    def expectation(self) -> str:
+        """Return what a right value looks like, for messages."""
+        unit = f" [{self.unit}]" if self.unit else ""
+        if self.kind == "text":
+            return "one of " + ", ".join(self.choices) if self.choices else "a text"
+        if self.kind == "flag":
+            return "true or false"
+        noun = "an integer" if self.kind == "count" else "a finite number"
+        limit = "above 0" if self.positive else f"of at least {self.minimum:g}"
+        return f"{noun} {limit}{unit}"
+
+    def accepts(self, value: object) -> bool:
+        """Return whether `value` has the kind and lies within the limits of this key."""
+        if self.kind == "text":
+            return isinstance(value, str) and (not self.choices or value in self.choices)
+        if self.kind == "flag":
+            return isinstance(value, bool)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        if not math.isfinite(value) or (self.kind == "count" and value != int(value)):
+            return False
+        return value > 0 if self.positive else value >= self.minimum
+
+
+DEVICE = {
+    "name": Field("text", "product name"),
+    "vendor": Field("text", "maker"),
+    "architecture": Field("text", "architecture and compiler target, e.g. 'Hopper sm90'"),
+    "compute_units": Field("count", "SMs, CUs or cores that software sees", positive=True),
+    "compute_unit_name": Field("text", "what the maker calls one unit"),
+    "boost_clock": Field("number", "clock behind the peak rates", "Hz", positive=True),
+    "vector_flops": Field(
+        "number", "fp32 rate of the general (not matrix) units", "FLOP/s", positive=True
+    ),
+    "special_function_rate": Field(
+        "number", "exponentials per second of the whole device", "1/s", positive=True
+    ),
+    "tdp": Field("number", "board power limit; 0 where not stated", "W"),
+}
+
+PEAK_FLOPS = {
+    precision: Field("number", f"dense {precision} matrix rate", "FLOP/s", positive=True)
+    for precision in PRECISIONS
+}
+
+MEMORY = {
+    "capacity": Field("number", "device memory that a process can see", "B", positive=True),
+    "bandwidth": Field("number", "datasheet bandwidth of the device memory", "B/s", positive=True),
+    "l2_capacity": Field("number", "device-wide second-level cache", "B"),
+    "l2_bandwidth": Field("number", "read bandwidth of that cache", "B/s", positive=True),
+    "last_level_cache_capacity": Field("number", "cache beyond L2; 0 where none", "B", default=0.0),
+    "shared_memory_per_unit": Field("number", "scratchpad of one compute unit", "B"),
+    "register_file_per_unit": Field("number", "register file of one compute unit", "B"),
+}
+
+SYSTEM = {
+    "devices_per_node": Field("count", "devices that share a host", positive=True),
+}
+
+NETWORK = {
+    "name": Field("text", "name of the level, e.g. 'nvlink'"),
+    "topology": Field("text", "how the members of the level are joined", choices=TOPOLOGIES),
+    "size": Field("count", "members of the level; 0 = unbounded, outermost level only"),
+    "bandwidth": Field("number", "per device and direction", "B/s", positive=True),
+    "latency": Field("number", "one message, device to device, no software", "s"),
+    "in_network_reduction": Field("flag", "switches reduce (NVLink SHARP)", default=False),
+    "oversubscription": Field(
+        "number", "uplink contention of a fat tree", minimum=1.0, default=1.0
+    ),
+    "device_links": Field(
+        "count", "links of one device into the level; 0 where it does not matter", default=0
+    ),
+}
+
+CALIBRATED = {
+    "value": Field("number", "the value in use"),
+    "prior": Field("number", "what physics or literature says before any fit"),
+    "low": Field("number", "lower bound of what is physical"),
+    "high": Field("number", "upper bound of what is physical"),
+    "source": Field("text", "data and fit behind the value"),
+    "unit": Field("text", "SI unit", default=""),
+}
+
+TOP_LEVEL = {
+    "name": "name of the profile, equal to its file name",
+    "title": "one line for lists",
+    "extends": "profile that this one refines",
+    "abstract": "true for a family or chip that is no complete system",
+    "aliases": "other names that mean this profile",
+    "ambiguous": "table alias -> why the alias could mean something else, and what was chosen",
+    "notes": "list of texts: what is uncertain",
+    "device": "vendor facts of the chip",
+    "system": "vendor facts of node and network",
+    "calibration": "fitted numbers, [calibration.<group>]",
+    "source": "table dotted key or prefix -> where the numbers are from",
+}

@@ -1,0 +1,69 @@
+"""The one place that says how kernels are compiled.
+
+``cache``  compiled code is kept on disk, so only the first run compiles;
+``nogil``  callers may run chunks of a grid in a thread pool.
+No ``fastmath`` (it brings nothing here and breaks NaN checks) and no
+``parallel`` (threads belong outside the kernel, where chunks are handed out).
+
+Numba notices when the file of a cached function changes, but not when a function
+that it calls, in another file, does. So the cache lives in a folder named after the
+content of all kernel files: any change to any kernel starts a fresh one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+KEPT_CACHES = 8
+
+
+def _cache_folder() -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sorted(Path(__file__).resolve().parent.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    base = os.environ.get("NUMBA_CACHE_DIR")
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    for root in (Path(base or user), Path(tempfile.gettempdir())):
+        folder = root / "perfmodel-kernels" / digest.hexdigest()[:16]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            _forget_old(folder)
+            return str(folder)
+    return ""
+
+
+def _forget_old(current: Path) -> None:
+    """Remove the caches of all but the last few versions of the kernels."""
+    try:
+        folders = sorted(current.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+    except OSError:
+        return
+    for stale in folders[:-KEPT_CACHES]:
+        if stale != current:
+            shutil.rmtree(stale, ignore_errors=True)
+
+
+CACHE_FOLDER = _cache_folder()
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a kernel: nopython mode, cached on disk, without the GIL."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = CACHE_FOLDER
+    try:
+        compiled: Callable[..., Any] = numba.njit(cache=bool(CACHE_FOLDER), nogil=True)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled

@@ -1,0 +1,137 @@
+"""Columns, rows and argument groups of the closing pass (`perfmodel.kernels.step`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+# Columns of the part table; an exposed time is followed by its total.
+FORWARD = 0
+BACKWARD = 1
+RECOMPUTE = 2
+TENSOR_EXPOSED = 3
+TENSOR_TOTAL = 4
+CONTEXT_EXPOSED = 5
+CONTEXT_TOTAL = 6
+EXPERT_EXPOSED = 7
+EXPERT_TOTAL = 8
+HOST = 9
+FLOPS = 10
+WEIGHTS = 11
+EXPERTS = 12
+ACTIVATIONS = 13
+WORKING = 14
+PART_COLUMNS = 15
+
+# Rows of the result.
+STEP_TIME = 0
+FORWARD_TIME = 1
+BACKWARD_TIME = 2
+RECOMPUTE_TIME = 3
+OPTIMIZER_TIME = 4
+HOST_TIME = 5
+OUT_TENSOR_EXPOSED = 6
+OUT_CONTEXT_EXPOSED = 7
+OUT_EXPERT_EXPOSED = 8
+OUT_PIPELINE_EXPOSED = 9
+OUT_DATA_EXPOSED = 10
+PIPELINE_BUBBLE = 11
+OUT_TENSOR_TOTAL = 12
+OUT_CONTEXT_TOTAL = 13
+OUT_EXPERT_TOTAL = 14
+OUT_PIPELINE_TOTAL = 15
+OUT_DATA_TOTAL = 16
+TOKENS_PER_SECOND = 17
+UTILIZATION_CAUSAL = 18
+UTILIZATION_NON_CAUSAL = 19
+UTILIZATION_HARDWARE = 20
+MEMORY_PARAMETERS = 21
+MEMORY_GRADIENTS = 22
+MEMORY_OPTIMIZER = 23
+MEMORY_ACTIVATIONS = 24
+MEMORY_BUFFERS = 25
+MEMORY_RESERVE = 26
+MEMORY_TOTAL = 27
+RESULT_ROWS = 28
+
+GPIPE = 0
+INTERLEAVED = 2
+
+
+class Strategies(NamedTuple):
+    """Columns of the strategies to close, all int64 and of shape (n,)."""
+
+    layer_key: np.ndarray
+    pipeline_key: np.ndarray
+    tensor: np.ndarray
+    context: np.ndarray
+    pipeline: np.ndarray
+    virtual: np.ndarray
+    schedule: np.ndarray
+    data: np.ndarray
+    zero: np.ndarray
+    shard_group: np.ndarray
+    expert: np.ndarray
+    expert_tensor: np.ndarray
+    micro_batch: np.ndarray
+    global_batch: np.ndarray
+    sequence: np.ndarray
+    mapping: np.ndarray
+
+
+class KeyTables(NamedTuple):
+    """What depends on the layer key.
+
+    Attributes
+    ----------
+    parts : float64, shape (keys, parts, PART_COLUMNS)
+        Seconds, launches, FLOP, parameters and bytes per part and micro-batch.
+    boundary_bytes : float64, shape (keys,)
+        Hidden state that a stage sends to the next, per device [B].
+    weight_bytes : float64, shape (keys,)
+        Bytes of one stored parameter, low-precision copies included [B].
+    flops_causal, flops_non_causal : float64, shape (keys,)
+        Model FLOP per token.
+    peak : float64, shape (keys,)
+        Datasheet matrix rate at the strategy's precision [FLOP/s]; NaN where the
+        device has none, which makes every time of the strategy NaN.
+    """
+
+    parts: np.ndarray
+    boundary_bytes: np.ndarray
+    weight_bytes: np.ndarray
+    flops_causal: np.ndarray
+    flops_non_causal: np.ndarray
+    peak: np.ndarray
+
+
+class Stages(NamedTuple):
+    """Stage compositions (`perfmodel.schedule.StageTable`) and the tied table's part."""
+
+    offset: np.ndarray
+    counts: np.ndarray
+    first_stage: np.ndarray
+    stages: np.ndarray
+    tied_part: int  # part whose weights a stage holds once though two parts use them; -1: none
+    output_part: int
+
+
+class Settings(NamedTuple):
+    """Numbers that hold for all strategies of one device."""
+
+    devices: int
+    devices_per_node: int
+    gradient_bytes: float  # stored main gradient [B/parameter]
+    reduce_bytes: float  # gradient on the wire [B/parameter]
+    gather_bytes: float  # parameter on the wire [B/parameter]
+    optimizer_bytes: float  # master copy and moments [B/parameter]
+    bucket_bytes: float  # gradients per data-parallel bucket [B]
+    overlap_reduce: bool
+    overlap_gather: bool
+    overlap_pipeline: bool
+    tax_inside: float  # compute lost beside a collective inside a node [1]
+    tax_outside: float  # the same between nodes [1]
+    step_overhead: float  # host time per step that nothing hides [s]
+    reserve_bytes: float  # context and communicators [B]
+    fragmentation: float  # share of live memory that the allocator cannot use [1]

@@ -1,0 +1,67 @@
+"""GPU-free analytical performance model of LLM training and inference.
+
+>>> from perfmodel import load_hardware, load_model, strategy_grid, sweep
+>>> model = load_model("llama-3.1-70b")
+>>> grid = strategy_grid(model, 1024, sequence_length=8192, global_batch_size=2048)
+>>> results = sweep(model, grid, load_hardware("dgx-h100"))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from perfmodel._version import __version__
+
+if TYPE_CHECKING:
+    from perfmodel.errors import PerfModelError
+    from perfmodel.framework import load_framework
+    from perfmodel.hwprofiles import list_hardware, load_hardware
+    from perfmodel.model_presets import list_models, load_model
+    from perfmodel.results import best, open_results, pareto, save_results
+    from perfmodel.enumeration import strategies_from_rows, strategy_grid
+    from perfmodel.sweeps import sweep
+
+# Names are looked up on first use, so that importing the package stays fast.
+_HOMES = {
+    "PerfModelError": "perfmodel.errors",
+    "best": "perfmodel.results",
+    "list_hardware": "perfmodel.hwprofiles",
+    "list_models": "perfmodel.model_presets",
+    "load_framework": "perfmodel.framework",
+    "load_hardware": "perfmodel.hwprofiles",
+    "load_model": "perfmodel.model_presets",
+    "open_results": "perfmodel.results",
+    "pareto": "perfmodel.results",
+    "save_results": "perfmodel.results",
+    "strategies_from_rows": "perfmodel.enumeration",
+    "strategy_grid": "perfmodel.enumeration",
+    "sweep": "perfmodel.sweeps",
+}
+
+__all__ = [
+    "PerfModelError",
+    "__version__",
+    "best",
+    "list_hardware",
+    "list_models",
+    "load_framework",
+    "load_hardware",
+    "load_model",
+    "open_results",
+    "pareto",
+    "save_results",
+    "strategies_from_rows",
+    "strategy_grid",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'perfmodel' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

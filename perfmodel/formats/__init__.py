@@ -1,0 +1,1 @@
+"""Readers and writers of other tools' workload files, one module per format."""

@@ -1,0 +1,290 @@
+"""Price operations: each distinct shape once per device, gathered back to its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.operations import (
+    Attention,
+    Column,
+    Communication,
+    Gemm,
+    LayerKeys,
+    Operation,
+    Size,
+    Stream,
+)
+from perfmodel.strategy import PRECISIONS
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+# Matrix format of a product that does not follow the strategy's low precision.
+WIDE_PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """An operation with its price per layer key.
+
+    Attributes
+    ----------
+    operation : Operation
+    time : ndarray, shape (keys,)
+        Of all `count` repetitions per micro-batch [s].
+    flops : ndarray, shape (keys,)
+        Matrix FLOP executed in them.
+    traffic : ndarray, shape (keys,)
+        Bytes to and from memory, or on the wire for a communication [B].
+    bound : tuple of str
+        What limits one repetition, per key.
+    exposed : ndarray, shape (keys,)
+        The part of `time` that delays the step; all of it unless a communication hides.
+    """
+
+    operation: Operation
+    time: Column
+    flops: Column
+    traffic: Column
+    bound: tuple[str, ...]
+    exposed: Column
+
+
+def distinct_rows(columns: Sequence[Column]) -> tuple[list[Column], NDArray[np.intp]]:
+    """Reduce aligned columns to their distinct rows and say where each row went."""
+    rows, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return [np.ascontiguousarray(column) for column in rows.T], inverse.reshape(-1)
+
+
+def column_of(value: Size, size: int) -> Column:
+    """Spread a number or a column over all keys."""
+    return np.broadcast_to(np.asarray(value, np.float64), (size,))
+
+
+def supported_precisions(hardware: Hardware) -> NDArray[np.bool_]:
+    """Tell for each entry of `PRECISIONS` whether the device has a matrix rate for it."""
+    from perfmodel.errors import HardwareError
+
+    def has(precision: str) -> bool:
+        try:
+            hardware.device.peak(rate_name(precision))
+        except HardwareError:
+            return False
+        return True
+
+    return np.array([has(precision) for precision in PRECISIONS])
+
+
+def rate_name(precision: str) -> str:
+    """Name of the device's peak rate that serves a strategy precision."""
+    return {"mxfp8": "fp8", "nvfp4": "fp4"}.get(precision, precision)
+
+
+def price_operations(
+    hardware: Hardware, operations: Sequence[Operation], keys: LayerKeys
+) -> list[Priced]:
+    """Price every operation of a part for every layer key on one device.
+
+    Keys whose precision the device lacks get NaN.
+    """
+    priced: dict[int, Priced] = {}
+    for kind, price in (
+        (Gemm, _price_gemms),
+        (Attention, _price_attention),
+        (Stream, _price_streams),
+        (Communication, _price_communication),
+    ):
+        chosen = [(i, item) for i, item in enumerate(operations) if isinstance(item, kind)]
+        if chosen:
+            results = price(hardware, [item for _, item in chosen], keys)  # type: ignore[operator]
+            priced.update(zip((i for i, _ in chosen), results, strict=True))
+    ordered = [priced[i] for i in range(len(operations))]
+    return _expose(hardware, ordered, keys)
+
+
+def _stack(operations: Sequence[Any], names: Iterable[str], size: int) -> list[Column]:
+    """Stack one field of many operations over all keys into flat columns."""
+    return [
+        np.concatenate([column_of(getattr(item, name), size) for item in operations])
+        for name in names
+    ]
+
+
+def _gemm_formats(operations: Sequence[Gemm], keys: LayerKeys) -> NDArray[np.int64]:
+    """Code in `PRECISIONS` of the format in which each product runs on each key."""
+    codes = keys.columns["precision"]
+    wide = np.array([PRECISIONS.index(WIDE_PRECISION.get(name, "bf16")) for name in PRECISIONS])
+    return np.concatenate([codes if item.quantised else wide[codes] for item in operations])
+
+
+def _price_gemms(hardware: Hardware, operations: Sequence[Gemm], keys: LayerKeys) -> list[Priced]:
+    from perfmodel.compute_gemm import GEMM_BOUNDS, gemm_times
+
+    size = len(keys)
+    m, n, k, batch, count = _stack(operations, ("m", "n", "k", "batch", "count"), size)
+    formats = _gemm_formats(operations, keys)
+    outputs = np.repeat([item.output_bytes for item in operations], size)
+    accumulate = np.repeat([float(item.accumulate) for item in operations], size)
+    usable = supported_precisions(hardware)[formats] & (count > 0)
+    time = np.where(count > 0, np.nan, 0.0)
+    traffic, bound = np.zeros(time.size), np.zeros(time.size, np.uint8)
+    shapes = [np.ceil(np.maximum(x, 1.0) - 1e-9) for x in (m, n, k, batch)]
+    variants, which = distinct_rows([formats.astype(np.float64), outputs, accumulate])
+    for i, (code, output_bytes, adds) in enumerate(zip(*variants, strict=True)):
+        rows = np.flatnonzero((which == i) & usable)
+        if not rows.size:
+            continue
+        distinct, inverse = distinct_rows([column[rows] for column in shapes])
+        result = gemm_times(
+            hardware,
+            PRECISIONS[int(code)],
+            *distinct,
+            output_bytes=float(output_bytes),
+            accumulate=bool(adds),
+        )
+        time[rows] = result.time[inverse] * count[rows]
+        traffic[rows] = result.memory_traffic[inverse] * count[rows]
+        bound[rows] = result.bound[inverse]
+    flops = 2.0 * m * n * k * batch * count
+    return _unstack(operations, size, time, flops, traffic, bound, GEMM_BOUNDS)
+
+
+def _price_attention(
+    hardware: Hardware, operations: Sequence[Attention], keys: LayerKeys
+) -> list[Priced]:
+    from perfmodel.compute_attention import ATTENTION_BOUNDS, attention_times
+
+    size = len(keys)
+    names = (
+        "batch",
+        "query_length",
+        "key_length",
+        "heads",
+        "key_value_heads",
+        "head_dim_qk",
+        "head_dim_v",
+        "causal",
+        "window",
+        "backward",
+    )
+    columns = _stack(operations, names, size)
+    (count,) = _stack(operations, ("count",), size)
+    precision = "fp16" if np.all(keys.columns["precision"] == PRECISIONS.index("fp16")) else "bf16"
+    for i in range(5):
+        columns[i] = np.ceil(np.maximum(columns[i], 1.0) - 1e-9)
+    distinct, inverse = distinct_rows(columns)
+    result = attention_times(
+        hardware,
+        precision,
+        *distinct[:7],
+        causal=distinct[7] > 0,
+        window=distinct[8],
+        backward=distinct[9] > 0,
+    )
+    return _unstack(
+        operations,
+        size,
+        result.time[inverse] * count,
+        result.flops[inverse] * count,
+        result.memory_traffic[inverse] * count,
+        result.bound[inverse],
+        ATTENTION_BOUNDS,
+    )
+
+
+def _price_streams(
+    hardware: Hardware, operations: Sequence[Stream], keys: LayerKeys
+) -> list[Priced]:
+    from perfmodel.compute_stream import STREAM_BOUNDS, stream_times
+
+    size = len(keys)
+    names = ("bytes_read", "bytes_written", "flops", "launches")
+    columns = _stack(operations, names, size)
+    (count,) = _stack(operations, ("count",), size)
+    distinct, inverse = distinct_rows(columns)
+    result = stream_times(
+        hardware, distinct[0], distinct[1], flops=distinct[2], launches=distinct[3]
+    )
+    traffic = (columns[0] + columns[1]) * count
+    time = result.time[inverse] * count
+    return _unstack(
+        operations, size, time, np.zeros(time.size), traffic, result.bound[inverse], STREAM_BOUNDS
+    )
+
+
+def _price_communication(
+    hardware: Hardware, operations: Sequence[Communication], keys: LayerKeys
+) -> list[Priced]:
+    from perfmodel.communication import COLLECTIVES, collective_times
+
+    size = len(keys)
+    columns = _stack(operations, ("size", "members", "stride"), size)
+    (count,) = _stack(operations, ("count",), size)
+    codes = np.repeat([COLLECTIVES.index(item.collective) for item in operations], size)
+    distinct, inverse = distinct_rows([codes.astype(np.float64), *columns])
+    time = collective_times(
+        hardware,
+        distinct[0].astype(np.int64),
+        distinct[1],
+        np.maximum(distinct[2], 1.0).astype(np.int64),
+        np.maximum(distinct[3], 1.0).astype(np.int64),
+    )[inverse]
+    bound = np.zeros(time.size, np.uint8)
+    traffic = columns[0] * count
+    none = np.zeros(time.size)
+    return _unstack(operations, size, time * count, none, traffic, bound, ("network",))
+
+
+def _unstack(
+    operations: Sequence[Operation],
+    size: int,
+    time: Column,
+    flops: Column,
+    traffic: Column,
+    bound: NDArray[np.uint8],
+    names: Sequence[str],
+) -> list[Priced]:
+    priced = []
+    for i, item in enumerate(operations):
+        rows = slice(i * size, (i + 1) * size)
+        labels = tuple(names[code] for code in bound[rows])
+        priced.append(
+            Priced(item, time[rows], flops[rows], traffic[rows], labels, time[rows].copy())
+        )
+    return priced
+
+
+def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[Priced]:
+    """Hide each communication behind the operations that run beside it.
+
+    The exposed part is what outlasts them, or the piece that nothing can hide, plus
+    what the hidden part costs the compute that it runs beside.
+    """
+    from perfmodel.communication import overlap_compute_tax
+
+    size = len(keys)
+    beside: dict[tuple[str, str], Column] = {}
+    for item in priced:
+        if not isinstance(item.operation, Communication):
+            slot = (item.operation.name, item.operation.phase)
+            beside[slot] = beside.get(slot, np.zeros(size)) + item.time
+    for item in priced:
+        operation = item.operation
+        if not isinstance(operation, Communication) or not np.any(operation.hides):
+            continue
+        available = sum((beside.get(slot, 0.0) for slot in operation.hidden_by), np.zeros(size))
+        available = available * column_of(operation.hides, size)
+        tail = column_of(operation.tail, size) * item.time
+        exposed = np.maximum(item.time - available, np.minimum(tail, item.time))
+        tax = overlap_compute_tax(
+            hardware,
+            np.maximum(column_of(operation.members, size), 1.0).astype(np.int64),
+            np.maximum(column_of(operation.stride, size), 1.0).astype(np.int64),
+        )
+        item.exposed[:] = np.minimum(exposed + tax * (item.time - exposed), item.time)
+    return priced

@@ -1,0 +1,181 @@
+"""Project the training step of every strategy of a grid on one device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.distinct import distinct_keys
+from perfmodel.flops import model_flops_per_token
+from perfmodel.framework import Framework
+from perfmodel.model import ModelSpec
+from perfmodel.operations import CAST_WRITE_BYTES, LAYER_KEY_FIELDS, LayerKeys
+from perfmodel.part_table import part_table
+from perfmodel.pricing import rate_name, supported_precisions
+from perfmodel.schedule import StageTable, stage_table
+from perfmodel.strategy import PRECISIONS, StrategyGrid
+from perfmodel.workload import model_parts
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+CHUNK = 1 << 17
+PARAMETER_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0}
+GATHER_BYTES = 2.0  # parameters travel in 16 bits
+
+
+class Workload:
+    """What all devices share: layer keys, stage compositions and strategy columns."""
+
+    def __init__(self, model: ModelSpec, grid: StrategyGrid) -> None:
+        from perfmodel.kernels.step_tables import Strategies
+
+        self.model = model
+        self.grid = grid
+        distinct, layer_key = distinct_keys(grid.columns, LAYER_KEY_FIELDS)
+        self.keys = LayerKeys(distinct)
+        pairs, pipeline_key = distinct_keys(grid.columns, ("pipeline_parallel", "virtual_pipeline"))
+        self.stages: StageTable = stage_table(
+            model,
+            list(
+                zip(
+                    pairs["pipeline_parallel"].tolist(),
+                    pairs["virtual_pipeline"].tolist(),
+                    strict=True,
+                )
+            ),
+        )
+        fields = {
+            "tensor": "tensor_parallel",
+            "context": "context_parallel",
+            "pipeline": "pipeline_parallel",
+            "virtual": "virtual_pipeline",
+            "schedule": "pipeline_schedule",
+            "data": "data_parallel",
+            "zero": "zero_stage",
+            "shard_group": "shard_group",
+            "expert": "expert_parallel",
+            "expert_tensor": "expert_tensor_parallel",
+            "micro_batch": "micro_batch_size",
+            "global_batch": "global_batch_size",
+            "sequence": "sequence_length",
+            "mapping": "mapping",
+        }
+        columns = {name: np.ascontiguousarray(grid[field]) for name, field in fields.items()}
+        self.strategies = Strategies(layer_key=layer_key, pipeline_key=pipeline_key, **columns)
+
+
+def project_grid(
+    work: Workload,
+    hardware: Hardware,
+    framework: Framework,
+    out: NDArray[Any],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Project every strategy of a workload on one device.
+
+    Parameters
+    ----------
+    work : Workload
+        Only possible strategies; impossible ones are left out by the caller.
+    hardware : Hardware
+    framework : Framework
+    out : ndarray of float64 or float32, shape (RESULT_ROWS, strategies)
+        Result, rows as in `perfmodel.variables.STEP_VARIABLES`. Times are NaN where
+        the device lacks the strategy's precision.
+    threads : int, optional
+        Threads over chunks of the strategy axis; default: one per core.
+    progress : callable, optional
+        Called with the number of strategies closed since the last call.
+    """
+    from perfmodel.communication import network_table
+    from perfmodel.compute_stream import stream_device
+    from perfmodel.kernels.step import close_strategies
+    from perfmodel.kernels.step_tables import Stages, Strategies
+
+    if not len(work.grid):
+        return
+    keys = _key_tables(work, hardware, framework)
+    kinds = [part.kind for part in model_parts(work.model)]
+    stages = Stages(
+        *work.stages,
+        tied_part=kinds.index("embedding") if work.model.tied_embeddings else -1,
+        output_part=kinds.index("output"),
+    )
+    shared = (
+        keys,
+        stages,
+        _settings(work, hardware, framework),
+        stream_device(hardware),
+        network_table(hardware),
+    )
+    total = len(work.grid)
+
+    def close(start: int) -> None:
+        rows = slice(start, min(start + CHUNK, total))
+        chunk = Strategies(*(column[rows] for column in work.strategies))
+        close_strategies(chunk, *shared, out[:, rows])
+        if progress:
+            progress(rows.stop - rows.start)
+
+    starts = range(0, total, CHUNK)
+    workers = min(threads or os.cpu_count() or 1, len(starts))
+    if workers <= 1:
+        for start in starts:
+            close(start)
+        return
+    close(0)  # compiles once, before threads share the compiled code
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(close, starts[1:]))
+
+
+def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Any:
+    from perfmodel.kernels.step_tables import KeyTables
+
+    keys = work.keys
+    length = keys.number("sequence_length")
+    usable = supported_precisions(hardware)
+    peaks = np.array(
+        [
+            hardware.device.peak(rate_name(name)) if usable[i] else np.nan
+            for i, name in enumerate(PRECISIONS)
+        ]
+    )
+    weight_bytes = {name: 2.0 + copies for name, copies in CAST_WRITE_BYTES.items()}
+    return KeyTables(
+        parts=part_table(work.model, keys, hardware, framework),
+        boundary_bytes=keys.stream_tokens * work.model.hidden_size * 2.0,
+        weight_bytes=keys.by_precision(PARAMETER_BYTES | weight_bytes, 2.0),
+        flops_causal=model_flops_per_token(work.model, length, causal=True),
+        flops_non_causal=model_flops_per_token(work.model, length, causal=False),
+        peak=peaks[keys.columns["precision"]],
+    )
+
+
+def _settings(work: Workload, hardware: Hardware, framework: Framework) -> Any:
+    from perfmodel.kernels.step_tables import Settings
+
+    return Settings(
+        devices=work.grid.devices,
+        devices_per_node=hardware.system.devices_per_node,
+        gradient_bytes=framework.gradient_bytes,
+        reduce_bytes=framework.gradient_reduce_bytes,
+        gather_bytes=GATHER_BYTES,
+        optimizer_bytes=framework.optimizer_bytes,
+        bucket_bytes=framework.bucket_bytes,
+        overlap_reduce=framework.overlap_gradient_reduce,
+        overlap_gather=framework.overlap_parameter_gather,
+        overlap_pipeline=framework.overlap_pipeline,
+        tax_inside=hardware.calibrated("network", "overlap_compute_tax"),
+        tax_outside=hardware.calibrated("network", "overlap_compute_tax_scale_out"),
+        step_overhead=hardware.calibrated("host", "step_overhead"),
+        reserve_bytes=hardware.calibrated("host", "reserve_bytes"),
+        fragmentation=hardware.calibrated("host", "fragmentation"),
+    )

@@ -1,0 +1,258 @@
+"""Operations of the attention block of one layer.
+
+Shape letters: T tokens on this device, h hidden size, a query heads, g key-value
+heads, d and v head dimensions of keys and values, t tensor-parallel degree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.model import LayerSpec, ModelSpec
+from perfmodel.operations import Attention, Communication, Gemm, OperationList, Stream
+from perfmodel.strategy import CONTEXT_PARALLEL_KINDS
+
+RING, ALL_TO_ALL, ALL_GATHER = range(len(CONTEXT_PARALLEL_KINDS))
+CORE = "attention.core"
+RING_STEP = "attention.core_remote"
+
+
+def add_attention(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
+    """Add projections, rotary embedding, the attention itself and their communication."""
+    spec = layer.attention
+    hidden = float(model.hidden_size)
+    tokens = ops.keys.tokens
+    heads = np.maximum(spec.heads / ops.keys.tensor, 1.0)
+    groups = np.maximum(spec.key_value_heads / ops.keys.tensor, 1.0)
+    if spec.kind == "mla":
+        _latent_projections(ops, model, layer)
+        groups = heads
+    else:
+        width = (heads + groups) * spec.head_dim + groups * spec.value_head_dim
+        ops.enter_tensor_parallel("attention.input", hidden, "attention.qkv")
+        ops.linear("attention.qkv", tokens, hidden, width)
+    if spec.qk_norm:
+        elements = tokens * (heads + groups) * spec.head_dim
+        ops.stream("attention.qk_norm", elements, (2, 2), (4, 2), launches=2.0)
+    if model.position_embedding == "rope":
+        rotated = spec.qk_rope_head_dim if spec.kind == "mla" else spec.head_dim
+        shared = 1.0 if spec.kind == "mla" else groups
+        passes = 1.0 if ops.framework.fused_elementwise else 3.0
+        ops.stream(
+            "attention.rope",
+            tokens * (heads + shared) * rotated,
+            (2 * passes, 2 * passes),
+            (2 * passes, 2 * passes),
+            launches=2.0 * passes,
+        )
+    if ops.framework.flash_attention:
+        _flash_core(ops, layer, heads, groups)
+    else:
+        _unfused_core(ops, layer, heads, groups)
+    ops.linear("attention.output", tokens, heads * spec.value_head_dim, hidden)
+    ops.leave_tensor_parallel("attention.output", hidden, "attention.output")
+
+
+def _latent_projections(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
+    """Down- and up-projections of multi-head latent attention (arXiv:2405.04434, §2.1).
+
+    The down-projections are not sharded: every device does its own part of the
+    residual stream, and the short latents are gathered instead of the hidden state.
+    """
+    spec = layer.attention
+    hidden = float(model.hidden_size)
+    tokens, own = ops.keys.tokens, ops.keys.stream_tokens
+    heads = np.maximum(spec.heads / ops.keys.tensor, 1.0)
+    latent = float(spec.kv_lora_rank + spec.qk_rope_head_dim)
+    if spec.q_lora_rank:
+        ops.linear("attention.query_down", own, hidden, float(spec.q_lora_rank))
+        ops.stream("attention.query_norm", own * spec.q_lora_rank, (2, 2), (4, 2))
+        latent += spec.q_lora_rank
+    ops.linear(
+        "attention.key_value_down", own, hidden, float(spec.kv_lora_rank + spec.qk_rope_head_dim)
+    )
+    ops.stream("attention.key_value_norm", own * spec.kv_lora_rank, (2, 2), (4, 2))
+    query_inputs = float(spec.q_lora_rank or model.hidden_size)
+    gathered = latent if spec.q_lora_rank else latent + hidden
+    ops.enter_tensor_parallel("attention.input", gathered, "attention.query_up")
+    ops.linear("attention.query_up", tokens, query_inputs, heads * spec.head_dim, selective=True)
+    ops.linear(
+        "attention.key_value_up",
+        tokens,
+        float(spec.kv_lora_rank),
+        heads * (spec.qk_nope_head_dim + spec.value_head_dim),
+        selective=True,
+    )
+    # Keys are assembled from their two parts, and one rotary part is copied to all heads.
+    ops.stream(
+        "attention.assemble_keys", tokens * heads * spec.head_dim, (2, 2), (2, 2), selective=True
+    )
+
+
+def _flash_core(
+    ops: OperationList, layer: LayerSpec, heads: np.ndarray, groups: np.ndarray
+) -> None:
+    """Fused attention with context parallelism.
+
+    A balanced causal ring gives each rank one causal block of its own and, for each
+    of the other ranks, half a block (Megatron-Core and Transformer Engine, "zigzag");
+    all-gather (Llama 3, arXiv:2407.21783, §3.3.2) does the same work after one gather;
+    all-to-all (Ulysses, arXiv:2309.14509) exchanges sequence shards for head shards.
+    """
+    spec = layer.attention
+    keys = ops.keys
+    degree = keys.number("context_parallel")
+    kind = keys.columns["context_parallel_kind"]
+    exchanged = (kind == ALL_TO_ALL) & (degree > 1)
+    batch = keys.number("micro_batch_size")
+    length = keys.number("sequence_length")
+    local = np.where(exchanged, length, length / degree)
+    split = np.where(exchanged, degree, 1.0)
+    local_heads, local_groups = np.maximum(heads / split, 1.0), np.maximum(groups / split, 1.0)
+    remote_steps = np.where(exchanged, 0.0, degree - 1.0)
+    span = local
+    if spec.window:
+        # A window reaches only the nearest ranks, and of those only what it covers.
+        remote_steps = np.minimum(remote_steps, np.ceil(spec.window / local))
+        span = np.minimum(local, float(spec.window))
+    for phase, backward in (("forward", False), ("backward_input", True)):
+        ops.add(
+            Attention(
+                CORE,
+                phase,
+                batch,
+                local,
+                local,
+                local_heads,
+                local_groups,
+                float(spec.head_dim),
+                float(spec.value_head_dim),
+                spec.causal,
+                float(spec.window),
+                backward,
+            )
+        )
+        if np.any(remote_steps > 0):
+            ops.add(
+                Attention(
+                    RING_STEP,
+                    phase,
+                    batch,
+                    span,
+                    np.maximum(span / 2, 1.0),
+                    local_heads,
+                    local_groups,
+                    float(spec.head_dim),
+                    float(spec.value_head_dim),
+                    False,
+                    0.0,
+                    backward,
+                    count=remote_steps,
+                )
+            )
+    if np.any(degree > 1):
+        _context_communication(ops, layer, heads, groups)
+
+
+def _context_communication(
+    ops: OperationList, layer: LayerSpec, heads: np.ndarray, groups: np.ndarray
+) -> None:
+    spec = layer.attention
+    keys = ops.keys
+    degree = keys.number("context_parallel")
+    kind = keys.columns["context_parallel_kind"]
+    stride = keys.tensor
+    key_value = keys.tokens * groups * (spec.head_dim + spec.value_head_dim) * 2.0
+    query_output = keys.tokens * heads * (spec.head_dim + spec.value_head_dim) * 2.0
+    ring = ((kind == RING) & (degree > 1)) * (degree - 1.0)
+    exchange = ((kind == ALL_TO_ALL) & (degree > 1)) * 1.0
+    gather = ((kind == ALL_GATHER) & (degree > 1)) * 1.0
+    # A ring's last hop closes the circle, so the whole group's span decides the level.
+    span = stride * np.maximum(degree - 1.0, 1.0)
+    for phase, volume in (("forward", 1.0), ("backward_input", 2.0)):
+        # Backward sends keys, values and their gradients around the ring.
+        ops.add(
+            Communication(
+                "attention.ring",
+                phase,
+                "context",
+                "point_to_point",
+                key_value * volume,
+                2.0,
+                span,
+                hidden_by=((CORE, phase), (RING_STEP, phase)),
+                hides=1.0,
+                count=ring,
+            )
+        )
+        ops.add(
+            Communication(
+                "attention.exchange",
+                phase,
+                "context",
+                "all_to_all",
+                key_value + query_output,
+                degree,
+                stride,
+                count=exchange,
+            )
+        )
+    ops.add(
+        Communication(
+            "attention.gather_keys",
+            "forward",
+            "context",
+            "all_gather",
+            key_value * degree,
+            degree,
+            stride,
+            count=gather,
+        )
+    )
+    ops.add(
+        Communication(
+            "attention.gather_keys",
+            "backward_input",
+            "context",
+            "reduce_scatter",
+            key_value * degree,
+            degree,
+            stride,
+            count=gather,
+        )
+    )
+
+
+def _unfused_core(
+    ops: OperationList, layer: LayerSpec, heads: np.ndarray, groups: np.ndarray
+) -> None:
+    """Two batched products with masked softmax and dropout between (full square, no skipping)."""
+    spec = layer.attention
+    keys = ops.keys
+    batch = keys.number("micro_batch_size") * heads
+    length = keys.number("sequence_length") / keys.number("context_parallel")
+    whole = keys.number("sequence_length")
+    scores = batch * length * whole
+
+    def product(name: str, inner: float, first: bool) -> None:
+        m, n, k = (length, whole, inner) if first else (length, inner, whole)
+        shared = {"batch": batch, "quantised": False}
+        ops.add(Gemm(name, "forward", m, n, k, **shared), selective=True)
+        # Gradients of the two inputs: each contracts over one of the other two dimensions.
+        ops.add(Gemm(name, "backward_input", m, k, n, **shared))
+        ops.add(Gemm(name, "backward_input", k, n, m, **shared))
+
+    product("attention.scores", float(spec.head_dim), True)
+    ops.stream("attention.softmax", scores, (2, 2), (4, 2), flops=8.0, selective=True)
+    if ops.framework.dropout:
+        ops.stream("attention.dropout", scores, (2, 3), (3, 2), selective=True)
+    product("attention.values", float(spec.value_head_dim), False)
+    # Heads are gathered into one row per token for the output projection.
+    ops.add(
+        Stream(
+            "attention.merge_heads",
+            "forward",
+            batch * length * spec.value_head_dim * 2.0,
+            batch * length * spec.value_head_dim * 2.0,
+        )
+    )

@@ -1,0 +1,145 @@
+"""Operations of the feed-forward block of one layer, dense or with experts.
+
+Shape letters: T tokens on this device, h hidden size, f width of the block,
+E experts, k experts per token, t tensor-parallel degree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.model import LayerSpec, MlpSpec, ModelSpec
+from perfmodel.operations import Communication, OperationList, Size
+
+
+def add_mlp(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
+    """Add the block's products, activation, routing and communication."""
+    if layer.mlp.kind == "moe":
+        _add_experts(ops, model, layer.mlp)
+        if layer.mlp.shared_intermediate_size:
+            width = layer.mlp.shared_intermediate_size / ops.keys.tensor
+            _add_block(ops, model, layer.mlp, "mlp.shared", width)
+    else:
+        _add_block(ops, model, layer.mlp, "mlp", layer.mlp.intermediate_size / ops.keys.tensor)
+
+
+def add_activation(
+    ops: OperationList, mlp: MlpSpec, name: str, elements: Size, launches: float = 1.0
+) -> None:
+    """Add the activation between the products; `elements` counts its outputs.
+
+    A fused gated activation reads two halves and writes one (6 bytes an element),
+    its gradient reads three and writes two (10); unfused code stores the activation
+    and multiplies in a second kernel.
+    """
+    inputs = 2 if mlp.gated else 1
+    fused = ops.framework.fused_elementwise
+    forward = (2.0 * inputs, 2.0) if fused else (2.0 * inputs + 2.0 * (inputs - 1), 2.0 * inputs)
+    backward = (2.0 * inputs + 2.0, 2.0 * inputs)
+    if not fused and mlp.gated:
+        backward = (10.0, 6.0)
+    passes = launches if fused else launches * inputs
+    ops.stream(name, elements, forward, backward, flops=8.0, launches=passes, selective=True)
+
+
+def _add_block(ops: OperationList, model: ModelSpec, mlp: MlpSpec, name: str, width: Size) -> None:
+    hidden = float(model.hidden_size)
+    tokens = ops.keys.tokens
+    up = f"{name}.up"
+    ops.enter_tensor_parallel(f"{name}.input", hidden, up)
+    ops.linear(up, tokens, hidden, width * (2 if mlp.gated else 1))
+    add_activation(ops, mlp, f"{name}.activation", tokens * width)
+    ops.linear(f"{name}.down", tokens, width, hidden)
+    ops.leave_tensor_parallel(f"{name}.output", hidden, f"{name}.down")
+
+
+def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
+    """Router, dispatch, grouped products and combine, with balanced loads.
+
+    Every device routes its own part of the residual stream: T/t tokens with sequence
+    parallelism (Megatron-Core "alltoall" dispatcher).
+    """
+    keys = ops.keys
+    hidden = float(model.hidden_size)
+    own = keys.stream_tokens
+    degree, inner = keys.number("expert_parallel"), keys.number("expert_tensor_parallel")
+    experts = mlp.experts / degree
+    routed = own * mlp.experts_per_token
+    # Each of the `degree` ranks of a group receives what the others route to its experts,
+    # and the `inner` ranks that share an expert see each other's tokens.
+    received = routed * inner
+    per_expert = np.maximum(received / experts, 1.0)
+    width = mlp.expert_intermediate_size / inner
+    ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
+    ops.stream("mlp.route", own * mlp.experts, (12, 6), (8, 8), launches=6.0)
+    ops.stream(
+        "mlp.permute",
+        routed * hidden,
+        (2.0 / mlp.experts_per_token, 2.0),
+        (2.0, 2.0 / mlp.experts_per_token),
+    )
+    _exchange(ops, "mlp.dispatch", routed * hidden * 2.0)
+    _expert_tensor(ops, "mlp.dispatch", received * hidden * 2.0, "all_gather", "reduce_scatter")
+    grouped = (degree > 1) * (experts > 1) * 1.0
+    # Tokens arrive sorted by sender and are sorted again by expert.
+    ops.stream("mlp.sort", received * hidden, (2, 2), (2, 2), count=grouped)
+    launches = experts if not ops.framework.graph_launch else 1.0
+    up = width * (2 if mlp.gated else 1)
+    ops.linear("mlp.experts_up", per_expert, hidden, up, batch=experts, launches=launches)
+    add_activation(ops, mlp, "mlp.experts_activation", received * width)
+    ops.linear("mlp.experts_down", per_expert, width, hidden, batch=experts, launches=launches)
+    ops.stream("mlp.unsort", received * hidden, (2, 2), (2, 2), count=grouped)
+    _expert_tensor(ops, "mlp.combine", received * hidden * 2.0, "reduce_scatter", "all_gather")
+    _exchange(ops, "mlp.combine", routed * hidden * 2.0)
+    ops.stream(
+        "mlp.unpermute",
+        routed * hidden,
+        (2.0, 2.0 / mlp.experts_per_token),
+        (2.0 + 2.0 / mlp.experts_per_token, 2.0),
+    )
+
+
+def _exchange(ops: OperationList, name: str, size: Size) -> None:
+    """All-to-all over the expert-parallel group, in forward and again in backward."""
+    keys = ops.keys
+    degree = keys.number("expert_parallel")
+    if not np.any(degree > 1):
+        return
+    # With overlap, one micro-batch's exchange runs beside another's expert and attention
+    # products (DualPipe, DeepSeek-V3 arXiv:2412.19437 §3.2.1).
+    partners = ("attention.qkv", "attention.output", "attention.core", "mlp.experts_up")
+    for phase in ("forward", "backward_input"):
+        ops.add(
+            Communication(
+                f"{name}.all_to_all",
+                phase,
+                "expert",
+                "all_to_all",
+                size,
+                degree,
+                keys.number("expert_tensor_parallel"),
+                hidden_by=tuple((partner, phase) for partner in partners),
+                hides=float(ops.framework.overlap_expert_parallel) / 2,
+                count=(degree > 1) * 1.0,
+            )
+        )
+
+
+def _expert_tensor(ops: OperationList, name: str, size: Size, forward: str, backward: str) -> None:
+    """Share tokens among the devices that hold one expert together."""
+    inner = ops.keys.number("expert_tensor_parallel")
+    if not np.any(inner > 1):
+        return
+    for phase, collective in (("forward", forward), ("backward_input", backward)):
+        ops.add(
+            Communication(
+                f"{name}.{collective}",
+                phase,
+                "tensor",
+                collective,
+                size,
+                inner,
+                1.0,
+                count=(inner > 1) * 1.0,
+            )
+        )

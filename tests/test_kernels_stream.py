@@ -1,0 +1,89 @@
+"""Properties of the streaming kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.kernels.stream import (
+    CACHE_BOUND,
+    COMPUTE_BOUND,
+    LATENCY_BOUND,
+    MEMORY_BOUND,
+    StreamDevice,
+    stream_columns,
+    stream_time,
+)
+
+DEVICE = StreamDevice(
+    bandwidth=3e12,
+    cache_bandwidth=5.5e12,
+    cache_capacity=50e6,
+    vector_rate=33e12,
+    launch_latency=2e-6,
+)
+
+sizes = st.floats(0.0, 1e10)
+shares = st.floats(0.0, 1.0)
+
+
+def test_worked_example_of_each_bound():
+    # 3 GB at 3 TB/s and 2 us
+    assert stream_time(DEVICE, 2e9, 1e9, 0.0, 1.0, 1.0) == (pytest.approx(1.002e-3), MEMORY_BOUND)
+    # 25 MB in a cache of 50 MB: 1 - 0.5^4 of the bytes hit
+    expected = 2e-6 + 25e6 * (0.9375 / 5.5e12 + 0.0625 / 3e12)
+    assert stream_time(DEVICE, 20e6, 5e6, 0.0, 1.0, 1.0) == (pytest.approx(expected), CACHE_BOUND)
+    assert stream_time(DEVICE, 1e9, 0.0, 66e9, 1.0, 0.0) == (pytest.approx(2.002e-3), COMPUTE_BOUND)
+    assert stream_time(DEVICE, 100.0, 100.0, 0.0, 3.0, 0.0) == (
+        pytest.approx(6e-6, rel=1e-3),
+        LATENCY_BOUND,
+    )
+
+
+def test_a_fused_operation_costs_nothing():
+    assert stream_time(DEVICE, 1e9, 1e9, 1e9, 0.0, 0.0)[0] == 0.0
+
+
+@given(sizes, sizes, shares, st.integers(1, 20))
+@settings(max_examples=300, deadline=None)
+def test_monotone_in_bytes_and_never_above_the_cache_rate(read, written, cached, launches):
+    time = stream_time(DEVICE, read, written, 0.0, float(launches), cached)[0]
+    more = stream_time(DEVICE, read * 1.01 + 1e4, written, 0.0, float(launches), cached)[0]
+    assert more >= time
+    assert time >= (read + written) / DEVICE.cache_bandwidth
+    if (read + written) / launches >= DEVICE.cache_capacity:
+        assert time >= (read + written) / DEVICE.bandwidth
+
+
+@given(sizes, shares, st.floats(0.0, 1e12))
+@settings(max_examples=200, deadline=None)
+def test_a_faster_device_is_never_slower(size, cached, flops):
+    time = stream_time(DEVICE, size, 0.0, flops, 1.0, cached)[0]
+    for change in ({"bandwidth": 5e12}, {"vector_rate": 5e13}, {"cache_capacity": 1e8}):
+        faster = stream_time(DEVICE._replace(**change), size, 0.0, flops, 1.0, cached)[0]
+        assert faster <= time * (1 + 1e-12)
+
+
+@given(sizes, shares)
+@settings(max_examples=100, deadline=None)
+def test_a_warmer_cache_is_never_slower(size, cached):
+    cold = stream_time(DEVICE, size, 0.0, 0.0, 1.0, 0.0)[0]
+    assert stream_time(DEVICE, size, 0.0, 0.0, 1.0, cached)[0] <= cold * (1 + 1e-12)
+
+
+def test_no_cache_means_memory_only():
+    device = DEVICE._replace(cache_capacity=0.0)
+    assert stream_time(device, 1e6, 0.0, 0.0, 1.0, 1.0)[0] == pytest.approx(2e-6 + 1e6 / 3e12)
+
+
+def test_columns_equal_scalars():
+    rng = np.random.default_rng(3)
+    columns = [10.0 ** rng.uniform(2, 10, 200) for _ in range(3)]
+    columns += [rng.integers(0, 4, 200).astype(float), rng.random(200)]
+    time, bound = np.empty(200), np.empty(200, dtype=np.uint8)
+    stream_columns(DEVICE, *columns, time, bound)
+    for row in range(200):
+        alone = stream_time(DEVICE, *(column[row] for column in columns))
+        assert alone == (time[row], bound[row])
