@@ -114,9 +114,20 @@ def modelled(
     hardware: Hardware, precision: str, rows: Rows, backward: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return modelled times [s] and executed FLOP."""
-    columns = rows.shape.T
+    batch, queries, keys, heads, key_value_heads, width_qk, width_v, window = rows.shape.T
     result = attention_times(
-        hardware, precision, *columns[:7], causal=rows.causal, window=columns[7], backward=backward
+        hardware,
+        precision,
+        batch,
+        queries,
+        keys,
+        heads,
+        key_value_heads,
+        width_qk,
+        width_v,
+        rows.causal,
+        window,
+        backward,
     )
     return result.time, result.flops
 
@@ -230,8 +241,9 @@ def main() -> None:
         print(f"{name}: fixed time outside the model {entry['floor'] * 1e6:.0f} us")
         for regime, errors in entry["regimes"].items():
             print(
-                f"  {regime:8} n {errors['count']:4}  median {errors['median']:6.1%}  mean {errors['mean']:6.1%}"
-                f"  p90 {errors['p90']:6.1%}  modelled/measured {errors['geometric_mean_ratio']:.3f}"
+                f"  {regime:8} n {errors['count']:4}  median {errors['median']:6.1%}"
+                f"  mean {errors['mean']:6.1%}  p90 {errors['p90']:6.1%}"
+                f"  modelled/measured {errors['geometric_mean_ratio']:.3f}"
             )
         if "refitted" in entry:
             print(

@@ -112,8 +112,9 @@ def main() -> None:
             if regime in entry:
                 e = entry[regime]
                 print(
-                    f"  {regime:6} n {e['count']:4}  median {e['median']:6.1%}  mean {e['mean']:6.1%}"
-                    f"  p90 {e['p90']:6.1%}  modelled/measured {e['geometric_mean_ratio']:.3f}"
+                    f"  {regime:6} n {e['count']:4}  median {e['median']:6.1%}"
+                    f"  mean {e['mean']:6.1%}  p90 {e['p90']:6.1%}"
+                    f"  modelled/measured {e['geometric_mean_ratio']:.3f}"
                 )
 
 

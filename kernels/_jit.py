@@ -60,10 +60,10 @@ CACHE_FOLDER = _cache_folder()
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel: nopython mode, cached on disk, without the GIL."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = CACHE_FOLDER
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = CACHE_FOLDER  # type: ignore[attr-defined]
     try:
         compiled: Callable[..., Any] = numba.njit(cache=bool(CACHE_FOLDER), nogil=True)(function)
     finally:
-        numba.config.CACHE_DIR = before
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
     return compiled

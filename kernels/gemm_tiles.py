@@ -55,4 +55,4 @@ PANELS = np.array(
 )
 
 # Parts into which k may be cut, one unit each, with a reduction afterwards.
-SPLITS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64], dtype=np.float64)
+SPLITS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32], dtype=np.float64)

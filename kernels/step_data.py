@@ -9,6 +9,37 @@ from perfmodel.kernels.step_tables import (
     WEIGHTS,
 )
 
+MEMO_SLOTS = 256  # a power of two
+MEMO_COLUMNS = 5  # kind, size, members, stride, time
+
+
+@jit
+def remembered_time(kind, size, members, stride, network, memo):
+    """Collective time that remembers its last answers.
+
+    Neighbouring strategies of a grid ask for the same collectives again and again.
+
+    Parameters
+    ----------
+    kind, size, members, stride, network
+        As of `perfmodel.kernels.collective.collective_time`.
+    memo : float64[MEMO_SLOTS, MEMO_COLUMNS]
+        Answers so far; rows of zeros (size 0) are free.
+
+    Returns
+    -------
+    float
+        Time [s].
+    """
+    if members <= 1 or size <= 0.0:
+        return 0.0
+    row = memo[(kind + 7 * members + 3 * stride + int(size) // 64) & (MEMO_SLOTS - 1)]
+    if row[1] == size and row[0] == kind and row[2] == members and row[3] == stride:
+        return row[4]
+    time = collective_time(kind, size, members, stride, network)
+    row[0], row[1], row[2], row[3], row[4] = kind, size, members, stride, time
+    return time
+
 
 @jit
 def hide(total, window, tail, tax):
@@ -22,7 +53,7 @@ def hide(total, window, tail, tax):
 
 
 @jit
-def sharded_reduce(size, kind, members, stride, group, network):
+def sharded_reduce(size, kind, members, stride, group, network, memo):
     """Reduce or gather over a data group, hierarchically where shards repeat (HSDP).
 
     `group` members share one shard set; the other ``members / group`` hold copies of
@@ -31,22 +62,30 @@ def sharded_reduce(size, kind, members, stride, group, network):
     if members <= 1 or size <= 0.0:
         return 0.0
     if group <= 0 or group >= members:
-        return collective_time(kind, size, members, stride, network)
-    time = collective_time(kind, size, group, stride, network)
+        return remembered_time(kind, size, members, stride, network, memo)
+    time = remembered_time(kind, size, group, stride, network, memo)
     if kind == REDUCE_SCATTER:
         copies = members // group
-        time += collective_time(ALL_REDUCE, size / group, copies, stride * group, network)
+        time += remembered_time(ALL_REDUCE, size / group, copies, stride * group, network, memo)
     return time
 
 
 @jit
-def layer_shards(part, replicas, stride, group, expert_replicas, expert_stride, settings, network):
+def layer_shards(
+    part, replicas, stride, group, expert_replicas, expert_stride, settings, network, memo
+):
     """Times to gather the parameters of one part and to reduce its gradients [s]."""
     gather = sharded_reduce(
-        part[WEIGHTS] * settings.gather_bytes, ALL_GATHER, replicas, stride, group, network
+        part[WEIGHTS] * settings.gather_bytes, ALL_GATHER, replicas, stride, group, network, memo
     )
     reduce = sharded_reduce(
-        part[WEIGHTS] * settings.reduce_bytes, REDUCE_SCATTER, replicas, stride, group, network
+        part[WEIGHTS] * settings.reduce_bytes,
+        REDUCE_SCATTER,
+        replicas,
+        stride,
+        group,
+        network,
+        memo,
     )
     if part[EXPERTS] > 0.0:
         expert_group = min(group, expert_replicas)
@@ -57,6 +96,7 @@ def layer_shards(part, replicas, stride, group, expert_replicas, expert_stride, 
             expert_stride,
             expert_group,
             network,
+            memo,
         )
         reduce += sharded_reduce(
             part[EXPERTS] * settings.reduce_bytes,
@@ -65,6 +105,7 @@ def layer_shards(part, replicas, stride, group, expert_replicas, expert_stride, 
             expert_stride,
             expert_group,
             network,
+            memo,
         )
     return gather, reduce
 
@@ -85,6 +126,7 @@ def data_parallel(
     tax,
     settings,
     network,
+    memo,
 ):
     """Total and exposed time of gradient reduction and parameter gather, ZeRO 0 to 2 [s].
 
@@ -94,7 +136,7 @@ def data_parallel(
     """
     kind = ALL_REDUCE if zero == 0 else REDUCE_SCATTER
     reduce = sharded_reduce(
-        weights * settings.reduce_bytes, kind, replicas, stride, group, network
+        weights * settings.reduce_bytes, kind, replicas, stride, group, network, memo
     ) + sharded_reduce(
         experts * settings.reduce_bytes,
         kind,
@@ -102,11 +144,12 @@ def data_parallel(
         expert_stride,
         min(group, expert_replicas),
         network,
+        memo,
     )
     gather = 0.0
     if zero >= 1:
         gather = sharded_reduce(
-            weights * settings.gather_bytes, ALL_GATHER, replicas, stride, group, network
+            weights * settings.gather_bytes, ALL_GATHER, replicas, stride, group, network, memo
         ) + sharded_reduce(
             experts * settings.gather_bytes,
             ALL_GATHER,
@@ -114,6 +157,7 @@ def data_parallel(
             expert_stride,
             min(group, expert_replicas),
             network,
+            memo,
         )
     reductions = batches if zero == 2 else 1.0
     gradients = max((weights + experts) * settings.gradient_bytes, 1.0)

@@ -8,6 +8,7 @@ from perfmodel.kernels.step_tables import (
     EXPERTS,
     GPIPE,
     INTERLEAVED,
+    LARGEST,
     MEMORY_ACTIVATIONS,
     MEMORY_BUFFERS,
     MEMORY_GRADIENTS,
@@ -37,29 +38,10 @@ def in_flight(schedule, stage, batches, stages, chunks):
 
 
 @jit
-def stage_parameters(row, parts, stages):
-    """Parameters of one stage on one device: (replicated, experts)."""
-    weights, experts = 0.0, 0.0
-    for part in range(parts.shape[0]):
-        count = stages.counts[row, part]
-        # Several heads (multi-token prediction) share one output matrix.
-        if part == stages.output_part:
-            count = min(count, 1.0)
-        weights += count * parts[part, WEIGHTS]
-        experts += count * parts[part, EXPERTS]
-    both = stages.tied_part >= 0 and stages.counts[row, stages.tied_part] > 0.0
-    if both and stages.counts[row, stages.output_part] > 0.0:
-        weights -= parts[stages.output_part, WEIGHTS]
-    return weights, experts
-
-
-@jit
 def stage_memory(
     i,
-    parts,
-    stages,
-    first,
-    last,
+    rows,
+    first_stage,
     schedule,
     batches,
     p,
@@ -71,31 +53,40 @@ def stage_memory(
     settings,
     out,
 ):
-    """Memory of the stage that needs most; components add up to the total [B]."""
+    """Write the memory of the stage that needs most; components add up to the total [B].
+
+    Parameters
+    ----------
+    i : int
+        Column of `out`.
+    rows : float64, shape (stage rows, STAGE_COLUMNS)
+    first_stage : float64, shape (stage rows,)
+    schedule, batches, p, v, zero : int
+        Schedule code, micro-batches, stages, chunks per stage, ZeRO stage.
+    dense_shards, expert_shards : int
+        Ranks that share optimizer state of replicated and of expert parameters.
+    weight_bytes : float
+        Bytes of one stored parameter [B].
+    settings : Settings
+    out : ndarray, shape (RESULT_ROWS, n)
+    """
     worst = -1.0
-    for row in range(first, last):
-        weights, experts = stage_parameters(row, parts, stages)
-        owned = weights / dense_shards + experts / expert_shards
-        whole = weights + experts
-        layers, working, largest = 0.0, 0.0, 0.0
-        for part in range(parts.shape[0]):
-            count = stages.counts[row, part]
-            if count != 0.0:
-                layers += count * parts[part, ACTIVATIONS]
-                working = max(working, parts[part, WORKING])
-                largest = max(largest, parts[part, WEIGHTS] + parts[part, EXPERTS])
-        flight = in_flight(schedule, stages.first_stage[row], batches, p, v)
+    for row in range(rows.shape[0]):
+        sums = rows[row]
+        owned = sums[WEIGHTS] / dense_shards + sums[EXPERTS] / expert_shards
+        whole = sums[WEIGHTS] + sums[EXPERTS]
         parameters = (owned if zero == 3 else whole) * weight_bytes
         gradients = (owned if zero >= 2 else whole) * settings.gradient_bytes
         optimizer = owned * settings.optimizer_bytes
-        activations = flight * layers
+        flight = in_flight(schedule, first_stage[row], batches, p, v)
+        activations = flight * sums[ACTIVATIONS]
         # Beside the working set of one part: two gathered parts with ZeRO-3, one bucket of
         # gradients on the wire otherwise.
-        buffers = working
+        buffers = sums[WORKING]
         if zero == 3:
-            buffers += 2.0 * largest * settings.gather_bytes + largest * settings.reduce_bytes
+            buffers += sums[LARGEST] * (2.0 * settings.gather_bytes + settings.reduce_bytes)
         elif dense_shards > 1:
-            buffers += min(settings.bucket_bytes, gradients)
+            buffers += min(settings.bucket_bytes, whole * settings.gradient_bytes)
         live = parameters + gradients + optimizer + activations + buffers
         reserve = settings.reserve_bytes + settings.fragmentation * (activations + buffers)
         if live + reserve > worst:

@@ -24,6 +24,11 @@ ACTIVATIONS = 13
 WORKING = 14
 PART_COLUMNS = 15
 
+# Columns that a stage has beside those of its parts.
+LARGEST = 15
+BUSY = 16
+STAGE_COLUMNS = 17
+
 # Rows of the result.
 STEP_TIME = 0
 FORWARD_TIME = 1
@@ -60,10 +65,12 @@ INTERLEAVED = 2
 
 
 class Strategies(NamedTuple):
-    """Columns of the strategies to close, all int64 and of shape (n,)."""
+    """Columns of the strategies to close, all int64 and of shape (n,).
 
-    layer_key: np.ndarray
-    pipeline_key: np.ndarray
+    ``stage_key`` numbers the distinct pairs of layer key and (pipeline, virtual) pair.
+    """
+
+    stage_key: np.ndarray
     tensor: np.ndarray
     context: np.ndarray
     pipeline: np.ndarray
@@ -107,14 +114,30 @@ class KeyTables(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """Stage compositions (`perfmodel.schedule.StageTable`) and the tied table's part."""
+    """Stages of every stage key: distinct compositions, summed over their parts.
 
+    Attributes
+    ----------
+    layer_key : int64, shape (stage keys,)
+        Layer key of each stage key.
+    offset : int64, shape (stage keys + 1,)
+        Rows of stage key j are ``offset[j]:offset[j + 1]``.
+    sums : float64, shape (rows, STAGE_COLUMNS)
+        Part-table columns summed over the parts of the stage (WORKING: the largest),
+        LARGEST: parameters of its largest part, BUSY: compute and exposed
+        communication of one micro-batch [s].
+    counts : float64, shape (rows, parts)
+        How many of each part the stage holds.
+    first_stage, stages : float64, shape (rows,)
+        Earliest stage of this composition, and number of such stages.
+    """
+
+    layer_key: np.ndarray
     offset: np.ndarray
+    sums: np.ndarray
     counts: np.ndarray
     first_stage: np.ndarray
     stages: np.ndarray
-    tied_part: int  # part whose weights a stage holds once though two parts use them; -1: none
-    output_part: int
 
 
 class Settings(NamedTuple):

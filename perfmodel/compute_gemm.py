@@ -238,11 +238,10 @@ def gemm_times(
                 f"it must be a finite number of at least {smallest:g}"
             )
     tiles = PANELS if device.array_side > 0.0 else TILES
-    arrays = [np.ascontiguousarray(column) for column in columns]
+    rows, cols, depth, copies, width = (np.ascontiguousarray(column) for column in columns)
     time, traffic, tile, split, bound = gemm.evaluate(
-        *arrays, np.ascontiguousarray(flags), device, tiles, SPLITS
+        rows, cols, depth, copies, width, np.ascontiguousarray(flags), device, tiles, SPLITS
     )
-    rows, cols, depth, copies, _ = arrays
     return GemmTimes(
         time=time,
         flops=2.0 * rows * cols * depth * copies,

@@ -16,9 +16,15 @@ import numpy as np
 from perfmodel.errors import StrategyError
 from perfmodel.model import ModelSpec
 from perfmodel.strategy import FIELDS, IntColumn, StrategyGrid, axis_values, columns_from_rows
-from perfmodel.strategy_rules import STATUS_NAMES, STATUS_REASONS, VALID, strategy_status
+from perfmodel.strategy_rules import (
+    LATE_RULES,
+    STATUS_NAMES,
+    STATUS_REASONS,
+    VALID,
+    strategy_status,
+)
 
-# A free axis enters no rule, or (shard_group) one that is checked again at the end.
+# A free axis enters no rule but LATE_RULES, which are checked at the end.
 FREE_AXES = ("recompute", "precision", "mapping", "zero_stage", "shard_group")
 LAYOUT_AXES = tuple(
     spec.name
@@ -127,12 +133,13 @@ def enumerate_strategies(
     status = np.repeat(status, free_count)
     keep = np.ones(status.size, bool)
     if free["zero_stage"].size > 1 or free["shard_group"].any():
-        late = strategy_status(columns, model, devices)
-        if not keep_impossible:
-            keep &= late == VALID
-        for name, count in _count(late[status == VALID], 1).items():
+        late = strategy_status(columns, model, devices, rules=LATE_RULES)
+        late[status != VALID] = VALID
+        for name, count in _count(late, 1).items():
             rejected[name] = rejected.get(name, 0) + count
-        status = late
+        status = np.where(late != VALID, late, status)
+        if not keep_impossible:
+            keep &= status == VALID
     if "zero_stage" not in given:
         keep &= _sensible_zero(columns)
     if not keep.all():

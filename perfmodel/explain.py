@@ -6,15 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import StrategyError
 from perfmodel.framework import Framework, load_framework
 from perfmodel.model import ModelSpec
-from perfmodel.operations import LAYER_KEY_FIELDS, Attention, Communication, Gemm, LayerKeys
+from perfmodel.operations import LAYER_KEY_FIELDS, Attention, Communication, Gemm, LayerKeys, Stream
 from perfmodel.part_table import price_parts
+from perfmodel.pricing import Priced
 from perfmodel.schedule import stage_compositions
 from perfmodel.strategy import StrategyGrid
 from perfmodel.strategy_rules import STATUS_REASONS, VALID
+from perfmodel.training import Workload, project_grid
+from perfmodel.units import format_si
+from perfmodel.variables import STEP_VARIABLES
+from perfmodel.workload import Part
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -94,11 +100,10 @@ def explain(
     counts = stage_compositions(
         model, int(grid["pipeline_parallel"][0]), int(grid["virtual_pipeline"][0])
     )
-    per_part = np.array([sum(float(item.exposed[0]) for item in items) for _, items in priced])
-    stage = counts[int(np.argmax(counts @ per_part))]
     batches = int(
         grid["global_batch_size"][0] // (grid["data_parallel"][0] * grid["micro_batch_size"][0])
     )
+    stage = counts[_critical_stage(model, grid, hardware, framework, batches * counts, priced)]
     costs = []
     for (part, items), held in zip(priced, stage, strict=True):
         for item in items:
@@ -124,6 +129,53 @@ def explain(
     return costs
 
 
+# Components of the step that add up from operations; the others have no operations.
+OPERATION_COMPONENTS = (
+    "forward_time",
+    "backward_time",
+    "recompute_time",
+    "tensor_parallel_exposed",
+    "context_parallel_exposed",
+    "expert_parallel_exposed",
+)
+
+
+def component(cost: OperationCost) -> str:
+    """Return the component of the step time to which an operation adds."""
+    return _component(cost.kind.partition(" ")[0], cost.phase)
+
+
+def _component(kind: str, phase: str) -> str:
+    if kind in ("tensor", "context", "expert"):
+        return f"{kind}_parallel_exposed"
+    return {"forward": "forward_time", "recompute": "recompute_time"}.get(phase, "backward_time")
+
+
+def _critical_stage(
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    framework: Framework,
+    runs: NDArray[np.float64],
+    priced: list[tuple[Part, list[Priced]]],
+) -> int:
+    """Return the stage whose operations add up to the components of the projected step.
+
+    The closing pass picks the slowest stage with everything that can delay it; this
+    finds the stage that it picked.
+    """
+    out = np.empty((len(STEP_VARIABLES), 1))
+    project_grid(Workload(model, grid), hardware, framework, out, threads=1)
+    rows = {variable.name: i for i, variable in enumerate(STEP_VARIABLES)}
+    projected = np.array([out[rows[name], 0] for name in OPERATION_COMPONENTS])
+    per_part = np.zeros((len(priced), projected.size))
+    for i, (_, items) in enumerate(priced):
+        for item in items:
+            name = _component(_kind(item.operation).partition(" ")[0], item.operation.phase)
+            per_part[i, OPERATION_COMPONENTS.index(name)] += float(item.exposed[0])
+    return int(np.argmin(np.abs(runs @ per_part - projected).sum(axis=1)))
+
+
 def _kind(operation: object) -> str:
     if isinstance(operation, Communication):
         return f"{operation.axis} {operation.collective}"
@@ -145,5 +197,12 @@ def _shape(operation: object) -> str:
             f"{number(operation.key_value_heads)} d{number(operation.head_dim_qk)}"
         )
     if isinstance(operation, Communication):
-        return f"{number(operation.members)} ranks, {number(operation.stride)} apart"
+        size = float(np.asarray(operation.size).reshape(-1)[0])
+        return (
+            f"{format_si(size, 'B')} over {number(operation.members)} ranks, "
+            f"{number(operation.stride)} apart"
+        )
+    if isinstance(operation, Stream):
+        size = np.asarray(operation.bytes_read) + np.asarray(operation.bytes_written)
+        return format_si(float(size.reshape(-1)[0]), "B")
     return ""

@@ -37,6 +37,9 @@ class Framework:
         Stage-to-stage sends hide behind the next chunk's compute.
     overlap_expert_parallel : bool
         Dispatch and combine of one micro-batch hide behind another's compute.
+    grouped_gemm : bool
+        All experts of a device run in one launch; otherwise one product each, as the
+        grouped linear layers of Transformer Engine do.
     gradient_bytes : float
         Bytes of one stored main gradient [B].
     gradient_reduce_bytes : float
@@ -64,6 +67,7 @@ class Framework:
     overlap_parameter_gather: bool = True
     overlap_pipeline: bool = True
     overlap_expert_parallel: bool = False
+    grouped_gemm: bool = False
     gradient_bytes: float = 4.0
     gradient_reduce_bytes: float = 4.0
     optimizer_bytes: float = 12.0
@@ -131,6 +135,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             overlap_tensor_parallel="full",
             gradient_reduce_bytes=2.0,
             bucket_bytes=1e9,
+            grouped_gemm=True,
             graph_launch=True,
             pads_vocabulary_to=1,
         ),

@@ -11,6 +11,7 @@ Shape letters: T tokens on one device, h hidden size, a bytes of an activation.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from perfmodel.operations import STORED_INPUT_BYTES, LayerKeys, Size
 from perfmodel.strategy import RECOMPUTE
 from perfmodel.workload import Part, padded_vocabulary
 
-Column = NDArray[np.float64]
+Column = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.framework import Framework
 from perfmodel.strategy import PRECISIONS, RECOMPUTE
 
-Column = NDArray[np.float64]
+Column = NDArray[np.floating[Any]]
 Size = Column | float
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute", "optimizer")

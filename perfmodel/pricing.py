@@ -92,18 +92,17 @@ def price_operations(
 
     Keys whose precision the device lacks get NaN.
     """
-    priced: dict[int, Priced] = {}
-    for kind, price in (
-        (Gemm, _price_gemms),
-        (Attention, _price_attention),
-        (Stream, _price_streams),
-        (Communication, _price_communication),
-    ):
-        chosen = [(i, item) for i, item in enumerate(operations) if isinstance(item, kind)]
-        if chosen:
-            results = price(hardware, [item for _, item in chosen], keys)  # type: ignore[operator]
-            priced.update(zip((i for i, _ in chosen), results, strict=True))
-    ordered = [priced[i] for i in range(len(operations))]
+    gemms = [item for item in operations if isinstance(item, Gemm)]
+    attention = [item for item in operations if isinstance(item, Attention)]
+    streams = [item for item in operations if isinstance(item, Stream)]
+    communication = [item for item in operations if isinstance(item, Communication)]
+    priced = {
+        Gemm: iter(_price_gemms(hardware, gemms, keys)),
+        Attention: iter(_price_attention(hardware, attention, keys)),
+        Stream: iter(_price_streams(hardware, streams, keys)),
+        Communication: iter(_price_communication(hardware, communication, keys)),
+    }
+    ordered = [next(priced[type(item)]) for item in operations]
     return _expose(hardware, ordered, keys)
 
 
@@ -125,6 +124,8 @@ def _gemm_formats(operations: Sequence[Gemm], keys: LayerKeys) -> NDArray[np.int
 def _price_gemms(hardware: Hardware, operations: Sequence[Gemm], keys: LayerKeys) -> list[Priced]:
     from perfmodel.compute_gemm import GEMM_BOUNDS, gemm_times
 
+    if not operations:
+        return []
     size = len(keys)
     m, n, k, batch, count = _stack(operations, ("m", "n", "k", "batch", "count"), size)
     formats = _gemm_formats(operations, keys)
@@ -143,9 +144,13 @@ def _price_gemms(hardware: Hardware, operations: Sequence[Gemm], keys: LayerKeys
         result = gemm_times(
             hardware,
             PRECISIONS[int(code)],
-            *distinct,
+            distinct[0],
+            distinct[1],
+            distinct[2],
+            distinct[3],
             output_bytes=float(output_bytes),
             accumulate=bool(adds),
+            steady=True,  # a training run lasts hours: the device is as warm as it gets
         )
         time[rows] = result.time[inverse] * count[rows]
         traffic[rows] = result.memory_traffic[inverse] * count[rows]
@@ -159,6 +164,8 @@ def _price_attention(
 ) -> list[Priced]:
     from perfmodel.compute_attention import ATTENTION_BOUNDS, attention_times
 
+    if not operations:
+        return []
     size = len(keys)
     names = (
         "batch",
@@ -181,7 +188,13 @@ def _price_attention(
     result = attention_times(
         hardware,
         precision,
-        *distinct[:7],
+        batch=distinct[0],
+        query_length=distinct[1],
+        key_length=distinct[2],
+        heads=distinct[3],
+        key_value_heads=distinct[4],
+        head_dim_qk=distinct[5],
+        head_dim_v=distinct[6],
         causal=distinct[7] > 0,
         window=distinct[8],
         backward=distinct[9] > 0,
@@ -202,6 +215,8 @@ def _price_streams(
 ) -> list[Priced]:
     from perfmodel.compute_stream import STREAM_BOUNDS, stream_times
 
+    if not operations:
+        return []
     size = len(keys)
     names = ("bytes_read", "bytes_written", "flops", "launches")
     columns = _stack(operations, names, size)
@@ -222,6 +237,8 @@ def _price_communication(
 ) -> list[Priced]:
     from perfmodel.communication import COLLECTIVES, collective_times
 
+    if not operations:
+        return []
     size = len(keys)
     columns = _stack(operations, ("size", "members", "stride"), size)
     (count,) = _stack(operations, ("count",), size)

@@ -26,6 +26,32 @@ LARGER_IS_BETTER = {
     "model_flops_utilization_non_causal",
     "hardware_flops_utilization",
 }
+# Short spellings, as on the command line: "tp" for "tensor_parallel".
+ALIASES = {spec.option.replace("-", "_"): spec.name for spec in FIELDS}
+
+
+def check_writable(path: str | Path) -> Path:
+    """Make sure, before a long computation, that a file can be written.
+
+    Raises
+    ------
+    DataError
+        The folder does not exist or cannot be written, or the path is not a file's.
+    """
+    target = Path(path).expanduser()
+    folder = target.parent
+    if not folder.is_dir():
+        raise DataError(f"cannot write '{target}': folder '{folder}' does not exist")
+    if target.is_dir():
+        raise DataError(f"cannot write '{target}': it is a folder; name a file in it")
+    if target.exists() and not target.is_file():
+        raise DataError(f"cannot write '{target}': it is not a regular file")
+    try:
+        with tempfile.TemporaryFile(prefix=f".{target.name}.", dir=folder):
+            pass
+    except OSError as error:
+        raise DataError(f"cannot write '{target}': {error.strerror or error}") from None
+    return target
 
 
 @contextlib.contextmanager
@@ -37,17 +63,11 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     DataError
         The folder does not exist or cannot be written.
     """
-    target = Path(path)
-    folder = target.parent
-    if not folder.is_dir():
-        raise DataError(f"cannot write '{target}': folder '{folder}' does not exist")
-    if target.is_dir():
-        raise DataError(f"cannot write '{target}': it is a folder; name a file in it")
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=folder)
-        os.close(handle)
-    except OSError as error:
-        raise DataError(f"cannot write '{target}': {error.strerror or error}") from None
+    target = check_writable(path)
+    handle, name = tempfile.mkstemp(
+        prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent
+    )
+    os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
@@ -82,7 +102,10 @@ def save_results(dataset: xr.Dataset, path: str | Path) -> None:
         if variable.dtype.kind in "fiub" and variable.ndim
     }
     with atomic_path(path) as temporary:
-        dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4", encoding=encoding)
+        try:
+            dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4", encoding=encoding)
+        except RuntimeError as error:  # how netCDF reports a full disk
+            raise DataError(f"cannot write '{path}': {error}") from None
 
 
 def open_results(path: str | Path) -> xr.Dataset:
@@ -95,9 +118,10 @@ def open_results(path: str | Path) -> xr.Dataset:
     """
     import xarray as xr
 
-    source = Path(path)
+    source = Path(path).expanduser()
     if not source.is_file():
-        raise DataError(f"results file '{source}' does not exist")
+        what = "is a folder" if source.is_dir() else "does not exist"
+        raise DataError(f"results file '{source}' {what}; 'perfmodel sweep -o FILE.nc' writes one")
     try:
         dataset = xr.open_dataset(source, engine="netcdf4")
     except (OSError, ValueError) as error:
@@ -117,7 +141,7 @@ def open_results(path: str | Path) -> xr.Dataset:
 def column(dataset: xr.Dataset, name: str) -> NDArray[Any]:
     """Return a variable or coordinate as one value per (strategy, hardware) pair.
 
-    Flags are returned as their labels. The order is that of ``strategy`` × ``hardware``
+    Strategy fields may be named as on the command line (``tp``, ``micro_batch``). Flags are returned as their labels. The order is that of ``strategy`` × ``hardware``
     flattened.
 
     Raises
@@ -125,6 +149,7 @@ def column(dataset: xr.Dataset, name: str) -> NDArray[Any]:
     DataError
         No such name.
     """
+    name = ALIASES.get(name, name)
     if name not in dataset.variables:
         raise DataError(f"no variable '{name}'{did_you_mean(name, column_names(dataset))}")
     variable = dataset[name]
@@ -143,7 +168,7 @@ def column(dataset: xr.Dataset, name: str) -> NDArray[Any]:
 
 def column_names(dataset: xr.Dataset) -> list[str]:
     """Names that `column` and filters understand."""
-    return sorted(str(name) for name in dataset.variables)
+    return sorted({*map(str, dataset.variables), *ALIASES})
 
 
 def select(
@@ -222,8 +247,15 @@ def pareto(
     Returns
     -------
     list of dict
-        As `best`, in the order of the first objective.
+        As `best`, in the order of the first objective; one of those that are equal in all.
+
+    Raises
+    ------
+    DataError
+        Fewer than two objectives, an unknown one, or a malformed filter.
     """
+    if len(objectives) < 2:
+        raise DataError("a Pareto front needs two or more variables, as in step_time,memory_total")
     chosen = select(dataset, where, fitting=fitting)
     costs = []
     for name in objectives:

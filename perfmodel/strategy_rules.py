@@ -226,6 +226,8 @@ RULES: tuple[Rule, ...] = (
         _context_heads,
     ),
 )
+# Rules about the axes that multiply an already checked layout.
+LATE_RULES = tuple(rule for rule in RULES if rule.broken in (_zero, _shard_group))
 VALID = 0
 PRECISION_UNSUPPORTED = 100
 STATUS_NAMES: Mapping[int, str] = {
@@ -240,10 +242,12 @@ STATUS_REASONS: Mapping[int, str] = {
 }
 
 
-def strategy_status(columns: Columns, model: ModelSpec, devices: int) -> NDArray[np.uint8]:
+def strategy_status(
+    columns: Columns, model: ModelSpec, devices: int, rules: tuple[Rule, ...] = RULES
+) -> NDArray[np.uint8]:
     """Return the code of the first rule that each strategy breaks; 0 where it keeps all."""
     status = np.zeros(columns["tensor_parallel"].shape, np.uint8)
-    for rule in RULES:
+    for rule in rules:
         broken = rule.broken(columns, model, devices)
         status[broken & (status == VALID)] = rule.code
     return status

@@ -83,11 +83,12 @@ def sweep(
     possible = np.flatnonzero(grid.status == VALID)
     everything = possible.size == len(grid)
     work = Workload(model, grid if everything else grid.take(possible))
-    values = np.full((len(rows), len(STEP_VARIABLES), len(grid)), np.nan, dtype)
+    values = np.empty((len(rows), len(STEP_VARIABLES), len(grid)), dtype)
     for index, device in enumerate(rows):
-        out = values[index] if everything else values[index][:, possible]
+        out = values[index] if everything else np.empty((len(STEP_VARIABLES), possible.size), dtype)
         project_grid(work, device, framework, out, threads=threads, progress=progress)
         if not everything:
+            values[index] = np.nan
             values[index][:, possible] = out
     dataset = xr.Dataset(
         {

@@ -18,11 +18,12 @@ from perfmodel.operations import CAST_WRITE_BYTES, LAYER_KEY_FIELDS, LayerKeys
 from perfmodel.part_table import part_table
 from perfmodel.pricing import rate_name, supported_precisions
 from perfmodel.schedule import StageTable, stage_table
-from perfmodel.strategy import PRECISIONS, StrategyGrid
+from perfmodel.strategy import PRECISIONS, IntColumn, StrategyGrid
 from perfmodel.workload import model_parts
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.kernels.step_tables import KeyTables, Settings, Stages
 
 CHUNK = 1 << 17
 PARAMETER_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0}
@@ -40,7 +41,10 @@ class Workload:
         distinct, layer_key = distinct_keys(grid.columns, LAYER_KEY_FIELDS)
         self.keys = LayerKeys(distinct)
         pairs, pipeline_key = distinct_keys(grid.columns, ("pipeline_parallel", "virtual_pipeline"))
-        self.stages: StageTable = stage_table(
+        both, stage_key = distinct_keys(
+            {"layer": layer_key, "pipeline": pipeline_key}, ("layer", "pipeline")
+        )
+        compositions = stage_table(
             model,
             list(
                 zip(
@@ -50,6 +54,7 @@ class Workload:
                 )
             ),
         )
+        self._spread_compositions(compositions, both["layer"], both["pipeline"])
         fields = {
             "tensor": "tensor_parallel",
             "context": "context_parallel",
@@ -67,7 +72,40 @@ class Workload:
             "mapping": "mapping",
         }
         columns = {name: np.ascontiguousarray(grid[field]) for name, field in fields.items()}
-        self.strategies = Strategies(layer_key=layer_key, pipeline_key=pipeline_key, **columns)
+        self.strategies = Strategies(stage_key=stage_key, **columns)
+
+    def _spread_compositions(
+        self, compositions: StageTable, layer: IntColumn, pipeline: IntColumn
+    ) -> None:
+        """Repeat the stage compositions of each pipeline pair for its layer keys."""
+        start = compositions.offset[pipeline]
+        count = compositions.offset[pipeline + 1] - start
+        self.stage_layer_key = layer
+        self.stage_offset = np.concatenate(([0], np.cumsum(count)))
+        within = np.arange(self.stage_offset[-1]) - np.repeat(self.stage_offset[:-1], count)
+        row = np.repeat(start, count) + within
+        self.row_layer_key = np.repeat(layer, count)
+        self.counts = compositions.counts[row]
+        self.first_stage = compositions.first_stage[row]
+        self.stages = compositions.stages[row]
+
+    def stage_sums(self, keys: KeyTables) -> Stages:
+        """Sum the parts of every distinct stage on one device."""
+        from perfmodel.kernels.step_stages import sum_stages
+        from perfmodel.kernels.step_tables import STAGE_COLUMNS, Stages
+
+        kinds = [part.kind for part in model_parts(self.model)]
+        sums = np.empty((self.row_layer_key.size, STAGE_COLUMNS))
+        tied = kinds.index("embedding") if self.model.tied_embeddings else -1
+        sum_stages(keys.parts, self.row_layer_key, self.counts, tied, kinds.index("output"), sums)
+        return Stages(
+            self.stage_layer_key,
+            self.stage_offset,
+            sums,
+            self.counts,
+            self.first_stage,
+            self.stages,
+        )
 
 
 def project_grid(
@@ -98,20 +136,14 @@ def project_grid(
     from perfmodel.communication import network_table
     from perfmodel.compute_stream import stream_device
     from perfmodel.kernels.step import close_strategies
-    from perfmodel.kernels.step_tables import Stages, Strategies
+    from perfmodel.kernels.step_tables import Strategies
 
     if not len(work.grid):
         return
     keys = _key_tables(work, hardware, framework)
-    kinds = [part.kind for part in model_parts(work.model)]
-    stages = Stages(
-        *work.stages,
-        tied_part=kinds.index("embedding") if work.model.tied_embeddings else -1,
-        output_part=kinds.index("output"),
-    )
     shared = (
         keys,
-        stages,
+        work.stage_sums(keys),
         _settings(work, hardware, framework),
         stream_device(hardware),
         network_table(hardware),
@@ -136,7 +168,7 @@ def project_grid(
         list(pool.map(close, starts[1:]))
 
 
-def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Any:
+def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyTables:
     from perfmodel.kernels.step_tables import KeyTables
 
     keys = work.keys
@@ -159,7 +191,7 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Any
     )
 
 
-def _settings(work: Workload, hardware: Hardware, framework: Framework) -> Any:
+def _settings(work: Workload, hardware: Hardware, framework: Framework) -> Settings:
     from perfmodel.kernels.step_tables import Settings
 
     return Settings(

@@ -83,11 +83,11 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     grouped = (degree > 1) * (experts > 1) * 1.0
     # Tokens arrive sorted by sender and are sorted again by expert.
     ops.stream("mlp.sort", received * hidden, (2, 2), (2, 2), count=grouped)
-    launches = experts if not ops.framework.graph_launch else 1.0
+    batch, count = (experts, 1.0) if ops.framework.grouped_gemm else (1.0, experts)
     up = width * (2 if mlp.gated else 1)
-    ops.linear("mlp.experts_up", per_expert, hidden, up, batch=experts, launches=launches)
+    ops.linear("mlp.experts_up", per_expert, hidden, up, batch=batch, count=count)
     add_activation(ops, mlp, "mlp.experts_activation", received * width)
-    ops.linear("mlp.experts_down", per_expert, width, hidden, batch=experts, launches=launches)
+    ops.linear("mlp.experts_down", per_expert, width, hidden, batch=batch, count=count)
     ops.stream("mlp.unsort", received * hidden, (2, 2), (2, 2), count=grouped)
     _expert_tensor(ops, "mlp.combine", received * hidden * 2.0, "reduce_scatter", "all_gather")
     _exchange(ops, "mlp.combine", routed * hidden * 2.0)

@@ -1,0 +1,66 @@
+"""Sum the parts of every distinct stage once; strategies only look the sums up."""
+
+from __future__ import annotations
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.step_tables import (
+    BACKWARD,
+    BUSY,
+    CONTEXT_EXPOSED,
+    EXPERT_EXPOSED,
+    EXPERTS,
+    FORWARD,
+    LARGEST,
+    PART_COLUMNS,
+    RECOMPUTE,
+    TENSOR_EXPOSED,
+    WEIGHTS,
+    WORKING,
+)
+
+
+@jit
+def sum_stages(parts, row_key, counts, tied_part, output_part, sums):
+    """Sum the part table over the parts of every stage row.
+
+    Parameters
+    ----------
+    parts : float64, shape (keys, parts, PART_COLUMNS)
+    row_key : int64, shape (rows,)
+        Layer key of each stage row.
+    counts : float64, shape (rows, parts)
+        How many of each part the stage holds.
+    tied_part, output_part : int
+        Token table and output part where they share one matrix; `tied_part` is -1
+        where they do not. A stage that holds both keeps it once, and several heads
+        (multi-token prediction) share one output matrix in any case.
+    sums : float64, shape (rows, STAGE_COLUMNS)
+        Result.
+    """
+    for row in range(row_key.size):
+        table = parts[row_key[row]]
+        total = sums[row]
+        total[:] = 0.0
+        for part in range(counts.shape[1]):
+            count = counts[row, part]
+            if count == 0.0:
+                continue
+            kept = min(count, 1.0) if part == output_part else count
+            if part == output_part and tied_part >= 0 and counts[row, tied_part] > 0.0:
+                kept = 0.0
+            for column in range(PART_COLUMNS):
+                if column == WORKING:
+                    total[WORKING] = max(total[WORKING], table[part, WORKING])
+                elif column in (WEIGHTS, EXPERTS):
+                    total[column] += kept * table[part, column]
+                else:
+                    total[column] += count * table[part, column]
+            total[LARGEST] = max(total[LARGEST], table[part, WEIGHTS] + table[part, EXPERTS])
+        total[BUSY] = (
+            total[FORWARD]
+            + total[BACKWARD]
+            + total[RECOMPUTE]
+            + total[TENSOR_EXPOSED]
+            + total[CONTEXT_EXPOSED]
+            + total[EXPERT_EXPOSED]
+        )

@@ -1,0 +1,108 @@
+"""Everything that the user may choose for a run: one row per field.
+
+Columns, coordinates, command-line options, help pages and checks all come from this
+table. It imports nothing heavy, so that the command line can read it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyField:
+    """One thing that the user may choose.
+
+    Attributes
+    ----------
+    name : str
+        Column and coordinate name.
+    option : str
+        Spelling on the command line, without the dashes.
+    kind : {"int", "bool", "choice"}
+        How values are written and stored.
+    default : int or str or bool
+        Value where nothing is said.
+    description : str
+        One line for help pages and ``long_name``.
+    choices : tuple of str
+        Labels of a ``choice`` field; the column stores the index.
+    minimum : int
+        Smallest value of an ``int`` field.
+    """
+
+    name: str
+    option: str
+    kind: str
+    default: int | str | bool
+    description: str
+    choices: tuple[str, ...] = ()
+    minimum: int = 1
+
+
+RECOMPUTE = ("none", "selective", "full")
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
+PIPELINE_SCHEDULES = ("gpipe", "1f1b", "interleaved")
+CONTEXT_PARALLEL_KINDS = ("ring", "all_to_all", "all_gather")
+MAPPINGS = ("tensor-context-data-pipeline", "tensor-context-pipeline-data")
+
+FIELDS: tuple[StrategyField, ...] = (
+    StrategyField("tensor_parallel", "tp", "int", 1, "tensor-parallel degree"),
+    StrategyField(
+        "sequence_parallel", "sp", "bool", True, "sequence parallelism in the tensor-parallel group"
+    ),
+    StrategyField("context_parallel", "cp", "int", 1, "context-parallel degree"),
+    StrategyField(
+        "context_parallel_kind",
+        "cp-kind",
+        "choice",
+        "ring",
+        "how context parallelism moves keys and values",
+        CONTEXT_PARALLEL_KINDS,
+    ),
+    StrategyField("pipeline_parallel", "pp", "int", 1, "pipeline-parallel degree"),
+    StrategyField("virtual_pipeline", "vpp", "int", 1, "model chunks per pipeline stage"),
+    StrategyField(
+        "pipeline_schedule", "schedule", "choice", "1f1b", "pipeline schedule", PIPELINE_SCHEDULES
+    ),
+    StrategyField("data_parallel", "dp", "int", 1, "data-parallel degree (replicas of the batch)"),
+    StrategyField(
+        "zero_stage",
+        "zero",
+        "int",
+        1,
+        "ZeRO stage: 1 shards the optimizer, 2 gradients too, 3 parameters too (FSDP)",
+        minimum=0,
+    ),
+    StrategyField(
+        "shard_group",
+        "shard-group",
+        "int",
+        0,
+        "devices that share one ZeRO shard set (HSDP); 0: the whole data-parallel group",
+        minimum=0,
+    ),
+    StrategyField("expert_parallel", "ep", "int", 1, "expert-parallel degree"),
+    StrategyField(
+        "expert_tensor_parallel", "etp", "int", 1, "tensor-parallel degree inside experts"
+    ),
+    StrategyField("micro_batch_size", "micro-batch", "int", 1, "sequences per micro-batch"),
+    StrategyField("global_batch_size", "global-batch", "int", 1, "sequences per step"),
+    StrategyField("sequence_length", "seq-len", "int", 1, "tokens per sequence"),
+    StrategyField(
+        "recompute", "recompute", "choice", "none", "activation recomputation", RECOMPUTE
+    ),
+    StrategyField(
+        "precision", "precision", "choice", "bf16", "number format of matrix products", PRECISIONS
+    ),
+    StrategyField(
+        "mapping",
+        "mapping",
+        "choice",
+        MAPPINGS[0],
+        "order of the parallel axes over the devices, innermost first",
+        MAPPINGS,
+    ),
+)
+FIELD_BY_NAME: Mapping[str, StrategyField] = {item.name: item for item in FIELDS}

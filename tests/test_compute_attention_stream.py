@@ -1,0 +1,309 @@
+"""Attention and streaming on hardware profiles: measured rows, and input that is refused."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfmodel.compute_attention import (
+    ATTENTION_BOUNDS,
+    attention_device,
+    attention_times,
+)
+from perfmodel.compute_stream import STREAM_BOUNDS, stream_device, stream_times
+from perfmodel.errors import DataError, HardwareError
+from perfmodel.hwprofiles import list_hardware, load_hardware
+
+MEASURED = Path(__file__).resolve().parents[1] / "../shared/data/measured"
+
+# profile, batch, queries and keys, heads, key-value heads, d_qk, d_v, backward, seconds, tolerance
+LARGE_CALLS = [
+    ("dgx-a100", 4, 8192, 32, 2, 128, 128, False, 11.001e-3, 0.05),  # aiconfigurator 095f58a sglang
+    (
+        "dgx-a100",
+        4,
+        16384,
+        64,
+        2,
+        128,
+        128,
+        False,
+        85.644e-3,
+        0.05,
+    ),  # aiconfigurator 095f58a sglang
+    (
+        "dgx-h100",
+        16,
+        8192,
+        64,
+        4,
+        128,
+        128,
+        False,
+        31.714e-3,
+        0.15,
+    ),  # aiconfigurator 095f58a sglang
+    ("dgx-h100", 4, 4096, 32, 4, 128, 128, False, 1.1358e-3, 0.2),  # aiconfigurator 095f58a sglang
+    ("dgx-b200", 8, 16384, 32, 4, 64, 64, False, 11.798e-3, 0.1),  # aiconfigurator 095f58a sglang
+    (
+        "dgx-b200",
+        4,
+        16384,
+        48,
+        48,
+        256,
+        256,
+        False,
+        20.730e-3,
+        0.1,
+    ),  # aiconfigurator 095f58a sglang
+    ("dgx-b200", 1, 131072, 128, 8, 128, 128, False, 423.2e-3, 0.1),  # cudnn-frontend 9793df5 cuDNN
+    ("dgx-b200", 1, 131072, 128, 8, 128, 128, True, 1375.1e-3, 0.1),  # cudnn-frontend 9793df5 cuDNN
+    (
+        "dgx-b200",
+        1,
+        4096,
+        64,
+        8,
+        128,
+        128,
+        True,
+        837.45e-6,
+        0.1,
+    ),  # SimuMax 4dcaae5 TransformerEngine
+    (
+        "dgx-b200",
+        1,
+        131072,
+        64,
+        64,
+        192,
+        128,
+        True,
+        1.1882,
+        0.15,
+    ),  # SimuMax 4dcaae5 TransformerEngine
+]
+
+
+@pytest.mark.parametrize("call", LARGE_CALLS)
+def test_attention_near_measured_large_calls(call):
+    profile, batch, length, heads, kv_heads, width_qk, width_v, backward, seconds, tolerance = call
+    times = attention_times(
+        load_hardware(profile),
+        "bf16",
+        batch,
+        length,
+        length,
+        heads,
+        kv_heads,
+        width_qk,
+        width_v,
+        True,
+        0,
+        backward,
+    )
+    assert times.time[0] == pytest.approx(seconds, rel=tolerance)
+
+
+def test_fp8_attention_near_measured_call():
+    # cudnn-frontend 9793df5, B200 cuDNN, 131072 tokens, 128 heads: 330.13 ms, 878.53 ms
+    times = attention_times(
+        load_hardware("dgx-b200"),
+        "fp8",
+        1,
+        131072,
+        131072,
+        128,
+        8,
+        128,
+        128,
+        True,
+        0,
+        [False, True],
+    )
+    assert times.time == pytest.approx([330.13e-3, 878.53e-3], rel=0.2)
+
+
+# profile, bytes read, bytes written, cached, seconds, tolerance
+STREAMS = [
+    (
+        "dgx-h100",
+        4096 * 51200 * 2,
+        4096 * 51200,
+        0.0,
+        213.09e-6,
+        0.05,
+    ),  # aiconfigurator 095f58a vllm
+    (
+        "dgx-b200",
+        4096 * 51200 * 2,
+        4096 * 51200,
+        0.0,
+        98.31e-6,
+        0.05,
+    ),  # aiconfigurator 095f58a vllm
+    (
+        "v100-pcie",
+        786432 * 2048 * 8,
+        786432 * 2048 * 4,
+        0.0,
+        23.273e-3,
+        0.05,
+    ),  # NeuSight 6945927 add
+    (
+        "mi210-server",
+        16101 * 3843 * 8,
+        16101 * 3843 * 4,
+        0.0,
+        585.12e-6,
+        0.05,
+    ),  # NeuSight 6945927 add
+]
+
+
+@pytest.mark.parametrize("row", STREAMS)
+def test_streams_near_measured_large_tensors(row):
+    profile, read, written, cached, seconds, tolerance = row
+    times = stream_times(load_hardware(profile), read, written, cached=cached)
+    assert times.time[0] == pytest.approx(seconds, rel=tolerance)
+    assert STREAM_BOUNDS[times.bound[0]] == "memory"
+
+
+def test_median_error_of_large_prefill_on_a100():
+    if not MEASURED.is_dir():
+        pytest.skip("the measured tables are not beside this repository")
+    with (MEASURED / "attention.csv").open(newline="") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if (row["hardware"], row["framework"], row["phase"]) == ("A100_SXM", "sglang", "fwd")
+        ]
+
+    def column(name):
+        return np.array([int(row[name]) for row in rows])
+
+    times = attention_times(
+        load_hardware("dgx-a100"),
+        "bf16",
+        column("batch"),
+        column("q_len"),
+        column("kv_len"),
+        column("heads"),
+        column("kv_heads"),
+        column("d_qk"),
+        column("d_v"),
+        np.array([row["causal"] == "True" for row in rows]),
+        column("window"),
+    )
+    measured = np.array([float(row["time_us"]) for row in rows]) * 1e-6
+    large = times.flops > 1e12
+    assert large.sum() > 50
+    assert np.median(np.abs(times.time[large] / measured[large] - 1.0)) < 0.05
+
+
+def test_every_profile_prices_both_kinds_of_operation():
+    for name in list_hardware():
+        hardware = load_hardware(name)
+        rates = hardware.device.peak_flops
+        precision = next((p for p in ("bf16", "fp16") if p in rates), None)
+        assert (stream_times(hardware, [1e3, 1e9], [0.0, 1e9]).time >= 0).all(), name
+        if precision:
+            times = attention_times(
+                hardware, precision, 2, 8192, 8192, 32, 8, 128, 128, True, 0, [False, True]
+            )
+            share = times.flops / times.time / hardware.device.peak(precision)
+            assert ((share > 0.15) & (share <= 1.0)).all(), (name, share)
+
+
+def test_rows_broadcast_and_do_not_depend_on_company():
+    hardware = load_hardware("dgx-h100")
+    lengths = np.array([128, 2048, 4096, 32768])
+    together = attention_times(hardware, "bf16", 1, lengths, lengths, 32, 8, 128, 128)
+    for row, length in enumerate(lengths):
+        alone = attention_times(hardware, "bf16", 1, length, length, 32, 8, 128, 128)
+        assert all(a[0] == b[row] for a, b in zip(alone, together, strict=True))
+    assert set(ATTENTION_BOUNDS[code] for code in together.bound) <= set(ATTENTION_BOUNDS)
+
+
+def test_more_bandwidth_or_compute_is_never_slower():
+    slow = load_hardware("dgx-h100")
+
+    def both_passes(hardware):
+        return attention_times(
+            hardware, "bf16", 4, 4096, 4096, 32, 8, 128, 128, backward=[False, True]
+        ).time
+
+    for path, value in (
+        ("device.memory.bandwidth", 4.8e12),
+        ("device.peak_flops.bf16", 2e15),
+        ("device.special_function_rate", 8e12),
+    ):
+        fast = slow.with_values({path: value})
+        assert (both_passes(fast) <= both_passes(slow)).all()
+
+
+def test_devices_keep_facts_and_calibration():
+    hardware = load_hardware("dgx-h100")
+    device = attention_device(hardware, "bf16")
+    assert device.matrix_rate == hardware.device.peak("bf16")
+    assert device.units == 132  # NVIDIA H100 SXM5 datasheet
+    assert attention_device(hardware, "fp8").input_bytes == 1.0
+    assert stream_device(hardware).bandwidth < hardware.device.memory.bandwidth
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 0}, r"batch\[0\] = 0"),
+        ({"query_length": -4}, r"query_length\[0\] = -4"),
+        ({"key_length": float("nan")}, "key_length"),
+        ({"heads": 30}, "not a multiple"),
+        ({"heads": 2.5}, "whole number"),
+        ({"head_dim_v": float("inf")}, "head_dim_v"),
+        ({"window": -1}, "window"),
+        ({"causal": 2}, "true or false"),
+        ({"batch": "four"}, "must be numbers"),
+        ({"batch": [1, 2], "heads": [8, 8, 8]}, "do not broadcast"),
+    ],
+)
+def test_attention_refuses_bad_columns(change, message):
+    call = {
+        "batch": 1,
+        "query_length": 128,
+        "key_length": 128,
+        "heads": 32,
+        "key_value_heads": 8,
+        "head_dim_qk": 128,
+        "head_dim_v": 128,
+    }
+    with pytest.raises(DataError, match=message):
+        attention_times(load_hardware("dgx-h100"), "bf16", **(call | change))
+
+
+def test_attention_refuses_what_the_device_lacks():
+    with pytest.raises(HardwareError, match="fp8"):
+        attention_times(load_hardware("dgx-a100"), "fp8", 1, 128, 128, 8, 8, 128, 128)
+    with pytest.raises(HardwareError, match="bf16"):
+        attention_times(load_hardware("dgx-a100"), "bf61", 1, 128, 128, 8, 8, 128, 128)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bytes_read": -1.0}, "bytes_read"),
+        ({"bytes_written": float("nan")}, "bytes_written"),
+        ({"flops": float("inf")}, "flops"),
+        ({"launches": -1}, "launches"),
+        ({"cached": 1.5}, "0 to 1"),
+        ({"bytes_read": [1.0, 2.0], "flops": [1.0, 2.0, 3.0]}, "do not broadcast"),
+        ({"bytes_read": "much"}, "not numbers"),
+    ],
+)
+def test_streams_refuse_bad_columns(change, message):
+    call = {"bytes_read": 1e6, "bytes_written": 1e6}
+    with pytest.raises(DataError, match=message):
+        stream_times(load_hardware("dgx-h100"), **(call | change))
