@@ -176,15 +176,18 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
                 memo,
             )
 
-        # Optimizer: gradients are read for their norm and again for the update, the state
-        # is read and written, and parameters are written.
+        # Optimizer: the shard's gradients are read for their norm, scaled by it and read
+        # for the update; the state is read and written, parameters are written. All
+        # gradients are zeroed for the next step.
         dense_shards, expert_shards = 1, 1
         if zero >= 1:
             dense_shards = group if group > 0 else replicas
             expert_shards = min(dense_shards, expert_replicas)
         updated = weights / dense_shards + experts / expert_shards
-        read = updated * (2.0 * settings.gradient_bytes + settings.optimizer_bytes)
-        written = updated * (settings.optimizer_bytes + 2.0)
+        kept = updated if zero >= 2 else weights + experts
+        read = updated * (3.0 * settings.gradient_bytes + settings.optimizer_bytes)
+        written = updated * (settings.gradient_bytes + settings.optimizer_bytes + 2.0)
+        written += kept * settings.gradient_bytes
         optimizer, _ = stream_time(stream_device, read, written, 12.0 * updated, 8.0, 0.0)
 
         host_time = m * host_extra + settings.step_overhead

@@ -96,7 +96,7 @@ def explain(
         raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
     framework = load_framework(framework)
     keys = LayerKeys({name: grid[name] for name in LAYER_KEY_FIELDS})
-    priced = price_parts(model, keys, hardware, framework)
+    priced = price_parts(model, keys, hardware, framework, grid.devices)
     counts = stage_compositions(
         model, int(grid["pipeline_parallel"][0]), int(grid["virtual_pipeline"][0])
     )
@@ -110,7 +110,7 @@ def explain(
             count = float(np.asarray(item.operation.count).reshape(-1)[0])
             if held == 0 or count == 0:
                 continue
-            runs = held * batches
+            runs = float(held) * batches
             costs.append(
                 OperationCost(
                     part.name,

@@ -105,7 +105,8 @@ def evaluate_mask(
     try:
         tree = ast.parse(source, mode="eval")
     except SyntaxError as error:
-        raise DataError(f"filter '{text}': {error.msg} at character {error.offset}") from None
+        where = f"at character {error.offset}" if error.offset else "at its end"
+        raise DataError(f"filter '{text}': {error.msg} {where}") from None
     except (ValueError, RecursionError, MemoryError):
         raise DataError(f"filter '{text[:40]}': too long, or not text") from None
     try:

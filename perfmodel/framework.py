@@ -23,6 +23,9 @@ class Framework:
         Preset name.
     flash_attention : bool
         Fused attention; otherwise two batched products with a softmax between them.
+    attention_generation : int
+        FlashAttention generation of the kernels: 1 (2022), 2 (2023), or 0 for the best
+        that the device has (FlashAttention 3 or cuDNN on Hopper and Blackwell).
     fused_cross_entropy : bool
         Loss and its gradient in two passes over the logits instead of one per step.
     fused_elementwise : bool
@@ -37,6 +40,11 @@ class Framework:
         Stage-to-stage sends hide behind the next chunk's compute.
     overlap_expert_parallel : bool
         Dispatch and combine of one micro-batch hide behind another's compute.
+    deduplicated_dispatch : bool
+        A token is sent once to each rank (or, between nodes, to each node) that holds
+        any of its experts, and copied there (DeepEP, HybridEP); otherwise once per expert.
+    scaling : {"delayed", "current"}
+        fp8 scales come from earlier steps, or from a pass of their own over the tensor.
     grouped_gemm : bool
         All experts of a device run in one launch; otherwise one product each, as the
         grouped linear layers of Transformer Engine do.
@@ -60,6 +68,7 @@ class Framework:
 
     name: str = "megatron"
     flash_attention: bool = True
+    attention_generation: int = 0
     fused_cross_entropy: bool = True
     fused_elementwise: bool = True
     overlap_tensor_parallel: str = "backward"
@@ -67,6 +76,8 @@ class Framework:
     overlap_parameter_gather: bool = True
     overlap_pipeline: bool = True
     overlap_expert_parallel: bool = False
+    deduplicated_dispatch: bool = False
+    scaling: str = "delayed"
     grouped_gemm: bool = False
     gradient_bytes: float = 4.0
     gradient_reduce_bytes: float = 4.0
@@ -84,7 +95,12 @@ FRAMEWORKS: Mapping[str, Framework] = {
         # Megatron-Core: ddp.overlap_grad_reduce/overlap_param_gather, bucket of 40M fp32 elements.
         Framework(),
         # Megatron-Core with Transformer Engine user buffers (tp_comm_overlap) and graphs.
-        Framework("megatron-tuned", overlap_tensor_parallel="full", gradient_reduce_bytes=2.0),
+        Framework(
+            "megatron-tuned",
+            overlap_tensor_parallel="full",
+            gradient_reduce_bytes=2.0,
+            scaling="current",
+        ),
         # Megatron-LM of Narayanan et al. 2021 and Megatron-DeepSpeed of the BLOOM runs:
         # unfused attention with fused softmax, nothing overlapped but the async
         # tensor-parallel all-reduce that came in 2022, dropout on.
@@ -112,6 +128,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         # across modules, unfused loss.
         Framework(
             "fsdp",
+            attention_generation=2,
             fused_cross_entropy=False,
             fused_elementwise=False,
             overlap_tensor_parallel="none",
@@ -123,6 +140,8 @@ FRAMEWORKS: Mapping[str, Framework] = {
         # torchtitan: FSDP2 with torch.compile, fp32 reduction, async TP as an option.
         Framework(
             "torchtitan",
+            attention_generation=2,  # torch.nn.functional.scaled_dot_product_attention
+            scaling="current",
             fused_cross_entropy=True,
             overlap_tensor_parallel="none",
             gradient_reduce_bytes=4.0,

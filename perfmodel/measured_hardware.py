@@ -20,9 +20,7 @@ SAME = 0.05  # a stated number this near to the profile's is the profile's
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _PER_DEVICE = re.compile(_NUMBER + r"\s*Gb(?:/s|ps|it/s)?\s*(?:/|per )\s*(?:GPU|device|chip)", re.I)
 _PER_NODE = re.compile(_NUMBER + r"\s*Gb(?:/s|ps|it/s)?\s*(?:/|per |\s)\s*(?:node|host)", re.I)
-_ADAPTERS = re.compile(
-    r"(\d+)\s*x\s*[^,;+]*?" + _NUMBER + r"\s*(?:Gb/s|Gbps|Gbit/s|GbE|G\b)", re.I
-)
+_ADAPTERS = re.compile(r"(\d+)\s*x\s*[^,;+]*?" + _NUMBER + r"\s*(?:Gb/s|Gbps|Gbit/s|GbE|G\b)", re.I)
 _LINK = re.compile(_NUMBER + r"\s*GB/s", re.I)
 _DOMAIN = re.compile(r"NVL\s*(\d+)", re.I)
 
@@ -49,7 +47,7 @@ def hardware_of(row: MeasuredRow) -> tuple[Hardware, tuple[str, ...]]:
         values |= _node(row, base)
         values |= _scale_up(row, base)
         values |= _scale_out(row, base)
-    notes += [f"{path}={value:g} from the row" for path, value in values.items() if not notes]
+        notes += [f"{path}={value:g} from the row" for path, value in values.items()]
     return _changed(name, tuple(sorted(values.items()))), tuple(notes)
 
 

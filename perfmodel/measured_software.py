@@ -21,7 +21,12 @@ _TUNED = {"gradient_bytes": 2.0, "gradient_reduce_bytes": 2.0}
 SOFTWARE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (r"megatron-deepspeed", "megatron-2021", {}),
     # Composer's FSDP, mixed_precision DEFAULT: 16-bit parameters, fp32 reduction.
-    (r"llm-foundry|composer", "fsdp", {"gradient_reduce_bytes": 4.0}),
+    # Its tables of 2023 were made with flash-attn 1 and its Triton port.
+    (
+        r"llm-foundry|composer",
+        "fsdp",
+        {"gradient_reduce_bytes": 4.0, "attention_generation": 1},
+    ),
     (r"torchtitan", "torchtitan", {}),
     (r"fms-fsdp", "torchtitan", {"gradient_reduce_bytes": 2.0}),
     (r"automodel", "torchtitan", {}),
@@ -32,8 +37,18 @@ SOFTWARE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     # Megatron-LM with Transformer Engine, not one of NVIDIA's recipes.
     (r"megatron-lm \d", "megatron", {}),
     (r"primus", "megatron", {}),
-    # DualPipe: dispatch and combine of one micro-batch run beside another's compute.
-    (r"hai-llm|dualpipe", "megatron", {"overlap_expert_parallel": True}),
+    # DeepSeek-V3 report: DualPipe hides dispatch and combine of one micro-batch behind
+    # another's compute (3.2.1); bf16 moments beside the fp32 master weights (3.3.3).
+    # Its dispatch goes once to each node, at most four of them (2.1.2).
+    (
+        r"hai-llm|dualpipe",
+        "megatron",
+        {
+            "overlap_expert_parallel": True,
+            "optimizer_bytes": 8.0,
+            "deduplicated_dispatch": True,
+        },
+    ),
     (r"megatron-bridge|nemo|nvidia|ngc", "megatron-tuned", _TUNED),
     (r"megatron-core", "megatron", {}),
     (r"megatron", "megatron", {}),
@@ -42,7 +57,7 @@ SOFTWARE: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 GRAPH_SCOPES = ("full_iteration", "attn")
 
-# Notes that a recompute cell deserves where the levels of a strategy are coarser.
+# What a table calls a number format, and what a strategy calls it.
 _PRECISIONS = {
     "bf16": "bf16",
     "bfloat16": "bf16",
@@ -63,7 +78,10 @@ def framework_of(row: MeasuredRow) -> tuple[Framework, tuple[str, ...]]:
     notes: list[str] = []
     name = row.lower("framework")
     preset, changes = "", dict[str, Any]()
-    if name.startswith("megatron-lm") and (year := _year(row)) and year <= 2022:
+    if name.startswith("megatron-lm") and "examples/llama" in row.lower("source"):
+        # Its README: "follows those defined in NeMo Framework's performance scripts".
+        preset, changes = "megatron-tuned", dict(_TUNED)
+    elif name.startswith("megatron-lm") and (year := _year(row)) and year <= 2022:
         preset = f"megatron-{max(year, 2021)}"
     else:
         for pattern, found, fields in SOFTWARE:
@@ -73,6 +91,10 @@ def framework_of(row: MeasuredRow) -> tuple[Framework, tuple[str, ...]]:
     if not preset:
         preset = "megatron"
         notes.append(f"framework '{row.text('framework')}' taken as Megatron-Core")
+    if preset == "megatron-tuned" and (
+        _before_current_scaling(row) or "examples/llama" in row.lower("source")
+    ):
+        changes["scaling"] = "delayed"
     if re.search(r"\bMP mode PURE\b", row.text("notes")):
         changes["gradient_reduce_bytes"] = 2.0
     if row.lower("flash"):
@@ -81,9 +103,31 @@ def framework_of(row: MeasuredRow) -> tuple[Framework, tuple[str, ...]]:
     return _overlaps(row, _compiled(row, framework)), tuple(notes)
 
 
+def _before_current_scaling(row: MeasuredRow) -> bool:
+    """Transformer Engine 2.0 (early 2025) brought current scaling; before, fp8 was delayed."""
+    version = row.lower("version")
+    if found := re.match(r"mlperf v(\d)", version):
+        return int(found.group(1)) <= 4
+    found = re.search(r"\b(?:20)?(2\d)\b[.-]?", version)
+    return found is not None and int(found.group(1)) < 25
+
+
 def _year(row: MeasuredRow) -> int:
     found = re.match(r"20\d\d", row.text("version"))
     return int(found.group()) if found else 0
+
+
+def _before_flash_attention_3(row: MeasuredRow) -> bool:
+    """Software older than FlashAttention-3 (July 2024, Transformer Engine 1.11).
+
+    MLPerf submissions had cuDNN kernels of their own; TPUs have other kernels.
+    """
+    if row.lower("family") == "mlperf" or row.lower("hardware").startswith("tpu"):
+        return False
+    found = re.search(r"\bnemo (2\d)\.(\d\d)", row.lower("version"))
+    if found:
+        return (int(found.group(1)), int(found.group(2))) < (24, 9)
+    return 0 < _year(row) < 2024
 
 
 def _compiled(row: MeasuredRow, framework: Framework) -> Framework:
@@ -91,8 +135,10 @@ def _compiled(row: MeasuredRow, framework: Framework) -> Framework:
     if framework.name != "torchtitan":
         return framework
     compiled = re.search(r"compile|async", row.lower("overlap")) or "fp8" in row.lower("precision")
-    return framework if compiled else replace(
-        framework, fused_elementwise=False, fused_cross_entropy=False
+    return (
+        framework
+        if compiled
+        else replace(framework, fused_elementwise=False, fused_cross_entropy=False)
     )
 
 
@@ -117,8 +163,15 @@ def _overlaps(row: MeasuredRow, framework: Framework) -> Framework:
     ):
         # A list of overlaps without tp-comm; and NVIDIA's nvfp4 recipes switch it off.
         changes["overlap_tensor_parallel"] = "backward"
+    dispatcher = text + " " + row.lower("framework")
+    if re.search(r"hybrid-?ep|deepep|dispatcher=flex", dispatcher):
+        changes["deduplicated_dispatch"] = True
+    if _before_flash_attention_3(row) and framework.attention_generation == 0:
+        changes["attention_generation"] = 2
     if "a2a overlap" in text or "overlap_moe_expert_parallel_comm" in text:
         changes["overlap_expert_parallel"] = True
+    if re.search(r"deepep|hybridep", text + row.lower("framework")):
+        changes["deduplicated_dispatch"] = True
     if graphs := re.search(r"cuda_graph=(\S+)\s*(\[[^\]]*\])?", text):
         scope = graphs.group(2) or ""
         if graphs.group(1).rstrip(";") != "none":
@@ -226,6 +279,15 @@ def recompute_of(row: MeasuredRow) -> tuple[str, int, tuple[str, ...]]:
         # of the layer again.
         return "full", 0, (*note, "taken as full; offloading is not modelled")
     return "", 0, (*note, "not understood")
+
+
+def recomputes_half(row: MeasuredRow) -> bool:
+    """Tell whether "selective" means half of the forward pass.
+
+    In torchtitan it does, in both of its options: every second layer, or every second
+    matrix product with all that is cheap (torchtitan/models/…/parallelize.py).
+    """
+    return "torchtitan" in row.lower("framework") and row.lower("recompute") == "selective"
 
 
 def context_parallel_kind(row: MeasuredRow, framework: Framework) -> str:

@@ -187,8 +187,9 @@ LAYER_KEY_FIELDS = (
 class OperationList:
     """Collects the operations of one layer kind, with the habits that they share."""
 
-    def __init__(self, keys: LayerKeys, framework: Framework) -> None:
+    def __init__(self, keys: LayerKeys, framework: Framework, domain: int) -> None:
         self.keys = keys
+        self.domain = domain  # devices that one scale-up network joins
         self.framework = framework
         self.operations: list[Operation] = []
         self._recompute_full = keys.equals("recompute", RECOMPUTE.index("full"))
@@ -290,13 +291,17 @@ class OperationList:
             )
         )
         if quantised and np.any(self.keys.low_precision > 0):
-            self._casts(name, tokens * batch, inputs, outputs, count, selective)
+            self._casts(name, tokens * batch * count, inputs, outputs, selective)
 
-    def _casts(
-        self, name: str, rows: Size, inputs: Size, outputs: Size, count: Size, selective: bool
-    ) -> None:
-        """Cast a product's input (forward) and its output gradient (backward)."""
-        active = count * self.keys.low_precision
+    def _casts(self, name: str, rows: Size, inputs: Size, outputs: Size, selective: bool) -> None:
+        """Cast a product's input (forward) and its output gradient (backward).
+
+        The inputs of separate products over experts are cast in one launch.
+        """
+        active = self.keys.low_precision
+        # Current scaling reads the tensor once more, for its maximum.
+        current = self.framework.scaling == "current"
+        read = 2.0 + 2.0 * current * self.keys.equals("precision", PRECISIONS.index("fp8"))
         written = self.keys.by_precision(CAST_WRITE_BYTES, 0.0)
         for phase, width in (("forward", inputs), ("backward_input", outputs)):
             elements = rows * width
@@ -304,7 +309,7 @@ class OperationList:
                 Stream(
                     f"{name}.cast",
                     phase,
-                    elements * 2.0,
+                    elements * read,
                     elements * written,
                     launches=1.0,
                     count=active,

@@ -5,6 +5,7 @@ The closing pass (`perfmodel.kernels.step`) only adds rows of these tables.
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,18 +24,50 @@ if TYPE_CHECKING:
 BACKWARD_PHASES = ("backward_input", "backward_weight")
 
 
+def slowest_of(devices: int, spread: float) -> float:
+    """Expected slowdown of the slowest of a number of devices whose speeds spread.
+
+    A step waits for its slowest device. The expected maximum of n normal deviates is
+    ``Φ⁻¹((n - 0.375) / (n + 0.25))`` standard deviations (Blom 1958).
+
+    Parameters
+    ----------
+    devices : int
+        Number of devices n, >= 1.
+    spread : float
+        Standard deviation of the time of equal work, relative to its mean.
+
+    Returns
+    -------
+    float
+        Factor on the mean time, 1 for a single device.
+    """
+    return 1.0 + spread * NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
+
+
 def price_parts(
-    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework
+    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework, devices: int
 ) -> list[tuple[Part, list[Priced]]]:
     """Price the operations of every part of a model on one device."""
+    domain = hardware.system.network[0].size or hardware.system.devices_per_node
+    slowdown = slowest_of(devices, hardware.calibrated("host", "speed_spread"))
     return [
-        (part, price_operations(hardware, part_operations(model, part, keys, framework), keys))
+        (
+            part,
+            price_operations(
+                hardware,
+                part_operations(model, part, keys, framework, domain),
+                keys,
+                framework,
+                slowdown,
+            ),
+        )
         for part in model_parts(model)
     ]
 
 
 def part_table(
-    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework
+    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework, devices: int
 ) -> NDArray[np.float64]:
     """Fill the table of one device.
 
@@ -46,7 +79,7 @@ def part_table(
     """
     from perfmodel.kernels import step_tables as step
 
-    parts = price_parts(model, keys, hardware, framework)
+    parts = price_parts(model, keys, hardware, framework, devices)
     table = np.zeros((len(keys), len(parts), step.PART_COLUMNS))
     launch = hardware.calibrated(
         "host", "graph_launch_time" if framework.graph_launch else "launch_time"

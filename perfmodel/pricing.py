@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.framework import Framework
 from perfmodel.operations import (
     Attention,
     Column,
@@ -86,9 +87,16 @@ def rate_name(precision: str) -> str:
 
 
 def price_operations(
-    hardware: Hardware, operations: Sequence[Operation], keys: LayerKeys
+    hardware: Hardware,
+    operations: Sequence[Operation],
+    keys: LayerKeys,
+    framework: Framework,
+    slowdown: float = 1.0,
 ) -> list[Priced]:
     """Price every operation of a part for every layer key on one device.
+
+    `slowdown` multiplies what the device computes, not what it sends: it is that of the
+    slowest device, for which the others wait.
 
     Keys whose precision the device lacks get NaN.
     """
@@ -98,11 +106,15 @@ def price_operations(
     communication = [item for item in operations if isinstance(item, Communication)]
     priced = {
         Gemm: iter(_price_gemms(hardware, gemms, keys)),
-        Attention: iter(_price_attention(hardware, attention, keys)),
+        Attention: iter(_price_attention(hardware, attention, keys, framework)),
         Stream: iter(_price_streams(hardware, streams, keys)),
         Communication: iter(_price_communication(hardware, communication, keys)),
     }
     ordered = [next(priced[type(item)]) for item in operations]
+    for item in ordered:
+        if not isinstance(item.operation, Communication):
+            item.time[:] *= slowdown
+            item.exposed[:] *= slowdown
     return _expose(hardware, ordered, keys)
 
 
@@ -160,7 +172,7 @@ def _price_gemms(hardware: Hardware, operations: Sequence[Gemm], keys: LayerKeys
 
 
 def _price_attention(
-    hardware: Hardware, operations: Sequence[Attention], keys: LayerKeys
+    hardware: Hardware, operations: Sequence[Attention], keys: LayerKeys, framework: Framework
 ) -> list[Priced]:
     from perfmodel.compute_attention import ATTENTION_BOUNDS, attention_times
 
@@ -199,15 +211,26 @@ def _price_attention(
         window=distinct[8],
         backward=distinct[9] > 0,
     )
+    slowdown = attention_slowdown(hardware, framework.attention_generation)
     return _unstack(
         operations,
         size,
-        result.time[inverse] * count,
+        result.time[inverse] * count * slowdown,
         result.flops[inverse] * count,
         result.memory_traffic[inverse] * count,
         result.bound[inverse],
         ATTENTION_BOUNDS,
     )
+
+
+def attention_slowdown(hardware: Hardware, generation: int) -> float:
+    """Time of an older generation of attention kernels relative to the device's best.
+
+    Read from ``calibration.attention.generation_<n>_slowdown``; 1 where the profile
+    has none.
+    """
+    entry = hardware.calibration["attention"].get(f"generation_{generation}_slowdown")
+    return float(entry.value) if entry else 1.0
 
 
 def _price_streams(

@@ -125,7 +125,7 @@ def open_results(path: str | Path) -> xr.Dataset:
     try:
         dataset = xr.open_dataset(source, engine="netcdf4")
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise DataError(f"'{source}' is not a readable netCDF-4 file: {reason}") from None
     missing = {"step_time", "memory_total", "status"} - set(dataset.variables)
     version = str(dataset.attrs.get("schema_version", ""))
@@ -141,7 +141,8 @@ def open_results(path: str | Path) -> xr.Dataset:
 def column(dataset: xr.Dataset, name: str) -> NDArray[Any]:
     """Return a variable or coordinate as one value per (strategy, hardware) pair.
 
-    Strategy fields may be named as on the command line (``tp``, ``micro_batch``). Flags are returned as their labels. The order is that of ``strategy`` × ``hardware``
+    Strategy fields may be named as on the command line (``tp``, ``micro_batch``). Flags
+    are returned as their labels. The order is that of ``strategy`` × ``hardware``
     flattened.
 
     Raises
@@ -151,7 +152,9 @@ def column(dataset: xr.Dataset, name: str) -> NDArray[Any]:
     """
     name = ALIASES.get(name, name)
     if name not in dataset.variables:
-        raise DataError(f"no variable '{name}'{did_you_mean(name, column_names(dataset))}")
+        hint = did_you_mean(name, column_names(dataset))
+        hint = hint or "; there are step_time, memory_total, tensor_parallel and the like"
+        raise DataError(f"no variable '{name}'{hint}")
     variable = dataset[name]
     values = variable.values
     if "flag_meanings" in variable.attrs and name not in ("sequence_parallel",):

@@ -182,7 +182,7 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
     )
     weight_bytes = {name: 2.0 + copies for name, copies in CAST_WRITE_BYTES.items()}
     return KeyTables(
-        parts=part_table(work.model, keys, hardware, framework),
+        parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
         boundary_bytes=keys.stream_tokens * work.model.hidden_size * 2.0,
         weight_bytes=keys.by_precision(PARAMETER_BYTES | weight_bytes, 2.0),
         flops_causal=model_flops_per_token(work.model, length, causal=True),

@@ -45,7 +45,7 @@ def model_parts(model: ModelSpec) -> tuple[Part, ...]:
 
 
 def part_operations(
-    model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework
+    model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework, domain: int = 8
 ) -> list[Operation]:
     """List the operations of one part for one micro-batch.
 
@@ -57,13 +57,15 @@ def part_operations(
     keys : LayerKeys
         Columns of the strategy fields that matter here, shape (keys,).
     framework : Framework
+    domain : int
+        Devices that one scale-up network joins; decides who shares dispatched tokens.
 
     Returns
     -------
     list of Operation
         Sizes are columns of shape (keys,) or numbers that hold for every key.
     """
-    ops = OperationList(keys, framework)
+    ops = OperationList(keys, framework, domain)
     if part.layer is not None:
         _add_layer(ops, model, part.layer)
     elif part.kind == "embedding":
@@ -82,8 +84,14 @@ def padded_vocabulary(model: ModelSpec, keys: LayerKeys, framework: Framework) -
 
 
 def _add_norm(ops: OperationList, name: str, elements: np.ndarray) -> None:
-    """Norm: read and write once; its gradient reads input and output gradient."""
-    ops.stream(name, elements, (2, 2), (4, 2), flops=6.0, launches=1.0, selective=True)
+    """Norm: read and write once; its gradient reads input and output gradient.
+
+    Unfused (PyTorch ``layer_norm``) statistics are a pass of their own, and so is the
+    weight gradient, which reads both tensors again.
+    """
+    fused = ops.framework.fused_elementwise
+    forward, backward = ((2, 2), (4, 2)) if fused else ((4, 2), (8, 2))
+    ops.stream(name, elements, forward, backward, flops=6.0, launches=1.0, selective=True)
 
 
 def _add_residual(ops: OperationList, name: str, elements: np.ndarray) -> None:

@@ -31,6 +31,10 @@ def add_attention(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> Non
         width = (heads + groups) * spec.head_dim + groups * spec.value_head_dim
         ops.enter_tensor_parallel("attention.input", hidden, "attention.qkv")
         ops.linear("attention.qkv", tokens, hidden, width)
+        # Queries, keys and values are views of one product where they are fused, and copies
+        # where they are not; their gradients are always written back into one tensor.
+        copied = (0, 0) if ops.framework.fused_elementwise else (2, 2)
+        ops.stream("attention.split_qkv", tokens * width, copied, (2, 2))
     if spec.qk_norm:
         elements = tokens * (heads + groups) * spec.head_dim
         ops.stream("attention.qk_norm", elements, (2, 2), (4, 2), launches=2.0)

@@ -11,6 +11,10 @@ import numpy as np
 from perfmodel.model import LayerSpec, MlpSpec, ModelSpec
 from perfmodel.operations import Communication, OperationList, Size
 
+# Rows gathered or scattered by index reach less bandwidth than a stream: 0.57 of the
+# datasheet's where streams reach 0.83 to 0.88 (Primus moe_mlp.py, permutation kernels).
+ROW_GATHER = 1.5
+
 
 def add_mlp(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
     """Add the block's products, activation, routing and communication."""
@@ -72,31 +76,50 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     width = mlp.expert_intermediate_size / inner
     ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
     ops.stream("mlp.route", own * mlp.experts, (12, 6), (8, 8), launches=6.0)
+    copies = dispatch_copies(ops, mlp.experts_per_token)
+    # Sent once per expert, tokens are first copied in the order of their experts; a
+    # deduplicating dispatcher reads them where they are.
+    copied = (copies >= mlp.experts_per_token) * ROW_GATHER
     ops.stream(
         "mlp.permute",
-        routed * hidden,
+        routed * hidden * copied,
         (2.0 / mlp.experts_per_token, 2.0),
         (2.0, 2.0 / mlp.experts_per_token),
     )
-    _exchange(ops, "mlp.dispatch", routed * hidden * 2.0)
+    _exchange(ops, "mlp.dispatch", own * copies * hidden * 2.0)
     _expert_tensor(ops, "mlp.dispatch", received * hidden * 2.0, "all_gather", "reduce_scatter")
     grouped = (degree > 1) * (experts > 1) * 1.0
     # Tokens arrive sorted by sender and are sorted again by expert.
-    ops.stream("mlp.sort", received * hidden, (2, 2), (2, 2), count=grouped)
+    ops.stream("mlp.sort", received * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
     batch, count = (experts, 1.0) if ops.framework.grouped_gemm else (1.0, experts)
     up = width * (2 if mlp.gated else 1)
     ops.linear("mlp.experts_up", per_expert, hidden, up, batch=batch, count=count)
     add_activation(ops, mlp, "mlp.experts_activation", received * width)
     ops.linear("mlp.experts_down", per_expert, width, hidden, batch=batch, count=count)
-    ops.stream("mlp.unsort", received * hidden, (2, 2), (2, 2), count=grouped)
+    ops.stream("mlp.unsort", received * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
     _expert_tensor(ops, "mlp.combine", received * hidden * 2.0, "reduce_scatter", "all_gather")
-    _exchange(ops, "mlp.combine", routed * hidden * 2.0)
+    _exchange(ops, "mlp.combine", own * copies * hidden * 2.0)
     ops.stream(
         "mlp.unpermute",
-        routed * hidden,
+        routed * hidden * copied,
         (2.0, 2.0 / mlp.experts_per_token),
         (2.0 + 2.0 / mlp.experts_per_token, 2.0),
     )
+
+
+def dispatch_copies(ops: OperationList, experts_per_token: int) -> np.ndarray:
+    """How often a token is sent to the ranks of its expert-parallel group, shape (keys,).
+
+    Once per expert, or, deduplicated, once per distinct rank inside a node and once per
+    distinct node between nodes. With k experts drawn evenly from r places the expected
+    number of distinct places is ``r (1 - (1 - 1/r)^k)`` (derived here).
+    """
+    degree = ops.keys.number("expert_parallel")
+    if not ops.framework.deduplicated_dispatch:
+        return np.full(degree.shape, float(experts_per_token))
+    inside = np.maximum(ops.domain // ops.keys.number("expert_tensor_parallel"), 1.0)
+    places = np.where(degree > inside, np.ceil(degree / inside), degree)
+    return places * (1.0 - (1.0 - 1.0 / places) ** experts_per_token)
 
 
 def _exchange(ops: OperationList, name: str, size: Size) -> None:

@@ -1,0 +1,66 @@
+# Every target sets up .venv by itself; `make` alone lists what there is.
+#
+# PYTHON=…   interpreter for .venv (3.11 or newer; by default the first that is)
+# WORKERS=…  processes for the tests (default: one per core)
+
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo "$$name" && break; done)
+WORKERS ?= auto
+VENV := .venv
+BIN := $(VENV)/bin
+# Measured runs to read the accuracy from; see docs/accuracy.md for the columns.
+RUNS ?= $(wildcard ../shared/data/e2e/dev_training_runs.csv)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types format bench accuracy clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.demo ## Sweep Llama-3.1-70B on 1,024 H100 into sweep.nc and print the best strategies
+	$(BIN)/perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 1024 \
+		--seq-len 8192 --global-batch 2048 -o sweep.nc
+
+test: $(VENV)/.test ## Run the tests
+	$(BIN)/pytest -n $(WORKERS)
+
+lint: $(VENV)/.dev ## Check style, format and the floors that modules may import from
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+
+types: $(VENV)/.dev ## Check types
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.test ## Measure strategies per second and core
+	$(BIN)/python benchmarks/sweep_speed.py
+
+accuracy: $(VENV)/.demo ## Compare projections with measured runs (RUNS=table.csv)
+	@test -n "$(RUNS)" || { echo "name a table of measured runs: make accuracy RUNS=table.csv" >&2; exit 2; }
+	$(BIN)/perfmodel compare training $(RUNS)
+
+clean: ## Remove .venv, caches and build products
+	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache \
+		.hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp per set of extras, newer than pyproject.toml once it is installed.
+$(VENV)/.demo: EXTRAS :=
+$(VENV)/.test: EXTRAS := [test]
+$(VENV)/.dev: EXTRAS := [dev]
+$(VENV)/.demo $(VENV)/.test $(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "installing perfmodel$(EXTRAS) into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(EXTRAS)'
+	@touch $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "perfmodel needs Python 3.11 or newer; none was found. Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "perfmodel needs Python 3.11 or newer; '$(PYTHON)' is not" >&2; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }

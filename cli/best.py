@@ -1,0 +1,134 @@
+"""``perfmodel best``: the best strategies of a stored sweep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from perfmodel.cli import options
+from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.parsing import split_names
+from perfmodel.cli.printing import heading, print_json
+
+RATE = "tokens_per_second_per_device"
+
+
+@click.command("best", cls=Command, short_help="Rank the strategies of a sweep.")
+@click.argument("file", metavar="FILE", type=click.Path())
+@options.option(
+    "--top",
+    section="Selection",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Strategies to show.  [default: 10; with --pareto all]",
+)
+@options.option(
+    "--by",
+    section="Selection",
+    metavar="VAR",
+    shell_complete=options.complete_variables,
+    help="Variable to rank by: rates and utilisations largest first, the rest smallest first.  "
+    f"[default: {RATE}]",
+)
+@options.option(
+    "--where",
+    section="Selection",
+    metavar="EXPR",
+    help="Filter over variables and strategy fields, long or short names: comparisons, "
+    "arithmetic, and, or, not, in; text in quotes.",
+)
+@options.option(
+    "--pareto",
+    section="Selection",
+    metavar="VAR,VAR",
+    shell_complete=options.complete_variables,
+    help="Show the strategies that no other one beats in all of these variables.",
+)
+@options.option(
+    "--all",
+    "everything",
+    section="Selection",
+    is_flag=True,
+    help="Also what does not fit in memory.",
+)
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def best_command(
+    ctx: click.Context,
+    file: str,
+    top: int | None,
+    by: str | None,
+    where: str | None,
+    pareto: str | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Rank the strategies of a sweep that fit in memory, with their time breakdown.
+
+    FILE is what 'perfmodel sweep -o' wrote.
+
+    \b
+    Examples:
+      perfmodel best sweep.nc
+      perfmodel best sweep.nc --top 20 --by step_time --where 'tensor_parallel <= 8'
+      perfmodel best sweep.nc --where 'recompute == "none" and pp > 1'
+      perfmodel best sweep.nc --where 'hardware == "dgx-b200" and memory_total < 100e9'
+      perfmodel best sweep.nc --pareto step_time,memory_total
+      perfmodel best sweep.nc --all --by memory_total --json
+
+    Units in filters are SI: seconds, bytes, 1/s; utilisations are fractions (0.5).
+
+    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits and passes the
+    filter.
+    """
+    if pareto is not None and by is not None:
+        raise click.UsageError("--pareto and --by exclude each other")
+    from perfmodel import results
+
+    with results.open_results(file) as dataset:
+        count = int(results.select(dataset, where, fitting=not everything).size)
+        if pareto is not None:
+            rows = results.pareto(
+                dataset, split_names(pareto), where=where, fitting=not everything
+            )[:top]
+            title = f"Not beaten in {' and '.join(split_names(pareto))}"
+        else:
+            rows = results.best(
+                dataset, top or 10, by=by or RATE, where=where, fitting=not everything
+            )
+            title = f"Best by {by or RATE}"
+        total = int(dataset.sizes["strategy"] * dataset.sizes["hardware"])
+        _print(dataset, rows, count, total, title, as_json, everything)
+    if not rows:
+        passes = " and passes the filter" if where else ""
+        hint = "" if everything else "; --all shows what does not fit"
+        verb = "is possible" if everything else "fits in memory"
+        click.echo(f"perfmodel: no strategy {verb}{passes}{hint}", err=True)
+        ctx.exit(EXIT_NOTHING_FITS)
+
+
+def _print(
+    dataset: Any,
+    rows: list[dict[str, Any]],
+    count: int,
+    total: int,
+    title: str,
+    as_json: bool,
+    everything: bool,
+) -> None:
+    from perfmodel.cli.tables import print_strategies, results_header
+
+    if as_json:
+        counts = {"selected": count, "total": total}
+        print_json(results_header(dataset) | counts | {"strategies": rows})
+        return
+    if not rows:
+        return
+    chosen = "possible" if everything else "fitting"
+    click.echo(heading(str(dataset.attrs.get("title", "Sweep"))))
+    click.echo(f"{count:,} of {total:,} strategy-device pairs are {chosen} and selected")
+    click.echo()
+    click.echo(heading(title))
+    print_strategies(rows)

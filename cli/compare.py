@@ -1,0 +1,176 @@
+"""``perfmodel compare``: projected against measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli import options
+from perfmodel.cli.group import EXIT_FAILURE, Command
+from perfmodel.cli.parsing import parse_percentage, split_names
+from perfmodel.cli.printing import (
+    announce_compilation,
+    heading,
+    print_json,
+    progress,
+    remark,
+    table,
+)
+
+if TYPE_CHECKING:
+    from perfmodel.compare import Comparison
+
+STATISTICS = {
+    "count": "rows",
+    "median_absolute_error": "median",
+    "mean_absolute_error": "mean",
+    "p90_absolute_error": "p90",
+    "worst_absolute_error": "worst",
+    "bias": "bias",
+}
+
+
+def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    return None if value is None else parse_percentage(value)
+
+
+@click.command("compare", cls=Command, short_help="Compare projections with measured runs.")
+@click.argument("kind", metavar="KIND")
+@click.argument("file", metavar="RUNS.csv", type=click.Path())
+@options.option(
+    "--where",
+    section="Selection",
+    metavar="EXPR",
+    help="Filter over the columns of the table; text in quotes.",
+)
+@options.option(
+    "--by",
+    section="Selection",
+    multiple=True,
+    metavar="COL,…",
+    help="Columns to group by; may be repeated.  [default: depends on KIND]",
+)
+@options.option(
+    "--throughput",
+    section=options.OUTPUT,
+    is_flag=True,
+    help="Errors of the throughput (measured/projected time - 1) instead of the time.",
+)
+@options.option(
+    "--max-error",
+    section=options.OUTPUT,
+    metavar="SHARE",
+    callback=_share,
+    help="Leave with code 1 where the median absolute error exceeds this, as in 10% or 0.1.",
+)
+@options.option(
+    "--output",
+    section=options.OUTPUT,
+    metavar="FILE.csv",
+    type=click.Path(),
+    help="Write every row with its projection and error.",
+)
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def compare_command(
+    ctx: click.Context,
+    kind: str,
+    file: str,
+    where: str | None,
+    by: tuple[str, ...],
+    throughput: bool,
+    max_error: float | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Project every run of a table of measurements and print the errors by group.
+
+    KIND is what the table holds: 'training' (time of a step). Rows that cannot be
+    projected are counted by reason; their share is the coverage. The columns are those
+    of docs/accuracy.md; unknown ones are ignored.
+
+    \b
+    Examples:
+      perfmodel compare training runs.csv
+      perfmodel compare training runs.csv --by hardware,precision --json
+      perfmodel compare training runs.csv --where 'n_gpus <= 512' --max-error 15%
+      perfmodel compare training runs.csv --output errors.csv
+
+    Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0
+    where projected steps take too long.
+
+    Exit codes: 0 done, 1 failure or --max-error exceeded, 2 wrong input.
+    """
+    from perfmodel.compare import compare_file
+    from perfmodel.results import check_writable
+
+    if output is not None:
+        output = str(check_writable(output))
+    columns = [name for item in by for name in split_names(item)] or None
+    announce_compilation()
+    with progress(100, "percent of the rows") as advance:
+        found = compare_file(kind, file, where=where, by=columns, progress=_percent(advance))
+    if output is not None:
+        found.write_rows(output)
+        remark(f"wrote {output}")
+    document = found.to_json_dict(throughput)
+    if as_json:
+        print_json(document)
+    else:
+        _print(found, document)
+    median = document["median_absolute_error"]
+    if max_error is not None and (median is None or median > max_error):
+        reached = "nothing was scored" if median is None else f"the median error is {median:.1%}"
+        click.echo(f"perfmodel: {reached}, above --max-error {max_error:.1%}", err=True)
+        ctx.exit(EXIT_FAILURE)
+
+
+def _percent(advance: Callable[[int], None] | None) -> Callable[[int, int], None] | None:
+    """Turn (done, total) into steps of a bar of 100."""
+    if advance is None:
+        return None
+    shown = 0
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        now = 100 * done // max(total, 1)
+        advance(now - shown)
+        shown = now
+
+    return show
+
+
+def _print(found: Comparison, document: Mapping[str, Any]) -> None:
+    click.echo(heading(f"{found.kind}: {document['error_of']}, projected against measured"))
+    coverage = document["coverage"]
+    click.echo(
+        f"{document['count']:,} of {document['rows']:,} rows scored"
+        + ("" if coverage is None else f", coverage {coverage:.1%}")
+    )
+    headers = ["group", *STATISTICS.values()]
+    lines = [_line("all", document)]
+    for column, groups in document["groups"].items():
+        lines.append(["", *[""] * len(STATISTICS)])
+        lines.append([f"by {column}", *[""] * len(STATISTICS)])
+        lines += [_line(f"  {value}", statistics) for value, statistics in groups.items()]
+    click.echo()
+    click.echo(table(headers, lines))
+    if document["skipped"]:
+        click.echo()
+        skipped = [[reason, f"{count:,}"] for reason, count in document["skipped"].items()]
+        click.echo(table(["not scored", "rows"], skipped))
+
+
+def _line(label: str, statistics: Mapping[str, Any]) -> list[str]:
+    cells = []
+    for name in STATISTICS:
+        value = statistics[name]
+        if name == "count":
+            cells.append(f"{value:,} of {statistics['rows']:,}")
+        else:
+            sign = "+" if name == "bias" else ""
+            cells.append("–" if value is None else f"{value:{sign}.1%}")
+    return [label, *cells]

@@ -1,0 +1,187 @@
+"""``perfmodel explain``: where time and memory of one strategy go, operation by operation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli import options
+from perfmodel.cli.group import Command
+from perfmodel.cli.printing import heading, print_json, share, table
+from perfmodel.cli.project import (
+    load_problem,
+    print_title,
+    project_row,
+    projection_header,
+    warn_if_too_large,
+)
+from perfmodel.variables import TIME_COMPONENTS, VARIABLES
+
+if TYPE_CHECKING:
+    from perfmodel.explain import OperationCost
+    from perfmodel.hwprofiles import Hardware
+
+PHASES = ("forward", "backward_input", "backward_weight", "recompute")
+
+
+@click.command("explain", cls=Command, short_help="Say where time and memory go, op by op.")
+@options.model_option
+@options.hardware_option
+@options.devices_option
+@options.axis_options(single=True)
+@options.set_option
+@options.framework_option
+@options.config_option
+@options.option(
+    "--top",
+    section=options.OUTPUT,
+    type=click.IntRange(min=1),
+    default=25,
+    show_default=True,
+    metavar="N",
+    help="Operations to show; the others are summed up in one line.",
+)
+@options.option(
+    "--phase",
+    section=options.OUTPUT,
+    type=click.Choice(PHASES),
+    help="Only the operations of one phase.",
+)
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def explain_command(
+    ctx: click.Context,
+    model: str,
+    hardware: str,
+    devices: int,
+    settings: Mapping[str, Any],
+    framework: str,
+    top: int,
+    phase: str | None,
+    as_json: bool,
+    **axes: Any,
+) -> None:
+    """Say where the time and the memory of one strategy go, and what bounds each operation.
+
+    Every operation of the slowest pipeline stage, over a whole step, sorted by the time
+    that it adds. 'calls' is how often it runs per step, 'a call' the time of one, 'adds'
+    what all calls add to the step (communication: what compute does not hide), 'rate'
+    what a call achieves, of the device's peak for matrix products. The sums agree with
+    'perfmodel project'; optimizer, pipeline, data-parallel and host times belong to the
+    whole step and stand below the operations.
+
+    \b
+    Bounds:
+      compute   matrix units            memory    device memory
+      l2        second-level cache      latency   launch and fill times
+      softmax   special-function units  cache     last-level cache
+      network   links and switches
+
+    \b
+    Examples:
+      perfmodel explain --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
+          --tp 8 --pp 4 --micro-batch 1 --global-batch 512 --seq-len 8192
+      perfmodel explain --model mixtral-8x7b --hardware dgx-h100 --devices 64 --ep 8 \\
+          --pp 2 --global-batch 256 --seq-len 4096 --phase backward_input --top 10
+
+    Units: as 'perfmodel project'; shapes of matrix products are m×n×k.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
+    strategy does not fit in memory (the table is printed all the same).
+    """
+    from perfmodel.explain import explain
+
+    problem = load_problem(model, hardware, devices, settings, framework, axes)
+    row = project_row(*problem)
+    spec, grid, device, software = problem
+    costs = explain(spec, grid, device, framework=software)
+    if phase is not None:
+        costs = [cost for cost in costs if cost.phase == phase]
+    costs.sort(key=lambda cost: -cost.exposed)
+    if as_json:
+        operations = [_operation(cost, device, row) for cost in costs]
+        print_json(projection_header(spec, software, devices) | row | {"operations": operations})
+    else:
+        print_title(spec, grid, device, software, row)
+        _print_operations(costs, top, device, row, whole=phase is None)
+    warn_if_too_large(ctx, row)
+
+
+def _operation(cost: OperationCost, hardware: Hardware, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one operation for JSON, with what its call achieves."""
+    from perfmodel.explain import component
+
+    return dataclasses.asdict(cost) | {
+        "component": component(cost),
+        "share": cost.exposed / row["step_time"],
+        "flops_per_second": cost.flops / cost.time if cost.time else 0.0,
+        "bytes_per_second": cost.traffic / cost.time if cost.time else 0.0,
+    }
+
+
+def _print_operations(
+    costs: Sequence[OperationCost],
+    top: int,
+    hardware: Hardware,
+    row: Mapping[str, Any],
+    *,
+    whole: bool,
+) -> None:
+    from perfmodel.cli.tables import print_memory
+    from perfmodel.explain import OPERATION_COMPONENTS
+    from perfmodel.units import format_time
+
+    step = row["step_time"]
+    headers = ["operation", "phase", "shape", "calls", "a call", "adds", "share", "bound", "rate"]
+    lines = [
+        [
+            f"{cost.part} {cost.name}",
+            cost.phase,
+            cost.shape,
+            f"{cost.calls:,.0f}",
+            format_time(cost.time),
+            format_time(cost.exposed),
+            share(cost.exposed, step),
+            cost.bound,
+            _rate(cost, hardware, row["precision"]),
+        ]
+        for cost in costs[:top]
+    ]
+    rest = costs[top:]
+    if rest:
+        left = sum(cost.exposed for cost in rest)
+        text = f"{len(rest)} more operations"
+        lines.append([text, "", "", "", "", format_time(left), share(left, step), "", ""])
+    click.echo(heading("Operations of the slowest stage"))
+    click.echo(table(headers, lines, left=(0, 1, 2, 7)))
+    if not whole:
+        return
+    total = sum(cost.exposed for cost in costs)
+    below = [["all operations", format_time(total), share(total, step)]]
+    for name in TIME_COMPONENTS:
+        if name not in OPERATION_COMPONENTS and row[name]:
+            text = VARIABLES[name].long_name
+            below.append([text, format_time(row[name]), share(row[name], step)])
+    below.append([VARIABLES["step_time"].long_name, format_time(step), "100.0 %"])
+    click.echo()
+    click.echo(table(["whole step", "adds", "share"], below))
+    click.echo()
+    print_memory(row)
+
+
+def _rate(cost: OperationCost, hardware: Hardware, precision: str) -> str:
+    """Return what one call achieves: FLOP/s with its share of the peak, or bytes/s."""
+    from perfmodel.pricing import rate_name
+    from perfmodel.units import format_si
+
+    if not cost.time:
+        return ""
+    if not cost.flops:
+        return format_si(cost.traffic / cost.time, "B/s")
+    rate = cost.flops / cost.time
+    peak = hardware.device.peak(rate_name(precision))
+    return f"{format_si(rate, 'FLOP/s')} ({100 * rate / peak:.0f} %)"

@@ -1,0 +1,154 @@
+"""``perfmodel hardware``: the profiles that ship, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli import options
+from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.printing import heading, print_json, table
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+
+@click.group("hardware", cls=CommandGroup, short_help="List and show hardware profiles.")
+def hardware_group() -> None:
+    """List the hardware profiles and show what they say, with the source of every number.
+
+    A profile is a device (compute by precision, clocks, caches, memory) in a system
+    (devices per node, network levels). A TOML file of your own works wherever a name does.
+
+    \b
+    Examples:
+      perfmodel hardware list
+      perfmodel hardware show dgx-h100
+    """
+
+
+@hardware_group.command("list", cls=Command, short_help="Name the profiles.")
+@options.option(
+    "--all",
+    "everything",
+    section=options.OUTPUT,
+    is_flag=True,
+    help="Also families and chips, which are parts of systems.",
+)
+@options.json_option
+@options.verbosity_options
+def list_command(everything: bool, as_json: bool) -> None:
+    """Name the hardware profiles that ship, with their main figures.
+
+    \b
+    Examples:
+      perfmodel hardware list
+      perfmodel hardware list --all --json
+
+    Units: TFLOP/s dense at the boost clock, GiB, TB/s, devices per node.
+    """
+    from perfmodel.hwprofiles import list_hardware, load_hardware
+    from perfmodel.units import GIB
+
+    names = list_hardware()
+    parts = [name for name in list_hardware(all=True) if name not in names] if everything else []
+    profiles = [load_hardware(name) for name in names]
+    if as_json:
+        print_json(_list_document(profiles, parts))
+        return
+    rows = [
+        [
+            hardware.name,
+            hardware.device.name,
+            f"{hardware.device.peak_flops.get('bf16', 0.0) / 1e12:,.0f}",
+            f"{hardware.device.memory.capacity / GIB:.1f}",
+            f"{hardware.device.memory.bandwidth / 1e12:.2f}",
+            str(hardware.system.devices_per_node),
+            ", ".join(alias for alias in hardware.aliases[:3]),
+        ]
+        for hardware in profiles
+    ]
+    headers = ["profile", "device", "bf16 TFLOP/s", "GiB", "TB/s", "per node", "also called"]
+    click.echo(table(headers, rows, left=(0, 1, 6)))
+    if parts:
+        click.echo(f"\nfamilies and chips, for 'extends' in a profile: {', '.join(parts)}")
+
+
+@hardware_group.command("show", cls=Command, short_help="Show one profile.")
+@click.argument("name", metavar="NAME|PATH", shell_complete=options.complete_hardware)
+@options.set_option
+@options.json_option
+@options.verbosity_options
+def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
+    """Show every value of a profile by the path that --set and --sweep take.
+
+    \b
+    Examples:
+      perfmodel hardware show dgx-h100
+      perfmodel hardware show ./my-cluster.toml --json
+      perfmodel hardware show h200 --set system.network.1.bandwidth=100e9
+
+    Units: SI, in brackets; bandwidth per device and direction. 'calibration' values are
+    fitted, each within physical bounds; all others are facts of the maker.
+    """
+    from perfmodel.hwprofiles import load_hardware
+    from perfmodel.variables import SCHEMA_VERSION
+
+    hardware = load_hardware(name, settings)
+    if as_json:
+        print_json({"schema_version": SCHEMA_VERSION} | hardware.to_dict())
+        return
+    click.echo(heading(f"{hardware.name}: {hardware.title}"))
+    if hardware.aliases:
+        click.echo(f"also called {', '.join(hardware.aliases)}")
+    for note in hardware.notes:
+        click.echo(f"note: {note}")
+    click.echo()
+    click.echo(table(["path", "value", "unit", "source"], _value_rows(hardware), left=(0, 2, 3)))
+
+
+def _list_document(profiles: list[Hardware], parts: list[str]) -> dict[str, Any]:
+    from perfmodel.variables import SCHEMA_VERSION
+
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "hardware": [
+            {
+                "name": hardware.name,
+                "title": hardware.title,
+                "device": hardware.device.name,
+                "vendor": hardware.device.vendor,
+                "peak_flops": hardware.device.peak_flops,
+                "memory_capacity": hardware.device.memory.capacity,
+                "memory_bandwidth": hardware.device.memory.bandwidth,
+                "devices_per_node": hardware.system.devices_per_node,
+                "aliases": list(hardware.aliases),
+            }
+            for hardware in profiles
+        ],
+        "parts": parts,
+    }
+
+
+def _value_rows(hardware: Hardware) -> list[list[str]]:
+    """Return path, value, unit and source of every value."""
+    from perfmodel.hwprofiles import known_paths
+
+    rows = []
+    for path, field in known_paths(hardware).items():
+        value = hardware.value(path)
+        unit, source = field.unit, hardware.source.get(path, "")
+        if path.startswith("calibration."):
+            _, group, key = path.split(".", 2)
+            entry = hardware.calibration[group][key]
+            unit, source = entry.unit, entry.source
+        shown = f"{value:.6g}" if isinstance(value, float) else str(value).lower()
+        rows.append([path, shown if not isinstance(value, str) else value, unit, _short(source)])
+    return rows
+
+
+def _short(text: str, limit: int = 100) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,0 +1,197 @@
+"""``perfmodel model``: the presets that ship, and what a model is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli import options
+from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.printing import heading, print_json, table
+
+if TYPE_CHECKING:
+    from perfmodel.model import LayerSpec, ModelSpec
+
+
+@click.group("model", cls=CommandGroup, short_help="List and show models.")
+def model_group() -> None:
+    """List the model presets and show what a model is made of.
+
+    A model is a preset, a Hugging Face config.json, or a folder that holds one.
+
+    \b
+    Examples:
+      perfmodel model list
+      perfmodel model show deepseek-v3
+    """
+
+
+@model_group.command("list", cls=Command, short_help="Name the presets.")
+@options.json_option
+@options.verbosity_options
+def list_command(as_json: bool) -> None:
+    """Name the model presets with their parameter counts.
+
+    \b
+    Examples:
+      perfmodel model list
+      perfmodel model list --json
+    """
+    from perfmodel.model_presets import list_models
+    from perfmodel.units import format_si
+    from perfmodel.variables import SCHEMA_VERSION
+
+    summaries = list_models()
+    if as_json:
+        models = [dataclasses.asdict(summary) for summary in summaries]
+        print_json({"schema_version": SCHEMA_VERSION, "models": models})
+        return
+    rows = [
+        [
+            summary.name,
+            summary.family,
+            format_si(float(summary.parameters), digits=4),
+            format_si(float(summary.active_parameters), digits=4),
+            ", ".join(summary.aliases[:2]),
+        ]
+        for summary in summaries
+    ]
+    headers = ["preset", "family", "parameters", "active", "also called"]
+    click.echo(table(headers, rows, left=(0, 1, 4)))
+
+
+@model_group.command("show", cls=Command, short_help="Show one model.")
+@click.argument("name", metavar="NAME|PATH", shell_complete=options.complete_models)
+@options.option(
+    "--seq-len",
+    section=options.PROBLEM,
+    type=click.IntRange(min=1),
+    default=8192,
+    show_default=True,
+    metavar="TOKENS",
+    help="Sequence length for the FLOPs per token.",
+)
+@options.json_option
+@options.verbosity_options
+def show_command(name: str, seq_len: int, as_json: bool) -> None:
+    """Show the parameters of a model by kind, its layers, and its FLOPs per token.
+
+    FLOPs count forward and backward without recomputation, in the two published
+    conventions: causal attention (what is needed) and full-square attention.
+
+    \b
+    Examples:
+      perfmodel model show llama-3.1-70b
+      perfmodel model show deepseek-v3 --seq-len 4096
+      perfmodel model show ./config.json --json
+    """
+    from perfmodel.model_presets import load_model
+
+    document = _document(load_model(name), seq_len)
+    if as_json:
+        print_json(document)
+    else:
+        _print(document)
+
+
+def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
+    from perfmodel.flops import model_flops_per_token
+    from perfmodel.variables import SCHEMA_VERSION
+
+    distinct, index = model.layer_kinds()
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": model.name,
+        "family": model.family,
+        "source": model.source,
+        "num_layers": model.num_layers,
+        "hidden_size": model.hidden_size,
+        "vocab_size": model.vocab_size,
+        "tied_embeddings": model.tied_embeddings,
+        "position_embedding": model.position_embedding,
+        "max_positions": model.max_positions,
+        "parameters": _parameters(model),
+        "flops_per_token": {
+            "sequence_length": seq_len,
+            "causal": float(model_flops_per_token(model, [seq_len], causal=True)[0]),
+            "non_causal": float(model_flops_per_token(model, [seq_len], causal=False)[0]),
+        },
+        "layers": [
+            {"count": index.count(i)} | dataclasses.asdict(layer) | {"text": _layer(layer)}
+            for i, layer in enumerate(distinct)
+        ],
+        "mtp_layers": len(model.mtp_layers),
+    }
+
+
+def _parameters(model: ModelSpec) -> dict[str, int]:
+    """Return the parameters by kind; all but total, active and mtp add up to total."""
+    from perfmodel.model import layer_parameters
+
+    layers = [layer_parameters(layer, model.hidden_size) for layer in model.layers]
+    return {
+        "total": model.parameter_count(),
+        "active": model.active_parameter_count(),
+        "embedding": model.embedding_parameters(),
+        "attention": sum(layer.attention for layer in layers),
+        "mlp": sum(layer.mlp_dense for layer in layers),
+        "experts": sum(layer.experts for layer in layers),
+        "router": sum(layer.router for layer in layers),
+        "norms": sum(layer.norms for layer in layers) + model.final_norm_parameters(),
+        "output": model.output_parameters(),
+        "multi_token_prediction": model.mtp_parameters(),
+    }
+
+
+def _layer(layer: LayerSpec) -> str:
+    """Return one line about a kind of layer."""
+    attention, mlp = layer.attention, layer.mlp
+    text = f"{attention.kind} attention, {attention.heads} heads"
+    if attention.key_value_heads != attention.heads:
+        text += f" in {attention.key_value_heads} groups"
+    text += f" of {attention.head_dim}"
+    if attention.window:
+        text += f", window {attention.window:,}"
+    gate = "gated " if mlp.gated else ""
+    if mlp.kind == "dense":
+        return f"{text}; {gate}MLP of {mlp.intermediate_size:,}"
+    text += (
+        f"; {mlp.experts} {gate}experts of {mlp.expert_intermediate_size:,}, "
+        f"{mlp.experts_per_token} per token"
+    )
+    if mlp.shared_intermediate_size:
+        text += f", shared {mlp.shared_intermediate_size:,}"
+    return text
+
+
+def _print(document: dict[str, Any]) -> None:
+    from perfmodel.units import format_si
+
+    click.echo(heading(f"{document['name']} ({document['family']})"))
+    if document["source"]:
+        click.echo(f"source: {document['source']}")
+    click.echo(
+        f"{document['num_layers']} layers, hidden size {document['hidden_size']:,}, "
+        f"vocabulary {document['vocab_size']:,}"
+        + (", tied embeddings" if document["tied_embeddings"] else "")
+        + f", positions: {document['position_embedding']}"
+    )
+    for layer in document["layers"]:
+        click.echo(f"  {layer['count']:>4} × {layer['text']}")
+    if document["mtp_layers"]:
+        click.echo(f"  {document['mtp_layers']:>4} × multi-token-prediction module")
+    click.echo()
+    total = document["parameters"]["total"]
+    rows = [
+        [kind.replace("_", " "), f"{count:,}", f"{100 * count / total:.2f} %"]
+        for kind, count in document["parameters"].items()
+        if count
+    ]
+    click.echo(table(["parameters", "", "of total"], rows))
+    flops = document["flops_per_token"]
+    click.echo()
+    click.echo(f"FLOPs per token, forward and backward, {flops['sequence_length']:,} tokens")
+    click.echo(f"  causal attention       {format_si(flops['causal'], 'FLOP', 4)}")
+    click.echo(f"  full-square attention  {format_si(flops['non_causal'], 'FLOP', 4)}")

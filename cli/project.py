@@ -1,0 +1,182 @@
+"""``perfmodel project``: one strategy on one hardware profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli import options
+from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.inputs import check_precision, load_rows, one_strategy
+from perfmodel.cli.printing import announce_compilation, heading, print_json, strategy_label
+
+if TYPE_CHECKING:
+    from perfmodel.framework import Framework
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.model import ModelSpec
+    from perfmodel.strategy import StrategyGrid
+
+
+@click.command("project", cls=Command, short_help="Project one strategy.")
+@options.model_option
+@options.hardware_option
+@options.devices_option
+@options.axis_options(single=True)
+@options.set_option
+@options.framework_option
+@options.config_option
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def project_command(
+    ctx: click.Context,
+    model: str,
+    hardware: str,
+    devices: int,
+    settings: Mapping[str, Any],
+    framework: str,
+    as_json: bool,
+    **axes: Any,
+) -> None:
+    """Project the training step of one strategy: time, throughput, MFU and memory.
+
+    The components of the time add up to the step, those of the memory to the fullest
+    stage. Communication counts where compute does not hide it.
+
+    \b
+    Examples:
+      perfmodel project --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
+          --tp 8 --pp 4 --micro-batch 1 --global-batch 512 --seq-len 8192
+
+    \b
+      # A model of your own, fp8, full recomputation, as JSON
+      perfmodel project --model ./config.json --hardware dgx-h100 --devices 64 --tp 4 \\
+          --global-batch 128 --seq-len 4096 --precision fp8 --recompute full --json
+
+    \b
+      # What if the memory were faster? [B/s]
+      perfmodel project --model llama-3.1-8b --hardware dgx-h100 --devices 8 \\
+          --global-batch 64 --seq-len 8192 --zero 3 --recompute full \\
+          --set device.memory.bandwidth=4.8e12
+
+    Units: times in seconds, memory in GiB (bytes with --json), batches in sequences,
+    lengths in tokens. MFU is model FLOPs over the peak at the strategy's precision;
+    both published conventions (causal and full-square attention) are given.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
+    strategy does not fit in memory (the projection is printed all the same).
+    """
+    problem = load_problem(model, hardware, devices, settings, framework, axes)
+    row = project_row(*problem)
+    if as_json:
+        spec, _, _, software = problem
+        print_json(projection_header(spec, software, devices) | row)
+    else:
+        print_projection(*problem, row)
+    warn_if_too_large(ctx, row)
+
+
+def load_problem(
+    model: str,
+    hardware: str,
+    devices: int,
+    settings: Mapping[str, Any],
+    framework: str,
+    axes: Mapping[str, Any],
+) -> tuple[ModelSpec, StrategyGrid, Hardware, Framework]:
+    """Load and check everything about one projection, cheapest first."""
+    from perfmodel.framework import load_framework
+    from perfmodel.model_presets import load_model
+
+    spec = load_model(model)
+    (device,), _ = load_rows([hardware], settings, {})
+    software = load_framework(framework)
+    check_precision(device, axes["precision"] or "bf16")
+    return spec, one_strategy(spec, devices, axes), device, software
+
+
+def project_row(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> dict[str, Any]:
+    """Return all results of one strategy, in SI units."""
+    import numpy as np
+
+    from perfmodel.results import rows
+    from perfmodel.sweeps import sweep
+
+    announce_compilation()
+    dataset = sweep(model, grid, hardware, framework=framework, threads=1)
+    row = rows(dataset, np.zeros(1, np.intp))[0]
+    del row["strategy"]
+    return row
+
+
+def projection_header(model: ModelSpec, framework: Framework, devices: int) -> dict[str, Any]:
+    """Return what the JSON of one projection begins with."""
+    from perfmodel.variables import SCHEMA_VERSION, VARIABLES
+
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": model.name,
+        "framework": framework.name,
+        "devices": devices,
+        "units": {name: variable.units for name, variable in VARIABLES.items()},
+    }
+
+
+def print_projection(
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    framework: Framework,
+    row: Mapping[str, Any],
+) -> None:
+    """Print one projection."""
+    from perfmodel.cli.tables import print_memory, print_time
+
+    print_title(model, grid, hardware, framework, row)
+    causal, full = row["model_flops_utilization"], row["model_flops_utilization_non_causal"]
+    click.echo(f"tokens per second and device  {row['tokens_per_second_per_device']:,.1f}")
+    click.echo(
+        f"model FLOPs utilization       {100 * causal:.1f} % "
+        f"({100 * full:.1f} % counting full-square attention)"
+    )
+    click.echo(f"hardware FLOPs utilization    {100 * row['hardware_flops_utilization']:.1f} %")
+    click.echo()
+    print_time(row)
+    click.echo()
+    print_memory(row)
+
+
+def print_title(
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    framework: Framework,
+    row: Mapping[str, Any],
+) -> None:
+    """Print what is projected."""
+    click.echo(
+        heading(f"{model.name} on {grid.devices:,} × {hardware.device.name} ({row['hardware']})")
+    )
+    click.echo(
+        f"{row['global_batch_size']:,} sequences of {row['sequence_length']:,} tokens per step, "
+        f"{row['precision']}, {framework.name}"
+    )
+    click.echo(f"{strategy_label(dict(row))}\n")
+
+
+def warn_if_too_large(ctx: click.Context, row: Mapping[str, Any]) -> None:
+    """Warn and leave with code 3 where the strategy does not fit in memory."""
+    from perfmodel.units import format_gib
+
+    if row["fits"]:
+        return
+    click.echo(
+        f"perfmodel: warning: does not fit: {format_gib(row['memory_total'])} needed, "
+        f"{format_gib(row['memory_capacity'])} there; the times are what it would take if it did",
+        err=True,
+    )
+    ctx.exit(EXIT_NOTHING_FITS)

@@ -1,0 +1,312 @@
+"""``perfmodel sweep``: every sensible strategy on one or more hardware profiles."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli import options
+from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.inputs import DEGREES, load_rows
+from perfmodel.cli.printing import (
+    announce_compilation,
+    command_line,
+    detail,
+    heading,
+    print_json,
+    progress,
+    remark,
+)
+from perfmodel.errors import StrategyError
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from perfmodel.enumeration import Enumeration
+    from perfmodel.model import ModelSpec
+
+SHOWN_ROWS = 20
+
+
+@click.command("sweep", cls=Command, short_help="Project every sensible strategy.")
+@options.model_option
+@options.hardware_options
+@options.devices_option
+@options.axis_options(single=False)
+@options.option(
+    "--keep-impossible",
+    section=options.AXES,
+    is_flag=True,
+    help="Keep impossible strategies in the file, with their reason in 'status'.",
+)
+@options.set_option
+@options.sweep_option
+@options.framework_option
+@options.config_option
+@options.option(
+    "-o",
+    "--output",
+    section=options.OUTPUT,
+    metavar="FILE.nc",
+    type=click.Path(),
+    help="Write all results as netCDF-4, completely or not at all.",
+)
+@options.option(
+    "--top",
+    section=options.OUTPUT,
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Strategies to show.",
+)
+@options.option(
+    "--float32",
+    section=options.OUTPUT,
+    is_flag=True,
+    help="Keep results in single precision: half the memory for very large sweeps.",
+)
+@options.option(
+    "--threads",
+    section=options.OUTPUT,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads over chunks of strategies.  [default: one per core]",
+)
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def sweep_command(
+    ctx: click.Context,
+    model: str,
+    hardware: tuple[str, ...],
+    devices: int,
+    keep_impossible: bool,
+    settings: Mapping[str, Any],
+    swept: Mapping[str, Any],
+    framework: str,
+    output: str | None,
+    top: int,
+    float32: bool,
+    threads: int | None,
+    as_json: bool,
+    **axes: Any,
+) -> None:
+    """Project a training step for every sensible strategy of a model on some devices.
+
+    A strategy is what one may choose for a run: parallel degrees, micro-batch,
+    pipeline schedule, ZeRO stage, recomputation, precision. An axis takes one value
+    or a comma-separated list; an axis that is not named takes every value that makes
+    sense. Impossible combinations are counted by reason. The result has one row per
+    strategy and hardware profile, in SI units, and can be written to a netCDF file for
+    'perfmodel best' or any tool that reads netCDF.
+
+    \b
+    Examples:
+      # Every sensible strategy of a preset on 1,024 H100
+      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 1024 \\
+          --seq-len 8192 --global-batch 2048 -o sweep.nc
+
+    \b
+      # Two machines, some axes by hand, fp8
+      perfmodel sweep --model ./config.json --hardware dgx-h100 --hardware dgx-b200 \\
+          --devices 256 --seq-len 4096 --global-batch 512 --tp 1,2,4,8 --pp 1,2,4 \\
+          --precision bf16,fp8 -o sweep.nc
+
+    \b
+      # What would a faster scale-out network bring? [B/s per device and direction]
+      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 1024 \\
+          --seq-len 8192 --global-batch 2048 --tp 8 --pp 4 \\
+          --sweep system.network.1.bandwidth=25e9:400e9:16 -o network.nc
+
+    \b
+      # The same options from a file; the command line wins
+      perfmodel sweep --config run.toml --devices 512
+
+    Units: times in seconds, sizes in bytes, rates in FLOP/s and B/s (per device and
+    direction), batches in sequences, lengths in tokens.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory (the
+    file is written all the same).
+    """
+    import numpy as np
+
+    from perfmodel.enumeration import enumerate_strategies
+    from perfmodel.framework import load_framework
+    from perfmodel.model_presets import load_model
+    from perfmodel.results import check_writable, save_results
+
+    spec = load_model(model)
+    rows, values = load_rows(hardware, settings, swept)
+    software = load_framework(framework)
+    if output is not None:
+        output = str(check_writable(output))
+    start = time.perf_counter()
+    found = enumerate_strategies(spec, devices, axes, keep_impossible=keep_impossible)
+    possible = int(np.count_nonzero(found.grid.status == 0))
+    if not possible:
+        raise StrategyError(_nothing_possible(found, devices, axes))
+    detail(f"enumerated {len(found.grid):,} strategies in {time.perf_counter() - start:.2f} s")
+
+    from perfmodel.sweeps import sweep
+
+    announce_compilation()
+    start = time.perf_counter()
+    with progress(possible * len(rows), "strategies") as advance:
+        dataset = sweep(
+            spec,
+            found.grid,
+            rows,
+            framework=software,
+            dtype=np.float32 if float32 else np.float64,
+            threads=threads,
+            progress=advance,
+            hardware_values=values,
+        )
+    detail(f"projected {possible * len(rows):,} pairs in {time.perf_counter() - start:.2f} s")
+    if output is not None:
+        save_results(dataset, output)
+    fitting = _fitting(dataset)
+    if as_json:
+        print_json(_document(dataset, found, possible, fitting, top, output))
+    else:
+        _print_summary(spec, dataset, found, possible, fitting, top)
+    if output is not None:
+        remark(f"\nwrote {output} ({Path(output).stat().st_size / 1e6:.1f} MB)")
+    if not sum(fitting.values()):
+        click.echo(_nothing_fits(dataset), err=True)
+        ctx.exit(EXIT_NOTHING_FITS)
+    if not as_json:
+        _suggest(model, hardware[0], devices, framework, settings, swept, dataset, output)
+
+
+def _fitting(dataset: xr.Dataset) -> dict[str, int]:
+    names = dataset["hardware"].values.tolist()
+    counts = dataset["fits"].sum("strategy").values.tolist()
+    return dict(zip(names, counts, strict=True))
+
+
+def _nothing_possible(found: Enumeration, devices: int, axes: Mapping[str, Any]) -> str:
+    """Say in one line why no strategy is possible."""
+    from perfmodel.enumeration import describe_rejected
+
+    if axes.get("data_parallel") is None or set(found.rejected) - {"devices_mismatch"}:
+        return describe_rejected(found.rejected, devices)
+    factors = [
+        f"{name} {','.join(map(str, axes[name]))}"
+        for name in (*DEGREES, "data_parallel")
+        if axes.get(name) is not None
+    ]
+    return (
+        f"no strategy is possible on {devices:,} devices: tensor × context × pipeline × data "
+        f"degrees never multiply to {devices:,} with {', '.join(factors)}; "
+        "leave out --dp to derive it"
+    )
+
+
+def _nothing_fits(dataset: xr.Dataset) -> str:
+    from perfmodel.units import format_gib
+
+    need = dataset["memory_total"].min("strategy").values
+    capacity = dataset["memory_capacity"].values
+    needs = "; ".join(
+        f"{name} needs {format_gib(least)} of {format_gib(has)}"
+        for name, least, has in zip(
+            dataset["hardware"].values.tolist()[:4], need, capacity, strict=False
+        )
+        if math.isfinite(least)
+    )
+    return (
+        f"perfmodel: no strategy fits in memory ({needs or 'no device has the precision'}); try "
+        "more devices, --recompute full, --zero 3, larger --tp, --pp or --cp, a smaller batch"
+    )
+
+
+def _document(
+    dataset: xr.Dataset,
+    found: Enumeration,
+    possible: int,
+    fitting: dict[str, int],
+    top: int,
+    output: str | None,
+) -> dict[str, Any]:
+    from perfmodel.cli.tables import results_header
+    from perfmodel.results import best
+
+    return results_header(dataset) | {
+        "hardware": dataset["hardware"].values.tolist(),
+        "possible": possible,
+        "impossible": dict(found.rejected),
+        "fitting": fitting,
+        "output": output,
+        "strategies": best(dataset, top),
+    }
+
+
+def _print_summary(
+    model: ModelSpec,
+    dataset: xr.Dataset,
+    found: Enumeration,
+    possible: int,
+    fitting: dict[str, int],
+    top: int,
+) -> None:
+    from perfmodel.cli.tables import print_strategies
+    from perfmodel.results import best
+    from perfmodel.strategy_rules import STATUS_NAMES, STATUS_REASONS
+    from perfmodel.units import format_si
+
+    parameters = format_si(float(model.parameter_count()))
+    click.echo(
+        heading(f"{model.name}, {parameters} parameters, on {dataset.attrs['devices']:,} devices")
+    )
+    click.echo(f"strategies possible    {possible:>11,}")
+    click.echo(f"           impossible  {sum(found.rejected.values()):>11,}")
+    reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
+    for name, count in sorted(found.rejected.items(), key=lambda item: -item[1]):
+        click.echo(f"                       {count:>11,}  {reasons[name]}")
+    click.echo("fit in memory")
+    for name, count in list(fitting.items())[:SHOWN_ROWS]:
+        click.echo(f"           {count:>23,}  {name}")
+    if len(fitting) > SHOWN_ROWS:
+        click.echo(f"           {'…':>23}  and {len(fitting) - SHOWN_ROWS:,} more")
+    if sum(fitting.values()):
+        click.echo()
+        click.echo(heading("Best by tokens per second and device"))
+        print_strategies(best(dataset, top))
+
+
+def _suggest(
+    model: str,
+    hardware: str,
+    devices: int,
+    framework: str,
+    settings: Mapping[str, Any],
+    swept: Mapping[str, Any],
+    dataset: xr.Dataset,
+    output: str | None,
+) -> None:
+    """Say what to try next, ready to paste."""
+    from perfmodel.results import best
+
+    top = best(dataset, 1)[0]
+    chosen = command_line(model, hardware, devices, top)
+    if framework != "megatron":
+        chosen += f" --framework {framework}"
+    for path, value in settings.items():
+        chosen += f" --set {path}={value}"
+    remark("\nWhat to try next")
+    if output is not None:
+        remark(f"  perfmodel best {output} --top 20 --where 'pipeline_parallel > 1'")
+        remark(f"  perfmodel best {output} --pareto step_time,memory_total")
+    else:
+        remark("  -o sweep.nc                 keeps all results, for 'perfmodel best'")
+    if len(dataset["hardware"]) == 1:
+        remark(f"  perfmodel explain {chosen}")
+    if not swept:
+        remark("  --sweep system.network.1.bandwidth=25e9:400e9:16   what a faster network brings")

@@ -1,0 +1,127 @@
+"""Fixtures that tests of several modules share: models, profiles, single projections."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from perfmodel.enumeration import strategies_from_rows
+from perfmodel.framework import load_framework
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.model import dense_model, moe_model
+from perfmodel.model_presets import load_model
+from perfmodel.strategy_rules import VALID
+from perfmodel.training import Workload, project_grid
+from perfmodel.variables import STEP_VARIABLES
+
+# No deadline: the first example may compile a kernel. The same examples on every run.
+settings.register_profile("perfmodel", deadline=None, derandomize=True)
+settings.load_profile("perfmodel")
+
+SHARED = Path(__file__).resolve().parents[1] / "../shared/data"
+
+
+def pytest_addoption(parser):
+    """`pytest --regenerate-baselines` rewrites tests/baselines from what is computed now."""
+    parser.addoption("--regenerate-baselines", action="store_true", default=False)
+
+
+@pytest.fixture(scope="session")
+def h100():
+    return load_hardware("dgx-h100")
+
+
+@pytest.fixture(scope="session")
+def a100():
+    return load_hardware("dgx-a100")
+
+
+@pytest.fixture(scope="session")
+def llama_8b():
+    return load_model("llama-3.1-8b")
+
+
+@pytest.fixture(scope="session")
+def small_dense():
+    """8 layers, 8 key-value heads, vocabulary a multiple of 128 × 8: nothing is padded."""
+    return dense_model(
+        "small-dense",
+        layers=8,
+        hidden_size=2048,
+        heads=16,
+        key_value_heads=8,
+        intermediate_size=5632,
+        vocab_size=32768,
+    )
+
+
+@pytest.fixture(scope="session")
+def small_moe():
+    """As `small_dense`, but the last 7 of 8 layers have 16 experts and a shared one."""
+    return moe_model(
+        "small-moe",
+        layers=8,
+        hidden_size=2048,
+        heads=16,
+        key_value_heads=8,
+        vocab_size=32768,
+        experts=16,
+        experts_per_token=4,
+        expert_intermediate_size=1024,
+        shared_intermediate_size=1024,
+        first_dense_layers=1,
+        intermediate_size=5632,
+    )
+
+
+def complete(fields: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Number of devices of a strategy, and its fields with the batch given as micro-batches."""
+    row = {"sequence_length": 2048, "data_parallel": 1, **fields}
+    batches = row.pop("micro_batches", 4)
+    row.setdefault(
+        "global_batch_size", batches * row["data_parallel"] * row.get("micro_batch_size", 1)
+    )
+    degrees = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+    return int(np.prod([row.get(name, 1) for name in degrees])), row
+
+
+@pytest.fixture(scope="session")
+def grid_of() -> Callable[..., Any]:
+    """Return a function that makes the grid of one strategy from its fields."""
+
+    def make(model, **fields):
+        devices, row = complete(fields)
+        grid = strategies_from_rows(model, devices, [row])
+        assert grid.status[0] == VALID, grid.row(0)
+        return grid
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def project(grid_of) -> Callable[..., dict[str, float]]:
+    """Return a function that projects one strategy: variable name to value."""
+
+    def run(model, hardware, framework="megatron", **fields):
+        out = np.empty((len(STEP_VARIABLES), 1))
+        work = Workload(model, grid_of(model, **fields))
+        project_grid(work, hardware, load_framework(framework), out, threads=1)
+        return {item.name: float(out[i, 0]) for i, item in enumerate(STEP_VARIABLES)}
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def training_runs() -> list[dict[str, str]]:
+    """Rows of the table of measured training runs."""
+    path = SHARED / "e2e/dev_training_runs.csv"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not beside this checkout")
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

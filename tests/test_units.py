@@ -1,0 +1,60 @@
+"""Readable units."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from perfmodel.errors import PerfModelError, StrategyError, did_you_mean
+from perfmodel.units import GIB, format_gib, format_si, format_time
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (4.5e11, "B/s", "450 GB/s"),
+        (989.4e12, "FLOP/s", "989 TFLOP/s"),
+        (1e3, "B", "1 kB"),
+        (999.9, "B", "1 kB"),  # rounds up into the next prefix
+        (999.0, "B", "999 B"),
+        (1.5, "", "1.5"),
+        (-2e6, "B", "-2 MB"),
+        (0.0, "B", "0 B"),
+        (3.2e18, "FLOP", "3.2e+03 PFLOP"),
+        (math.nan, "s", "nan s"),
+        (math.inf, "", "inf"),
+    ],
+)
+def test_si_prefixes(value, unit, text):
+    assert format_si(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (12.3456, "12.35 s"),
+        (1.0, "1 s"),
+        (0.0123, "12.3 ms"),
+        (4.2e-6, "4.2 µs"),
+        (3e-9, "0.003 µs"),
+        (0.0, "0 s"),
+        (math.nan, "nan"),
+    ],
+)
+def test_times(seconds, text):
+    assert format_time(seconds) == text
+
+
+def test_gib_is_binary():
+    assert GIB == 1073741824  # 2**30, IEC 80000-13
+    assert format_gib(80e9) == "74.5 GiB"
+
+
+def test_hints_name_the_nearest_or_the_few_known():
+    known = ["tensor_parallel", "pipeline_parallel", "recompute"]
+    assert did_you_mean("tensor_paralel", known).startswith("; did you mean tensor_parallel")
+    assert did_you_mean("zzz", known) == "; known: pipeline_parallel, recompute, tensor_parallel"
+    assert did_you_mean("zzz", map(str, range(100))) == ""
+    assert did_you_mean("RECOMPUTE", known) == "; did you mean recompute?"
+    assert issubclass(StrategyError, PerfModelError)
