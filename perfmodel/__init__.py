@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from perfmodel._version import __version__
 
 if TYPE_CHECKING:
+    from perfmodel.enumeration import strategies_from_rows, strategy_grid
     from perfmodel.errors import PerfModelError
     from perfmodel.framework import load_framework
     from perfmodel.hwprofiles import list_hardware, load_hardware
     from perfmodel.model_presets import list_models, load_model
     from perfmodel.results import best, open_results, pareto, save_results
-    from perfmodel.enumeration import strategies_from_rows, strategy_grid
     from perfmodel.sweeps import sweep
 
 # Names are looked up on first use, so that importing the package stays fast.

@@ -45,6 +45,11 @@ class Framework:
         any of its experts, and copied there (DeepEP, HybridEP); otherwise once per expert.
     scaling : {"delayed", "current"}
         fp8 scales come from earlier steps, or from a pass of their own over the tensor.
+    dispatch_bytes : float
+        Bytes of one dispatched activation [B]; it is combined in 2.
+    low_precision_parameters : bool
+        Parameters are stored in the low precision of the products, without a 16-bit
+        copy beside the fp32 master ("fp8 parameter gather" of Transformer Engine).
     grouped_gemm : bool
         All experts of a device run in one launch; otherwise one product each, as the
         grouped linear layers of Transformer Engine do.
@@ -77,7 +82,9 @@ class Framework:
     overlap_pipeline: bool = True
     overlap_expert_parallel: bool = False
     deduplicated_dispatch: bool = False
+    dispatch_bytes: float = 2.0
     scaling: str = "delayed"
+    low_precision_parameters: bool = False
     grouped_gemm: bool = False
     gradient_bytes: float = 4.0
     gradient_reduce_bytes: float = 4.0
@@ -100,6 +107,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             overlap_tensor_parallel="full",
             gradient_reduce_bytes=2.0,
             scaling="current",
+            low_precision_parameters=True,
         ),
         # Megatron-LM of Narayanan et al. 2021 and Megatron-DeepSpeed of the BLOOM runs:
         # unfused attention with fused softmax, nothing overlapped but the async

@@ -47,6 +47,8 @@ SOFTWARE: tuple[tuple[str, str, dict[str, Any]], ...] = (
             "overlap_expert_parallel": True,
             "optimizer_bytes": 8.0,
             "deduplicated_dispatch": True,
+            "dispatch_bytes": 1.0,
+            "low_precision_parameters": True,
         },
     ),
     (r"megatron-bridge|nemo|nvidia|ngc", "megatron-tuned", _TUNED),

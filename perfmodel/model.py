@@ -164,6 +164,8 @@ def moe_model(
     qkv_bias: bool = False,
     qk_norm: bool = False,
     router_bias: bool = False,
+    expert_groups: int = 0,
+    expert_groups_per_token: int = 0,
     tied_embeddings: bool = False,
     mtp_modules: int = 0,
     family: str = "moe",
@@ -233,6 +235,8 @@ def moe_model(
         expert_intermediate_size=expert_intermediate_size,
         shared_intermediate_size=shared_intermediate_size,
         router_bias=router_bias,
+        expert_groups=expert_groups,
+        expert_groups_per_token=expert_groups_per_token,
     )
     routed = [i >= first_dense_layers and i % moe_every == 0 for i in range(layers)]
     sparse_layer = LayerSpec(attention, sparse, norm, norms)

@@ -248,6 +248,15 @@ def _qwen3_moe(keys: ConfigKeys) -> ModelSpec:
     )
 
 
+def _routing_groups(keys: ConfigKeys) -> dict[str, int]:
+    """Limit of a token's experts to some groups; one group, or all of them, is no limit."""
+    groups = keys.size("n_group", 0, minimum=0) if keys.value("n_group", None) else 0
+    chosen = keys.size("topk_group", 0, minimum=0) if keys.value("topk_group", None) else 0
+    if groups <= 1 or chosen in (0, groups):
+        return {}
+    return {"expert_groups": groups, "expert_groups_per_token": chosen}
+
+
 @family(
     deepseek_v2="DeepseekV2ForCausalLM",
     deepseek_v3="DeepseekV3ForCausalLM",
@@ -293,6 +302,7 @@ def _deepseek(keys: ConfigKeys) -> ModelSpec:
             "moe_intermediate_size",
             shared_intermediate_size=keys.size("n_shared_experts", 0, minimum=0) * width,
             router_bias=keys.value("topk_method", correction) == "noaux_tc",
+            **_routing_groups(keys),
         )
         sparse = LayerSpec(attention, mlp)
     first = keys.size("first_k_dense_replace", 0, minimum=0)

@@ -158,6 +158,9 @@ class MlpSpec:
         Summed width of the experts that every token visits; 0 for none.
     shared_expert_gate : bool
         The shared expert's output is scaled by a learned gate, h -> 1 (Qwen 2 MoE).
+    expert_groups, expert_groups_per_token : int
+        Experts stand in groups, and a token visits only so many of them (DeepSeek-V2
+        and V3); 0 for no such limit.
     router_bias : bool
         One number per expert joins the router's scores: a trained bias (GPT-OSS) or
         the load-balancing correction of DeepSeek-V3, which checkpoints hold too.
@@ -174,6 +177,8 @@ class MlpSpec:
     shared_intermediate_size: int = 0
     shared_expert_gate: bool = False
     router_bias: bool = False
+    expert_groups: int = 0
+    expert_groups_per_token: int = 0
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, MLP_KINDS)
@@ -186,17 +191,24 @@ class MlpSpec:
             "expert_intermediate_size",
             "shared_intermediate_size",
         )
-        for key in ("intermediate_size", *routed):
+        limits = ("expert_groups", "expert_groups_per_token")
+        for key in ("intermediate_size", *routed, *limits):
             check_size(key, getattr(self, key), minimum=0)
         if self.kind == "dense":
             check_size("intermediate_size", self.intermediate_size)
-            for key in (*routed, "shared_expert_gate", "router_bias"):
+            for key in (*routed, *limits, "shared_expert_gate", "router_bias"):
                 if getattr(self, key):
                     raise ModelError(f"key {key!r}: belongs to kind 'moe', not 'dense'")
             return
         for key in routed[:3]:
             check_size(key, getattr(self, key))
         check_at_most("experts_per_token", self.experts_per_token, "experts", self.experts)
+        check_at_most(
+            "expert_groups_per_token",
+            self.expert_groups_per_token,
+            "expert_groups",
+            self.expert_groups,
+        )
         if self.intermediate_size:
             raise ModelError(
                 f"key 'intermediate_size': {self.intermediate_size} should be 0 for kind 'moe'; "

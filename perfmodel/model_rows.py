@@ -18,6 +18,9 @@ from typing import Any
 from perfmodel.errors import ModelError
 from perfmodel.model import LayerSpec, ModelSpec, dense_model, moe_model
 
+# (experts, experts per token) of models that limit a token to groups of experts, which no
+# column states: DeepSeek-V3 and V2 (n_group and topk_group of their config.json).
+_ROUTING_GROUPS = {(256, 8): (8, 4), (160, 6): (8, 3)}
 _SLIDING = re.compile(r"(\d+) of (\d+) layers sliding window (\d+)")
 
 
@@ -85,7 +88,10 @@ def _experts(row: Mapping[str, Any], ffn: int) -> dict[str, Any]:
         "intermediate_size": ffn or None,
     }
     if _optional(row, "mla_kv_lora"):
+        groups = _ROUTING_GROUPS.get((found["experts"], found["experts_per_token"]), (0, 0))
         found |= {
+            "expert_groups": groups[0],
+            "expert_groups_per_token": groups[1],
             "q_lora_rank": _optional(row, "mla_q_lora"),
             "kv_lora_rank": _size(row, "mla_kv_lora"),
             "qk_nope_head_dim": _size(row, "mla_nope"),

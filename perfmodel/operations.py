@@ -291,13 +291,18 @@ class OperationList:
             )
         )
         if quantised and np.any(self.keys.low_precision > 0):
-            self._casts(name, tokens * batch * count, inputs, outputs, selective)
+            self._casts(name, tokens * batch * count, inputs, outputs, count, selective)
 
-    def _casts(self, name: str, rows: Size, inputs: Size, outputs: Size, selective: bool) -> None:
-        """Cast a product's input (forward) and its output gradient (backward).
-
-        The inputs of separate products over experts are cast in one launch.
-        """
+    def _casts(
+        self,
+        name: str,
+        rows: Size,
+        inputs: Size,
+        outputs: Size,
+        launches: Size,
+        selective: bool,
+    ) -> None:
+        """Cast a product's input (forward) and its output gradient (backward)."""
         active = self.keys.low_precision
         # Current scaling reads the tensor once more, for its maximum.
         current = self.framework.scaling == "current"
@@ -311,7 +316,7 @@ class OperationList:
                     phase,
                     elements * read,
                     elements * written,
-                    launches=1.0,
+                    launches=launches,
                     count=active,
                 ),
                 selective=selective,

@@ -311,8 +311,9 @@ def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[P
     beside: dict[tuple[str, str], Column] = {}
     for item in priced:
         if not isinstance(item.operation, Communication):
-            slot = (item.operation.name, item.operation.phase)
-            beside[slot] = beside.get(slot, np.zeros(size)) + item.time
+            for name in (item.operation.name, "*"):  # "*" stands for everything of a phase
+                slot = (name, item.operation.phase)
+                beside[slot] = beside.get(slot, np.zeros(size)) + item.time
     for item in priced:
         operation = item.operation
         if not isinstance(operation, Communication) or not np.any(operation.hides):

@@ -37,16 +37,25 @@ class StageTable(NamedTuple):
     stages: NDArray[np.float64]
 
 
-def chunk_sizes(layers: int, chunks: int) -> list[int]:
+def chunk_sizes(layers: int, chunks: int, *, heavy_end: bool = False) -> list[int]:
     """Layers of each model chunk, first to last.
 
     Even where it divides. Otherwise embedding and output count as one layer each, as
     frameworks do that place models such as Llama 3.1 405B (126 layers in 128 places)
     or BLOOM (70 in 72), and what then is left over goes to the chunks in the middle,
-    one layer each.
+    one layer each. A model whose end is heavy (multi-token prediction: a layer and a
+    second head) fills its chunks from the front, and the last takes what is left, as
+    Megatron-Bridge lays out DeepSeek-V3 (61 layers on 16 stages: 15 times 4, and 1).
     """
     if layers % chunks == 0:
         return [layers // chunks] * chunks
+    if heavy_end:
+        size = -(-layers // chunks)
+        full = min(layers // size, chunks)
+        sizes = [size] * full + [0] * (chunks - full)
+        if full < chunks:
+            sizes[full] = layers - size * full
+        return sizes
     places, extra = divmod(layers + 2, chunks)
     sizes = [places] * chunks
     start = (chunks - extra) // 2
@@ -76,7 +85,11 @@ def stage_compositions(
     counts = np.zeros((pipeline_parallel, len(parts)))
     layer = 0
     for chunk, size in enumerate(
-        chunk_sizes(model.num_layers, pipeline_parallel * virtual_pipeline)
+        chunk_sizes(
+            model.num_layers,
+            pipeline_parallel * virtual_pipeline,
+            heavy_end=bool(model.mtp_layers),
+        )
     ):
         for spec in model.layers[layer : layer + size]:
             counts[chunk % pipeline_parallel, position[spec]] += 1

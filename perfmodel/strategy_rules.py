@@ -76,7 +76,8 @@ def _batch(c: Columns, model: ModelSpec, devices: int) -> Mask:
 
 
 def _layers(c: Columns, model: ModelSpec, devices: int) -> Mask:
-    return c["pipeline_parallel"] * c["virtual_pipeline"] > model.num_layers
+    # Embedding and output may stand in chunks of their own (`schedule.chunk_sizes`).
+    return c["pipeline_parallel"] * c["virtual_pipeline"] > model.num_layers + 2
 
 
 def _interleaving(c: Columns, model: ModelSpec, devices: int) -> Mask:
@@ -173,7 +174,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         6,
         "too_few_layers",
-        "pipeline_parallel × virtual_pipeline exceeds the number of layers",
+        "pipeline_parallel × virtual_pipeline exceeds the layers, embedding and output included",
         _layers,
     ),
     Rule(

@@ -180,7 +180,8 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
             for i, name in enumerate(PRECISIONS)
         ]
     )
-    weight_bytes = {name: 2.0 + copies for name, copies in CAST_WRITE_BYTES.items()}
+    wide_copy = 0.0 if framework.low_precision_parameters else 2.0
+    weight_bytes = {name: wide_copy + copies for name, copies in CAST_WRITE_BYTES.items()}
     return KeyTables(
         parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
         boundary_bytes=keys.stream_tokens * work.model.hidden_size * 2.0,

@@ -76,7 +76,7 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     width = mlp.expert_intermediate_size / inner
     ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
     ops.stream("mlp.route", own * mlp.experts, (12, 6), (8, 8), launches=6.0)
-    copies = dispatch_copies(ops, mlp.experts_per_token)
+    copies = dispatch_copies(ops, mlp)
     # Sent once per expert, tokens are first copied in the order of their experts; a
     # deduplicating dispatcher reads them where they are.
     copied = (copies >= mlp.experts_per_token) * ROW_GATHER
@@ -86,7 +86,8 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
         (2.0 / mlp.experts_per_token, 2.0),
         (2.0, 2.0 / mlp.experts_per_token),
     )
-    _exchange(ops, "mlp.dispatch", own * copies * hidden * 2.0)
+    sent = own * copies * hidden
+    _exchange(ops, "mlp.dispatch", sent * ops.framework.dispatch_bytes, sent * 2.0)
     _expert_tensor(ops, "mlp.dispatch", received * hidden * 2.0, "all_gather", "reduce_scatter")
     grouped = (degree > 1) * (experts > 1) * 1.0
     # Tokens arrive sorted by sender and are sorted again by expert.
@@ -98,7 +99,7 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     ops.linear("mlp.experts_down", per_expert, width, hidden, batch=batch, count=count)
     ops.stream("mlp.unsort", received * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
     _expert_tensor(ops, "mlp.combine", received * hidden * 2.0, "reduce_scatter", "all_gather")
-    _exchange(ops, "mlp.combine", own * copies * hidden * 2.0)
+    _exchange(ops, "mlp.combine", sent * 2.0, sent * ops.framework.dispatch_bytes)
     ops.stream(
         "mlp.unpermute",
         routed * hidden * copied,
@@ -107,31 +108,41 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     )
 
 
-def dispatch_copies(ops: OperationList, experts_per_token: int) -> np.ndarray:
+def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> np.ndarray:
     """How often a token is sent to the ranks of its expert-parallel group, shape (keys,).
 
     Once per expert, or, deduplicated, once per distinct rank inside a node and once per
     distinct node between nodes. With k experts drawn evenly from r places the expected
-    number of distinct places is ``r (1 - (1 - 1/r)^k)`` (derived here).
+    number of distinct places is ``r (1 - (1 - 1/r)^k)`` (derived here); routing limited
+    to some groups of experts leaves that share of the places (DeepSeek-V3,
+    arXiv:2412.19437, section 2.1.2).
     """
     degree = ops.keys.number("expert_parallel")
     if not ops.framework.deduplicated_dispatch:
-        return np.full(degree.shape, float(experts_per_token))
+        return np.full(degree.shape, float(mlp.experts_per_token))
     inside = np.maximum(ops.domain // ops.keys.number("expert_tensor_parallel"), 1.0)
     places = np.where(degree > inside, np.ceil(degree / inside), degree)
-    return places * (1.0 - (1.0 - 1.0 / places) ** experts_per_token)
+    if mlp.expert_groups_per_token:
+        places = np.maximum(places * mlp.expert_groups_per_token / mlp.expert_groups, 1.0)
+    return places * (1.0 - (1.0 - 1.0 / places) ** mlp.experts_per_token)
 
 
-def _exchange(ops: OperationList, name: str, size: Size) -> None:
-    """All-to-all over the expert-parallel group, in forward and again in backward."""
+def _exchange(ops: OperationList, name: str, forward_size: Size, backward_size: Size) -> None:
+    """All-to-all over the expert-parallel group, in forward and again in backward.
+
+    With overlap, one micro-batch's exchanges run beside the compute of another's
+    opposite pass (DualPipe, arXiv:2412.19437, section 3.2.1; Megatron-Core's 1F1B
+    overlap); dispatch and combine share that time.
+    """
     keys = ops.keys
     degree = keys.number("expert_parallel")
     if not np.any(degree > 1):
         return
-    # With overlap, one micro-batch's exchange runs beside another's expert and attention
-    # products (DualPipe, DeepSeek-V3 arXiv:2412.19437 §3.2.1).
-    partners = ("attention.qkv", "attention.output", "attention.core", "mlp.experts_up")
-    for phase in ("forward", "backward_input"):
+    beside = {
+        "forward": (("*", "backward_input"), ("*", "backward_weight")),
+        "backward_input": (("*", "forward"),),
+    }
+    for phase, size in (("forward", forward_size), ("backward_input", backward_size)):
         ops.add(
             Communication(
                 f"{name}.all_to_all",
@@ -141,7 +152,7 @@ def _exchange(ops: OperationList, name: str, size: Size) -> None:
                 size,
                 degree,
                 keys.number("expert_tensor_parallel"),
-                hidden_by=tuple((partner, phase) for partner in partners),
+                hidden_by=beside[phase],
                 hides=float(ops.framework.overlap_expert_parallel) / 2,
                 count=(degree > 1) * 1.0,
             )

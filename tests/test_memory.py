@@ -223,7 +223,7 @@ def test_tensor_parallel_shards_add_up(name):
     for tensor in (2, 4):
         weights, _ = stored_parameters(model, tensor_parallel=tensor)
         repeated = (tensor * weights - whole) / (tensor - 1)
-        assert 0 < repeated < 0.02 * whole
+        assert 0 < repeated < 0.07 * whole  # norms, routers, latent down-projections
         assert weights >= whole / tensor
 
 
@@ -283,7 +283,9 @@ def test_memory_falls_with_sharding_and_recomputation(
     for level in LEVELS[LEVELS.index(fields["recompute"]) + 1 :]:
         assert total(recompute=level) <= base["memory_total"] * tolerance
     assert total(micro_batch_size=2 * fields["micro_batch_size"]) >= base["memory_total"]
-    assert total(expert_parallel=4) <= total(expert_parallel=1) * tolerance
+    plane = fields["tensor_parallel"] * fields["data_parallel"]
+    most = min(plane, 16)
+    assert total(expert_parallel=most) <= total(expert_parallel=1) * tolerance
 
 
 def test_hsdp_shards_over_its_group_only(project, h100, small_dense):
