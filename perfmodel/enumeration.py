@@ -183,7 +183,8 @@ def _complete(row: dict[str, Any], devices: int) -> dict[str, Any]:
 
 
 def _powers_of_two(limit: int) -> list[int]:
-    return [2**i for i in range(max(limit, 1).bit_length()) if 2**i <= limit]
+    """Powers of two up to `limit`; always 1."""
+    return [2**i for i in range(max(limit, 1).bit_length())]
 
 
 def _divisors(number: int) -> list[int]:

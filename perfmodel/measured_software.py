@@ -126,9 +126,11 @@ def _before_flash_attention_3(row: MeasuredRow) -> bool:
     """
     if row.lower("family") == "mlperf" or row.lower("hardware").startswith("tpu"):
         return False
-    found = re.search(r"\bnemo (2\d)\.(\d\d)", row.lower("version"))
-    if found:
-        return (int(found.group(1)), int(found.group(2))) < (24, 9)
+    version = row.lower("version")
+    if container := re.match(r"(?:nemo )?(2\d)\.(\d\d)\b", version):
+        return (int(container.group(1)), int(container.group(2))) < (24, 9)
+    if core := re.match(r"r?0\.(\d+)\b", version):
+        return int(core.group(1)) <= 8  # Megatron-Core 0.8 is of July 2024
     return 0 < _year(row) < 2024
 
 
@@ -172,8 +174,6 @@ def _overlaps(row: MeasuredRow, framework: Framework) -> Framework:
         changes["attention_generation"] = 2
     if "a2a overlap" in text or "overlap_moe_expert_parallel_comm" in text:
         changes["overlap_expert_parallel"] = True
-    if re.search(r"deepep|hybridep", text + row.lower("framework")):
-        changes["deduplicated_dispatch"] = True
     if graphs := re.search(r"cuda_graph=(\S+)\s*(\[[^\]]*\])?", text):
         scope = graphs.group(2) or ""
         if graphs.group(1).rstrip(";") != "none":

@@ -1,0 +1,501 @@
+"""The closing pass against a plain retelling of it, in loops over random tables.
+
+The oracle follows the docstrings: it has no memo, no stage sums made beforehand, and
+takes only single collectives and streams from the kernels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.communication import network_table
+from perfmodel.compute_stream import stream_device
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.kernels import step_tables as columns
+from perfmodel.kernels.collective import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    POINT_TO_POINT,
+    REDUCE_SCATTER,
+    collective_time,
+)
+from perfmodel.kernels.step import close_strategies
+from perfmodel.kernels.step_stages import sum_stages
+from perfmodel.kernels.stream import stream_time
+from perfmodel.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
+
+NAMES = [item.name for item in STEP_VARIABLES]
+EXPOSED = (columns.TENSOR_EXPOSED, columns.CONTEXT_EXPOSED, columns.EXPERT_EXPOSED)
+COMPUTE = (columns.FORWARD, columns.BACKWARD, columns.RECOMPUTE)
+OUTPUT_PART = 3
+EMBEDDING_PART = 2
+
+
+class Oracle:
+    """One strategy on one device, as the docstrings of `perfmodel.kernels.step` tell it."""
+
+    def __init__(self, fields, parts, stages, key, settings, device, network, tied):
+        self.f, self.parts, self.stages, self.key = fields, parts, stages, key
+        self.settings, self.device, self.network, self.tied = settings, device, network, tied
+        self.m = fields["global_batch"] // (fields["data"] * fields["micro_batch"])
+        t, c, p, d = (fields[name] for name in ("tensor", "context", "pipeline", "data"))
+        self.replicas = c * d
+        if fields["mapping"] == 0:
+            self.stride, self.pipeline_stride = t, t * c * d
+        else:
+            self.stride, self.pipeline_stride = (t if d == 1 else t * p), t * c
+        self.expert_stride = fields["expert"] * fields["expert_tensor"]
+        self.expert_replicas = t * c * d // self.expert_stride
+
+    def collective(self, kind, size, members, stride):
+        if members <= 1 or size <= 0:
+            return 0.0
+        return collective_time(kind, float(size), members, stride, self.network)
+
+    def grouped(self, kind, size, members, stride, group):
+        """Over the whole group, or within HSDP groups and then among their copies."""
+        if group == 0 or group >= members:
+            return self.collective(kind, size, members, stride)
+        time = self.collective(kind, size, group, stride)
+        if kind == REDUCE_SCATTER:
+            copies = members // group
+            time += self.collective(ALL_REDUCE, size / group, copies, stride * group)
+        return time
+
+    def dense_and_experts(self, kind, weights, experts, size):
+        group = self.f["shard_group"]
+        time = self.grouped(kind, weights * size, self.replicas, self.stride, group)
+        return time + self.grouped(
+            kind,
+            experts * size,
+            self.expert_replicas,
+            self.expert_stride,
+            min(group, self.expert_replicas),
+        )
+
+    @property
+    def tax(self):
+        outside = self.replicas * self.stride > self.settings.devices_per_node
+        return self.settings.tax_outside if outside else self.settings.tax_inside
+
+    def hidden(self, time, window, tail=0.0):
+        exposed = min(time, max(time - window, tail))
+        return exposed + self.tax * (time - exposed)
+
+    def stage(self, counts, column):
+        return sum(n * part[column] for n, part in zip(counts, self.parts, strict=True))
+
+    def stored(self, counts, column):
+        """Parameters: one output matrix for all heads, none where it is tied and at home."""
+        kept = list(counts)
+        kept[OUTPUT_PART] = min(kept[OUTPUT_PART], 1)
+        if self.tied and counts[EMBEDDING_PART]:
+            kept[OUTPUT_PART] = 0
+        return self.stage(kept, column)
+
+    def busy(self, counts):
+        return sum(self.stage(counts, column) for column in COMPUTE + EXPOSED)
+
+    def shard_times(self, counts):
+        """Total and exposed time of ZeRO-3's gathers and reductions per micro-batch."""
+        total = exposed = 0.0
+        if self.f["zero"] != 3:
+            return total, exposed
+        s = self.settings
+        for n, part in zip(counts, self.parts, strict=True):
+            weights, experts = part[columns.WEIGHTS], part[columns.EXPERTS]
+            gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
+            reduce = self.dense_and_experts(REDUCE_SCATTER, weights, experts, s.reduce_bytes)
+            forward = part[columns.FORWARD]
+            backward = part[columns.BACKWARD] + part[columns.RECOMPUTE]
+            beside = sum(part[column] for column in EXPOSED)
+            share = forward / max(forward + backward, 1e-30)
+            total += n * (2 * gather + reduce)
+            exposed += n * self.hidden(gather, forward + share * beside)
+            exposed += n * self.hidden(gather + reduce, backward + (1 - share) * beside)
+        return total, exposed
+
+    def result(self):
+        f, s, m = self.f, self.settings, self.m
+        p, v = f["pipeline"], f["virtual"]
+        loads = []
+        for counts, _, copies in self.stages:
+            total, exposed = self.shard_times(counts)
+            busy = self.busy(counts)
+            extra = max(0.0, self.stage(counts, columns.HOST) - busy - exposed)
+            loads.append((busy + exposed + extra, copies, counts, total, exposed, extra))
+        slowest = max(loads, key=lambda load: load[0])
+        stage_time, _, critical, gathered, gather_exposed, extra = slowest
+        everything = sum(load[0] * load[1] for load in loads)
+        out = dict.fromkeys(NAMES, 0.0)
+        for name, column in (
+            ("forward_time", columns.FORWARD),
+            ("backward_time", columns.BACKWARD),
+            ("recompute_time", columns.RECOMPUTE),
+            ("tensor_parallel_exposed", columns.TENSOR_EXPOSED),
+            ("context_parallel_exposed", columns.CONTEXT_EXPOSED),
+            ("expert_parallel_exposed", columns.EXPERT_EXPOSED),
+            ("tensor_parallel_total", columns.TENSOR_TOTAL),
+            ("context_parallel_total", columns.CONTEXT_TOTAL),
+            ("expert_parallel_total", columns.EXPERT_TOTAL),
+        ):
+            out[name] = m * self.stage(critical, column)
+        out["pipeline_bubble"] = (everything - stage_time) / v
+        out["host_time"] = m * extra + s.step_overhead
+        self.add_sends(out, stage_time)
+        weights, experts = self.most_parameters()
+        self.add_data_parallel(out, critical, weights, experts, gathered, gather_exposed)
+        self.add_optimizer(out, weights, experts)
+        out["step_time"] = sum(out[name] for name in TIME_COMPONENTS)
+        tokens = f["global_batch"] * f["sequence"]
+        rate = tokens / (out["step_time"] * s.devices)
+        out["tokens_per_second_per_device"] = rate
+        peak = self.key["peak"]
+        out["model_flops_utilization"] = rate * self.key["flops_causal"] / peak
+        out["model_flops_utilization_non_causal"] = rate * self.key["flops_non_causal"] / peak
+        executed = m * sum(n * self.stage(c, columns.FLOPS) for c, _, n in self.stages)
+        out["hardware_flops_utilization"] = executed / p / (out["step_time"] * peak)
+        self.add_memory(out)
+        return out
+
+    def add_sends(self, out, stage_time):
+        p, v, m = self.f["pipeline"], self.f["virtual"], self.m
+        if p == 1:
+            return
+        send = self.collective(POINT_TO_POINT, self.key["boundary"], 2, self.pipeline_stride)
+        fill, steady = 2 * (p - 1) * send, 2 * m * v * send
+        out["pipeline_total"] = fill + steady
+        if self.settings.overlap_pipeline and v > 1:
+            steady = 2 * m * v * max(0.0, send - stage_time / (2 * v))
+        out["pipeline_exposed"] = fill + steady
+
+    def most_parameters(self):
+        pairs = [
+            (self.stored(counts, columns.WEIGHTS), self.stored(counts, columns.EXPERTS))
+            for counts, _, _ in self.stages
+        ]
+        return max(pairs, key=sum)
+
+    def add_data_parallel(self, out, critical, weights, experts, gathered, gather_exposed):
+        s, zero, m = self.settings, self.f["zero"], self.m
+        if zero == 3:
+            out["data_parallel_total"] = m * gathered
+            out["data_parallel_exposed"] = m * gather_exposed
+            return
+        kind = REDUCE_SCATTER if zero else ALL_REDUCE
+        reduce = self.dense_and_experts(kind, weights, experts, s.reduce_bytes)
+        gather = 0.0
+        if zero:
+            gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
+        times = m if zero == 2 else 1
+        tail = min(1.0, s.bucket_bytes / max((weights + experts) * s.gradient_bytes, 1.0))
+        forward = self.stage(critical, columns.FORWARD)
+        backward = self.stage(critical, columns.BACKWARD) + self.stage(critical, columns.RECOMPUTE)
+        out["data_parallel_total"] = times * reduce + gather
+        if s.overlap_reduce:
+            reduce = self.hidden(reduce, backward, tail * reduce)
+        if s.overlap_gather:
+            gather = self.hidden(gather, forward, tail * gather)
+        out["data_parallel_exposed"] = times * reduce + gather
+
+    @property
+    def shards(self):
+        if self.f["zero"] == 0:
+            return 1, 1
+        dense = self.f["shard_group"] or self.replicas
+        return dense, min(dense, self.expert_replicas)
+
+    def add_optimizer(self, out, weights, experts):
+        s = self.settings
+        dense, expert = self.shards
+        own = weights / dense + experts / expert
+        read = own * (2 * s.gradient_bytes + s.optimizer_bytes)
+        written = own * (s.optimizer_bytes + 2)
+        time = stream_time(self.device, read, written, 12.0 * own, 8.0, 0.0)[0]
+        out["optimizer_time"] = time
+
+    def add_memory(self, out):
+        s, zero = self.settings, self.f["zero"]
+        p, v, m = self.f["pipeline"], self.f["virtual"], self.m
+        dense, expert = self.shards
+        worst = None
+        for counts, first, _ in self.stages:
+            weights = self.stored(counts, columns.WEIGHTS)
+            experts = self.stored(counts, columns.EXPERTS)
+            own, whole = weights / dense + experts / expert, weights + experts
+            flight = {
+                0: m,
+                1: min(m, p - first),
+                2: min(m, (2 * (p - first - 1) + (v - 1) * p + 1) / v),
+            }[self.f["schedule"]]
+            held = [part for n, part in zip(counts, self.parts, strict=True) if n]
+            buffers = max(part[columns.WORKING] for part in held)
+            if zero == 3:
+                largest = max(part[columns.WEIGHTS] + part[columns.EXPERTS] for part in held)
+                buffers += largest * (2 * s.gather_bytes + s.reduce_bytes)
+            elif dense > 1:
+                buffers += min(s.bucket_bytes, whole * s.gradient_bytes)
+            memory = {
+                "memory_parameters": (own if zero == 3 else whole) * self.key["weight_bytes"],
+                "memory_gradients": (own if zero >= 2 else whole) * s.gradient_bytes,
+                "memory_optimizer": own * s.optimizer_bytes,
+                "memory_activations": flight * self.stage(counts, columns.ACTIVATIONS),
+                "memory_buffers": buffers,
+            }
+            memory["memory_reserve"] = s.reserve_bytes + s.fragmentation * (
+                memory["memory_activations"] + buffers
+            )
+            memory["memory_total"] = sum(memory.values())
+            if worst is None or memory["memory_total"] > worst["memory_total"]:
+                worst = memory
+        out.update(worst)
+
+
+def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
+    """Random tables for the pass, and the same as plain Python for the oracle."""
+    rng = np.random.default_rng(seed)
+    scale = np.ones(columns.PART_COLUMNS)
+    scale[:10] = 1e-3  # s
+    scale[columns.FLOPS] = 1e12
+    scale[columns.WEIGHTS] = scale[columns.EXPERTS] = 1e8
+    scale[columns.ACTIVATIONS] = scale[columns.WORKING] = 1e9
+    parts = rng.uniform(0.1, 1.0, (keys, 4, columns.PART_COLUMNS)) * scale
+    for exposed in EXPOSED:
+        parts[:, :, exposed] *= 0.3
+    parts[:, [0, 2, 3], columns.EXPERTS] = 0.0  # one of two layers has experts
+    parts[:, :, columns.HOST] *= rng.uniform(0, 6)  # sometimes the host is too slow
+    pairs = [(1, 1), (2, 1), (4, 1), (4, 2), (8, 3)]
+    layer_key, offset, rows, row_key, first, copies = [], [0], [], [], [], []
+    for key in range(keys):
+        for p, _ in pairs:
+            distinct = min(p, 3)
+            layer_key.append(key)
+            starts = sorted(rng.choice(np.arange(1, p), distinct - 1, replace=False)) if p > 1 else []
+            starts = [0, *map(int, starts)]
+            for i, start in enumerate(starts):
+                counts = [*rng.integers(1, 9, 2).astype(float), 0.0, 0.0]
+                counts[EMBEDDING_PART] = float(i == 0)
+                counts[OUTPUT_PART] = float(rng.integers(1, 3)) if i == len(starts) - 1 else 0.0
+                rows.append(counts)
+                row_key.append(key)
+                first.append(float(start))
+                copies.append(float((starts[1:] + [p])[i] - start))
+            offset.append(len(rows))
+    stage_keys = rng.integers(0, len(layer_key), count)
+    strategies = []
+    for stage_key in stage_keys:
+        p, v = pairs[stage_key % len(pairs)]
+        tensor, context, data = (int(2 ** rng.integers(0, 4)) for _ in range(3))
+        expert = int(2 ** rng.integers(0, 3))
+        expert_tensor = int(2 ** rng.integers(0, 2))
+        while tensor * context * data % (expert * expert_tensor):
+            expert, expert_tensor = max(expert // 2, 1), 1
+        micro_batch = int(rng.integers(1, 4))
+        zero = int(rng.integers(0, 4))
+        group = int(2 ** rng.integers(0, 4))
+        strategies.append(
+            {
+                "stage_key": int(stage_key),
+                "tensor": tensor,
+                "context": context,
+                "pipeline": p,
+                "virtual": v,
+                "schedule": 2 if v > 1 else int(rng.integers(0, 2)),
+                "data": data,
+                "zero": zero,
+                "shard_group": group if zero and context * data % group == 0 else 0,
+                "expert": expert,
+                "expert_tensor": expert_tensor,
+                "micro_batch": micro_batch,
+                "global_batch": data * micro_batch * p * int(rng.integers(1, 9)),
+                "sequence": 4096,
+                "mapping": int(rng.integers(0, 2)),
+            }
+        )
+    scalars = {
+        "boundary": rng.uniform(1e6, 1e8, keys),
+        "weight_bytes": rng.choice([2.0, 4.0], keys),
+        "flops_causal": rng.uniform(1e9, 1e11, keys),
+        "flops_non_causal": rng.uniform(1e9, 1e11, keys),
+        "peak": np.full(keys, 1e15),
+    }
+    made = {
+        "devices": 64,
+        "devices_per_node": 8,
+        "gradient_bytes": float(rng.choice([2, 4])),
+        "reduce_bytes": float(rng.choice([2, 4])),
+        "gather_bytes": 2.0,
+        "optimizer_bytes": 12.0,
+        "bucket_bytes": float(rng.uniform(1e8, 5e9)),
+        "overlap_reduce": bool(rng.integers(0, 2)),
+        "overlap_gather": bool(rng.integers(0, 2)),
+        "overlap_pipeline": bool(rng.integers(0, 2)),
+        "tax_inside": 0.1,
+        "tax_outside": 0.03,
+        "step_overhead": 0.01,
+        "reserve_bytes": 2e9,
+        "fragmentation": 0.04,
+    }
+    return {
+        "parts": parts,
+        "layer_key": np.array(layer_key),
+        "offset": np.array(offset),
+        "rows": np.array(rows),
+        "row_key": np.array(row_key),
+        "first": np.array(first),
+        "copies": np.array(copies),
+        "strategies": strategies,
+        "scalars": scalars,
+        "settings": columns.Settings(**{**made, **(settings or {})}),
+        "tied": tied,
+    }
+
+
+def closed(case, device, network, dtype=np.float64):
+    """Run the kernel on a case: variable name to column."""
+    sums = np.empty((len(case["rows"]), columns.STAGE_COLUMNS))
+    tied = EMBEDDING_PART if case["tied"] else -1
+    sum_stages(case["parts"], case["row_key"], case["rows"], tied, OUTPUT_PART, sums)
+    stages = columns.Stages(
+        case["layer_key"], case["offset"], sums, case["rows"], case["first"], case["copies"]
+    )
+    strategies = columns.Strategies(
+        **{
+            name: np.array([row[name] for row in case["strategies"]], np.int64)
+            for name in columns.Strategies._fields
+        }
+    )
+    scalars = case["scalars"]
+    keys = columns.KeyTables(
+        case["parts"],
+        scalars["boundary"],
+        scalars["weight_bytes"],
+        scalars["flops_causal"],
+        scalars["flops_non_causal"],
+        scalars["peak"],
+    )
+    out = np.empty((columns.RESULT_ROWS, len(case["strategies"])), dtype)
+    close_strategies(strategies, keys, stages, case["settings"], device, network, out)
+    return dict(zip(NAMES, out, strict=True))
+
+
+@pytest.fixture(scope="module", params=["dgx-h100", "mi300x-server"])
+def machine(request):
+    hardware = load_hardware(request.param)
+    return stream_device(hardware), network_table(hardware)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_pass_agrees_with_the_oracle(machine, seed):
+    device, network = machine
+    case = random_case(seed, tied=bool(seed % 2))
+    found = closed(case, device, network)
+    for i, fields in enumerate(case["strategies"]):
+        stage_key = fields["stage_key"]
+        key = case["layer_key"][stage_key]
+        rows = range(case["offset"][stage_key], case["offset"][stage_key + 1])
+        expected = Oracle(
+            fields,
+            case["parts"][key],
+            [(case["rows"][r], case["first"][r], case["copies"][r]) for r in rows],
+            {name: values[key] for name, values in case["scalars"].items()},
+            case["settings"],
+            device,
+            network,
+            case["tied"],
+        ).result()
+        wrong = {
+            name: (float(found[name][i]), expected[name])
+            for name in NAMES
+            if found[name][i] != pytest.approx(expected[name], rel=1e-10, abs=1e-15)
+        }
+        assert not wrong, fields
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_components_add_up(machine, seed):
+    found = closed(random_case(seed, count=300), *machine)
+    times = sum(found[name] for name in TIME_COMPONENTS)
+    np.testing.assert_allclose(times, found["step_time"], rtol=1e-12)
+    memory = sum(found[name] for name in MEMORY_COMPONENTS)
+    np.testing.assert_allclose(memory, found["memory_total"], rtol=1e-15)
+
+
+def test_rows_are_numbered_as_the_variables_are_listed():
+    assert columns.RESULT_ROWS == len(STEP_VARIABLES)
+    numbers = {
+        "step_time": columns.STEP_TIME,
+        "host_time": columns.HOST_TIME,
+        "pipeline_bubble": columns.PIPELINE_BUBBLE,
+        "data_parallel_exposed": columns.OUT_DATA_EXPOSED,
+        "data_parallel_total": columns.OUT_DATA_TOTAL,
+        "tokens_per_second_per_device": columns.TOKENS_PER_SECOND,
+        "hardware_flops_utilization": columns.UTILIZATION_HARDWARE,
+        "memory_parameters": columns.MEMORY_PARAMETERS,
+        "memory_total": columns.MEMORY_TOTAL,
+    }
+    for name, number in numbers.items():
+        assert NAMES[number] == name
+    assert list(columns.KeyTables._fields)[0] == "parts"
+
+
+def test_single_precision_is_close(machine):
+    case = random_case(3, count=200)
+    double = closed(case, *machine)
+    single = closed(case, *machine, dtype=np.float32)
+    for name in NAMES:
+        assert single[name].dtype == np.float32
+        np.testing.assert_allclose(single[name], double[name], rtol=1e-6, atol=1e-30)
+
+
+def test_each_strategy_alone_equals_its_row(machine):
+    """The memo of collectives is only a memo: neighbours change nothing."""
+    case = random_case(11, count=40)
+    together = closed(case, *machine)
+    reversed_case = {**case, "strategies": case["strategies"][::-1]}
+    backwards = closed(reversed_case, *machine)
+    for i, fields in enumerate(case["strategies"]):
+        alone = closed({**case, "strategies": [fields]}, *machine)
+        for name in NAMES:
+            assert alone[name][0] == together[name][i] == backwards[name][-1 - i]
+
+
+def test_a_missing_precision_makes_times_nan_but_keeps_memory(machine):
+    case = random_case(5, count=30)
+    case["scalars"]["peak"] = np.full(3, np.nan)
+    found = closed(case, *machine)
+    known = closed(random_case(5, count=30), *machine)
+    for name in ("step_time", "forward_time", "tokens_per_second_per_device"):
+        assert np.isnan(found[name]).all()
+    for name in (*MEMORY_COMPONENTS, "memory_total"):
+        np.testing.assert_array_equal(found[name], known[name])
+
+
+def test_gradient_reduction_hides_behind_backward_only_if_the_framework_says_so(machine):
+    fields = {"overlap_reduce": True, "overlap_gather": True, "bucket_bytes": 1e6}
+    shown = {"overlap_reduce": False, "overlap_gather": False}
+    hidden = closed(random_case(7, settings=fields), *machine)
+    exposed = closed(random_case(7, settings=shown), *machine)
+    np.testing.assert_array_equal(hidden["data_parallel_total"], exposed["data_parallel_total"])
+    below_three = np.array([s["zero"] for s in random_case(7)["strategies"]]) < 3
+    assert np.all(exposed["data_parallel_exposed"] >= hidden["data_parallel_exposed"] - 1e-15)
+    np.testing.assert_allclose(
+        exposed["data_parallel_exposed"][below_three],
+        exposed["data_parallel_total"][below_three],
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exposed_is_never_more_than_total(machine, seed):
+    found = closed(random_case(seed, count=300), *machine)
+    for axis in ("tensor", "context", "expert", "data"):
+        exposed, total = found[f"{axis}_parallel_exposed"], found[f"{axis}_parallel_total"]
+        if axis == "data":
+            assert np.all(exposed <= total * (1 + 1e-12))
+    assert np.all(found["pipeline_exposed"] <= found["pipeline_total"] * (1 + 1e-12))
+
+
+def test_nothing_to_close_is_no_error(machine):
+    assert closed({**random_case(1), "strategies": []}, *machine)["step_time"].size == 0
