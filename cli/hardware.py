@@ -62,7 +62,7 @@ def list_command(everything: bool, as_json: bool) -> None:
         [
             hardware.name,
             hardware.device.name,
-            f"{hardware.device.peak_flops.get('bf16', 0.0) / 1e12:,.0f}",
+            _tera(hardware.device.peak_flops.get("bf16")),
             f"{hardware.device.memory.capacity / GIB:.1f}",
             f"{hardware.device.memory.bandwidth / 1e12:.2f}",
             str(hardware.system.devices_per_node),
@@ -107,6 +107,10 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
         click.echo(f"note: {note}")
     click.echo()
     click.echo(table(["path", "value", "unit", "source"], _value_rows(hardware), left=(0, 2, 3)))
+
+
+def _tera(rate: float | None) -> str:
+    return "–" if rate is None else f"{rate / 1e12:,.0f}"
 
 
 def _list_document(profiles: list[Hardware], parts: list[str]) -> dict[str, Any]:

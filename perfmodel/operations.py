@@ -108,6 +108,10 @@ class Communication:
     count: Size = 1.0
 
 
+# Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
+# the hook with which data parallelism counts its bucket.
+GRADIENT_HOOK_LAUNCHES = 3.0
+
 Operation = Gemm | Attention | Stream | Communication
 
 
@@ -287,7 +291,7 @@ class OperationList:
                 tokens,
                 output_bytes=self.framework.gradient_bytes,
                 accumulate=True,
-                **shared,
+                **{**shared, "launches": launches + GRADIENT_HOOK_LAUNCHES},
             )
         )
         if quantised and np.any(self.keys.low_precision > 0):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.model import LayerSpec, MlpSpec, ModelSpec
-from perfmodel.operations import Communication, OperationList, Size
+from perfmodel.operations import Communication, OperationList, Size, Stream
 
 # Rows gathered or scattered by index reach less bandwidth than a stream: 0.57 of the
 # datasheet's where streams reach 0.83 to 0.88 (Primus moe_mlp.py, permutation kernels).
@@ -75,7 +75,11 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     per_expert = np.maximum(received / experts, 1.0)
     width = mlp.expert_intermediate_size / inner
     ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
-    ops.stream("mlp.route", own * mlp.experts, (12, 6), (8, 8), launches=6.0)
+    # Softmax, top-k, maps, balance loss, counts and offsets are many small kernels:
+    # about 50 forward and 30 backward in Megatron-Core's router and dispatchers.
+    scores = own * mlp.experts
+    ops.add(Stream("mlp.route", "forward", scores * 12.0, scores * 6.0, launches=50.0))
+    ops.add(Stream("mlp.route", "backward_input", scores * 8.0, scores * 8.0, launches=30.0))
     copies = dispatch_copies(ops, mlp)
     # Sent once per expert, tokens are first copied in the order of their experts; a
     # deduplicating dispatcher reads them where they are.
@@ -87,6 +91,7 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
         (2.0, 2.0 / mlp.experts_per_token),
     )
     sent = own * copies * hidden
+    _exchange_counts(ops, mlp)
     _exchange(ops, "mlp.dispatch", sent * ops.framework.dispatch_bytes, sent * 2.0)
     _expert_tensor(ops, "mlp.dispatch", received * hidden * 2.0, "all_gather", "reduce_scatter")
     grouped = (degree > 1) * (experts > 1) * 1.0
@@ -157,6 +162,28 @@ def _exchange(ops: OperationList, name: str, forward_size: Size, backward_size: 
                 count=(degree > 1) * 1.0,
             )
         )
+
+
+def _exchange_counts(ops: OperationList, mlp: MlpSpec) -> None:
+    """Ranks tell each other how many tokens come (int64 per expert), ahead of a dispatch.
+
+    Deduplicating dispatchers do that inside their own kernels.
+    """
+    degree = ops.keys.number("expert_parallel")
+    if not np.any(degree > 1) or ops.framework.deduplicated_dispatch:
+        return
+    ops.add(
+        Communication(
+            "mlp.dispatch.counts",
+            "forward",
+            "expert",
+            "all_gather",
+            8.0 * mlp.experts * degree,
+            degree,
+            ops.keys.number("expert_tensor_parallel"),
+            count=(degree > 1) * 1.0,
+        )
+    )
 
 
 def _expert_tensor(ops: OperationList, name: str, size: Size, forward: str, backward: str) -> None:

@@ -127,7 +127,10 @@ def test_importing_and_asking_for_help_loads_nothing_heavy() -> None:
             ["project", *SMALL, "--devices", "63", "--global-batch", "63", "--tp", "3"],
             ["tensor_parallel 3", "32 heads in 8 groups"],
         ),
-        (["project", *SMALL, "--pp", "8", "--vpp", "8"], ["exceeds the number of layers", "32"]),
+        (
+            ["project", *SMALL, "--pp", "8", "--vpp", "8"],
+            ["pipeline_parallel × virtual_pipeline exceeds", "32 layers"],
+        ),
         (["project", *SMALL, "--micro-batch", "16"], ["global_batch_size 64", "data_parallel 8"]),
         (["project", *SMALL, "--ep", "2"], ["or the model has none"]),
         (["project", *SMALL, "--sp", "maybe"], ["neither true nor false"]),

@@ -13,12 +13,15 @@ from perfmodel.schedule import chunk_sizes, stage_compositions, stage_table
 from perfmodel.workload import model_parts
 
 
-@given(st.integers(1, 200), st.integers(1, 200))
-def test_chunks_hold_every_layer(layers, chunks):
-    sizes = chunk_sizes(layers, chunks)
+@given(st.integers(1, 200), st.integers(1, 200), st.booleans())
+def test_chunks_hold_every_layer(layers, chunks, heavy_end):
+    sizes = chunk_sizes(layers, chunks, heavy_end=heavy_end)
     assert len(sizes) == chunks
     assert sum(sizes) == layers
     assert min(sizes) >= 0
+    if heavy_end:
+        assert sizes == sorted(sizes, reverse=True)
+        return
     if layers % chunks == 0:
         assert len(set(sizes)) == 1
     if chunks <= layers:
@@ -41,6 +44,15 @@ def test_llama_3_405b():
 def test_bloom_176b():
     # BLOOM (arXiv:2211.05100, section 3.3): 70 layers, and two embeddings, on 12 stages.
     assert chunk_sizes(70, 12) == [5, *[6] * 10, 5]
+
+
+def test_a_heavy_end_takes_what_is_left():
+    # Megatron-Bridge deepseek_v3.py pipeline layouts: 61 layers and MTP on 16 stages.
+    assert chunk_sizes(61, 16, heavy_end=True) == [*[4] * 15, 1]
+    counts = stage_compositions(load_model("deepseek-v3"), 16, 1)
+    layers = [part.kind == "layer" for part in model_parts(load_model("deepseek-v3"))]
+    # The last stage has one layer of the model and one of the MTP module.
+    assert counts[:, layers].sum(axis=1).tolist() == [*[4.0] * 15, 2.0]
 
 
 def test_what_is_left_over_goes_to_the_middle():

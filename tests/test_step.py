@@ -207,11 +207,14 @@ class Oracle:
         return dense, min(dense, self.expert_replicas)
 
     def add_optimizer(self, out, weights, experts):
+        """Norm, scale and update read own gradients; the update reads and writes the state."""
         s = self.settings
         dense, expert = self.shards
         own = weights / dense + experts / expert
-        read = own * (2 * s.gradient_bytes + s.optimizer_bytes)
-        written = own * (s.optimizer_bytes + 2)
+        zeroed = own if self.f["zero"] >= 2 else weights + experts
+        read = own * s.gradient_bytes * 3 + own * s.optimizer_bytes
+        written = own * s.gradient_bytes + own * s.optimizer_bytes + own * 2.0
+        written += zeroed * s.gradient_bytes
         time = stream_time(self.device, read, written, 12.0 * own, 8.0, 0.0)[0]
         out["optimizer_time"] = time
 
