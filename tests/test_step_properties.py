@@ -87,6 +87,8 @@ def test_every_step_adds_up(request, project, h100, drawn, name, framework):
     for axis, degree in degrees.items():
         if axis == "data_parallel" and name == "small_moe":
             continue  # experts have replicas of their own
+        if axis == "context_parallel" and not load_framework(framework).flash_attention:
+            continue  # `test_workload` has a test of its own for this
         assert (found[f"{axis}_total"] > 0) == (degree > 1), axis
     # Nothing is faster than its FLOPs at the datasheet rate.
     assert 0 < found["hardware_flops_utilization"] < 1

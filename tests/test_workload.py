@@ -331,6 +331,18 @@ def test_ulysses_exchanges_queries_keys_values_and_outputs(small_dense):
     assert number(forward.members) == 4
 
 
+@pytest.mark.parametrize("kind", ["ring", "all_gather", "all_to_all"])
+def test_unfused_attention_gets_its_keys_from_the_other_context_ranks(small_dense, kind):
+    operations = operations_of(
+        small_dense,
+        "layer0",
+        load_framework("megatron-2022"),
+        context_parallel=2,
+        context_parallel_kind=kind,
+    )
+    assert total_bytes(operations, "context", ["forward"]) > 0
+
+
 @pytest.mark.parametrize("degree", [2, 4, 8, 16])
 def test_experts_exchange_every_routed_token_twice(small_moe, degree):
     operations = operations_of(small_moe, "layer1", expert_parallel=degree)
