@@ -1,1 +1,4 @@
-"""Numba kernels: arrays and numbers in, arrays and numbers out; nothing of ours is imported here."""
+"""Numba kernels: arrays and numbers in, arrays and numbers out.
+
+Nothing of ours is imported here but other kernels.
+"""

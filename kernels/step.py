@@ -158,6 +158,9 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         if zero == 3:
             data_total, data_exposed = m * gather_total, m * gather_exposed
         else:
+            # Communication also hides behind what waits for the host.
+            compute = sums[FORWARD] + sums[BACKWARD] + sums[RECOMPUTE]
+            forward_share = sums[FORWARD] / max(compute, 1e-30)
             data_total, data_exposed = data_parallel(
                 zero,
                 m,
@@ -168,8 +171,8 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
                 group,
                 expert_replicas,
                 expert_stride,
-                sums[FORWARD],
-                sums[BACKWARD] + sums[RECOMPUTE],
+                sums[FORWARD] + host_extra * forward_share,
+                sums[BACKWARD] + sums[RECOMPUTE] + host_extra * (1.0 - forward_share),
                 tax,
                 settings,
                 network,

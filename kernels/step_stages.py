@@ -20,7 +20,7 @@ from perfmodel.kernels.step_tables import (
 
 
 @jit
-def sum_stages(parts, row_key, counts, tied_part, output_part, sums):
+def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums):
     """Sum the part table over the parts of every stage row.
 
     Parameters
@@ -30,10 +30,12 @@ def sum_stages(parts, row_key, counts, tied_part, output_part, sums):
         Layer key of each stage row.
     counts : float64, shape (rows, parts)
         How many of each part the stage holds.
-    tied_part, output_part : int
-        Token table and output part where they share one matrix; `tied_part` is -1
-        where they do not. A stage that holds both keeps it once, and several heads
-        (multi-token prediction) share one output matrix in any case.
+    shared : float64, shape (keys,)
+        Parameters that embedding and output share on a stage that holds both (a tied
+        table), 0 for none.
+    embedding_part, output_part : int
+        Which parts those are. Several heads (multi-token prediction) share one output
+        matrix in any case.
     sums : float64, shape (rows, STAGE_COLUMNS)
         Result.
     """
@@ -46,8 +48,6 @@ def sum_stages(parts, row_key, counts, tied_part, output_part, sums):
             if count == 0.0:
                 continue
             kept = min(count, 1.0) if part == output_part else count
-            if part == output_part and tied_part >= 0 and counts[row, tied_part] > 0.0:
-                kept = 0.0
             for column in range(PART_COLUMNS):
                 if column == WORKING:
                     total[WORKING] = max(total[WORKING], table[part, WORKING])
@@ -56,6 +56,8 @@ def sum_stages(parts, row_key, counts, tied_part, output_part, sums):
                 else:
                     total[column] += count * table[part, column]
             total[LARGEST] = max(total[LARGEST], table[part, WEIGHTS] + table[part, EXPERTS])
+        if counts[row, embedding_part] > 0.0 and counts[row, output_part] > 0.0:
+            total[WEIGHTS] -= shared[row_key[row]]
         total[BUSY] = (
             total[FORWARD]
             + total[BACKWARD]

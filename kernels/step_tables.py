@@ -94,6 +94,8 @@ class KeyTables(NamedTuple):
     ----------
     parts : float64, shape (keys, parts, PART_COLUMNS)
         Seconds, launches, FLOP, parameters and bytes per part and micro-batch.
+    shared_table : float64, shape (keys,)
+        Parameters that a stage with embedding and output keeps once (a tied table).
     boundary_bytes : float64, shape (keys,)
         Hidden state that a stage sends to the next, per device [B].
     weight_bytes : float64, shape (keys,)
@@ -106,6 +108,7 @@ class KeyTables(NamedTuple):
     """
 
     parts: np.ndarray
+    shared_table: np.ndarray
     boundary_bytes: np.ndarray
     weight_bytes: np.ndarray
     flops_causal: np.ndarray

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.errors import DataError, HardwareError, did_you_mean
 from perfmodel.hwprofiles import Hardware
-from perfmodel.kernels import gemm
-from perfmodel.kernels.gemm_tiles import PANELS, SPLITS, TILES
 
-GEMM_BOUNDS = gemm.BOUNDS
+if TYPE_CHECKING:
+    from perfmodel.kernels import gemm
+
+GEMM_BOUNDS = ("compute", "l2", "memory", "latency")  # kernels.gemm.BOUNDS
 
 # Bytes per element of A and B, block scales included: fp8_block has one fp32 scale
 # per 128 elements, the microscaling formats one byte per 32 (mx) or 16 (nvfp4).
@@ -122,6 +123,8 @@ def gemm_device(
             f"unknown precision '{precision}' of a matrix product"
             f"{did_you_mean(precision, OPERAND_BYTES)}"
         )
+    from perfmodel.kernels import gemm
+
     device = hardware.device
     peak = device.peak(precision)
     table = gemm_constants(hardware) if constants is None else constants
@@ -217,6 +220,9 @@ def gemm_times(
     HardwareError
         See `gemm_device`.
     """
+    from perfmodel.kernels import gemm
+    from perfmodel.kernels.gemm_tiles import PANELS, SPLITS, TILES
+
     device = gemm_device(hardware, precision, steady=steady, constants=constants)
     sizes = {"m": m, "n": n, "k": k, "batch": batch, "output_bytes": output_bytes}
     try:

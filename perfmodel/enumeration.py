@@ -7,6 +7,7 @@ multiply what is left. So millions of strategies cost a few array passes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,14 @@ import numpy as np
 
 from perfmodel.errors import StrategyError
 from perfmodel.model import ModelSpec
-from perfmodel.strategy import FIELDS, IntColumn, StrategyGrid, axis_values, columns_from_rows
+from perfmodel.strategy import (
+    FIELDS,
+    IntColumn,
+    StrategyGrid,
+    axis_values,
+    columns_from_rows,
+    encode,
+)
 from perfmodel.strategy_rules import (
     LATE_RULES,
     STATUS_NAMES,
@@ -113,8 +121,7 @@ def enumerate_strategies(
     keep_impossible: bool = False,
 ) -> Enumeration:
     """Do the work of `strategy_grid` and also count what is impossible, by reason."""
-    if isinstance(devices, bool) or not isinstance(devices, int | np.integer) or devices < 1:
-        raise StrategyError(f"devices: {devices!r} is not a positive whole number")
+    devices = _checked_devices(devices)
     given = {name: axis_values(name, values) for name, values in axes.items() if values is not None}
     for name in ("sequence_length", "global_batch_size"):
         if name not in given:
@@ -124,7 +131,7 @@ def enumerate_strategies(
     status = strategy_status({**layout, **_free_defaults(layout)}, model, devices)
     free = _free_axes(given)
     free_count = int(np.prod([values.size for values in free.values()]))
-    rejected = _count(status, free_count)
+    rejected = _count(status, _repeats(layout, free, given))
     if not keep_impossible:
         kept = status == VALID
         layout = {name: column[kept] for name, column in layout.items()}
@@ -132,10 +139,10 @@ def enumerate_strategies(
     columns = _multiply(layout, free, free_count)
     status = np.repeat(status, free_count)
     keep = np.ones(status.size, bool)
-    if free["zero_stage"].size > 1 or free["shard_group"].any():
+    if free["zero_stage"].max() > 3 or free["shard_group"].any():
         late = strategy_status(columns, model, devices, rules=LATE_RULES)
         late[status != VALID] = VALID
-        for name, count in _count(late, 1).items():
+        for name, count in _count(late, np.ones(late.size)).items():
             rejected[name] = rejected.get(name, 0) + count
         status = np.where(late != VALID, late, status)
         if not keep_impossible:
@@ -146,7 +153,7 @@ def enumerate_strategies(
         columns = {name: column[keep] for name, column in columns.items()}
         status = status[keep]
     ordered = {spec.name: columns[spec.name] for spec in FIELDS}
-    return Enumeration(StrategyGrid(int(devices), ordered, status), rejected)
+    return Enumeration(StrategyGrid(devices, ordered, status), rejected)
 
 
 def strategies_from_rows(
@@ -157,6 +164,7 @@ def strategies_from_rows(
     ``data_parallel`` is derived where a row leaves it out, ``pipeline_schedule`` follows
     ``virtual_pipeline``, and ``sequence_parallel`` is off without tensor parallelism.
     """
+    devices = _checked_devices(devices)
     completed = [_complete(dict(row), devices) for row in rows]
     columns = columns_from_rows(completed)
     return StrategyGrid(devices, columns, strategy_status(columns, model, devices))
@@ -170,21 +178,28 @@ def describe_rejected(rejected: Mapping[str, int], devices: int) -> str:
     return f"no strategy is possible on {devices:,} devices: {why or 'every axis is empty'}"
 
 
+def _checked_devices(devices: Any) -> int:
+    if isinstance(devices, bool) or not isinstance(devices, int | np.integer) or devices < 1:
+        raise StrategyError(f"devices: {devices!r} is not a positive whole number")
+    return int(devices)
+
+
 def _complete(row: dict[str, Any], devices: int) -> dict[str, Any]:
-    tensor = int(row.get("tensor_parallel", 1))
-    model_parallel = (
-        tensor * int(row.get("context_parallel", 1)) * int(row.get("pipeline_parallel", 1))
-    )
-    row.setdefault("data_parallel", max(devices // max(model_parallel, 1), 1))
-    row.setdefault("sequence_parallel", tensor > 1)
-    virtual = int(row.get("virtual_pipeline", 1))
+    """Fill in what follows from other fields: data_parallel, sharding of the sequence, schedule."""
+    degrees = {
+        name: encode(name, row.get(name, 1))
+        for name in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline")
+    }
+    virtual = degrees.pop("virtual_pipeline")
+    row.setdefault("data_parallel", max(devices // math.prod(degrees.values()), 1))
+    row.setdefault("sequence_parallel", degrees["tensor_parallel"] > 1)
     row.setdefault("pipeline_schedule", "interleaved" if virtual > 1 else "1f1b")
     return row
 
 
 def _powers_of_two(limit: int) -> list[int]:
     """Powers of two up to `limit`; always 1."""
-    return [2**i for i in range(max(limit, 1).bit_length())]
+    return [2**i for i in range(max(int(limit), 1).bit_length())]
 
 
 def _divisors(number: int) -> list[int]:
@@ -218,10 +233,13 @@ def _layout_axes(
         "expert_tensor_parallel": [1],
         "micro_batch_size": _powers_of_two(min(MAX_MICRO_BATCH, largest_batch)),
     }
-    return {
+    axes = {
         name: given[name] if name in given else np.asarray(sensible[name], np.int64)
         for name in LAYOUT_AXES
     }
+    if "data_parallel" in given:
+        axes["data_parallel"] = given["data_parallel"]
+    return axes
 
 
 def _product(axes: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
@@ -243,10 +261,11 @@ def _add_derived_columns(
     Values that were only proposed by `_layout_axes` are dropped where they do not
     apply; what the user gave is kept, so that rules can report it.
     """
-    model_parallel = (
-        layout["tensor_parallel"] * layout["context_parallel"] * layout["pipeline_parallel"]
-    )
-    layout["data_parallel"] = np.maximum(devices // model_parallel, 1)
+    if "data_parallel" not in given:
+        # In floating point, where absurd degrees cannot overflow.
+        model_parallel = layout["tensor_parallel"].astype(np.float64)
+        model_parallel = model_parallel * layout["context_parallel"] * layout["pipeline_parallel"]
+        layout["data_parallel"] = np.maximum(devices // model_parallel, 1).astype(np.int64)
     virtual = layout["virtual_pipeline"] > 1
     layout["pipeline_schedule"] = np.where(virtual, 2, 1).astype(np.int64)
     if "pipeline_schedule" in given:
@@ -261,8 +280,6 @@ def _add_derived_columns(
         keep &= (layout["sequence_parallel"] == 1) == (layout["tensor_parallel"] > 1)
     if "virtual_pipeline" not in given:
         keep &= (layout["virtual_pipeline"] == 1) | (layout["pipeline_parallel"] > 1)
-    if "data_parallel" in given:
-        keep &= np.isin(layout["data_parallel"], given["data_parallel"])
     for name, column in layout.items():
         layout[name] = column[keep]
 
@@ -303,6 +320,22 @@ def _sensible_zero(columns: Mapping[str, IntColumn]) -> np.ndarray:
     return ((replicas > 1) | (stage == 0)) & ((columns["pipeline_parallel"] == 1) | (stage <= 1))
 
 
-def _count(status: np.ndarray, weight: int) -> dict[str, int]:
-    codes, counts = np.unique(status[status != VALID], return_counts=True)
-    return {STATUS_NAMES[int(c)]: int(n) * weight for c, n in zip(codes, counts, strict=True)}
+def _repeats(
+    layout: Mapping[str, IntColumn], free: Mapping[str, IntColumn], given: Mapping[str, IntColumn]
+) -> np.ndarray:
+    """How many strategies each layout becomes, shape of the layout's columns."""
+    if "zero_stage" in given:
+        stages = np.full(layout["tensor_parallel"].shape, free["zero_stage"].size)
+    else:
+        stages = np.zeros(layout["tensor_parallel"].shape, np.int64)
+        for stage in free["zero_stage"]:
+            stages += _sensible_zero({**layout, "zero_stage": stage})
+    others = [values.size for name, values in free.items() if name != "zero_stage"]
+    return stages * int(np.prod(others))
+
+
+def _count(status: np.ndarray, weights: np.ndarray) -> dict[str, int]:
+    """Count broken rules by name, each strategy with its weight."""
+    broken = status != VALID
+    counts = np.bincount(status[broken], weights=weights[broken])
+    return {STATUS_NAMES[code]: int(n) for code, n in enumerate(counts) if n}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.framework import Framework
-from perfmodel.model import LayerSpec, ModelSpec, layer_parameters
+from perfmodel.model import LayerSpec, ModelSpec, layer_parameters, norm_parameters
 from perfmodel.operations import STORED_INPUT_BYTES, LayerKeys, Size
 from perfmodel.strategy import RECOMPUTE
 from perfmodel.workload import Part, padded_vocabulary
@@ -56,16 +56,27 @@ def part_memory(model: ModelSpec, part: Part, keys: LayerKeys, framework: Framew
     table = padded_vocabulary(model, keys, framework) * hidden
     if part.kind == "embedding":
         learned = model.max_positions if model.position_embedding == "learned" else 0
+        norm = norm_parameters(model.layers[0].norm, model.hidden_size)
+        extra = learned * hidden + (norm if model.embedding_norm else 0)
         mask = keys.stream_tokens * hidden if framework.dropout else zeros
-        return PartMemory(table + learned * hidden, zeros, mask, zeros)
+        return PartMemory(table + extra, zeros, mask, zeros)
     if part.kind == "mtp":
-        projection = 2.0 * hidden * hidden / keys.tensor
+        norms = 3 * norm_parameters(model.mtp_layers[0].norm, model.hidden_size)
+        projection = 2.0 * hidden * hidden / keys.tensor + norms
         return PartMemory(projection, zeros, 4.0 * keys.stream_tokens * hidden * 2.0, zeros)
     logits = keys.tokens * padded_vocabulary(model, keys, framework)
     # Logits in 16 bits and their fp32 softmax, the latter once more where it is unfused.
     per_logit = 6.0 if framework.fused_cross_entropy else 10.0
     saved = 2.0 * keys.stream_tokens * hidden * framework.activation_bytes
-    return PartMemory(table + hidden, zeros, zeros, logits * per_logit + saved)
+    head = table + model.final_norm_parameters()
+    return PartMemory(head, zeros, zeros, logits * per_logit + saved)
+
+
+def shared_table(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Column:
+    """Parameters that a stage with embedding and output keeps once; 0 unless tied."""
+    if not model.tied_embeddings:
+        return np.zeros(len(keys))
+    return padded_vocabulary(model, keys, framework) * model.hidden_size
 
 
 def layer_weights(model: ModelSpec, layer: LayerSpec, keys: LayerKeys) -> tuple[Column, Column]:

@@ -20,7 +20,10 @@ from perfmodel.model import LayerSpec, ModelSpec, dense_model, moe_model
 
 # (experts, experts per token) of models that limit a token to groups of experts, which no
 # column states: DeepSeek-V3 and V2 (n_group and topk_group of their config.json).
-_ROUTING_GROUPS = {(256, 8): (8, 4), (160, 6): (8, 3)}
+_ROUTING_GROUPS: dict[tuple[int | None, int | None], tuple[int, int]] = {
+    (256, 8): (8, 4),
+    (160, 6): (8, 3),
+}
 _SLIDING = re.compile(r"(\d+) of (\d+) layers sliding window (\d+)")
 
 

@@ -104,7 +104,8 @@ def stage_compositions(
 
 def stage_table(model: ModelSpec, pairs: Sequence[tuple[int, int]]) -> StageTable:
     """Build the rows of every distinct (pipeline_parallel, virtual_pipeline) pair."""
-    offset, counts, first, stages = [0], [], [], []
+    empty = np.zeros(0)
+    offset, counts, first, stages = [0], [np.zeros((0, len(model_parts(model))))], [empty], [empty]
     for pipeline, virtual in pairs:
         rows, index, times = np.unique(
             stage_compositions(model, pipeline, virtual),
@@ -113,12 +114,12 @@ def stage_table(model: ModelSpec, pairs: Sequence[tuple[int, int]]) -> StageTabl
             return_counts=True,
         )
         counts.append(rows)
-        first.append(index)
-        stages.append(times)
+        first.append(index.astype(np.float64))
+        stages.append(times.astype(np.float64))
         offset.append(offset[-1] + len(rows))
     return StageTable(
         np.asarray(offset, np.int64),
-        np.concatenate(counts).astype(np.float64),
-        np.concatenate(first).astype(np.float64),
-        np.concatenate(stages).astype(np.float64),
+        np.concatenate(counts),
+        np.concatenate(first),
+        np.concatenate(stages),
     )

@@ -30,9 +30,9 @@ class Rule:
 
 
 def _devices(c: Columns, model: ModelSpec, devices: int) -> Mask:
-    product = (
-        c["tensor_parallel"] * c["context_parallel"] * c["pipeline_parallel"] * c["data_parallel"]
-    )
+    product = c["tensor_parallel"].astype(np.float64)  # absurd degrees must not overflow
+    for axis in ("context_parallel", "pipeline_parallel", "data_parallel"):
+        product = product * c[axis]
     return product != devices
 
 
@@ -109,6 +109,12 @@ def _experts(c: Columns, model: ModelSpec, devices: int) -> Mask:
 def _expert_groups(c: Columns, model: ModelSpec, devices: int) -> Mask:
     plane = c["tensor_parallel"] * c["context_parallel"] * c["data_parallel"]
     return plane % (c["expert_parallel"] * c["expert_tensor_parallel"]) != 0
+
+
+def _expert_tokens(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    experts = any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
+    repeated = (c["tensor_parallel"] > 1) & (c["sequence_parallel"] == 0)
+    return repeated & experts
 
 
 def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Mask:
@@ -225,6 +231,13 @@ RULES: tuple[Rule, ...] = (
         "context_parallel_recurrence",
         "context parallelism over recurrent layers is not modelled",
         _context_heads,
+    ),
+    Rule(
+        16,
+        "experts_need_sequence_parallel",
+        "experts with tensor_parallel > 1 need sequence_parallel, or every rank would route "
+        "the same tokens",
+        _expert_tokens,
     ),
 )
 # Rules about the axes that multiply an already checked layout.

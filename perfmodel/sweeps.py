@@ -82,9 +82,14 @@ def sweep(
     framework = load_framework(framework)
     possible = np.flatnonzero(grid.status == VALID)
     everything = possible.size == len(grid)
-    work = Workload(model, grid if everything else grid.take(possible))
     values = np.empty((len(rows), len(STEP_VARIABLES), len(grid)), dtype)
-    for index, device in enumerate(rows):
+    if not possible.size:
+        values[:] = np.nan
+        rows_to_project: Sequence[Hardware] = ()
+    else:
+        work = Workload(model, grid if everything else grid.take(possible))
+        rows_to_project = rows
+    for index, device in enumerate(rows_to_project):
         out = values[index] if everything else np.empty((len(STEP_VARIABLES), possible.size), dtype)
         project_grid(work, device, framework, out, threads=threads, progress=progress)
         if not everything:

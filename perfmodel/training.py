@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.distinct import distinct_keys
 from perfmodel.flops import model_flops_per_token
 from perfmodel.framework import Framework
+from perfmodel.memory import shared_table
 from perfmodel.model import ModelSpec
 from perfmodel.operations import CAST_WRITE_BYTES, LAYER_KEY_FIELDS, LayerKeys
 from perfmodel.part_table import part_table
@@ -96,8 +97,15 @@ class Workload:
 
         kinds = [part.kind for part in model_parts(self.model)]
         sums = np.empty((self.row_layer_key.size, STAGE_COLUMNS))
-        tied = kinds.index("embedding") if self.model.tied_embeddings else -1
-        sum_stages(keys.parts, self.row_layer_key, self.counts, tied, kinds.index("output"), sums)
+        sum_stages(
+            keys.parts,
+            self.row_layer_key,
+            self.counts,
+            keys.shared_table,
+            kinds.index("embedding"),
+            kinds.index("output"),
+            sums,
+        )
         return Stages(
             self.stage_layer_key,
             self.stage_offset,
@@ -184,6 +192,7 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
     weight_bytes = {name: wide_copy + copies for name, copies in CAST_WRITE_BYTES.items()}
     return KeyTables(
         parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
+        shared_table=shared_table(work.model, keys, framework),
         boundary_bytes=keys.stream_tokens * work.model.hidden_size * 2.0,
         weight_bytes=keys.by_precision(PARAMETER_BYTES | weight_bytes, 2.0),
         flops_causal=model_flops_per_token(work.model, length, causal=True),

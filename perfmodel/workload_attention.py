@@ -113,12 +113,8 @@ def _flash_core(
     local = np.where(exchanged, length, length / degree)
     split = np.where(exchanged, degree, 1.0)
     local_heads, local_groups = np.maximum(heads / split, 1.0), np.maximum(groups / split, 1.0)
-    remote_steps = np.where(exchanged, 0.0, degree - 1.0)
-    span = local
-    if spec.window:
-        # A window reaches only the nearest ranks, and of those only what it covers.
-        remote_steps = np.minimum(remote_steps, np.ceil(spec.window / local))
-        span = np.minimum(local, float(spec.window))
+    remote_steps, span, remote_keys = _remote_work(spec.window, length, local, degree)
+    remote_steps = np.where(exchanged, 0.0, remote_steps)
     for phase, backward in (("forward", False), ("backward_input", True)):
         ops.add(
             Attention(
@@ -143,7 +139,7 @@ def _flash_core(
                     phase,
                     batch,
                     span,
-                    np.maximum(span / 2, 1.0),
+                    remote_keys,
                     local_heads,
                     local_groups,
                     float(spec.head_dim),
@@ -156,6 +152,23 @@ def _flash_core(
             )
     if np.any(degree > 1):
         _context_communication(ops, layer, heads, groups)
+
+
+def _remote_work(
+    window: int, length: np.ndarray, local: np.ndarray, degree: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Attention of one rank to keys of other ranks: steps, queries and keys per step.
+
+    All ranks together meet the pairs that one device would: ``S W - W²/2`` of a causal
+    sequence S with window W (W = S without one). What a rank does not find in its own
+    block is spread over the ranks that the window reaches.
+    """
+    reach = np.minimum(float(window), length) if window else length
+    inside = np.minimum(reach, local)
+    pairs = (length * reach - reach**2 / 2) / degree - (local * inside - inside**2 / 2)
+    steps = np.minimum(degree - 1.0, np.ceil(reach / local))
+    keys = pairs / np.maximum(steps * inside, 1.0)
+    return np.where(keys > 0.5, steps, 0.0), inside, np.maximum(keys, 1.0)
 
 
 def _context_communication(
@@ -233,6 +246,8 @@ def _unfused_core(
     """Two batched products with masked softmax and dropout between (full square, no skipping)."""
     spec = layer.attention
     keys = ops.keys
+    if np.any(keys.number("context_parallel") > 1):
+        _context_communication(ops, layer, heads, groups)
     batch = keys.number("micro_batch_size") * heads
     length = keys.number("sequence_length") / keys.number("context_parallel")
     whole = keys.number("sequence_length")

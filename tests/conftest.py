@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,14 @@ def grid_of() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def project(grid_of) -> Callable[..., dict[str, float]]:
-    """Return a function that projects one strategy: variable name to value."""
+    """Return a function that projects one strategy: variable name to value.
+
+    Hardware may be a profile's name: property tests print shorter counterexamples so.
+    """
+    profiles = functools.cache(load_hardware)
 
     def run(model, hardware, framework="megatron", **fields):
+        hardware = profiles(hardware) if isinstance(hardware, str) else hardware
         out = np.empty((len(STEP_VARIABLES), 1))
         work = Workload(model, grid_of(model, **fields))
         project_grid(work, hardware, load_framework(framework), out, threads=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_variables_are_registered_once_with_units():
 
 
 def test_the_variables_of_the_design_are_all_there():
-    promised = """
+    text = """
     step_time forward_time backward_time recompute_time optimizer_time host_time
     tensor_parallel_exposed context_parallel_exposed expert_parallel_exposed pipeline_exposed
     data_parallel_exposed pipeline_bubble tokens_per_second_per_device model_flops_per_token
@@ -93,17 +94,17 @@ def test_the_variables_of_the_design_are_all_there():
     memory_optimizer memory_activations memory_buffers memory_reserve memory_total fits status
     tensor_parallel_total context_parallel_total expert_parallel_total pipeline_total
     data_parallel_total
-    """.split()
-    assert set(promised) <= set(VARIABLES)
+    """
+    assert set(text.split()) <= set(VARIABLES)
 
 
 def test_numpy_integers_are_fine_everywhere(llama_8b):
-    grid = perfmodel.strategy_grid(
-        llama_8b,
-        np.int64(8),
-        sequence_length=np.int32(4096),
-        global_batch_size=np.int64(64),
-        tensor_parallel=np.array([1, 2]),
-        zero_stage=np.uint8(1),
-    )
+    axes: dict[str, Any] = {
+        "devices": np.int64(8),
+        "sequence_length": np.int32(4096),
+        "global_batch_size": np.int64(64),
+        "tensor_parallel": np.array([1, 2]),
+        "zero_stage": np.uint8(1),
+    }
+    grid = perfmodel.strategy_grid(llama_8b, **axes)
     assert set(grid["tensor_parallel"]) == {1, 2}

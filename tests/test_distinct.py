@@ -57,7 +57,9 @@ def test_input_is_left_alone_and_may_be_strided():
 
 
 def test_no_rows_have_no_keys():
-    keys, index = distinct_keys({"a": np.zeros(0, np.int64), "b": np.zeros(0, np.int64)}, ("a", "b"))
+    keys, index = distinct_keys(
+        {"a": np.zeros(0, np.int64), "b": np.zeros(0, np.int64)}, ("a", "b")
+    )
     assert keys["a"].size == index.size == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from perfmodel.model_presets import load_model
 from perfmodel.strategy import FIELD_BY_NAME, FIELDS
 from perfmodel.strategy_rules import STATUS_NAMES, VALID, strategy_status
 
-RUN = {"sequence_length": 8192, "global_batch_size": 64}
+RUN: dict[str, Any] = {"sequence_length": 8192, "global_batch_size": 64}
 
 
 def rows_of(grid):
@@ -124,7 +125,7 @@ def test_other_models_have_strategies(name, devices):
 
 
 def test_one_value_of_every_axis_makes_one_strategy(llama_8b):
-    axes = {
+    axes: dict[str, Any] = {
         "tensor_parallel": 2,
         "sequence_parallel": False,
         "context_parallel": 2,
@@ -152,7 +153,7 @@ def test_given_axes_multiply(llama_8b):
         llama_8b,
         16,
         sequence_length=[4096, 8192],
-        global_batch_size=np.array([32, 64]),
+        global_batch_size=(32, 64),
         tensor_parallel=[1, 2, 4],
         pipeline_parallel=1,
         context_parallel=1,
@@ -236,14 +237,14 @@ def test_bad_axes(llama_8b, axes, message):
 
 @pytest.mark.parametrize("devices", [0, -8, 1.5, "8", True, None, math.nan])
 def test_bad_devices(llama_8b, devices):
-    with pytest.raises(StrategyError, match="devices: .* is not a positive whole number"):
+    with pytest.raises(StrategyError, match=r"devices: .* is not a positive whole number"):
         strategy_grid(llama_8b, devices, **RUN)
-    with pytest.raises(StrategyError, match="devices: .* is not a positive whole number"):
+    with pytest.raises(StrategyError, match=r"devices: .* is not a positive whole number"):
         strategies_from_rows(llama_8b, devices, [RUN])
 
 
 def test_degrees_that_do_not_multiply_to_the_devices_are_named(llama_8b):
-    axes = {"tensor_parallel": 8, "pipeline_parallel": 4, "data_parallel": 4}
+    axes: dict[str, Any] = {"tensor_parallel": 8, "pipeline_parallel": 4, "data_parallel": 4}
     with pytest.raises(StrategyError, match="do not multiply to the number of devices"):
         strategy_grid(llama_8b, 64, **RUN, **axes)
 

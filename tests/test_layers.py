@@ -120,8 +120,10 @@ def test_the_floors_are_those_of_the_design():
 )
 def test_jitted_modules_are_imported_late(name):
     """Importing numba costs half a second; only functions that compute pay for it."""
+    labelled = ("perfmodel.compute_", "perfmodel.communication")  # themselves imported late
     for item in imports(MODULES[name], name, top_level_only=True):
-        assert not item.startswith("perfmodel.kernels")
+        if not name.startswith(labelled):
+            assert not item.startswith(("perfmodel.kernels", *labelled)), item
         assert item.split(".")[0] not in ("numba", "xarray", "netCDF4", "matplotlib", "scipy")
 
 

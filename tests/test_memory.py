@@ -217,7 +217,7 @@ def test_projected_parameters_are_the_models(name, project, h100):
 
 @pytest.mark.parametrize("name", UNTIED)
 def test_tensor_parallel_shards_add_up(name):
-    """t devices hold the model once, and what is not sharded t times."""
+    """Together, t devices hold the model once, and what is not sharded t times."""
     model = load_model(name)
     whole, _ = stored_parameters(model)
     for tensor in (2, 4):
@@ -263,15 +263,13 @@ LEVELS = ["none", "selective", "full"]
 
 @settings(max_examples=25)
 @given(fields=FIELDS, framework=st.sampled_from(["megatron", "megatron-2022", "fsdp"]))
-def test_memory_falls_with_sharding_and_recomputation(
-    project, h100, small_moe, fields, framework
-):
+def test_memory_falls_with_sharding_and_recomputation(project, small_moe, fields, framework):
     model = replace(small_moe, layers=small_moe.layers * 4)  # so that no one layer is a large part
 
     def total(**changes):
-        return project(model, h100, framework, **{**fields, **changes})["memory_total"]
+        return project(model, "dgx-h100", framework, **{**fields, **changes})["memory_total"]
 
-    base = project(model, h100, framework, **fields)
+    base = project(model, "dgx-h100", framework, **fields)
     assert base["memory_total"] == pytest.approx(
         sum(base[name] for name in MEMORY_COMPONENTS), rel=1e-14
     )

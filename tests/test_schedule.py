@@ -88,7 +88,9 @@ def test_stages_hold_every_part_of_the_model(name, pipeline, virtual):
 def test_deepseek_v3_dense_layers_come_first():
     model = load_model("deepseek-v3")  # 3 dense of 61 layers, arXiv:2412.19437, section 4.2
     parts = model_parts(model)
-    dense = [part.layer is not None and part.layer.mlp.kind == "dense" for part in parts].index(1)
+    dense = [part.layer is not None and part.layer.mlp.kind == "dense" for part in parts].index(
+        True
+    )
     counts = stage_compositions(model, 16, 1)
     assert counts[0, dense] == 3
     assert counts[1:, dense].sum() == 0
@@ -102,7 +104,9 @@ def test_interleaved_chunks_go_round_the_stages():
     assert counts[:, layers].sum(axis=1).tolist() == [31, 31]
     assert interleaved[:, layers].sum(axis=1).tolist() == [31, 31]
     # Full layers are 5, 11, …, so all odd: chunks of one layer put all on the second stage.
-    full = [part.layer is not None and part.layer.attention.window == 0 for part in model_parts(model)]
+    full = [
+        part.layer is not None and part.layer.attention.window == 0 for part in model_parts(model)
+    ]
     assert interleaved[0, full].sum() == 0
     assert interleaved[1, full].sum() == 10
 

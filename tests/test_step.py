@@ -274,7 +274,9 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         for p, _ in pairs:
             distinct = min(p, 3)
             layer_key.append(key)
-            starts = sorted(rng.choice(np.arange(1, p), distinct - 1, replace=False)) if p > 1 else []
+            starts = (
+                sorted(rng.choice(np.arange(1, p), distinct - 1, replace=False)) if p > 1 else []
+            )
             starts = [0, *map(int, starts)]
             for i, start in enumerate(starts):
                 counts = [*rng.integers(1, 9, 2).astype(float), 0.0, 0.0]
@@ -283,7 +285,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
                 rows.append(counts)
                 row_key.append(key)
                 first.append(float(start))
-                copies.append(float((starts[1:] + [p])[i] - start))
+                copies.append(float([*starts[1:], p][i] - start))
             offset.append(len(rows))
     stage_keys = rng.integers(0, len(layer_key), count)
     strategies = []
@@ -426,7 +428,7 @@ def test_components_add_up(machine, seed):
 
 
 def test_rows_are_numbered_as_the_variables_are_listed():
-    assert columns.RESULT_ROWS == len(STEP_VARIABLES)
+    assert len(STEP_VARIABLES) == columns.RESULT_ROWS
     numbers = {
         "step_time": columns.STEP_TIME,
         "host_time": columns.HOST_TIME,
@@ -440,7 +442,6 @@ def test_rows_are_numbered_as_the_variables_are_listed():
     }
     for name, number in numbers.items():
         assert NAMES[number] == name
-    assert list(columns.KeyTables._fields)[0] == "parts"
 
 
 def test_single_precision_is_close(machine):

@@ -69,7 +69,7 @@ def test_zero_is_refused_where_it_means_nothing(name):
 
 @pytest.mark.parametrize("value", ["yes", 2, -1, None, math.nan, "true"])
 def test_truth_values_refuse_everything_else(value):
-    with pytest.raises(StrategyError, match="sequence_parallel: .* is neither true nor false"):
+    with pytest.raises(StrategyError, match=r"sequence_parallel: .* is neither true nor false"):
         encode("sequence_parallel", value)
 
 
@@ -101,7 +101,7 @@ def test_axis_takes_one_value_or_many_and_drops_repeats():
 
 @pytest.mark.parametrize("values", [[], (), [4, "x"], [0], ["full"]])
 def test_bad_axes_are_refused(values):
-    with pytest.raises(StrategyError, match="^tensor_parallel: "):
+    with pytest.raises(StrategyError, match=r"^tensor_parallel: "):
         axis_values("tensor_parallel", values)
 
 

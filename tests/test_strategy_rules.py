@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ RUN = {"sequence_length": 8192, "global_batch_size": 64}
 LLAMA, MIXTRAL = "llama-3.1-8b", "mixtral-8x7b"  # 32 layers, 32 heads over 8 groups; 8 experts
 
 # Rule -> (model, devices, what makes the strategy break just this rule).
-BREAKING = {
+BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "devices_mismatch": (LLAMA, 8, {"tensor_parallel": 3, "sequence_parallel": False}),
     "heads_not_divisible": (LLAMA, 6, {"tensor_parallel": 6, "sequence_parallel": False}),
     "width_not_divisible": (
