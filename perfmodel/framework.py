@@ -109,6 +109,18 @@ FRAMEWORKS: Mapping[str, Framework] = {
             scaling="current",
             low_precision_parameters=True,
         ),
+        # The former with DeepEP's dispatcher and Megatron-Core's overlap of expert-parallel
+        # exchanges of one micro-batch with another's compute.
+        Framework(
+            "megatron-deepep",
+            overlap_tensor_parallel="full",
+            overlap_expert_parallel=True,
+            gradient_reduce_bytes=2.0,
+            deduplicated_dispatch=True,
+            scaling="current",
+            low_precision_parameters=True,
+            grouped_gemm=True,
+        ),
         # Megatron-LM of Narayanan et al. 2021 and Megatron-DeepSpeed of the BLOOM runs:
         # unfused attention with fused softmax, nothing overlapped but the async
         # tensor-parallel all-reduce that came in 2022, dropout on.

@@ -193,34 +193,49 @@ def _price_attention(
     )
     columns = _stack(operations, names, size)
     (count,) = _stack(operations, ("count",), size)
-    precision = "fp16" if np.all(keys.columns["precision"] == PRECISIONS.index("fp16")) else "bf16"
     for i in range(5):
         columns[i] = np.ceil(np.maximum(columns[i], 1.0) - 1e-9)
-    distinct, inverse = distinct_rows(columns)
-    result = attention_times(
-        hardware,
-        precision,
-        batch=distinct[0],
-        query_length=distinct[1],
-        key_length=distinct[2],
-        heads=distinct[3],
-        key_value_heads=distinct[4],
-        head_dim_qk=distinct[5],
-        head_dim_v=distinct[6],
-        causal=distinct[7] > 0,
-        window=distinct[8],
-        backward=distinct[9] > 0,
-    )
+    rows_format = np.tile(_attention_formats(hardware, keys), len(operations))
+    time, flops, traffic = (np.full(rows_format.size, np.nan) for _ in range(3))
+    bound = np.zeros(rows_format.size, np.uint8)
     slowdown = attention_slowdown(hardware, framework.attention_generation)
-    return _unstack(
-        operations,
-        size,
-        result.time[inverse] * count * slowdown,
-        result.flops[inverse] * count,
-        result.memory_traffic[inverse] * count,
-        result.bound[inverse],
-        ATTENTION_BOUNDS,
-    )
+    for precision in ("bf16", "fp16"):
+        rows = np.flatnonzero(rows_format == precision)
+        if not rows.size:
+            continue
+        distinct, inverse = distinct_rows([column[rows] for column in columns])
+        result = attention_times(
+            hardware,
+            precision,
+            batch=distinct[0],
+            query_length=distinct[1],
+            key_length=distinct[2],
+            heads=distinct[3],
+            key_value_heads=distinct[4],
+            head_dim_qk=distinct[5],
+            head_dim_v=distinct[6],
+            causal=distinct[7] > 0,
+            window=distinct[8],
+            backward=distinct[9] > 0,
+        )
+        time[rows] = result.time[inverse] * count[rows] * slowdown
+        flops[rows] = result.flops[inverse] * count[rows]
+        traffic[rows] = result.memory_traffic[inverse] * count[rows]
+        bound[rows] = result.bound[inverse]
+    return _unstack(operations, size, time, flops, traffic, bound, ATTENTION_BOUNDS)
+
+
+def _attention_formats(hardware: Hardware, keys: LayerKeys) -> NDArray[np.str_]:
+    """Format of fused attention for each key: 16 bits, "" where the device has none.
+
+    fp16 strategies use fp16, all others bf16; fp32 ones take what the device has.
+    """
+    has = dict(zip(PRECISIONS, supported_precisions(hardware), strict=True))
+    formats = []
+    for name in PRECISIONS:
+        wanted = "fp16" if name == "fp16" or (name == "fp32" and not has["bf16"]) else "bf16"
+        formats.append(wanted if has[wanted] else "")
+    return np.array(formats)[keys.columns["precision"]]
 
 
 def attention_slowdown(hardware: Hardware, generation: int) -> float:

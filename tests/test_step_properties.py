@@ -47,6 +47,8 @@ def possible(drawn, *, experts):
     fields["pipeline_parallel"], fields["virtual_pipeline"] = fields.pop("pipeline")
     if fields["virtual_pipeline"] > 1:
         fields["pipeline_schedule"] = "interleaved"
+    if fields["context_parallel_kind"] == "all_to_all":
+        fields["tensor_parallel"] = min(fields["tensor_parallel"], 4)
     expert, inner = fields.pop("expert")
     plane = fields["tensor_parallel"] * fields["context_parallel"] * fields["data_parallel"]
     if experts and plane % (expert * inner) == 0:
@@ -54,8 +56,6 @@ def possible(drawn, *, experts):
     replicas = fields["data_parallel"] * fields["context_parallel"]
     if fields["zero_stage"] == 0 or replicas % 2:
         fields["shard_group"] = 0
-    if fields["context_parallel_kind"] == "all_to_all" and fields["tensor_parallel"] == 8:
-        fields["tensor_parallel"] = 4
     return fields
 
 
@@ -120,9 +120,15 @@ def test_every_step_adds_up(request, project, drawn, name, framework):
 
 
 def allowed_rise(found):
-    """Rounding; a little more where the host's wait, shared out by phase, hides something."""
+    """Rounding; a little more where data-parallel communication hides.
+
+    What it hides behind beside compute (exposed communication, waits for the host) is
+    shared out over forward and backward as their compute is, whose ratio moves a little.
+    """
+    if not found["data_parallel_total"]:
+        return ROUNDING
     waits = found["host_time"] > load_hardware(H100).calibrated("host", "step_overhead")
-    return 1.001 if waits else ROUNDING
+    return 1.005 if waits else 1.0001
 
 
 RATES = (
@@ -145,7 +151,7 @@ def test_more_rate_never_costs_time(request, project, drawn, name, path, factor,
     model = request.getfixturevalue(name)
     fields = possible(drawn | {"precision": "bf16"}, experts=name == "small_moe")
     h100 = load_hardware(H100)
-    faster = h100.with_values({path: h100.value(path) * factor})
+    faster = h100.with_values({path: float(h100.value(path)) * factor})
     before = project(model, H100, framework, **fields)
     after = project(model, faster, framework, **fields)
     assert after["step_time"] <= before["step_time"] * allowed_rise(before)
@@ -159,7 +165,7 @@ def test_less_latency_never_costs_time(request, project, drawn, name, network):
     fields = possible(drawn, experts=name == "small_moe")
     h100 = load_hardware(H100)
     path = f"system.network.{network}.latency"
-    quicker = h100.with_values({path: h100.value(path) / 4})
+    quicker = h100.with_values({path: float(h100.value(path)) / 4})
     before, after = (project(model, item, **fields) for item in (h100, quicker))
     assert after["step_time"] <= before["step_time"] * ROUNDING
 
@@ -188,11 +194,12 @@ def test_recomputation_trades_time_for_memory(request, project, drawn, name):
         for level in ("none", "selective", "full")
     )
     assert none["recompute_time"] == 0
-    assert 0 < selective["recompute_time"] < full["recompute_time"]
-    assert full["recompute_time"] <= full["forward_time"] * ROUNDING
+    assert 0 < full["recompute_time"] <= full["forward_time"] * ROUNDING
     for more, less in ((none, selective), (selective, full)):
         assert more["memory_total"] >= less["memory_total"] / ROUNDING
-        assert more["forward_time"] == pytest.approx(less["forward_time"])
+        if fields["pipeline_parallel"] == 1:  # else another stage may become the slowest
+            assert more["recompute_time"] < less["recompute_time"]
+            assert more["forward_time"] == pytest.approx(less["forward_time"])
 
 
 # -- grids -----------------------------------------------------------------------------
@@ -258,7 +265,7 @@ def test_chunks_and_threads_change_nothing(
 
 def test_progress_counts_every_strategy_once(monkeypatch, grid, small_moe, h100):
     monkeypatch.setattr("perfmodel.training.CHUNK", 700)
-    closed = []
+    closed: list[int] = []
     out = np.empty((len(STEP_VARIABLES), len(grid)))
     project_grid(
         Workload(small_moe, grid),
