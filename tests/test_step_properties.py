@@ -128,7 +128,7 @@ def allowed_rise(found):
     if not found["data_parallel_total"]:
         return ROUNDING
     waits = found["host_time"] > load_hardware(H100).calibrated("host", "step_overhead")
-    return 1.005 if waits else 1.0001
+    return 1.02 if waits else 1.0001
 
 
 RATES = (
