@@ -25,6 +25,7 @@ from perfmodel.kernels.step_memory import stage_memory
 from perfmodel.kernels.step_tables import (
     BACKWARD,
     BACKWARD_TIME,
+    BACKWARD_WINDOW,
     BUSY,
     CONTEXT_EXPOSED,
     CONTEXT_TOTAL,
@@ -34,6 +35,7 @@ from perfmodel.kernels.step_tables import (
     FLOPS,
     FORWARD,
     FORWARD_TIME,
+    FORWARD_WINDOW,
     HOST,
     HOST_TIME,
     OPTIMIZER_TIME,
@@ -125,22 +127,20 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         # The slowest stage, all stages together, and the stage with most parameters.
         slowest, everything, executed, critical = -1.0, 0.0, 0.0, 0
         weights, experts = 0.0, 0.0
-        gather_total, gather_exposed, host_extra = 0.0, 0.0, 0.0
+        gather_total, gather_exposed = 0.0, 0.0
         for row in range(last - first):
-            busy, host = rows[row, BUSY], rows[row, HOST]
             total, exposed = 0.0, 0.0
             if zero == 3:
                 for part in range(shard_total.size):
                     count = stages.counts[first + row, part]
                     total += count * shard_total[part]
                     exposed += count * shard_exposed[part]
-            extra = max(0.0, host - busy - exposed)
             copies = stages.stages[first + row]
             executed += copies * rows[row, FLOPS]
-            everything += copies * (busy + exposed + extra)
-            if busy + exposed + extra > slowest:
-                slowest, critical = busy + exposed + extra, row
-                gather_total, gather_exposed, host_extra = total, exposed, extra
+            everything += copies * (rows[row, BUSY] + exposed)
+            if rows[row, BUSY] + exposed > slowest:
+                slowest, critical = rows[row, BUSY] + exposed, row
+                gather_total, gather_exposed = total, exposed
             if rows[row, WEIGHTS] + rows[row, EXPERTS] > weights + experts:
                 weights, experts = rows[row, WEIGHTS], rows[row, EXPERTS]
         sums = rows[critical]
@@ -158,9 +158,6 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         if zero == 3:
             data_total, data_exposed = m * gather_total, m * gather_exposed
         else:
-            # Communication also hides behind what waits for the host.
-            compute = sums[FORWARD] + sums[BACKWARD] + sums[RECOMPUTE]
-            forward_share = sums[FORWARD] / max(compute, 1e-30)
             data_total, data_exposed = data_parallel(
                 zero,
                 m,
@@ -171,8 +168,8 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
                 group,
                 expert_replicas,
                 expert_stride,
-                sums[FORWARD] + host_extra * forward_share,
-                sums[BACKWARD] + sums[RECOMPUTE] + host_extra * (1.0 - forward_share),
+                sums[FORWARD_WINDOW],
+                sums[BACKWARD_WINDOW],
                 tax,
                 settings,
                 network,
@@ -193,11 +190,12 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         written += kept * settings.gradient_bytes
         optimizer, _ = stream_time(stream_device, read, written, 12.0 * updated, 8.0, 0.0)
 
-        host_time = m * host_extra + settings.step_overhead
         # NaN where the device lacks the precision.
         peak = keys.peak[key]
         m_known = m if peak > 0.0 else np.nan
-        step = m_known * sums[BUSY] + optimizer + host_time + send_exposed + data_exposed + bubble
+        host_time = m_known * sums[HOST] + settings.step_overhead
+        step = m_known * sums[BUSY] + settings.step_overhead + optimizer
+        step += send_exposed + data_exposed + bubble
         out[STEP_TIME, i] = step
         out[FORWARD_TIME, i] = m_known * sums[FORWARD]
         out[BACKWARD_TIME, i] = m_known * sums[BACKWARD]
@@ -272,7 +270,7 @@ def price_shards(
     """Fill total and exposed time to gather and reduce each sharded part (ZeRO-3) [s].
 
     A part is gathered one ahead, in forward and again in backward, where its gradients
-    are reduced as well; what outlasts the part's own compute is exposed.
+    are reduced as well; what outlasts the part's own pass is exposed.
     """
     for part in range(total.size):
         c = parts[part]
@@ -288,9 +286,5 @@ def price_shards(
             memo,
         )
         total[part] = 2.0 * gather + reduce
-        forward = c[FORWARD]
-        backward = c[BACKWARD] + c[RECOMPUTE]
-        beside = c[TENSOR_EXPOSED] + c[CONTEXT_EXPOSED] + c[EXPERT_EXPOSED]
-        share = forward / max(forward + backward, 1e-30)
-        exposed[part] = hide(gather, forward + beside * share, 0.0, tax)
-        exposed[part] += hide(gather + reduce, backward + beside * (1.0 - share), 0.0, tax)
+        exposed[part] = hide(gather, c[FORWARD_WINDOW], 0.0, tax)
+        exposed[part] += hide(gather + reduce, c[BACKWARD_WINDOW], 0.0, tax)

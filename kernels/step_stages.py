@@ -10,6 +10,7 @@ from perfmodel.kernels.step_tables import (
     EXPERT_EXPOSED,
     EXPERTS,
     FORWARD,
+    HOST,
     LARGEST,
     PART_COLUMNS,
     RECOMPUTE,
@@ -65,4 +66,5 @@ def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums
             + total[TENSOR_EXPOSED]
             + total[CONTEXT_EXPOSED]
             + total[EXPERT_EXPOSED]
+            + total[HOST]
         )

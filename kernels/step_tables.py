@@ -16,18 +16,20 @@ CONTEXT_EXPOSED = 5
 CONTEXT_TOTAL = 6
 EXPERT_EXPOSED = 7
 EXPERT_TOTAL = 8
-HOST = 9
+HOST = 9  # waiting for the host
 FLOPS = 10
 WEIGHTS = 11
 EXPERTS = 12
 ACTIVATIONS = 13
 WORKING = 14
-PART_COLUMNS = 15
+FORWARD_WINDOW = 15  # forward, from first to last kernel: compute, exposed, host
+BACKWARD_WINDOW = 16  # the same of backward with its recomputation
+PART_COLUMNS = 17
 
 # Columns that a stage has beside those of its parts.
-LARGEST = 15
-BUSY = 16
-STAGE_COLUMNS = 17
+LARGEST = 17
+BUSY = 18
+STAGE_COLUMNS = 19
 
 # Rows of the result.
 STEP_TIME = 0
@@ -127,8 +129,8 @@ class Stages(NamedTuple):
         Rows of stage key j are ``offset[j]:offset[j + 1]``.
     sums : float64, shape (rows, STAGE_COLUMNS)
         Part-table columns summed over the parts of the stage (WORKING: the largest),
-        LARGEST: parameters of its largest part, BUSY: compute and exposed
-        communication of one micro-batch [s].
+        LARGEST: parameters of its largest part, BUSY: compute, exposed
+        communication and host waits of one micro-batch [s].
     counts : float64, shape (rows, parts)
         How many of each part the stage holds.
     first_stage, stages : float64, shape (rows,)

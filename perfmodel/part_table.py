@@ -86,8 +86,16 @@ def part_table(
     )
     for index, (part, priced) in enumerate(parts):
         row = table[:, index]
+        device, host = np.zeros((2, len(keys))), np.zeros((2, len(keys)))
         for item in priced:
-            _add_priced(row, item, keys, launch)
+            backward = int(item.operation.phase != "forward")
+            _add_priced(row, item)
+            device[backward] += item.exposed
+            host[backward] += _launches(item, keys) * launch
+        # Each pass takes as long as the slower of the device and the host that feeds it.
+        window = np.maximum(device, host)
+        row[:, step.FORWARD_WINDOW], row[:, step.BACKWARD_WINDOW] = window
+        row[:, step.HOST] = (window - device).sum(axis=0)
         kept = part_memory(model, part, keys, framework)
         row[:, step.WEIGHTS] = kept.weights
         row[:, step.EXPERTS] = kept.experts
@@ -96,14 +104,17 @@ def part_table(
     return table
 
 
-def _add_priced(row: NDArray[np.float64], item: Priced, keys: LayerKeys, launch: float) -> None:
-    """Add one operation's seconds, launches and FLOP to its columns."""
+def _launches(item: Priced, keys: LayerKeys) -> Column:
+    """Kernels that the host launches for an operation, shape (keys,)."""
+    launches: Column | float = getattr(item.operation, "launches", 1.0)
+    return column_of(launches, len(keys)) * column_of(item.operation.count, len(keys))
+
+
+def _add_priced(row: NDArray[np.float64], item: Priced) -> None:
+    """Add one operation's seconds and FLOP to its columns."""
     from perfmodel.kernels import step_tables as step
 
     operation = item.operation
-    launches: Column | float = getattr(operation, "launches", 1.0)
-    count = column_of(operation.count, len(keys))
-    row[:, step.HOST] += column_of(launches, len(keys)) * count * launch
     if isinstance(operation, Communication):
         exposed = {
             "tensor": step.TENSOR_EXPOSED,

@@ -115,7 +115,11 @@ def _coordinates(
 ) -> dict[str, Any]:
     coordinates: dict[str, Any] = {
         "strategy": ("strategy", np.arange(len(grid)), {"long_name": "strategy", "units": "1"}),
-        "hardware": ("hardware", _row_names(rows), {"long_name": "hardware profile"}),
+        "hardware": (
+            "hardware",
+            _row_names(rows),
+            {"long_name": "hardware profile", "units": "1"},
+        ),
         "memory_capacity": (
             "hardware",
             np.array([row.device.memory.capacity for row in rows], np.float64),
@@ -126,7 +130,7 @@ def _coordinates(
         coordinates[path] = (
             "hardware",
             np.asarray(numbers),
-            {"long_name": f"swept value of {path}", "units": "SI"},
+            {"long_name": f"swept value of {path}", "units": _unit(rows[0], path)},
         )
     for spec in FIELDS:
         attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
@@ -140,6 +144,16 @@ def _coordinates(
             attributes["flag_meanings"] = " ".join(labels)
         coordinates[spec.name] = ("strategy", column, attributes)
     return coordinates
+
+
+def _unit(hardware: Hardware, path: str) -> str:
+    """SI unit of a profile's value, "1" for pure numbers."""
+    from perfmodel.hwprofiles import known_paths
+
+    if path.startswith("calibration."):
+        _, group, key = path.split(".", 2)
+        return hardware.calibration[group][key].unit or "1"
+    return known_paths(hardware)[path].unit or "1"
 
 
 def _row_names(rows: Sequence[Hardware]) -> list[str]:
