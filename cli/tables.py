@@ -68,6 +68,8 @@ def print_strategies(rows: Sequence[Mapping[str, Any]]) -> None:
         lines.append(cells)
     click.echo(table(headers, lines, left=(1,) if several else ()))
     common = _common_fields(rows, {spec.name for spec in fields})
+    if rows and not several:
+        common = f"{rows[0]['hardware']} · {common}" if common else str(rows[0]["hardware"])
     if common:
         click.echo(f"all: {common}")
     click.echo()
