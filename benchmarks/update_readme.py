@@ -55,7 +55,7 @@ def main() -> None:
     published = HERE / "published_training_runs.csv"
     blocks = {"published": accuracy_block(published, ["source"])}
     if options.development:
-        columns = ["hardware", "precision", "architecture", "scale", "family"]
+        columns = ["hardware", "architecture", "scale"]
         blocks["development"] = accuracy_block(options.development, columns)
     if options.speed:
         blocks["speed"] = speed_block()
