@@ -67,6 +67,9 @@ class Device:
         Exponentials per second of the whole device [1/s].
     tdp : float
         Board power limit [W]; 0 where not stated.
+    fp8_transposed_copies : bool
+        Per-tensor fp8 products take their operands in one layout only, so that gradients
+        need transposed copies.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Device:
     special_function_rate: float
     tdp: float
     memory: Memory
+    fp8_transposed_copies: bool = True
 
     def peak(self, precision: str) -> float:
         """Return the dense matrix rate of a precision [FLOP/s].

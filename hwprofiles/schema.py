@@ -94,6 +94,9 @@ DEVICE = {
         "number", "exponentials per second of the whole device", "1/s", positive=True
     ),
     "tdp": Field("number", "board power limit; 0 where not stated", "W"),
+    "fp8_transposed_copies": Field(
+        "flag", "fp8 products need a transposed copy of an operand for gradients", default=True
+    ),
 }
 
 PEAK_FLOPS = {

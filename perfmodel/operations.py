@@ -30,12 +30,11 @@ COLLECTIVES = (
     "point_to_point",
 )
 LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4")
-# Bytes that one cast element costs to write: a row-wise and a column-wise copy (the
-# weight gradient reads the transposed one), block scales included: fp8 per tensor none,
-# mxfp8 1 byte per 32 elements (OCP MX v1.0), nvfp4 half a byte and 1 per 16 elements.
-CAST_WRITE_BYTES = {"fp8": 2.0, "mxfp8": 2 * (1 + 1 / 32), "nvfp4": 2 * (1 / 2 + 1 / 16)}
+# Bytes of one copy of a cast element, block scales included: fp8 per tensor none, mxfp8
+# 1 byte per 32 elements (OCP MX v1.0), nvfp4 half a byte and 1 per 16 elements.
+CAST_BYTES = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
 # Bytes of one stored matrix-product input in that format: only the column-wise copy is kept.
-STORED_INPUT_BYTES = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
+STORED_INPUT_BYTES = CAST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +114,34 @@ GRADIENT_HOOK_LAUNCHES = 3.0
 Operation = Gemm | Attention | Stream | Communication
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Facts about a device that decide which operations run, not how fast.
+
+    Attributes
+    ----------
+    domain : int
+        Devices that one scale-up network joins; decides who shares dispatched tokens.
+    fp8_transposed_copies : bool
+        Per-tensor fp8 products need transposed operands for gradients.
+    """
+
+    domain: int = 8
+    fp8_transposed_copies: bool = True
+
+    def copies(self) -> dict[str, float]:
+        """Row-wise and column-wise copies that a cast writes, by precision.
+
+        Block scales run along the reduction, so block-scaled formats always need both.
+        """
+        return {"fp8": 1.0 + self.fp8_transposed_copies, "mxfp8": 2.0, "nvfp4": 2.0}
+
+    def cast_bytes(self) -> dict[str, float]:
+        """Bytes written per cast element, all copies, by precision [B]."""
+        copies = self.copies()
+        return {name: copies[name] * size for name, size in CAST_BYTES.items()}
+
+
 @dataclass(frozen=True)
 class LayerKeys:
     """The strategy fields on which the operations of a layer depend, as columns.
@@ -191,9 +218,9 @@ LAYER_KEY_FIELDS = (
 class OperationList:
     """Collects the operations of one layer kind, with the habits that they share."""
 
-    def __init__(self, keys: LayerKeys, framework: Framework, domain: int) -> None:
+    def __init__(self, keys: LayerKeys, framework: Framework, machine: Machine) -> None:
         self.keys = keys
-        self.domain = domain  # devices that one scale-up network joins
+        self.machine = machine
         self.framework = framework
         self.operations: list[Operation] = []
         self._recompute_full = keys.equals("recompute", RECOMPUTE.index("full"))
@@ -311,7 +338,7 @@ class OperationList:
         # Current scaling reads the tensor once more, for its maximum.
         current = self.framework.scaling == "current"
         read = 2.0 + 2.0 * current * self.keys.equals("precision", PRECISIONS.index("fp8"))
-        written = self.keys.by_precision(CAST_WRITE_BYTES, 0.0)
+        written = self.keys.by_precision(self.machine.cast_bytes(), 0.0)
         for phase, width in (("forward", inputs), ("backward_input", outputs)):
             elements = rows * width
             self.add(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.framework import Framework
 from perfmodel.memory import part_memory
 from perfmodel.model import ModelSpec
-from perfmodel.operations import Column, Communication, LayerKeys
+from perfmodel.operations import Column, Communication, LayerKeys, Machine
 from perfmodel.pricing import Priced, column_of, price_operations
 from perfmodel.workload import Part, model_parts, part_operations
 
@@ -45,18 +45,26 @@ def slowest_of(devices: int, spread: float) -> float:
     return 1.0 + spread * NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
 
 
+def machine_of(hardware: Hardware) -> Machine:
+    """Facts of a profile that decide which operations run."""
+    return Machine(
+        domain=hardware.system.network[0].size or hardware.system.devices_per_node,
+        fp8_transposed_copies=hardware.device.fp8_transposed_copies,
+    )
+
+
 def price_parts(
     model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework, devices: int
 ) -> list[tuple[Part, list[Priced]]]:
     """Price the operations of every part of a model on one device."""
-    domain = hardware.system.network[0].size or hardware.system.devices_per_node
+    machine = machine_of(hardware)
     slowdown = slowest_of(devices, hardware.calibrated("host", "speed_spread"))
     return [
         (
             part,
             price_operations(
                 hardware,
-                part_operations(model, part, keys, framework, domain),
+                part_operations(model, part, keys, framework, machine),
                 keys,
                 framework,
                 slowdown,

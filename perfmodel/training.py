@@ -15,8 +15,8 @@ from perfmodel.flops import model_flops_per_token
 from perfmodel.framework import Framework
 from perfmodel.memory import shared_table
 from perfmodel.model import ModelSpec
-from perfmodel.operations import CAST_WRITE_BYTES, LAYER_KEY_FIELDS, LayerKeys
-from perfmodel.part_table import part_table
+from perfmodel.operations import LAYER_KEY_FIELDS, LayerKeys
+from perfmodel.part_table import machine_of, part_table
 from perfmodel.pricing import rate_name, supported_precisions
 from perfmodel.schedule import StageTable, stage_table
 from perfmodel.strategy import PRECISIONS, IntColumn, StrategyGrid
@@ -189,7 +189,9 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
         ]
     )
     wide_copy = 0.0 if framework.low_precision_parameters else 2.0
-    weight_bytes = {name: wide_copy + copies for name, copies in CAST_WRITE_BYTES.items()}
+    weight_bytes = {
+        name: wide_copy + copies for name, copies in machine_of(hardware).cast_bytes().items()
+    }
     return KeyTables(
         parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
         shared_table=shared_table(work.model, keys, framework),

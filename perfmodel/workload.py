@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.framework import Framework
 from perfmodel.model import LayerSpec, ModelSpec
-from perfmodel.operations import Communication, LayerKeys, Operation, OperationList, Stream
+from perfmodel.operations import Communication, LayerKeys, Machine, Operation, OperationList, Stream
 from perfmodel.workload_attention import add_attention
 from perfmodel.workload_mlp import add_mlp
 
@@ -45,7 +45,7 @@ def model_parts(model: ModelSpec) -> tuple[Part, ...]:
 
 
 def part_operations(
-    model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework, domain: int = 8
+    model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework, machine: Machine
 ) -> list[Operation]:
     """List the operations of one part for one micro-batch.
 
@@ -57,15 +57,14 @@ def part_operations(
     keys : LayerKeys
         Columns of the strategy fields that matter here, shape (keys,).
     framework : Framework
-    domain : int
-        Devices that one scale-up network joins; decides who shares dispatched tokens.
+    machine : Machine
 
     Returns
     -------
     list of Operation
         Sizes are columns of shape (keys,) or numbers that hold for every key.
     """
-    ops = OperationList(keys, framework, domain)
+    ops = OperationList(keys, framework, machine)
     if part.layer is not None:
         _add_layer(ops, model, part.layer)
     elif part.kind == "embedding":

@@ -125,7 +125,7 @@ def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> np.ndarray:
     degree = ops.keys.number("expert_parallel")
     if not ops.framework.deduplicated_dispatch:
         return np.full(degree.shape, float(mlp.experts_per_token))
-    inside = np.maximum(ops.domain // ops.keys.number("expert_tensor_parallel"), 1.0)
+    inside = np.maximum(ops.machine.domain // ops.keys.number("expert_tensor_parallel"), 1.0)
     places = np.where(degree > inside, np.ceil(degree / inside), degree)
     experts = float(mlp.experts)
     if mlp.expert_groups_per_token:

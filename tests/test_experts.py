@@ -7,7 +7,14 @@ import pytest
 
 from perfmodel.framework import Framework, load_framework
 from perfmodel.model import MlpSpec, moe_model
-from perfmodel.operations import LAYER_KEY_FIELDS, Communication, Gemm, LayerKeys, OperationList
+from perfmodel.operations import (
+    LAYER_KEY_FIELDS,
+    Communication,
+    Gemm,
+    LayerKeys,
+    Machine,
+    OperationList,
+)
 from perfmodel.strategy import columns_from_rows
 from perfmodel.workload import model_parts, part_operations
 from perfmodel.workload_mlp import dispatch_copies
@@ -29,7 +36,7 @@ def copies(experts, chosen, degree, *, domain=8, framework=DEDUPLICATED, groups=
         expert_groups=groups[0],
         expert_groups_per_token=groups[1],
     )
-    ops = OperationList(keys_of(expert_parallel=degree), framework, domain)
+    ops = OperationList(keys_of(expert_parallel=degree), framework, Machine(domain))
     return float(dispatch_copies(ops, mlp)[0])
 
 
@@ -83,7 +90,7 @@ def small():
 
 
 def layer(model, framework, **fields):
-    return part_operations(model, model_parts(model)[0], keys_of(**fields), framework)
+    return part_operations(model, model_parts(model)[0], keys_of(**fields), framework, Machine())
 
 
 def sent(operations, name, phase):

@@ -21,6 +21,7 @@ from perfmodel.operations import (
     Communication,
     Gemm,
     LayerKeys,
+    Machine,
     Stream,
 )
 from perfmodel.schedule import stage_compositions
@@ -44,7 +45,7 @@ def keys_of(**fields):
 
 def operations_of(model, part_name, framework=MEGATRON, **fields):
     (part,) = [item for item in model_parts(model) if item.name == part_name]
-    return part_operations(model, part, keys_of(**fields), framework)
+    return part_operations(model, part, keys_of(**fields), framework, Machine())
 
 
 def matrix_flops(operation):
@@ -72,7 +73,7 @@ def step_flops(model, grid, framework=MEGATRON):
         [
             sum(
                 matrix_flops(item)
-                for item in part_operations(model, part, keys, framework)
+                for item in part_operations(model, part, keys, framework, Machine())
                 if item.phase in PASSES
             )
             for part in model_parts(model)
@@ -301,7 +302,7 @@ def test_a_key_of_degree_one_is_free_beside_one_of_degree_two(small_dense):
     columns = columns_from_rows([{"sequence_length": 2048, **row} for row in rows])
     keys = LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
     for part in model_parts(small_dense):
-        for item in part_operations(small_dense, part, keys, MEGATRON):
+        for item in part_operations(small_dense, part, keys, MEGATRON, Machine()):
             if isinstance(item, Communication):
                 assert np.broadcast_to(item.count, 2)[0] == 0
 
