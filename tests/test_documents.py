@@ -1,0 +1,34 @@
+"""The documents name every field, rule and variable that there is."""
+
+from pathlib import Path
+
+import pytest
+
+from perfmodel.framework import FRAMEWORKS
+from perfmodel.strategy_fields import FIELDS
+from perfmodel.strategy_rules import STATUS_NAMES, STATUS_REASONS
+from perfmodel.variables import VARIABLES
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="an installed package has no docs folder")
+
+
+def test_strategies_name_every_field_and_rule():
+    text = (DOCS / "strategies.md").read_text()
+    for field in FIELDS:
+        assert f"| `{field.name}` | `--{field.option}` |" in text
+        assert all(choice in text for choice in field.choices)
+    for code, name in STATUS_NAMES.items():
+        assert f"| {code} | `{name}` | {STATUS_REASONS[code]} |" in text
+
+
+def test_results_name_every_variable_with_its_units():
+    text = (DOCS / "results.md").read_text()
+    for variable in VARIABLES.values():
+        assert f"| `{variable.name}` | {variable.units} | {variable.long_name} |" in text
+
+
+def test_training_names_every_framework():
+    text = (DOCS / "training.md").read_text()
+    assert all(f"`{name}`" in text for name in FRAMEWORKS)
