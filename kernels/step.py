@@ -99,13 +99,15 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         if strategies.mapping[i] == 0:
             data_stride, pipeline_stride = tensor, tensor * replicas
         else:
+            # Context ranks are neighbours, data ranks lie a pipeline apart; the group of
+            # both is priced at the wider spacing.
             data_stride = tensor if data == 1 else tensor * p
             pipeline_stride = tensor * context
         expert_stride = strategies.expert[i] * strategies.expert_tensor[i]
         expert_replicas = tensor * replicas // expert_stride
         group = strategies.shard_group[i]
         tax = settings.tax_inside
-        if replicas * data_stride > settings.devices_per_node:
+        if replicas * data_stride > settings.domain:
             tax = settings.tax_outside
 
         if zero == 3:

@@ -149,7 +149,7 @@ class Settings(NamedTuple):
     """Numbers that hold for all strategies of one device."""
 
     devices: int
-    devices_per_node: int
+    domain: int  # devices that one scale-up network joins
     gradient_bytes: float  # stored main gradient [B/parameter]
     reduce_bytes: float  # gradient on the wire [B/parameter]
     gather_bytes: float  # parameter on the wire [B/parameter]

@@ -208,7 +208,7 @@ def _settings(work: Workload, hardware: Hardware, framework: Framework) -> Setti
 
     return Settings(
         devices=work.grid.devices,
-        devices_per_node=hardware.system.devices_per_node,
+        domain=machine_of(hardware).domain,
         gradient_bytes=framework.gradient_bytes,
         reduce_bytes=framework.gradient_reduce_bytes,
         gather_bytes=GATHER_BYTES,

@@ -78,7 +78,7 @@ class Oracle:
 
     @property
     def tax(self):
-        outside = self.replicas * self.stride > self.settings.devices_per_node
+        outside = self.replicas * self.stride > self.settings.domain
         return self.settings.tax_outside if outside else self.settings.tax_inside
 
     def hidden(self, time, window, tail=0.0):
@@ -323,7 +323,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     }
     made = {
         "devices": 64,
-        "devices_per_node": 8,
+        "domain": 8,
         "gradient_bytes": float(rng.choice([2, 4])),
         "reduce_bytes": float(rng.choice([2, 4])),
         "gather_bytes": 2.0,
