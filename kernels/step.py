@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.collective import POINT_TO_POINT
+from perfmodel.kernels.collective import ALL_REDUCE, POINT_TO_POINT
 from perfmodel.kernels.step_data import (
     MEMO_COLUMNS,
     MEMO_SLOTS,
@@ -99,13 +99,14 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         if strategies.mapping[i] == 0:
             data_stride, pipeline_stride = tensor, tensor * replicas
         else:
-            # Context ranks are neighbours, data ranks lie a pipeline apart; the group of
-            # both is priced at the wider spacing.
-            data_stride = tensor if data == 1 else tensor * p
+            data_stride = data_spacing(tensor, context, p, data, settings.domain)
             pipeline_stride = tensor * context
         expert_stride = strategies.expert[i] * strategies.expert_tensor[i]
         expert_replicas = tensor * replicas // expert_stride
+        # A shard set of data ranks spans `group * tensor` devices, which hold that many
+        # ranks for each expert.
         group = strategies.shard_group[i]
+        expert_group = max(1, group * tensor // expert_stride) if group > 0 else 0
         tax = settings.tax_inside
         if replicas * data_stride > settings.domain:
             tax = settings.tax_outside
@@ -118,6 +119,7 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
                 group,
                 expert_replicas,
                 expert_stride,
+                expert_group,
                 tax,
                 settings,
                 network,
@@ -170,6 +172,7 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
                 group,
                 expert_replicas,
                 expert_stride,
+                expert_group,
                 sums[FORWARD_WINDOW],
                 sums[BACKWARD_WINDOW],
                 tax,
@@ -178,13 +181,26 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
                 memo,
             )
 
+        # A tied table lives on the first and the last stage, which add up its gradients.
+        if p > 1 and keys.shared_table[key] > 0.0:
+            table = remembered_time(
+                ALL_REDUCE,
+                keys.shared_table[key] * settings.gradient_bytes,
+                2,
+                pipeline_stride * (p - 1),
+                network,
+                memo,
+            )
+            data_total += table
+            data_exposed += table
+
         # Optimizer: the shard's gradients are read for their norm, scaled by it and read
         # for the update; the state is read and written, parameters are written. All
         # gradients are zeroed for the next step.
         dense_shards, expert_shards = 1, 1
         if zero >= 1:
             dense_shards = group if group > 0 else replicas
-            expert_shards = min(dense_shards, expert_replicas)
+            expert_shards = expert_group if group > 0 else expert_replicas
         updated = weights / dense_shards + experts / expert_shards
         kept = updated if zero >= 2 else weights + experts
         read = updated * (3.0 * settings.gradient_bytes + settings.optimizer_bytes)
@@ -239,6 +255,21 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
 
 
 @jit
+def data_spacing(tensor, context, pipeline, data, domain):
+    """Even spacing that stands for the data × context group when stages lie inside it.
+
+    Context ranks are `tensor` apart, data ranks ``tensor * context * pipeline``. A group
+    of both has as many members in a domain as the even spacing returned here.
+    """
+    if data == 1:
+        return tensor
+    block = tensor * context * pipeline
+    if context == 1 or block < domain:
+        return tensor * pipeline
+    return max(tensor, domain // max(1, min(context, domain // tensor)))
+
+
+@jit
 def pipeline_sends(send, m, p, v, stage_time, overlap):
     """Total and exposed time of the stage-to-stage sends on the critical stage [s].
 
@@ -262,6 +293,7 @@ def price_shards(
     group,
     expert_replicas,
     expert_stride,
+    expert_group,
     tax,
     settings,
     network,
@@ -283,6 +315,7 @@ def price_shards(
             group,
             expert_replicas,
             expert_stride,
+            expert_group,
             settings,
             network,
             memo,

@@ -72,7 +72,16 @@ def sharded_reduce(size, kind, members, stride, group, network, memo):
 
 @jit
 def layer_shards(
-    part, replicas, stride, group, expert_replicas, expert_stride, settings, network, memo
+    part,
+    replicas,
+    stride,
+    group,
+    expert_replicas,
+    expert_stride,
+    expert_group,
+    settings,
+    network,
+    memo,
 ):
     """Times to gather the parameters of one part and to reduce its gradients [s]."""
     gather = sharded_reduce(
@@ -88,7 +97,6 @@ def layer_shards(
         memo,
     )
     if part[EXPERTS] > 0.0:
-        expert_group = min(group, expert_replicas)
         gather += sharded_reduce(
             part[EXPERTS] * settings.gather_bytes,
             ALL_GATHER,
@@ -121,6 +129,7 @@ def data_parallel(
     group,
     expert_replicas,
     expert_stride,
+    expert_group,
     forward,
     backward,
     tax,
@@ -142,7 +151,7 @@ def data_parallel(
         kind,
         expert_replicas,
         expert_stride,
-        min(group, expert_replicas),
+        expert_group,
         network,
         memo,
     )
@@ -155,7 +164,7 @@ def data_parallel(
             ALL_GATHER,
             expert_replicas,
             expert_stride,
-            min(group, expert_replicas),
+            expert_group,
             network,
             memo,
         )

@@ -9,6 +9,7 @@ from perfmodel.kernels.step_tables import (
     GPIPE,
     INTERLEAVED,
     LARGEST,
+    LOGITS,
     MEMORY_ACTIVATIONS,
     MEMORY_BUFFERS,
     MEMORY_GRADIENTS,
@@ -79,7 +80,9 @@ def stage_memory(
         gradients = (owned if zero >= 2 else whole) * settings.gradient_bytes
         optimizer = owned * settings.optimizer_bytes
         flight = in_flight(schedule, first_stage[row], batches, p, v)
-        activations = flight * sums[ACTIVATIONS]
+        # Backward follows the output's forward at once, but in GPipe.
+        heads = batches if schedule == GPIPE else 1
+        activations = flight * sums[ACTIVATIONS] + heads * sums[LOGITS]
         # Beside the working set of one part: two gathered parts with ZeRO-3, one bucket of
         # gradients on the wire otherwise.
         buffers = sums[WORKING]

@@ -24,12 +24,13 @@ ACTIVATIONS = 13
 WORKING = 14
 FORWARD_WINDOW = 15  # forward, from first to last kernel: compute, exposed, host
 BACKWARD_WINDOW = 16  # the same of backward with its recomputation
-PART_COLUMNS = 17
+LOGITS = 17  # bytes that the output keeps per micro-batch, until its backward follows
+PART_COLUMNS = 18
 
 # Columns that a stage has beside those of its parts.
-LARGEST = 17
-BUSY = 18
-STAGE_COLUMNS = 19
+LARGEST = 18
+BUSY = 19
+STAGE_COLUMNS = 20
 
 # Rows of the result.
 STEP_TIME = 0

@@ -139,7 +139,7 @@ def enumerate_strategies(
     columns = _multiply(layout, free, free_count)
     status = np.repeat(status, free_count)
     keep = np.ones(status.size, bool)
-    if free["zero_stage"].max() > 3 or free["shard_group"].any():
+    if free["zero_stage"].max() > 3 or free["shard_group"].any() or free["mapping"].any():
         late = strategy_status(columns, model, devices, rules=LATE_RULES)
         late[status != VALID] = VALID
         for name, count in _count(late, np.ones(late.size)).items():

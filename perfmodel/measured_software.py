@@ -64,7 +64,6 @@ _PRECISIONS = {
     "bf16": "bf16",
     "bfloat16": "bf16",
     "fp16": "fp16",
-    "fp32": "fp32",
     "fp8": "fp8",
     "fp8_cs": "fp8",
     "fp8-cs": "fp8",

@@ -39,12 +39,16 @@ class PartMemory:
         Bytes kept per micro-batch from its forward to its backward [B].
     working : ndarray
         Bytes that only exist while this part runs [B].
+    logits : ndarray or float
+        Bytes kept per micro-batch by the output, whose backward follows at once unless the
+        schedule puts all forwards first [B].
     """
 
     weights: Column
     experts: Column
     activations: Column
     working: Column
+    logits: Column | float = 0.0
 
 
 def part_memory(model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework) -> PartMemory:
@@ -69,7 +73,7 @@ def part_memory(model: ModelSpec, part: Part, keys: LayerKeys, framework: Framew
     per_logit = 6.0 if framework.fused_cross_entropy else 10.0
     saved = 2.0 * keys.stream_tokens * hidden * framework.activation_bytes
     head = table + model.final_norm_parameters()
-    return PartMemory(head, zeros, zeros, logits * per_logit + saved)
+    return PartMemory(head, zeros, zeros, zeros, logits * per_logit + saved)
 
 
 def shared_table(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Column:
@@ -143,6 +147,10 @@ def _attention_activations(
     output = tokens * heads * spec.value_head_dim * stored
     output_copy = np.where(keys.low_precision > 0, output / stored * inputs, 0.0)
     kept = norm_input + norm_output + latent + projected + output + output_copy + mask
+    if spec.qk_norm:  # queries and keys ahead of their norm
+        kept = kept + tokens * (heads + groups) * spec.head_dim * stored
+    if layer.norms > 2:
+        kept = kept + norm_input  # input of the norm behind the block
     if framework.flash_attention:
         return kept + 4.0 * tokens * heads, cheap
     # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
@@ -167,6 +175,8 @@ def _mlp_activations(
         return before + after, after, before
 
     norm_input, norm_output = own * hidden * stored, own * hidden * inputs
+    if layer.norms > 2:
+        norm_input = 2.0 * norm_input  # also that of the norm behind the block
     mask = own * hidden if framework.dropout else np.zeros(len(keys))
     if mlp.kind == "dense":
         kept, activation, widest = block(tokens, mlp.intermediate_size / keys.tensor)

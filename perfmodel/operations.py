@@ -400,7 +400,7 @@ class OperationList:
         self._tensor(
             f"{name}.reduce_scatter", "forward", "reduce_scatter", width, sharded, product, "full"
         )
-        self._tensor(f"{name}.all_reduce", "forward", "all_reduce", width, plain, product, "full")
+        self._tensor(f"{name}.all_reduce", "forward", "all_reduce", width, plain, product, "never")
         self._tensor(
             f"{name}.all_gather", "backward_input", "all_gather", width, sharded, product, "full"
         )
@@ -422,7 +422,7 @@ class OperationList:
         """
         if not np.any(count > 0):
             return
-        levels = ("none", "backward", "full")
+        levels = ("none", "backward", "full", "never")
         setting = levels.index(self.framework.overlap_tensor_parallel)
         self.add(
             Communication(

@@ -109,6 +109,7 @@ def part_table(
         row[:, step.EXPERTS] = kept.experts
         row[:, step.ACTIVATIONS] = kept.activations
         row[:, step.WORKING] = kept.working
+        row[:, step.LOGITS] = kept.logits
     return table
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 # Matrix format of a product that does not follow the strategy's low precision.
-WIDE_PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
+WIDE_PRECISION = {"bf16": "bf16", "fp16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +228,12 @@ def _price_attention(
 def _attention_formats(hardware: Hardware, keys: LayerKeys) -> NDArray[np.str_]:
     """Format of fused attention for each key: 16 bits, "" where the device has none.
 
-    fp16 strategies use fp16, all others bf16; fp32 ones take what the device has.
+    fp16 strategies use fp16, all others bf16.
     """
     has = dict(zip(PRECISIONS, supported_precisions(hardware), strict=True))
     formats = []
     for name in PRECISIONS:
-        wanted = "fp16" if name == "fp16" or (name == "fp32" and not has["bf16"]) else "bf16"
+        wanted = WIDE_PRECISION.get(name, "bf16")
         formats.append(wanted if has[wanted] else "")
     return np.array(formats)[keys.columns["precision"]]
 

@@ -42,7 +42,7 @@ class StrategyField:
 
 
 RECOMPUTE = ("none", "selective", "full")
-PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 PIPELINE_SCHEDULES = ("gpipe", "1f1b", "interleaved")
 CONTEXT_PARALLEL_KINDS = ("ring", "all_to_all", "all_gather")
 MAPPINGS = ("tensor-context-data-pipeline", "tensor-context-pipeline-data")

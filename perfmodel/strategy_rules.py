@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import ModelSpec
-from perfmodel.strategy import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES, IntColumn
+from perfmodel.strategy import (
+    CONTEXT_PARALLEL_KINDS,
+    MAPPINGS,
+    PIPELINE_SCHEDULES,
+    IntColumn,
+)
 
 Columns = Mapping[str, IntColumn]
 Mask = NDArray[np.bool_]
@@ -117,6 +122,13 @@ def _expert_tokens(c: Columns, model: ModelSpec, devices: int) -> Mask:
     return repeated & experts
 
 
+def _expert_mapping(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    spread = c["expert_parallel"] * c["expert_tensor_parallel"]
+    near = c["tensor_parallel"] * c["context_parallel"]
+    inside = c["mapping"] == MAPPINGS.index("tensor-context-pipeline-data")
+    return inside & (c["pipeline_parallel"] > 1) & (spread > near)
+
+
 def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Mask:
     exchange = (c["context_parallel_kind"] == CONTEXT_PARALLEL_KINDS.index("all_to_all")) & (
         c["context_parallel"] > 1
@@ -135,7 +147,12 @@ def _zero(c: Columns, model: ModelSpec, devices: int) -> Mask:
 def _shard_group(c: Columns, model: ModelSpec, devices: int) -> Mask:
     group = c["shard_group"]
     replicas = c["data_parallel"] * c["context_parallel"]
-    return (group > 0) & ((replicas % np.maximum(group, 1) != 0) | (c["zero_stage"] == 0))
+    uneven = replicas % np.maximum(group, 1) != 0
+    # Shard sets and expert groups must nest, or copies of an expert would differ in number.
+    devices_of_set = np.maximum(group * c["tensor_parallel"], 1)
+    plane = c["expert_parallel"] * c["expert_tensor_parallel"]
+    crossed = (devices_of_set % plane != 0) & (plane % devices_of_set != 0)
+    return (group > 0) & (uneven | crossed | (c["zero_stage"] == 0))
 
 
 def _context_heads(c: Columns, model: ModelSpec, devices: int) -> Mask:
@@ -223,7 +240,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         14,
         "shard_group_mismatch",
-        "shard_group does not divide data × context degrees, or zero_stage is 0",
+        "shard_group does not divide data × context degrees or does not nest with expert groups, "
+        "or zero_stage is 0",
         _shard_group,
     ),
     Rule(
@@ -239,9 +257,16 @@ RULES: tuple[Rule, ...] = (
         "the same tokens",
         _expert_tokens,
     ),
+    Rule(
+        17,
+        "expert_group_spread",
+        "expert groups wider than tensor × context ranks need the data axis inside the pipeline "
+        "axis",
+        _expert_mapping,
+    ),
 )
 # Rules about the axes that multiply an already checked layout.
-LATE_RULES = tuple(rule for rule in RULES if rule.broken in (_zero, _shard_group))
+LATE_RULES = tuple(rule for rule in RULES if rule.broken in (_zero, _shard_group, _expert_mapping))
 VALID = 0
 PRECISION_UNSUPPORTED = 100
 STATUS_NAMES: Mapping[int, str] = {

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from perfmodel.kernels.step_tables import KeyTables, Settings, Stages
 
 CHUNK = 1 << 17
-PARAMETER_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0}
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
 
 
@@ -196,7 +195,7 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
         parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
         shared_table=shared_table(work.model, keys, framework),
         boundary_bytes=keys.stream_tokens * work.model.hidden_size * 2.0,
-        weight_bytes=keys.by_precision(PARAMETER_BYTES | weight_bytes, 2.0),
+        weight_bytes=keys.by_precision(weight_bytes, 2.0),
         flops_causal=model_flops_per_token(work.model, length, causal=True),
         flops_non_causal=model_flops_per_token(work.model, length, causal=False),
         peak=peaks[keys.columns["precision"]],

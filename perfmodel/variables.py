@@ -60,8 +60,8 @@ STEP_VARIABLES: tuple[Variable, ...] = (
     Variable("memory_parameters", "B", "parameters on the fullest stage"),
     Variable("memory_gradients", "B", "gradients on the fullest stage"),
     Variable("memory_optimizer", "B", "optimizer state on the fullest stage"),
-    Variable("memory_activations", "B", "stored activations on the fullest stage"),
-    Variable("memory_buffers", "B", "working set, logits and communication buffers"),
+    Variable("memory_activations", "B", "stored activations and logits on the fullest stage"),
+    Variable("memory_buffers", "B", "working set and communication buffers"),
     Variable("memory_reserve", "B", "device context, communicators and fragmentation"),
     Variable("memory_total", "B", "memory of the fullest stage"),
 )

@@ -82,7 +82,9 @@ def padded_vocabulary(model: ModelSpec, keys: LayerKeys, framework: Framework) -
     return np.ceil(model.vocab_size / multiple) * multiple / keys.tensor
 
 
-def _add_norm(ops: OperationList, name: str, elements: np.ndarray) -> None:
+def _add_norm(
+    ops: OperationList, name: str, elements: np.ndarray, *, selective: bool = True
+) -> None:
     """Norm: read and write once; its gradient reads input and output gradient.
 
     Unfused (PyTorch ``layer_norm``) statistics are a pass of their own, and so is the
@@ -90,7 +92,8 @@ def _add_norm(ops: OperationList, name: str, elements: np.ndarray) -> None:
     """
     fused = ops.framework.fused_elementwise
     forward, backward = ((2, 2), (4, 2)) if fused else ((4, 2), (8, 2))
-    ops.stream(name, elements, forward, backward, flops=6.0, launches=1.0, selective=True)
+    cheap = selective and ops.framework.flash_attention
+    ops.stream(name, elements, forward, backward, flops=6.0, launches=1.0, selective=cheap)
 
 
 def _add_residual(ops: OperationList, name: str, elements: np.ndarray) -> None:
@@ -105,13 +108,13 @@ def _add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
     _add_norm(ops, "attention.norm", elements)
     add_attention(ops, model, layer)
     if layer.norms > 2:
-        _add_norm(ops, "attention.post_norm", elements)
+        _add_norm(ops, "attention.post_norm", elements, selective=False)
     _add_residual(ops, "attention.residual", elements)
     if not layer.parallel_block:
         _add_norm(ops, "mlp.norm", elements)
     add_mlp(ops, model, layer)
     if layer.norms > 2:
-        _add_norm(ops, "mlp.post_norm", elements)
+        _add_norm(ops, "mlp.post_norm", elements, selective=False)
     _add_residual(ops, "mlp.residual", elements)
 
 

@@ -181,7 +181,9 @@ def _context_communication(
     stride = keys.tensor
     key_value = keys.tokens * groups * (spec.head_dim + spec.value_head_dim) * 2.0
     query_output = keys.tokens * heads * (spec.head_dim + spec.value_head_dim) * 2.0
-    ring = ((kind == RING) & (degree > 1)) * (degree - 1.0)
+    length = keys.number("sequence_length")
+    hops, _, _ = _remote_work(spec.window, length, length / degree, degree)
+    ring = ((kind == RING) & (degree > 1)) * hops
     exchange = ((kind == ALL_TO_ALL) & (degree > 1)) * 1.0
     gather = ((kind == ALL_GATHER) & (degree > 1)) * 1.0
     # A ring's last hop closes the circle, so the whole group's span decides the level.
@@ -214,18 +216,20 @@ def _context_communication(
                 count=exchange,
             )
         )
-    ops.add(
-        Communication(
-            "attention.gather_keys",
-            "forward",
-            "context",
-            "all_gather",
-            key_value * degree,
-            degree,
-            stride,
-            count=gather,
+    # Backward gathers keys and values again: only the local ones are kept.
+    for phase in ("forward", "backward_input"):
+        ops.add(
+            Communication(
+                "attention.gather_keys",
+                phase,
+                "context",
+                "all_gather",
+                key_value * degree,
+                degree,
+                stride,
+                count=gather,
+            )
         )
-    )
     ops.add(
         Communication(
             "attention.gather_keys",

@@ -43,7 +43,8 @@ def add_activation(
     if not fused and mlp.gated:
         backward = (10.0, 6.0)
     passes = launches if fused else launches * inputs
-    ops.stream(name, elements, forward, backward, flops=8.0, launches=passes, selective=True)
+    cheap = ops.framework.flash_attention  # selective recompute of unfused attention is its core
+    ops.stream(name, elements, forward, backward, flops=8.0, launches=passes, selective=cheap)
 
 
 def _add_block(ops: OperationList, model: ModelSpec, mlp: MlpSpec, name: str, width: Size) -> None:

@@ -46,7 +46,12 @@ class Oracle:
         if fields["mapping"] == 0:
             self.stride, self.pipeline_stride = t, t * c * d
         else:
-            self.stride, self.pipeline_stride = (t if d == 1 else t * p), t * c
+            self.stride, self.pipeline_stride = t * p, t * c
+            if d == 1:
+                self.stride = t
+            elif c > 1 and t * c * p >= settings.domain:
+                # As many members of the group in a domain as there are context ranks.
+                self.stride = max(t, settings.domain // max(1, min(c, settings.domain // t)))
         self.expert_stride = fields["expert"] * fields["expert_tensor"]
         self.expert_replicas = t * c * d // self.expert_stride
 
@@ -65,6 +70,12 @@ class Oracle:
             time += self.collective(ALL_REDUCE, size / group, copies, stride * group)
         return time
 
+    @property
+    def expert_group(self):
+        """Ranks of one expert in a shard set of data ranks; 0 for all there are."""
+        devices = self.f["shard_group"] * self.f["tensor"]
+        return max(1, devices // self.expert_stride) if devices else 0
+
     def dense_and_experts(self, kind, weights, experts, size):
         group = self.f["shard_group"]
         time = self.grouped(kind, weights * size, self.replicas, self.stride, group)
@@ -73,7 +84,7 @@ class Oracle:
             experts * size,
             self.expert_replicas,
             self.expert_stride,
-            min(group, self.expert_replicas),
+            self.expert_group,
         )
 
     @property
@@ -145,6 +156,7 @@ class Oracle:
             out["data_parallel_exposed"] = m * gather_exposed
         else:
             self.add_data_parallel(out, critical, weights, experts)
+        self.add_tied_table(out)
         self.add_optimizer(out, weights, experts)
         out["step_time"] = sum(out[name] for name in TIME_COMPONENTS)
         tokens = f["global_batch"] * f["sequence"]
@@ -176,6 +188,15 @@ class Oracle:
         ]
         return max(pairs, key=sum)
 
+    def add_tied_table(self, out):
+        """First and last stage add up the gradients of the table that both hold."""
+        table, p = self.key["shared_table"], self.f["pipeline"]
+        if p > 1 and table:
+            size = table * self.settings.gradient_bytes
+            time = self.collective(ALL_REDUCE, size, 2, self.pipeline_stride * (p - 1))
+            out["data_parallel_exposed"] += time
+            out["data_parallel_total"] += time
+
     def add_data_parallel(self, out, critical, weights, experts):
         s, zero, m = self.settings, self.f["zero"], self.m
         kind = REDUCE_SCATTER if zero else ALL_REDUCE
@@ -199,7 +220,7 @@ class Oracle:
         if self.f["zero"] == 0:
             return 1, 1
         dense = self.f["shard_group"] or self.replicas
-        return dense, min(dense, self.expert_replicas)
+        return dense, self.expert_group or self.expert_replicas
 
     def add_optimizer(self, out, weights, experts):
         """Norm, scale and update read own gradients; the update reads and writes the state."""
@@ -238,7 +259,8 @@ class Oracle:
                 "memory_parameters": (own if zero == 3 else whole) * self.key["weight_bytes"],
                 "memory_gradients": (own if zero >= 2 else whole) * s.gradient_bytes,
                 "memory_optimizer": own * s.optimizer_bytes,
-                "memory_activations": flight * self.stage(counts, columns.ACTIVATIONS),
+                "memory_activations": flight * self.stage(counts, columns.ACTIVATIONS)
+                + (m if self.f["schedule"] == 0 else 1) * self.stage(counts, columns.LOGITS),
                 "memory_buffers": buffers,
             }
             memory["memory_reserve"] = s.reserve_bytes + s.fragmentation * (
@@ -257,7 +279,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     scale[:10] = scale[columns.FORWARD_WINDOW] = scale[columns.BACKWARD_WINDOW] = 1e-3  # s
     scale[columns.FLOPS] = 1e12
     scale[columns.WEIGHTS] = scale[columns.EXPERTS] = 1e8
-    scale[columns.ACTIVATIONS] = scale[columns.WORKING] = 1e9
+    scale[columns.ACTIVATIONS] = scale[columns.WORKING] = scale[columns.LOGITS] = 1e9
     parts = rng.uniform(0.1, 1.0, (keys, 4, columns.PART_COLUMNS)) * scale
     for exposed in EXPOSED:
         parts[:, :, exposed] *= 0.3

@@ -83,6 +83,15 @@ BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
         8,
         {"tensor_parallel": 2, "sequence_parallel": False},
     ),
+    "expert_group_spread": (
+        MIXTRAL,
+        16,
+        {
+            "pipeline_parallel": 2,
+            "expert_parallel": 8,
+            "mapping": "tensor-context-pipeline-data",
+        },
+    ),
 }
 
 
