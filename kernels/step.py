@@ -321,5 +321,7 @@ def price_shards(
             memo,
         )
         total[part] = 2.0 * gather + reduce
-        exposed[part] = hide(gather, c[FORWARD_WINDOW], 0.0, tax)
-        exposed[part] += hide(gather + reduce, c[BACKWARD_WINDOW], 0.0, tax)
+        forward = hide(gather, c[FORWARD_WINDOW], 0.0, tax)
+        backward = hide(gather + reduce, c[BACKWARD_WINDOW], 0.0, tax)
+        exposed[part] = forward if settings.overlap_gather else gather
+        exposed[part] += backward if settings.overlap_reduce else gather + reduce

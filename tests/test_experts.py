@@ -147,3 +147,41 @@ def test_overlapped_exchanges_hide_behind_the_opposite_pass(small):
             phases = {phase for _, phase in item.hidden_by}
             assert item.phase not in phases
             assert item.hides == 0.5  # dispatch and combine share the time
+
+
+def optimizer_bytes(model, devices, **row):
+    from perfmodel import load_hardware, sweep
+    from perfmodel.enumeration import strategies_from_rows
+
+    fields = {"sequence_length": 4096, "global_batch_size": devices, **row}
+    grid = strategies_from_rows(model, devices, [fields])
+    assert grid.status[0] == 0
+    framework = load_framework("megatron", pads_vocabulary_to=1)
+    results = sweep(model, grid, load_hardware("dgx-h100"), framework=framework)
+    return float(results["memory_optimizer"].values[0, 0])
+
+
+def split_parameters(model):
+    experts = sum(
+        3 * model.hidden_size * layer.mlp.expert_intermediate_size * layer.mlp.experts
+        for layer in model.layers
+    )
+    return model.parameter_count() - experts, experts
+
+
+@pytest.mark.parametrize("degree", [1, 2, 8])
+def test_expert_state_is_sharded_over_all_ranks_that_hold_an_expert(small, degree):
+    # 32 devices: dense state over 4 data ranks of 8 tensor ranks each, expert state over
+    # 32 / degree copies of each expert.
+    found = optimizer_bytes(small, 32, tensor_parallel=8, expert_parallel=degree)
+    dense, experts = split_parameters(small)
+    exact = 12 * (dense / 8 / 4 + experts / degree / (32 / degree))
+    assert found == pytest.approx(exact, rel=0.05)  # norms and router are not tensor-sharded
+
+
+def test_a_shard_set_holds_each_expert_once_where_experts_fill_it(small):
+    # 16 devices, experts over 8, shard sets of 8: two sets, one copy of an expert in each,
+    # so the experts' state is not sharded at all.
+    found = optimizer_bytes(small, 16, expert_parallel=8, shard_group=8, zero_stage=3)
+    dense, experts = split_parameters(small)
+    assert found == pytest.approx(12 * (dense / 8 + experts / 8), rel=1e-9)

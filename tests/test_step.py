@@ -120,8 +120,12 @@ class Oracle:
             gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
             reduce = self.dense_and_experts(REDUCE_SCATTER, weights, experts, s.reduce_bytes)
             total += n * (2 * gather + reduce)
-            exposed += n * self.hidden(gather, part[columns.FORWARD_WINDOW])
-            exposed += n * self.hidden(gather + reduce, part[columns.BACKWARD_WINDOW])
+            forward, backward = gather, gather + reduce
+            if s.overlap_gather:
+                forward = self.hidden(forward, part[columns.FORWARD_WINDOW])
+            if s.overlap_reduce:
+                backward = self.hidden(backward, part[columns.BACKWARD_WINDOW])
+            exposed += n * (forward + backward)
         return total, exposed
 
     def result(self):
