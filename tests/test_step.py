@@ -510,14 +510,16 @@ def test_gradient_reduction_hides_behind_backward_only_if_the_framework_says_so(
     shown = {"overlap_reduce": False, "overlap_gather": False}
     hidden = closed(random_case(7, settings=fields), *machine)
     exposed = closed(random_case(7, settings=shown), *machine)
-    np.testing.assert_array_equal(hidden["data_parallel_total"], exposed["data_parallel_total"])
-    below_three = np.array([s["zero"] for s in random_case(7)["strategies"]]) < 3
-    assert np.all(exposed["data_parallel_exposed"] >= hidden["data_parallel_exposed"] - 1e-15)
+    # Without overlap all of it delays the step, sharded parameters (ZeRO-3) included.
     np.testing.assert_allclose(
-        exposed["data_parallel_exposed"][below_three],
-        exposed["data_parallel_total"][below_three],
-        rtol=1e-12,
+        exposed["data_parallel_exposed"], exposed["data_parallel_total"], rtol=1e-12
     )
+    assert np.all(exposed["step_time"] >= hidden["step_time"] * (1 - 1e-12))
+    # With ZeRO-3 another stage may become the slowest; below, both tell of the same one.
+    below_three = np.array([s["zero"] for s in random_case(7)["strategies"]]) < 3
+    for name, compare in (("total", np.equal), ("exposed", np.greater_equal)):
+        pair = (found[f"data_parallel_{name}"][below_three] for found in (exposed, hidden))
+        assert np.all(compare(*pair))
 
 
 @pytest.mark.parametrize("seed", range(3))
