@@ -59,7 +59,7 @@ def load_rows(
             if canonical_path(profile, path) in fixed:
                 raise HardwareError(f"'{path}' is both set and swept; drop one of the two")
         base = profile.with_values(settings)
-        for chosen in itertools.product(*swept.values()):
+        for chosen in itertools.product(*map(dict.fromkeys, swept.values())):
             values = dict(zip(swept, chosen, strict=True))
             rows.append(base.with_values(values))
             for path, value in values.items():

@@ -22,7 +22,7 @@ from perfmodel.cli.printing import (
     progress,
     remark,
 )
-from perfmodel.errors import StrategyError
+from perfmodel.errors import HardwareError, StrategyError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -169,6 +169,12 @@ def sweep_command(
             hardware_values=values,
         )
     detail(f"projected {possible * len(rows):,} pairs in {time.perf_counter() - start:.2f} s")
+    lacking = _lacking(dataset)
+    if lacking and not np.isfinite(dataset["step_time"].values).any():
+        raise HardwareError(
+            f"no device of {', '.join(lacking)} has a matrix rate for the wanted precision; "
+            "'perfmodel hardware show NAME' lists the rates"
+        )
     if output is not None:
         save_results(dataset, output)
     fitting = _fitting(dataset)
@@ -189,6 +195,15 @@ def _fitting(dataset: xr.Dataset) -> dict[str, int]:
     names = dataset["hardware"].values.tolist()
     counts = dataset["fits"].sum("strategy").values.tolist()
     return dict(zip(names, counts, strict=True))
+
+
+def _lacking(dataset: xr.Dataset) -> dict[str, int]:
+    """Strategies whose precision each device lacks, where there are any."""
+    from perfmodel.strategy_rules import PRECISION_UNSUPPORTED
+
+    counts = (dataset["status"] == PRECISION_UNSUPPORTED).sum("strategy").values.tolist()
+    names = dataset["hardware"].values.tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
 def _nothing_possible(found: Enumeration, devices: int, axes: Mapping[str, Any]) -> str:
@@ -212,7 +227,8 @@ def _nothing_possible(found: Enumeration, devices: int, axes: Mapping[str, Any])
 def _nothing_fits(dataset: xr.Dataset) -> str:
     from perfmodel.units import format_gib
 
-    need = dataset["memory_total"].min("strategy").values
+    possible = dataset["memory_total"].where(dataset["step_time"].notnull())
+    need = possible.min("strategy").values
     capacity = dataset["memory_capacity"].values
     needs = "; ".join(
         f"{name} needs {format_gib(least)} of {format_gib(has)}"
@@ -270,6 +286,8 @@ def _print_summary(
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
     for name, count in sorted(found.rejected.items(), key=lambda item: -item[1]):
         click.echo(f"                       {count:>11,}  {reasons[name]}")
+    for name, count in _lacking(dataset).items():
+        click.echo(f"                       {count:>11,}  {name} has no rate for their precision")
     click.echo("fit in memory")
     for name, count in list(fitting.items())[:SHOWN_ROWS]:
         click.echo(f"           {count:>23,}  {name}")
@@ -279,6 +297,15 @@ def _print_summary(
         click.echo()
         click.echo(heading("Best by tokens per second and device"))
         print_strategies(best(dataset, top))
+    if len(fitting) > 1 and any(fitting.values()):
+        click.echo()
+        click.echo(heading("Best of each hardware row"))
+        winners = [
+            best(dataset.isel(hardware=[i]), 1)[0]
+            for i, count in enumerate(list(fitting.values())[:SHOWN_ROWS])
+            if count
+        ]
+        print_strategies(winners, shares=False)
 
 
 def _suggest(

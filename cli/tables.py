@@ -47,8 +47,8 @@ def results_header(dataset: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def print_strategies(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print strategies with their results, and where the time of each goes."""
+def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) -> None:
+    """Print strategies with their results and, unless told otherwise, shares of their time."""
     from perfmodel.units import GIB, format_time
 
     fields = _shown_fields(rows)
@@ -72,14 +72,16 @@ def print_strategies(rows: Sequence[Mapping[str, Any]]) -> None:
         common = f"{rows[0]['hardware']} · {common}" if common else str(rows[0]["hardware"])
     if common:
         click.echo(f"all: {common}")
+    if not shares:
+        return
     click.echo()
     parts = [name for name in TIME_COMPONENTS if any(row[name] > 0 for row in rows)]
-    shares = [
+    lines = [
         [str(number), *(share(row[name], row["step_time"]) for name in parts)]
         for number, row in enumerate(rows, 1)
     ]
     click.echo("Share of the step (communication: what compute does not hide)")
-    click.echo(table(["#", *(SHORT_TIMES[name] for name in parts)], shares, left=()))
+    click.echo(table(["#", *(SHORT_TIMES[name] for name in parts)], lines, left=()))
 
 
 def print_time(row: Mapping[str, Any]) -> None:

@@ -29,12 +29,18 @@ def _cache_folder() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).resolve().parent.glob("*.py")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    base = os.environ.get("NUMBA_CACHE_DIR")
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    for root in (Path(base or user), Path(tempfile.gettempdir())):
+    user = Path(os.path.expanduser("~"), ".cache")
+    named = [os.environ.get(name, "") for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")]
+    roots = [Path(name) for name in named if os.path.isabs(name)][:1] or [user]
+    # The shared folder for temporary files is the last resort. Compiled code is trusted,
+    # so whoever owns the folder must be the one who runs it.
+    owner = os.getuid() if hasattr(os, "getuid") else 0
+    for root in (*roots, Path(tempfile.gettempdir(), f"perfmodel-{owner}")):
         folder = root / "perfmodel-kernels" / digest.hexdigest()[:16]
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if hasattr(os, "getuid") and folder.parent.stat().st_uid != owner:
+                continue
             os.utime(folder)
         except OSError:
             continue

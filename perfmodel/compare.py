@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import DataError, did_you_mean
 from perfmodel.expression import evaluate_mask
 from perfmodel.measured_rows import NOTHING, MeasuredRow, Outcome, read_rows
+from perfmodel.results import atomic_path
 
 KINDS: Mapping[str, str] = {"training": "perfmodel.compare_training"}
 SCHEMA_VERSION = "1.0"
@@ -315,16 +315,8 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _write_atomically(path: Path, lines: Sequence[Sequence[Any]]) -> None:
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", newline="", encoding="utf-8", dir=path.parent, suffix=".part", delete=False
-        ) as stream:
-            temporary = Path(stream.name)
-            try:
-                csv.writer(stream, lineterminator="\n").writerows(lines)
-            except BaseException:
-                temporary.unlink()
-                raise
-        os.replace(temporary, path)
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror}") from None
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as stream,
+    ):
+        csv.writer(stream, lineterminator="\n").writerows(lines)

@@ -74,6 +74,8 @@ def supported_precisions(hardware: Hardware) -> NDArray[np.bool_]:
     def has(precision: str) -> bool:
         try:
             hardware.device.peak(rate_name(precision))
+            if precision == "mxfp8":  # matrix units that scale blocks came with 4 bits
+                hardware.device.peak("fp4")
         except HardwareError:
             return False
         return True

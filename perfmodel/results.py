@@ -38,19 +38,25 @@ def check_writable(path: str | Path) -> Path:
     DataError
         The folder does not exist or cannot be written, or the path is not a file's.
     """
-    target = Path(path).expanduser()
+    if not str(path):
+        raise DataError("cannot write '': name a file")
+    shown = Path(path).expanduser()
+    target = shown.resolve()  # a link stays, and what it points to is written
     folder = target.parent
     if not folder.is_dir():
-        raise DataError(f"cannot write '{target}': folder '{folder}' does not exist")
+        raise DataError(f"cannot write '{shown}': folder '{shown.parent}' does not exist")
     if target.is_dir():
-        raise DataError(f"cannot write '{target}': it is a folder; name a file in it")
-    if target.exists() and not target.is_file():
-        raise DataError(f"cannot write '{target}': it is not a regular file")
+        raise DataError(f"cannot write '{shown}': it is a folder; name a file in it")
+    device = Path("/dev") in shown.absolute().parents
+    if device or (target.exists() and not target.is_file()):
+        raise DataError(f"cannot write '{shown}': it is not a regular file")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise DataError(f"cannot write '{shown}': permission denied")
     try:
         with tempfile.TemporaryFile(prefix=f".{target.name}.", dir=folder):
             pass
     except OSError as error:
-        raise DataError(f"cannot write '{target}': {error.strerror or error}") from None
+        raise DataError(f"cannot write '{shown}': {error.strerror or error}") from None
     return target
 
 
@@ -221,6 +227,8 @@ def best(
     DataError
         Unknown variable or malformed filter.
     """
+    if top < 1:
+        raise DataError(f"top: {top} is not a positive number of strategies")
     chosen = select(dataset, where, fitting=fitting)
     values = column(dataset, by)
     if values.dtype.kind not in "fiub":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def sweep(
     model: ModelSpec,
     grid: StrategyGrid,
-    hardware: Hardware | Sequence[Hardware],
+    hardware: Hardware | str | Sequence[Hardware | str],
     *,
     framework: str | Framework = "megatron",
     dtype: Any = np.float64,
@@ -42,8 +42,9 @@ def sweep(
     model : ModelSpec
     grid : StrategyGrid
         From `strategy_grid` or `strategies_from_rows`.
-    hardware : Hardware or sequence of Hardware
-        One row each; swept values are further rows (`Hardware.with_values`).
+    hardware : Hardware or str, or sequence of them
+        Profiles or their names, one row each; swept values are further rows
+        (`Hardware.with_values`).
     framework : str or Framework
         Declared behaviour of the training software.
     dtype : numpy floating type
@@ -74,11 +75,18 @@ def sweep(
     """
     import xarray as xr
 
+    from perfmodel.hwprofiles import load_hardware
     from perfmodel.training import Workload, project_grid
 
-    rows = [hardware] if not isinstance(hardware, Sequence) else list(hardware)
+    given = (
+        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
+    )
+    rows = [load_hardware(item) if isinstance(item, str) else item for item in given]
     if not rows or not len(grid):
         raise StrategyError("a sweep needs at least one strategy and one hardware profile")
+    names = _row_names(rows)
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise StrategyError(f"hardware '{twice[0]}' is given twice")
     framework = load_framework(framework)
     possible = np.flatnonzero(grid.status == VALID)
     everything = possible.size == len(grid)

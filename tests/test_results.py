@@ -220,3 +220,22 @@ def test_files_that_are_no_sweeps_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=message):
             stored.open_results(path)
+
+
+def test_a_link_stays_and_its_target_is_written(dataset, tmp_path):
+    target, link = tmp_path / "target.nc", tmp_path / "link.nc"
+    target.write_text("before")
+    link.symlink_to(target)
+    stored.save_results(dataset, link)
+    assert link.is_symlink()
+    assert stored.open_results(target).sizes == dataset.sizes
+
+
+def test_devices_are_never_replaced():
+    with pytest.raises(DataError, match="not a regular file"):
+        stored.check_writable("/dev/stdout")
+
+
+def test_best_of_none_is_refused(dataset):
+    with pytest.raises(DataError, match="top: 0"):
+        stored.best(dataset, 0)

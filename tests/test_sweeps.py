@@ -224,9 +224,9 @@ def test_nothing_to_sweep_is_an_error(llama_8b, grid, h100):
     [
         ("dgx-1-v100", {"bf16", "fp8", "mxfp8", "nvfp4"}),  # V100 whitepaper: fp16 and fp32
         ("dgx-a100", {"fp8", "mxfp8", "nvfp4"}),  # A100 whitepaper
-        ("dgx-h100", {"nvfp4"}),  # H100 whitepaper
+        ("dgx-h100", {"mxfp8", "nvfp4"}),  # H100 whitepaper
         ("dgx-b200", set()),  # Blackwell architecture brief
-        ("tpu-v5p-pod", {"fp16", "nvfp4"}),  # Cloud TPU v5p page: bf16 and int8
+        ("tpu-v5p-pod", {"fp16", "mxfp8", "nvfp4"}),  # Cloud TPU v5p page: bf16 and int8
     ],
 )
 def test_precisions_that_a_device_lacks(llama_8b, profile, unsupported):
