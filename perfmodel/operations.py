@@ -108,7 +108,7 @@ class Communication:
 
 
 # Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
-# the hook with which data parallelism counts its bucket.
+# the hook with which data parallelism counts its bucket. An estimate, not a measurement.
 GRADIENT_HOOK_LAUNCHES = 3.0
 
 Operation = Gemm | Attention | Stream | Communication

@@ -77,7 +77,7 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     width = mlp.expert_intermediate_size / inner
     ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
     # Softmax, top-k, maps, balance loss, counts and offsets are many small kernels:
-    # about 50 forward and 30 backward in Megatron-Core's router and dispatchers.
+    # about 50 forward and 30 backward, estimated from Megatron-Core's router and dispatchers.
     scores = own * mlp.experts
     ops.add(Stream("mlp.route", "forward", scores * 12.0, scores * 6.0, launches=50.0))
     ops.add(Stream("mlp.route", "backward_input", scores * 8.0, scores * 8.0, launches=30.0))
