@@ -127,9 +127,9 @@ def check_precision(hardware: Hardware, precision: str) -> None:
     HardwareError
         It has not; the message names those that it has.
     """
-    from perfmodel.pricing import rate_name
+    from perfmodel.pricing import matrix_rate
 
-    hardware.device.peak(rate_name(precision))
+    matrix_rate(hardware, precision)
 
 
 def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import StrategyError
+from perfmodel.errors import HardwareError, StrategyError
 from perfmodel.framework import Framework, load_framework
 from perfmodel.model import ModelSpec
 from perfmodel.operations import LAYER_KEY_FIELDS, Attention, Communication, Gemm, LayerKeys, Stream
 from perfmodel.part_table import price_parts
-from perfmodel.pricing import Priced, supported_precisions
+from perfmodel.pricing import Priced, matrix_rate
 from perfmodel.schedule import stage_compositions
 from perfmodel.strategy import PRECISIONS, StrategyGrid
 from perfmodel.strategy_rules import STATUS_REASONS, VALID
@@ -94,12 +94,10 @@ def explain(
         raise StrategyError(f"explain takes exactly one strategy, not {len(grid)}")
     if grid.status[0] != VALID:
         raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
-    if not supported_precisions(hardware)[grid["precision"][0]]:
-        wanted = PRECISIONS[int(grid["precision"][0])]
-        raise StrategyError(
-            f"precision: '{hardware.name}' has no matrix rate for {wanted}; it has "
-            f"{', '.join(hardware.device.peak_flops)}"
-        )
+    try:
+        matrix_rate(hardware, PRECISIONS[int(grid["precision"][0])])
+    except HardwareError as error:
+        raise StrategyError(f"precision: {error}") from error
     framework = load_framework(framework)
     keys = LayerKeys({name: grid[name] for name in LAYER_KEY_FIELDS})
     priced = price_parts(model, keys, hardware, framework, grid.devices)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.errors import HardwareError
 from perfmodel.framework import Framework
 from perfmodel.operations import (
     Attention,
@@ -69,23 +70,40 @@ def column_of(value: Size, size: int) -> Column:
 
 def supported_precisions(hardware: Hardware) -> NDArray[np.bool_]:
     """Tell for each entry of `PRECISIONS` whether the device has a matrix rate for it."""
-    from perfmodel.errors import HardwareError
+    return ~np.isnan(matrix_rates(hardware))
 
-    def has(precision: str) -> bool:
+
+def matrix_rates(hardware: Hardware) -> NDArray[np.float64]:
+    """Rate of each entry of `PRECISIONS` [FLOP/s]; NaN where the device has none."""
+
+    def rate(precision: str) -> float:
         try:
-            hardware.device.peak(rate_name(precision))
-            if precision == "mxfp8":  # matrix units that scale blocks came with 4 bits
-                hardware.device.peak("fp4")
+            return matrix_rate(hardware, precision)
         except HardwareError:
-            return False
-        return True
+            return np.nan
 
-    return np.array([has(precision) for precision in PRECISIONS])
+    return np.array([rate(precision) for precision in PRECISIONS])
 
 
-def rate_name(precision: str) -> str:
-    """Name of the device's peak rate that serves a strategy precision."""
-    return {"mxfp8": "fp8", "nvfp4": "fp4"}.get(precision, precision)
+def matrix_rate(hardware: Hardware, precision: str) -> float:
+    """Dense matrix rate that serves a strategy precision [FLOP/s].
+
+    Raises
+    ------
+    HardwareError
+        The device has none; the message names those that it has.
+    """
+    from perfmodel.errors import HardwareError
+    from perfmodel.hwprofiles.hardware import PEAK_OF
+
+    device = hardware.device
+    if precision == "mxfp8" and "fp4" not in device.peak_flops:
+        # Matrix units that scale blocks came with 4 bits.
+        raise HardwareError(
+            f"{device.name} has no matrix rate for precision 'mxfp8', whose block scales need "
+            f"the matrix units that came with fp4; it has {', '.join(device.peak_flops)}"
+        )
+    return device.peak(PEAK_OF.get(precision, precision))
 
 
 def price_operations(

@@ -17,9 +17,9 @@ from perfmodel.memory import shared_table
 from perfmodel.model import ModelSpec
 from perfmodel.operations import LAYER_KEY_FIELDS, LayerKeys
 from perfmodel.part_table import machine_of, part_table
-from perfmodel.pricing import rate_name, supported_precisions
+from perfmodel.pricing import matrix_rates
 from perfmodel.schedule import StageTable, stage_table
-from perfmodel.strategy import PRECISIONS, IntColumn, StrategyGrid
+from perfmodel.strategy import IntColumn, StrategyGrid
 from perfmodel.workload import model_parts
 
 if TYPE_CHECKING:
@@ -180,13 +180,6 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
 
     keys = work.keys
     length = keys.number("sequence_length")
-    usable = supported_precisions(hardware)
-    peaks = np.array(
-        [
-            hardware.device.peak(rate_name(name)) if usable[i] else np.nan
-            for i, name in enumerate(PRECISIONS)
-        ]
-    )
     wide_copy = 0.0 if framework.low_precision_parameters else 2.0
     weight_bytes = {
         name: wide_copy + copies for name, copies in machine_of(hardware).cast_bytes().items()
@@ -198,7 +191,7 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
         weight_bytes=keys.by_precision(weight_bytes, 2.0),
         flops_causal=model_flops_per_token(work.model, length, causal=True),
         flops_non_causal=model_flops_per_token(work.model, length, causal=False),
-        peak=peaks[keys.columns["precision"]],
+        peak=matrix_rates(hardware)[keys.columns["precision"]],
     )
 
 
