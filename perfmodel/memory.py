@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from perfmodel.framework import Framework
 from perfmodel.model import LayerSpec, ModelSpec, layer_parameters, norm_parameters
-from perfmodel.operations import STORED_INPUT_BYTES, LayerKeys, Size
+from perfmodel.operations import CAST_BYTES, LayerKeys, Size
 from perfmodel.strategy import RECOMPUTE
 from perfmodel.workload import Part, padded_vocabulary
 
@@ -118,8 +118,8 @@ def _layer_memory(
 
 
 def _input_bytes(keys: LayerKeys, framework: Framework) -> Column:
-    """Bytes of one stored input of a matrix product."""
-    return keys.by_precision(STORED_INPUT_BYTES, framework.activation_bytes)
+    """Bytes of one stored input of a matrix product: only the column-wise copy is kept."""
+    return keys.by_precision(CAST_BYTES, framework.activation_bytes)
 
 
 def _attention_activations(

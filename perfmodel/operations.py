@@ -21,20 +21,10 @@ Size = Column | float
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute", "optimizer")
 AXES = ("tensor", "context", "expert", "pipeline", "data")
-COLLECTIVES = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "point_to_point",
-)
 LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4")
 # Bytes of one copy of a cast element, block scales included: fp8 per tensor none, mxfp8
 # 1 byte per 32 elements (OCP MX v1.0), nvfp4 half a byte and 1 per 16 elements.
 CAST_BYTES = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
-# Bytes of one stored matrix-product input in that format: only the column-wise copy is kept.
-STORED_INPUT_BYTES = CAST_BYTES
 
 
 @dataclass(frozen=True, slots=True)

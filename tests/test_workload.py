@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.communication import COLLECTIVES
 from perfmodel.enumeration import strategies_from_rows
 from perfmodel.flops import attended_keys, model_flops_per_token
 from perfmodel.framework import load_framework
@@ -14,7 +15,6 @@ from perfmodel.model import dense_model
 from perfmodel.model_presets import load_model
 from perfmodel.operations import (
     AXES,
-    COLLECTIVES,
     LAYER_KEY_FIELDS,
     PHASES,
     Attention,
