@@ -1,121 +1,94 @@
 """Compare the streaming model with measured kernels, and refit its constants.
 
-    python benchmarks/fit_stream.py DATA_FOLDER [--json]
+    python benchmarks/fit_stream.py DATA_FOLDER [--fit] [--json]
 
-DATA_FOLDER holds ``elementwise.csv``. Three kinds of rows, three ways to look:
-
-* fp8 quantisation replayed in a graph (aiconfigurator): times as they are, with
-  everything that fits the cache in the cache;
-* eager rows of PyTorch: the slope of time over bytes of large tensors, because
-  host time hides the rest;
-* eager rows again, with one fixed time per operation fitted here and in no profile.
+DATA_FOLDER holds ``elementwise.csv`` and ``training_ops.csv``. Errors are printed by
+device, framework and operation. With ``--fit``, the constants of every device are fitted
+to its reference rows (`REFERENCES`) and printed beside those in use; nothing is written.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from perfmodel.calibrate import calibrate_file
+from perfmodel.compare import compare_file
 
-from perfmodel.compute_stream import stream_times
-from perfmodel.hwprofiles import load_hardware
+GRAPH = ("memory_efficiency", "cache_efficiency", "launch_latency")
+GRAPH += ("round_trip_latency", "block_start")
+EAGER = ("memory_efficiency", "reduction_latency", "eager_latency", "compiled_latency")
 
-PROFILES = {
-    "A100_SXM": "dgx-a100",
-    "H100_SXM": "dgx-h100",
-    "B200": "dgx-b200",
-    "MI210": "mi210-server",
-    "V100_PCIE": "v100-pcie",
+# profile: reference rows, constants that they say something about. TensorRT-LLM's kernel
+# loads element by element and is no measure of a device; the fp16 row kernels of MI210 are
+# not vectorised either.
+REFERENCES = {
+    "dgx-a100": ('hardware == "A100_SXM"', EAGER),
+    "dgx-h100": ('hardware == "H100_SXM" and framework != "trtllm"', GRAPH),
+    "dgx-b200": ('hardware == "B200" and framework != "trtllm"', GRAPH),
+    "v100-pcie": ('hardware == "V100_PCIE"', EAGER[:3]),
+    "mi210-server": (
+        'hardware == "MI210" and dtype == "fp32"',
+        (*EAGER[:3], "special_operations"),
+    ),
 }
 
-READ_BYTES = {"fp16": 2.0, "fp32": 4.0, "bf16->fp8": 2.0}
-WRITTEN_BYTES = {"fp16": 2.0, "fp32": 4.0, "bf16->fp8": 1.0}
-
-# operations that read two tensors; all others read one
-BINARY = {"add", "mul", "div", "pow"}
-
-# slow kernels, no measure of the device: a framework that recomputes scales, and
-# powers that the vector units bound
-LEFT_OUT = {("sglang", "fp8_scale_matrix"), ("pytorch", "pow"), ("pytorch", "powu")}
-
-LARGE = 64e6  # [B]
+ROWS = 600  # that a fit sees
 
 
-def read_rows(folder: Path) -> dict[tuple[str, str, str], np.ndarray]:
-    """Return read bytes, written bytes and times by device, framework and operation."""
-    groups: dict[tuple[str, str, str], list[tuple[float, float, float]]] = defaultdict(list)
-    with (folder / "elementwise.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            if (row["framework"], row["op"]) in LEFT_OUT or row["hardware"] not in PROFILES:
-                continue
-            elements = float(row["rows"]) * float(row["cols"])
-            read = elements * READ_BYTES[row["dtype"]] * (2 if row["op"] in BINARY else 1)
-            written = elements * WRITTEN_BYTES[row["dtype"]]
-            key = (row["hardware"], row["framework"], row["op"])
-            groups[key].append((read, written, float(row["time_us"]) * 1e-6))
-    return {key: np.array(rows) for key, rows in sorted(groups.items())}
+def errors(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return error statistics by device, framework and operation, and of the graphs."""
+    single = compare_file("stream", folder / "elementwise.csv", by=())
+    groups = {(r.cells["hardware"], r.cells["framework"], r.cells["op"]) for r in single.rows}
+    report = {}
+    for hardware, framework, operation in sorted(groups):
+        where = f'hardware == "{hardware}" and framework == "{framework}" and op == "{operation}"'
+        found = compare_file("stream", folder / "elementwise.csv", where, by=())
+        report[f"{hardware} {framework} {operation}"] = found.to_json_dict()
+    report["training graphs"] = compare_file(
+        "stream", folder / "training_ops.csv", by=()
+    ).to_json_dict()
+    return report
 
 
-def errors(ratio: np.ndarray) -> dict[str, float]:
-    """Return the summary of modelled over measured times."""
-    error = np.abs(ratio - 1.0)
-    return {
-        "count": int(ratio.size),
-        "median": round(float(np.median(error)), 4),
-        "mean": round(float(np.mean(error)), 4),
-        "p90": round(float(np.quantile(error, 0.9)), 4),
-        "geometric_mean_ratio": round(float(np.exp(np.mean(np.log(ratio)))), 4),
-    }
+def refit(folder: Path) -> dict[str, dict[str, tuple[float, float, float]]]:
+    """Return value in use, fitted value and its standard deviation of every constant."""
+    report = {}
+    for profile, (where, only) in REFERENCES.items():
+        found = calibrate_file(
+            profile, folder / "elementwise.csv", kind="stream", where=where, only=only, limit=ROWS
+        )
+        report[profile] = {
+            item.path: (item.before, item.after, item.uncertainty) for item in found.parameters
+        }
+    return report
 
 
 def main() -> None:
-    """Print residuals by device and operation."""
+    """Print errors, and fitted constants where asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="folder with the measured tables")
+    parser.add_argument("--fit", action="store_true", help="fit the constants too")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
-
-    report: dict[str, dict[str, Any]] = {}
-    for (device, framework, operation), rows in read_rows(arguments.folder).items():
-        hardware = load_hardware(PROFILES[device])
-        eager = framework == "pytorch"
-        read, written, measured = rows.T
-        size = read + written
-        entry: dict[str, Any] = {}
-        if np.sum(size >= LARGE) >= 3:
-            slope, _ = np.polyfit(size[size >= LARGE], measured[size >= LARGE], 1)
-            entry["sustained_share_of_bandwidth"] = round(
-                1.0 / slope / hardware.device.memory.bandwidth, 3
-            )
-        model = stream_times(hardware, read, written, cached=0.0 if eager else 1.0).time
-        if eager:
-            candidates = np.arange(0.0, 61e-6, 1e-6)
-            loss = [np.mean(np.abs(np.log((model + fixed) / measured))) for fixed in candidates]
-            entry["fixed_time"] = float(candidates[int(np.argmin(loss))])
-            model = model + entry["fixed_time"]
-        entry["all"] = errors(model / measured)
-        if np.any(size >= LARGE):
-            entry["large"] = errors((model / measured)[size >= LARGE])
-        report[f"{device} {framework} {operation}"] = entry
+    report: dict[str, Any] = {"errors": errors(arguments.folder)}
+    if arguments.fit:
+        report["fits"] = refit(arguments.folder)
     if arguments.json:
         print(json.dumps(report, indent=1))
         return
-    for name, entry in report.items():
-        share = entry.get("sustained_share_of_bandwidth", float("nan"))
-        print(f"{name}: slope of large tensors {share:.3f} of the bandwidth")
-        for regime in ("all", "large"):
-            if regime in entry:
-                e = entry[regime]
-                print(
-                    f"  {regime:6} n {e['count']:4}  median {e['median']:6.1%}"
-                    f"  mean {e['mean']:6.1%}  p90 {e['p90']:6.1%}"
-                    f"  modelled/measured {e['geometric_mean_ratio']:.3f}"
-                )
+    for name, e in report["errors"].items():
+        print(
+            f"{name:38} n {e['count']:4}  median {e['median_absolute_error']:6.1%}  mean "
+            f"{e['mean_absolute_error']:6.1%}  p90 {e['p90_absolute_error']:6.1%}  "
+            f"bias {e['bias']:+6.1%}"
+        )
+    for profile, constants in report.get("fits", {}).items():
+        print(profile)
+        for path, (before, after, deviation) in constants.items():
+            print(f"  {path:40} {before:9.4g} -> {after:9.4g} +- {deviation:.2g}")
 
 
 if __name__ == "__main__":

@@ -199,6 +199,8 @@ def _calibration(
     for group, entries in table.items():
         path = f"calibration.{group}"
         checked = {}
+        if group == "uncertainty":
+            check_keys(_table(entries, path, where), schema.UNCERTAINTY_KEYS, path, where)
         for key, entry in _table(entries, path, where).items():
             full = f"{path}.{key}"
             checked[key] = _calibrated(_table(entry, full, where), full, where)

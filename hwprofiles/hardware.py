@@ -157,6 +157,10 @@ class Calibrated:
         Data and fit behind the value.
     unit : str
         SI unit; empty for pure numbers.
+    adjustable : bool
+        Whether ``perfmodel calibrate`` may fit it to measurements.
+    uncertainty : float
+        Standard deviation of the fitted value, in its unit; 0 where not known.
     """
 
     value: float
@@ -165,6 +169,8 @@ class Calibrated:
     high: float
     source: str
     unit: str = ""
+    adjustable: bool = False
+    uncertainty: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -181,7 +187,8 @@ class Hardware:
         Node and network.
     calibration : dict of str to dict of str to Calibrated
         Fitted numbers by group (``gemm``, ``attention``, ``stream``,
-        ``network``, ``host``) and key.
+        ``network``, ``host``, …) and key; group ``uncertainty`` holds, as
+        ``<class>_<regime>``, how far measured kernels spread around their prediction.
     source : dict of str to str
         Where the number at each dotted path is from.
     aliases, notes : tuple of str
@@ -228,6 +235,23 @@ class Hardware:
                 f"{did_you_mean(key, entries)}"
             )
         return entries[key].value
+
+    def uncertainty(self, kernel_class: str, regime: str) -> float:
+        """Return how far measured kernels spread around their prediction.
+
+        Parameters
+        ----------
+        kernel_class, regime : str
+            One of `perfmodel.regimes.LIMITS` and of `perfmodel.regimes.REGIMES`.
+
+        Returns
+        -------
+        float
+            Relative half-width of the band from the 10th to the 90th percentile of
+            ln(measured / predicted); 0 where the profile says nothing.
+        """
+        entry = self.calibration.get("uncertainty", {}).get(f"{kernel_class}_{regime}")
+        return 0.0 if entry is None else entry.value
 
     def value(self, path: str) -> Scalar:
         """Return the value at a dotted path such as ``system.network.1.bandwidth``.

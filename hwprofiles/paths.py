@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfmodel.errors import HardwareError
@@ -84,6 +84,27 @@ def get_value(hardware: Hardware, path: str) -> Scalar:
         else:
             node = getattr(node, part)
     return getattr(node, "value", node) if path.startswith("calibration") else node
+
+
+def unit_of(hardware: Hardware, path: str) -> str:
+    """Return the SI unit of the value at a dotted path, "1" for pure numbers."""
+    full = canonical_path(hardware, path)
+    if full.startswith("calibration."):
+        _, group, key = full.split(".", 2)
+        return hardware.calibration[group][key].unit or "1"
+    return known_paths(hardware)[full].unit or "1"
+
+
+def row_names(rows: Sequence[Hardware]) -> list[str]:
+    """Return profile names, made distinct by the values that were set on them."""
+    names = []
+    for row in rows:
+        changes = ",".join(
+            f"{path}={value:g}" if not isinstance(value, str | bool) else f"{path}={value}"
+            for path, value in row.overrides.items()
+        )
+        names.append(f"{row.name}[{changes}]" if changes else row.name)
+    return names
 
 
 def apply_overrides(hardware: Hardware, values: Mapping[str, Scalar]) -> Hardware:

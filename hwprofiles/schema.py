@@ -23,7 +23,34 @@ TOPOLOGIES = (
     "mesh-2d",
 )
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
-CALIBRATION_GROUPS = ("gemm", "attention", "stream", "network", "host", "memory", "schedule")
+CALIBRATION_GROUPS = (
+    "gemm",
+    "attention",
+    "moe",
+    "stream",
+    "network",
+    "host",
+    "memory",
+    "schedule",
+    "uncertainty",
+)
+# [calibration.uncertainty] holds <class>_<regime>, the classes and regimes of the kernel
+# models (perfmodel.regimes; a test compares the two), and `step`: what no kernel explains.
+KERNEL_CLASSES = (
+    "gemm",
+    "attention",
+    "attention_backward",
+    "decode",
+    "moe",
+    "stream",
+    "collective",
+)
+KERNEL_REGIMES = ("small", "middle", "large")
+UNCERTAINTY_KEYS = (
+    *(f"{name}_{regime}" for name in KERNEL_CLASSES for regime in KERNEL_REGIMES),
+    "step",  # of a whole training step, beside what its kernels explain
+    "step_moe",  # in its place for models with experts
+)
 
 
 @dataclass(frozen=True)
@@ -140,6 +167,10 @@ CALIBRATED = {
     "high": Field("number", "upper bound of what is physical"),
     "source": Field("text", "data and fit behind the value"),
     "unit": Field("text", "SI unit", default=""),
+    "adjustable": Field("flag", "'perfmodel calibrate' may fit it", default=False),
+    "uncertainty": Field(
+        "number", "standard deviation of the fitted value; 0 where not known", default=0.0
+    ),
 }
 
 TOP_LEVEL = {

@@ -60,11 +60,21 @@ class GemmDevice(NamedTuple):
     launch_latency : float
         First instruction, first loads and last stores of an empty product [s].
     tile_latency : float
-        Start and end of each wave that nothing hides [s].
+        Start and end of a wave of 128 x 128 tiles that nothing hides [s].
     split_latency : float
         Reduction after a split of k [s].
-    step_latency : float
-        Shortest main-loop step: memory latency over pipeline depth [s].
+    load_latency : float
+        From the request of a main-loop step to its arrival [s].
+    scratchpad : float
+        Memory of one unit that holds steps under way [B].
+    pipeline_stages : float
+        Most steps that the library keeps under way.
+    matrix_side : float
+        Smallest longer side of a tile: rows of one matrix instruction.
+    narrow_side : float
+        Side below which the library makes no tile of a matrix that is wider.
+    largest_split : float
+        Most parts into which the library cuts k.
     overlap_loss, store_loss : float
         Share of the shorter of compute, L2 and memory time, and of the store of
         C, that is not hidden behind the longest.
@@ -88,9 +98,21 @@ class GemmDevice(NamedTuple):
     launch_latency: float
     tile_latency: float
     split_latency: float
-    step_latency: float
+    load_latency: float
+    scratchpad: float
+    pipeline_stages: float
+    matrix_side: float
+    narrow_side: float
+    largest_split: float
     overlap_loss: float
     store_loss: float
+
+
+@jit
+def ceiling(value):
+    """Round up a number of 0 to 2^62; quicker than ``math.ceil`` once compiled."""
+    whole = float(int(value))
+    return whole if whole >= value else whole + 1.0
 
 
 @jit
@@ -108,8 +130,71 @@ def power_limited_time(flops, device):
     return fast * (1.0 + loss * fast / (fast + device.heat_time))
 
 
+# Columns of a tile table.
+_A, _B, _INVERSE_A, _INVERSE_B, _STEP_COMPUTE, _STEP_LATENCY, _SIDE, _ROW, _INVERSE_AREA = range(9)
+ROUNDING = 1e-9  # so that ceil(m * (1/a)) of a multiple of a is exact
+
+LARGEST_WORK = 2.0**120
+"""Products m n k batch from here on are refused with NaN."""
+
+REFERENCE_TILE = 16384.0
+"""Elements of the tile, 128 x 128, whose start and end `tile_latency` is."""
+
+
 @jit
-def gemm_time(m, n, k, batch, output_bytes, accumulate, device, tiles, splits):
+def stage_count(a, b, device):
+    """Main-loop steps of a tile that are loaded ahead: what fits, what the library does."""
+    step_bytes = (a + b) * device.k_step * device.operand_bytes
+    return max(2.0, min(device.pipeline_stages, math.floor(device.scratchpad / step_bytes)))
+
+
+@jit
+def unit_step_rate(a, b, device):
+    """Rate of one unit in the main loop of a tile [FLOP/s]."""
+    return device.unit_rate / (1.0 + device.tile_half * (1.0 / a + 1.0 / b))
+
+
+@jit
+def tile_table(device, tiles):
+    """Return what a tile costs whatever the shape: the rows that the device can run.
+
+    Parameters
+    ----------
+    device : GemmDevice
+    tiles : ndarray, shape (tile, 2)
+
+    Returns
+    -------
+    ndarray, shape (usable, 9)
+        Sides, their inverses, compute time and latency of a main-loop step [s],
+        side of the square of C that a wave covers, row in `tiles`, inverse of its area.
+    """
+    table = np.empty((tiles.shape[0], 9))
+    count = 0
+    for i in range(tiles.shape[0]):
+        a = tiles[i, 0]
+        b = tiles[i, 1]
+        if a * b > device.max_tile_area:
+            continue
+        if max(a, b) < device.matrix_side:
+            continue
+        if i >= POWER_OF_TWO_TILES and device.fine_tiles == 0.0:
+            continue
+        table[count, _A] = a
+        table[count, _B] = b
+        table[count, _INVERSE_A] = 1.0 / a
+        table[count, _INVERSE_B] = 1.0 / b
+        table[count, _STEP_COMPUTE] = 2.0 * a * b * device.k_step / unit_step_rate(a, b, device)
+        table[count, _STEP_LATENCY] = device.load_latency / stage_count(a, b, device)
+        table[count, _SIDE] = math.sqrt(device.units * a * b)
+        table[count, _ROW] = i
+        table[count, _INVERSE_AREA] = 1.0 / (device.units * a * b)
+        count += 1
+    return table[:count]
+
+
+@jit
+def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, splits):
     """Time of ``batch`` independent products ``C[m,n] (+)= A[m,k] B[k,n]`` in one launch.
 
     Parameters
@@ -122,8 +207,8 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, tiles, splits):
         Whether C is read and added to.
     device : GemmDevice
         Device at one precision.
-    tiles : ndarray, shape (tile, 2)
-        Candidate tiles, `perfmodel.kernels.gemm_tiles`.
+    table : ndarray, shape (tile, 9)
+        Candidate tiles, `tile_table`.
     splits : ndarray, shape (split,)
         Candidate splits of k, ascending, 1 first.
 
@@ -134,7 +219,7 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, tiles, splits):
     traffic : float
         Device memory traffic of the chosen candidate [B].
     tile, split, bound : int
-        Row of `tiles`, parts of k, one of the ``BOUND_`` codes.
+        Row of the tiles behind `table`, parts of k, one of the ``BOUND_`` codes.
 
     Notes
     -----
@@ -142,7 +227,7 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, tiles, splits):
     and ``d`` main-loop steps per part::
 
         unit    = w (d max(2 a b step / unit_rate', (a + b) step bytes / unit_bandwidth,
-                     step_latency) + tile_latency)
+                     load_latency / stages) + tile_latency a b / 128^2)
         compute = max(unit, power_limited_time)
         l2      = operand bytes of all tiles / l2_bandwidth
         memory  = (operands once + re-reads + C) / memory_bandwidth
@@ -151,69 +236,97 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, tiles, splits):
 
     ``unit_rate' = unit_rate / (1 + tile_half (1/a + 1/b))``. The tiles of one wave
     form about a square of C, so A is read ``n min(m, side) / side^2`` times and B
-    likewise; re-reads that fit in the cache cost no memory traffic.
+    likewise; re-reads that fit in the cache cost no memory traffic. A tile whose cost
+    without rounding to waves exceeds the best so far is left out before its splits.
     """
+    if not (m * n * k * batch < LARGEST_WORK):  # NaN, or past exact counting
+        return math.nan, math.nan, 0, 1, BOUND_LATENCY
     a_bytes = m * k * device.operand_bytes * batch
     b_bytes = n * k * device.operand_bytes * batch
     c_bytes = m * n * output_bytes * batch * (2.0 if accumulate else 1.0)
     partial_bytes = 8.0 * m * n * batch  # one fp32 part written and read again
-    store_time = c_bytes / device.memory_bandwidth
+    memory_second = 1.0 / device.memory_bandwidth
+    l2_second = 1.0 / device.l2_bandwidth
+    per_unit = 1.0 / device.units
+    store_time = c_bytes * memory_second
     power_time = power_limited_time(2.0 * m * n * k * batch, device)
     missing = max(0.0, 1.0 - device.cache_capacity / (a_bytes + b_bytes))
-    steps_of_k = math.ceil(k / device.k_step)
+    steps_of_k = ceiling(k / device.k_step)
+    element_step = device.k_step * device.operand_bytes
+    port_second = element_step / device.unit_bandwidth
+    cluster_share = 1.0 - 1.0 / device.cluster
+    least_rows = min(m, device.narrow_side)
+    least_columns = min(n, min(device.narrow_side, max(64.0, m)))
 
     best = math.inf
     best_traffic = math.nan
     best_tile = 0
     best_split = 1.0
     best_bound = BOUND_LATENCY
-    for i in range(tiles.shape[0]):
-        a = tiles[i, 0]
-        b = tiles[i, 1]
-        if a * b > device.max_tile_area:
-            continue
-        if i >= POWER_OF_TWO_TILES and device.fine_tiles == 0.0:
+    for i in range(table.shape[0]):
+        a = table[i, _A]
+        b = table[i, _B]
+        if a < least_rows or b < least_columns:
             continue
         if device.array_side > 0.0:  # panels end at the array's edge, not at their own
-            padded_m = device.array_side * math.ceil(m / device.array_side)
-            padded_n = device.array_side * math.ceil(n / device.array_side)
-            a = min(a, padded_m)
-            b = min(b, padded_n)
+            padded_m = device.array_side * ceiling(m / device.array_side)
+            padded_n = device.array_side * ceiling(n / device.array_side)
+            step_compute = table[i, _STEP_COMPUTE]
+            if a > padded_m or b > padded_n:
+                a = min(a, padded_m)
+                b = min(b, padded_n)
+                step_compute = 2.0 * a * b * device.k_step / unit_step_rate(a, b, device)
             count = batch * padded_m * padded_n / (a * b)
+            side = math.sqrt(device.units * a * b)
         else:
-            count = batch * math.ceil(m / a) * math.ceil(n / b)
+            count = batch * ceiling(m * table[i, _INVERSE_A] - ROUNDING)
+            count *= ceiling(n * table[i, _INVERSE_B] - ROUNDING)
+            step_compute = table[i, _STEP_COMPUTE]
+            side = table[i, _SIDE]
         rows = min(m, a)
         columns = min(n, b)
-        unit_rate = device.unit_rate / (1.0 + device.tile_half * (1.0 / a + 1.0 / b))
-        step_bytes = (rows + columns) * device.k_step * device.operand_bytes
-        step_time = max(
-            2.0 * a * b * device.k_step / unit_rate,
-            step_bytes / device.unit_bandwidth,
-            device.step_latency,
-        )
-        shared = (1.0 - 1.0 / device.cluster) * max(rows, columns) / (rows + columns)
-        operand_traffic = count * steps_of_k * step_bytes * (1.0 - shared)
-        area = device.units * a * b
-        side = math.sqrt(area)
+        step_time = max(step_compute, (rows + columns) * port_second, table[i, _STEP_LATENCY])
+        # Units of a cluster share the loads of the longer operand side.
+        loaded = rows + columns - cluster_share * max(rows, columns)
+        tile_latency = device.tile_latency * rows * columns / REFERENCE_TILE
+        operand_time = count * steps_of_k * loaded * element_step * l2_second
+        # No split of this tile is faster than the bounds of its work: leave it out early.
+        waves = max(1.0, count * per_unit)
+        steps_time = count * steps_of_k * step_time * per_unit
+        compute = max(steps_time + waves * tile_latency, power_time)
+        if max(compute, operand_time) >= best:
+            continue
+        inverse_area = table[i, _INVERSE_AREA] if device.array_side == 0.0 else 1.0 / (side * side)
         loads = (
             a_bytes
             + b_bytes
-            + missing * a_bytes * max(0.0, n * min(m, side) / area - 1.0)
-            + missing * b_bytes * max(0.0, m * min(n, side) / area - 1.0)
+            + missing * a_bytes * max(0.0, n * min(m, side) * inverse_area - 1.0)
+            + missing * b_bytes * max(0.0, m * min(n, side) * inverse_area - 1.0)
         )
-        load_time = loads / device.memory_bandwidth
+        load_time = loads * memory_second
         memory_time = load_time + store_time
+        longest = max(compute, operand_time, memory_time)
+        least = longest + device.overlap_loss * (compute + operand_time + memory_time - longest)
+        least += device.store_loss * min(store_time, max(compute, operand_time, load_time))
+        if least >= best:
+            continue
         for j in range(splits.shape[0]):
             split = splits[j]
-            if split > 1.0 and count * (split - 1.0) >= 2.0 * device.units:
+            if split > device.largest_split or (
+                split > 1.0
+                and (
+                    count * (split - 1.0) >= 2.0 * device.units
+                    or least + device.split_latency >= best
+                )
+            ):
                 break
-            waves = count * split / device.units
-            waves = max(1.0, waves) if device.array_side > 0.0 else math.ceil(waves)
-            steps = math.ceil(steps_of_k / split)
-            unit_time = waves * (steps * step_time + device.tile_latency)
+            waves = count * split * per_unit
+            waves = max(1.0, waves) if device.array_side > 0.0 else ceiling(waves - ROUNDING)
+            steps = ceiling(steps_of_k / split)
+            unit_time = waves * (steps * step_time + tile_latency)
             compute = max(unit_time, power_time)
             reduced = split * partial_bytes if split > 1.0 else c_bytes
-            l2_time = (operand_traffic + reduced) / device.l2_bandwidth
+            l2_time = operand_time + reduced * l2_second
             longest = max(compute, l2_time, memory_time)
             time = longest
             time += device.overlap_loss * (compute + l2_time + memory_time - longest)
@@ -223,7 +336,7 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, tiles, splits):
             if time < best:
                 best = time
                 best_traffic = loads + c_bytes
-                best_tile = i
+                best_tile = int(table[i, _ROW])
                 best_split = split
                 if longest == memory_time:
                     best_bound = BOUND_MEMORY
@@ -244,9 +357,10 @@ def gemm_columns(
     time, traffic, tile, split, bound,
 ):  # fmt: skip
     """Fill columns with `gemm_time`; all arrays have shape (shape,)."""
+    table = tile_table(device, tiles)
     for i in range(m.shape[0]):
         time[i], traffic[i], tile[i], split[i], bound[i] = gemm_time(
-            m[i], n[i], k[i], batch[i], output_bytes[i], accumulate[i], device, tiles, splits
+            m[i], n[i], k[i], batch[i], output_bytes[i], accumulate[i], device, table, splits
         )
 
 

@@ -31,7 +31,8 @@ OPERAND_BYTES = {
     "nvfp4": 0.5 + 1.0 / 16.0,
     "mxfp4": 0.5 + 1.0 / 32.0,
 }
-STEP_BYTES = 128.0  # one main-loop step reads a cache line of each operand row
+# What follows "<key>_<precision>" in the names of constants.
+LIBRARY_SUFFIX = {"serving": "", "training": "_training"}
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def gemm_device(
     precision: str,
     *,
     steady: bool = False,
+    library: str | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> gemm.GemmDevice:
     """Return what the kernel needs to know of a device at one precision.
@@ -96,6 +98,10 @@ def gemm_device(
     steady : bool
         True for a load that lasts minutes (training): the device is as warm as it
         gets. False for a benchmark of a few milliseconds.
+    library : {"serving", "training"}, optional
+        Whose kernels multiply quantised operands: those of serving libraries (SGLang,
+        DeepGEMM) or of training ones (Transformer Engine over cuBLASLt). Default:
+        training for a steady load, else serving. 16-bit products are the same.
     constants : mapping of str to float, optional
         In place of the profile's ``[calibration.gemm]``; used by the fit.
 
@@ -115,14 +121,22 @@ def gemm_device(
     with rate more than linearly because voltage falls with clock. `energy_per_flop`
     is that of bf16 at full clock; another precision draws the same power at its own
     peak rate unless the table holds ``energy_per_flop_<precision>``. A steady load
-    draws `steady_energy_ratio` times as much (hot chip, real data). Likewise
-    ``issue_efficiency_<precision>`` goes before ``issue_efficiency``.
+    draws `steady_energy_ratio` times as much (hot chip, real data). Likewise any
+    ``<key>_<precision>`` goes before ``<key>``, with training libraries only
+    ``<key>_<precision>_training``.
     """
     if precision not in OPERAND_BYTES:
         raise HardwareError(
             f"unknown precision '{precision}' of a matrix product"
             f"{did_you_mean(precision, OPERAND_BYTES)}"
         )
+    if library is None:
+        library = "training" if steady else "serving"
+    if library not in LIBRARY_SUFFIX:
+        raise DataError(
+            f"unknown library '{library}' of matrix products; it is serving or training"
+        )
+    suffix = LIBRARY_SUFFIX[library]
     from perfmodel.kernels import gemm
 
     device = hardware.device
@@ -130,7 +144,7 @@ def gemm_device(
     table = gemm_constants(hardware) if constants is None else constants
 
     def constant(key: str) -> float:
-        specific = f"{key}_{precision}"
+        specific = f"{key}_{precision}{suffix}"
         if specific in table:
             return float(table[specific])
         if key not in table:
@@ -140,7 +154,7 @@ def gemm_device(
         return float(table[key])
 
     reference = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or peak
-    if f"energy_per_flop_{precision}" in table:
+    if f"energy_per_flop_{precision}{suffix}" in table:
         reference = peak
     full_power = constant("energy_per_flop") * reference  # [W]
     if steady:
@@ -166,14 +180,19 @@ def gemm_device(
         operand_bytes=operand_bytes,
         max_tile_area=constant("accumulator_elements"),
         tile_half=constant("tile_half"),
-        k_step=array_side if array_side > 0.0 else STEP_BYTES / operand_bytes,
+        k_step=array_side if array_side > 0.0 else constant("step_bytes") / operand_bytes,
         cluster=constant("cluster_units"),
         fine_tiles=constant("fine_tiles"),
         array_side=array_side,
         launch_latency=constant("launch_latency"),
         tile_latency=constant("tile_latency"),
         split_latency=constant("split_latency"),
-        step_latency=constant("step_latency"),
+        load_latency=constant("load_latency"),
+        scratchpad=memory.shared_memory_per_unit,
+        pipeline_stages=constant("pipeline_stages"),
+        matrix_side=constant("matrix_side"),
+        narrow_side=constant("narrow_side"),
+        largest_split=constant("largest_split"),
         overlap_loss=constant("overlap_loss"),
         store_loss=constant("store_loss"),
     )
@@ -190,13 +209,14 @@ def gemm_times(
     accumulate: Any = False,
     *,
     steady: bool = False,
+    library: str | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> GemmTimes:
     """Time matrix products ``C[m,n] (+)= A[m,k] B[k,n]``, one per entry.
 
     Parameters
     ----------
-    hardware, precision, steady, constants
+    hardware, precision, steady, library, constants
         See `gemm_device`. A quantised precision means the product alone; the pass
         that quantises A is a streaming operation of its own.
     m, n, k : array_like of float, shape (shape,)
@@ -223,7 +243,7 @@ def gemm_times(
     from perfmodel.kernels import gemm
     from perfmodel.kernels.gemm_tiles import PANELS, SPLITS, TILES
 
-    device = gemm_device(hardware, precision, steady=steady, constants=constants)
+    device = gemm_device(hardware, precision, steady=steady, library=library, constants=constants)
     sizes = {"m": m, "n": n, "k": k, "batch": batch, "output_bytes": output_bytes}
     try:
         *columns, flags = np.broadcast_arrays(
@@ -257,3 +277,43 @@ def gemm_times(
         split_k=split,
         bound=bound,
     )
+
+
+def quantised_gemm_times(
+    hardware: Hardware,
+    precision: str,
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any = 1,
+    **options: Any,
+) -> tuple[GemmTimes, np.ndarray]:
+    """Time products whose A is quantised on the fly, as serving libraries do.
+
+    Parameters
+    ----------
+    hardware, precision, m, n, k, batch, options
+        See `gemm_times`.
+
+    Returns
+    -------
+    products : GemmTimes
+        The products alone.
+    quantise_time : ndarray of float64, shape (shape,)
+        The pass over A ahead of them [s]; A is in the cache if it fits there.
+
+    Notes
+    -----
+    ``scale_launches_<precision>`` of the profile counts further small kernels that bring
+    the scales into the layout that the matrix instruction wants.
+    """
+    from perfmodel.compute_stream import quantise_times
+
+    products = gemm_times(hardware, precision, m, n, k, batch, **options)
+    rows = np.asarray(m, np.float64) * np.asarray(batch, np.float64)
+    rows, columns = np.broadcast_arrays(rows, np.asarray(k, np.float64))
+    passes = quantise_times(hardware, precision, np.atleast_1d(rows), np.atleast_1d(columns))
+    constants = options.get("constants") or gemm_constants(hardware)
+    launches = constants.get(f"scale_launches_{precision}", 0.0)
+    extra = launches * hardware.calibrated("stream", "launch_latency")
+    return products, np.broadcast_to(passes.time + extra, products.time.shape)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.errors import DataError
+from perfmodel.errors import DataError, did_you_mean
 from perfmodel.hwprofiles import Hardware
 
 if TYPE_CHECKING:
     from perfmodel.kernels.stream import StreamDevice
+    from perfmodel.stream_operations import StreamWork
 
 STREAM_BOUNDS = ("memory", "cache", "compute", "latency")
 """Meaning of the codes in `StreamTimes.bound`."""
@@ -20,6 +21,24 @@ DEFAULT_CACHED = 0.5
 """Inside a step, what an operation reads was often just written, and what it
 writes need not reach the memory: half of the bytes of small tensors hit. An
 assumption between cold (0) and replayed (1) kernels."""
+
+
+DISPATCHES = ("graph", "eager", "compiled")
+"""How kernels reach the device: replayed from a graph or queued ahead; one by one from
+Python, waited for (``calibration.stream.eager_latency``); or so through the guards of a
+just-in-time compiler (``compiled_latency``)."""
+
+UNIT_BYTES_IN_FLIGHT = 65536.0
+"""Bytes that the 2048 threads of a compute unit have on the way, two 16-byte loads each."""
+
+
+BLOCK_THREADS = 64.0
+"""Threads from which on a row has a block of its own; warps of shorter ones share one."""
+
+PASSING = 0.75
+"""Share of the rows in flight that comes between two reads of a row: blocks are at
+different places of theirs. From softmax of V100 (NeuSight 6945927), whose second reads
+miss from rows of 20 KB on."""
 
 
 class StreamTimes(NamedTuple):
@@ -59,6 +78,7 @@ def stream_device(hardware: Hardware) -> StreamDevice:
         cache_capacity=float(memory.l2_capacity),
         vector_rate=float(vector_rate),
         launch_latency=float(hardware.calibrated("stream", "launch_latency")),
+        round_trip_latency=float(hardware.calibrated("stream", "round_trip_latency")),
     )
 
 
@@ -69,6 +89,9 @@ def stream_times(
     flops: ArrayLike = 0.0,
     launches: ArrayLike = 1.0,
     cached: ArrayLike = DEFAULT_CACHED,
+    bytes_reread: ArrayLike = 0.0,
+    reread_distance: ArrayLike = 0.0,
+    chain: ArrayLike = 0.0,
 ) -> StreamTimes:
     """Return the times of streaming operations.
 
@@ -85,6 +108,12 @@ def stream_times(
         fused into a neighbour and costs nothing.
     cached : array_like
         Share of the bytes that the cache holds if the tensors fit, 0 to 1.
+    bytes_reread : array_like
+        Bytes that are read a second time [B].
+    reread_distance : array_like
+        Bytes touched between the two reads [B].
+    chain : array_like
+        Dependent steps that overlap with the traffic [s].
 
     Returns
     -------
@@ -107,6 +136,9 @@ def stream_times(
         "flops": flops,
         "launches": launches,
         "cached": cached,
+        "bytes_reread": bytes_reread,
+        "reread_distance": reread_distance,
+        "chain": chain,
     }
     try:
         arrays = np.broadcast_arrays(*(np.asarray(c, dtype=np.float64) for c in columns.values()))
@@ -115,13 +147,125 @@ def stream_times(
         raise DataError(
             f"stream_times: columns do not broadcast or are not numbers: {shapes}"
         ) from error
-    flat = [np.ascontiguousarray(array).reshape(-1) for array in arrays]
+    flat = [np.array(array).reshape(-1) for array in arrays]
     for name, array in zip(columns, flat, strict=True):
         _check(name, array)
     time = np.empty(flat[0].size)
     bound = np.empty(flat[0].size, dtype=np.uint8)
     stream_columns(stream_device(hardware), *flat, time, bound)
     return StreamTimes(time, bound)
+
+
+def work_times(
+    hardware: Hardware,
+    work: StreamWork,
+    cached: ArrayLike = DEFAULT_CACHED,
+    dispatch: str = "graph",
+) -> StreamTimes:
+    """Return the times of operations of the catalogue (`perfmodel.stream_operations`).
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile.
+    work : StreamWork
+        What the operations move; numbers or columns that broadcast.
+    cached : array_like
+        Share of the bytes that the cache holds if the tensors fit, 0 to 1.
+    dispatch : {"graph", "eager", "compiled"}
+        Whether the host's time to issue an operation that is waited for counts.
+
+    Returns
+    -------
+    StreamTimes
+
+    Raises
+    ------
+    DataError
+        Unknown dispatch, or numbers that are negative or not finite.
+    HardwareError
+        The profile lacks a calibration key.
+
+    Notes
+    -----
+    Where blocks or warps walk rows, a compute unit holds ``2048 / threads`` of them. A
+    row takes ``walks`` times its round trips of ``round_trip_latency``; rows beyond those
+    in flight wait for a place (Little's law), all beside the traffic.
+    ``reductions`` times a row's threads wait for ``reduction_latency``. The device starts
+    a block per ``block_start``. Between two reads of a row, `PASSING` of what the rows in
+    flight read and write passes through the cache.
+    """
+    from perfmodel.stream_operations import UNIT_THREADS
+
+    def constant(key: str) -> float:
+        return hardware.calibrated("stream", key)
+
+    if dispatch not in DISPATCHES:
+        raise DataError(f"unknown dispatch '{dispatch}'{did_you_mean(dispatch, DISPATCHES)}")
+    rows, row_bytes = np.asarray(work.rows, np.float64), np.asarray(work.row_bytes, np.float64)
+    threads = np.asarray(work.threads, np.float64)
+    trip = constant("round_trip_latency")
+    places = float(hardware.device.compute_units) * UNIT_THREADS / threads
+    turns = np.maximum(rows / places, 1.0)
+    trips = np.ceil(row_bytes / (UNIT_BYTES_IN_FLIGHT * threads / UNIT_THREADS)) * work.walks
+    stall = turns * work.reductions * constant("reduction_latency")
+    starts = rows * np.minimum(threads / BLOCK_THREADS, 1.0) * constant("block_start")
+    size = np.asarray(work.bytes_read, np.float64) + work.bytes_written
+    passing = PASSING * size * np.minimum(places / np.maximum(rows, 1.0), 1.0)
+    times = stream_times(
+        hardware,
+        work.bytes_read,
+        work.bytes_written,
+        work.flops + work.specials * constant("special_operations"),
+        work.launches,
+        cached,
+        work.bytes_reread,
+        np.where(rows > 0.0, passing, size),
+        np.maximum(turns * trips * trip, starts),
+    )
+    issue = 0.0 if dispatch == "graph" else constant(f"{dispatch}_latency")
+    return StreamTimes(times.time + stall + issue, times.bound)
+
+
+def quantise_times(
+    hardware: Hardware,
+    scheme: str,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    source_bytes: float = 2.0,
+    cached: ArrayLike = 1.0,
+) -> StreamTimes:
+    """Return the times of quantising activations ahead of a matrix product.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile.
+    scheme : str
+        One of `perfmodel.stream_quantise.QUANTISATIONS`, or a precision of products
+        (``fp8``, ``int8``), which takes the scheme of serving libraries: per token.
+    rows, columns : array_like
+        Shape of the activations.
+    source_bytes : float
+        Bytes of one source element [B].
+    cached : array_like
+        Share of the bytes that the cache holds if the tensors fit; 1 for kernels that
+        are replayed on the same tensors, 0 where other tensors pushed these out.
+
+    Returns
+    -------
+    StreamTimes
+        Device time of all launches of the quantisation.
+
+    Raises
+    ------
+    DataError
+        Unknown scheme, or sizes that are negative or not finite.
+    """
+    from perfmodel.stream_quantise import PRODUCT_QUANTISATION, quantise
+
+    named = PRODUCT_QUANTISATION.get(scheme, scheme)
+    return work_times(hardware, quantise(named, rows, columns, source_bytes), cached)
 
 
 def _check(name: str, column: np.ndarray) -> None:

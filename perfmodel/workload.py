@@ -14,6 +14,7 @@ import numpy as np
 from perfmodel.framework import Framework
 from perfmodel.model import LayerSpec, ModelSpec
 from perfmodel.operations import Communication, LayerKeys, Machine, Operation, OperationList, Stream
+from perfmodel.stream_operations import cross_entropy, embedding, norm, traffic
 from perfmodel.workload_attention import add_attention
 from perfmodel.workload_mlp import add_mlp
 
@@ -91,7 +92,7 @@ def _add_norm(
     weight gradient, which reads both tensors again.
     """
     fused = ops.framework.fused_elementwise
-    forward, backward = ((2, 2), (4, 2)) if fused else ((4, 2), (8, 2))
+    forward, backward = (traffic(norm(1, 1, backward=b, fused=fused)) for b in (False, True))
     cheap = selective and ops.framework.flash_attention
     ops.stream(name, elements, forward, backward, flops=6.0, launches=1.0, selective=cheap)
 
@@ -123,10 +124,11 @@ def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
     keys = ops.keys
     elements = keys.tokens * model.hidden_size
     tables = 2.0 if model.position_embedding == "learned" else 1.0
-    ops.operations += [
-        Stream("embedding.lookup", "forward", elements * 2.0 * tables, elements * 2.0),
-        Stream("embedding.lookup", "backward_weight", elements * 6.0, elements * 4.0),
-    ]
+    for phase, backward in (("forward", False), ("backward_weight", True)):
+        read, written = traffic(embedding(1, 1, tables=tables, backward=backward))
+        ops.operations.append(
+            Stream("embedding.lookup", phase, elements * read, elements * written)
+        )
     # Rows of a vocabulary-parallel table are summed over the tensor-parallel group.
     parallel = (keys.tensor > 1) * 1.0
     for collective, phase, count in (
@@ -157,14 +159,15 @@ def _add_output(ops: OperationList, model: ModelSpec) -> None:
     ops.enter_tensor_parallel("output.input", float(model.hidden_size), "output.logits")
     vocabulary = padded_vocabulary(model, keys, ops.framework)
     ops.linear("output.logits", keys.tokens, float(model.hidden_size), vocabulary, quantised=False)
-    # Fused: one pass finds maximum and sum, one writes the gradient in place. Unfused:
-    # logits are cast to fp32, shifted, exponentiated and summed in passes of their own.
-    forward, backward = ((4.0, 2.0), (2.0, 2.0))
-    if not ops.framework.fused_cross_entropy:
-        forward, backward = ((14.0, 12.0), (8.0, 6.0))
-    launches = 2.0 if ops.framework.fused_cross_entropy else 8.0
+    fused = ops.framework.fused_cross_entropy
+    loss, gradient = (cross_entropy(1, 1, backward=b, fused=fused) for b in (False, True))
     ops.stream(
-        "output.loss", keys.tokens * vocabulary, forward, backward, flops=8.0, launches=launches
+        "output.loss",
+        keys.tokens * vocabulary,
+        traffic(loss),
+        traffic(gradient),
+        flops=float(loss.flops),
+        launches=float(loss.launches),
     )
     parallel = (keys.tensor > 1) * 1.0
     if np.any(parallel > 0):

@@ -10,10 +10,7 @@ import numpy as np
 
 from perfmodel.model import LayerSpec, MlpSpec, ModelSpec
 from perfmodel.operations import Communication, OperationList, Size, Stream
-
-# Rows gathered or scattered by index reach less bandwidth than a stream: 0.57 of the
-# datasheet's where streams reach 0.83 to 0.88 (Primus moe_mlp.py, permutation kernels).
-ROW_GATHER = 1.5
+from perfmodel.stream_operations import ROW_GATHER, elementwise, router_top_k, traffic
 
 
 def add_mlp(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
@@ -38,10 +35,11 @@ def add_activation(
     """
     inputs = 2 if mlp.gated else 1
     fused = ops.framework.fused_elementwise
-    forward = (2.0 * inputs, 2.0) if fused else (2.0 * inputs + 2.0 * (inputs - 1), 2.0 * inputs)
-    backward = (2.0 * inputs + 2.0, 2.0 * inputs)
+    kind = "gated" if mlp.gated else "gelu"
+    forward = traffic(elementwise(kind, 1.0))
+    backward = traffic(elementwise(f"{kind}_backward", 1.0))
     if not fused and mlp.gated:
-        backward = (10.0, 6.0)
+        forward, backward = (6.0, 4.0), (10.0, 6.0)
     passes = launches if fused else launches * inputs
     cheap = ops.framework.flash_attention  # selective recompute of unfused attention is its core
     ops.stream(name, elements, forward, backward, flops=8.0, launches=passes, selective=cheap)
@@ -76,11 +74,13 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     per_expert = np.maximum(received / experts, 1.0)
     width = mlp.expert_intermediate_size / inner
     ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
-    # Softmax, top-k, maps, balance loss, counts and offsets are many small kernels:
-    # about 50 forward and 30 backward, estimated from Megatron-Core's router and dispatchers.
-    scores = own * mlp.experts
-    ops.add(Stream("mlp.route", "forward", scores * 12.0, scores * 6.0, launches=50.0))
-    ops.add(Stream("mlp.route", "backward_input", scores * 8.0, scores * 8.0, launches=30.0))
+    for phase, backward in (("forward", False), ("backward_input", True)):
+        route = router_top_k(own, mlp.experts, mlp.experts_per_token, backward=backward)
+        ops.add(
+            Stream(
+                "mlp.route", phase, route.bytes_read, route.bytes_written, launches=route.launches
+            )
+        )
     copies = dispatch_copies(ops, mlp)
     # Sent once per expert, tokens are first copied in the order of their experts; a
     # deduplicating dispatcher reads them where they are.

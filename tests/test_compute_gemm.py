@@ -51,12 +51,13 @@ def test_large_products_take_the_measured_time(profile, m, n, k, microseconds):
     ],
 )
 def test_best_published_rates_within_15_percent(profile, precision, shape, teraflops):
-    assert rate(profile, precision, *shape) / 1e12 == pytest.approx(teraflops, rel=0.15)
+    found = rate(profile, precision, *shape, library="training") / 1e12
+    assert found == pytest.approx(teraflops, rel=0.15)
 
 
 @pytest.mark.parametrize(
     ("hardware", "profile", "median_limit"),
-    [("A100_SXM", "dgx-a100", 0.08), ("H100_SXM", "dgx-h100", 0.06), ("B200", "dgx-b200", 0.07)],
+    [("A100_SXM", "dgx-a100", 0.06), ("H100_SXM", "dgx-h100", 0.04), ("B200", "dgx-b200", 0.05)],
 )
 def test_measured_bf16_table(hardware, profile, median_limit):
     path = DATA / "gemm.csv"

@@ -32,7 +32,12 @@ GPU = gemm.GemmDevice(
     launch_latency=2e-6,
     tile_latency=3e-7,
     split_latency=2.8e-6,
-    step_latency=8e-8,
+    load_latency=6e-7,
+    scratchpad=233472.0,
+    pipeline_stages=8.0,
+    matrix_side=64.0,
+    narrow_side=0.0,
+    largest_split=32.0,
     overlap_loss=0.12,
     store_loss=0.25,
 )
@@ -46,7 +51,8 @@ TPU = GPU._replace(
     k_step=128.0,
     cluster=1.0,
     array_side=128.0,
-    step_latency=0.0,
+    load_latency=0.0,
+    matrix_side=0.0,
 )
 IDEAL = TPU._replace(
     units=1.0,
@@ -71,9 +77,16 @@ device_names = st.sampled_from(sorted(DEVICES))
 
 def seconds(m, n, k, batch=1.0, output_bytes=2.0, accumulate=False, device=GPU, tiles=TILES):
     """Time of one product [s]."""
-    return gemm.gemm_time(
-        float(m), float(n), float(k), float(batch), output_bytes, accumulate, device, tiles, SPLITS
-    )[0]
+    return product(m, n, k, batch, output_bytes, accumulate, device, tiles)[0]
+
+
+def product(
+    m, n, k, batch=1.0, output_bytes=2.0, accumulate=False, device=GPU, tiles=TILES, splits=SPLITS
+):
+    """Time [s], traffic [B], tile, split and bound of one product."""
+    table = gemm.tile_table(device, tiles)
+    sizes = (float(m), float(n), float(k), float(batch))
+    return gemm.gemm_time(*sizes, output_bytes, accumulate, device, table, splits)
 
 
 @settings(max_examples=150, deadline=None)
@@ -101,7 +114,7 @@ def test_never_falls_when_a_size_grows(m, n, k, batch, more, name):
 @given(sizes, sizes, sizes, st.integers(1, 16))
 def test_never_slower_on_a_better_device(m, n, k, batch):
     base = seconds(m, n, k, batch) * (1 + 1e-12)
-    for field in ("power_rate", "l2_bandwidth", "unit_bandwidth", "memory_bandwidth"):
+    for field in ("power_rate", "l2_bandwidth", "unit_bandwidth", "memory_bandwidth", "scratchpad"):
         better = GPU._replace(**{field: 1.3 * getattr(GPU, field)})
         assert seconds(m, n, k, batch, device=better) <= base, field
     assert seconds(m, n, k, batch, device=GPU._replace(cache_capacity=1e9)) <= base
@@ -136,17 +149,38 @@ def test_one_row_more_than_a_wave_costs_another_row_of_tiles():
 
 
 def test_splitting_k_helps_a_deep_narrow_product():
-    deep = (128.0, 128.0, 65536.0, 1.0, 2.0, False)
-    whole = gemm.gemm_time(*deep, GPU, TILES, SPLITS[:1])
-    split = gemm.gemm_time(*deep, GPU, TILES, SPLITS)
+    whole = product(128, 128, 65536, splits=SPLITS[:1])
+    split = product(128, 128, 65536)
     assert split[3] > 8
-    assert split[0] < 0.2 * whole[0]
+    assert split[0] < 0.25 * whole[0]
+
+
+def test_a_library_that_does_not_split_k_is_no_faster():
+    unsplit = GPU._replace(largest_split=1.0)
+    assert product(128, 128, 65536, device=unsplit)[3] == 1
+    for m, n, k in [(128, 128, 65536), (16, 4096, 4096), (4096, 4096, 4096)]:
+        assert seconds(m, n, k, device=unsplit) >= seconds(m, n, k)
+
+
+def test_tiles_are_no_narrower_than_the_library_makes_them():
+    narrow = GPU._replace(narrow_side=128.0)
+    for m, n in [(2048, 256), (256, 2048), (300, 300)]:
+        tile = TILES[product(m, n, 512, device=narrow)[2]]
+        assert tile.min() >= 128.0, (m, n)
+    assert TILES[product(8, 4096, 4096, device=narrow)[2]][1] >= 64.0
+
+
+def test_stages_are_bounded_by_the_scratchpad():
+    # 128 x 256 tiles of bf16 hold (128 + 256) x 128 B a step: 4 steps in 228 KiB
+    assert gemm.stage_count(128.0, 256.0, GPU) == 4.0
+    assert gemm.stage_count(64.0, 16.0, GPU) == GPU.pipeline_stages
+    starved = GPU._replace(scratchpad=65536.0)
+    assert seconds(4096, 4096, 4096, device=starved) >= seconds(4096, 4096, 4096)
 
 
 def test_accumulating_in_fp32_moves_four_times_the_output_bytes():
-    args = (4096.0, 4096.0, 4096.0, 1.0)
-    plain = gemm.gemm_time(*args, 2.0, False, GPU, TILES, SPLITS)
-    summed = gemm.gemm_time(*args, 4.0, True, GPU, TILES, SPLITS)
+    plain = product(4096, 4096, 4096)
+    summed = product(4096, 4096, 4096, output_bytes=4.0, accumulate=True)
     assert summed[1] - plain[1] == pytest.approx((8.0 - 2.0) * 4096**2)
     assert summed[0] > plain[0]
 
@@ -162,7 +196,7 @@ def test_accumulating_in_fp32_moves_four_times_the_output_bytes():
 )
 def test_bounds_name_what_limits(m, n, k, l2_bandwidth, bound):
     device = GPU._replace(l2_bandwidth=l2_bandwidth)
-    code = gemm.gemm_time(m, n, k, 1.0, 2.0, False, device, TILES, SPLITS)[4]
+    code = product(m, n, k, device=device)[4]
     assert gemm.BOUNDS[code] == bound
 
 
@@ -195,17 +229,7 @@ def test_columns_equal_scalars():
     accumulate = rng.choice([True, False], 64)
     columns = gemm.evaluate(m, n, k, batch, output_bytes, accumulate, GPU, TILES, SPLITS)
     for row in range(64):
-        scalar = gemm.gemm_time(
-            m[row],
-            n[row],
-            k[row],
-            batch[row],
-            output_bytes[row],
-            accumulate[row],
-            GPU,
-            TILES,
-            SPLITS,
-        )
+        scalar = product(m[row], n[row], k[row], batch[row], output_bytes[row], accumulate[row])
         assert scalar == tuple(column[row] for column in columns)
 
 

@@ -13,6 +13,7 @@ from perfmodel.kernels.stream import (
     LATENCY_BOUND,
     MEMORY_BOUND,
     StreamDevice,
+    hit_share,
     stream_columns,
     stream_time,
 )
@@ -23,6 +24,7 @@ DEVICE = StreamDevice(
     cache_capacity=50e6,
     vector_rate=33e12,
     launch_latency=2e-6,
+    round_trip_latency=0.0,
 )
 
 sizes = st.floats(0.0, 1e10)
@@ -73,6 +75,45 @@ def test_a_warmer_cache_is_never_slower(size, cached):
     assert stream_time(DEVICE, size, 0.0, 0.0, 1.0, cached)[0] <= cold * (1 + 1e-12)
 
 
+@given(sizes, sizes, st.floats(0.0, 1e9))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_second_reads_cost_at_most_memory_and_at_least_nothing(size, again, distance):
+    once = stream_time(DEVICE, size, 0.0, 0.0, 1.0, 0.0)[0]
+    twice = stream_time(DEVICE, size, 0.0, 0.0, 1.0, 0.0, again, distance)[0]
+    assert once <= twice <= (once + again / DEVICE.bandwidth) * (1 + 1e-12)
+    assert twice >= (size + again) / DEVICE.cache_bandwidth
+    nearer = stream_time(DEVICE, size, 0.0, 0.0, 1.0, 0.0, again, distance / 2)[0]
+    assert nearer <= twice * (1 + 1e-12)
+
+
+def test_second_reads_within_the_cache_hide_behind_the_traffic_of_memory():
+    # 3 GB from memory at 3 TB/s outlasts 5 GB through the cache at 5.5 TB/s
+    time = stream_time(DEVICE, 2e9, 1e9, 0.0, 1.0, 0.0, 2e9, 1e6)[0]
+    assert time == pytest.approx(2e-6 + 1e-3, rel=1e-4)
+    # beyond the cache, memory gives them again
+    time = stream_time(DEVICE, 2e9, 1e9, 0.0, 1.0, 0.0, 2e9, 60e6)[0]
+    assert time == pytest.approx(2e-6 + 5e9 / 3e12)
+
+
+def test_dependent_steps_overlap_with_the_traffic():
+    assert stream_time(DEVICE, 3e6, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 5e-6)[0] == pytest.approx(7e-6)
+    assert stream_time(DEVICE, 3e9, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 5e-6)[0] == pytest.approx(
+        1.002e-3
+    )
+
+
+def test_no_kernel_is_shorter_than_a_load():
+    device = DEVICE._replace(round_trip_latency=5e-7)
+    assert stream_time(device, 10.0, 0.0, 0.0, 3.0, 0.0)[0] == pytest.approx(3 * 2.5e-6)
+    assert stream_time(device, 3e9, 0.0, 0.0, 1.0, 0.0)[0] == pytest.approx(1.002e-3)
+
+
+def test_hits_fall_from_all_to_none_at_the_capacity():
+    shares = [hit_share(DEVICE, x) for x in (0.0, 25e6, 50e6, 1e9)]
+    assert shares == pytest.approx([1.0, 1 - 0.5**4, 0.0, 0.0])
+    assert hit_share(DEVICE._replace(cache_capacity=0.0), 0.0) == 0.0
+
+
 def test_no_cache_means_memory_only():
     device = DEVICE._replace(cache_capacity=0.0)
     assert stream_time(device, 1e6, 0.0, 0.0, 1.0, 1.0)[0] == pytest.approx(2e-6 + 1e6 / 3e12)
@@ -82,6 +123,8 @@ def test_columns_equal_scalars():
     rng = np.random.default_rng(3)
     columns = [10.0 ** rng.uniform(2, 10, 200) for _ in range(3)]
     columns += [rng.integers(0, 4, 200).astype(float), rng.random(200)]
+    columns += [10.0 ** rng.uniform(2, 10, 200), 10.0 ** rng.uniform(5, 9, 200)]
+    columns += [10.0 ** rng.uniform(-7, -3, 200)]
     time, bound = np.empty(200), np.empty(200, dtype=np.uint8)
     stream_columns(DEVICE, *columns, time, bound)
     for row in range(200):
