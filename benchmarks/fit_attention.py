@@ -1,255 +1,270 @@
-"""Compare the attention model with measured kernels, and refit its few constants.
+"""Fit the attention constants of a family to the reference rows of its development GPU.
 
-    python benchmarks/fit_attention.py DATA_FOLDER [--fit] [--json]
+    python benchmarks/fit_attention.py DATA_FOLDER               errors as they are
+    python benchmarks/fit_attention.py DATA_FOLDER --fit         fitted constants and errors
+    python benchmarks/fit_attention.py DATA_FOLDER --transfer    each GPU from the other two
 
-DATA_FOLDER holds ``attention.csv``, ``mla.csv`` and ``attention_fwd_bwd.csv``.
-Prefill rows of serving frameworks are timed with the append to the key-value
-cache and with several small kernels around the attention kernel: the append is
-added as bytes, the small kernels as one fixed time per framework, fitted here
-and in no profile. Eager training rows carry host time in the same way.
+DATA_FOLDER holds ``attention.csv``, ``mla.csv`` and ``attention_fwd_bwd.csv``. What
+``perfmodel calibrate`` does for one table, this does for prefill, decode, latent attention
+and training tables of one GPU together, each with the same weight: they share constants.
+Only constants that the profile declares adjustable move, within their bounds, held by
+their priors.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.compute_attention import attention_device, attention_times
+from perfmodel import compare_attention, compare_mla
+from perfmodel.calibrate_rows import with_constants
 from perfmodel.hwprofiles import Hardware, load_hardware
+from perfmodel.measured_kernels import CaseGroup, read_cases
+from perfmodel.measured_rows import MeasuredRow, read_rows
 
 PROFILES = {"A100_SXM": "dgx-a100", "H100_SXM": "dgx-h100", "B200": "dgx-b200"}
 
-# the kernels of each device that its fastest frameworks use
-KERNELS = {
-    "A100_SXM": {("sglang", "flash_attention")},
-    "H100_SXM": {("sglang", "fa3"), ("vllm", "vllm_flash_attn_fa3")},
-    "B200": {
-        ("sglang", "trtllm_mha"),
-        ("vllm", "vllm_flashinfer_trtllmprefill"),
-        ("sglang", "trtllm_mla"),
-    },
+# From which of the others a GPU that was never measured takes its constants: those whose
+# copies are as asynchronous as its own, where there are any.
+NEAREST = {"A100_SXM": ("H100_SXM", "B200"), "H100_SXM": ("B200",), "B200": ("H100_SXM",)}
+
+# Name of a set of rows -> table, framework, kernels ("" for all), phase, dtype, kv_dtype.
+# They are the reference rows: SGLang with the attention library of the device's generation.
+COMMON = {
+    "prefill": ("attention", "sglang", ("fa3", "trtllm_mha", "flash_attention"), "fwd", "bf16"),
+    "decode": ("attention", "sglang", ("fa3", "trtllm_mha", "flash_attention"), "decode", "bf16"),
+    "prefill fp8": ("attention", "sglang", ("fa3", "trtllm_mha"), "fwd", "fp8"),
+    "decode fp8": ("attention", "sglang", ("fa3", "trtllm_mha"), "decode", "fp8"),
+    "portable prefill": ("attention", "sglang", ("triton",), "fwd", "bf16"),
+    "portable decode": ("attention", "sglang", ("triton",), "decode", "bf16"),
+    "portable decode fp8": ("attention", "sglang", ("triton",), "decode", "fp8"),
+    "encoder": (
+        "attention",
+        "sglang",
+        ("flash_attention_v3", "flash_attention_v4"),
+        "fwd",
+        "bf16",
+    ),
+    "latent decode": ("mla", "sglang", ("flash_attention", "trtllm_mla"), "decode", "bf16"),
+    "latent decode fp8": ("mla", "sglang", ("trtllm_mla",), "decode", "fp8"),
+    "latent prefill": ("mla", "sglang", ("trtllm_mla",), "fwd", "bf16"),
+    "latent prefill fp8": ("mla", "sglang", ("trtllm_mla",), "fwd", "fp8"),
+    "training forward": (
+        "attention_fwd_bwd",
+        "",
+        ("TransformerEngine/flash-attn", "torch/pyt_cudnn", "cudnn"),
+        "fwd",
+        "",
+    ),
+    "training backward": (
+        "attention_fwd_bwd",
+        "",
+        ("TransformerEngine/flash-attn", "torch/pyt_cudnn", "cudnn"),
+        "bwd",
+        "",
+    ),
 }
-TRAINING_FRAMEWORKS = {"TransformerEngine/flash-attn", "torch/pyt_cudnn", "cudnn"}
-
-REGIMES = (
-    ("<10 GF", 3e9, 1e10),
-    ("<100 GF", 1e10, 1e11),
-    ("<1 TF", 1e11, 1e12),
-    (">=1 TF", 1e12, np.inf),
-)
-
-# constants that `--fit` moves, with their bounds
-FITTED = {
-    "matrix_efficiency": (0.3, 1.0),
-    "overlap": (0.0, 1.0),
-    "block_latency": (2e-7, 8e-6),
-    "tail": (0.0, 1.0),
-}
-
-CACHE_APPEND_EFFICIENCY = 0.8
-WIDEST_HEAD = 256  # wider heads run other kernels
+# Word in the name of a set -> start of the keys that only such sets determine.
+NEEDS = {"portable": "portable_", "backward": "backward_", "fp8": "fp8_", "latent": "latent_"}
+WEIGHTS = {"prefill": 1.5, "decode": 1.5, "latent decode": 1.0, "training forward": 0.0}
+ROWS_PER_SET = 250
+SEED = 1
+LOSS_SCALE = 0.1  # error from which a row counts linearly
+PRIOR_WEIGHT = 0.05  # per width of the bounds, against the mean of a set's rows
 
 
-class Rows(NamedTuple):
-    """Measured calls as columns."""
+@dataclass(frozen=True)
+class Rows:
+    """Reference rows of one set on one GPU."""
 
-    shape: np.ndarray  # int64[rows, 8]: batch, queries, keys, heads, kv heads, d_qk, d_v, window
-    causal: np.ndarray  # bool[rows]
-    time: np.ndarray  # [s]
+    name: str
+    groups: list[CaseGroup]
+    regimes: np.ndarray
+    measured: np.ndarray
+
+    def ratios(self, hardware: Hardware, constants: Mapping[str, float]) -> np.ndarray:
+        """Return ln(predicted / measured) of every row."""
+        found = np.empty(self.measured.size)
+        changed = with_constants(hardware, "attention", constants)
+        for group in self.groups:
+            time = compare_attention.price(changed, group.variant, group.columns)["time"]
+            found[group.rows] = np.log(time)
+        return found - np.log(self.measured)
 
 
-def number_columns(row: dict[str, str]) -> tuple[int, ...]:
-    """Return batch, queries, keys, heads, key-value heads, widths and window of a csv row."""
-    heads = row["heads"]
-    values = (
-        row["batch"],
-        row["q_len"],
-        row["kv_len"],
-        heads,
-        row.get("kv_heads", heads),
-        row["d_qk"],
-        row["d_v"],
-        row.get("window", "0"),
+def reference_rows(folder: Path, device: str, name: str) -> list[MeasuredRow]:
+    """Return the rows of one set."""
+    table, framework, kernels, phase, cache = COMMON[name]
+    module = compare_mla if table == "mla" else compare_attention
+    _, rows = read_rows(folder / f"{table}.csv", module.NEEDED, module.MEASUREMENTS)
+    found = []
+    for row in rows:
+        library = row.text("framework") if table == "attention_fwd_bwd" else row.text("kernel")
+        same = row.text("hardware") == device and row.text("phase") == phase
+        same = same and library in kernels and framework in ("", row.text("framework"))
+        if same and cache in ("", row.text("kv_dtype") or row.text("dtype")):
+            found.append(MeasuredRow({**row.cells, **module.derived(row)}, row.file, row.line))
+    return found
+
+
+def read_sets(folder: Path, device: str, limit: int = 0) -> list[Rows]:
+    """Return all sets of a GPU that have rows, each with at most `limit` rows (0: all)."""
+    sets = []
+    for name, (table, *_) in COMMON.items():
+        rows = reference_rows(folder, device, name)
+        if limit and len(rows) > limit:
+            chosen = np.random.default_rng(SEED).permutation(len(rows))[:limit]
+            rows = [rows[i] for i in sorted(chosen)]
+        module = compare_mla if table == "mla" else compare_attention
+        groups, skipped = read_cases(rows, module.case_of)
+        if not groups or skipped:
+            rows = [row for i, row in enumerate(rows) if i not in skipped]
+            groups, _ = read_cases(rows, module.case_of)
+        if rows:
+            measured = np.array([float(row.text("time_us")) * 1e-6 for row in rows])
+            regimes = np.array([row.text("regime") for row in rows])
+            sets.append(Rows(name, groups, regimes, measured))
+    return sets
+
+
+def adjustable(hardware: Hardware, sets: Sequence[Rows]) -> list[str]:
+    """Return the keys that a fit may move, and about which the sets say something."""
+    names = " ".join(rows.name for rows in sets)
+    silent = [key for word, key in NEEDS.items() if word not in names]
+    return [
+        key
+        for key, entry in hardware.calibration["attention"].items()
+        if entry.adjustable and not key.startswith(tuple(silent))
+    ]
+
+
+def fit(hardware: Hardware, sets: Sequence[Rows], keys: Sequence[str]) -> dict[str, float]:
+    """Return the constants that fit best."""
+    from scipy.optimize import least_squares
+
+    entries = [hardware.calibration["attention"][key] for key in keys]
+    low = np.array([entry.low for entry in entries])
+    width = np.array([entry.high for entry in entries]) - low
+    prior = (np.array([entry.prior for entry in entries]) - low) / width
+    start = np.clip((np.array([entry.value for entry in entries]) - low) / width, 0.01, 0.99)
+
+    def constants(point: np.ndarray) -> dict[str, float]:
+        return dict(zip(keys, (low + point * width).tolist(), strict=True))
+
+    def residuals(point: np.ndarray) -> np.ndarray:
+        parts = [PRIOR_WEIGHT * (point - prior)]
+        for rows in sets:
+            weight = WEIGHTS.get(rows.name, 1.0) / np.sqrt(rows.measured.size)
+            parts.append(weight * rows.ratios(hardware, constants(point)))
+        return np.concatenate(parts)
+
+    scale = LOSS_SCALE / np.sqrt(ROWS_PER_SET)
+    found = least_squares(
+        residuals,
+        start,
+        bounds=(0.0, 1.0),
+        loss="soft_l1",
+        f_scale=scale,
+        diff_step=1e-3,
+        max_nfev=40,
     )
-    return tuple(int(value) for value in values)
+    return constants(found.x)
 
 
-def read_prefill(folder: Path, device: str, precision: str) -> Rows:
-    """Return prefill rows of one device, the faster framework of each shape."""
-    fastest: dict[tuple[int, ...], float] = {}
-    for name in ("attention.csv", "mla.csv"):
-        with (folder / name).open(newline="") as file:
-            for row in csv.DictReader(file):
-                chosen = (row["framework"], row["kernel"]) in KERNELS[device]
-                same = row["hardware"] == device and row["dtype"] == precision == row["kv_dtype"]
-                if not (chosen and same and row["phase"] == "fwd"):
-                    continue
-                key = (*number_columns(row), int(row.get("causal", "True") == "True"))
-                if key[5] <= WIDEST_HEAD:
-                    fastest[key] = min(fastest.get(key, np.inf), float(row["time_us"]) * 1e-6)
-    table = np.array(list(fastest), dtype=np.int64)
-    return Rows(table[:, :8], table[:, 8] > 0, np.array(list(fastest.values())))
+def fit_in_turn(hardware: Hardware, sets: Sequence[Rows], keys: Sequence[str]) -> dict[str, float]:
+    """Fit the libraries' own kernels first, then what portable kernels do differently."""
+    constants: dict[str, float] = {}
+    for portable in (False, True):
+        chosen = [rows for rows in sets if rows.name.startswith("portable") == portable]
+        moved = [key for key in keys if key.startswith("portable_") == portable]
+        if chosen and moved:
+            constants |= fit(with_constants(hardware, "attention", constants), chosen, moved)
+    return constants
 
 
-def read_training(folder: Path, precision: str, phase: str) -> Rows:
-    """Return the B200 training rows of one phase."""
-    shapes, times, causal = [], [], []
-    with (folder / "attention_fwd_bwd.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["framework"] not in TRAINING_FRAMEWORKS or int(row["q_len"]) < 4096:
-                continue
-            if row["phase"] == phase and row["dtype"] == precision:
-                shapes.append(number_columns(row))
-                causal.append(row["causal"] == "True")
-                times.append(float(row["time_us"]) * 1e-6)
-    return Rows(np.array(shapes, dtype=np.int64), np.array(causal), np.array(times))
+def errors(ratios: np.ndarray) -> dict[str, float]:
+    """Return error statistics."""
+    error = np.expm1(ratios)
+    absolute = np.abs(error)
+    return {
+        "count": int(error.size),
+        "median": float(np.median(absolute)),
+        "mean": float(absolute.mean()),
+        "p90": float(np.percentile(absolute, 90)),
+        "bias": float(error.mean()),
+    }
 
 
-def modelled(
-    hardware: Hardware, precision: str, rows: Rows, backward: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return modelled times [s] and executed FLOP."""
-    batch, queries, keys, heads, key_value_heads, width_qk, width_v, window = rows.shape.T
-    result = attention_times(
-        hardware,
-        precision,
-        batch,
-        queries,
-        keys,
-        heads,
-        key_value_heads,
-        width_qk,
-        width_v,
-        rows.causal,
-        window,
-        backward,
-    )
-    return result.time, result.flops
+def judge(
+    hardware: Hardware, sets: Sequence[Rows], constants: Mapping[str, float]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the errors of every set and regime."""
+    found = {}
+    for rows in sets:
+        ratios = rows.ratios(hardware, constants)
+        found[rows.name] = {"all": errors(ratios)} | {
+            regime: errors(ratios[rows.regimes == regime])
+            for regime in ("small", "middle", "large")
+            if (rows.regimes == regime).any()
+        }
+    return found
 
 
-def append_time(hardware: Hardware, precision: str, rows: Rows) -> np.ndarray:
-    """Return the time in which keys and values are read and written once more [s]."""
-    batch, _, keys, _, key_value_heads, width_qk, width_v, _ = rows.shape.T
-    element = attention_device(hardware, precision).input_bytes
-    size = 2.0 * element * batch * keys * key_value_heads * (width_qk + width_v)
-    return size / (hardware.device.memory.bandwidth * CACHE_APPEND_EFFICIENCY)
+def mean_constants(others: Sequence[Hardware], keys: Sequence[str]) -> dict[str, float]:
+    """Return the mean of the constants of some devices, geometric where all are above 0."""
+    values = {key: [other.calibration["attention"][key].value for other in others] for key in keys}
+    return {
+        key: float(np.exp(np.mean(np.log(found))) if min(found) > 0.0 else np.mean(found))
+        for key, found in values.items()
+    }
 
 
-def best_floor(model: np.ndarray, measured: np.ndarray) -> float:
-    """Return the fixed time that, added to every row, leaves the least error [s]."""
-    candidates = np.arange(0.0, 61e-6, 1e-6)
-    errors = [np.mean(np.abs(np.log((model + floor) / measured))) for floor in candidates]
-    return float(candidates[int(np.argmin(errors))])
-
-
-def summary(ratio: np.ndarray, flops: np.ndarray) -> dict[str, dict[str, float]]:
-    """Return errors by regime; ratio is modelled over measured."""
-    groups = {}
-    for name, low, high in REGIMES:
-        chosen = ratio[(flops >= low) & (flops < high)]
-        if chosen.size:
-            error = np.abs(chosen - 1.0)
-            groups[name] = {
-                "count": int(chosen.size),
-                "median": round(float(np.median(error)), 4),
-                "mean": round(float(np.mean(error)), 4),
-                "p90": round(float(np.quantile(error, 0.9)), 4),
-                "geometric_mean_ratio": round(float(np.exp(np.mean(np.log(chosen)))), 4),
-            }
-    return groups
-
-
-def refit(hardware: Hardware, rows: Rows) -> dict[str, float]:
-    """Return the constants of `FITTED` that describe the prefill rows best."""
-    from scipy.optimize import minimize
-
-    from perfmodel.kernels.attention import attention_columns
-
-    device = attention_device(hardware, "bf16")
-    append = append_time(hardware, "bf16", rows)
-    columns = [np.ascontiguousarray(column) for column in rows.shape.T]
-    count = rows.time.size
-    backward = np.zeros(count, dtype=np.bool_)
-    time, flops, traffic = np.empty(count), np.empty(count), np.empty(count)
-    bound = np.empty(count, dtype=np.uint8)
-    bounds = np.array(list(FITTED.values()))
-
-    def loss(point: np.ndarray) -> float:
-        inside = np.clip(point, 0.0, 1.0)
-        values = bounds[:, 0] + inside * (bounds[:, 1] - bounds[:, 0])
-        trial = device._replace(**dict(zip(FITTED, values.tolist(), strict=True)))
-        attention_columns(
-            trial, *columns[:7], rows.causal, columns[7], backward, time, flops, traffic, bound
-        )
-        large = flops > 3e9
-        model = (time + append)[large]
-        measured = rows.time[large]
-        error = np.log((model + best_floor(model, measured)) / measured)
-        return float(np.mean(np.abs(error))) + 0.1 * float(np.sum(np.abs(point - inside)))
-
-    start = [(getattr(device, name) - low) / (high - low) for name, (low, high) in FITTED.items()]
-    best = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 250})
-    values = bounds[:, 0] + np.clip(best.x, 0.0, 1.0) * (bounds[:, 1] - bounds[:, 0])
-    return {name: round(float(value), 9) for name, value in zip(FITTED, values, strict=True)}
+def show(device: str, found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+    """Print a table."""
+    for name, regimes in found.items():
+        for regime, numbers in regimes.items():
+            print(
+                f"{device:9} {name if regime == 'all' else '':19} {regime:7} "
+                f"{numbers['count']:5d}  median {numbers['median']:6.1%}  "
+                f"mean {numbers['mean']:6.1%}  p90 {numbers['p90']:6.1%}  "
+                f"bias {numbers['bias']:+6.1%}"
+            )
 
 
 def main() -> None:
-    """Print residuals by device, phase and regime."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="folder with the measured tables")
-    parser.add_argument("--fit", action="store_true", help="also refit the constants")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    """Fit or judge, and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", choices=PROFILES, action="append")
+    parser.add_argument("--fit", action="store_true", help="fit before judging")
+    parser.add_argument("--transfer", action="store_true", help="constants of the other GPUs")
+    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-
-    report: dict[str, Any] = {}
-    for device, profile in PROFILES.items():
-        hardware = load_hardware(profile)
-        for precision in ("bf16", "fp8"):
-            if precision == "fp8" and "fp8" not in hardware.device.peak_flops:
-                continue
-            rows = read_prefill(arguments.folder, device, precision)
-            time, flops = modelled(hardware, precision, rows, False)
-            model = time + append_time(hardware, precision, rows)
-            large = flops > 3e9
-            floor = best_floor(model[large], rows.time[large])
-            entry: dict[str, Any] = {
-                "floor": floor,
-                "regimes": summary((model + floor) / rows.time, flops),
-            }
-            if arguments.fit and precision == "bf16":
-                entry["refitted"] = refit(hardware, rows)
-            report[f"{device} {precision} prefill"] = entry
-    hardware = load_hardware(PROFILES["B200"])
-    for precision in ("bf16", "fp8"):
-        for phase in ("fwd", "bwd"):
-            rows = read_training(arguments.folder, precision, phase)
-            time, flops = modelled(hardware, precision, rows, phase == "bwd")
-            floor = best_floor(time, rows.time)
-            report[f"B200 {precision} training {phase}"] = {
-                "floor": floor,
-                "regimes": summary((time + floor) / rows.time, flops),
-            }
+    hardware = {device: load_hardware(name) for device, name in PROFILES.items()}
+    result = {}
+    for device in arguments.device or PROFILES:
+        every = read_sets(arguments.folder, device)
+        keys = adjustable(hardware[device], every)
+        constants: dict[str, float] = {}
+        if arguments.transfer:
+            others = [hardware[name] for name in NEAREST[device]]
+            constants = mean_constants(others, keys)
+        elif arguments.fit:
+            sets = read_sets(arguments.folder, device, ROWS_PER_SET)
+            constants = fit_in_turn(hardware[device], sets, keys)
+        found = judge(hardware[device], every, constants)
+        result[device] = {"constants": constants, "errors": found}
+        if not arguments.json:
+            for key, value in constants.items():
+                print(f"{device:9} {key} = {value:.4g}")
+            show(device, found)
     if arguments.json:
-        print(json.dumps(report, indent=1))
-        return
-    for name, entry in report.items():
-        print(f"{name}: fixed time outside the model {entry['floor'] * 1e6:.0f} us")
-        for regime, errors in entry["regimes"].items():
-            print(
-                f"  {regime:8} n {errors['count']:4}  median {errors['median']:6.1%}"
-                f"  mean {errors['mean']:6.1%}  p90 {errors['p90']:6.1%}"
-                f"  modelled/measured {errors['geometric_mean_ratio']:.3f}"
-            )
-        if "refitted" in entry:
-            print(
-                "  refitted:",
-                ", ".join(f"{key} {value:.4g}" for key, value in entry["refitted"].items()),
-            )
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

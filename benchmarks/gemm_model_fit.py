@@ -69,7 +69,7 @@ FREE_QUANTISED: tuple[str, ...] = (
     "load_latency",
     "overlap_loss",
 )
-ADJUSTABLE = {*FREE, *FREE_QUANTISED, "split_latency", "store_loss"}
+ADJUSTABLE = {*FREE, *FREE_QUANTISED}
 GENERATORS = {"accumulator_elements": 32768.0, "fine_tiles": 1.0, "pipeline_stages": 8.0}
 AMD = GENERATORS | {"accumulator_elements": 65536.0, "pipeline_stages": 2.0}
 LIBRARY = {  # how the libraries of a family cut a product; not fitted

@@ -8,6 +8,7 @@ the precision is one that is only measured so (``fp8_rowwise``, AMD's tuned tabl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,7 @@ PRECISION_OF = {
     "f32_r": "fp32",
 }
 WIDE = ("fp64", "fp32", "tf32", "bf16", "fp16")
+TRUE = ("yes", "true", "1")
 IMPOSSIBLE = 2.0  # a rate this many times the datasheet's is a broken measurement
 OUTPUT_BYTES = {"fp32": 4.0, "f32_r": 4.0}
 
@@ -87,22 +89,22 @@ def case_of(row: MeasuredRow) -> Case:
         precision not in WIDE
         and name in (precision, "")
         and hardware.device.vendor == "NVIDIA"
-        and row.lower("quantised_input") not in ("yes", "true", "1")
+        and row.lower("quantised_input") not in TRUE
     )
     measured = measured_time(row)
     flops = 2.0 * sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]
     peak = hardware.device.peak_flops.get(PEAK_OF.get(precision, precision))
     if peak is not None and flops > IMPOSSIBLE * measured * peak:
         raise Skip("faster than the device can be", row.text("time_us"), scorable=False)
-    # Only training products state their layout; they are timed in a loop of seconds.
-    steady = bool(layout)
+    # Tables of training products state their layout; they are timed in a loop of seconds.
+    steady = row.lower("steady") in TRUE if row.text("steady") else "accumulate" in layout
     return Case(hardware, (precision, quantises, steady), sizes, measured, notes)
 
 
 def price(hardware: Hardware, variant: tuple[str, bool, bool], columns: Columns) -> Columns:
     """Price rows of one device and variant: ``time`` [s], tile, split and bound."""
     precision, quantises, steady = variant
-    sizes = dict(columns)
+    sizes: dict[str, Any] = dict(columns)
     sizes["accumulate"] = sizes["accumulate"] > 0.0
     if quantises:
         found, quantise = quantised_gemm_times(hardware, precision, **sizes, steady=steady)

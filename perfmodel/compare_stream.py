@@ -52,7 +52,7 @@ ROW_OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray, float, bool], Stream
     "softmax": lambda r, c, s, back: softmax(r, c, s, backward=back),
 }
 
-REPLAYED = ("sglang", "vllm", "trtllm")
+REPLAYED = ("sglang", "vllm", "trtllm", "pytorch_graph")
 """Frameworks whose kernels are timed in a replayed graph; others are called from Python."""
 
 COMPILED = ("gelu", "layer_norm")

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.errors import DataError, HardwareError, did_you_mean
+from perfmodel.compute_attention_device import attention_device
+from perfmodel.errors import DataError
 from perfmodel.hwprofiles import Hardware
 
-if TYPE_CHECKING:
-    from perfmodel.kernels.attention import AttentionDevice
+__all__ = [
+    "ATTENTION_BOUNDS",
+    "AttentionTimes",
+    "attention_device",
+    "attention_times",
+    "ragged_attention_time",
+]
 
 ATTENTION_BOUNDS = ("compute", "softmax", "memory", "latency")
 """Meaning of the codes in `AttentionTimes.bound`."""
 
-INPUT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
-"""Element of Q, K, V and dO by precision [B]; O and gradients are 2 bytes wide."""
-
-OUTPUT_BYTES = 2.0
+FLAGS = ("causal", "latent", "cached", "prefill", "backward")
 
 LARGEST_COUNT = 2**30
 """So that a product of two lengths fits 64 bits."""
@@ -32,64 +36,6 @@ class AttentionTimes(NamedTuple):
     flops: np.ndarray  # float64, executed: unmasked pairs only
     memory_traffic: np.ndarray  # float64, from and to device memory [B]
     bound: np.ndarray  # uint8, index into ATTENTION_BOUNDS
-
-
-def attention_device(hardware: Hardware, precision: str) -> AttentionDevice:
-    """Return what the attention kernels need to know of a device.
-
-    Parameters
-    ----------
-    hardware : Hardware
-        Profile with an ``[calibration.attention]`` table.
-    precision : {"bf16", "fp16", "fp8"}
-        Of the matrix products.
-
-    Returns
-    -------
-    AttentionDevice
-        Rates, tiles and efficiencies.
-
-    Raises
-    ------
-    HardwareError
-        Unknown precision, one that the device lacks, or a missing calibration key.
-    """
-    from perfmodel.kernels.attention import AttentionDevice
-
-    if precision not in INPUT_BYTES:
-        raise HardwareError(
-            f"attention has no precision '{precision}'{did_you_mean(precision, INPUT_BYTES)}"
-        )
-    device = hardware.device
-
-    def calibrated(key: str) -> float:
-        return float(hardware.calibrated("attention", key))
-
-    narrow = calibrated("fp8_matrix") if precision == "fp8" else 1.0
-    return AttentionDevice(
-        matrix_rate=float(device.peak(precision)),
-        exponential_rate=float(device.special_function_rate),
-        vector_rate=float(device.vector_flops),
-        units=float(device.compute_units),
-        bandwidth=float(device.memory.bandwidth),
-        input_bytes=INPUT_BYTES[precision],
-        output_bytes=OUTPUT_BYTES,
-        query_tile=calibrated("query_tile"),
-        key_tile=calibrated("key_tile"),
-        backward_query_tile=calibrated("backward_query_tile"),
-        backward_key_tile=calibrated("backward_key_tile"),
-        matrix_efficiency=calibrated("matrix_efficiency") * narrow,
-        backward_matrix_efficiency=calibrated("backward_matrix_efficiency"),
-        wide_backward=calibrated("wide_backward"),
-        softmax_operations=calibrated("softmax_operations"),
-        backward_operations=calibrated("backward_operations"),
-        overlap=calibrated("overlap"),
-        backward_overlap=calibrated("backward_overlap"),
-        tail=calibrated("tail"),
-        memory_efficiency=calibrated("memory_efficiency"),
-        block_latency=calibrated("block_latency"),
-        launch_latency=calibrated("launch_latency"),
-    )
 
 
 def attention_times(
@@ -105,6 +51,14 @@ def attention_times(
     causal: ArrayLike = True,
     window: ArrayLike = 0,
     backward: ArrayLike = False,
+    *,
+    kv_precision: str | None = None,
+    portable: bool = False,
+    latent: ArrayLike = False,
+    cached: ArrayLike = False,
+    prefill: ArrayLike = False,
+    steady: bool = False,
+    constants: Mapping[str, float] | None = None,
 ) -> AttentionTimes:
     """Return the times of fused attention calls on one device.
 
@@ -128,6 +82,20 @@ def attention_times(
         Sliding window, the query's own position included; 0 for none.
     backward : array_like of bool
         True: the whole backward pass instead of the forward pass.
+    kv_precision : {"bf16", "fp16", "fp8"}, optional
+        Of the stored keys and values; default: that of the products.
+    portable : bool
+        See `attention_device`.
+    latent : array_like of bool
+        Values are the first elements of the keys: absorbed latent attention, with one
+        key head.
+    cached : array_like of bool
+        The call before left the same data in the last shared cache, as when a benchmark
+        replays one call. Never so in a model, whose layers follow one another.
+    prefill : array_like of bool
+        A single query goes to the library's kernel for prefill too, not to that for decode.
+    steady, constants
+        See `attention_device`.
 
     Returns
     -------
@@ -143,7 +111,14 @@ def attention_times(
     """
     from perfmodel.kernels.attention import attention_columns
 
-    device = attention_device(hardware, precision)
+    device = attention_device(
+        hardware,
+        precision,
+        kv_precision=kv_precision,
+        portable=portable,
+        steady=steady,
+        constants=constants,
+    )
     columns = {
         "batch": batch,
         "query_length": query_length,
@@ -154,6 +129,9 @@ def attention_times(
         "head_dim_v": head_dim_v,
         "causal": causal,
         "window": window,
+        "latent": latent,
+        "cached": cached,
+        "prefill": prefill,
         "backward": backward,
     }
     try:
@@ -162,16 +140,18 @@ def attention_times(
         shapes = {name: np.shape(column) for name, column in columns.items()}
         raise DataError(f"attention_times: columns do not broadcast: {shapes}") from error
     flat = dict(zip(columns, (array.reshape(-1) for array in arrays), strict=True))
-    integers = {
-        name: _integers(name, flat[name]) for name in columns if name not in ("causal", "backward")
-    }
-    uneven = integers["heads"] % integers["key_value_heads"] != 0
-    if uneven.any():
-        row = int(np.argmax(uneven))
+    integers = {name: _integers(name, flat[name]) for name in columns if name not in FLAGS}
+    flags = {name: _flags(name, flat[name]) for name in FLAGS}
+    _check_heads(integers)
+    wide = flags["latent"] & (integers["head_dim_v"] > integers["head_dim_qk"])
+    if wide.any():
+        row = int(np.argmax(wide))
         raise DataError(
-            f"attention_times: heads[{row}] = {integers['heads'][row]} is not a multiple of "
-            f"key_value_heads[{row}] = {integers['key_value_heads'][row]}"
+            f"attention_times: head_dim_v[{row}] = {integers['head_dim_v'][row]} exceeds "
+            f"head_dim_qk[{row}] = {integers['head_dim_qk'][row]}, which holds the values (latent)"
         )
+    if portable:  # masks the tiles outside a window, but visits them
+        integers["window"] = np.where(integers["query_length"] > 1, 0, integers["window"])
     rows = flat["batch"].size
     time, flops, traffic = np.empty(rows), np.empty(rows), np.empty(rows)
     bound = np.empty(rows, dtype=np.uint8)
@@ -184,15 +164,111 @@ def attention_times(
         integers["key_value_heads"],
         integers["head_dim_qk"],
         integers["head_dim_v"],
-        _flags("causal", flat["causal"]),
+        flags["causal"],
         integers["window"],
-        _flags("backward", flat["backward"]),
+        flags["latent"],
+        flags["cached"],
+        flags["prefill"],
+        flags["backward"],
         time,
         flops,
         traffic,
         bound,
     )
     return AttentionTimes(time, flops, traffic, bound)
+
+
+def ragged_attention_time(
+    hardware: Hardware,
+    precision: str,
+    query_lengths: ArrayLike,
+    key_lengths: ArrayLike,
+    heads: int,
+    key_value_heads: int,
+    head_dim_qk: int,
+    head_dim_v: int,
+    causal: bool = True,
+    window: int = 0,
+    *,
+    kv_precision: str | None = None,
+    latent: bool = False,
+    cached: bool = False,
+    steady: bool = False,
+    constants: Mapping[str, float] | None = None,
+) -> AttentionTimes:
+    """Return the time of one forward launch over sequences of different lengths.
+
+    Parameters
+    ----------
+    hardware, precision, heads, key_value_heads, head_dim_qk, head_dim_v, causal, window
+        See `attention_times`; one value for the launch.
+    query_lengths, key_lengths : array_like of int, shape (sequence,)
+        Tokens of each sequence, >= 1.
+    kv_precision, latent, cached, steady, constants
+        See `attention_times`.
+
+    Returns
+    -------
+    AttentionTimes
+        One row; equal lengths give what `attention_times` gives for that batch.
+
+    Raises
+    ------
+    DataError
+        Lengths that differ in number, or numbers out of range.
+    HardwareError
+        Precision that the device lacks, or a missing calibration key.
+    """
+    from perfmodel.kernels.attention import attention_ragged
+
+    queries = _integers("query_lengths", np.atleast_1d(np.asarray(query_lengths)))
+    keys = _integers("key_lengths", np.atleast_1d(np.asarray(key_lengths)))
+    if queries.ndim != 1 or queries.shape != keys.shape or not queries.size:
+        raise DataError(
+            f"ragged_attention_time: {queries.size} query lengths and {keys.size} key lengths; "
+            "one of each per sequence is needed"
+        )
+    sizes = {
+        "heads": heads,
+        "key_value_heads": key_value_heads,
+        "head_dim_qk": head_dim_qk,
+        "head_dim_v": head_dim_v,
+        "window": window,
+    }
+    integers = {name: _integers(name, np.array([size])) for name, size in sizes.items()}
+    _check_heads(integers)
+    device = attention_device(
+        hardware, precision, kv_precision=kv_precision, steady=steady, constants=constants
+    )
+    whole = {name: int(column[0]) for name, column in integers.items()}
+    time, flops, traffic, bound = attention_ragged(
+        device,
+        queries,
+        keys,
+        whole["heads"],
+        whole["key_value_heads"],
+        whole["head_dim_qk"],
+        whole["head_dim_v"],
+        bool(causal),
+        whole["window"],
+        bool(latent),
+        bool(cached),
+        False,
+    )
+    return AttentionTimes(
+        np.array([time]), np.array([flops]), np.array([traffic]), np.array([bound], np.uint8)
+    )
+
+
+def _check_heads(integers: Mapping[str, np.ndarray]) -> None:
+    """Refuse heads that don't share key-value heads evenly."""
+    uneven = integers["heads"] % integers["key_value_heads"] != 0
+    if uneven.any():
+        row = int(np.argmax(uneven))
+        raise DataError(
+            f"attention_times: heads[{row}] = {integers['heads'][row]} is not a multiple of "
+            f"key_value_heads[{row}] = {integers['key_value_heads'][row]}"
+        )
 
 
 def _integers(name: str, column: np.ndarray) -> np.ndarray:
@@ -209,7 +285,7 @@ def _integers(name: str, column: np.ndarray) -> np.ndarray:
             f"attention_times: {name}[{row}] = {column[row]}; "
             f"it must be a whole number from {least} to {LARGEST_COUNT}"
         )
-    return np.ascontiguousarray(column, dtype=np.int64)
+    return np.array(column, dtype=np.int64, order="C")
 
 
 def _flags(name: str, column: np.ndarray) -> np.ndarray:

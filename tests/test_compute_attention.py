@@ -1,4 +1,4 @@
-"""Attention and streaming on hardware profiles: measured rows, and input that is refused."""
+"""Attention on hardware profiles: measured rows, and input that is refused."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from perfmodel.compute_attention import (
     ATTENTION_BOUNDS,
     attention_device,
     attention_times,
+    ragged_attention_time,
 )
-from perfmodel.compute_stream import STREAM_BOUNDS, stream_device, stream_times
 from perfmodel.errors import DataError, HardwareError
 from perfmodel.hwprofiles import list_hardware, load_hardware
 
@@ -128,51 +128,6 @@ def test_fp8_attention_near_measured_call():
     assert times.time == pytest.approx([330.13e-3, 878.53e-3], rel=0.2)
 
 
-# profile, bytes read, bytes written, cached, seconds, tolerance
-STREAMS = [
-    (
-        "dgx-h100",
-        4096 * 51200 * 2,
-        4096 * 51200,
-        0.0,
-        213.09e-6,
-        0.05,
-    ),  # aiconfigurator 095f58a vllm
-    (
-        "dgx-b200",
-        4096 * 51200 * 2,
-        4096 * 51200,
-        0.0,
-        98.31e-6,
-        0.05,
-    ),  # aiconfigurator 095f58a vllm
-    (
-        "v100-pcie",
-        786432 * 2048 * 8,
-        786432 * 2048 * 4,
-        0.0,
-        23.273e-3,
-        0.05,
-    ),  # NeuSight 6945927 add
-    (
-        "mi210-server",
-        16101 * 3843 * 8,
-        16101 * 3843 * 4,
-        0.0,
-        585.12e-6,
-        0.05,
-    ),  # NeuSight 6945927 add
-]
-
-
-@pytest.mark.parametrize("row", STREAMS)
-def test_streams_near_measured_large_tensors(row):
-    profile, read, written, cached, seconds, tolerance = row
-    times = stream_times(load_hardware(profile), read, written, cached=cached)
-    assert times.time[0] == pytest.approx(seconds, rel=tolerance)
-    assert STREAM_BOUNDS[times.bound[0]] == "memory"
-
-
 def test_median_error_of_large_prefill_on_a100():
     if not MEASURED.is_dir():
         pytest.skip("the measured tables are not beside this repository")
@@ -205,12 +160,11 @@ def test_median_error_of_large_prefill_on_a100():
     assert np.median(np.abs(times.time[large] / measured[large] - 1.0)) < 0.05
 
 
-def test_every_profile_prices_both_kinds_of_operation():
+def test_every_profile_prices_attention():
     for name in list_hardware():
         hardware = load_hardware(name)
         rates = hardware.device.peak_flops
         precision = next((p for p in ("bf16", "fp16") if p in rates), None)
-        assert (stream_times(hardware, [1e3, 1e9], [0.0, 1e9]).time >= 0).all(), name
         if precision:
             times = attention_times(
                 hardware, precision, 2, 8192, 8192, 32, 8, 128, 128, True, 0, [False, True]
@@ -251,8 +205,9 @@ def test_devices_keep_facts_and_calibration():
     device = attention_device(hardware, "bf16")
     assert device.matrix_rate == hardware.device.peak("bf16")
     assert device.units == 132  # NVIDIA H100 SXM5 datasheet
-    assert attention_device(hardware, "fp8").input_bytes == 1.0
-    assert stream_device(hardware).bandwidth < hardware.device.memory.bandwidth
+    assert attention_device(hardware, "fp8").query_bytes == 1.0
+    narrow = attention_device(hardware, "bf16", kv_precision="fp8")
+    assert (narrow.query_bytes, narrow.key_bytes) == (2.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -291,19 +246,73 @@ def test_attention_refuses_what_the_device_lacks():
         attention_times(load_hardware("dgx-a100"), "bf61", 1, 128, 128, 8, 8, 128, 128)
 
 
+def test_attention_refuses_values_wider_than_the_latent_row():
+    with pytest.raises(DataError, match="holds the values"):
+        attention_times(load_hardware("dgx-h100"), "bf16", 1, 1, 64, 8, 1, 512, 576, latent=True)
+
+
+@pytest.mark.parametrize("profile", ["dgx-a100", "dgx-h100", "dgx-b200"])
+def test_ragged_sequences_of_one_length_are_a_batch(profile):
+    hardware = load_hardware(profile)
+    shape = (32, 8, 128, 128)
+    together = attention_times(hardware, "bf16", 6, 1500, 2000, *shape)
+    apart = ragged_attention_time(hardware, "bf16", [1500] * 6, [2000] * 6, *shape)
+    assert apart.time == pytest.approx(together.time, rel=1e-9)
+    assert apart.memory_traffic == pytest.approx(together.memory_traffic, rel=1e-9)
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("queries", "keys", "message"),
     [
-        ({"bytes_read": -1.0}, "bytes_read"),
-        ({"bytes_written": float("nan")}, "bytes_written"),
-        ({"flops": float("inf")}, "flops"),
-        ({"launches": -1}, "launches"),
-        ({"cached": 1.5}, "0 to 1"),
-        ({"bytes_read": [1.0, 2.0], "flops": [1.0, 2.0, 3.0]}, "do not broadcast"),
-        ({"bytes_read": "much"}, "not numbers"),
+        ([], [], "one of each per sequence"),
+        ([1, 2], [4], "one of each per sequence"),
+        ([0], [4], r"query_lengths\[0\] = 0"),
+        ([1], [float("inf")], "key_lengths"),
     ],
 )
-def test_streams_refuse_bad_columns(change, message):
-    call = {"bytes_read": 1e6, "bytes_written": 1e6}
+def test_ragged_sequences_refuse_bad_lengths(queries, keys, message):
     with pytest.raises(DataError, match=message):
-        stream_times(load_hardware("dgx-h100"), **(call | change))
+        ragged_attention_time(load_hardware("dgx-h100"), "bf16", queries, keys, 8, 8, 128, 128)
+
+
+@pytest.mark.parametrize("profile", ["dgx-h100", "dgx-b200", "gb300-nvl72"])
+def test_an_fp8_cache_is_never_slower_where_memory_bounds_decode(profile):
+    hardware = load_hardware(profile)
+    batch = np.array([16, 64, 256])
+    call = (batch, 1, 32768, 32, 8, 128, 128)
+    wide = attention_times(hardware, "bf16", *call)
+    narrow = attention_times(hardware, "fp8", *call)
+    assert all(ATTENTION_BOUNDS[code] == "memory" for code in wide.bound)
+    assert (narrow.time <= wide.time).all()
+
+
+def test_a_steady_load_is_never_faster():
+    hardware = load_hardware("dgx-h100")
+    call = ("bf16", 8, 16384, 16384, 64, 8, 128, 128)
+    cold = attention_times(hardware, *call).time
+    assert (attention_times(hardware, *call, steady=True).time >= cold).all()
+
+
+def test_constants_stand_in_for_the_profile():
+    hardware = load_hardware("dgx-h100")
+    call = (1, 1, 64, 8, 8, 128, 128)
+    slow = attention_times(hardware, "bf16", *call, constants={"launch_latency": 1e-3}).time
+    assert slow[0] > 1e-3 > attention_times(hardware, "bf16", *call).time[0]
+    with pytest.raises(HardwareError, match="launch_latency"):
+        attention_times(hardware, "bf16", *call, constants={"launch_latenzy": 1e-3})
+
+
+def test_devices_of_a_family_follow_their_datasheets():
+    # H200 is H100 with 4.8 TB/s instead of 3.35; GB300 doubles the exponentials of GB200
+    decode = (64, 1, 32768, 32, 8, 128, 128)
+    h100, h200 = (
+        attention_times(load_hardware(name), "bf16", *decode).time[0]
+        for name in ("dgx-h100", "dgx-h200")
+    )
+    assert h100 / h200 == pytest.approx(4.8 / 3.352, rel=0.05)
+    prefill = (4, 16384, 16384, 64, 8, 64, 64)
+    gb200, gb300 = (
+        attention_times(load_hardware(name), "bf16", *prefill).time[0]
+        for name in ("gb200-nvl72", "gb300-nvl72")
+    )
+    assert gb300 < 0.85 * gb200
