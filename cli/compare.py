@@ -53,6 +53,13 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     help="Columns to group by; may be repeated.  [default: depends on KIND]",
 )
 @options.option(
+    "--hardware",
+    section="Selection",
+    metavar="NAME|PATH",
+    shell_complete=options.complete_hardware,
+    help="Profile that stands in for what every row names, such as a calibrated one.",
+)
+@options.option(
     "--throughput",
     section=options.OUTPUT,
     is_flag=True,
@@ -72,6 +79,14 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     type=click.Path(),
     help="Write every row with its projection and error.",
 )
+@options.option(
+    "--plot",
+    section=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Draw predicted against measured into a .png, .svg or .pdf, coloured by the first "
+    "--by column.",
+)
 @options.json_option
 @options.verbosity_options
 @click.pass_context
@@ -84,13 +99,16 @@ def compare_command(
     throughput: bool,
     max_error: float | None,
     output: str | None,
+    plot: str | None,
+    hardware: str | None,
     as_json: bool,
 ) -> None:
-    """Project every run of a table of measurements and print the errors by group.
+    """Project every row of a table of measurements and print the errors by group.
 
-    KIND is what the table holds: 'training' (time of a step). Rows that cannot be
-    projected are counted by reason; their share is the coverage. The columns are those
-    of docs/accuracy.md; unknown ones are ignored.
+    KIND is what the table holds: 'training' (time of a step; columns of
+    docs/accuracy.md), or kernels: 'gemm', 'attention', 'mla', 'moe', 'stream' (columns of
+    docs/calibration.md). Unknown columns are ignored. Rows that cannot be projected are
+    counted by reason; their share is the coverage.
 
     \b
     Examples:
@@ -98,6 +116,8 @@ def compare_command(
       perfmodel compare training runs.csv --by hardware,precision --json
       perfmodel compare training runs.csv --where 'n_gpus <= 512' --max-error 15%
       perfmodel compare training runs.csv --output errors.csv
+      perfmodel compare gemm gemm.csv --where 'dtype == "bf16"' --plot gemm.png
+      perfmodel compare gemm gemm.csv --hardware my-h100.toml
 
     Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0
     where projected steps take too long.
@@ -109,13 +129,25 @@ def compare_command(
 
     if output is not None:
         output = str(check_writable(output))
+    if plot is not None:
+        from perfmodel.plot import check_plot
+
+        check_plot(plot)
+        check_writable(plot)
     columns = [name for item in by for name in split_names(item)] or None
     announce_compilation()
     with progress(100, "percent of the rows") as advance:
-        found = compare_file(kind, file, where=where, by=columns, progress=_percent(advance))
+        found = compare_file(
+            kind, file, where=where, by=columns, progress=_percent(advance), hardware=hardware
+        )
     if output is not None:
         found.write_rows(output)
         remark(f"wrote {output}")
+    if plot is not None:
+        from perfmodel.plot import save_comparison
+
+        save_comparison(found, plot)
+        remark(f"wrote {plot}")
     document = found.to_json_dict(throughput)
     if as_json:
         print_json(document)

@@ -10,11 +10,13 @@ import click
 from perfmodel._version import __version__
 from perfmodel.cli import options
 from perfmodel.cli.best import best_command
+from perfmodel.cli.calibrate import calibrate_command
 from perfmodel.cli.compare import compare_command
 from perfmodel.cli.completion import completion_command
 from perfmodel.cli.explain import explain_command
 from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.hardware import hardware_group
+from perfmodel.cli.kernel import kernel_group
 from perfmodel.cli.model import model_group
 from perfmodel.cli.project import project_command
 from perfmodel.cli.sweep import sweep_command
@@ -50,9 +52,11 @@ for _command in (
     best_command,
     project_command,
     explain_command,
+    kernel_group,
     hardware_group,
     model_group,
     compare_command,
+    calibrate_command,
     completion_command,
 ):
     cli.add_command(_command)

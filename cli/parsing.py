@@ -125,11 +125,26 @@ def parse_swept(text: str) -> tuple[str, list[float]]:
             "as in system.network.1.bandwidth=25e9:400e9:16"
         )
     if ":" in written:
-        return path, _range(text, written.split(":"))
+        return path, parse_range(text, written)
     return path, [_number(text, item) for item in written.split(",")]
 
 
-def _range(text: str, parts: list[str]) -> list[float]:
+def parse_range(text: str, written: str) -> list[float]:
+    """Return the values of ``START:STOP:COUNT`` or ``START:STOP:COUNT:log``.
+
+    Parameters
+    ----------
+    text : str
+        What the user wrote, for messages.
+    written : str
+        The range in it.
+
+    Raises
+    ------
+    click.BadParameter
+        Malformed, not finite, or an endless list.
+    """
+    parts = written.split(":")
     spacing = parts.pop().strip().lower() if len(parts) == 4 else "linear"
     if len(parts) != 3 or spacing not in ("linear", "log"):
         raise click.BadParameter(f"'{text}': a range is START:STOP:COUNT or START:STOP:COUNT:log")

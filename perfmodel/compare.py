@@ -6,9 +6,14 @@ else here is the same for all kinds. A kind's module has
 - ``QUANTITY``, ``UNIT``: what is compared, in which unit;
 - ``NEEDED``, ``MEASUREMENTS``: columns that must exist, columns of which one must;
 - ``DEFAULT_BY``: columns to group by;
+- ``ALIASES`` (may be missing): other spellings of columns -> name;
 - ``check(row)``: raise `DataError` where a number is broken;
 - ``derived(row)``: further columns to filter and group by;
 - ``project(rows, progress)``: an `Outcome` per row.
+
+A kind of kernels has ``case_of(row)`` and ``price(hardware, variant, columns)`` besides
+(see `perfmodel.measured_kernels`), so that `perfmodel.calibrate` can price its rows again
+with other constants.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,10 +32,18 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import DataError, did_you_mean
 from perfmodel.expression import evaluate_mask
+from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured_rows import NOTHING, MeasuredRow, Outcome, read_rows
 from perfmodel.results import atomic_path
 
-KINDS: Mapping[str, str] = {"training": "perfmodel.compare_training"}
+KINDS: Mapping[str, str] = {
+    "training": "perfmodel.compare_training",
+    "gemm": "perfmodel.compare_gemm",
+    "attention": "perfmodel.compare_attention",
+    "mla": "perfmodel.compare_mla",
+    "moe": "perfmodel.compare_moe",
+    "stream": "perfmodel.compare_stream",
+}
 SCHEMA_VERSION = "1.0"
 # Columns that a projection adds, known only after it.
 OUTCOME_COLUMNS = ("assumed",)
@@ -85,6 +99,8 @@ class Comparison:
     columns : tuple of str
         Columns of the file, in its order.
     rows : tuple of ComparedRow
+    unit : str
+        Of what was compared.
     """
 
     kind: str
@@ -94,6 +110,7 @@ class Comparison:
     by: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[ComparedRow, ...]
+    unit: str = "s"
 
     def to_json_dict(self, throughput: bool = False) -> dict[str, Any]:
         """Return statistics, groups and skip reasons, fit for JSON.
@@ -121,7 +138,7 @@ class Comparison:
         groups: dict[str, list[ComparedRow]] = {}
         for row in self.rows:
             groups.setdefault(row.cells.get(column) or "not stated", []).append(row)
-        ordered = sorted(groups.items(), key=_natural)
+        ordered = sorted(groups.items(), key=natural_order)
         return {value: statistics(rows, throughput) for value, rows in ordered}
 
     def skipped(self) -> dict[str, int]:
@@ -193,31 +210,28 @@ class Comparison:
         _write_atomically(Path(path), lines)
 
 
-def compare_file(
-    kind: str,
-    path: str | os.PathLike[str],
-    where: str | None = None,
-    by: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Comparison:
-    """Project every row of a table of measured runs.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows of a file that a comparison or a calibration is about.
 
-    Parameters
+    Attributes
     ----------
-    kind : str
-        One of `KINDS`.
-    path : str or path
-        CSV with the columns of docs/accuracy.md; unknown columns are ignored.
-    where : str, optional
-        Filter over columns, e.g. ``'is_latest_in_group == "yes" and n_gpus <= 512'``.
-    by : sequence of str, optional
-        Columns to group by; default: what the kind groups by.
-    progress : callable, optional
-        Called with (rows done, rows in all).
+    module : module
+        What the kind knows.
+    columns, known : tuple of str
+        Columns of the file; these and derived ones.
+    rows : tuple of MeasuredRow
+        Rows that passed the filter, with their derived cells.
+    """
 
-    Returns
-    -------
-    Comparison
+    module: ModuleType
+    columns: tuple[str, ...]
+    known: tuple[str, ...]
+    rows: tuple[MeasuredRow, ...]
+
+
+def read_table(kind: str, path: str | os.PathLike[str], where: str | None = None) -> Table:
+    """Read, check and filter a table of one kind.
 
     Raises
     ------
@@ -227,19 +241,66 @@ def compare_file(
     if kind not in KINDS:
         raise DataError(f"unknown kind '{kind}'{did_you_mean(kind, KINDS)}")
     module = import_module(KINDS[kind])
-    columns, rows = read_rows(path, module.NEEDED, module.MEASUREMENTS)
+    columns, rows = read_rows(
+        path, module.NEEDED, module.MEASUREMENTS, getattr(module, "ALIASES", None)
+    )
     for row in rows:
         module.check(row)
     rows = [MeasuredRow({**row.cells, **module.derived(row)}, row.file, row.line) for row in rows]
-    known = list(dict.fromkeys([*columns, *(rows[0].cells if rows else ())]))
+    known = tuple(dict.fromkeys([*columns, *(rows[0].cells if rows else ())]))
     if where:
         mask = evaluate_mask(where, lambda name: _typed(rows, name), known, len(rows))
         rows = [row for row, chosen in zip(rows, mask, strict=True) if chosen]
-    chosen_by = tuple(module.DEFAULT_BY if by is None else dict.fromkeys(by))
+    return Table(module, tuple(columns), known, tuple(rows))
+
+
+def compare_file(
+    kind: str,
+    path: str | os.PathLike[str],
+    where: str | None = None,
+    by: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    hardware: str | None = None,
+) -> Comparison:
+    """Project every row of a table of measured runs.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    path : str or path
+        CSV with the columns of docs/accuracy.md (training) or docs/calibration.md
+        (kernels); unknown columns are ignored.
+    where : str, optional
+        Filter over columns, e.g. ``'is_latest_in_group == "yes" and n_gpus <= 512'``.
+    by : sequence of str, optional
+        Columns to group by; default: what the kind groups by.
+    progress : callable, optional
+        Called with (rows done, rows in all).
+    hardware : str, optional
+        Profile that stands in for what every row names, such as one that was calibrated.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    DataError
+        Unknown kind or column, or a table that cannot be read (file and line named).
+    HardwareError
+        `hardware` is no profile.
+    """
+    table = read_table(kind, path, where)
+    chosen_by = tuple(table.module.DEFAULT_BY if by is None else dict.fromkeys(by))
     for name in chosen_by if by is not None else ():
-        if name not in (*known, *OUTCOME_COLUMNS):
-            hint = did_you_mean(name, [*known, *OUTCOME_COLUMNS])
+        if name not in (*table.known, *OUTCOME_COLUMNS):
+            hint = did_you_mean(name, [*table.known, *OUTCOME_COLUMNS])
             raise DataError(f"cannot group by '{name}': no such column{hint}")
+    rows: Sequence[MeasuredRow] = table.rows
+    if hardware is not None:
+        load_hardware(hardware)
+        rows = [row.replaced("hardware", hardware) for row in rows]
     done = 0
 
     def count(more: int) -> None:
@@ -248,13 +309,20 @@ def compare_file(
         if progress:
             progress(done, len(rows))
 
-    outcomes: list[Outcome] = module.project(rows, count)
+    outcomes: list[Outcome] = table.module.project(rows, count)
     compared = tuple(
         ComparedRow({**row.cells, "assumed": _assumed(outcome)}, row.line, outcome)
-        for row, outcome in zip(rows, outcomes, strict=True)
+        for row, outcome in zip(table.rows, outcomes, strict=True)
     )
     return Comparison(
-        kind, module.QUANTITY, os.fspath(path), where, chosen_by, tuple(columns), compared
+        kind,
+        table.module.QUANTITY,
+        os.fspath(path),
+        where,
+        chosen_by,
+        table.columns,
+        compared,
+        table.module.UNIT,
     )
 
 
@@ -267,12 +335,19 @@ def statistics(rows: Sequence[ComparedRow], throughput: bool = False) -> dict[st
     found = [row.throughput_error if throughput else row.error for row in rows]
     errors = np.array([error for error in found if error is not None], float)
     scorable = sum(row.outcome.scorable for row in rows)
-    absolute = np.abs(errors)
-    empty = not errors.size
     return {
         "count": int(errors.size),
         "rows": len(rows),
         "coverage": errors.size / scorable if scorable else None,
+        **error_statistics(errors),
+    }
+
+
+def error_statistics(errors: NDArray[np.float64]) -> dict[str, float | None]:
+    """Return the errors of `statistics` of relative errors; None where there are none."""
+    absolute = np.abs(errors)
+    empty = not errors.size
+    return {
         "median_absolute_error": None if empty else float(np.median(absolute)),
         "mean_absolute_error": None if empty else float(absolute.mean()),
         "p90_absolute_error": None if empty else float(np.percentile(absolute, 90)),
@@ -285,8 +360,8 @@ def _assumed(outcome: Outcome) -> str:
     return "yes" if outcome.assumed else "no"
 
 
-def _natural(item: tuple[str, Any]) -> tuple[Any, ...]:
-    """Sort "9-64" before "65-512", and ">512" last."""
+def natural_order(item: tuple[str, Any]) -> tuple[Any, ...]:
+    """Return the key that sorts "9-64" before "65-512", and ">512" last."""
     head = item[0].split("-")[0]
     return (0, int(head), item[0]) if head.isdigit() else (1, 0, item[0])
 

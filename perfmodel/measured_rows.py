@@ -52,6 +52,10 @@ class MeasuredRow:
         """Return the cell without surrounding blanks; empty where the column is missing."""
         return (self.cells.get(column) or "").strip()
 
+    def replaced(self, column: str, text: str) -> MeasuredRow:
+        """Return the row with another text in one cell."""
+        return MeasuredRow({**self.cells, column: text}, self.file, self.line)
+
     def lower(self, column: str) -> str:
         """Return `text` in lower case, for matching."""
         return self.text(column).lower()
@@ -133,7 +137,10 @@ class Outcome:
 
 
 def read_rows(
-    path: str | os.PathLike[str], needed: Sequence[str], one_of: Iterable[str] = ()
+    path: str | os.PathLike[str],
+    needed: Sequence[str],
+    one_of: Iterable[str] = (),
+    aliases: Mapping[str, str] | None = None,
 ) -> tuple[list[str], list[MeasuredRow]]:
     """Read a table of comma-separated values with a header.
 
@@ -144,6 +151,8 @@ def read_rows(
         Columns that must exist; any other may be missing.
     one_of : iterable of str
         Columns of which at least one must exist.
+    aliases : mapping of str to str, optional
+        Other spellings of columns; one counts where the name that it stands for is missing.
 
     Returns
     -------
@@ -161,6 +170,10 @@ def read_rows(
         with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream, strict=True)
             header = [name.strip() for name in next(reader, [])]
+            header = [
+                name if (aliases or {}).get(name, name) in header else (aliases or {})[name]
+                for name in header
+            ]
             _check_header(str(path), header, needed, tuple(one_of))
             rows = []
             for cells in reader:

@@ -1,0 +1,281 @@
+"""``perfmodel kernel`` and the figure of ``perfmodel compare``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray as xr
+from click.testing import CliRunner, Result
+
+from perfmodel.cli.main import cli
+
+GEMM = ("kernel", "gemm", "--hardware", "dgx-h100", "--n", "4096", "--k", "4096")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
+
+
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["schema_version"]
+    found: list[dict[str, Any]] = document["rows"]
+    return found
+
+
+def test_gemm_table_has_a_line_per_shape_and_names_what_is_fixed() -> None:
+    result = run(*GEMM, "--m", "1,16,4096", "--precision", "bf16,fp8")
+    assert result.exit_code == 0, result.stderr
+    head, *lines = result.stdout.splitlines()
+    assert head.split()[:3] == ["precision", "m", "time"]
+    assert len(lines) == 7
+    assert lines[-1].startswith("all: hardware dgx-h100 · n 4096 · k 4096")
+
+
+def test_gemm_json_has_si_units() -> None:
+    result = run(*GEMM, "--m", "4096", "--json")
+    document = json.loads(result.stdout)
+    (row,) = document["rows"]
+    assert document["units"]["time"] == "s"
+    assert row["flops"] == 2 * 4096**3
+    assert row["flops_per_second"] == pytest.approx(row["flops"] / row["time"])
+    assert 0.3 < row["peak_share"] < 1.0
+    assert row["bound"] in ("compute", "l2", "memory", "latency")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,16,4096", [1, 16, 4096]),
+        ("256:1024:4", [256, 512, 768, 1024]),
+        ("1:64:x2", [1, 2, 4, 8, 16, 32, 64]),
+        ("1:1000:4:log", [1, 10, 100, 1000]),
+        ("1:3:9,7", [1, 2, 3, 7]),
+        ("8:100:x10", [8, 80]),
+    ],
+)
+def test_axes_take_lists_and_ranges(text: str, values: list[int]) -> None:
+    assert sorted(row["m"] for row in rows(*GEMM, "--m", text)) == values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--m", "0"), "0 is below 1"),
+        (("--m", "1.5"), "'1.5' should be whole numbers"),
+        (("--m", "4:1:x2"), "should be START:STOP:xFACTOR"),
+        (("--m", "1:8:x1"), "should be START:STOP:xFACTOR"),
+        (("--m", "1:8"), "a range is START:STOP:COUNT"),
+        (("--m", ""), "'' should be whole numbers"),
+        (("--m", "99999999999999999999"), "is above 2**40"),
+        (("--m", "1", "--precision", "fb16"), "'fb16' is not known; did you mean"),
+        (("--m", "1", "--hardware", "dgx-h101"), "unknown hardware 'dgx-h101'"),
+        (("--m", "1", "-o", "/nowhere/x.nc"), "folder '/nowhere' does not exist"),
+        ((), "Missing option '--m'"),
+        (("--m", "1:100000:100000", "--batch", "1:100:100"), "at most 5,000,000"),
+    ],
+)
+def test_wrong_input_is_one_line_and_code_2(arguments: tuple[str, ...], message: str) -> None:
+    result = run(*GEMM, *arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_precision_that_no_device_has_is_wrong_input() -> None:
+    result = run("kernel", "gemm", "--hardware", "dgx-a100", "--m", "1", "--n", "1", "--k", "1",
+                 "--precision", "fp8")  # fmt: skip
+    assert result.exit_code == 2
+    assert "no matrix rate for precision 'fp8'" in result.stderr
+
+
+def test_grouped_products_take_no_longer_than_one_launch_each() -> None:
+    one, each = rows(*GEMM, "--m", "64", "--groups", "8", "--launches", "one,each")
+    (alone,) = rows(*GEMM, "--m", "64")
+    assert one["flops"] == each["flops"] == 8 * alone["flops"]
+    assert alone["time"] < one["time"] < each["time"]
+    assert each["time"] == pytest.approx(8 * alone["time"], rel=0.05)
+    result = run(*GEMM, "--m", "64", "--groups", "8", "--batch", "2")
+    assert result.exit_code == 2
+    assert "--groups of 1 and more stand alone" in result.stderr
+
+
+def test_netcdf_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "gemm.nc"
+    result = run(*GEMM, "--hardware", "dgx-a100", "--m", "1,4096", "--precision", "bf16,fp8",
+                 "-o", str(path))  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert f"wrote {path}" in result.stderr
+    with xr.open_dataset(path) as found:
+        assert dict(found.sizes) == {"hardware": 2, "shape": 4}
+        assert found["hardware"].values.tolist() == ["dgx-h100", "dgx-a100"]
+        assert found["precision"].values.tolist() == ["bf16", "bf16", "fp8", "fp8"]
+        assert found["time"].attrs == {
+            "units": "s",
+            "long_name": "time of one call on the device, without the host's launch",
+        }
+        meanings = found["bound"].attrs["flag_meanings"].split()
+        assert meanings[int(found["bound"][1, 3])] == "unsupported"
+    assert [child.name for child in tmp_path.iterdir()] == ["gemm.nc"]
+
+
+def test_swept_hardware_makes_rows() -> None:
+    found = rows(*GEMM, "--m", "16", "--sweep", "device.memory.bandwidth=2e12,4e12")
+    assert [row["device.memory.bandwidth"] for row in found] == [2e12, 4e12]
+    assert found[0]["time"] > found[1]["time"]
+
+
+def test_long_tables_are_cut_with_a_hint() -> None:
+    result = run(*GEMM, "--m", "1:100:100", "--lines", "7")
+    assert "… and 93 more; --lines, --json or -o FILE.nc shows them" in result.stdout
+
+
+def test_attention_phases_and_shapes() -> None:
+    found = rows(
+        *("kernel", "attention", "--hardware", "dgx-h100", "--heads", "32", "--kv-heads", "8"),
+        *("--kv-len", "1024:8192:x2", "--phase", "forward,backward,decode"),
+    )
+    assert len(found) == 12
+    times = {(row["phase"], row["kv_len"]): row["time"] for row in found}
+    for length in (1024, 2048, 4096, 8192):
+        assert times["decode", length] < times["forward", length] < times["backward", length]
+    wide = rows(
+        *("kernel", "attention", "--hardware", "dgx-h100", "--heads", "16", "--head-dim", "192"),
+        *("--head-dim-v", "128", "--kv-len", "4096", "--no-causal", "--precision", "bf16"),
+    )
+    assert wide[0]["flops"] == pytest.approx(2 * 16 * 4096**2 * (192 + 128))
+
+
+def test_attention_with_uneven_heads_is_wrong_input() -> None:
+    result = run("kernel", "attention", "--hardware", "dgx-h100", "--heads", "12", "--kv-heads",
+                 "8", "--kv-len", "128")  # fmt: skip
+    assert result.exit_code == 2
+    assert "12 is not a multiple of" in result.stderr
+
+
+def test_streams_by_operation_or_by_bytes() -> None:
+    found = rows("kernel", "stream", "rms_norm,gated", "--hardware", "dgx-h100", "--rows",
+                 "16,4096", "--columns", "8192", "--dtype", "bf16,fp32")  # fmt: skip
+    assert len(found) == 8
+    assert {row["operation"] for row in found} == {"rms_norm", "gated"}
+    (row,) = rows("kernel", "stream", "--hardware", "dgx-h100", "--bytes-read", "1000000000")
+    assert 0.5 < row["bandwidth_share"] < 1.0
+    assert row["bound"] == "memory"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name either an OPERATION, or --bytes-read"),
+        (("copy", "--bytes-read", "100"), "name either an OPERATION, or --bytes-read"),
+        (("rmsnorm",), "unknown operation 'rmsnorm'; did you mean rms_norm"),
+        (("copy", "--cached", "2"), "2.0 is not in the range"),
+    ],
+)
+def test_wrong_streams_are_explained(arguments: tuple[str, ...], message: str) -> None:
+    result = run("kernel", "stream", *arguments, "--hardware", "dgx-h100")
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+MOE = ("kernel", "moe", "--hardware", "dgx-h100", "--hidden", "4096", "--intermediate", "14336",
+       "--experts", "8", "--top-k", "2")  # fmt: skip
+
+
+def test_moe_layers_take_longer_with_unbalanced_loads() -> None:
+    found = rows(*MOE, "--tokens", "4096", "--routing", "balanced,identical", "--ep", "4")
+    times = {row["routing"]: row["time"] for row in found}
+    assert times["identical"] > times["balanced"]
+    loads = {row["routing"]: row["largest_load"] for row in found}
+    assert loads["identical"] > loads["balanced"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--tokens", "16", "--routing", "unifrm"), "did you mean uniform"),
+        (("--tokens", "16", "--routing", "empirical:/nowhere.json"), "cannot read /nowhere.json"),
+        (("--tokens", "16", "--tp", "3"), "does not divide among 3"),
+        (("--tokens", "16", "--kernel", "tritn"), "triton"),
+    ],
+)
+def test_wrong_moe_layers_are_explained(arguments: tuple[str, ...], message: str) -> None:
+    result = run(*MOE, *arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("command", ["gemm", "attention", "stream", "moe"])
+def test_help_has_examples_and_units(command: str) -> None:
+    text = run("kernel", command, "--help").stdout
+    assert "Examples:" in text
+    assert "Units:" in text
+
+
+# ---------------------------------------------------------------- figures of compare
+
+RUNS = """\
+hardware,framework,op,phase,rows,cols,dtype,time_us
+H100_SXM,sglang,rms_norm,fwd,4096,8192,bf16,50
+H100_SXM,sglang,rms_norm,fwd,16,8192,bf16,4
+A100_SXM,sglang,gelu,fwd,16384,8192,bf16,330
+nobody's card,sglang,gelu,fwd,16384,8192,bf16,330
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "stream.csv"
+    path.write_text(RUNS, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
+def test_compare_draws_what_it_compared(table: Path, suffix: str, begins: bytes) -> None:
+    pytest.importorskip("matplotlib")
+    figure = table.with_name(f"figure.{suffix}")
+    result = run("compare", "stream", str(table), "--plot", str(figure))
+    assert result.exit_code == 0, result.stderr
+    assert figure.read_bytes().startswith(begins)
+    assert f"wrote {figure}" in result.stderr
+    if suffix == "svg":
+        text = figure.read_text()
+        for words in ("H100_SXM: 2 rows, median", "A100_SXM: 1 rows, median", "±10%"):
+            assert words in text
+
+
+def test_figures_that_cannot_be_drawn_are_refused_before_the_work(table: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = run("compare", "stream", str(table), "--plot", "figure.jpg")
+    assert result.exit_code == 2
+    assert "a figure's name ends in .png, .svg, .pdf" in result.stderr
+    result = run("compare", "stream", str(table), "--plot", "/nowhere/figure.png")
+    assert result.exit_code == 2
+    figure = table.with_name("figure.png")
+    result = run("compare", "stream", str(table), "--where", "rows > 1e9", "--plot", str(figure))
+    assert result.exit_code == 2
+    assert "no row was scored" in result.stderr
+    assert not figure.exists()
+
+
+def test_compare_with_another_profile_prices_every_row_with_it(table: Path) -> None:
+    def document(*arguments: str) -> Any:
+        result = run("compare", "stream", str(table), "--by", "hardware", "--json", *arguments)
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    own, other = document(), document("--hardware", "dgx-b200")
+    assert own["count"] == 3
+    assert other["count"] == 4  # a device without a profile has one now
+    assert set(other["groups"]["hardware"]) == {"A100_SXM", "H100_SXM", "nobody's card"}
+    assert own["bias"] > other["bias"]
+    result = run("compare", "stream", str(table), "--hardware", "nothing")
+    assert result.exit_code == 2
+    assert "unknown hardware 'nothing'" in result.stderr
