@@ -1,0 +1,291 @@
+"""Routing of tokens to experts: draws without replacement, and loads that add up.
+
+Random numbers are a function of (seed, index), so that a result depends neither on
+the order of calls nor on a library's generator: SplitMix64 (Steele, Lea, Flood 2014)
+of a counter.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit
+
+_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+
+
+@jit
+def unit_uniform(seed, index):
+    """Uniform number in (0, 1), the same for the same (seed, index).
+
+    Parameters
+    ----------
+    seed, index : int
+        Any 64-bit numbers, >= 0.
+    """
+    z = np.uint64(seed) * np.uint64(0xD1342543DE82EF95) + np.uint64(index)
+    z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (float(z >> np.uint64(11)) + 0.5) * _TO_UNIT
+
+
+@jit
+def inclusion_scale(weights, top_k):
+    """Scale ``t`` with ``sum(1 - exp(-t w)) = top_k``.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (expert,)
+        Relative popularity, >= 0, more than `top_k` of them positive.
+    top_k : float
+        Distinct experts per token.
+
+    Returns
+    -------
+    float
+        ``1 - exp(-t w_e)`` is the probability that a token's `top_k` draws without
+        replacement hold expert ``e`` (Rosén 1972, J. Appl. Prob. 9, asymptotic).
+
+    Notes
+    -----
+    Newton from below: the sum is concave in ``t``, so no step overshoots.
+    """
+    t = top_k / weights.sum()
+    for _ in range(200):
+        value = -top_k
+        slope = 0.0
+        for w in weights:
+            rest = math.exp(-t * w)
+            value += 1.0 - rest
+            slope += w * rest
+        if value >= -1e-12 * top_k or slope <= 0.0:
+            break
+        t -= value / slope
+    return t
+
+
+@jit
+def assign_tokens(weights, top_k, groups, group_limit, seed, first, assignment):
+    """Draw every token's experts without replacement, in proportion to `weights`.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (expert,)
+        Relative popularity, >= 0.
+    top_k : int
+        Distinct experts per token.
+    groups, group_limit : int
+        Experts form equal consecutive groups, of which a token may use
+        `group_limit`: those with the largest sum of their two best keys
+        (DeepSeek-V3 report, node-limited routing). 1, 1 for none.
+    seed : int
+        Stream of random numbers.
+    first : int
+        Number of the first token, so that parts of a batch can be drawn apart.
+    assignment : ndarray of int64, shape (token, top_k)
+        Result.
+
+    Notes
+    -----
+    A token takes the experts with the largest ``log(weight) + Gumbel`` (Efraimidis
+    and Spirakis 2006; Kool et al. 2019), which is the same as drawing one after the
+    other without putting back.
+    """
+    experts = weights.shape[0]
+    size = experts // groups
+    keys = np.empty(experts)
+    scores = np.empty(groups)
+    for token in range(assignment.shape[0]):
+        for e in range(experts):
+            u = unit_uniform(seed, (first + token) * experts + e)
+            # log(w) - log(-log(u)) orders like this, with one logarithm less
+            keys[e] = weights[e] / -math.log(u)
+        if group_limit < groups:
+            for g in range(groups):
+                best = second = -1.0
+                for e in range(g * size, (g + 1) * size):
+                    if keys[e] > best:
+                        second = best
+                        best = keys[e]
+                    elif keys[e] > second:
+                        second = keys[e]
+                scores[g] = best + max(second, 0.0)
+            for _ in range(groups - group_limit):
+                worst = 0
+                for g in range(1, groups):
+                    if scores[g] < scores[worst]:
+                        worst = g
+                scores[worst] = math.inf
+                keys[worst * size : (worst + 1) * size] = -1.0
+        for j in range(top_k):
+            chosen = 0
+            for e in range(1, experts):
+                if keys[e] > keys[chosen]:
+                    chosen = e
+            assignment[token, j] = chosen
+            keys[chosen] = -2.0
+
+
+@jit
+def whole_loads(shares, tokens, top_k, loads):
+    """Turn shares into whole loads that sum to ``tokens top_k``, none above `tokens`.
+
+    Parameters
+    ----------
+    shares : ndarray, shape (expert,)
+        Share of each expert, >= 0, any sum.
+    tokens, top_k : int
+    loads : ndarray of int64, shape (expert,)
+        Result.
+
+    Notes
+    -----
+    An expert sees a token at most once, so a share above ``1 / top_k`` is cut there
+    and the rest goes to the others in proportion; then largest remainders.
+    """
+    experts = shares.shape[0]
+    target = tokens * top_k
+    order = np.argsort(-shares)
+    rest_share = shares.sum()
+    rest = float(target)
+    full = 0  # the `full` most popular experts see every token
+    while full < experts and rest > 0.0 and shares[order[full]] * rest > tokens * rest_share:
+        rest_share -= shares[order[full]]
+        rest -= tokens
+        full += 1
+    remainder = np.empty(experts)
+    total = 0
+    for i in range(experts):
+        e = order[i]
+        exact = float(tokens)
+        if i >= full:
+            exact = rest * shares[e] / rest_share if rest_share > 0.0 else rest / (experts - full)
+        loads[e] = min(int(exact), tokens)
+        remainder[e] = exact - loads[e]
+        total += loads[e]
+    for e in np.argsort(-remainder):
+        if total >= target:
+            break
+        if loads[e] < tokens:
+            loads[e] += 1
+            total += 1
+    while total < target:  # only where rounding left more than one each
+        for e in range(experts):
+            if total < target and loads[e] < tokens:
+                loads[e] += 1
+                total += 1
+
+
+@jit
+def power_law_loads(alpha, tokens, top_k, ranks, seed, loads):
+    """Loads of aiconfigurator's ``power_law`` benchmarks.
+
+    Parameters
+    ----------
+    alpha : float
+        Exponent of the density ``x^-alpha``, not 1.
+    tokens, top_k : int
+    ranks : int
+        Expert-parallel ranks that hold equal consecutive shares of the experts.
+    seed : int
+    loads : ndarray of int64, shape (expert,)
+        Result; the busiest rank comes first.
+
+    Notes
+    -----
+    Each expert's popularity is drawn from a power law on ``[1, 0.8 tokens]`` (on
+    ``[0.01, 2]`` where there are fewer assignments than experts), scaled to
+    ``tokens top_k``, rounded, and cut at `tokens`. What is missing then goes one by
+    one, rank after rank, to the rank's least loaded expert; what is too much is
+    taken from its most loaded one. (collector/helper.py of aiconfigurator 095f58a.)
+    """
+    experts = loads.shape[0]
+    target = tokens * top_k
+    low, high = (1.0, 0.8 * tokens) if target > experts else (0.01, 2.0)
+    power = 1.0 - alpha
+    drawn = np.empty(experts)
+    for e in range(experts):
+        u = unit_uniform(seed, e)
+        drawn[e] = ((high**power - low**power) * u + low**power) ** (1.0 / power)
+    scale = target / drawn.sum()
+    total = 0
+    for e in range(experts):
+        loads[e] = min(int(np.rint(drawn[e] * scale)), tokens)
+        total += loads[e]
+    size = experts // ranks
+    rank = 0
+    idle = 0
+    while total != target and idle < ranks:
+        part = loads[rank * size : (rank + 1) * size]
+        chosen = np.argmin(part) if total < target else np.argmax(part)
+        step = 1 if total < target else -1
+        if 0 <= part[chosen] + step <= tokens:
+            part[chosen] += step
+            total += step
+            idle = 0
+        else:
+            idle += 1
+        rank = (rank + 1) % ranks
+    busiest = 0
+    most = -1
+    for r in range(ranks):
+        load = loads[r * size : (r + 1) * size].sum()
+        if load > most:
+            most = load
+            busiest = r
+    if busiest > 0:
+        first = loads[:size].copy()
+        loads[:size] = loads[busiest * size : (busiest + 1) * size]
+        loads[busiest * size : (busiest + 1) * size] = first
+
+
+@jit
+def spread_loads(loads, tokens, top_k, assignment):
+    """Give every token `top_k` different experts so that the loads come out.
+
+    Parameters
+    ----------
+    loads : ndarray of int64, shape (expert,)
+        Sum ``tokens top_k``, none above `tokens`.
+    tokens, top_k : int
+    assignment : ndarray of int64, shape (token, top_k)
+        Result.
+
+    Notes
+    -----
+    Experts, busiest first, fill one column of the table after the other. An expert
+    whose tokens wrap into the next column starts there above where it ended, because
+    no load exceeds `tokens`; so no token meets an expert twice.
+    """
+    slot = 0
+    for e in np.argsort(-loads):
+        for _ in range(loads[e]):
+            assignment[slot % tokens, slot // tokens] = e
+            slot += 1
+
+
+@jit
+def tokens_of_rank(loads, tokens, top_k, first, last):
+    """Tokens that have an expert in ``first <= expert < last``, under `spread_loads`.
+
+    Parameters
+    ----------
+    loads : ndarray of int64, shape (expert,)
+    tokens, top_k, first, last : int
+
+    Returns
+    -------
+    int
+    """
+    here = np.zeros(tokens, np.bool_)
+    slot = 0
+    for e in np.argsort(-loads):
+        if first <= e < last:
+            for i in range(slot, slot + loads[e]):
+                here[i % tokens] = True
+        slot += loads[e]
+    return here.sum()

@@ -1,0 +1,101 @@
+"""Draws without replacement and loads that add up."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.kernels import routing
+
+
+def assigned(weights, tokens, top_k, groups=1, limit=1, seed=0, first=0):
+    out = np.empty((tokens, top_k), np.int64)
+    routing.assign_tokens(np.asarray(weights, np.float64), top_k, groups, limit, seed, first, out)
+    return out
+
+
+def test_uniform_numbers_are_uniform_and_reproducible():
+    drawn = np.array([routing.unit_uniform(7, i) for i in range(20_000)])
+    assert drawn.min() > 0.0
+    assert drawn.max() < 1.0
+    # 20 bins of 1000 with a standard deviation of 31
+    assert np.abs(np.histogram(drawn, 20, (0, 1))[0] - 1000).max() < 150
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.03
+    assert routing.unit_uniform(7, 3) == drawn[3]
+    assert routing.unit_uniform(8, 3) != drawn[3]
+
+
+def test_two_draws_without_replacement_match_the_exact_probabilities():
+    # P(e in 2 draws) = w_e + sum_{f != e} w_f w_e / (1 - w_f), weights of sum 1
+    w = np.array([0.5, 0.25, 0.15, 0.1])
+    exact = w + np.array(
+        [sum(w[f] * w[e] / (1 - w[f]) for f in range(4) if f != e) for e in range(4)]
+    )
+    counts = np.bincount(assigned(w, 40_000, 2).ravel(), minlength=4) / 40_000
+    np.testing.assert_allclose(counts, exact, atol=0.01)
+
+
+def test_inclusion_scale_gives_top_k_in_sum_and_meets_draws():
+    w = np.random.default_rng(0).gamma(2.0, 1.0, 256)
+    chosen = 1.0 - np.exp(-routing.inclusion_scale(w, 8.0) * w)
+    assert chosen.sum() == pytest.approx(8.0)
+    counts = np.bincount(assigned(w, 20_000, 8).ravel(), minlength=256) / 20_000
+    assert np.abs(counts - chosen).max() < 0.01
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.sampled_from([8, 16, 24]), st.integers(0, 2**40))
+def test_no_token_meets_an_expert_twice(tokens, top_k, experts, seed):
+    out = assigned(np.linspace(0.1, 3.0, experts), tokens, top_k, seed=seed)
+    assert out.min() >= 0
+    assert out.max() < experts
+    assert all(len(set(row)) == top_k for row in out.tolist())
+
+
+def test_parts_of_a_batch_are_the_whole_batch():
+    w = np.linspace(1.0, 2.0, 16)
+    whole = assigned(w, 20, 4)
+    parts = [assigned(w, 8, 4), assigned(w, 12, 4, first=8)]
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
+
+
+def test_tokens_stay_in_their_best_groups():
+    out = assigned(np.ones(64), 500, 8, groups=8, limit=3)
+    assert max(len(set(row)) for row in (out // 8).tolist()) == 3
+    # without a limit eight experts spread over more groups
+    assert max(len(set(row)) for row in (assigned(np.ones(64), 500, 8) // 8).tolist()) > 5
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=4, max_size=40), st.integers(1, 200), st.data())
+def test_whole_loads_sum_up_and_never_exceed_the_tokens(shares, tokens, data):
+    shares = np.array(shares)
+    top_k = data.draw(st.integers(1, len(shares)))
+    loads = np.empty(len(shares), np.int64)
+    routing.whole_loads(shares, tokens, top_k, loads)
+    assert loads.sum() == tokens * top_k
+    assert loads.min() >= 0
+    assert loads.max() <= tokens
+    order = np.argsort(-shares)
+    assert (np.diff(loads[order]) <= 1).all()  # more popular, no fewer tokens
+
+
+@given(st.integers(1, 300), st.integers(1, 8), st.sampled_from([1, 2, 4, 8]), st.integers(0, 1000))
+def test_power_law_loads_sum_up_with_the_busiest_rank_first(tokens, top_k, ranks, seed):
+    loads = np.empty(32, np.int64)
+    routing.power_law_loads(1.2, tokens, top_k, ranks, seed, loads)
+    assert loads.sum() == tokens * top_k
+    assert loads.min() >= 0
+    assert loads.max() <= tokens
+    per_rank = loads.reshape(ranks, -1).sum(axis=1)
+    assert per_rank[0] == per_rank.max()
+
+
+@given(st.integers(1, 60), st.integers(1, 8), st.integers(0, 1000))
+def test_spread_loads_come_out_without_a_repeated_expert(tokens, top_k, seed):
+    loads = np.empty(16, np.int64)
+    routing.power_law_loads(1.2, tokens, top_k, 1, seed, loads)
+    out = np.empty((tokens, top_k), np.int64)
+    routing.spread_loads(loads, tokens, top_k, out)
+    np.testing.assert_array_equal(np.bincount(out.ravel(), minlength=16), loads)
+    assert all(len(set(row)) == top_k for row in out.tolist())
+    here = ((out >= 4) & (out < 8)).any(axis=1).sum()
+    assert routing.tokens_of_rank(loads, tokens, top_k, 4, 8) == here
