@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def stream_call(count: int) -> Callable[[], object]:
 KINDS = {"gemm": gemm_call, "attention": attention_call, "stream": stream_call}
 
 
-def measure(kind: str, count: int) -> dict[str, object]:
+def measure(kind: str, count: int) -> dict[str, Any]:
     """Return the rate of one kind, from the median of the repeats."""
     call = KINDS[kind](count)
     call()  # compiles, touches the memory
@@ -92,6 +93,11 @@ def measure(kind: str, count: int) -> dict[str, object]:
         "fastest": min(seconds),
         "slowest": max(seconds),
     }
+
+
+def rates(count: int = 200_000) -> dict[str, float]:
+    """Return the predictions per second and core of every kind."""
+    return {kind: measure(kind, count)["rate_per_core"] for kind in KINDS}
 
 
 def main(arguments: list[str] | None = None) -> int:

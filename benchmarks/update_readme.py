@@ -1,9 +1,10 @@
-"""Write the measured figures of README.md: accuracy tables and speed.
+"""Write the measured figures of README.md and docs/kernels.md: accuracy tables and speed.
 
-    python benchmarks/update_readme.py [--development RUNS.csv] [--speed]
+    python benchmarks/update_readme.py [--development RUNS.csv] [--kernels DATA] [--speed]
 
-The published runs of this repository are always scored; the development table and the
-speed only where asked for. Each figure stands between two comments in README.md.
+The published runs of this repository are always scored; the development tables and the
+speed only where asked for. Each figure stands between two comments. With ``--kernels``,
+docs/kernels.png is drawn too.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from accuracy_training import markdown
+import accuracy_kernels
+import kernel_speed
+from accuracy_training import HEADER, markdown, table_line
 
 from perfmodel.compare import compare_file
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
+KERNELS = HERE.parent / "docs" / "kernels.md"
 
 
 def accuracy_block(path: Path, by: list[str]) -> str:
@@ -43,13 +47,43 @@ def speed_block() -> str:
             f"- {runs[0]['count']:,} strategies, {dtype} results: median "
             f"{rates[1]:,.0f} strategies/s/core of 3 runs ({rates[0]:,.0f} to {rates[2]:,.0f})"
         )
+    rates = kernel_speed.rates()
+    lines += [f"- {kind}: {rate:,.0f} predictions/s/core" for kind, rate in rates.items()]
     return "\n".join(lines)
+
+
+def kernel_blocks(data: Path) -> tuple[str, str]:
+    """Return the summary for the README and the whole tables; draw the picture."""
+    entries = accuracy_kernels.evaluate(data)
+    accuracy_kernels.draw(entries, KERNELS.with_suffix(".png"))
+    lines = [f"| kernels {HEADER}", "|---|" + "---:|" * 7]
+    for entry in entries:
+        table = entry["table"]
+        lines.append(table_line(f"**{table.title}**", entry["all"]))
+        depth = 2 if table.kind == "gemm" and "dtype" in table.by else 1
+        if len(entry[table.by[0]]) == 1 and depth == 1:
+            continue
+        groups = entry[" · ".join(table.by[:depth])]
+        lines += [table_line(label, found) for label, found in groups.items()]
+    return "\n".join(lines), accuracy_kernels.markdown(entries)
+
+
+def replace_block(path: Path, name: str, block: str) -> None:
+    """Put new figures between the two comments of a block."""
+    pattern = rf"(<!-- {name}: [^>]* -->\n).*?(\n?<!-- end -->)"
+    text, count = re.subn(
+        pattern, lambda found: found[1] + block + "\n<!-- end -->", path.read_text(), flags=re.S
+    )
+    if count != 1:
+        raise SystemExit(f"{path.name} has {count} blocks '{name}', expected one")
+    path.write_text(text)
 
 
 def main() -> None:
     """Replace the blocks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--development", type=Path, help="table of development runs")
+    parser.add_argument("--kernels", type=Path, help="folder of measured kernels")
     parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
     published = HERE / "published_training_runs.csv"
@@ -59,15 +93,11 @@ def main() -> None:
         blocks["development"] = accuracy_block(options.development, columns)
     if options.speed:
         blocks["speed"] = speed_block()
-    text = README.read_text()
+    if options.kernels:
+        blocks["kernels"], tables = kernel_blocks(options.kernels)
+        replace_block(KERNELS, "kernels", tables)
     for name, block in blocks.items():
-        pattern = rf"(<!-- {name}: [^>]* -->\n).*?(\n<!-- end -->)"
-        text, count = re.subn(
-            pattern, lambda found, new=block: found[1] + new + found[2], text, flags=re.S
-        )
-        if count != 1:
-            raise SystemExit(f"README.md has {count} blocks '{name}', expected one")
-    README.write_text(text)
+        replace_block(README, name, block)
 
 
 if __name__ == "__main__":

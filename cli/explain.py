@@ -131,7 +131,7 @@ def _print_operations(
     *,
     whole: bool,
 ) -> None:
-    from perfmodel.cli.tables import print_memory
+    from perfmodel.cli.tables import print_memory, step_range
     from perfmodel.explain import OPERATION_COMPONENTS
     from perfmodel.units import format_time
 
@@ -161,14 +161,15 @@ def _print_operations(
     if not whole:
         return
     total = sum(cost.exposed for cost in costs)
-    below = [["all operations", format_time(total), share(total, step)]]
+    below = [["all operations", format_time(total), share(total, step), ""]]
     for name in TIME_COMPONENTS:
         if name not in OPERATION_COMPONENTS and row[name]:
             text = VARIABLES[name].long_name
-            below.append([text, format_time(row[name]), share(row[name], step)])
-    below.append([VARIABLES["step_time"].long_name, format_time(step), "100.0 %"])
+            below.append([text, format_time(row[name]), share(row[name], step), ""])
+    band = step_range(row, "10–90 %: {}")
+    below.append([VARIABLES["step_time"].long_name, format_time(step), "100.0 %", band])
     click.echo()
-    click.echo(table(["whole step", "adds", "share"], below))
+    click.echo(table(["whole step", "adds", "share", ""], below, left=(0, 3)))
     click.echo()
     print_memory(row)
 

@@ -43,7 +43,8 @@ def project_command(
     """Project the training step of one strategy: time, throughput, MFU and memory.
 
     The components of the time add up to the step, those of the memory to the fullest
-    stage. Communication counts where compute does not hide it.
+    stage. Communication counts where compute does not hide it. '10–90 %' is the range in
+    which four of five measured steps should lie.
 
     \b
     Examples:

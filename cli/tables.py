@@ -51,16 +51,17 @@ def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) 
     """Print strategies with their results and, unless told otherwise, shares of their time."""
     from perfmodel.units import GIB, format_time
 
+    banded = any(step_range(row) for row in rows)
     fields = _shown_fields(rows)
     several = len({row["hardware"] for row in rows}) > 1
     headers = ["#", *(["hardware"] if several else []), *(spec.option for spec in fields)]
-    headers += ["step", "tok/s/device", "MFU", "memory GiB"]
+    headers += ["step (10–90 %)" if banded else "step", "tok/s/device", "MFU", "memory GiB"]
     lines = []
     for number, row in enumerate(rows, 1):
         cells = [str(number), *([row["hardware"]] if several else [])]
         cells += [_cell(row[spec.name]) for spec in fields]
         cells += [
-            format_time(row["step_time"]),
+            format_time(row["step_time"]) + step_range(row, " ({})", unit=False),
             f"{row['tokens_per_second_per_device']:,.0f}",
             f"{100 * row['model_flops_utilization']:.1f} %",
             f"{row['memory_total'] / GIB:.1f}" + ("" if row["fits"] else " (no)"),
@@ -97,8 +98,18 @@ def print_time(row: Mapping[str, Any]) -> None:
         note = f"of {format_time(total)}, the rest hidden" if total > 1.0001 * row[name] else ""
         text = VARIABLES[name].long_name
         lines.append([text, format_time(row[name]), share(row[name], step), note])
-    lines.append([VARIABLES["step_time"].long_name, format_time(step), "100.0 %", ""])
+    band = step_range(row, "10–90 %: {}")
+    lines.append([VARIABLES["step_time"].long_name, format_time(step), "100.0 %", band])
     click.echo(table(["time", "", "share", ""], lines, left=(0, 3)))
+
+
+def step_range(row: Mapping[str, Any], text: str = "{}", *, unit: bool = True) -> str:
+    """Return the band of the step time within a text; empty where a result has none."""
+    from perfmodel.units import format_range
+
+    low, high = (row.get(name, float("nan")) for name in ("step_time_low", "step_time_high"))
+    found = format_range(low, high, row["step_time"], unit=unit)
+    return text.format(found) if found else ""
 
 
 def print_memory(row: Mapping[str, Any]) -> None:

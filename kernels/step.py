@@ -17,9 +17,11 @@ from perfmodel.kernels.step_data import (
     MEMO_COLUMNS,
     MEMO_SLOTS,
     data_parallel,
+    hidden_width,
     hide,
     layer_shards,
     remembered_time,
+    width_of,
 )
 from perfmodel.kernels.step_memory import stage_memory
 from perfmodel.kernels.step_tables import (
@@ -27,6 +29,8 @@ from perfmodel.kernels.step_tables import (
     BACKWARD_TIME,
     BACKWARD_WINDOW,
     BUSY,
+    COLLECTIVE_WIDTH,
+    COMPUTE_WIDTH,
     CONTEXT_EXPOSED,
     CONTEXT_TOTAL,
     EXPERT_EXPOSED,
@@ -53,6 +57,9 @@ from perfmodel.kernels.step_tables import (
     RECOMPUTE,
     RECOMPUTE_TIME,
     STEP_TIME,
+    STEP_TIME_HIGH,
+    STEP_TIME_LOW,
+    STREAM_WIDTH,
     TENSOR_EXPOSED,
     TENSOR_TOTAL,
     TOKENS_PER_SECOND,
@@ -82,7 +89,7 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         Result, in SI units.
     """
     memo = np.zeros((MEMO_SLOTS, MEMO_COLUMNS))
-    shard_total, shard_exposed = np.zeros(stages.counts.shape[1]), np.zeros(stages.counts.shape[1])
+    shards = np.zeros((3, stages.counts.shape[1]))  # total, exposed, half-width of each part
     for i in range(strategies.stage_key.size):
         stage_key = strategies.stage_key[i]
         key = stages.layer_key[stage_key]
@@ -124,45 +131,55 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
                 settings,
                 network,
                 memo,
-                shard_total,
-                shard_exposed,
+                shards,
             )
 
         # The slowest stage, all stages together, and the stage with most parameters.
         slowest, everything, executed, critical = -1.0, 0.0, 0.0, 0
         weights, experts = 0.0, 0.0
         gather_total, gather_exposed = 0.0, 0.0
+        gather_width, all_gather_widths = 0.0, 0.0
         for row in range(last - first):
-            total, exposed = 0.0, 0.0
+            total, exposed, shard_width = 0.0, 0.0, 0.0
             if zero == 3:
-                for part in range(shard_total.size):
+                for part in range(shards.shape[1]):
                     count = stages.counts[first + row, part]
-                    total += count * shard_total[part]
-                    exposed += count * shard_exposed[part]
+                    total += count * shards[0, part]
+                    exposed += count * shards[1, part]
+                    shard_width += count * shards[2, part]
             copies = stages.stages[first + row]
             executed += copies * rows[row, FLOPS]
             everything += copies * (rows[row, BUSY] + exposed)
+            all_gather_widths += copies * shard_width
             if rows[row, BUSY] + exposed > slowest:
                 slowest, critical = rows[row, BUSY] + exposed, row
-                gather_total, gather_exposed = total, exposed
+                gather_total, gather_exposed, gather_width = total, exposed, shard_width
             if rows[row, WEIGHTS] + rows[row, EXPERTS] > weights + experts:
                 weights, experts = rows[row, WEIGHTS], rows[row, EXPERTS]
         sums = rows[critical]
         bubble = (everything - slowest) / v
+        # Half-widths: of the slowest stage, and of the others through the bubble.
+        ahead = m - 1.0 / v
+        compute_width = ahead * sums[COMPUTE_WIDTH] + stages.widths[stage_key, 0] / v
+        stream_width = ahead * sums[STREAM_WIDTH] + stages.widths[stage_key, 1] / v
+        collective_width = ahead * (sums[COLLECTIVE_WIDTH] + gather_width)
+        collective_width += (stages.widths[stage_key, 2] + all_gather_widths) / v
 
         send_total, send_exposed = 0.0, 0.0
         if p > 1:
             send = remembered_time(
                 POINT_TO_POINT, keys.boundary_bytes[key], 2, pipeline_stride, network, memo
             )
-            send_total, send_exposed = pipeline_sends(
-                send, m, p, v, slowest, settings.overlap_pipeline
+            relative = width_of(keys.boundary_bytes[key], settings.collective_widths)
+            send_total, send_exposed, send_width = pipeline_sends(
+                send, m, p, v, slowest, settings.overlap_pipeline, relative
             )
+            collective_width += send_width
 
         if zero == 3:
             data_total, data_exposed = m * gather_total, m * gather_exposed
         else:
-            data_total, data_exposed = data_parallel(
+            data_total, data_exposed, data_width = data_parallel(
                 zero,
                 m,
                 weights,
@@ -180,19 +197,15 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
                 network,
                 memo,
             )
+            collective_width += data_width
 
         # A tied table lives on the first and the last stage, which add up its gradients.
         if p > 1 and keys.shared_table[key] > 0.0:
-            table = remembered_time(
-                ALL_REDUCE,
-                keys.shared_table[key] * settings.gradient_bytes,
-                2,
-                pipeline_stride * (p - 1),
-                network,
-                memo,
-            )
+            size = keys.shared_table[key] * settings.gradient_bytes
+            table = remembered_time(ALL_REDUCE, size, 2, pipeline_stride * (p - 1), network, memo)
             data_total += table
             data_exposed += table
+            collective_width += width_of(size, settings.collective_widths) * table
 
         # Optimizer: the shard's gradients are read for their norm, scaled by it and read
         # for the update; the state is read and written, parameters are written. All
@@ -208,6 +221,7 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         written = updated * (settings.gradient_bytes + settings.optimizer_bytes + 2.0)
         written += kept * settings.gradient_bytes
         optimizer, _ = stream_time(stream_device, read, written, 12.0 * updated, 8.0, 0.0)
+        stream_width += width_of(read + written, settings.stream_widths) * optimizer
 
         # NaN where the device lacks the precision.
         peak = keys.peak[key]
@@ -215,7 +229,14 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         host_time = m_known * sums[HOST] + settings.step_overhead
         step = m_known * sums[BUSY] + settings.step_overhead + optimizer
         step += send_exposed + data_exposed + bubble
+        # Independent classes, and what no kernel explains: in quadrature. The band is even
+        # in the logarithm, in which the errors were found.
+        variance = (settings.step_width * step) ** 2
+        variance += compute_width**2 + stream_width**2 + collective_width**2
+        factor = np.exp(np.sqrt(variance) / step)
         out[STEP_TIME, i] = step
+        out[STEP_TIME_LOW, i] = step / factor
+        out[STEP_TIME_HIGH, i] = step * factor
         out[FORWARD_TIME, i] = m_known * sums[FORWARD]
         out[BACKWARD_TIME, i] = m_known * sums[BACKWARD]
         out[RECOMPUTE_TIME, i] = m_known * sums[RECOMPUTE]
@@ -271,8 +292,10 @@ def data_spacing(tensor, context, pipeline, data, domain):
 
 
 @jit
-def pipeline_sends(send, m, p, v, stage_time, overlap):
+def pipeline_sends(send, m, p, v, stage_time, overlap, relative):
     """Total and exposed time of the stage-to-stage sends on the critical stage [s].
+
+    Third, the half-width of the exposed time where a send is known to ± `relative`.
 
     Every chunk of every micro-batch is received once forward and once backward; filling
     and draining the pipeline adds one of each per further stage. Interleaved schedules
@@ -281,9 +304,14 @@ def pipeline_sends(send, m, p, v, stage_time, overlap):
     fill = 2.0 * (p - 1) * send
     steady = 2.0 * m * v * send
     exposed = steady
+    fast, slow = max(0.0, 1.0 - relative) * send, (1.0 + relative) * send
+    width = m * v * (slow - fast)
     if overlap and v > 1:
-        exposed = 2.0 * m * v * max(0.0, send - stage_time / (2.0 * v))
-    return fill + steady, fill + exposed
+        beside = stage_time / (2.0 * v)
+        exposed = 2.0 * m * v * max(0.0, send - beside)
+        width = m * v * (max(0.0, slow - beside) - max(0.0, fast - beside))
+    width += (p - 1) * (slow - fast)
+    return fill + steady, fill + exposed, width
 
 
 @jit
@@ -299,15 +327,15 @@ def price_shards(
     settings,
     network,
     memo,
-    total,
-    exposed,
+    shards,
 ):
-    """Fill total and exposed time to gather and reduce each sharded part (ZeRO-3) [s].
+    """Fill times to gather and reduce each sharded part (ZeRO-3) [s].
 
     A part is gathered one ahead, in forward and again in backward, where its gradients
-    are reduced as well; what outlasts the part's own pass is exposed.
+    are reduced as well; what outlasts the part's own pass is exposed. Rows of `shards`:
+    total, exposed, and half-width of exposed.
     """
-    for part in range(total.size):
+    for part in range(shards.shape[1]):
         c = parts[part]
         gather, reduce = layer_shards(
             c,
@@ -321,8 +349,17 @@ def price_shards(
             network,
             memo,
         )
-        total[part] = 2.0 * gather + reduce
-        forward = hide(gather, c[FORWARD_WINDOW], 0.0, tax)
-        backward = hide(gather + reduce, c[BACKWARD_WINDOW], 0.0, tax)
-        exposed[part] = forward if settings.overlap_gather else gather
-        exposed[part] += backward if settings.overlap_reduce else gather + reduce
+        both = gather + reduce
+        size = (c[WEIGHTS] + c[EXPERTS]) * settings.gather_bytes
+        relative = width_of(size, settings.collective_widths)
+        forward, backward = gather, both
+        forward_width, backward_width = relative * gather, relative * both
+        if settings.overlap_gather:
+            forward = hide(gather, c[FORWARD_WINDOW], 0.0, tax)
+            forward_width = hidden_width(gather, c[FORWARD_WINDOW], 0.0, tax, relative)
+        if settings.overlap_reduce:
+            backward = hide(both, c[BACKWARD_WINDOW], 0.0, tax)
+            backward_width = hidden_width(both, c[BACKWARD_WINDOW], 0.0, tax, relative)
+        shards[0, part] = gather + both
+        shards[1, part] = forward + backward
+        shards[2, part] = forward_width + backward_width

@@ -53,6 +53,34 @@ def hide(total, window, tail, tax):
 
 
 @jit
+def width_of(quantity, regimes):
+    """Relative half-width of the regime in which a quantity lies.
+
+    Parameters
+    ----------
+    quantity : float
+    regimes : tuple of five floats
+        First value of the middle and of the large regime, then the half-widths of small,
+        middle and large operations (`perfmodel.uncertainty.kernel_widths`).
+    """
+    if quantity < regimes[0]:
+        return regimes[2]
+    return regimes[3] if quantity < regimes[1] else regimes[4]
+
+
+@jit
+def hidden_width(total, window, tail, tax, relative):
+    """Half-width of what `hide` leaves exposed of a communication known to ± `relative`.
+
+    Half the difference between a slow and a fast communication: the whole of the error
+    shows where compute no longer hides it, little where it has room.
+    """
+    more, less = 1.0 + relative, max(0.0, 1.0 - relative)
+    slow = hide(more * total, window, more * tail, tax)
+    return 0.5 * (slow - hide(less * total, window, less * tail, tax))
+
+
+@jit
 def sharded_reduce(size, kind, members, stride, group, network, memo):
     """Reduce or gather over a data group, hierarchically where shards repeat (HSDP).
 
@@ -137,7 +165,7 @@ def data_parallel(
     network,
     memo,
 ):
-    """Total and exposed time of gradient reduction and parameter gather, ZeRO 0 to 2 [s].
+    """Total, exposed time and its half-width: gradients and parameters, ZeRO 0 to 2 [s].
 
     Gradients are reduced beside the backward of the last micro-batch (of every
     micro-batch with ZeRO-2, which keeps no full gradients), parameters gathered beside
@@ -171,10 +199,15 @@ def data_parallel(
     reductions = batches if zero == 2 else 1.0
     gradients = max((weights + experts) * settings.gradient_bytes, 1.0)
     tail = min(1.0, settings.bucket_bytes / gradients)
-    exposed_reduce, exposed_gather = reduce, gather
+    relative = width_of((weights + experts) * settings.reduce_bytes, settings.collective_widths)
+    exposed_reduce, width_reduce = reduce, relative * reduce
     if settings.overlap_reduce:
         exposed_reduce = hide(reduce, backward, tail * reduce, tax)
+        width_reduce = hidden_width(reduce, backward, tail * reduce, tax, relative)
+    exposed_gather, width_gather = gather, relative * gather
     if settings.overlap_gather:
         exposed_gather = hide(gather, forward, tail * gather, tax)
+        width_gather = hidden_width(gather, forward, tail * gather, tax, relative)
     total = reductions * reduce + gather
-    return total, reductions * exposed_reduce + exposed_gather
+    exposed = reductions * exposed_reduce + exposed_gather
+    return total, exposed, reductions * width_reduce + width_gather

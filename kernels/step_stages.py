@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.step_tables import (
     BACKWARD,
     BUSY,
+    COLLECTIVE_CLASS,
+    COLLECTIVE_WIDTH,
+    COMPUTE_WIDTH,
     CONTEXT_EXPOSED,
     EXPERT_EXPOSED,
     EXPERTS,
+    FIRST_WIDTH,
     FORWARD,
     HOST,
     LARGEST,
-    PART_COLUMNS,
     RECOMPUTE,
+    STREAM_CLASS,
+    STREAM_WIDTH,
     TENSOR_EXPOSED,
     WEIGHTS,
     WORKING,
@@ -49,14 +56,23 @@ def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums
             if count == 0.0:
                 continue
             kept = min(count, 1.0) if part == output_part else count
-            for column in range(PART_COLUMNS):
+            for column in range(FIRST_WIDTH):
                 if column == WORKING:
                     total[WORKING] = max(total[WORKING], table[part, WORKING])
                 elif column in (WEIGHTS, EXPERTS):
                     total[column] += kept * table[part, column]
                 else:
                     total[column] += count * table[part, column]
+            total[STREAM_WIDTH] += count * table[part, STREAM_CLASS]
+            total[COLLECTIVE_WIDTH] += count * table[part, COLLECTIVE_CLASS]
             total[LARGEST] = max(total[LARGEST], table[part, WEIGHTS] + table[part, EXPERTS])
+        for column in range(FIRST_WIDTH, STREAM_CLASS):
+            width = 0.0
+            for part in range(counts.shape[1]):
+                if counts[row, part] > 0.0:
+                    width += counts[row, part] * table[part, column]
+            total[COMPUTE_WIDTH] += width**2
+        total[COMPUTE_WIDTH] = np.sqrt(total[COMPUTE_WIDTH])
         if counts[row, embedding_part] > 0.0 and counts[row, output_part] > 0.0:
             total[WEIGHTS] -= shared[row_key[row]]
         total[BUSY] = (
@@ -68,3 +84,25 @@ def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums
             + total[EXPERT_EXPOSED]
             + total[HOST]
         )
+
+
+@jit
+def sum_widths(sums, offset, stages, widths):
+    """Sum the half-widths of every stage key over all its stages.
+
+    Parameters
+    ----------
+    sums : float64, shape (rows, STAGE_COLUMNS)
+        Of `sum_stages`.
+    offset : int64, shape (stage keys + 1,)
+        Rows of stage key j are ``offset[j]:offset[j + 1]``.
+    stages : float64, shape (rows,)
+        Number of stages of each row's composition.
+    widths : float64, shape (stage keys, 3)
+        Result, COMPUTE_WIDTH and the two that follow it [s per micro-batch].
+    """
+    for key in range(offset.size - 1):
+        widths[key] = 0.0
+        for row in range(offset[key], offset[key + 1]):
+            for column in range(3):
+                widths[key, column] += stages[row] * sums[row, COMPUTE_WIDTH + column]

@@ -25,43 +25,53 @@ WORKING = 14
 FORWARD_WINDOW = 15  # forward, from first to last kernel: compute, exposed, host
 BACKWARD_WINDOW = 16  # the same of backward with its recomputation
 LOGITS = 17  # bytes that the output keeps per micro-batch, until its backward follows
-PART_COLUMNS = 18
+# Half-widths of the 10-90 % band of what a part adds to the step, one column for each of
+# `perfmodel.uncertainty.CLASSES` (a test compares).
+FIRST_WIDTH = 18
+STREAM_CLASS = 22
+COLLECTIVE_CLASS = 23
+PART_COLUMNS = 24
 
-# Columns that a stage has beside those of its parts.
+# Columns that a stage has in place of the half-widths of its parts.
 LARGEST = 18
 BUSY = 19
-STAGE_COLUMNS = 20
+COMPUTE_WIDTH = 20  # the classes ahead of STREAM_CLASS, in quadrature
+STREAM_WIDTH = 21
+COLLECTIVE_WIDTH = 22
+STAGE_COLUMNS = 23
 
 # Rows of the result.
 STEP_TIME = 0
-FORWARD_TIME = 1
-BACKWARD_TIME = 2
-RECOMPUTE_TIME = 3
-OPTIMIZER_TIME = 4
-HOST_TIME = 5
-OUT_TENSOR_EXPOSED = 6
-OUT_CONTEXT_EXPOSED = 7
-OUT_EXPERT_EXPOSED = 8
-OUT_PIPELINE_EXPOSED = 9
-OUT_DATA_EXPOSED = 10
-PIPELINE_BUBBLE = 11
-OUT_TENSOR_TOTAL = 12
-OUT_CONTEXT_TOTAL = 13
-OUT_EXPERT_TOTAL = 14
-OUT_PIPELINE_TOTAL = 15
-OUT_DATA_TOTAL = 16
-TOKENS_PER_SECOND = 17
-UTILIZATION_CAUSAL = 18
-UTILIZATION_NON_CAUSAL = 19
-UTILIZATION_HARDWARE = 20
-MEMORY_PARAMETERS = 21
-MEMORY_GRADIENTS = 22
-MEMORY_OPTIMIZER = 23
-MEMORY_ACTIVATIONS = 24
-MEMORY_BUFFERS = 25
-MEMORY_RESERVE = 26
-MEMORY_TOTAL = 27
-RESULT_ROWS = 28
+STEP_TIME_LOW = 1
+STEP_TIME_HIGH = 2
+FORWARD_TIME = 3
+BACKWARD_TIME = 4
+RECOMPUTE_TIME = 5
+OPTIMIZER_TIME = 6
+HOST_TIME = 7
+OUT_TENSOR_EXPOSED = 8
+OUT_CONTEXT_EXPOSED = 9
+OUT_EXPERT_EXPOSED = 10
+OUT_PIPELINE_EXPOSED = 11
+OUT_DATA_EXPOSED = 12
+PIPELINE_BUBBLE = 13
+OUT_TENSOR_TOTAL = 14
+OUT_CONTEXT_TOTAL = 15
+OUT_EXPERT_TOTAL = 16
+OUT_PIPELINE_TOTAL = 17
+OUT_DATA_TOTAL = 18
+TOKENS_PER_SECOND = 19
+UTILIZATION_CAUSAL = 20
+UTILIZATION_NON_CAUSAL = 21
+UTILIZATION_HARDWARE = 22
+MEMORY_PARAMETERS = 23
+MEMORY_GRADIENTS = 24
+MEMORY_OPTIMIZER = 25
+MEMORY_ACTIVATIONS = 26
+MEMORY_BUFFERS = 27
+MEMORY_RESERVE = 28
+MEMORY_TOTAL = 29
+RESULT_ROWS = 30
 
 GPIPE = 0
 INTERLEAVED = 2
@@ -131,11 +141,13 @@ class Stages(NamedTuple):
     sums : float64, shape (rows, STAGE_COLUMNS)
         Part-table columns summed over the parts of the stage (WORKING: the largest),
         LARGEST: parameters of its largest part, BUSY: compute, exposed
-        communication and host waits of one micro-batch [s].
+        communication and host waits of one micro-batch [s], and half-widths [s].
     counts : float64, shape (rows, parts)
         How many of each part the stage holds.
     first_stage, stages : float64, shape (rows,)
         Earliest stage of this composition, and number of such stages.
+    widths : float64, shape (stage keys, 3)
+        COMPUTE_WIDTH, STREAM_WIDTH and COLLECTIVE_WIDTH over all stages together [s].
     """
 
     layer_key: np.ndarray
@@ -144,6 +156,7 @@ class Stages(NamedTuple):
     counts: np.ndarray
     first_stage: np.ndarray
     stages: np.ndarray
+    widths: np.ndarray
 
 
 class Settings(NamedTuple):
@@ -164,3 +177,8 @@ class Settings(NamedTuple):
     step_overhead: float  # host time per step that nothing hides [s]
     reserve_bytes: float  # context and communicators [B]
     fragmentation: float  # share of live memory that the allocator cannot use [1]
+    # Two limits [B], then the relative half-widths of small, middle and large operations.
+    # Tuples: unlike arrays, they need no reference counting when settings are passed on.
+    stream_widths: tuple[float, float, float, float, float]
+    collective_widths: tuple[float, float, float, float, float]
+    step_width: float  # relative half-width of what no kernel explains [1]

@@ -50,6 +50,11 @@ LARGEST_MICRO_BATCH = 64
 # A measured run did fit: what a row leaves open is not ruled out by an excess that lies
 # within the error of the memory projection itself.
 MEMORY_SLACK = 1.10
+# Variables of a projection that a scored row keeps.
+NUMBERS = (
+    *("step_time", "step_time_low", "step_time_high"),
+    *(*TIME_COMPONENTS, *MEMORY_COMPONENTS, "memory_total"),
+)
 SCHEDULES = ("", "1f1b", "1f1b-interleaved", "interleaved", "gpipe")
 
 
@@ -338,7 +343,7 @@ def _project_group(group: _Group) -> list[tuple[int, Outcome]]:
     except PerfModelError as error:
         skipped = Outcome.skipped(Skip("the projection refuses the row", str(error)))
         return [(i, skipped) for i, _, _ in group.members]
-    names = ("step_time", *TIME_COMPONENTS, *MEMORY_COMPONENTS, "memory_total", "fits", "status")
+    names = (*NUMBERS, "fits", "status")
     columns = {name: results[name].values[:, 0] for name in names}
     for i, member, start in group.members:
         rows = slice(start, start + len(member.candidates))
@@ -358,10 +363,7 @@ def _choose(case: Case, columns: Mapping[str, Any]) -> Outcome:
         best = int(fitting[np.argmin(columns["step_time"][fitting])])
     else:
         best = int(valid[np.argmin(columns["memory_total"][valid])])
-    details = {
-        name: float(columns[name][best])
-        for name in ("step_time", *TIME_COMPONENTS, *MEMORY_COMPONENTS, "memory_total")
-    }
+    details = {name: float(columns[name][best]) for name in NUMBERS}
     chosen = dict(case.candidates[best])
     if case.share < 1.0:
         # Some layers are recomputed and the others not: between the two projections.

@@ -41,6 +41,8 @@ class OperationCost:
         Times it runs per step on the stage.
     time, exposed : float
         Of one call, and what all calls add to the step [s].
+    half_width : float
+        Half the 10-90 % band of `exposed` [s].
     flops : float
         Matrix FLOP of one call.
     traffic : float
@@ -57,6 +59,7 @@ class OperationCost:
     calls: float
     time: float
     exposed: float
+    half_width: float
     flops: float
     traffic: float
     bound: str
@@ -125,6 +128,7 @@ def explain(
                     runs * count,
                     float(item.time[0]) / count,
                     runs * float(item.exposed[0]),
+                    runs * float(item.half_width[0]),
                     float(item.flops[0]) / count,
                     float(item.traffic[0]) / count,
                     item.bound[0],

@@ -16,6 +16,7 @@ from perfmodel.memory import part_memory
 from perfmodel.model import ModelSpec
 from perfmodel.operations import Column, Communication, LayerKeys, Machine
 from perfmodel.pricing import Priced, column_of, price_operations
+from perfmodel.uncertainty import CLASSES, kernel_class
 from perfmodel.workload import Part, model_parts, part_operations
 
 if TYPE_CHECKING:
@@ -120,10 +121,11 @@ def _launches(item: Priced, keys: LayerKeys) -> Column:
 
 
 def _add_priced(row: NDArray[np.float64], item: Priced) -> None:
-    """Add one operation's seconds and FLOP to its columns."""
+    """Add one operation's seconds, their half-width and its FLOP to its columns."""
     from perfmodel.kernels import step_tables as step
 
     operation = item.operation
+    row[:, step.FIRST_WIDTH + CLASSES.index(kernel_class(operation))] += item.half_width
     if isinstance(operation, Communication):
         exposed = {
             "tensor": step.TENSOR_EXPOSED,

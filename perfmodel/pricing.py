@@ -22,6 +22,7 @@ from perfmodel.operations import (
     Stream,
 )
 from perfmodel.strategy import PRECISIONS
+from perfmodel.uncertainty import relative_width
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -47,6 +48,8 @@ class Priced:
         What limits one repetition, per key.
     exposed : ndarray, shape (keys,)
         The part of `time` that delays the step; all of it unless a communication hides.
+    half_width : ndarray, shape (keys,)
+        Half the 10-90 % band of `exposed` [s] (`perfmodel.uncertainty`).
     """
 
     operation: Operation
@@ -55,6 +58,7 @@ class Priced:
     traffic: Column
     bound: tuple[str, ...]
     exposed: Column
+    half_width: Column
 
 
 def distinct_rows(columns: Sequence[Column]) -> tuple[list[Column], NDArray[np.intp]]:
@@ -135,6 +139,9 @@ def price_operations(
         if not isinstance(item.operation, Communication):
             item.time[:] *= slowdown
             item.exposed[:] *= slowdown
+        calls = np.maximum(column_of(item.operation.count, len(keys)), 1e-30)
+        width = relative_width(hardware, item.operation, item.flops / calls)
+        item.half_width[:] = width * item.time
     return _expose(hardware, ordered, keys)
 
 
@@ -237,6 +244,7 @@ def _price_attention(
             causal=distinct[7] > 0,
             window=distinct[8],
             backward=distinct[9] > 0,
+            steady=True,
         )
         time[rows] = result.time[inverse] * count[rows] * slowdown
         flops[rows] = result.flops[inverse] * count[rows]
@@ -328,9 +336,8 @@ def _unstack(
     for i, item in enumerate(operations):
         rows = slice(i * size, (i + 1) * size)
         labels = tuple(names[code] for code in bound[rows])
-        priced.append(
-            Priced(item, time[rows], flops[rows], traffic[rows], labels, time[rows].copy())
-        )
+        mine, exposed, half_width = time[rows], time[rows].copy(), np.zeros(size)
+        priced.append(Priced(item, mine, flops[rows], traffic[rows], labels, exposed, half_width))
     return priced
 
 
@@ -338,7 +345,8 @@ def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[P
     """Hide each communication behind the operations that run beside it.
 
     The exposed part is what outlasts them, or the piece that nothing can hide, plus
-    what the hidden part costs the compute that it runs beside.
+    what the hidden part costs the compute that it runs beside. Its half-width is half
+    the difference between a slow and a fast communication beside the same compute.
     """
     from perfmodel.communication import overlap_compute_tax
 
@@ -355,12 +363,20 @@ def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[P
             continue
         available = sum((beside.get(slot, 0.0) for slot in operation.hidden_by), np.zeros(size))
         available = available * column_of(operation.hides, size)
-        tail = column_of(operation.tail, size) * item.time
-        exposed = np.maximum(item.time - available, np.minimum(tail, item.time))
         tax = overlap_compute_tax(
             hardware,
             np.maximum(column_of(operation.members, size), 1.0).astype(np.int64),
             np.maximum(column_of(operation.stride, size), 1.0).astype(np.int64),
         )
-        item.exposed[:] = np.minimum(exposed + tax * (item.time - exposed), item.time)
+        tail = column_of(operation.tail, size)
+        slow = _exposed(item.time + item.half_width, available, tail, tax)
+        fast = _exposed(np.maximum(item.time - item.half_width, 0.0), available, tail, tax)
+        item.half_width[:] = 0.5 * (slow - fast)
+        item.exposed[:] = _exposed(item.time, available, tail, tax)
     return priced
+
+
+def _exposed(time: Column, available: Column, tail: Column, tax: Column) -> Column:
+    """Return what a communication adds to the step beside `available` seconds of compute."""
+    exposed = np.maximum(time - available, np.minimum(tail * time, time))
+    return np.minimum(exposed + tax * (time - exposed), time)

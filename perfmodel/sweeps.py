@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel._version import __version__
 from perfmodel.errors import StrategyError
 from perfmodel.framework import Framework, load_framework
+from perfmodel.hwprofiles.paths import row_names, unit_of
 from perfmodel.model import ModelSpec
 from perfmodel.strategy import FIELDS, StrategyGrid
 from perfmodel.strategy_rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
@@ -84,7 +85,7 @@ def sweep(
     rows = [load_hardware(item) if isinstance(item, str) else item for item in given]
     if not rows or not len(grid):
         raise StrategyError("a sweep needs at least one strategy and one hardware profile")
-    names = _row_names(rows)
+    names = row_names(rows)
     if twice := [name for name in names if names.count(name) > 1]:
         raise StrategyError(f"hardware '{twice[0]}' is given twice")
     framework = load_framework(framework)
@@ -115,7 +116,10 @@ def sweep(
 
 
 def _labelled(variable: Variable, values: Any, dims: Any = ("strategy", "hardware")) -> Any:
-    return dims, values, {"units": variable.units, "long_name": variable.long_name}
+    attributes = {"units": variable.units, "long_name": variable.long_name}
+    if variable.formula:
+        attributes["formula"] = variable.formula
+    return dims, values, attributes
 
 
 def _coordinates(
@@ -125,7 +129,7 @@ def _coordinates(
         "strategy": ("strategy", np.arange(len(grid)), {"long_name": "strategy", "units": "1"}),
         "hardware": (
             "hardware",
-            _row_names(rows),
+            row_names(rows),
             {"long_name": "hardware profile", "units": "1"},
         ),
         "memory_capacity": (
@@ -138,7 +142,7 @@ def _coordinates(
         coordinates[path] = (
             "hardware",
             np.asarray(numbers),
-            {"long_name": f"swept value of {path}", "units": _unit(rows[0], path)},
+            {"long_name": f"swept value of {path}", "units": unit_of(rows[0], path)},
         )
     for spec in FIELDS:
         attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
@@ -152,28 +156,6 @@ def _coordinates(
             attributes["flag_meanings"] = " ".join(labels)
         coordinates[spec.name] = ("strategy", column, attributes)
     return coordinates
-
-
-def _unit(hardware: Hardware, path: str) -> str:
-    """SI unit of a profile's value, "1" for pure numbers."""
-    from perfmodel.hwprofiles import known_paths
-
-    if path.startswith("calibration."):
-        _, group, key = path.split(".", 2)
-        return hardware.calibration[group][key].unit or "1"
-    return known_paths(hardware)[path].unit or "1"
-
-
-def _row_names(rows: Sequence[Hardware]) -> list[str]:
-    """Profile names, made distinct by the values that were set on them."""
-    names = []
-    for row in rows:
-        changes = ",".join(
-            f"{path}={value:g}" if not isinstance(value, str | bool) else f"{path}={value}"
-            for path, value in row.overrides.items()
-        )
-        names.append(f"{row.name}[{changes}]" if changes else row.name)
-    return names
 
 
 def _add_derived(
@@ -214,7 +196,7 @@ def _attributes(
 
     provenance = {
         "model": dataclasses.asdict(model),
-        "hardware": {name: row.to_dict() for name, row in zip(_row_names(rows), rows, strict=True)},
+        "hardware": {name: row.to_dict() for name, row in zip(row_names(rows), rows, strict=True)},
         "framework": dataclasses.asdict(framework),
         "versions": {
             "perfmodel": __version__,

@@ -20,6 +20,7 @@ from perfmodel.part_table import machine_of, part_table
 from perfmodel.pricing import matrix_rates
 from perfmodel.schedule import StageTable, stage_table
 from perfmodel.strategy import IntColumn, StrategyGrid
+from perfmodel.uncertainty import kernel_widths, step_width
 from perfmodel.workload import model_parts
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Workload:
 
         self.model = model
         self.grid = grid
+        self.experts = any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
         distinct, layer_key = distinct_keys(grid.columns, LAYER_KEY_FIELDS)
         self.keys = LayerKeys(distinct)
         pairs, pipeline_key = distinct_keys(grid.columns, ("pipeline_parallel", "virtual_pipeline"))
@@ -91,7 +93,7 @@ class Workload:
 
     def stage_sums(self, keys: KeyTables) -> Stages:
         """Sum the parts of every distinct stage on one device."""
-        from perfmodel.kernels.step_stages import sum_stages
+        from perfmodel.kernels.step_stages import sum_stages, sum_widths
         from perfmodel.kernels.step_tables import STAGE_COLUMNS, Stages
 
         kinds = [part.kind for part in model_parts(self.model)]
@@ -105,6 +107,8 @@ class Workload:
             kinds.index("output"),
             sums,
         )
+        widths = np.empty((self.stage_layer_key.size, 3))
+        sum_widths(sums, self.stage_offset, self.stages, widths)
         return Stages(
             self.stage_layer_key,
             self.stage_offset,
@@ -112,6 +116,7 @@ class Workload:
             self.counts,
             self.first_stage,
             self.stages,
+            widths,
         )
 
 
@@ -214,4 +219,7 @@ def _settings(work: Workload, hardware: Hardware, framework: Framework) -> Setti
         step_overhead=hardware.calibrated("host", "step_overhead"),
         reserve_bytes=hardware.calibrated("host", "reserve_bytes"),
         fragmentation=hardware.calibrated("host", "fragmentation"),
+        stream_widths=kernel_widths(hardware, "stream"),
+        collective_widths=kernel_widths(hardware, "collective"),
+        step_width=step_width(hardware, work.experts),
     )

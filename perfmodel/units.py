@@ -31,6 +31,21 @@ def format_time(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{seconds * 1e6:.3g} µs"
 
 
+def format_range(low: float, high: float, like: float, *, unit: bool = True) -> str:
+    """Write a range of times in the unit in which `format_time` writes `like`.
+
+    ``format_range(0.93, 1.1, 1.01)`` is ``"0.930–1.10 s"``; empty where there is no range.
+    """
+    if not (math.isfinite(low) and math.isfinite(high)) or low == high:
+        return ""
+    name, factor = next(
+        ((name, factor) for limit, name, factor in _TIME_STEPS if abs(like) >= limit), ("µs", 1e6)
+    )
+    ends = (end * factor for end in (low, high))
+    texts = (f"{end:#.3g}".rstrip(".") if abs(end) < 999.5 else f"{end:.0f}" for end in ends)
+    return "–".join(texts) + (f" {name}" if unit else "")
+
+
 def format_gib(size: float) -> str:
     """Write a size in GiB (2**30 bytes)."""
     return f"{size / GIB:.1f} GiB"

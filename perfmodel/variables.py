@@ -9,20 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A dataset variable: its name, units and long name."""
+    """A dataset variable: its name, units, long name and, where one line says it, formula."""
 
     name: str
     units: str
     long_name: str
+    formula: str = ""
 
 
 STEP_VARIABLES: tuple[Variable, ...] = (
     Variable("step_time", "s", "time of one training step"),
+    Variable(
+        "step_time_low",
+        "s",
+        "10th percentile of the step time",
+        "step_time * exp(-w), w = sqrt(step**2 + sum over kernel classes (width / step_time)**2)",
+    ),
+    Variable(
+        "step_time_high",
+        "s",
+        "90th percentile of the step time",
+        "step_time * exp(+w), w = sqrt(step**2 + sum over kernel classes (width / step_time)**2)",
+    ),
     Variable("forward_time", "s", "forward compute of the slowest stage"),
     Variable("backward_time", "s", "backward compute of the slowest stage"),
     Variable("recompute_time", "s", "recomputed forward of the slowest stage"),

@@ -98,6 +98,7 @@ def test_the_projection_reads_as_text() -> None:
         "model FLOPs utilization",
         "time of one training step",
         "the rest hidden",
+        "10–90 %: ",
         "optimizer state on the fullest stage",
         "fits in 79.1 GiB",
     ):

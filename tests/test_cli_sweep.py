@@ -293,3 +293,15 @@ def test_bad_queries_are_one_line(file: Path, arguments: list[str], message: str
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
+
+
+def test_the_band_of_the_step_time_is_shown_where_a_file_has_one(
+    file: Path, tmp_path: Path
+) -> None:
+    assert "step (10–90 %)" in run("best", str(file)).stdout
+    older = tmp_path / "older.nc"
+    with xr.open_dataset(file) as dataset:
+        dataset.drop_vars(["step_time_low", "step_time_high"]).to_netcdf(older)
+    text = run("best", str(older)).stdout
+    assert "step" in text
+    assert "10–90 %" not in text

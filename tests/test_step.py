@@ -23,7 +23,7 @@ from perfmodel.kernels.collective import (
     collective_time,
 )
 from perfmodel.kernels.step import close_strategies
-from perfmodel.kernels.step_stages import sum_stages
+from perfmodel.kernels.step_stages import sum_stages, sum_widths
 from perfmodel.kernels.stream import stream_time
 from perfmodel.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
 
@@ -96,6 +96,21 @@ class Oracle:
         exposed = min(time, max(time - window, tail))
         return exposed + self.tax * (time - exposed)
 
+    def half_width(self, time, size, exposed=lambda time: time):
+        """Half of what separates a slow from a fast communication of some bytes."""
+        relative = relative_width(size, self.settings.collective_widths)
+        slow, fast = (1 + relative) * time, max(0.0, 1 - relative) * time
+        return (exposed(slow) - exposed(fast)) / 2
+
+    def stage_widths(self, counts, shard_width):
+        """Half-widths of a stage per micro-batch; classes of compute in quadrature."""
+        compute = [self.stage(counts, c) for c in range(columns.FIRST_WIDTH, columns.STREAM_CLASS)]
+        return {
+            "compute": np.linalg.norm(compute),
+            "stream": self.stage(counts, columns.STREAM_CLASS),
+            "collective": self.stage(counts, columns.COLLECTIVE_CLASS) + shard_width,
+        }
+
     def stage(self, counts, column):
         return sum(n * part[column] for n, part in zip(counts, self.parts, strict=True))
 
@@ -110,33 +125,44 @@ class Oracle:
         return sum(self.stage(counts, column) for column in (*COMPUTE, *EXPOSED, columns.HOST))
 
     def shard_times(self, counts):
-        """Total and exposed time of ZeRO-3's gathers and reductions per micro-batch."""
-        total = exposed = 0.0
+        """Total, exposed and half-width of ZeRO-3's communication per micro-batch."""
+        total = exposed = width = 0.0
         if self.f["zero"] != 3:
-            return total, exposed
+            return total, exposed, width
         s = self.settings
         for n, part in zip(counts, self.parts, strict=True):
             weights, experts = part[columns.WEIGHTS], part[columns.EXPERTS]
             gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
             reduce = self.dense_and_experts(REDUCE_SCATTER, weights, experts, s.reduce_bytes)
             total += n * (2 * gather + reduce)
-            forward, backward = gather, gather + reduce
-            if s.overlap_gather:
-                forward = self.hidden(forward, part[columns.FORWARD_WINDOW])
-            if s.overlap_reduce:
-                backward = self.hidden(backward, part[columns.BACKWARD_WINDOW])
-            exposed += n * (forward + backward)
-        return total, exposed
+            size = (weights + experts) * s.gather_bytes
+            for time, hides, window in (
+                (gather, s.overlap_gather, part[columns.FORWARD_WINDOW]),
+                (gather + reduce, s.overlap_reduce, part[columns.BACKWARD_WINDOW]),
+            ):
+
+                def delays(time, hides=hides, window=window):
+                    return self.hidden(time, window) if hides else time
+
+                exposed += n * delays(time)
+                width += n * self.half_width(time, size, delays)
+        return total, exposed, width
 
     def result(self):
         f, s, m = self.f, self.settings, self.m
         p, v = f["pipeline"], f["virtual"]
         loads = []
         for counts, _, copies in self.stages:
-            total, exposed = self.shard_times(counts)
-            loads.append((self.busy(counts) + exposed, copies, counts, total, exposed))
+            total, exposed, width = self.shard_times(counts)
+            loads.append((self.busy(counts) + exposed, copies, counts, total, exposed, width))
         slowest = max(loads, key=lambda load: load[0])
-        stage_time, _, critical, gathered, gather_exposed = slowest
+        stage_time, _, critical, gathered, gather_exposed, _ = slowest
+        self.widths = {"compute": 0.0, "stream": 0.0, "collective": 0.0}
+        for _, copies, counts, _, _, shard_width in loads:
+            times = m if counts is critical else 0.0
+            times += (copies - (counts is critical)) / v
+            for name, width in self.stage_widths(counts, shard_width).items():
+                self.widths[name] += times * width
         everything = sum(load[0] * load[1] for load in loads)
         out = dict.fromkeys(NAMES, 0.0)
         for name, column in (
@@ -163,6 +189,11 @@ class Oracle:
         self.add_tied_table(out)
         self.add_optimizer(out, weights, experts)
         out["step_time"] = sum(out[name] for name in TIME_COMPONENTS)
+        relative = np.hypot(
+            s.step_width, np.linalg.norm([*self.widths.values()]) / out["step_time"]
+        )
+        out["step_time_low"] = out["step_time"] * np.exp(-relative)
+        out["step_time_high"] = out["step_time"] * np.exp(relative)
         tokens = f["global_batch"] * f["sequence"]
         rate = tokens / (out["step_time"] * s.devices)
         out["tokens_per_second_per_device"] = rate
@@ -179,11 +210,16 @@ class Oracle:
         if p == 1:
             return
         send = self.collective(POINT_TO_POINT, self.key["boundary"], 2, self.pipeline_stride)
-        fill, steady = 2 * (p - 1) * send, 2 * m * v * send
-        out["pipeline_total"] = fill + steady
-        if self.settings.overlap_pipeline and v > 1:
-            steady = 2 * m * v * max(0.0, send - stage_time / (2 * v))
-        out["pipeline_exposed"] = fill + steady
+        out["pipeline_total"] = 2 * (p - 1 + m * v) * send
+
+        def delays(send):
+            steady = send
+            if self.settings.overlap_pipeline and v > 1:
+                steady = max(0.0, send - stage_time / (2 * v))
+            return 2 * (p - 1) * send + 2 * m * v * steady
+
+        out["pipeline_exposed"] = delays(send)
+        self.widths["collective"] += self.half_width(send, self.key["boundary"], delays)
 
     def most_parameters(self):
         pairs = [
@@ -200,6 +236,7 @@ class Oracle:
             time = self.collective(ALL_REDUCE, size, 2, self.pipeline_stride * (p - 1))
             out["data_parallel_exposed"] += time
             out["data_parallel_total"] += time
+            self.widths["collective"] += self.half_width(time, size)
 
     def add_data_parallel(self, out, critical, weights, experts):
         s, zero, m = self.settings, self.f["zero"], self.m
@@ -213,11 +250,17 @@ class Oracle:
         forward = self.stage(critical, columns.FORWARD_WINDOW)
         backward = self.stage(critical, columns.BACKWARD_WINDOW)
         out["data_parallel_total"] = times * reduce + gather
-        if s.overlap_reduce:
-            reduce = self.hidden(reduce, backward, tail * reduce)
-        if s.overlap_gather:
-            gather = self.hidden(gather, forward, tail * gather)
-        out["data_parallel_exposed"] = times * reduce + gather
+        size = (weights + experts) * s.reduce_bytes
+        for time, repeats, hides, window in (
+            (reduce, times, s.overlap_reduce, backward),
+            (gather, 1, s.overlap_gather, forward),
+        ):
+
+            def delays(time, hides=hides, window=window):
+                return self.hidden(time, window, tail * time) if hides else time
+
+            out["data_parallel_exposed"] += repeats * delays(time)
+            self.widths["collective"] += repeats * self.half_width(time, size, delays)
 
     @property
     def shards(self):
@@ -237,6 +280,8 @@ class Oracle:
         written += zeroed * s.gradient_bytes
         time = stream_time(self.device, read, written, 12.0 * own, 8.0, 0.0)[0]
         out["optimizer_time"] = time
+        relative = relative_width(read + written, s.stream_widths)
+        self.widths["stream"] += relative * time
 
     def add_memory(self, out):
         s, zero = self.settings, self.f["zero"]
@@ -276,11 +321,17 @@ class Oracle:
         out.update(worst)
 
 
+def relative_width(size, regimes):
+    """Half-width of the regime of a size: small below the first limit, large from the second."""
+    return regimes[2:][int(size >= regimes[0]) + int(size >= regimes[1])]
+
+
 def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     """Random tables for the pass, and the same as plain Python for the oracle."""
     rng = np.random.default_rng(seed)
     scale = np.ones(columns.PART_COLUMNS)
     scale[:10] = scale[columns.FORWARD_WINDOW] = scale[columns.BACKWARD_WINDOW] = 1e-3  # s
+    scale[columns.FIRST_WIDTH :] = 1e-4  # s
     scale[columns.FLOPS] = 1e12
     scale[columns.WEIGHTS] = scale[columns.EXPERTS] = 1e8
     scale[columns.ACTIVATIONS] = scale[columns.WORKING] = scale[columns.LOGITS] = 1e9
@@ -363,6 +414,9 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "step_overhead": 0.01,
         "reserve_bytes": 2e9,
         "fragmentation": 0.04,
+        "stream_widths": (1e6, 1e8, 0.2, 0.15, 0.1),
+        "collective_widths": (1e6, 1e8, 0.3, 0.2, 0.15),
+        "step_width": 0.05,
     }
     return {
         "parts": parts,
@@ -391,8 +445,10 @@ def closed(case, device, network, *, dtype: Any = np.float64):
         OUTPUT_PART,
         sums,
     )
+    widths = np.empty((len(case["layer_key"]), 3))
+    sum_widths(sums, np.array(case["offset"]), case["copies"], widths)
     stages = columns.Stages(
-        case["layer_key"], case["offset"], sums, case["rows"], case["first"], case["copies"]
+        case["layer_key"], case["offset"], sums, case["rows"], case["first"], case["copies"], widths
     )
     strategies = columns.Strategies(
         **{
@@ -459,6 +515,8 @@ def test_rows_are_numbered_as_the_variables_are_listed():
     assert len(STEP_VARIABLES) == columns.RESULT_ROWS
     numbers = {
         "step_time": columns.STEP_TIME,
+        "step_time_low": columns.STEP_TIME_LOW,
+        "step_time_high": columns.STEP_TIME_HIGH,
         "host_time": columns.HOST_TIME,
         "pipeline_bubble": columns.PIPELINE_BUBBLE,
         "data_parallel_exposed": columns.OUT_DATA_EXPOSED,
@@ -499,7 +557,13 @@ def test_a_missing_precision_makes_times_nan_but_keeps_memory(machine):
     case["scalars"]["peak"] = np.full(3, np.nan)
     found = closed(case, *machine)
     known = closed(random_case(5, count=30), *machine)
-    for name in ("step_time", "forward_time", "tokens_per_second_per_device"):
+    for name in (
+        "step_time",
+        "step_time_low",
+        "step_time_high",
+        "forward_time",
+        "tokens_per_second_per_device",
+    ):
         assert np.isnan(found[name]).all()
     for name in (*MEMORY_COMPONENTS, "memory_total"):
         np.testing.assert_array_equal(found[name], known[name])

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from perfmodel.errors import PerfModelError, StrategyError, did_you_mean
-from perfmodel.units import GIB, format_gib, format_si, format_time
+from perfmodel.units import GIB, format_gib, format_range, format_si, format_time
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,21 @@ def test_hints_name_the_nearest_or_the_few_known():
     assert did_you_mean("zzz", map(str, range(100))) == ""
     assert did_you_mean("RECOMPUTE", known) == "; did you mean recompute?"
     assert issubclass(StrategyError, PerfModelError)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "like", "text"),
+    [
+        (0.93, 1.1, 1.01, "0.930–1.10 s"),
+        (12.94, 59.0, 20.0, "12.9–59.0 s"),
+        (950.0, 1234.4, 1000.0, "950–1234 s"),
+        (0.009, 0.0101, 0.0095, "9.00–10.1 ms"),
+        (0.9, 1.1, 0.99, "900–1100 ms"),  # in the unit of the middle
+        (2e-7, 3e-7, 2.5e-7, "0.200–0.300 µs"),
+        (1.0, 1.0, 1.0, ""),
+        (math.nan, math.nan, math.nan, ""),
+    ],
+)
+def test_ranges_share_the_unit_of_their_middle(low, high, like, text):
+    assert format_range(low, high, like) == text
+    assert format_range(low, high, like, unit=False) == text.partition(" ")[0]
