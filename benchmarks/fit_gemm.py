@@ -89,7 +89,7 @@ BASE_SOURCES = dict.fromkeys(
     "gave 0.02); those of Ampere do not (0.9)",
     "largest_split": "cuBLAS splits k; the quantised kernels of serving libraries (CUTLASS in "
     "SGLang, DeepGEMM) do not",
-    "narrow_side": "SGLang's dispatch for Hopper: 128 x 128 tiles, 64 wide up to 64 rows",
+    "narrow_side": "SGLang's fp8 dispatch: 128 x 128 tiles, 64 a side up to 128 rows; else 0",
     "scale_launches": "kernels that repack scales before a product on Blackwell (DeepGEMM's packed "
     "UE8M0, the swizzled ones of nvfp4)",
 }

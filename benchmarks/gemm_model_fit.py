@@ -42,7 +42,7 @@ CONSTANTS: dict[str, tuple[float, float, float, str]] = {
     "step_bytes": (128.0, 32.0, 512.0, "B"),
     "pipeline_stages": (8.0, 1.0, 64.0, ""),
     "matrix_side": (0.0, 0.0, 256.0, ""),
-    "narrow_side": (0.0, 0.0, 256.0, ""),
+    "narrow_side": (0.0, 0.0, 128.0, ""),
     "largest_split": (32.0, 1.0, 32.0, ""),
     "scale_launches": (0.0, 0.0, 8.0, ""),
     "array_side": (0.0, 0.0, 512.0, ""),
@@ -84,8 +84,10 @@ LIBRARY = {  # how the libraries of a family cut a product; not fitted
     "amd-cdna3": AMD,
     "amd-cdna4": AMD,
 }
+SQUARE = {"narrow_side": 128.0, "accumulator_elements": 16384.0}
 SERVING = {  # kernels of quantised products in serving libraries; not fitted
-    ("nvidia-hopper", "fp8"): {"narrow_side": 128.0, "accumulator_elements": 16384.0},
+    ("nvidia-hopper", "fp8"): SQUARE,
+    ("nvidia-blackwell", "fp8"): SQUARE,
     ("nvidia-blackwell", "fp8_block"): {"scale_launches": 3.0},
     ("nvidia-blackwell", "nvfp4"): {"scale_launches": 1.0},
 }

@@ -72,7 +72,8 @@ class GemmDevice(NamedTuple):
     matrix_side : float
         Smallest longer side of a tile: rows of one matrix instruction.
     narrow_side : float
-        Side below which the library makes no tile of a matrix that is wider.
+        Shorter side of the library's smallest tile for more rows than that; half of it
+        for fewer. 0 where the library has tiles of any side.
     largest_split : float
         Most parts into which the library cuts k.
     overlap_loss, store_loss : float
@@ -255,8 +256,8 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, splits):
     element_step = device.k_step * device.operand_bytes
     port_second = element_step / device.unit_bandwidth
     cluster_share = 1.0 - 1.0 / device.cluster
-    least_rows = min(m, device.narrow_side)
-    least_columns = min(n, min(device.narrow_side, max(64.0, m)))
+    # A dispatch by rows: half the side up to as many rows, whatever the columns.
+    least_side = device.narrow_side if m > device.narrow_side else 0.5 * device.narrow_side
 
     best = math.inf
     best_traffic = math.nan
@@ -266,7 +267,7 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, splits):
     for i in range(table.shape[0]):
         a = table[i, _A]
         b = table[i, _B]
-        if a < least_rows or b < least_columns:
+        if min(a, b) < least_side:
             continue
         if device.array_side > 0.0:  # panels end at the array's edge, not at their own
             padded_m = device.array_side * ceiling(m / device.array_side)
