@@ -41,6 +41,7 @@ COMMON = {
     "prefill fp8": ("attention", "sglang", ("fa3", "trtllm_mha"), "fwd", "fp8"),
     "decode fp8": ("attention", "sglang", ("fa3", "trtllm_mha"), "decode", "fp8"),
     "portable prefill": ("attention", "sglang", ("triton",), "fwd", "bf16"),
+    "portable prefill fp8": ("attention", "sglang", ("triton",), "fwd", "fp8"),
     "portable decode": ("attention", "sglang", ("triton",), "decode", "bf16"),
     "portable decode fp8": ("attention", "sglang", ("triton",), "decode", "fp8"),
     "encoder": (
@@ -215,13 +216,27 @@ def judge(
     return found
 
 
-def mean_constants(others: Sequence[Hardware], keys: Sequence[str]) -> dict[str, float]:
-    """Return the mean of the constants of some devices, geometric where all are above 0."""
-    values = {key: [other.calibration["attention"][key].value for other in others] for key in keys}
-    return {
-        key: float(np.exp(np.mean(np.log(found))) if min(found) > 0.0 else np.mean(found))
-        for key, found in values.items()
-    }
+def mean_constants(
+    hardware: Hardware, others: Sequence[Hardware], keys: Sequence[str]
+) -> dict[str, float]:
+    """Return the constants of a device that was never measured.
+
+    Its own priors, which follow from how its generation works (Ampere has no bulk copies), times
+    the mean ratio of value to prior of the others; geometric where all are above 0.
+    """
+    found = {}
+    for key in keys:
+        entries = [other.calibration["attention"].get(key) for other in others]
+        known = [entry for entry in entries if entry is not None]
+        own = hardware.calibration["attention"][key].prior
+        if known and own > 0.0 and min(entry.value * entry.prior for entry in known) > 0.0:
+            ratio = np.mean([np.log(entry.value / entry.prior) for entry in known])
+            found[key] = own * float(np.exp(ratio))
+        elif known:
+            found[key] = float(np.mean([entry.value for entry in known]))
+        else:
+            found[key] = own
+    return found
 
 
 def show(device: str, found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
@@ -253,7 +268,7 @@ def main() -> None:
         constants: dict[str, float] = {}
         if arguments.transfer:
             others = [hardware[name] for name in NEAREST[device]]
-            constants = mean_constants(others, keys)
+            constants = mean_constants(hardware[device], others, keys)
         elif arguments.fit:
             sets = read_sets(arguments.folder, device, ROWS_PER_SET)
             constants = fit_in_turn(hardware[device], sets, keys)

@@ -4,8 +4,10 @@ Letters of this file: ``B`` sequences, ``Q`` queries and ``K`` keys per
 sequence, ``H`` query heads, ``G`` key-value heads, ``M`` query rows and ``N``
 keys of one tile, ``U`` compute units.
 
-Forward (`attention_forward`): what a library decides stands in `forward_tile` (tile by head
-width, packing of the heads that share keys) and in the split rules of the device.
+Forward (`attention_forward`): what a library decides stands in `attention_blocks` (tile by head
+width, packing of the heads that share keys) and in the split rules of the device. Kernels of
+another build have their own files: `attention_portable` (Triton), `attention_serial` (latent
+attention where no library pipelines it).
 
 A *block* (thread block, workgroup) owns one query tile of one head and walks
 over the key tiles that the mask leaves. A tile pair costs matrix time and

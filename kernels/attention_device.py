@@ -33,6 +33,7 @@ class AttentionDevice(NamedTuple):
     output_bytes: float  # an element of O, dQ, dK, dV [B]
     # how the library cuts a call
     query_tile: float  # rows M of a forward block
+    narrow_query_tile: float  # the same with narrow heads
     smallest_query_tile: float  # rows of the smallest
     key_tile: float  # keys N of a forward tile
     decode_key_tile: float  # the same where few queries meet a long cache
@@ -45,15 +46,21 @@ class AttentionDevice(NamedTuple):
     decode_residents: float  # the same, decode with heads up to 128 wide
     backward_query_tile: float  # rows M of a backward tile
     backward_key_tile: float  # keys N owned by a backward block
+    portable: float  # 1: kernels of `attention_portable`
+    masked_tile: float  # tile outside a window that a block walks over, relative; 0: not walked
+    windowed_tile: float  # tile inside a window, relative to one without
+    cache_port: float  # most that one unit draws from the last shared cache, relative
     # fitted
     matrix_efficiency: float  # sustained share of matrix_rate, forward
     backward_matrix_efficiency: float  # the same, backward
     wide_backward: float  # factor on that where width_qk > 128: tiles outgrow the scratchpad
-    latent_efficiency: float  # factor on matrix and memory rate with a shared latent cache
+    latent_efficiency: float  # factor on the matrix rate with a shared latent cache
+    latent_memory: float  # the same on the memory rate
     latent_key_time: float  # of one key in a kernel that neither splits nor pipelines [s]; 0: none
     softmax_operations: float  # vector FLOP per element of S, forward
     backward_operations: float  # vector FLOP per element of S, backward
     conversion_operations: float  # vector FLOP per element of a narrow V, transposed or widened
+    product_operations: float  # vector FLOP per element of K and V where no matrix unit serves
     overlap: float  # 0: products and softmax in turn; 1: fully overlapped
     backward_overlap: float
     lone_tile: float  # time of a tile where one block has the unit for itself, relative

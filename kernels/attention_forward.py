@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.attention_blocks import forward_tile, query_packing, sequence_blocks
 from perfmodel.kernels.attention_device import ONE_WAVE_SPLIT, SPREAD_SPLIT
-from perfmodel.kernels.attention_tiles import longest_query_block, visited_tiles
+from perfmodel.kernels.attention_portable import PARTIAL_BYTES, masked_tiles, portable_decode_time
+from perfmodel.kernels.attention_serial import serial_latent_time
 
 COMPUTE_BOUND = 0
 SOFTMAX_BOUND = 1
 MEMORY_BOUND = 2
 LATENCY_BOUND = 3
-
-SMALLEST_KEY_TILE = 64
-"""Keys of the smallest tile of the libraries' wide heads (FlashAttention tile tables)."""
-
-STAGES = 2
-"""Tiles of K and of V that wait in the scratchpad (FlashAttention-3: two stages)."""
 
 HEAD_STEP = 32
 """Head widths are padded to multiples of this (FlashAttention: 64, 96, 128, ...)."""
@@ -35,14 +31,12 @@ SPLIT_MARGIN = 1.1
 ONE_RESIDENT_ABOVE = 256
 """Width of Q K and V together above which one decode block fills a unit's scratchpad."""
 
+FULL_RATE_ROWS = 128
+"""Rows with which the matrix instruction of such a library runs at full rate (``tcgen05``: with
+64 rows at half)."""
+
 CACHE_RAMP = 0.3
 """From all to none of a working set in the cache: width of the ramp, share of capacity."""
-
-CACHE_PORT = 2.0
-"""One unit reads the cache at this multiple of its even share (64 B per clock and unit)."""
-
-PARTIAL_BYTES = 4.0
-"""Element of a partial result, single precision [B]."""
 
 STATISTICS_BYTES = 4.0
 """Log-sum-exp and dO·O of one query row, single precision [B]."""
@@ -55,79 +49,6 @@ def cached_share(device, size, cached):
         return 0.0
     room = device.cache_share - size / device.cache_capacity
     return min(1.0, max(0.0, 1.0 + room / CACHE_RAMP))
-
-
-@jit
-def query_packing(device, queries, prefill, group):
-    """Heads whose rows share a tile: the group that shares keys; 0 where none do.
-
-    Kernels for decode (one query) always pack; those for prefill only where the library
-    has one kernel for both.
-    """
-    if device.packs_groups > 0.0 or (queries == 1 and not prefill):
-        return group
-    return 0
-
-
-@jit
-def forward_tile(device, queries, packed, width_qk, width_v, latent):
-    """Tile that the library takes.
-
-    Parameters
-    ----------
-    device : AttentionDevice
-        Device at one precision.
-    queries, packed : int
-        Longest Q of the call; `query_packing`.
-    width_qk, width_v : int
-        Widths of a head.
-    latent : bool
-        Whether values are part of the keys.
-
-    Returns
-    -------
-    rows, keys, parts : int
-        M, N, and units that share a block, each with a part of the value width.
-    decode : bool
-        Whether the rows that meet one key head fit one tile of a packing kernel.
-    """
-    rows = int(device.query_tile)
-    decode = packed > 0 and packed * queries <= rows
-    smallest = int(device.smallest_query_tile)
-    wide = 2 * smallest * width_v > device.accumulators
-    parts = 2 if device.pairs_units > 0.0 and wide and (latent or not decode) else 1
-    while rows > smallest and rows * width_v > device.accumulators * parts:
-        rows //= 2
-    keys = int(device.decode_key_tile) if decode else int(device.key_tile)
-    room = device.scratchpad / device.query_bytes - rows * width_qk
-    stage = width_qk if latent else width_qk + width_v / parts
-    fitting = int(room / (stage * STAGES)) // 16 * 16
-    keys = max(min(SMALLEST_KEY_TILE, keys), min(keys, fitting))
-    while rows > smallest and max(1, packed) * queries * 2 <= rows:
-        rows //= 2
-    return rows, keys, parts, decode
-
-
-@jit
-def sequence_blocks(queries, keys, rows, tile_keys, packed, causal, window):
-    """Blocks and tiles of one sequence under one head (or one group of packed heads).
-
-    Returns
-    -------
-    blocks, tiles, longest, pairs, seen : float
-        Blocks, tiles of all of them and of the longest, unmasked pairs of one head, and
-        keys that some query sees.
-    """
-    packed = max(1, packed)
-    positions = max(1, rows // packed)
-    blocks = (queries * packed + rows - 1) // rows
-    query_tiles = (queries + positions - 1) // positions
-    visited = visited_tiles(queries, keys, positions, tile_keys, causal, window)
-    longest = longest_query_block(queries, keys, positions, tile_keys, causal, window)
-    pairs = visited_tiles(queries, keys, 1, 1, causal, window)
-    seen = keys if window <= 0 else min(keys, queries + window - 1)
-    tiles = float(visited) * (float(blocks) / query_tiles)
-    return float(blocks), tiles, float(longest), float(pairs), float(seen)
 
 
 @jit
@@ -179,7 +100,10 @@ def forward_time(
     padded_qk = (width_qk + HEAD_STEP - 1) // HEAD_STEP * HEAD_STEP
     padded_v = (width_v + HEAD_STEP - 1) // HEAD_STEP * HEAD_STEP
     elements = float(rows * tile_keys)
-    matrix = 2.0 * elements * (padded_qk / halved + padded_v / parts) * units
+    multiplied = elements
+    if latent and parts == 2:
+        multiplied = max(elements, float(FULL_RATE_ROWS * tile_keys))
+    matrix = 2.0 * multiplied * (padded_qk / halved + padded_v / parts) * units
     matrix /= device.matrix_rate * device.matrix_efficiency * share
     softmax = elements / halved * units / device.exponential_rate
     softmax += elements / halved * units * device.softmax_operations / device.vector_rate
@@ -189,13 +113,10 @@ def forward_time(
     read_keys = min(float(tile_keys), longest_seen / longest) if decode else float(tile_keys)
     tile_bytes = read_keys * key_width * device.key_bytes / halved
     load = cold * tile_bytes * units / (device.bandwidth * device.unit_bandwidth)
-    load += (1.0 - cold) * tile_bytes * units / (device.cache_bandwidth * CACHE_PORT)
-    if device.key_bytes < 2.0 and not latent:
+    load += (1.0 - cold) * tile_bytes * units / (device.cache_bandwidth * device.cache_port)
+    if device.key_bytes < 2.0 and decode and not latent:
         converted = tile_keys * width_v * device.conversion_operations
         load += converted * units / device.vector_rate
-    serial = latent and device.latent_key_time > 0.0
-    if serial:
-        load = max(load, read_keys * device.latent_key_time)
     each = max(compute, load)
     start = device.decode_latency if decode else device.block_latency
     if decode or device.packs_groups > 0.0:
@@ -206,7 +127,7 @@ def forward_time(
     tiles *= parts
     latency = device.launch_latency
     splits = 1.0
-    if device.split_rule == SPREAD_SPLIT and not serial:
+    if device.split_rule == SPREAD_SPLIT:
         first = most_blocks * block_heads
         if longest > SPLIT_ABOVE_TILES and first < SPLIT_BELOW * units:
             latency += device.split_latency
@@ -214,7 +135,7 @@ def forward_time(
                 start += device.split_block_latency
             splits = math.ceil(longest / math.ceil(tiles * SPLIT_MARGIN / units))
             splits = min(splits, device.most_splits)
-    elif device.split_rule == ONE_WAVE_SPLIT and decode and blocks < units and not serial:
+    elif device.split_rule == ONE_WAVE_SPLIT and decode and blocks < units:
         splits = min(longest, math.floor(units / blocks), device.most_splits)
         splits = max(1.0, splits)
         if splits > 1.0:
@@ -253,11 +174,17 @@ def forward_time(
     partial = 0.0
     if splits > 1.0:
         partial = 2.0 * splits * outputs * width_v * PARTIAL_BYTES
-    slow = 1.0 - (1.0 - share) * (device.key_bytes - 1.0)
+    slow = device.latent_memory if latent else 1.0
     rate = device.bandwidth * device.memory_efficiency * slow
-    memory = traffic * (1.0 - hit) / rate + (traffic * hit + partial) / device.cache_bandwidth
+    cache_rate = device.cache_bandwidth * slow
+    memory = traffic * (1.0 - hit) / rate + (traffic * hit + partial) / cache_rate
+    if latent and most_blocks > 1.0:
+        memory = max(memory, tiles * tile_bytes / cache_rate)
     busy = max(time, memory)
-    total = latency + busy + device.exposed_latency * min(starts, memory)
+    # the first wave starts with nothing in flight; later starts hide behind other blocks' loads
+    first = min(starts, start)
+    exposed = first + device.exposed_latency * (starts - first)
+    total = latency + busy + min(exposed, memory)
 
     if latency + start > 0.5 * total:
         bound = LATENCY_BOUND
@@ -307,10 +234,29 @@ def attention_forward(
     """
     group = heads // key_value_heads
     packed = query_packing(device, queries, prefill, group)
+    if device.portable > 0.0 and packed > 0:
+        seen = min(keys, window) if window > 0 else keys
+        stored = width_qk if latent else width_qk + width_v
+        flops = 2.0 * batch * heads * seen * (width_qk + width_v)
+        traffic = float(batch) * seen * key_value_heads * stored * device.key_bytes
+        time, traffic, memory = portable_decode_time(
+            device, batch, seen, heads, key_value_heads, stored, width_v,
+            cached_share(device, traffic, cached),
+        )  # fmt: skip
+        return time, flops, traffic, MEMORY_BOUND if 2.0 * memory > time else LATENCY_BOUND
+    if latent and device.latent_key_time > 0.0:
+        flops = 2.0 * batch * heads * keys * (width_qk + width_v)
+        traffic = float(batch) * keys * width_qk * device.key_bytes
+        time = serial_latent_time(device, float(batch), heads, float(keys), float(keys))
+        return time, flops, traffic, LATENCY_BOUND
     tile = forward_tile(device, queries, packed, width_qk, width_v, latent)
     blocks, tiles, longest, pairs, seen = sequence_blocks(
         queries, keys, tile[0], tile[1], packed, causal, window
     )
+    if device.portable > 0.0 and window > 0:
+        _, walked, most, _, _ = sequence_blocks(queries, keys, tile[0], tile[1], packed, causal, 0)
+        tiles = masked_tiles(device, tiles, walked)
+        longest = masked_tiles(device, min(longest, most), most)
     block_heads = float(key_value_heads if packed > 0 else heads)
     flops = 2.0 * pairs * (width_qk + width_v) * heads * batch
     time, traffic, bound = forward_time(
@@ -350,6 +296,13 @@ def attention_ragged(
     most = 0
     for i in range(queries.size):
         most = max(most, queries[i])
+    if latent and device.latent_key_time > 0.0:
+        tokens = float(keys.sum())
+        flops = 2.0 * heads * tokens * (width_qk + width_v)
+        traffic = tokens * width_qk * device.key_bytes
+        mean = tokens / keys.size
+        time = serial_latent_time(device, float(keys.size), heads, mean, float(keys.max()))
+        return time, flops, traffic, LATENCY_BOUND
     group = heads // key_value_heads
     packed = query_packing(device, most, prefill, group)
     tile = forward_tile(device, most, packed, width_qk, width_v, latent)

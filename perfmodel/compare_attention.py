@@ -46,6 +46,21 @@ TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no":
 NARROW_VALUES = {("sglang", 192): 128}
 
 
+WHOLE_CACHE = {("sglang", "trtllm_mha"): 8192}
+"""Framework and kernel -> window that decode does not apply: chunked attention (Llama 4), for which
+the kernel has no mask. The rows take the time of the whole cache."""
+
+UNFUSED = ("pyt_math",)
+"""Ends of the frameworks whose attention is no single kernel."""
+
+GENERATION_2 = ("torch/flash_attention", "torch/pyt_flash_attention")
+"""Frameworks that run FlashAttention-2 whatever the device."""
+
+EAGER_START = {"transformerengine/flash-attn": 45e-6}
+"""Framework -> time of the forward call before its kernel starts [s], where rows are loops around
+a Python call: SimuMax 4dcaae5 B200, time against heads at 4096 tokens, extrapolated to none."""
+
+
 class Variant(NamedTuple):
     """What is the same for all rows priced in one call."""
 
@@ -53,7 +68,9 @@ class Variant(NamedTuple):
     kv_precision: str
     backward: bool
     replayed: bool
-    portable: bool
+    library: str
+    generation: int  # of FlashAttention; 0: that of the device
+    start: float  # before the kernel [s]
 
 
 def check(row: MeasuredRow) -> None:
@@ -113,7 +130,7 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     """Return the precision of the matrix products and that of the cache.
 
     With an fp8 cache the libraries cast the queries too, where the device multiplies fp8;
-    portable kernels widen the keys instead.
+    portable kernels and FlashInfer's own widen the keys instead in decode.
 
     Raises
     ------
@@ -125,7 +142,10 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     for name in (stated_precision, stored):
         if name not in INPUT_BYTES:
             raise Skip("attention has no such precision", name)
-    if stored == "fp8" and "fp8" in hardware.device.peak_flops and not is_portable(row):
+    widened = library_of(row) in ("portable", "flashinfer") and row.lower("phase") == "decode"
+    if widened and stored == "fp8":
+        return "bf16", stored
+    if stored == "fp8" and "fp8" in hardware.device.peak_flops:
         return "fp8", stored
     return stated_precision, stored
 
@@ -133,6 +153,15 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
 def is_portable(row: MeasuredRow) -> bool:
     """Return whether a row's kernel is written in a portable language."""
     return "triton" in row.lower("kernel")
+
+
+def library_of(row: MeasuredRow) -> str:
+    """Return the library of a row's kernel, as `attention_device` names it."""
+    if is_portable(row):
+        return "portable"
+    if row.lower("kernel") == "flashinfer":
+        return "flashinfer"
+    return "trtllm" if row.lower("framework") == "trtllm" else ""
 
 
 def case_of(row: MeasuredRow) -> Case:
@@ -172,10 +201,17 @@ def attention_case(
     hardware, notes = kernel_hardware(row)
     precision, stored = precisions(row, hardware)
     framework = row.lower("framework")
+    if framework.endswith(UNFUSED):
+        raise Skip("unfused reference implementation", scorable=False)
     width_qk, width_v = stated(row, "d_qk"), stated(row, "d_v")
     if not latent and width_v == width_qk and (framework, width_qk) in NARROW_VALUES:
         width_v = NARROW_VALUES[framework, width_qk]
         notes = (*notes, f"values of {framework} taken as {width_v} wide")
+    window = row.number("window") or 0.0
+    whole = WHOLE_CACHE.get((framework, row.lower("kernel")))
+    if phase == "decode" and window == whole:
+        window = 0.0
+        notes = (*notes, "the kernel reads the whole cache")
     shared = stated(row, "kv_heads") if key_value_heads is None else key_value_heads
     sizes = {
         "batch": float(stated(row, "batch")),
@@ -186,7 +222,7 @@ def attention_case(
         "head_dim_qk": float(width_qk),
         "head_dim_v": float(width_v),
         "causal": float(is_causal(row)),
-        "window": row.number("window") or 0.0,
+        "window": window,
         "latent": float(latent and phase == "decode"),
         "prefill": float(phase == "fwd"),
     }
@@ -194,7 +230,7 @@ def attention_case(
         framework,
         row.lower("kernel"),
         phase,
-        stored,
+        row.lower("kv_dtype") or stored,
         latent,
         is_causal(row),
         sizes["batch"],
@@ -211,7 +247,9 @@ def attention_case(
         kv_precision=stored,
         backward=phase == "bwd",
         replayed=framework in SERVING,
-        portable=is_portable(row),
+        library=library_of(row),
+        generation=2 if framework in GENERATION_2 else 0,
+        start=EAGER_START.get(framework, 0.0) if phase == "fwd" else 0.0,
     )
     return Case(hardware, variant, sizes, measured_time(row), notes)
 
@@ -229,7 +267,7 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
             columns["launches"],
             columns["moved"],
             kv_precision=variant.kv_precision,
-            portable=variant.portable,
+            library=variant.library,
         )
     else:
         found = attention_times(
@@ -238,9 +276,12 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
             **shapes,
             backward=variant.backward,
             kv_precision=variant.kv_precision,
-            portable=variant.portable,
+            library=variant.library,
         )
-    return {"time": found.time, "bound": np.array(ATTENTION_BOUNDS)[found.bound]}
+    time = found.time + variant.start
+    if variant.generation:
+        time = time * hardware.calibrated("attention", f"generation_{variant.generation}_slowdown")
+    return {"time": time, "bound": np.array(ATTENTION_BOUNDS)[found.bound]}
 
 
 def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:

@@ -53,7 +53,7 @@ def attention_times(
     backward: ArrayLike = False,
     *,
     kv_precision: str | None = None,
-    portable: bool = False,
+    library: str = "",
     latent: ArrayLike = False,
     cached: ArrayLike = False,
     prefill: ArrayLike = False,
@@ -84,7 +84,7 @@ def attention_times(
         True: the whole backward pass instead of the forward pass.
     kv_precision : {"bf16", "fp16", "fp8"}, optional
         Of the stored keys and values; default: that of the products.
-    portable : bool
+    library : str
         See `attention_device`.
     latent : array_like of bool
         Values are the first elements of the keys: absorbed latent attention, with one
@@ -115,7 +115,7 @@ def attention_times(
         hardware,
         precision,
         kv_precision=kv_precision,
-        portable=portable,
+        library=library,
         steady=steady,
         constants=constants,
     )
@@ -150,8 +150,6 @@ def attention_times(
             f"attention_times: head_dim_v[{row}] = {integers['head_dim_v'][row]} exceeds "
             f"head_dim_qk[{row}] = {integers['head_dim_qk'][row]}, which holds the values (latent)"
         )
-    if portable:  # masks the tiles outside a window, but visits them
-        integers["window"] = np.where(integers["query_length"] > 1, 0, integers["window"])
     rows = flat["batch"].size
     time, flops, traffic = np.empty(rows), np.empty(rows), np.empty(rows)
     bound = np.empty(rows, dtype=np.uint8)

@@ -15,7 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.compute_attention import AttentionTimes, attention_times
-from perfmodel.compute_attention_device import INPUT_BYTES, attention_constants, attention_device
+from perfmodel.compute_attention_device import (
+    INPUT_BYTES,
+    attention_constants,
+    attention_device,
+    library_table,
+)
 from perfmodel.hwprofiles import Hardware
 
 SERVING = ("sglang", "vllm", "trtllm")
@@ -78,7 +83,9 @@ def small_kernels(call: Call) -> SmallKernels:
     - SGLang stores keys and values of unequal width by indexed copies, two kernels each;
     - SGLang divides keys and values by their scales and casts them to an fp8 cache, and
       casts the queries, where its kernel is of TensorRT-LLM; with FlashAttention it casts
-      in decode only, keys and values by one kernel each;
+      in decode only, keys and values by one kernel each; with Triton the two casts take
+      the time of one launch;
+    - FlashInfer in prefill launches three more, by the floor of its rows;
     - latent attention in prefill assembles queries and keys from their two parts;
     - encoders have no cache; FlashAttention-3 pads their odd head widths.
     """
@@ -96,11 +103,13 @@ def small_kernels(call: Call) -> SmallKernels:
     if call.framework == "sglang" and not call.latent:
         if call.width_qk != call.width_v:
             launches += 4.0
+        if call.kernel == "flashinfer" and call.phase == "fwd":
+            launches += 3.0
         if narrow and call.kernel == "trtllm_mha":
             launches += 5.0
             moved += query_cast + SCALED_CAST * tokens * stored
         elif narrow and call.phase == "decode":
-            launches += 2.0
+            launches += 1.0 if "triton" in call.kernel else 2.0
     elif call.latent and call.phase == "fwd":
         if call.framework == "sglang":
             launches += 1.0
@@ -121,14 +130,14 @@ def replayed_times(
     moved: np.ndarray,
     *,
     kv_precision: str,
-    portable: bool = False,
+    library: str = "",
     constants: Mapping[str, float] | None = None,
 ) -> AttentionTimes:
     """Return the times of calls that a benchmark replays alone, again and again.
 
     Parameters
     ----------
-    hardware, precision, kv_precision, portable, constants
+    hardware, precision, kv_precision, library, constants
         See `perfmodel.compute_attention.attention_times`.
     columns : mapping of str to ndarray, shape (call,)
         Its other arguments, without `cached`: what fits the cache is there.
@@ -146,11 +155,14 @@ def replayed_times(
         **columns,
         cached=True,
         kv_precision=kv_precision,
-        portable=portable,
+        library=library,
         constants=constants,
     )
-    device = attention_device(hardware, precision, kv_precision=kv_precision, constants=constants)
-    table = attention_constants(hardware, constants)
+    around = library if library == "trtllm" else ""  # the others name a kernel alone
+    device = attention_device(
+        hardware, precision, kv_precision=kv_precision, library=around, constants=constants
+    )
+    table = library_table(attention_constants(hardware, constants), around)
     from perfmodel.kernels.attention_forward import CACHE_RAMP
 
     hit = np.clip(1.0 + (device.cache_share - moved / device.cache_capacity) / CACHE_RAMP, 0.0, 1.0)

@@ -31,11 +31,16 @@ CONSTANTS = (
     "backward_key_tile",
     "backward_matrix_efficiency",
     "wide_backward",
-    "latent_efficiency",
     "latent_key_time",
+    "latent_memory",
     "softmax_operations",
     "backward_operations",
     "conversion_operations",
+    "product_operations",
+    "portable",
+    "masked_tile",
+    "windowed_tile",
+    "cache_port",
     "overlap",
     "backward_overlap",
     "lone_tile",
@@ -88,17 +93,31 @@ MOST_SPLITS = 128.0
 PORTABLE = {
     "query_tile": 128.0,
     "key_tile": 64.0,
-    "decode_key_tile": 64.0,
-    "accumulators": 16384.0,
+    "decode_key_tile": 32.0,
+    "accumulators": 32768.0,
     "packs_groups": 0.0,
     "pairs_units": 0.0,
-    "split_rule": 2.0,
+    "split_rule": 0.0,
     "residents": 1.0,
     "decode_residents": 1.0,
     "split_block_latency": 0.0,
+    "portable": 1.0,
+    "masked_tile": 0.7,
+    "windowed_tile": 2.0,
 }
 """How a kernel of a portable language (Triton) cuts a call (SGLang: ``extend_attention``
 and ``decode_attention``); it knows no pairs of units and no packed prefill."""
+
+OWN = {
+    "portable": 0.0,
+    "masked_tile": 0.0,
+    "windowed_tile": 1.0,
+    "cache_port": 2.0,
+    "product_operations": 0.0,
+    "latent_memory": 0.95,
+}
+"""What stands in for it elsewhere. One unit reads the cache at twice its even share: 64 B per
+clock and unit."""
 
 PORTABLE_QUERY_TILE = 16.0
 """SGLang ``BLOCK_H``: the rows that a matrix instruction of one warp takes."""
@@ -107,14 +126,11 @@ PORTABLE_SPLITS = 8.0
 """SGLang ``triton_attention_num_kv_splits``."""
 
 
-def portable_table(table: Mapping[str, float]) -> dict[str, float]:
-    """Return constants of portable kernels: ``portable_<key>`` goes before ``<key>``."""
-    own = {
-        key.removeprefix("portable_"): value
-        for key, value in table.items()
-        if key.startswith("portable_")
-    }
-    return {**table, **PORTABLE, **own}
+def library_table(table: Mapping[str, float], library: str) -> dict[str, float]:
+    """Return constants of a library: its ``<library>_<key>``, if any, go before ``<key>``."""
+    start = f"{library}_"
+    own = {key.removeprefix(start): value for key, value in table.items() if key.startswith(start)}
+    return {**table, **(PORTABLE if library == "portable" else {}), **own}
 
 
 def attention_device(
@@ -122,7 +138,7 @@ def attention_device(
     precision: str,
     *,
     kv_precision: str | None = None,
-    portable: bool = False,
+    library: str = "",
     steady: bool = False,
     constants: Mapping[str, float] | None = None,
 ) -> AttentionDevice:
@@ -137,8 +153,10 @@ def attention_device(
         Of the matrix products and of the queries.
     kv_precision : {"bf16", "fp16", "fp8"}, optional
         Of the stored keys and values; default: that of the products.
-    portable : bool
-        A kernel in a portable language instead of the vendor's or FlashAttention's.
+    library : str
+        Whose kernels, where the profile knows them apart: ``portable`` for those in a portable
+        language (Triton), ``flashinfer``, ``trtllm``; otherwise those of the reference
+        (FlashAttention, or the vendor's where it is faster).
     steady : bool
         True for a load that lasts minutes: the power limit is felt at once, and the warm
         chip draws more (``calibration.gemm.steady_energy_ratio``).
@@ -165,9 +183,10 @@ def attention_device(
             )
     device = hardware.device
     memory = device.memory
-    table = attention_constants(hardware, constants)
-    if portable:
-        table = portable_table(table)
+    table = OWN | attention_constants(hardware, constants)
+    portable = library == "portable"
+    if library:
+        table = library_table(table, library)
 
     def constant(key: str) -> float:
         if key not in table:
@@ -175,6 +194,7 @@ def attention_device(
         return float(table[key])
 
     energy = constant("energy_per_flop")
+    narrow_tile = "query_tile" if portable else "narrow_query_tile"
     if steady:
         energy *= hardware.calibrated("gemm", "steady_energy_ratio")
     narrow = constant("fp8_matrix") if precision == "fp8" else 1.0
@@ -191,9 +211,12 @@ def attention_device(
         query_bytes=INPUT_BYTES[precision],
         key_bytes=INPUT_BYTES[stored],
         output_bytes=OUTPUT_BYTES,
+        narrow_query_tile=table.get(narrow_tile, constant("query_tile")),
         smallest_query_tile=PORTABLE_QUERY_TILE if portable else SMALLEST_QUERY_TILE,
         most_splits=PORTABLE_SPLITS if portable else MOST_SPLITS,
         matrix_efficiency=constant("matrix_efficiency") * narrow,
+        # products over a latent cache reach as much of the fp8 rate as of the bf16 rate
+        latent_efficiency=constant("latent_efficiency") / narrow,
         energy_per_flop=energy * INPUT_BYTES[precision] / 2.0,
         power_exponent=float(hardware.calibrated("gemm", "power_exponent")),
         heat_time=0.0 if steady else float(hardware.calibrated("gemm", "heat_time")),

@@ -123,6 +123,7 @@ def test_kernels_beside_attention_follow_the_framework():
     narrow = call._replace(kv_precision="fp8")
     assert small_kernels(narrow).launches == 3.0
     assert small_kernels(narrow._replace(kernel="trtllm_mha")).launches == 6.0
+    assert small_kernels(narrow._replace(kernel="triton")).launches == 2.0
     assert small_kernels(call._replace(causal=False)) == (0.0, 0.0)
 
 
@@ -153,6 +154,35 @@ def test_reference_rows_meet_their_targets(hardware, phase):
     assert document["mean_absolute_error"] < mean
     errors = [abs(row.error) for row in found.rows if row.cells["regime"] == "large"]
     assert np.median(errors) < large
+
+
+# hardware, phase -> median and mean of all SGLang rows: also Triton, FlashInfer, fp8, encoders
+ALL_ROWS = {
+    ("H100_SXM", "fwd"): (0.075, 0.10),
+    ("H100_SXM", "decode"): (0.075, 0.105),
+    ("B200", "fwd"): (0.075, 0.105),
+    ("B200", "decode"): (0.085, 0.125),
+}
+
+
+@pytest.mark.parametrize(("hardware", "phase"), ALL_ROWS)
+def test_all_rows_of_the_reference_framework_stay_close(hardware, phase):
+    if not MEASURED.is_dir():
+        pytest.skip("the measured tables are not beside this repository")
+    median, mean = ALL_ROWS[hardware, phase]
+    where = f'framework == "sglang" and hardware == "{hardware}" and phase == "{phase}"'
+    document = compare_file("attention", MEASURED / "attention.csv", where).to_json_dict()
+    assert document["median_absolute_error"] < median
+    assert document["mean_absolute_error"] < mean
+
+
+def test_latent_attention_of_ampere_is_that_of_its_reference_library():
+    if not MEASURED.is_dir():
+        pytest.skip("the measured tables are not beside this repository")
+    for phase, median in (("decode", 0.05), ("fwd", 0.08)):
+        where = f'framework == "trtllm" and hardware == "A100_SXM" and phase == "{phase}"'
+        document = compare_file("mla", MEASURED / "mla.csv", where).to_json_dict()
+        assert document["median_absolute_error"] < median
 
 
 def test_training_backward_meets_its_target():
