@@ -27,7 +27,7 @@ COLUMNS = (
 
 def table_line(label: str, found: Mapping[str, Any]) -> str:
     """Write one row of a Markdown table; errors in percent."""
-    cells = [label, f"{found['rows']:,}", f"{found['count']:,}"]
+    cells = [label.replace("|", "\\|"), f"{found['rows']:,}", f"{found['count']:,}"]
     if found["count"]:
         cells += [f"{100 * found[name]:.1f} %" for name in COLUMNS]
         cells.append(f"{100 * found['bias']:+.1f} %")
