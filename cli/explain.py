@@ -176,7 +176,6 @@ def _print_operations(
 
 def _rate(cost: OperationCost, hardware: Hardware, precision: str) -> str:
     """Return what one call achieves: FLOP/s with its share of the peak, or bytes/s."""
-    from perfmodel.pricing import matrix_rate
     from perfmodel.units import format_si
 
     if not cost.time:
@@ -184,5 +183,5 @@ def _rate(cost: OperationCost, hardware: Hardware, precision: str) -> str:
     if not cost.flops:
         return format_si(cost.traffic / cost.time, "B/s")
     rate = cost.flops / cost.time
-    peak = matrix_rate(hardware, precision)
+    peak = hardware.device.peak(precision)
     return f"{format_si(rate, 'FLOP/s')} ({100 * rate / peak:.0f} %)"

@@ -127,9 +127,7 @@ def check_precision(hardware: Hardware, precision: str) -> None:
     HardwareError
         It has not; the message names those that it has.
     """
-    from perfmodel.pricing import matrix_rate
-
-    matrix_rate(hardware, precision)
+    hardware.device.peak(precision)
 
 
 def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:

@@ -97,6 +97,12 @@ class Device:
             The device has no matrix unit for this precision.
         """
         key = PEAK_OF.get(precision, precision)
+        if precision == "mxfp8" and "fp4" not in self.peak_flops:
+            # Matrix units that scale blocks came with 4 bits.
+            raise HardwareError(
+                f"{self.name} has no matrix rate for precision 'mxfp8', whose block scales need "
+                f"the matrix units that came with fp4; it has {', '.join(self.peak_flops)}"
+            )
         if key not in self.peak_flops:
             raise HardwareError(
                 f"{self.name} has no matrix rate for precision '{precision}'; "

@@ -13,7 +13,7 @@ from perfmodel.framework import Framework, load_framework
 from perfmodel.model import ModelSpec
 from perfmodel.operations import LAYER_KEY_FIELDS, Attention, Communication, Gemm, LayerKeys, Stream
 from perfmodel.part_table import price_parts
-from perfmodel.pricing import Priced, matrix_rate
+from perfmodel.pricing import Priced
 from perfmodel.schedule import stage_compositions
 from perfmodel.strategy import PRECISIONS, StrategyGrid
 from perfmodel.strategy_rules import STATUS_REASONS, VALID
@@ -98,7 +98,7 @@ def explain(
     if grid.status[0] != VALID:
         raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
     try:
-        matrix_rate(hardware, PRECISIONS[int(grid["precision"][0])])
+        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
     except HardwareError as error:
         raise StrategyError(f"precision: {error}") from error
     framework = load_framework(framework)

@@ -82,32 +82,11 @@ def matrix_rates(hardware: Hardware) -> NDArray[np.float64]:
 
     def rate(precision: str) -> float:
         try:
-            return matrix_rate(hardware, precision)
+            return hardware.device.peak(precision)
         except HardwareError:
             return np.nan
 
     return np.array([rate(precision) for precision in PRECISIONS])
-
-
-def matrix_rate(hardware: Hardware, precision: str) -> float:
-    """Dense matrix rate that serves a strategy precision [FLOP/s].
-
-    Raises
-    ------
-    HardwareError
-        The device has none; the message names those that it has.
-    """
-    from perfmodel.errors import HardwareError
-    from perfmodel.hwprofiles.hardware import PEAK_OF
-
-    device = hardware.device
-    if precision == "mxfp8" and "fp4" not in device.peak_flops:
-        # Matrix units that scale blocks came with 4 bits.
-        raise HardwareError(
-            f"{device.name} has no matrix rate for precision 'mxfp8', whose block scales need "
-            f"the matrix units that came with fp4; it has {', '.join(device.peak_flops)}"
-        )
-    return device.peak(PEAK_OF.get(precision, precision))
 
 
 def price_operations(
