@@ -151,9 +151,12 @@ def whole_loads(shares, tokens, top_k, loads):
     target = tokens * top_k
     order = np.argsort(-shares)
     rest_share = shares.sum()
+    nothing = 1e-12 * rest_share  # what rounding leaves of a sum
     rest = float(target)
     full = 0  # the `full` most popular experts see every token
-    while full < experts and rest > 0.0 and shares[order[full]] * rest > tokens * rest_share:
+    while full < experts and rest > 0.0 and rest_share > nothing:
+        if shares[order[full]] * rest <= tokens * rest_share:
+            break
         rest_share -= shares[order[full]]
         rest -= tokens
         full += 1
@@ -163,7 +166,9 @@ def whole_loads(shares, tokens, top_k, loads):
         e = order[i]
         exact = float(tokens)
         if i >= full:
-            exact = rest * shares[e] / rest_share if rest_share > 0.0 else rest / (experts - full)
+            exact = rest / (experts - full)
+            if rest_share > nothing:
+                exact = rest * shares[e] / rest_share
         loads[e] = min(int(exact), tokens)
         remainder[e] = exact - loads[e]
         total += loads[e]
