@@ -32,6 +32,7 @@ from perfmodel.hwprofiles import Hardware
 from perfmodel.measured_kernels import (
     Case,
     Columns,
+    check_time,
     kernel_hardware,
     measured_time,
     project_cases,
@@ -109,7 +110,7 @@ def check(row: MeasuredRow) -> None:
     """Raise DataError where a cell that should be a number is none."""
     for column in WHOLE:
         row.whole(column)
-    row.positive("time_us")
+    check_time(row)
     stage = row.text("stage")
     if row.text("groups") and stage and stage not in STAGES:
         raise row.error("stage", " or ".join(STAGES))

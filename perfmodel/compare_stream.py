@@ -18,6 +18,7 @@ from perfmodel.hwprofiles import Hardware
 from perfmodel.measured_kernels import (
     Case,
     Columns,
+    check_time,
     kernel_hardware,
     measured_time,
     project_cases,
@@ -73,7 +74,7 @@ def check(row: MeasuredRow) -> None:
     """Raise DataError where a cell that should be a number is none."""
     for column in ("rows", "cols"):
         row.whole(column)
-    row.positive("time_us")
+    check_time(row)
     for column in ("fwd_us", "bwd_us"):
         row.number(column)
 
