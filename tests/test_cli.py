@@ -135,7 +135,7 @@ def test_importing_and_asking_for_help_loads_nothing_heavy() -> None:
         (["project", *SMALL, "--ep", "2"], ["or the model has none"]),
         (["project", *SMALL, "--sp", "maybe"], ["neither true nor false"]),
         (["project", *SMALL, "--precision", "fp9"], ["did you mean fp8"]),
-        (["project", *SMALL, "--precision", "nvfp4"], ["no matrix rate for precision 'fp4'"]),
+        (["project", *SMALL, "--precision", "nvfp4"], ["no matrix rate for precision 'nvfp4'"]),
         (["project", *SMALL, "--precision", "mxfp8"], ["no matrix rate for precision 'mxfp8'"]),
         (["project", *SMALL, "--set", "device.memory.bandwidth"], ["PATH=VALUE"]),
         (["project", *SMALL, "--set", "device.memory.bandwith=1e12"], ["device.memory.bandwidth"]),

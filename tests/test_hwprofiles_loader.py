@@ -316,7 +316,11 @@ def test_wrong_override(path: str, value: object, message: str) -> None:
 
 def test_absent_precision_and_calibration_are_named() -> None:
     hardware = load_hardware("dgx-a100")
-    assert load_hardware("dgx-h100").device.peak("mxfp8") == 1978.9e12  # NVIDIA H100 whitepaper
+    hopper = load_hardware("dgx-h100").device
+    assert hopper.peak("fp8_block") == 1978.9e12  # NVIDIA H100 whitepaper
+    with pytest.raises(HardwareError, match=r"'mxfp8', whose block scales need.*fp4"):
+        hopper.peak("mxfp8")
+    assert load_hardware("dgx-b200").device.peak("mxfp8") == 4500e12  # NVIDIA HGX B200 datasheet
     with pytest.raises(HardwareError, match=r"A100.*'fp8'; it has .*bf16"):
         hardware.device.peak("fp8")
     with pytest.raises(HardwareError, match=r"dgx-a100.*'lunch_time'.*did you mean launch_time"):
