@@ -42,6 +42,7 @@ class AttentionDevice(NamedTuple):
     pairs_units: float  # 1: two units share a head whose O is wider than `accumulators` allow
     split_rule: float  # one of the rules of this file
     most_splits: float  # parts of the keys at most
+    latent_splits: float  # the same for a latent cache
     residents: float  # blocks side by side on a unit, prefill
     decode_residents: float  # the same, decode with heads up to 128 wide
     backward_query_tile: float  # rows M of a backward tile

@@ -42,6 +42,11 @@ STATISTICS_BYTES = 4.0
 """Log-sum-exp and dO·O of one query row, single precision [B]."""
 
 
+PAGE_KEYS = 64.0
+"""Keys of one page of a latent cache, which a block reads as a whole (the page size of
+SGLang's and TensorRT-LLM's latent caches)."""
+
+
 @jit
 def cached_share(device, size, cached):
     """Share of `size` bytes that the last call left in the cache."""
@@ -111,6 +116,8 @@ def forward_time(
     readers = most_blocks * (1.0 if packed > 0 else float(group))
     cold = (1.0 - hit) / readers
     read_keys = min(float(tile_keys), longest_seen / longest) if decode else float(tile_keys)
+    if latent:
+        read_keys = max(read_keys, min(float(tile_keys), PAGE_KEYS))
     tile_bytes = read_keys * key_width * device.key_bytes / halved
     load = cold * tile_bytes * units / (device.bandwidth * device.unit_bandwidth)
     load += (1.0 - cold) * tile_bytes * units / (device.cache_bandwidth * device.cache_port)
@@ -136,7 +143,8 @@ def forward_time(
             splits = math.ceil(longest / math.ceil(tiles * SPLIT_MARGIN / units))
             splits = min(splits, device.most_splits)
     elif device.split_rule == ONE_WAVE_SPLIT and decode and blocks < units:
-        splits = min(longest, math.floor(units / blocks), device.most_splits)
+        most = device.latent_splits if latent else device.most_splits
+        splits = min(longest, math.floor(units / blocks), most)
         splits = max(1.0, splits)
         if splits > 1.0:
             latency += device.split_latency

@@ -33,6 +33,7 @@ CONSTANTS = (
     "wide_backward",
     "latent_key_time",
     "latent_memory",
+    "latent_splits",
     "softmax_operations",
     "backward_operations",
     "conversion_operations",
@@ -115,6 +116,7 @@ OWN = {
     "cache_port": 2.0,
     "product_operations": 0.0,
     "latent_memory": 0.95,
+    "latent_splits": MOST_SPLITS,
 }
 """What stands in for it elsewhere. One unit reads the cache at twice its even share: 64 B per
 clock and unit."""

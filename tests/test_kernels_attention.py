@@ -61,6 +61,7 @@ DEVICE = AttentionDevice(
     wide_backward=0.65,
     latent_efficiency=0.9,
     latent_memory=0.9,
+    latent_splits=128.0,
     latent_key_time=0.0,
     portable=0.0,
     masked_tile=0.0,
