@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Any
 from perfmodel._version import __version__
 
 if TYPE_CHECKING:
+    from perfmodel.calibrate import calibrate_file
+    from perfmodel.compare import compare_file
+    from perfmodel.compute_attention import attention_times
+    from perfmodel.compute_gemm import gemm_times
+    from perfmodel.compute_moe import moe_times
+    from perfmodel.compute_stream import stream_times
     from perfmodel.enumeration import strategies_from_rows, strategy_grid
     from perfmodel.errors import PerfModelError
     from perfmodel.framework import load_framework
@@ -25,34 +31,46 @@ if TYPE_CHECKING:
 # Names are looked up on first use, so that importing the package stays fast.
 _HOMES = {
     "PerfModelError": "perfmodel.errors",
+    "attention_times": "perfmodel.compute_attention",
     "best": "perfmodel.results",
+    "calibrate_file": "perfmodel.calibrate",
+    "compare_file": "perfmodel.compare",
+    "gemm_times": "perfmodel.compute_gemm",
     "list_hardware": "perfmodel.hwprofiles",
     "list_models": "perfmodel.model_presets",
     "load_framework": "perfmodel.framework",
     "load_hardware": "perfmodel.hwprofiles",
     "load_model": "perfmodel.model_presets",
+    "moe_times": "perfmodel.compute_moe",
     "open_results": "perfmodel.results",
     "pareto": "perfmodel.results",
     "save_results": "perfmodel.results",
     "strategies_from_rows": "perfmodel.enumeration",
     "strategy_grid": "perfmodel.enumeration",
+    "stream_times": "perfmodel.compute_stream",
     "sweep": "perfmodel.sweeps",
 }
 
 __all__ = [
     "PerfModelError",
     "__version__",
+    "attention_times",
     "best",
+    "calibrate_file",
+    "compare_file",
+    "gemm_times",
     "list_hardware",
     "list_models",
     "load_framework",
     "load_hardware",
     "load_model",
+    "moe_times",
     "open_results",
     "pareto",
     "save_results",
     "strategies_from_rows",
     "strategy_grid",
+    "stream_times",
     "sweep",
 ]
 
