@@ -117,10 +117,9 @@ def stream_command(
 @options.option(
     "--kernel",
     section=SHAPE,
-    default="triton",
-    show_default=True,
     metavar="NAME",
-    help="How a library runs the layer: triton, triton_tuned, trtllm, cutlass.",
+    help="How a library runs the layer: triton, triton_tuned, trtllm, cutlass, aiter.  "
+    "[default: what serving libraries run on the device]",
 )
 @grid_options
 def moe_command(
@@ -135,7 +134,7 @@ def moe_command(
     routing: str,
     seed: int,
     gated: bool,
-    kernel: str,
+    kernel: str | None,
     **common: Any,
 ) -> None:
     """Time mixture-of-experts layers on their busiest rank, without communication.

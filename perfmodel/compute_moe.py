@@ -22,6 +22,7 @@ from perfmodel.hwprofiles import Hardware
 from perfmodel.moe_kernels import (
     QUANTISED,
     MoeKernel,
+    default_kernel,
     grouped_device,
     moe_constant,
     moe_kernel,
@@ -267,7 +268,7 @@ def moe_times(
     expert_parallel: Any = 1,
     routing: Routing | None = None,
     *,
-    kernel: str = "triton",
+    kernel: str | None = None,
     router: Any = True,
     replayed: float = 0.0,
     constants: Mapping[str, float] | None = None,
@@ -276,7 +277,7 @@ def moe_times(
 
     Parameters
     ----------
-    hardware, precision, kernel, replayed, constants
+    hardware, precision, replayed, constants
         See `perfmodel.moe_kernels.grouped_device`.
     tokens : array_like of int
         Tokens of all expert-parallel ranks together. All array arguments broadcast.
@@ -291,6 +292,9 @@ def moe_times(
     routing : Routing
         Distribution of the load; default uniform. A random one counts as the mean of
         `DRAWS` draws.
+    kernel : str, optional
+        One of `perfmodel.moe_kernels.KERNELS`; default: what serving libraries run on the
+        device.
     router : array_like of bool
         Whether the choice of experts is part of the time.
 
@@ -350,7 +354,7 @@ def moe_times(
         choices,
         width,
         gates,
-        kernel=kernel,
+        kernel=kernel or default_kernel(hardware),
         router=routers,
         replayed=replayed,
         constants=constants,

@@ -165,7 +165,7 @@ def moe_grid(
     axes: Mapping[str, Sequence[Any]],
     *,
     gated: bool = True,
-    kernel: str = "triton",
+    kernel: str | None = None,
     seed: int = 0,
     swept: Mapping[str, Sequence[float]] | None = None,
 ) -> xr.Dataset:
@@ -180,8 +180,9 @@ def moe_grid(
         ``tensor_parallel``, ``expert_parallel``.
     gated : bool
         Three matrices (gate, up, down) or two.
-    kernel : str
-        How a library runs the layer, one of `perfmodel.moe_kernels.KERNELS`.
+    kernel : str, optional
+        How a library runs the layer, one of `perfmodel.moe_kernels.KERNELS`; default:
+        what serving libraries run on the device.
     seed : int
         Of random routings.
     swept : mapping of str to sequence of float, optional

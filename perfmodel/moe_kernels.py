@@ -166,6 +166,15 @@ def moe_kernel(name: str) -> MoeKernel:
     return KERNELS[name]
 
 
+def default_kernel(hardware: Hardware) -> str:
+    """Return the kernel that serving libraries run on a device: the one that the plain
+    constants of its family describe (docs/routing.md)."""
+    if hardware.device.vendor == "AMD":
+        return "aiter"
+    triton_apart = "main_loop_efficiency_triton" in hardware.calibration.get("moe", {})
+    return "trtllm" if triton_apart else "triton"
+
+
 def moe_constants(hardware: Hardware) -> dict[str, float]:
     """Return the values of the profile's ``[calibration.moe]`` table.
 

@@ -219,3 +219,19 @@ def test_bad_choices_are_refused(h100, a100):
         grouped_gemm_times(h100, "bf16", [[1]], 0, 64)
     with pytest.raises(DataError, match="don't fit"):
         grouped_gemm_times(h100, "bf16", [[1], [2]], [1, 2, 3], 64)
+
+
+@pytest.mark.parametrize(
+    ("profile", "kernel"),
+    [
+        ("dgx-a100", "triton"),
+        ("dgx-h100", "triton"),
+        ("gb200-nvl72", "trtllm"),
+        ("mi300x-server", "aiter"),
+    ],
+)
+def test_the_default_kernel_is_what_libraries_run_on_the_device(profile, kernel):
+    hardware = load_hardware(profile)
+    layer = (512, 4096, 2048, 64, 8)
+    default = moe_times(hardware, "bf16", *layer).time
+    assert default == moe_times(hardware, "bf16", *layer, kernel=kernel).time
