@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.compute_attention import ATTENTION_BOUNDS, AttentionTimes, attention_times
 from perfmodel.compute_attention_calls import SERVING, Call, replayed_times, small_kernels
-from perfmodel.compute_attention_device import INPUT_BYTES
+from perfmodel.compute_attention_device import INPUT_BYTES, generation_slowdown
 from perfmodel.hwprofiles import Hardware
 from perfmodel.measured_kernels import (
     Case,
@@ -278,7 +278,7 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
         )
     time = found.time + variant.start
     if variant.generation:
-        time = time * hardware.calibrated("attention", f"generation_{variant.generation}_slowdown")
+        time = time * generation_slowdown(hardware, variant.generation)
     return {"time": time, "bound": np.array(ATTENTION_BOUNDS)[found.bound]}
 
 

@@ -224,3 +224,13 @@ def attention_device(
         heat_time=0.0 if steady else float(hardware.calibrated("gemm", "heat_time")),
         **{key: constant(key) for key in CONSTANTS},
     )
+
+
+def generation_slowdown(hardware: Hardware, generation: int) -> float:
+    """Time of an older generation of attention kernels relative to the device's best.
+
+    Read from ``calibration.attention.generation_<n>_slowdown``; 1 where the profile
+    has none.
+    """
+    entry = hardware.calibration["attention"].get(f"generation_{generation}_slowdown")
+    return float(entry.value) if entry else 1.0

@@ -181,6 +181,7 @@ def _price_attention(
     hardware: Hardware, operations: Sequence[Attention], keys: LayerKeys, framework: Framework
 ) -> list[Priced]:
     from perfmodel.compute_attention import ATTENTION_BOUNDS, attention_times
+    from perfmodel.compute_attention_device import generation_slowdown
 
     if not operations:
         return []
@@ -204,7 +205,7 @@ def _price_attention(
     rows_format = np.tile(_attention_formats(hardware, keys), len(operations))
     time, flops, traffic = (np.full(rows_format.size, np.nan) for _ in range(3))
     bound = np.zeros(rows_format.size, np.uint8)
-    slowdown = attention_slowdown(hardware, framework.attention_generation)
+    slowdown = generation_slowdown(hardware, framework.attention_generation)
     for precision in ("bf16", "fp16"):
         rows = np.flatnonzero(rows_format == precision)
         if not rows.size:
@@ -243,16 +244,6 @@ def _attention_formats(hardware: Hardware, keys: LayerKeys) -> NDArray[np.str_]:
         wanted = WIDE_PRECISION.get(name, "bf16")
         formats.append(wanted if has[wanted] else "")
     return np.array(formats)[keys.columns["precision"]]
-
-
-def attention_slowdown(hardware: Hardware, generation: int) -> float:
-    """Time of an older generation of attention kernels relative to the device's best.
-
-    Read from ``calibration.attention.generation_<n>_slowdown``; 1 where the profile
-    has none.
-    """
-    entry = hardware.calibration["attention"].get(f"generation_{generation}_slowdown")
-    return float(entry.value) if entry else 1.0
 
 
 def _price_streams(
