@@ -21,6 +21,7 @@ class AttentionDevice(NamedTuple):
 
     matrix_rate: float  # at the precision, whole device [FLOP/s]
     exponential_rate: float  # whole device [1/s]
+    head_step: float  # widths are padded to multiples of it
     vector_rate: float  # single precision on the general cores [FLOP/s]
     units: float  # compute units
     bandwidth: float  # device memory [B/s]

@@ -15,9 +15,6 @@ SOFTMAX_BOUND = 1
 MEMORY_BOUND = 2
 LATENCY_BOUND = 3
 
-HEAD_STEP = 32
-"""Head widths are padded to multiples of this (FlashAttention: 64, 96, 128, ...)."""
-
 SPLIT_BELOW = 0.8
 """Keys may be split where one sequence has fewer blocks than this share of the units
 (FlashAttention, ``num_splits_heuristic``)."""
@@ -102,8 +99,8 @@ def forward_time(
     hit = cached_share(device, traffic, cached)
 
     # one tile: products and softmax, keys and values from memory or cache
-    padded_qk = (width_qk + HEAD_STEP - 1) // HEAD_STEP * HEAD_STEP
-    padded_v = (width_v + HEAD_STEP - 1) // HEAD_STEP * HEAD_STEP
+    padded_qk = math.ceil(width_qk / device.head_step) * device.head_step
+    padded_v = math.ceil(width_v / device.head_step) * device.head_step
     elements = float(rows * tile_keys)
     multiplied = elements
     if latent and parts == 2:

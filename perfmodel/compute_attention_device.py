@@ -34,6 +34,7 @@ CONSTANTS = (
     "latent_key_time",
     "latent_memory",
     "latent_splits",
+    "head_step",
     "softmax_operations",
     "backward_operations",
     "conversion_operations",
@@ -105,6 +106,7 @@ PORTABLE = {
     "portable": 1.0,
     "masked_tile": 0.7,
     "windowed_tile": 2.0,
+    "head_step": 32.0,
 }
 """How a kernel of a portable language (Triton) cuts a call (SGLang: ``extend_attention``
 and ``decode_attention``); it knows no pairs of units and no packed prefill."""
@@ -117,6 +119,7 @@ OWN = {
     "product_operations": 0.0,
     "latent_memory": 0.95,
     "latent_splits": MOST_SPLITS,
+    "head_step": 32.0,
 }
 """What stands in for it elsewhere. One unit reads the cache at twice its even share: 64 B per
 clock and unit."""

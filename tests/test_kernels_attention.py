@@ -62,6 +62,7 @@ DEVICE = AttentionDevice(
     latent_efficiency=0.9,
     latent_memory=0.9,
     latent_splits=128.0,
+    head_step=32.0,
     latent_key_time=0.0,
     portable=0.0,
     masked_tile=0.0,
