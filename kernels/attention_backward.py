@@ -10,6 +10,8 @@ from perfmodel.kernels.attention_forward import (
     PARTIAL_BYTES,
     SOFTMAX_BOUND,
     STATISTICS_BYTES,
+    overlapped_time,
+    softmax_time,
 )
 from perfmodel.kernels.attention_tiles import (
     list_schedule_time,
@@ -72,9 +74,8 @@ def attention_backward(
     if width_qk > WIDE_HEAD:
         efficiency *= device.wide_backward
     matrix /= device.matrix_rate * efficiency
-    softmax = elements * units / device.exponential_rate
-    softmax += elements * units * device.backward_operations / device.vector_rate
-    tile = max(matrix, softmax) + (1.0 - device.backward_overlap) * min(matrix, softmax)
+    softmax = softmax_time(device, elements, device.backward_operations)
+    tile = overlapped_time(matrix, softmax, device.backward_overlap)
     work = tiles * block_heads * tile + blocks * device.block_latency
     longest_time = longest * tile + device.block_latency
     compute = list_schedule_time(blocks, work, longest_time, units, device.tail)

@@ -9,6 +9,7 @@ from perfmodel.kernels.attention_blocks import forward_tile, query_packing, sequ
 from perfmodel.kernels.attention_device import ONE_WAVE_SPLIT, SPREAD_SPLIT
 from perfmodel.kernels.attention_portable import PARTIAL_BYTES, masked_tiles, portable_decode_time
 from perfmodel.kernels.attention_serial import serial_latent_time
+from perfmodel.kernels.power import heated_time
 
 COMPUTE_BOUND = 0
 SOFTMAX_BOUND = 1
@@ -38,7 +39,6 @@ CACHE_RAMP = 0.3
 STATISTICS_BYTES = 4.0
 """Log-sum-exp and dO·O of one query row, single precision [B]."""
 
-
 PAGE_KEYS = 64.0
 """Keys of one page of a latent cache, which a block reads as a whole (the page size of
 SGLang's and TensorRT-LLM's latent caches)."""
@@ -51,6 +51,19 @@ def cached_share(device, size, cached):
         return 0.0
     room = device.cache_share - size / device.cache_capacity
     return min(1.0, max(0.0, 1.0 + room / CACHE_RAMP))
+
+
+@jit
+def softmax_time(device, elements, operations):
+    """Time of one unit for the softmax of a tile's elements, `operations` vector FLOP each [s]."""
+    time = elements * device.units / device.exponential_rate
+    return time + elements * device.units * operations / device.vector_rate
+
+
+@jit
+def overlapped_time(matrix, softmax, overlap):
+    """Time of a tile whose products and softmax overlap: 0 in turn, 1 fully [s]."""
+    return max(matrix, softmax) + (1.0 - overlap) * min(matrix, softmax)
 
 
 @jit
@@ -107,9 +120,8 @@ def forward_time(
         multiplied = max(elements, float(FULL_RATE_ROWS * tile_keys))
     matrix = 2.0 * multiplied * (padded_qk / halved + padded_v / parts) * units
     matrix /= device.matrix_rate * device.matrix_efficiency * share
-    softmax = elements / halved * units / device.exponential_rate
-    softmax += elements / halved * units * device.softmax_operations / device.vector_rate
-    compute = max(matrix, softmax) + (1.0 - device.overlap) * min(matrix, softmax)
+    softmax = softmax_time(device, elements / halved, device.softmax_operations)
+    compute = overlapped_time(matrix, softmax, device.overlap)
     readers = most_blocks * (1.0 if packed > 0 else float(group))
     cold = (1.0 - hit) / readers
     read_keys = min(float(tile_keys), longest_seen / longest) if decode else float(tile_keys)
@@ -173,7 +185,7 @@ def forward_time(
             device.power_exponent
         )
         if power > 1.0:
-            time *= 1.0 + (power - 1.0) * time / (time + device.heat_time)
+            time = heated_time(time, power - 1.0, device.heat_time)
 
     # memory
     partial = 0.0

@@ -16,6 +16,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.gemm_tiles import POWER_OF_TWO_TILES
+from perfmodel.kernels.power import power_limited_time
 
 BOUND_COMPUTE = 0
 BOUND_L2 = 1
@@ -114,21 +115,6 @@ def ceiling(value):
     """Round up a number of 0 to 2^62; quicker than ``math.ceil`` once compiled."""
     whole = float(int(value))
     return whole if whole >= value else whole + 1.0
-
-
-@jit
-def power_limited_time(flops, device):
-    """Time below which rate and power limit don't let a product finish [s].
-
-    A short product runs at full clock, on the charge of the regulators and within
-    the averaging window of the limit; a long one at `power_rate`. With
-    ``x = flops / (units unit_rate)`` and ``g = units unit_rate / power_rate - 1`` the
-    time is ``x (1 + g x / (x + heat_time))``, which grows with `flops`.
-    """
-    full_rate = device.units * device.unit_rate
-    fast = flops / full_rate
-    loss = max(0.0, full_rate / device.power_rate - 1.0)
-    return fast * (1.0 + loss * fast / (fast + device.heat_time))
 
 
 # Columns of a tile table.

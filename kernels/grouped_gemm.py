@@ -18,12 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit
-
-BOUND_COMPUTE = 0
-BOUND_L2 = 1
-BOUND_MEMORY = 2
-BOUND_LATENCY = 3
-BOUNDS = ("compute", "l2", "memory", "latency")
+from perfmodel.kernels.gemm import BOUND_COMPUTE, BOUND_L2, BOUND_LATENCY, BOUND_MEMORY
+from perfmodel.kernels.power import power_limited_time
+from perfmodel.kernels.stream import hit_share
 
 
 class GroupedDevice(NamedTuple):
@@ -141,18 +138,12 @@ def grouped_gemm_time(sizes, counts, n, k, output_bytes, other_bytes, device, ti
         return 0.0, 0.0, first, BOUND_LATENCY
     weights = active * n * k * device.weight_bytes
     streamed = rows * (k * device.operand_bytes + n * output_bytes)
-    kept = 0.0
-    if device.cache_share > 0.0 and device.cache_capacity > 0.0:
-        fill = (weights + streamed + other_bytes) / device.cache_capacity
-        if fill < 1.0:
-            kept = device.cache_share * (1.0 - fill**4)
+    kept = device.cache_share * hit_share(device, weights + streamed + other_bytes)
     group = n * k * device.weight_bytes
     missing = group * max(0.0, 1.0 - device.cache_capacity / group)
     latency = kept * device.cache_latency + (1.0 - kept) * device.memory_latency
     flops = 2.0 * rows * n * k
-    full_time = flops / (device.units * device.unit_rate)
-    gap = max(0.0, device.units * device.unit_rate / device.power_rate - 1.0)
-    power_time = full_time * (1.0 + gap * full_time / (full_time + device.heat_time))
+    power_time = power_limited_time(flops, device)
 
     best = math.inf
     traffic = 0.0

@@ -17,7 +17,7 @@ from perfmodel.moe_kernels import grouped_device, moe_kernel, tile_candidates
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-GROUPED_BOUNDS = GEMM_BOUNDS  # kernels.grouped_gemm.BOUNDS
+GROUPED_BOUNDS = GEMM_BOUNDS
 STAGES = ("fwd", "bwd_grad_act", "bwd_grad_w")
 LAUNCHES = ("one", "each")
 

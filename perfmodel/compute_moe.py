@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.compute_gemm import OPERAND_BYTES
-from perfmodel.compute_grouped_gemm import Loads, pack_loads
+from perfmodel.compute_grouped_gemm import GROUPED_BOUNDS, Loads, pack_loads
 from perfmodel.compute_stream import stream_times
 from perfmodel.errors import DataError
 from perfmodel.hwprofiles import Hardware
@@ -33,7 +33,7 @@ from perfmodel.routing import Routing, rank_loads
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-MOE_BOUNDS = ("compute", "l2", "memory", "latency")  # kernels.grouped_gemm.BOUNDS
+MOE_BOUNDS = GROUPED_BOUNDS
 PARTS = ("router", "permute", "quantise", "gate_up", "activation", "down", "combine")
 ACTIVATION_BYTES = 2.0  # bf16 between the parts, unless a part quantises
 SCORE_BYTES = 4.0  # the router's scores are fp32
