@@ -27,7 +27,7 @@ from perfmodel.measured_kernels import (
     project_cases,
     stated,
 )
-from perfmodel.measured_rows import MeasuredRow, Outcome, Skip
+from perfmodel.measured_rows import TRUTH, MeasuredRow, Outcome, Skip
 from perfmodel.regimes import regime_name
 
 QUANTITY = "time"
@@ -40,7 +40,6 @@ PHASES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
 """Phase of a table -> kernel class of `perfmodel.regimes`."""
 
 COUNTS = ("batch", "heads", "kv_heads", "d_qk", "d_v", "q_len", "kv_len")
-TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 # SGLang rows of width 192 are those of models with narrower values (MiMo-V2: 192 and 128);
 # with values of 192 they would read more than the memory's peak.
@@ -118,7 +117,7 @@ def unmasked_pairs(queries: float, keys: float, causal: bool, window: float) -> 
 
 def is_causal(row: MeasuredRow) -> bool:
     """Return the mask of a row; causal where nothing is stated."""
-    return TRUTH.get(row.lower("causal"), True)
+    return row.truth("causal", True)
 
 
 def element_bytes(row: MeasuredRow) -> float:

@@ -44,7 +44,6 @@ PRECISION_OF = {
     "f32_r": "fp32",
 }
 WIDE = ("fp64", "fp32", "tf32", "bf16", "fp16")
-TRUE = ("yes", "true", "1")
 IMPOSSIBLE = 2.0  # a rate this many times the datasheet's is a broken measurement
 OUTPUT_BYTES = {"fp32": 4.0, "f32_r": 4.0}
 
@@ -89,7 +88,7 @@ def case_of(row: MeasuredRow) -> Case:
         precision not in WIDE
         and name in (precision, "")
         and hardware.device.vendor == "NVIDIA"
-        and row.lower("quantised_input") not in TRUE
+        and not row.truth("quantised_input", False)
     )
     measured = measured_time(row)
     flops = 2.0 * sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]
@@ -97,7 +96,7 @@ def case_of(row: MeasuredRow) -> Case:
     if peak is not None and flops > IMPOSSIBLE * measured * peak:
         raise Skip("faster than the device can be", row.text("time_us"), scorable=False)
     # Tables of training products state their layout; they are timed in a loop of seconds.
-    steady = row.lower("steady") in TRUE if row.text("steady") else "accumulate" in layout
+    steady = row.truth("steady", False) if row.text("steady") else "accumulate" in layout
     return Case(hardware, (precision, quantises, steady), sizes, measured, notes)
 
 

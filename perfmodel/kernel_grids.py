@@ -27,6 +27,15 @@ Evaluate = Callable[[Hardware, Sequence[Any], Columns], Mapping[str, NDArray[Any
 """(device, what is the same for all rows of a call, their columns) -> result columns."""
 
 
+RESULTS = ("time", "flops", "memory_traffic", "bound")
+"""Columns that the times of every kernel have."""
+
+
+def result_columns(found: object, *more: str) -> dict[str, NDArray[Any]]:
+    """Return the columns of a kernel's times that `RESULTS` and `more` name."""
+    return {name: getattr(found, name) for name in (*RESULTS, *more)}
+
+
 def evaluate_grid(
     kernel: str,
     rows: Sequence[Hardware],
@@ -139,16 +148,9 @@ def gemm_grid(
         else:
             found = gemm_times(hardware, precision, m, n, k, batch, output_bytes, steady=steady)
             passes = np.zeros(found.time.size)
-        return {
-            "time": found.time + passes,
-            "flops": found.flops,
-            "memory_traffic": found.memory_traffic,
-            **({"quantise_time": passes} if quantise else {}),
-            "tile_m": found.tile_m,
-            "tile_n": found.tile_n,
-            "split_k": found.split_k,
-            "bound": found.bound,
-        }
+        columns = result_columns(found, "tile_m", "tile_n", "split_k")
+        columns["time"] = found.time + passes
+        return columns | ({"quantise_time": passes} if quantise else {})
 
     grid = [Axis(name, axes[name], units, text) for name, (text, units) in names.items()]
     return evaluate_grid("gemm", rows, grid, ["precision"], evaluate, GEMM_BOUNDS, swept)
@@ -236,12 +238,7 @@ def attention_grid(
             backward=everywhere(phase == "backward"),
             kv_precision=None if stored == "same" else str(stored),
         )
-        return {
-            "time": found.time,
-            "flops": found.flops,
-            "memory_traffic": found.memory_traffic,
-            "bound": found.bound,
-        }
+        return result_columns(found)
 
     grid = [Axis(name, axes[name], units, text) for name, (text, units) in names.items()]
     apart = ["phase", "precision", "kv_precision"]

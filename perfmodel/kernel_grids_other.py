@@ -13,7 +13,7 @@ from perfmodel.compute_moe import MOE_BOUNDS, moe_times
 from perfmodel.compute_stream import STREAM_BOUNDS, stream_times, work_times
 from perfmodel.errors import DataError, did_you_mean
 from perfmodel.hwprofiles import Hardware
-from perfmodel.kernel_grids import Columns, evaluate_grid
+from perfmodel.kernel_grids import Columns, evaluate_grid, result_columns
 from perfmodel.kernel_results import Axis
 from perfmodel.routing import parse_routing
 from perfmodel.stream_operations import (
@@ -225,16 +225,7 @@ def moe_grid(
             routing=routings[routing],
             kernel=kernel,
         )
-        return {
-            "time": found.time,
-            "flops": found.flops,
-            "memory_traffic": found.memory_traffic,
-            "active_experts": found.active_experts,
-            "largest_load": found.largest_load,
-            "tile_m": found.tile_m,
-            "tile_n": found.tile_n,
-            "bound": found.bound,
-        }
+        return result_columns(found, "active_experts", "largest_load", "tile_m", "tile_n")
 
     grid = [
         Axis("routing", axes["routing"], "1", "distribution of tokens over experts"),
@@ -278,12 +269,7 @@ def grouped_gemm_grid(
         found = grouped_gemm_times(
             hardware, precision, loads, part["n"], part["k"], launches=launches
         )
-        return {
-            "time": found.time,
-            "flops": found.flops,
-            "memory_traffic": found.memory_traffic,
-            "bound": found.bound,
-        }
+        return result_columns(found)
 
     grid = [
         Axis("precision", axes["precision"], "1", "number format of A and B"),

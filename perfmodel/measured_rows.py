@@ -17,6 +17,7 @@ from typing import Any
 from perfmodel.errors import DataError, did_you_mean
 
 NOTHING = ("", "nan", "none", "null", "n/a", "-")
+TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class Skip(Exception):
@@ -92,6 +93,10 @@ class MeasuredRow:
         if value is not None and value != int(value):
             raise self.error(column, "a whole number")
         return None if value is None else int(value)
+
+    def truth(self, column: str, default: bool) -> bool:
+        """Return what a cell of `TRUTH` says, `default` where it says nothing known."""
+        return TRUTH.get(self.lower(column), default)
 
     def error(self, column: str, wanted: str) -> DataError:
         """Return the error that says what should stand in a cell."""

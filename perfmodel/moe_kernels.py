@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,95 +59,71 @@ class MoeKernel:
     stages: float
     swept_tiles: float
     launches: Mapping[str, float]
-    sorted_tokens: float
-    sorting_launches: float
-    fused_activation: tuple[str, ...]
     all_slots: bool
+    sorted_tokens: float = 0.0
+    sorting_launches: float = 0.0
+    fused_activation: tuple[str, ...] = ()
     dense_loop: bool = False
 
+    def with_tiles(self, tiles: Tiles) -> MoeKernel:
+        """Return the same kernel with one list of tiles, of which it takes the fastest."""
+        return replace(self, tiles=tiles, small_tiles=tiles, block_tiles=tiles, searched=True)
 
-_TRITON_LAUNCHES = {"router": 2.0, "permute": 2.0, "requantise": 1.0, "combine": 1.0}
+
 _TUNED = tuple((a, b, 128.0) for a in (16.0, 32.0, 64.0, 128.0) for b in (32.0, 64.0, 128.0, 256.0))
 _SWAPPED = tuple((a, 128.0, 128.0) for a in (8.0, 16.0, 32.0, 64.0, 128.0))
 _COPIED = tuple(
     (a, b, 128.0) for a in (16.0, 32.0, 64.0, 128.0, 256.0) for b in (64.0, 128.0, 256.0)
 )
-_BLOCK = ((64.0, 128.0, 128.0),)
+
+# SGLang's and vLLM's fused_moe: token indices sorted by expert and padded to whole tiles,
+# two products that gather their rows, a plain activation, a sum over choices. Tiles are the
+# defaults of SGLang 0.5 (fused_moe_triton_config.py).
+_TRITON = MoeKernel(
+    tiles=((64.0, 64.0, 64.0),),
+    small_tiles=((16.0, 32.0, 128.0),),
+    block_tiles=((64.0, 128.0, 128.0),),
+    searched=False,
+    stages=3.0,
+    swept_tiles=8.0,
+    launches={"router": 2.0, "permute": 2.0, "requantise": 1.0, "combine": 1.0},
+    all_slots=True,
+)
+
+# TensorRT-LLM's generated kernels: weights stand on the wide side of a tile, tokens on the
+# other, so a tile may hold as few as 8 tokens.
+_TRTLLM = MoeKernel(
+    tiles=_SWAPPED,
+    small_tiles=_SWAPPED,
+    block_tiles=_SWAPPED,
+    searched=True,
+    stages=4.0,
+    swept_tiles=16.0,
+    launches={"router": 1.0, "permute": 1.0, "requantise": 0.0, "combine": 1.0},
+    all_slots=False,
+    sorted_tokens=4.0,
+    sorting_launches=2.0,
+    fused_activation=("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4"),
+)
 
 KERNELS: Mapping[str, MoeKernel] = {
-    # SGLang's and vLLM's fused_moe: token indices sorted by expert and padded to whole
-    # tiles, two products that gather their rows, a plain activation, a sum over choices.
-    # Tiles are the defaults of SGLang 0.5 (fused_moe_triton_config.py).
-    "triton": MoeKernel(
-        tiles=((64.0, 64.0, 64.0),),
-        small_tiles=((16.0, 32.0, 128.0),),
-        block_tiles=_BLOCK,
-        searched=False,
-        stages=3.0,
-        swept_tiles=8.0,
-        launches=_TRITON_LAUNCHES,
-        sorted_tokens=0.0,
-        sorting_launches=0.0,
-        fused_activation=(),
-        all_slots=True,
-    ),
+    "triton": _TRITON,
     # The same with tiles tuned for the layer, as both ship them for a few models.
-    "triton_tuned": MoeKernel(
-        tiles=_TUNED,
-        small_tiles=_TUNED,
-        block_tiles=_TUNED,
-        searched=True,
-        stages=3.0,
-        swept_tiles=8.0,
-        launches=_TRITON_LAUNCHES,
-        sorted_tokens=0.0,
-        sorting_launches=0.0,
-        fused_activation=(),
-        all_slots=True,
-    ),
-    # TensorRT-LLM's generated kernels: weights stand on the wide side of a tile, tokens
-    # on the other, so a tile may hold as few as 8 tokens.
-    "trtllm": MoeKernel(
-        tiles=_SWAPPED,
-        small_tiles=_SWAPPED,
-        block_tiles=_SWAPPED,
-        searched=True,
-        stages=4.0,
-        swept_tiles=16.0,
-        launches={"router": 1.0, "permute": 1.0, "requantise": 0.0, "combine": 1.0},
-        sorted_tokens=4.0,
-        sorting_launches=2.0,
-        fused_activation=("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4"),
-        all_slots=False,
-    ),
+    "triton_tuned": _TRITON.with_tiles(_TUNED),
+    "trtllm": _TRTLLM,
     # aiter on AMD GPUs: as Triton's, tuned, with the activation in the first product and
     # the sum over choices as atomic additions of the second.
-    "aiter": MoeKernel(
-        tiles=_TUNED,
-        small_tiles=_TUNED,
-        block_tiles=_TUNED,
-        searched=True,
-        stages=3.0,
-        swept_tiles=8.0,
+    "aiter": replace(
+        _TRITON.with_tiles(_TUNED),
         launches={"router": 1.0, "permute": 1.0, "requantise": 0.0, "combine": 0.0},
-        sorted_tokens=0.0,
-        sorting_launches=0.0,
         fused_activation=("bf16", "fp16", "fp8", "fp8_block", "int8", "mxfp8", "mxfp4"),
         all_slots=False,
     ),
     # CUTLASS grouped products: rows are copied into the order of the experts.
-    "cutlass": MoeKernel(
-        tiles=_COPIED,
-        small_tiles=_COPIED,
-        block_tiles=_COPIED,
-        searched=True,
-        stages=4.0,
-        swept_tiles=16.0,
+    "cutlass": replace(
+        _TRTLLM.with_tiles(_COPIED),
         launches={"router": 1.0, "permute": 3.0, "requantise": 0.0, "combine": 1.0},
-        sorted_tokens=4.0,
-        sorting_launches=2.0,
         fused_activation=(),
-        all_slots=False,
         dense_loop=True,
     ),
 }
