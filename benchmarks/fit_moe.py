@@ -10,10 +10,10 @@ printed beside those in use, with the cross-validated error; nothing is written.
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
+
+from fit_report import score_and_fit
 
 from perfmodel.calibrate import calibrate_file
 from perfmodel.compare import compare_file
@@ -35,17 +35,17 @@ def errors(folder: Path) -> dict[str, dict[str, Any]]:
     every = compare_file("moe", layers, by=("hardware", "framework", "kernel", "dtype"))
     names = ("hardware", "framework", "kernel", "dtype")
     groups = {tuple(row.cells[name] for name in names) for row in every.rows}
-    report = {}
+    found = {}
     for group in sorted(groups):
         where = " and ".join(f'{n} == "{value}"' for n, value in zip(names, group, strict=True))
-        report[" ".join(group)] = compare_file("moe", layers, where, by=()).to_json_dict()
+        found[" ".join(group)] = compare_file("moe", layers, where, by=()).to_json_dict()
     for profile, where in REFERENCES.items():
         for regime in ("small", "middle", "large"):
-            found = compare_file("moe", layers, f'{where} and regime == "{regime}"', by=())
-            report[f"reference of {profile}, {regime}"] = found.to_json_dict()
+            rows = compare_file("moe", layers, f'{where} and regime == "{regime}"', by=())
+            found[f"reference of {profile}, {regime}"] = rows.to_json_dict()
     training = folder / "grouped_gemm_training.csv"
-    report["training products"] = compare_file("moe", training, by=()).to_json_dict()
-    return report
+    found["training products"] = compare_file("moe", training, by=()).to_json_dict()
+    return found
 
 
 def refit(folder: Path) -> dict[str, Any]:
@@ -58,38 +58,19 @@ def refit(folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Read the arguments and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--fit", action="store_true", help="also fit the constants")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    arguments = parser.parse_args()
-    report: dict[str, Any] = {"errors": errors(arguments.folder)}
-    if arguments.fit:
-        report["fits"] = refit(arguments.folder)
-    if arguments.json:
-        print(json.dumps(report, indent=1))
-        return
-    for name, found in report["errors"].items():
-        if found["count"]:
-            print(
-                f"{name:78} {found['count']:5}  median {found['median_absolute_error']:6.1%}  "
-                f"mean {found['mean_absolute_error']:6.1%}  "
-                f"p90 {found['p90_absolute_error']:6.1%}  bias {found['bias']:+6.1%}"
-            )
-    for profile, fit in report.get("fits", {}).items():
-        print(f"\n{profile}: {fit['fitted']} rows seen of {fit['count']}")
-        for which, by_regime in fit["errors"].items():
-            total = by_regime["all"]
-            print(f"  {which:16} median {total['median_absolute_error']:6.1%}", end="")
-            print(f"  mean {total['mean_absolute_error']:6.1%}  bias {total['bias']:+6.1%}")
-        for parameter in fit["parameters"]:
-            print(
-                f"  {parameter['path']:52} {parameter['before']:10.4g} -> "
-                f"{parameter['after']:10.4g} ± {parameter['uncertainty']:.2g}"
-            )
+def print_fit(profile: str, fit: dict[str, Any]) -> None:
+    """Print errors and constants of one fit."""
+    print(f"\n{profile}: {fit['fitted']} rows seen of {fit['count']}")
+    for which, by_regime in fit["errors"].items():
+        total = by_regime["all"]
+        print(f"  {which:16} median {total['median_absolute_error']:6.1%}", end="")
+        print(f"  mean {total['mean_absolute_error']:6.1%}  bias {total['bias']:+6.1%}")
+    for parameter in fit["parameters"]:
+        print(
+            f"  {parameter['path']:52} {parameter['before']:10.4g} -> "
+            f"{parameter['after']:10.4g} ± {parameter['uncertainty']:.2g}"
+        )
 
 
 if __name__ == "__main__":
-    main()
+    score_and_fit(__doc__ or "", errors, refit, print_fit)

@@ -9,10 +9,10 @@ to its reference rows (`REFERENCES`) and printed beside those in use; nothing is
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
+
+from fit_report import score_and_fit
 
 from perfmodel.calibrate import calibrate_file
 from perfmodel.compare import compare_file
@@ -66,30 +66,12 @@ def refit(folder: Path) -> dict[str, dict[str, tuple[float, float, float]]]:
     return report
 
 
-def main() -> None:
-    """Print errors, and fitted constants where asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="folder with the measured tables")
-    parser.add_argument("--fit", action="store_true", help="fit the constants too")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    arguments = parser.parse_args()
-    report: dict[str, Any] = {"errors": errors(arguments.folder)}
-    if arguments.fit:
-        report["fits"] = refit(arguments.folder)
-    if arguments.json:
-        print(json.dumps(report, indent=1))
-        return
-    for name, e in report["errors"].items():
-        print(
-            f"{name:38} n {e['count']:4}  median {e['median_absolute_error']:6.1%}  mean "
-            f"{e['mean_absolute_error']:6.1%}  p90 {e['p90_absolute_error']:6.1%}  "
-            f"bias {e['bias']:+6.1%}"
-        )
-    for profile, constants in report.get("fits", {}).items():
-        print(profile)
-        for path, (before, after, deviation) in constants.items():
-            print(f"  {path:40} {before:9.4g} -> {after:9.4g} +- {deviation:.2g}")
+def print_fit(profile: str, constants: dict[str, tuple[float, float, float]]) -> None:
+    """Print the constants of one fit."""
+    print(profile)
+    for path, (before, after, deviation) in constants.items():
+        print(f"  {path:40} {before:9.4g} -> {after:9.4g} +- {deviation:.2g}")
 
 
 if __name__ == "__main__":
-    main()
+    score_and_fit(__doc__ or "", errors, refit, print_fit)

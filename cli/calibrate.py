@@ -12,6 +12,7 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.parsing import split_names
 from perfmodel.cli.printing import (
     announce_compilation,
+    error_statistic,
     heading,
     print_json,
     progress,
@@ -203,9 +204,5 @@ def _parameter_line(parameter: Parameter) -> list[str]:
 
 
 def _error_line(label: str, row: dict[str, Any]) -> list[str]:
-    cells = []
-    for name in STATISTICS:
-        value = row[name]
-        sign = "+" if name == "bias" else ""
-        cells.append(f"{value:,}" if name == "count" else f"{value:{sign}.1%}")
-    return [label, *cells]
+    errors = [error_statistic(name, row[name]) for name in STATISTICS if name != "count"]
+    return [label, f"{row['count']:,}", *errors]

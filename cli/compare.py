@@ -12,6 +12,7 @@ from perfmodel.cli.group import EXIT_FAILURE, Command
 from perfmodel.cli.parsing import parse_percentage, split_names
 from perfmodel.cli.printing import (
     announce_compilation,
+    error_statistic,
     heading,
     print_json,
     progress,
@@ -197,12 +198,6 @@ def _print(found: Comparison, document: Mapping[str, Any]) -> None:
 
 
 def _line(label: str, statistics: Mapping[str, Any]) -> list[str]:
-    cells = []
-    for name in STATISTICS:
-        value = statistics[name]
-        if name == "count":
-            cells.append(f"{value:,} of {statistics['rows']:,}")
-        else:
-            sign = "+" if name == "bias" else ""
-            cells.append("–" if value is None else f"{value:{sign}.1%}")
-    return [label, *cells]
+    count = f"{statistics['count']:,} of {statistics['rows']:,}"
+    errors = [error_statistic(name, statistics[name]) for name in STATISTICS if name != "count"]
+    return [label, count, *errors]

@@ -97,6 +97,12 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if part and whole else "–"
 
 
+def error_statistic(name: str, value: float | None) -> str:
+    """Return a relative error as a cell, with its sign where it is a bias."""
+    sign = "+" if name == "bias" else ""
+    return "–" if value is None else f"{value:{sign}.1%}"
+
+
 def bar(part: float, whole: float, width: int = 24) -> str:
     """Return a bar as long as the share is large."""
     return BAR * round(width * part / whole) if whole else ""
