@@ -124,10 +124,23 @@ def project(grid_of) -> Callable[..., dict[str, float]]:
 
 
 @pytest.fixture(scope="session")
-def training_runs() -> list[dict[str, str]]:
+def development_table() -> Callable[[str], Path]:
+    """Return a function that finds a measured table by its path among the development data.
+
+    The tables are other people's and not part of the repository: without them a test skips.
+    """
+
+    def find(name: str) -> Path:
+        path = SHARED / name
+        if not path.exists():
+            pytest.skip(f"{path.name} is not beside this checkout")
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def training_runs(development_table) -> list[dict[str, str]]:
     """Rows of the table of measured training runs."""
-    path = SHARED / "e2e/dev_training_runs.csv"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not beside this checkout")
-    with path.open(encoding="utf-8", newline="") as file:
+    with development_table("e2e/dev_training_runs.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

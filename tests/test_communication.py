@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from perfmodel.errors import HardwareError, StrategyError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels import collective as kernel
 
-DATA = Path(__file__).resolve().parents[1] / "../shared/data"
 GB = 1e9
 
 
@@ -141,11 +139,8 @@ def test_a_profile_without_constants_is_named(h100):
 
 
 @pytest.mark.parametrize("system", ["A100_SXM", "H100_SXM", "B200"])
-def test_measured_nccl_of_training_sizes(system):
-    path = DATA / "measured" / "collective.csv"
-    if not path.exists():
-        pytest.skip("measured collectives are not part of the repository")
-    with path.open() as file:
+def test_measured_nccl_of_training_sizes(development_table, system):
+    with development_table("measured/collective.csv").open() as file:
         rows = [
             row
             for row in csv.DictReader(file)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,8 +12,6 @@ from perfmodel.compare_attention import unmasked_pairs
 from perfmodel.compute_attention_calls import Call, small_kernels
 from perfmodel.errors import DataError
 from perfmodel.kernels.attention_tiles import visited_tiles
-
-MEASURED = Path(__file__).resolve().parents[1] / "../shared/data/measured"
 
 HEADER = (
     "hardware,framework,kernel,phase,batch,heads,kv_heads,d_qk,d_v,q_len,kv_len,causal,window,"
@@ -140,15 +136,13 @@ KERNELS = {"A100_SXM": "flash_attention", "H100_SXM": "fa3", "B200": "trtllm_mha
 
 
 @pytest.mark.parametrize(("hardware", "phase"), REFERENCE)
-def test_reference_rows_meet_their_targets(hardware, phase):
-    if not MEASURED.is_dir():
-        pytest.skip("the measured tables are not beside this repository")
+def test_reference_rows_meet_their_targets(development_table, hardware, phase):
     median, mean, large = REFERENCE[hardware, phase]
     where = (
         f'framework == "sglang" and kernel == "{KERNELS[hardware]}" and dtype == "bf16" '
         f'and kv_dtype == "bf16" and hardware == "{hardware}" and phase == "{phase}"'
     )
-    found = compare_file("attention", MEASURED / "attention.csv", where)
+    found = compare_file("attention", development_table("measured/attention.csv"), where)
     document = found.to_json_dict()
     assert document["median_absolute_error"] < median
     assert document["mean_absolute_error"] < mean
@@ -166,29 +160,27 @@ ALL_ROWS = {
 
 
 @pytest.mark.parametrize(("hardware", "phase"), ALL_ROWS)
-def test_all_rows_of_the_reference_framework_stay_close(hardware, phase):
-    if not MEASURED.is_dir():
-        pytest.skip("the measured tables are not beside this repository")
+def test_all_rows_of_the_reference_framework_stay_close(development_table, hardware, phase):
     median, mean = ALL_ROWS[hardware, phase]
     where = f'framework == "sglang" and hardware == "{hardware}" and phase == "{phase}"'
-    document = compare_file("attention", MEASURED / "attention.csv", where).to_json_dict()
+    document = compare_file(
+        "attention", development_table("measured/attention.csv"), where
+    ).to_json_dict()
     assert document["median_absolute_error"] < median
     assert document["mean_absolute_error"] < mean
 
 
-def test_latent_attention_of_ampere_is_that_of_its_reference_library():
-    if not MEASURED.is_dir():
-        pytest.skip("the measured tables are not beside this repository")
+def test_latent_attention_of_ampere_is_that_of_its_reference_library(development_table):
     for phase, median in (("decode", 0.05), ("fwd", 0.08)):
         where = f'framework == "trtllm" and hardware == "A100_SXM" and phase == "{phase}"'
-        document = compare_file("mla", MEASURED / "mla.csv", where).to_json_dict()
+        document = compare_file("mla", development_table("measured/mla.csv"), where).to_json_dict()
         assert document["median_absolute_error"] < median
 
 
-def test_training_backward_meets_its_target():
-    if not MEASURED.is_dir():
-        pytest.skip("the measured tables are not beside this repository")
+def test_training_backward_meets_its_target(development_table):
     where = 'phase == "bwd" and framework == "TransformerEngine/flash-attn"'
-    found = compare_file("attention", MEASURED / "attention_fwd_bwd.csv", where).to_json_dict()
+    found = compare_file(
+        "attention", development_table("measured/attention_fwd_bwd.csv"), where
+    ).to_json_dict()
     assert found["count"] >= 15
     assert found["median_absolute_error"] < 0.08

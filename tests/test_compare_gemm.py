@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from perfmodel.errors import DataError, HardwareError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.regimes import LIMITS, REGIMES, regime, regime_name
 
-DATA = Path(__file__).resolve().parents[1] / "../shared/data"
 HEADER = "hardware,dtype,m,n,k,time_us"
 
 
@@ -164,10 +161,8 @@ def test_regimes_are_ordered_and_named():
         ("MI300X|MI325X", "fp8_block", 0.043, 0.068),
     ],
 )
-def test_measured_products(hardware, dtype, median, mean):
-    path = DATA / "measured" / "gemm.csv"
-    if not path.exists():
-        pytest.skip(f"measured products not found at {path}")
+def test_measured_products(development_table, hardware, dtype, median, mean):
+    path = development_table("measured/gemm.csv")
     where = f"hardware == '{hardware}' and dtype == '{dtype}'"
     found = statistics(compare_file("gemm", path, where).rows)
     assert found["count"] > 1000

@@ -1,7 +1,5 @@
 """Measured layers: reading rows, what the benchmarks ran, and the accuracy reached."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -10,15 +8,11 @@ from perfmodel.compare_moe import case_of, price
 from perfmodel.errors import DataError
 from perfmodel.measured_rows import Skip
 
-MEASURED = Path(__file__).resolve().parents[1] / "../shared/data/measured"
 HEADER = (
     "hardware,framework,kernel,dtype,num_tokens,hidden,inter,gated,topk,experts,moe_tp,moe_ep,"
     "distribution,time_us"
 )
 TRITON = "sglang_fused_moe_triton"
-needs_data = pytest.mark.skipif(
-    not (MEASURED / "moe.csv").is_file(), reason="measured layers are not beside the repo"
-)
 
 
 def cases(tmp_path, *lines, header=HEADER):
@@ -124,21 +118,21 @@ def test_grouped_products_are_read_too(tmp_path):
     assert result["time"][0] > 0
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("hardware", "limit"), [("A100_SXM", 0.10), ("H100_SXM", 0.10), ("B200", 0.10)]
 )
-def test_reference_framework_is_met(hardware, limit):
+def test_reference_framework_is_met(development_table, hardware, limit):
     where = f'framework == "sglang" and hardware == "{hardware}"'
-    found = compare_file("moe", MEASURED / "moe.csv", where=where).to_json_dict()
+    found = compare_file("moe", development_table("measured/moe.csv"), where=where).to_json_dict()
     assert found["coverage"] == 1.0
     assert found["median_absolute_error"] <= limit
     assert found["mean_absolute_error"] <= 0.15
     assert abs(found["bias"]) <= 0.05
 
 
-@needs_data
-def test_training_products_are_met():
-    found = compare_file("moe", MEASURED / "grouped_gemm_training.csv").to_json_dict()
+def test_training_products_are_met(development_table):
+    found = compare_file(
+        "moe", development_table("measured/grouped_gemm_training.csv")
+    ).to_json_dict()
     assert found["coverage"] == 1.0
     assert found["median_absolute_error"] <= 0.12

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perfmodel.compare import compare_file
 from perfmodel.errors import DataError
-
-MEASURED = Path(__file__).resolve().parents[1] / "../shared/data/measured"
 
 HEADER = "hardware,framework,op,phase,rows,cols,dtype,time_us\n"
 GRAPH = "hardware,workload,op,target,type,input_shapes,output_shape,dtype,fwd_us,bwd_us\n"
@@ -127,19 +123,17 @@ TARGETS = [
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_accuracy_on_reference_rows(target):
+def test_accuracy_on_reference_rows(development_table, target):
     where, rows, median, mean = target
-    if not (MEASURED / "elementwise.csv").exists():
-        pytest.skip("the measured tables are not beside this repository")
-    found = compare_file("stream", MEASURED / "elementwise.csv", where).to_json_dict()
+    found = compare_file(
+        "stream", development_table("measured/elementwise.csv"), where
+    ).to_json_dict()
     assert found["count"] >= rows
     assert found["median_absolute_error"] <= median
     assert found["mean_absolute_error"] <= mean
 
 
-def test_accuracy_on_training_graphs():
-    if not (MEASURED / "training_ops.csv").exists():
-        pytest.skip("the measured tables are not beside this repository")
-    found = compare_file("stream", MEASURED / "training_ops.csv").to_json_dict()
+def test_accuracy_on_training_graphs(development_table):
+    found = compare_file("stream", development_table("measured/training_ops.csv")).to_json_dict()
     assert found["count"] > 200
     assert found["median_absolute_error"] <= 0.09

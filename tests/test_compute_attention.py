@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from perfmodel.compute_attention import (
 from perfmodel.errors import DataError, HardwareError
 from perfmodel.hwprofiles import list_hardware, load_hardware
 
-MEASURED = Path(__file__).resolve().parents[1] / "../shared/data/measured"
 
 # profile, batch, queries and keys, heads, key-value heads, d_qk, d_v, backward, seconds, tolerance
 LARGE_CALLS = [
@@ -128,10 +126,8 @@ def test_fp8_attention_near_measured_call():
     assert times.time == pytest.approx([330.13e-3, 878.53e-3], rel=0.2)
 
 
-def test_median_error_of_large_prefill_on_a100():
-    if not MEASURED.is_dir():
-        pytest.skip("the measured tables are not beside this repository")
-    with (MEASURED / "attention.csv").open(newline="") as file:
+def test_median_error_of_large_prefill_on_a100(development_table):
+    with development_table("measured/attention.csv").open(newline="") as file:
         rows = [
             row
             for row in csv.DictReader(file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from perfmodel.compute_gemm import GEMM_BOUNDS, OPERAND_BYTES, gemm_device, gemm_times
 from perfmodel.errors import DataError, HardwareError
 from perfmodel.hwprofiles import load_hardware
-
-DATA = Path(__file__).resolve().parents[1] / "../shared/data/measured"
 
 
 def rate(profile, precision, m, n, k, **keywords):
@@ -59,11 +56,8 @@ def test_best_published_rates_within_15_percent(profile, precision, shape, teraf
     ("hardware", "profile", "median_limit"),
     [("A100_SXM", "dgx-a100", 0.06), ("H100_SXM", "dgx-h100", 0.04), ("B200", "dgx-b200", 0.05)],
 )
-def test_measured_bf16_table(hardware, profile, median_limit):
-    path = DATA / "gemm.csv"
-    if not path.exists():
-        pytest.skip(f"measured products not found at {path}")
-    with path.open(newline="") as file:
+def test_measured_bf16_table(development_table, hardware, profile, median_limit):
+    with development_table("measured/gemm.csv").open(newline="") as file:
         rows = [
             [float(row[key]) for key in ("m", "n", "k", "time_us")]
             for row in csv.DictReader(file)
