@@ -16,7 +16,6 @@ from perfmodel.compute_attention import (
 from perfmodel.errors import DataError, HardwareError
 from perfmodel.hwprofiles import list_hardware, load_hardware
 
-
 # profile, batch, queries and keys, heads, key-value heads, d_qk, d_v, backward, seconds, tolerance
 LARGE_CALLS = [
     ("dgx-a100", 4, 8192, 32, 2, 128, 128, False, 11.001e-3, 0.05),  # aiconfigurator 095f58a sglang

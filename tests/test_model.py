@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +25,6 @@ from perfmodel.model import (
 )
 from perfmodel.model_presets import list_models, load_model, preset_names
 from perfmodel.model_rows import model_from_row
-
-DATA = Path(__file__).resolve().parents[1] / "../shared/data"
 
 # Exact totals. "safetensors" is the count of distinct parameters that the model's Hugging
 # Face page shows, or half the total_size (bytes in bf16) of model.safetensors.index.json.
@@ -428,12 +424,10 @@ def test_row_at_fault_names_the_column(changes: dict[str, str], message: str) ->
     assert message in str(error.value)
 
 
-def test_rows_of_the_development_table_give_the_counts_stated_beside_them() -> None:
-    table = DATA / "e2e/dev_training_runs.csv"
-    if not table.exists():
-        pytest.skip("the table of measured runs is not part of the repository")
-    with table.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["params_total_B"]]
+def test_rows_of_the_development_table_give_the_counts_stated_beside_them(
+    training_runs: list[dict[str, str]],
+) -> None:
+    rows = [row for row in training_runs if row["params_total_B"]]
     assert rows
     for row in rows:
         model = model_from_row(row)
