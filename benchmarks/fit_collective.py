@@ -37,21 +37,33 @@ OPERATIONS = {
 BOUNDS = {
     "scale_up_efficiency": (0.82, 0.6, 0.95),
     "scale_out_efficiency": (0.96, 0.7, 0.98),
-    "all_to_all_efficiency": (0.95, 0.7, 1.0),
+    "all_to_all_efficiency": (0.9, 0.6, 1.0),
     "in_network_efficiency": (0.7, 0.4, 0.9),
-    "low_latency_fraction": (0.33, 0.15, 0.6),
+    "low_latency_fraction": (0.5, 0.15, 1.0),
+    "low_latency_128_fraction": (0.92, 0.4, 1.0),
     "local_copy_fraction": (0.4, 0.0, 1.0),
-    "base_latency": (6.6e-6, 2e-6, 40e-6),
+    "base_latency": (6.6e-6, 1e-6, 40e-6),
+    "spread_latency": (1.5e-6, 0.0, 10e-6),
+    "low_latency_128_latency": (12e-6, 0.0, 80e-6),
+    "simple_latency": (10e-6, 0.0, 60e-6),
+    "in_network_latency": (20e-6, 0.0, 80e-6),
+    "pairwise_latency": (1e-6, 0.0, 20e-6),
+    "pairwise_spread_latency": (2.5e-6, 0.0, 10e-6),
+    "pairwise_simple_latency": (5e-6, 0.0, 40e-6),
     "scale_up_hop_overhead": (0.3e-6, 0.0, 3e-6),
     "scale_out_hop_overhead": (0.0, 0.0, 10e-6),
-    "scale_up_step_overhead": (1.5e-6, 0.0, 2.8e-6),
+    "scale_out_hop_128_overhead": (1.3e-6, 0.0, 10e-6),
+    "scale_up_step_overhead": (1.5e-6, 0.0, 6e-6),
     "scale_out_step_overhead": (1e-6, 0.0, 15e-6),
-    "scale_up_pipeline_latency": (1e-6, 0.0, 10e-6),
+    "scale_up_pipeline_latency": (0.3e-6, 0.0, 10e-6),
     "scale_out_pipeline_latency": (0.0, 0.0, 20e-6),
-    "in_network_latency": (5e-6, 1e-6, 25e-6),
+    "in_network_pipeline_latency": (5e-6, 0.0, 30e-6),
+    "pairwise_pipeline_latency": (0.5e-6, 0.0, 10e-6),
     "message_latency": (0.45e-6, 0.0, 3e-6),
     "irregular_mesh_links": (0.0, 0.0, 2.0),
     "scale_out_low_latency_limit": (8 * 2**20, 0.0, 2**30),
+    "tuned_low_latency_fraction": (0.0, 0.0, 1.0),
+    "tuned_in_network_fraction": (0.0, 0.0, 1.0),
 }
 SCALE_UP = (
     "scale_up_efficiency",
@@ -59,16 +71,34 @@ SCALE_UP = (
     "low_latency_fraction",
     "local_copy_fraction",
     "base_latency",
+    "spread_latency",
+    "low_latency_128_fraction",
+    "low_latency_128_latency",
+    "simple_latency",
+    "pairwise_latency",
+    "pairwise_spread_latency",
+    "pairwise_simple_latency",
     "scale_up_hop_overhead",
     "scale_up_step_overhead",
     "scale_up_pipeline_latency",
+    "pairwise_pipeline_latency",
 )
-SWITCH_REDUCES = ("in_network_efficiency", "in_network_latency")
+SWITCH_REDUCES = (
+    "in_network_efficiency",
+    "in_network_latency",
+    "in_network_pipeline_latency",
+)
 SCALE_OUT = (
     "scale_out_efficiency",
     "scale_out_step_overhead",
-    "scale_out_pipeline_latency",
 )
+# What NCCL believes: its largest bandwidth of the low-latency protocol over the ring's, and of
+# reducing switches (src/graph/tuning.cc, llMaxBws, nvlsEfficiency). Facts, not fitted.
+TUNED = {
+    "A100_SXM": {"tuned_low_latency_fraction": 0.365},
+    "H100_SXM": {"tuned_low_latency_fraction": 0.392, "tuned_in_network_fraction": 0.85},
+    "B200": {"tuned_low_latency_fraction": 0.392, "tuned_in_network_fraction": 0.74},
+}
 
 
 @dataclass
@@ -226,12 +256,12 @@ def main() -> None:
     document: dict[str, dict] = {}
     for name, levels in SYSTEMS.items():
         keys: tuple[str, ...] = SCALE_UP
-        constants = prior
+        constants = prior | TUNED.get(name, {})
         if name == "MI355X":
             constants = prior | {"irregular_mesh_links": 0.65, "base_latency": 22e-6}
             keys = SCALE_UP + SCALE_OUT + ("irregular_mesh_links",)
         elif name == "H800 fabric":
-            constants = prior | document["H100_SXM"]["constants"]
+            constants = document["H100_SXM"]["constants"]
             keys = SCALE_OUT
         elif levels[0].in_network_reduction:
             keys = SCALE_UP + SWITCH_REDUCES

@@ -18,27 +18,46 @@ BANDWIDTH = 1  # achievable, per device and direction, oversubscription included
 TOPOLOGY = 2  # one of the codes below
 DIMENSIONS = 3  # of a ring, torus or mesh; 1 otherwise
 WRAPS = 4  # 1: a ring or torus closes on itself, 0: a mesh does not
-LOW_LATENCY_HOP = 5  # one hop of a flag-per-word protocol [s]
-HOP = 6  # one hop of the bandwidth protocol [s]
-PIPELINE_LATENCY = 7  # time scale of the fill of the pipeline [s]
-LOW_LATENCY_FRACTION = 8  # bandwidth of the flag-per-word protocol / BANDWIDTH
-IN_NETWORK_BANDWIDTH = 9  # achievable when the switch reduces [B/s]; 0: it cannot
-IN_NETWORK_LATENCY = 10  # time scale of its pipeline [s]
-BASE_LATENCY = 11  # launch and synchronisation of a collective [s]; row 0 is read
-LOCAL_COPY_FRACTION = 12  # bandwidth of the link / bandwidth of the copy to oneself
-ALL_TO_ALL_FRACTION = 13  # bandwidth of pairwise exchange / BANDWIDTH
-MESSAGE_LATENCY = 14  # per further peer of an all-to-all [s]
-IRREGULAR_LINKS = 15  # links that serve a group of more than half, but not all, of a mesh
-SCALE_OUT = 16  # 1: reached through adapters, 0: through the devices' own links
-LOW_LATENCY_LIMIT = 17  # largest size of the flag-per-word protocol [B]; 0: none
-COLUMNS = 18
+LINK_CLASS = 5  # one of the codes below
+IRREGULAR_LINKS = 6  # links that serve a group of more than half, but not all, of a mesh
+LOW_LATENCY_HOP = 7  # one hop of the protocols, by protocol [s]
+LOW_LATENCY_128_HOP = 8
+HOP = 9
+PIPELINE_LATENCY = 10  # time scale of the fill of the pipeline, simple protocol [s]
+PAIRWISE_PIPELINE_LATENCY = 11  # the same, pairwise exchange [s]
+PAIRWISE_FRACTION = 12  # bandwidth of pairwise exchange / BANDWIDTH
+IN_NETWORK_BANDWIDTH = 13  # achievable when the switch reduces [B/s]; 0: it cannot
+IN_NETWORK_PIPELINE_LATENCY = 14  # time scale of its pipeline [s]
+MESSAGE_LATENCY = 15  # per further peer of an all-to-all [s]
+LOW_LATENCY_LIMIT = 16  # largest size of the low-latency protocols [B]; 0: none
+# What a library believes of the level when it chooses.
+TUNED_BANDWIDTH = 17  # [B/s]
+LOW_LATENCY_FRACTION = 18  # bandwidth of a protocol / BANDWIDTH
+LOW_LATENCY_128_FRACTION = 19  # 0 on level 0: the protocol is not there
+# Facts of the whole network: row 0 is read.
+BASE_LATENCY = 20  # launch and synchronisation, by protocol [s]
+LOW_LATENCY_128_BASE = 21
+SIMPLE_BASE = 22
+IN_NETWORK_BASE = 23
+PAIRWISE_BASE = 24
+PAIRWISE_SIMPLE_BASE = 25
+SPREAD_LATENCY = 26  # a low-latency collective over many thread blocks against one [s]
+PAIRWISE_SPREAD_LATENCY = 27
+LOCAL_COPY_FRACTION = 28  # bandwidth of the link / bandwidth of the copy to oneself
+TUNED_LOW_LATENCY_BANDWIDTH = 29  # 0: the library takes the fastest, no table
+TUNED_IN_NETWORK_FRACTION = 30  # of TUNED_BANDWIDTH; 0: the switch does not reduce
+COLUMNS = 31
 
 # Topologies: a fat tree is a switch with oversubscription, a ring a torus of one dimension.
 SWITCH = 0
 FULLY_CONNECTED = 1
 TORUS = 2
 
-LONGEST_CHAIN = 8  # ranks of a switch that are chained; above them a tree (NCCL: one node)
+# Link classes, with the hop latencies that NCCL's tables give them.
+DEVICE_LINK = 0
+BUS = 1
+ADAPTER = 2
+
 UNBOUNDED_SIDE = 16.0  # positions per dimension assumed for a torus of unknown size
 
 

@@ -2,7 +2,8 @@
 
 Sizes follow nccl-tests: all-reduce, the buffer of one rank; all-gather, the
 whole output; reduce-scatter, the whole input; all-to-all, the whole send
-buffer of one rank; broadcast and point to point, the message. A group is the
+buffer of one rank; gather and scatter, the whole buffer of the root; otherwise the
+message. A group is the
 ranks r, r + stride, ..., r + (members - 1) stride in a numbering where the
 innermost network level is contiguous. Every level's ``size`` counts domains of
 the level below (devices, on level 0). All groups of a shape run at once.
@@ -12,7 +13,8 @@ Numba is imported inside the functions that need it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +34,42 @@ COLLECTIVES = (
     "all_to_all",
     "broadcast",
     "point_to_point",
+    "multicast",
+    "gather",
+    "scatter",
 )
+
+ALGORITHMS = (
+    "ring",
+    "bidirectional_ring",
+    "direct",
+    "halving_doubling",
+    "recursive_doubling",
+    "double_binary_tree",
+    "hierarchical",
+    "in_network",
+    "one_shot",
+    "two_shot",
+    "rail_aligned",
+)
+PROTOCOLS = ("low_latency", "low_latency_128", "simple")
+_REDUCTIONS = ("ring", "bidirectional_ring", "direct", "halving_doubling", "recursive_doubling")
+_COPIES = ("ring", "direct", "recursive_doubling", "double_binary_tree", "hierarchical")
+# Algorithms by collective; test_communication compares them with the kernel.
+ALGORITHMS_OF: Mapping[str, tuple[str, ...]] = {
+    "all_reduce": (
+        *(name for name in _REDUCTIONS if name != "direct"),
+        *("double_binary_tree", "hierarchical", "in_network", "one_shot", "two_shot"),
+    ),
+    "all_gather": (*_REDUCTIONS, "hierarchical", "in_network"),
+    "reduce_scatter": (*_REDUCTIONS, "hierarchical", "in_network"),
+    "all_to_all": ("direct", "hierarchical", "rail_aligned"),
+    "broadcast": (*_COPIES, "in_network"),
+    "point_to_point": ("direct",),
+    "multicast": (*_COPIES, "in_network"),
+    "gather": ("direct", "recursive_doubling"),
+    "scatter": ("direct", "recursive_doubling"),
+}
 
 # Keys of [calibration.network] that the kernel reads; docs/collectives.md defines them.
 CONSTANTS = (
@@ -41,19 +78,39 @@ CONSTANTS = (
     "all_to_all_efficiency",
     "in_network_efficiency",
     "low_latency_fraction",
+    "low_latency_128_fraction",
     "local_copy_fraction",
     "base_latency",
+    "spread_latency",
+    "low_latency_128_latency",
+    "simple_latency",
+    "in_network_latency",
+    "pairwise_latency",
+    "pairwise_spread_latency",
+    "pairwise_simple_latency",
     "scale_up_hop_overhead",
     "scale_out_hop_overhead",
+    "scale_out_hop_128_overhead",
     "scale_up_step_overhead",
     "scale_out_step_overhead",
     "scale_up_pipeline_latency",
     "scale_out_pipeline_latency",
-    "in_network_latency",
+    "in_network_pipeline_latency",
+    "pairwise_pipeline_latency",
     "message_latency",
     "irregular_mesh_links",
     "scale_out_low_latency_limit",
+    "tuned_low_latency_fraction",
+    "tuned_in_network_fraction",
 )
+# What NCCL's topology search finds of a link's datasheet bandwidth: 20 of 25 GB/s per NVLink
+# (src/graph/topo.h), the same share on later links.
+TUNED_LINK_FRACTION = 0.8
+BUS_NAMES = ("pcie", "pci")
+# Data bytes over bytes sent where adapters are the bottleneck: 8 of 16 with a flag for every
+# word, 120 of 128 with a flag per line (NCCL src/include/device.h).
+ADAPTER_LOW_LATENCY_FRACTION = 0.5
+ADAPTER_LOW_LATENCY_128_FRACTION = 120.0 / 128.0
 
 DIMENSIONS = {"ring": 1, "torus-2d": 2, "torus-3d": 3, "mesh-2d": 2}
 
@@ -127,35 +184,109 @@ def table_of(
                 f"{where}: unknown topology '{network.topology}' of network level {level}"
                 f"{did_you_mean(network.topology, known)}"
             )
-        row[column.LOW_LATENCY_HOP] = network.latency + constants[f"{link}_hop_overhead"]
+        hop = network.latency + constants[f"{link}_hop_overhead"]
+        row[column.LOW_LATENCY_HOP] = hop
+        row[column.LOW_LATENCY_128_HOP] = hop
+        if link == "scale_out":
+            row[column.LOW_LATENCY_128_HOP] += constants["scale_out_hop_128_overhead"]
         row[column.HOP] = network.latency + constants[f"{link}_step_overhead"]
         row[column.PIPELINE_LATENCY] = constants[f"{link}_pipeline_latency"]
+        row[column.TUNED_BANDWIDTH] = TUNED_LINK_FRACTION * usable
+        row[column.PAIRWISE_FRACTION] = 1.0
+        row[column.LINK_CLASS] = column.DEVICE_LINK
         row[column.LOW_LATENCY_FRACTION] = constants["low_latency_fraction"]
+        row[column.LOW_LATENCY_128_FRACTION] = constants["low_latency_128_fraction"]
+        if link == "scale_out":
+            if constants["low_latency_fraction"] < 1.0:  # 1: there is one protocol only
+                row[column.LOW_LATENCY_FRACTION] = ADAPTER_LOW_LATENCY_FRACTION
+            row[column.LINK_CLASS] = column.ADAPTER
+            row[column.TUNED_BANDWIDTH] = usable
+            row[column.LOW_LATENCY_128_FRACTION] = ADAPTER_LOW_LATENCY_128_FRACTION
+            row[column.LOW_LATENCY_LIMIT] = constants["scale_out_low_latency_limit"]
+            row[column.PAIRWISE_PIPELINE_LATENCY] = constants["scale_out_pipeline_latency"]
+        else:
+            row[column.PAIRWISE_PIPELINE_LATENCY] = constants["pairwise_pipeline_latency"]
+            row[column.PAIRWISE_FRACTION] = constants["all_to_all_efficiency"]
+            if network.name in BUS_NAMES:
+                row[column.LINK_CLASS] = column.BUS
         if network.in_network_reduction:
             key = "scale_out_efficiency" if link == "scale_out" else "in_network_efficiency"
             row[column.IN_NETWORK_BANDWIDTH] = usable * constants[key]
-            row[column.IN_NETWORK_LATENCY] = constants["in_network_latency"]
-        row[column.BASE_LATENCY] = constants["base_latency"]
-        row[column.LOCAL_COPY_FRACTION] = constants["local_copy_fraction"]
-        row[column.ALL_TO_ALL_FRACTION] = (
-            1.0 if link == "scale_out" else constants["all_to_all_efficiency"]
-        )
+            row[column.IN_NETWORK_PIPELINE_LATENCY] = constants["in_network_pipeline_latency"]
         row[column.MESSAGE_LATENCY] = constants["message_latency"]
-        if link == "scale_out":
-            row[column.SCALE_OUT] = 1.0
-            row[column.LOW_LATENCY_LIMIT] = constants["scale_out_low_latency_limit"]
         row[column.IRREGULAR_LINKS] = constants["irregular_mesh_links"]
+    _set_facts(table[0], levels[0], constants)
     return table
 
 
-def collective_times(
+def _set_facts(
+    facts: NDArray[np.float64], innermost: Network, constants: Mapping[str, float]
+) -> None:
+    """Fill the columns of row 0 that hold for the whole network."""
+    from perfmodel.kernels import collective_hierarchy as column
+
+    base = constants["base_latency"]
+    if facts[column.LINK_CLASS] == column.BUS:  # a bus may reorder what it writes
+        facts[column.LOW_LATENCY_128_FRACTION] = 0.0
+    facts[column.BASE_LATENCY] = base
+    facts[column.LOW_LATENCY_128_BASE] = base + constants["low_latency_128_latency"]
+    facts[column.SIMPLE_BASE] = base + constants["simple_latency"]
+    facts[column.IN_NETWORK_BASE] = base + constants["in_network_latency"]
+    facts[column.PAIRWISE_BASE] = base + constants["pairwise_latency"]
+    facts[column.PAIRWISE_SIMPLE_BASE] = base + constants["pairwise_simple_latency"]
+    facts[column.SPREAD_LATENCY] = constants["spread_latency"]
+    facts[column.PAIRWISE_SPREAD_LATENCY] = constants["pairwise_spread_latency"]
+    facts[column.LOCAL_COPY_FRACTION] = constants["local_copy_fraction"]
+    tuned = constants["tuned_low_latency_fraction"] * facts[column.TUNED_BANDWIDTH]
+    facts[column.TUNED_LOW_LATENCY_BANDWIDTH] = tuned
+    if innermost.in_network_reduction:
+        facts[column.TUNED_IN_NETWORK_FRACTION] = constants["tuned_in_network_fraction"]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveResult:
+    """Priced collectives, one row each.
+
+    Attributes
+    ----------
+    time : float64[rows]
+        Completion time [s]; 0 for a single member or nothing to send, infinite where the
+        algorithm or the protocol needs what the network lacks.
+    algorithm, protocol : int8[rows]
+        Positions in `ALGORITHMS` and `PROTOCOLS` of what runs; -1 where nothing does.
+    """
+
+    time: NDArray[np.float64]
+    algorithm: NDArray[np.int8]
+    protocol: NDArray[np.int8]
+
+
+def algorithms_of(kind: str) -> tuple[str, ...]:
+    """Return the algorithms that perform a collective.
+
+    Raises
+    ------
+    StrategyError
+        Unknown collective.
+
+    Examples
+    --------
+    >>> algorithms_of("all_to_all")
+    ('direct', 'hierarchical', 'rail_aligned')
+    """
+    return ALGORITHMS_OF[COLLECTIVES[int(_codes(kind, COLLECTIVES, "collective")[0])]]
+
+
+def collective_choices(
     hardware: Hardware,
     kind: Any,
     size: ArrayLike,
     members: ArrayLike,
     stride: ArrayLike = 1,
-) -> NDArray[np.float64]:
-    """Return completion times of collectives.
+    algorithm: Any = "auto",
+    protocol: Any = "auto",
+) -> CollectiveResult:
+    """Price collectives, and say which algorithm and protocol run.
 
     Parameters
     ----------
@@ -169,39 +300,83 @@ def collective_times(
         Ranks of a group, >= 1.
     stride : array of int
         Distance between neighbouring ranks of a group, >= 1.
+    algorithm : str, int, or array of these
+        Names in `ALGORITHMS` or their codes; "auto" or -1: what the device's library takes.
+    protocol : str, int, or array of these
+        Names in `PROTOCOLS` or their codes; "auto" or -1: with a given algorithm the
+        fastest, else what the library takes.
 
     Returns
     -------
-    float64[rows]
-        [s]; the arguments are broadcast together; 0 where ``members`` is 1.
+    CollectiveResult
+        The arguments are broadcast together, then flattened.
 
     Raises
     ------
     StrategyError
-        Unknown collective, a size that is negative or not finite, members or
-        stride below one or not whole, shapes that do not broadcast.
+        Unknown collective, algorithm or protocol, an algorithm that does not perform the
+        collective, a size that is negative or not finite, members or stride below one or
+        not whole, shapes that do not broadcast.
     HardwareError
         See `network_table`.
     """
-    from perfmodel.kernels.collective import collective_times as kernel
+    from perfmodel.kernels import collective as kernels
 
-    codes = _codes(kind)
     sizes = np.atleast_1d(np.asarray(size, dtype=np.float64))
     if not np.all(np.isfinite(sizes) & (sizes >= 0.0)):
         bad = sizes[~(np.isfinite(sizes) & (sizes >= 0.0))].flat[0]
         raise StrategyError(f"collective size {bad} B; a size is finite and >= 0")
-    columns = (codes, sizes, _whole(members, "members"), _whole(stride, "stride"))
+    columns = {
+        "kind": _codes(kind, COLLECTIVES, "collective"),
+        "size": sizes,
+        "members": _whole(members, "members"),
+        "stride": _whole(stride, "stride"),
+        "algorithm": _codes(algorithm, ALGORITHMS, "algorithm", auto=True),
+        "protocol": _codes(protocol, PROTOCOLS, "protocol", auto=True),
+    }
     try:
-        codes, sizes, ranks, steps = (
-            np.ascontiguousarray(column).ravel() for column in np.broadcast_arrays(*columns)
+        codes, sizes, ranks, steps, algorithms, protocols = (
+            np.ascontiguousarray(column).ravel()
+            for column in np.broadcast_arrays(*columns.values())
         )
     except ValueError:
-        shapes = ", ".join(str(column.shape) for column in columns)
+        shapes = ", ".join(str(column.shape) for column in columns.values())
         raise StrategyError(
-            f"kind, size, members and stride have shapes {shapes}; they must broadcast together"
+            f"{', '.join(columns)} have shapes {shapes}; they must broadcast together"
         ) from None
-    times: NDArray[np.float64] = kernel(codes, sizes, ranks, steps, network_table(hardware))
-    return times
+    _check_algorithms(codes, algorithms)
+    network = network_table(hardware)
+    chosen = algorithms >= 0
+    if not chosen.any() and np.all(protocols < 0):
+        return CollectiveResult(*kernels.collective_choices(codes, sizes, ranks, steps, network))
+    time, taken, spoken = kernels.collective_choices(codes, sizes, ranks, steps, network)
+    named = chosen | (protocols >= 0)
+    algorithms = np.where(chosen, algorithms, taken)[named]
+    given = (codes[named], algorithms.astype(np.int64), protocols[named], sizes[named])
+    time[named], spoken[named] = kernels.algorithm_times(
+        *given, ranks[named], steps[named], network
+    )
+    taken[named] = np.where(spoken[named] < 0, -1, algorithms)
+    return CollectiveResult(time, taken, spoken)
+
+
+def collective_times(
+    hardware: Hardware,
+    kind: Any,
+    size: ArrayLike,
+    members: ArrayLike,
+    stride: ArrayLike = 1,
+    algorithm: Any = "auto",
+    protocol: Any = "auto",
+) -> NDArray[np.float64]:
+    """Return completion times of collectives; see `collective_choices`.
+
+    Returns
+    -------
+    float64[rows]
+        [s].
+    """
+    return collective_choices(hardware, kind, size, members, stride, algorithm, protocol).time
 
 
 def members_per_domain(
@@ -293,23 +468,38 @@ def overlap_compute_tax(
     return np.where(crossed < 0, 0.0, np.where(only_adapters, out, up))
 
 
-def _codes(kind: Any) -> NDArray[np.int64]:
-    """Turn names or codes of collectives into codes."""
-    kinds = np.atleast_1d(np.asarray(kind))
-    if kinds.dtype.kind in "US":
-        lookup = {name: code for code, name in enumerate(COLLECTIVES)}
-        unknown = sorted(set(kinds.ravel().tolist()) - set(lookup))
+def _codes(values: Any, names: Sequence[str], what: str, auto: bool = False) -> NDArray[np.int64]:
+    """Turn names or codes into codes; -1 for "auto" where that is allowed."""
+    array = np.atleast_1d(np.asarray(values))
+    lowest = -1 if auto else 0
+    if array.dtype.kind in "US":
+        lookup = {name: code for code, name in enumerate(names)}
+        if auto:
+            lookup["auto"] = -1
+        unknown = sorted(set(array.ravel().tolist()) - set(lookup))
         if unknown:
-            raise StrategyError(
-                f"unknown collective '{unknown[0]}'{did_you_mean(str(unknown[0]), lookup)}"
-            )
-        return np.vectorize(lookup.__getitem__, otypes=[np.int64])(kinds)
-    if kinds.dtype.kind not in "iu" or np.any((kinds < 0) | (kinds >= len(COLLECTIVES))):
+            hint = did_you_mean(str(unknown[0]), lookup)
+            raise StrategyError(f"unknown {what} '{unknown[0]}'{hint}")
+        return np.vectorize(lookup.__getitem__, otypes=[np.int64])(array)
+    if array.dtype.kind not in "iu" or np.any((array < lowest) | (array >= len(names))):
         raise StrategyError(
-            f"collective code {kinds.flat[0] if kinds.size == 1 else kinds}; codes are whole "
-            f"numbers 0 to {len(COLLECTIVES) - 1}, names are {', '.join(COLLECTIVES)}"
+            f"{what} code {array.flat[0] if array.size == 1 else array}; codes are whole "
+            f"numbers 0 to {len(names) - 1}, names are {', '.join(names)}"
         )
-    return kinds.astype(np.int64)
+    return array.astype(np.int64)
+
+
+def _check_algorithms(kinds: NDArray[np.int64], algorithms: NDArray[np.int64]) -> None:
+    """Raise StrategyError where an algorithm does not perform the collective."""
+    for kind, code in {
+        (int(kind), int(code)) for kind, code in zip(kinds, algorithms, strict=True) if code >= 0
+    }:
+        collective, algorithm = COLLECTIVES[kind], ALGORITHMS[code]
+        if algorithm not in ALGORITHMS_OF[collective]:
+            raise StrategyError(
+                f"no {algorithm} algorithm for {collective}; it has "
+                f"{', '.join(ALGORITHMS_OF[collective])}"
+            )
 
 
 def _whole(values: ArrayLike, name: str) -> NDArray[np.int64]:

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from perfmodel.communication import (
+    ALGORITHMS,
+    ALGORITHMS_OF,
     COLLECTIVES,
     CONSTANTS,
+    PROTOCOLS,
+    algorithms_of,
+    collective_choices,
     collective_times,
     members_per_domain,
     network_table,
@@ -28,9 +33,39 @@ def h100():
     return load_hardware("dgx-h100")
 
 
-def test_names_and_codes_agree():
-    for code, name in enumerate(COLLECTIVES):
+@pytest.mark.parametrize("names", [COLLECTIVES, ALGORITHMS, PROTOCOLS])
+def test_names_and_codes_agree(names):
+    for code, name in enumerate(names):
         assert getattr(kernel, name.upper()) == code
+
+
+def test_every_algorithm_performs_some_collective(h100):
+    assert set(ALGORITHMS_OF) == set(COLLECTIVES)
+    assert {name for names in ALGORITHMS_OF.values() for name in names} == set(ALGORITHMS)
+    for collective, names in ALGORITHMS_OF.items():
+        assert algorithms_of(collective) == names
+        times = collective_times(h100, collective, 1e6, 8, 1, list(names))
+        assert np.all(np.isfinite(times) & (times > 0.0))
+
+
+def test_a_choice_names_what_runs(h100):
+    # NVLS reduces large buffers of a whole H100 node, rings with flags small ones.
+    found = collective_choices(h100, "all_reduce", [1e3, 1e9, 0.0], [8, 8, 8])
+    assert [ALGORITHMS[code] for code in found.algorithm[:2]] == ["ring", "in_network"]
+    assert [PROTOCOLS[code] for code in found.protocol[:2]] == ["low_latency", "simple"]
+    assert (found.algorithm[2], found.protocol[2], found.time[2]) == (-1, -1, 0.0)
+    named = collective_choices(h100, "all_reduce", 1e9, 8, 1, ["auto", "ring", "in_network"])
+    assert named.time[0] == named.time[2] < named.time[1]
+    spoken = collective_choices(h100, "all_gather", 1e6, 8, 1, "auto", ["auto", *PROTOCOLS])
+    assert spoken.protocol.tolist()[1:] == [0, 1, 2]
+    assert spoken.time[0] == spoken.time[1 + spoken.protocol[0]]
+
+
+def test_what_a_network_lacks_takes_forever(h100):
+    a100 = load_hardware("dgx-a100")
+    assert collective_times(a100, "all_reduce", 1e6, 8, 1, "in_network")[0] == np.inf
+    cards = load_hardware("l40s-server")  # no low_latency_128 over PCIe
+    assert collective_times(cards, "all_reduce", 1e6, 8, 1, "ring", "low_latency_128")[0] == np.inf
 
 
 def bus_bandwidth(hardware, kind, size, members, stride=1):
@@ -110,7 +145,11 @@ def test_overlap_taxes_only_running_collectives(h100):
     ("arguments", "message"),
     [
         (("all_reducee", 1e6, 8, 1), "did you mean all_reduce"),
-        ((9, 1e6, 8, 1), "codes are whole numbers 0 to 5"),
+        ((9, 1e6, 8, 1), "codes are whole numbers 0 to 8"),
+        (("all_reduce", 1e6, 8, 1, "rign"), "unknown algorithm 'rign'; did you mean ring"),
+        (("all_reduce", 1e6, 8, 1, "rail_aligned"), "no rail_aligned algorithm for all_reduce"),
+        (("all_reduce", 1e6, 8, 1, "ring", "ll"), "unknown protocol 'll'"),
+        (("all_reduce", 1e6, 8, 1, 11), "algorithm code 11"),
         (("all_reduce", -1.0, 8, 1), "finite and >= 0"),
         (("all_reduce", float("nan"), 8, 1), "finite and >= 0"),
         (("all_reduce", 1e6, 0, 1), "members of a group is 0"),
@@ -138,25 +177,33 @@ def test_a_profile_without_constants_is_named(h100):
         network_table(partial)
 
 
-@pytest.mark.parametrize("system", ["A100_SXM", "H100_SXM", "B200"])
-def test_measured_nccl_of_training_sizes(development_table, system):
-    with development_table("measured/collective.csv").open() as file:
-        rows = [
-            row
-            for row in csv.DictReader(file)
-            if row["hardware"] == system
-            and row["impl"] == "nccl"
-            and row["source"].startswith("aiconfigurator")
-            and float(row["bytes"]) >= 2**24
-        ]
-    names = ["all_to_all" if row["op"] == "alltoall" else row["op"] for row in rows]
-    measured = np.array([float(row["time_us"]) * 1e-6 for row in rows])
-    modelled = collective_times(
-        load_hardware(system),
-        names,
-        [float(row["bytes"]) for row in rows],
-        [int(row["n_gpus"]) for row in rows],
-    )
-    error = modelled / measured - 1
-    assert np.median(np.abs(error)) < 0.06
-    assert abs(np.median(error)) < 0.03
+SYSTEMS = ("A100_SXM", "H100_SXM", "B200", "MI355X")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_measured_libraries(development_table, system):
+    # Targets of the project: median 5 %, mean 8 %, p90 18 % per system, all sizes.
+    measured, names, sizes, members = [], [], [], []
+    if system == "MI355X":
+        table, columns = "primus/measured_rccl_mi355x.csv", ("collective", "n_gpus", "msg_bytes")
+        stated = "measured_us"
+    else:
+        table, columns = "measured/collective.csv", ("op", "n_gpus", "bytes")
+        stated = "time_us"
+    with development_table(table).open() as file:
+        for row in csv.DictReader(file):
+            if row.get("hardware", system) != system or row.get("impl", "nccl") != "nccl":
+                continue
+            name, count, size = (row[column] for column in columns)
+            names.append("all_to_all" if name == "alltoall" else name)
+            sizes.append(float(size))
+            members.append(int(count))
+            measured.append(float(row[stated]) * 1e-6)
+    assert len(measured) >= 80
+    modelled = collective_times(load_hardware(system), names, sizes, members)
+    error = np.abs(modelled / np.array(measured) - 1)
+    assert np.median(error) < 0.05
+    assert error.mean() < 0.08
+    assert np.quantile(error, 0.9) < 0.18
+    large = np.array(sizes) >= 2**24
+    assert abs(np.median((modelled / np.array(measured) - 1)[large])) < 0.03
