@@ -1,0 +1,357 @@
+"""One phase of a collective on one dimension, as ASTRA-sim's analytical backend times it.
+
+Whole nanoseconds with the simulator's own truncations. There is no queueing in the
+network: a message takes its latency and its transfer, whatever else is under way.
+
+Letters
+    S   bytes of a member when the phase starts [B]
+    n   members of the dimension
+    m   bytes of a message [B]
+    D   endpoint delay: from a message's arrival to the next one's start [ns]
+    t   time of a message [ns]
+    p   time to reduce a message into local memory [ns]
+
+Every member does the same at the same time, because a message's time depends only on
+how far apart sender and receiver are in the numbering of the devices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit
+
+# Collectives; numbered for this mode alone, like all that follows.
+ALL_REDUCE = 0
+ALL_GATHER = 1
+REDUCE_SCATTER = 2
+ALL_TO_ALL = 3
+
+RING_TOPOLOGY = 0
+FULLY_CONNECTED = 1
+SWITCH = 2
+
+RING = 0
+DIRECT = 1
+HALVING_DOUBLING = 2
+
+# Columns of a network table, one row per dimension, innermost first.
+TOPOLOGY = 0
+SIZE = 1
+BYTES_PER_NANOSECOND = 2
+LATENCY = 3
+NETWORK_COLUMNS = 4
+
+ABORTED = -1  # the simulator stops: it refuses messages of 0 bytes
+
+
+@jit
+def hops(topology, size, distance):
+    """Links between two devices of one dimension, `distance` apart (1 … size - 1).
+
+    Notes
+    -----
+    astra-network-analytical, congestion_unaware/basic-topology: Ring.cpp (both ways
+    round), FullyConnected.cpp (1), Switch.cpp (2, up and down).
+    """
+    if topology == RING_TOPOLOGY:
+        return min(distance, size - distance)
+    if topology == SWITCH:
+        return 2
+    return 1
+
+
+@jit
+def message_time(size, offset, network):
+    """Time of one message between devices whose ids differ by `offset`.
+
+    Parameters
+    ----------
+    size : int
+        m [B].
+    offset : int
+        Sum of the distances along each dimension times the dimension's stride; > 0.
+    network : float64[dimensions, NETWORK_COLUMNS]
+
+    Returns
+    -------
+    int
+        ``floor(hops * latency + m / bandwidth)`` [ns]; ``ABORTED`` for an empty message.
+
+    Notes
+    -----
+    BasicTopology.cpp:53: latency per hop, transfer once. MultiDimTopology.cpp:30: a
+    message pays for the first dimension in which sender and receiver differ, and for no
+    other.
+    """
+    if size <= 0:
+        return ABORTED
+    dimension = 0
+    rest = offset
+    while rest % int(network[dimension, SIZE]) == 0:
+        rest //= int(network[dimension, SIZE])
+        dimension += 1
+    row = network[dimension]
+    count = hops(int(row[TOPOLOGY]), int(row[SIZE]), rest % int(row[SIZE]))
+    return int(count * row[LATENCY] + size / row[BYTES_PER_NANOSECOND])
+
+
+@jit
+def reduction_time(size, memory_bandwidth):
+    """Time to add a received message to local memory: two reads and a write.
+
+    Parameters
+    ----------
+    size : int
+        m [B].
+    memory_bandwidth : float
+        [GB/s], 1e9.
+
+    Returns
+    -------
+    int
+        [ns]; each of the three is truncated on its own (PacketBundle.cc:57).
+    """
+    return 3 * int(size / (memory_bandwidth * 1e9) * 1e9)
+
+
+@jit
+def final_size(kind, size, members):
+    """Bytes of a member after the phase: S, S // n or S n (Ring.cc:71)."""
+    if kind == REDUCE_SCATTER:
+        return size // members
+    if kind == ALL_GATHER:
+        return size * members
+    return size
+
+
+@jit
+def ring_time(kind, size, members, stride, delay, memory_bandwidth, network):
+    """Time of the ring algorithm.
+
+    Parameters
+    ----------
+    kind : int
+        ``ALL_REDUCE``, ``ALL_GATHER``, ``REDUCE_SCATTER`` or ``ALL_TO_ALL``.
+    size, members, delay : int
+        S, n, D.
+    stride : int
+        Difference of neighbours' ids.
+    memory_bandwidth : float
+        [GB/s].
+    network : float64[dimensions, NETWORK_COLUMNS]
+
+    Returns
+    -------
+    int
+        [ns] or ``ABORTED``.
+
+    Notes
+    -----
+    With m = S // n (all-gather: S, the shard)::
+
+        all-reduce      D + 2 (n-1) (t + D) + (n-1) p
+        reduce-scatter  D + (n-1) (t + D + p)
+        all-gather      D + (n-1) (t + D)
+        all-to-all      D + n (n-1) / 2 (t + D)
+
+    Ring.cc:44: an all-to-all passes n (n-1) / 2 messages of S / n one after another.
+    """
+    message = size if kind == ALL_GATHER else size // members
+    time = message_time(message, stride, network)
+    if time == ABORTED:
+        return ABORTED
+    steps = members - 1
+    if kind == ALL_REDUCE:
+        steps = 2 * (members - 1)
+    if kind == ALL_TO_ALL:
+        steps = members * (members - 1) // 2
+    total = delay + steps * (time + delay)
+    if kind in (ALL_REDUCE, REDUCE_SCATTER):
+        total += (members - 1) * reduction_time(message, memory_bandwidth)
+    return total
+
+
+@jit
+def halving_doubling_time(kind, size, members, stride, delay, memory_bandwidth, network):
+    """Time of recursive halving and doubling; parameters as :func:`ring_time`.
+
+    `members` is a power of two and `kind` is not ``ALL_TO_ALL``.
+
+    Notes
+    -----
+    Halving sends S/2, S/4, … to the partners at ring offsets 1, 2, 4, …; doubling is its
+    mirror image. Each message takes t + D; the reduction of an arrival is timed by the
+    size of the message sent next (HalvingDoubling.cc:90), so there are log2(n) - 1 of
+    them. An all-reduce halves once more before it turns round and doubles what is left,
+    so the sizes of its way back have lost a bit: ``(S >> (log2(n) + 1)) << k``.
+    """
+    total = delay
+    message = size if kind == ALL_GATHER else size // 2
+    offset = members // 2 if kind == ALL_GATHER else 1
+    if kind != ALL_GATHER:
+        while offset < members:
+            time = message_time(message, offset * stride, network)
+            if time == ABORTED:
+                return ABORTED
+            total += time + delay
+            if offset > 1:
+                total += reduction_time(message, memory_bandwidth)
+            message //= 2
+            offset *= 2
+        if kind == REDUCE_SCATTER:
+            return total
+        message *= 2
+        offset //= 2
+    while offset >= 1:
+        time = message_time(message, offset * stride, network)
+        if time == ABORTED:
+            return ABORTED
+        total += time + delay
+        message *= 2
+        offset //= 2
+    return total
+
+
+@jit
+def direct_time(kind, size, members, stride, delay, memory_bandwidth, network):
+    """Time of the direct algorithm, all n - 1 peers at once; as :func:`ring_time`.
+
+    Notes
+    -----
+    With t_k the time to the peer at offset k and T the longest of them (AllToAll.cc)::
+
+        all-gather, all-to-all  D + T + D
+        reduce-scatter          D + T + D + p
+        all-reduce              max_k( max(g_k, g) + t_k ) + D
+
+    where g_1 <= g_2 <= … are the times D + t_k + D + p at which a peer's part is reduced,
+    in ascending order, and g the first of them at which all parts have arrived: parts are
+    passed on in the order of their arrival, the k-th to the peer at offset k.
+    """
+    message = size if kind == ALL_GATHER else size // members
+    times = np.empty(members - 1, np.int64)
+    for k in range(1, members):
+        times[k - 1] = message_time(message, k * stride, network)
+        if times[k - 1] == ABORTED:
+            return ABORTED
+    longest = times.max()
+    if kind in (ALL_GATHER, ALL_TO_ALL):
+        return delay + longest + delay
+    reduction = reduction_time(message, memory_bandwidth)
+    if kind == REDUCE_SCATTER:
+        return delay + longest + delay + reduction
+    reduced = np.sort(times) + delay + delay + reduction
+    arrived = delay + longest
+    first = reduced[np.searchsorted(reduced, arrived)]
+    total = 0
+    for k in range(members - 1):
+        total = max(total, max(reduced[k], first) + times[k])
+    return total + delay
+
+
+@jit
+def windowed_direct_time(kind, size, members, stride, window, delay, memory_bandwidth, network):
+    """Time of the direct algorithm with at most `window` < n - 1 messages in flight.
+
+    Other parameters as :func:`ring_time`.
+
+    Notes
+    -----
+    AllToAll.cc and Ring.cc. The first `window` messages start after D. Each arrival readies
+    the next one after D, and p if it is reduced: of every 2 `window` messages the second
+    half is, in reduce-scatter throughout and in all-reduce in the first half of these
+    batches. Messages go to offsets 1, 2, … n - 1 and, in all-reduce, round again; there,
+    the second round waits for all arrivals of the first and then sends `window` at each
+    further step.
+    """
+    message = size if kind == ALL_GATHER else size // members
+    to_send = 2 * (members - 1) if kind == ALL_REDUCE else members - 1
+    reduction = reduction_time(message, memory_bandwidth)
+
+    # Each message in turn: readied -> (sent ->) arrived, which readies another one.
+    ready = np.empty(to_send + window, np.int64)
+    arrival = np.empty(to_send, np.int64)
+    readied = window
+    ready[:window] = delay
+    done = 0  # messages whose readiness was noticed
+    sent = 0
+    arrived = 0
+    free = 0
+    now = delay
+    while done < to_send + window:
+        # The next event: an arrival or a message becoming ready, arrivals first.
+        next_ready = -1
+        for i in range(readied):
+            if ready[i] >= 0 and (next_ready < 0 or ready[i] < ready[next_ready]):
+                next_ready = i
+        next_arrival = -1
+        for i in range(sent):
+            if arrival[i] >= 0 and (next_arrival < 0 or arrival[i] < arrival[next_arrival]):
+                next_arrival = i
+        if next_arrival >= 0 and (next_ready < 0 or arrival[next_arrival] <= ready[next_ready]):
+            now = arrival[next_arrival]
+            arrival[next_arrival] = -1
+            batch = readied // window
+            reduced = batch % 2 == 1 and (
+                kind == REDUCE_SCATTER or (kind == ALL_REDUCE and batch // 2 % 2 == 0)
+            )
+            ready[readied] = now + delay + (reduction if reduced else 0)
+            readied += 1
+            arrived += 1
+            continue
+        now = ready[next_ready]
+        ready[next_ready] = -1
+        done += 1
+        free += 1
+        tries = 1
+        if kind == ALL_REDUCE and sent >= members - 1:
+            tries = window if arrived >= members - 1 else 0
+        for _ in range(tries):
+            if sent < to_send and free > 0 and sent < readied:
+                offset = sent % (members - 1) + 1
+                time = message_time(message, offset * stride, network)
+                if time == ABORTED:
+                    return ABORTED
+                arrival[sent] = now + time
+                sent += 1
+                free -= 1
+        if sent == to_send and free == window:
+            break
+    return now
+
+
+@jit
+def phase_time(kind, algorithm, window, size, members, stride, delay, memory_bandwidth, network):
+    """Time of one phase.
+
+    Parameters
+    ----------
+    kind : int
+        ``ALL_REDUCE``, ``ALL_GATHER``, ``REDUCE_SCATTER`` or ``ALL_TO_ALL``.
+    algorithm : int
+        ``RING``, ``DIRECT`` or ``HALVING_DOUBLING``.
+    window : int
+        Messages in flight at most (``DIRECT``); below 1: no limit.
+    size, members, delay : int
+        S [B], n >= 2, D [ns].
+    stride : int
+        Difference of neighbours' ids.
+    memory_bandwidth : float
+        [GB/s].
+    network : float64[dimensions, NETWORK_COLUMNS]
+
+    Returns
+    -------
+    int
+        [ns]; ``ABORTED`` where a message would be empty.
+    """
+    if algorithm == RING:
+        return ring_time(kind, size, members, stride, delay, memory_bandwidth, network)
+    if algorithm == HALVING_DOUBLING:
+        return halving_doubling_time(kind, size, members, stride, delay, memory_bandwidth, network)
+    if 1 <= window < members - 1:
+        return windowed_direct_time(
+            kind, size, members, stride, window, delay, memory_bandwidth, network
+        )
+    return direct_time(kind, size, members, stride, delay, memory_bandwidth, network)
