@@ -1,0 +1,170 @@
+"""Times of the exchange of tokens between experts: dispatch and combine.
+
+Letters
+    T   tokens of a rank
+    k   experts that every token goes to, of E experts on n ranks
+    b   bytes of a token on the wire
+    R   ranks that a token goes to, on average; M nodes likewise, of m
+    s   compute units that copy
+    c   members per node
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit
+
+# Columns of the constants; docs/collectives.md defines them.
+LATENCY = 0  # of an exchange inside a node [s]
+SCALE_OUT_LATENCY = 1  # more for every doubling of the nodes [s]
+TOKEN_TIME = 2  # of one token on one compute unit, beside its bytes [s]
+UNIT_RATE = 3  # bytes that one compute unit copies [B/s]
+LINK_BANDWIDTH = 4  # achievable between devices of a node [B/s]
+ADAPTER_BANDWIDTH = 5  # achievable between nodes, per device [B/s]
+COLUMNS = 6
+
+
+@jit
+def distinct_groups(groups, top_k, experts):
+    """Groups of experts that a token meets, on average, where experts are chosen evenly.
+
+    Parameters
+    ----------
+    groups : float
+        Equal groups that the experts are split into (ranks, or nodes).
+    top_k, experts : float
+        k distinct experts of E.
+
+    Returns
+    -------
+    float
+        ``groups (1 - C(E - E/groups, k) / C(E, k))``, between 1 and the smaller of k and
+        the groups.
+
+    Notes
+    -----
+    Derived here: a group is missed when all k choices, without replacement, fall outside
+    its E/groups experts.
+    """
+    missed = 1.0
+    own = experts / groups
+    for choice in range(int(top_k)):
+        missed *= max(experts - own - choice, 0.0) / max(experts - choice, 1.0)
+    return groups * (1.0 - missed)
+
+
+@jit
+def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node, units, constants):
+    """Time of an exchange that sends a token once to every rank that needs it.
+
+    Parameters
+    ----------
+    tokens : float
+        T.
+    token_bytes : float
+        b [B].
+    top_k, experts, members, node : float
+        k, E, n, c.
+    units : float
+        s.
+    constants : float64[COLUMNS]
+
+    Returns
+    -------
+    float
+        [s].
+
+    Notes
+    -----
+    DeepEP's normal kernels: units copy T R tokens (and T M more where adapters are
+    between), links carry the share (c-1)/c of them, adapters T M (m-1)/m, each node once.
+    Copying units and links slow each other down: the root of the sum of squares.
+    """
+    nodes = math.ceil(members / node)
+    ranks = distinct_groups(members, top_k, experts)
+    copies = ranks
+    across = 0.0
+    if nodes > 1.0:
+        met = distinct_groups(nodes, top_k, experts)
+        copies += met
+        across = tokens * token_bytes * met * (nodes - 1.0) / nodes
+    copied = tokens * token_bytes * copies / constants[UNIT_RATE] + tokens * constants[TOKEN_TIME]
+    copied /= units
+    sent = tokens * token_bytes * ranks * (node - 1.0) / node / constants[LINK_BANDWIDTH]
+    inside = math.sqrt(copied * copied + sent * sent)
+    return (
+        constants[LATENCY]
+        + constants[SCALE_OUT_LATENCY] * math.log2(nodes)
+        + max(inside, across / constants[ADAPTER_BANDWIDTH])
+    )
+
+
+@jit
+def low_latency_exchange_time(tokens, token_bytes, top_k, members, node, constants):
+    """Time of an exchange that sends a token to each of its experts on its own.
+
+    Parameters
+    ----------
+    tokens, token_bytes, top_k, members, node : float
+        T, b [B], k, n, c.
+    constants : float64[COLUMNS]
+
+    Returns
+    -------
+    float
+        [s].
+
+    Notes
+    -----
+    DeepEP's low-latency kernels: T k tokens leave, c/n of them over links, the others
+    over adapters, both at once.
+    """
+    nodes = math.ceil(members / node)
+    sent = tokens * top_k * token_bytes
+    inside = sent * node / members / constants[LINK_BANDWIDTH]
+    across = sent * (members - node) / members / constants[ADAPTER_BANDWIDTH]
+    return (
+        constants[LATENCY] + constants[SCALE_OUT_LATENCY] * math.log2(nodes) + max(inside, across)
+    )
+
+
+@jit
+def exchange_times(
+    low_latency, tokens, token_bytes, top_k, experts, members, node, units, constants
+):
+    """Times of many exchanges of one kind, column by column.
+
+    Parameters
+    ----------
+    low_latency : bool
+    tokens, token_bytes, top_k, experts, members, node, units : float64[rows]
+    constants : float64[COLUMNS]
+
+    Returns
+    -------
+    float64[rows]
+        [s]; 0 where there is one member or no token.
+    """
+    time = np.zeros(tokens.size)
+    for i in range(tokens.size):
+        if members[i] <= 1.0 or tokens[i] <= 0.0:
+            continue
+        if low_latency:
+            time[i] = low_latency_exchange_time(
+                tokens[i], token_bytes[i], top_k[i], members[i], node[i], constants
+            )
+        else:
+            time[i] = throughput_exchange_time(
+                tokens[i],
+                token_bytes[i],
+                top_k[i],
+                experts[i],
+                members[i],
+                node[i],
+                units[i],
+                constants,
+            )
+    return time
