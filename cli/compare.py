@@ -107,9 +107,11 @@ def compare_command(
     """Project every row of a table of measurements and print the errors by group.
 
     KIND is what the table holds: 'training' (time of a step; columns of
-    docs/accuracy.md), or kernels: 'gemm', 'attention', 'mla', 'moe', 'stream' (columns of
-    docs/calibration.md). Unknown columns are ignored. Rows that cannot be projected are
-    counted by reason; their share is the coverage.
+    docs/accuracy.md), or kernels: 'gemm', 'attention', 'mla', 'moe', 'stream', or
+    communication: 'collective', 'moe-alltoall' (columns of docs/calibration.md).
+    'collective' also reads what nccl-tests and rccl-tests print, and their -J files.
+    Unknown columns are ignored. Rows that cannot be projected are counted by reason; their
+    share is the coverage.
 
     \b
     Examples:
@@ -119,6 +121,7 @@ def compare_command(
       perfmodel compare training runs.csv --output errors.csv
       perfmodel compare gemm gemm.csv --where 'dtype == "bf16"' --plot gemm.png
       perfmodel compare gemm gemm.csv --hardware my-h100.toml
+      perfmodel compare collective all_reduce_perf.log --hardware dgx-h100 --by op,bytes
 
     Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0
     where projected steps take too long.

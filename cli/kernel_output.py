@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Tabulate = Callable[[Sequence[Mapping[str, Any]], Mapping[str, bool], int], None]
+"""(first rows, axis -> whether it varies, rows in all): print a table of a grid."""
 
 # Result -> heading of its column; tile_m and tile_n share one.
 HEADINGS = {
@@ -40,6 +42,13 @@ def grid_options(function: Function) -> Function:
         options.hardware_options,
         options.set_option,
         options.sweep_option,
+        output_options,
+    )(function)
+
+
+def output_options(function: Function) -> Function:
+    """Add where a grid goes: a file, a table of some lines, JSON."""
+    return options.stack(
         options.option(
             "-o",
             "--output",
@@ -71,6 +80,7 @@ def run_grid(
     output: str | None,
     shown: int,
     as_json: bool,
+    tabulate: Tabulate | None = None,
 ) -> None:
     """Load the hardware, evaluate the grid, and print or write it."""
     from perfmodel.results import check_writable
@@ -79,10 +89,16 @@ def run_grid(
     if output is not None:
         output = str(check_writable(output))
     announce_compilation()
-    show_grid(evaluate(rows, values), output, shown, as_json)
+    show_grid(evaluate(rows, values), output, shown, as_json, tabulate)
 
 
-def show_grid(dataset: xr.Dataset, output: str | None, shown: int, as_json: bool) -> None:
+def show_grid(
+    dataset: xr.Dataset,
+    output: str | None,
+    shown: int,
+    as_json: bool,
+    tabulate: Tabulate | None = None,
+) -> None:
     """Write a grid where a file is named, and print it."""
     from perfmodel.kernel_results import SCHEMA_VERSION, kernel_rows
     from perfmodel.results import save_results
@@ -102,7 +118,7 @@ def show_grid(dataset: xr.Dataset, output: str | None, shown: int, as_json: bool
             }
         )
     else:
-        _print(kernel_rows(dataset, shown), _axes(dataset), total)
+        (tabulate or _print)(kernel_rows(dataset, shown), _axes(dataset), total)
     if output is not None:
         remark(f"\nwrote {output} ({Path(output).stat().st_size / 1e6:.1f} MB)")
 

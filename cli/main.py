@@ -11,6 +11,7 @@ from perfmodel._version import __version__
 from perfmodel.cli import options
 from perfmodel.cli.best import best_command
 from perfmodel.cli.calibrate import calibrate_command
+from perfmodel.cli.collective import collective_command
 from perfmodel.cli.compare import compare_command
 from perfmodel.cli.completion import completion_command
 from perfmodel.cli.explain import explain_command
@@ -20,6 +21,7 @@ from perfmodel.cli.kernel import kernel_group
 from perfmodel.cli.model import model_group
 from perfmodel.cli.project import project_command
 from perfmodel.cli.sweep import sweep_command
+from perfmodel.cli.topology import topology_group
 
 
 @click.group(
@@ -53,6 +55,8 @@ for _command in (
     project_command,
     explain_command,
     kernel_group,
+    collective_command,
+    topology_group,
     hardware_group,
     model_group,
     compare_command,

@@ -7,6 +7,7 @@ else here is the same for all kinds. A kind's module has
 - ``NEEDED``, ``MEASUREMENTS``: columns that must exist, columns of which one must;
 - ``DEFAULT_BY``: columns to group by;
 - ``ALIASES`` (may be missing): other spellings of columns -> name;
+- ``read(path)`` (may be missing): columns and rows of a file that is no table, else None;
 - ``check(row)``: raise `DataError` where a number is broken;
 - ``derived(row)``: further columns to filter and group by;
 - ``project(rows, progress)``: an `Outcome` per row.
@@ -43,6 +44,8 @@ KINDS: Mapping[str, str] = {
     "mla": "perfmodel.compare_mla",
     "moe": "perfmodel.compare_moe",
     "stream": "perfmodel.compare_stream",
+    "collective": "perfmodel.compare_collective",
+    "moe-alltoall": "perfmodel.compare_moe_alltoall",
 }
 SCHEMA_VERSION = "1.0"
 # Columns that a projection adds, known only after it.
@@ -241,9 +244,9 @@ def read_table(kind: str, path: str | os.PathLike[str], where: str | None = None
     if kind not in KINDS:
         raise DataError(f"unknown kind '{kind}'{did_you_mean(kind, KINDS)}")
     module = import_module(KINDS[kind])
-    columns, rows = read_rows(
-        path, module.NEEDED, module.MEASUREMENTS, getattr(module, "ALIASES", None)
-    )
+    aliases = getattr(module, "ALIASES", None)
+    found = module.read(path) if hasattr(module, "read") else None
+    columns, rows = found or read_rows(path, module.NEEDED, module.MEASUREMENTS, aliases)
     for row in rows:
         module.check(row)
     rows = [MeasuredRow({**row.cells, **module.derived(row)}, row.file, row.line) for row in rows]
