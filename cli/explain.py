@@ -13,6 +13,7 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.printing import heading, print_json, share, table
 from perfmodel.cli.project import (
     load_problem,
+    placement_rows,
     print_title,
     project_row,
     projection_header,
@@ -93,7 +94,9 @@ def explain_command(
     Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
     strategy does not fit in memory (the table is printed all the same).
     """
+    from perfmodel.cli.tables import print_placement
     from perfmodel.explain import explain
+    from perfmodel.mapping import placement
 
     problem = load_problem(model, hardware, devices, settings, framework, axes)
     row = project_row(*problem)
@@ -104,10 +107,15 @@ def explain_command(
     costs.sort(key=lambda cost: -cost.exposed)
     if as_json:
         operations = [_operation(cost, device, row) for cost in costs]
-        print_json(projection_header(spec, software, devices) | row | {"operations": operations})
+        document = projection_header(spec, software, devices) | row | placement_rows(grid, device)
+        print_json(document | {"operations": operations})
     else:
         print_title(spec, grid, device, software, row)
         _print_operations(costs, top, device, row, whole=phase is None)
+        if phase is None:
+            print_placement(
+                placement(grid, device), [level.name for level in device.system.network]
+            )
     warn_if_too_large(ctx, row)
 
 

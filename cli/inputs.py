@@ -160,6 +160,14 @@ def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
             "data_parallel",
         ),
         "shard_group_mismatch": ("shard_group", "data_parallel", "zero_stage"),
+        "expert_group_spread": (
+            "expert_parallel",
+            "expert_tensor_parallel",
+            *DEGREES,
+            "data_parallel",
+            "mapping",
+        ),
+        "shard_group_spread": ("shard_group", *DEGREES, "data_parallel", "mapping"),
     }
     name = STATUS_NAMES[status]
     fields = about.get(name, (*DEGREES, "data_parallel"))

@@ -125,7 +125,9 @@ def axis_options(*, single: bool) -> Callable[[Function], Function]:
 def _axis_option(spec: StrategyField, single: bool, section: str) -> Callable[[Function], Function]:
     text = spec.description[0].upper() + spec.description[1:]
     if spec.choices:
-        text += f": {', '.join(spec.choices)}"
+        text += f": {spec.form or ', '.join(spec.choices)}"
+        if not single:
+            text += "; 'all' takes them all"
     if spec.name not in REQUIRED_FIELDS:
         text += f"  [default: {_default(spec, single)}]"
     names = dict.fromkeys((f"--{spec.option}", f"--{spec.name.replace('_', '-')}"))

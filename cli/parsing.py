@@ -37,6 +37,8 @@ class AxisType(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value (single) or the list of values."""
+        if value == "all" and self.spec.choices and not self.single:
+            return list(self.spec.choices)
         if isinstance(value, str):
             written: Sequence[Any] = [item.strip() for item in value.split(",")]
         else:
@@ -55,11 +57,7 @@ class AxisType(click.ParamType):
             self.fail("there is an empty value in the list", param, ctx)
         if spec.kind == "choice":
             if text not in spec.choices:
-                self.fail(
-                    f"'{text}' is not one of {', '.join(spec.choices)}{_near(text, spec.choices)}",
-                    param,
-                    ctx,
-                )
+                self.fail(f"'{text}' is not {spec.expected}{_near(text, spec.choices)}", param, ctx)
             return text
         if spec.kind == "bool":
             if text.lower() not in TRUTH:

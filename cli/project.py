@@ -73,7 +73,7 @@ def project_command(
     row = project_row(*problem)
     if as_json:
         spec, _, _, software = problem
-        print_json(projection_header(spec, software, devices) | row)
+        print_json(projection_header(spec, software, devices) | row | placement_rows(*problem[1:3]))
     else:
         print_projection(*problem, row)
     warn_if_too_large(ctx, row)
@@ -127,6 +127,15 @@ def projection_header(model: ModelSpec, framework: Framework, devices: int) -> d
     }
 
 
+def placement_rows(grid: StrategyGrid, hardware: Hardware) -> dict[str, Any]:
+    """Return where the groups of every axis lie, for JSON."""
+    import dataclasses
+
+    from perfmodel.mapping import placement
+
+    return {"placement": [dataclasses.asdict(group) for group in placement(grid, hardware)]}
+
+
 def print_projection(
     model: ModelSpec,
     grid: StrategyGrid,
@@ -135,7 +144,8 @@ def print_projection(
     row: Mapping[str, Any],
 ) -> None:
     """Print one projection."""
-    from perfmodel.cli.tables import print_memory, print_time
+    from perfmodel.cli.tables import print_memory, print_placement, print_time
+    from perfmodel.mapping import placement
 
     print_title(model, grid, hardware, framework, row)
     causal, full = row["model_flops_utilization"], row["model_flops_utilization_non_causal"]
@@ -149,6 +159,7 @@ def print_projection(
     print_time(row)
     click.echo()
     print_memory(row)
+    print_placement(placement(grid, hardware), [level.name for level in hardware.system.network])
 
 
 def print_title(

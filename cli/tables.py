@@ -14,6 +14,8 @@ from perfmodel.variables import MEMORY_COMPONENTS, SCHEMA_VERSION, TIME_COMPONEN
 if TYPE_CHECKING:
     import xarray as xr
 
+    from perfmodel.mapping import GroupPlacement
+
 # Component -> heading of its column.
 SHORT_TIMES = {
     "forward_time": "fwd",
@@ -125,6 +127,30 @@ def print_memory(row: Mapping[str, Any]) -> None:
     click.echo(table(["memory per device", "", "share"], lines))
     verdict = "fits in" if row["fits"] else "does NOT fit in"
     click.echo(f"{verdict} {format_gib(row['memory_capacity'])} of device memory")
+
+
+def print_placement(groups: Sequence[GroupPlacement], levels: Sequence[str]) -> None:
+    """Print where the groups of every axis lie; nothing for a single device."""
+    if not groups:
+        return
+    lines = [
+        [
+            group.axis,
+            f"{group.members:,}",
+            f"{group.stride:,}"
+            + (
+                f", {group.blocks:,} blocks {group.block_stride:,} apart"
+                if group.blocks > 1
+                else ""
+            ),
+            *(f"{count:,}" for count in group.inside),
+            group.level_name,
+        ]
+        for group in groups
+    ]
+    headers = ["groups", "members", "apart", *(f"inside {name}" for name in levels), "cross"]
+    click.echo()
+    click.echo(table(headers, lines, left=(0, len(headers) - 1)))
 
 
 def _cell(value: Any) -> str:

@@ -210,6 +210,23 @@ def weighted_processor_sharing_times(times, weights):
 
 
 @jit
+def shared_time(own, other):
+    """Finish time of one of two classes that begin together on one saturated resource.
+
+    Parameters
+    ----------
+    own, other : float
+        Times alone [s], >= 0.
+
+    Returns
+    -------
+    float
+        ``own + min(own, other)`` [s]: both get half until the shorter one is done.
+    """
+    return own + min(own, other)
+
+
+@jit
 def processor_sharing_times(times):
     """Finish times of classes that share one resource equally.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective import ALL_REDUCE, POINT_TO_POINT
+from perfmodel.kernels.placement import Group, axis_strides, data_row, group_in_row, stage_row
 from perfmodel.kernels.step_data import (
     MEMO_COLUMNS,
     MEMO_SLOTS,
@@ -95,44 +96,27 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         key = stages.layer_key[stage_key]
         first, last = stages.offset[stage_key], stages.offset[stage_key + 1]
         rows = stages.sums[first:last]
-        tensor, context = strategies.tensor[i], strategies.context[i]
         p, v = strategies.pipeline[i], strategies.virtual[i]
         data, zero = strategies.data[i], strategies.zero[i]
         batches = strategies.global_batch[i] // (data * strategies.micro_batch[i])
         m = float(batches)
 
-        # Groups, innermost axis first: tensor, context, then data and pipeline in either order.
-        replicas = data * context
-        if strategies.mapping[i] == 0:
-            data_stride, pipeline_stride = tensor, tensor * replicas
-        else:
-            data_stride = data_spacing(tensor, context, p, data, settings.domain)
-            pipeline_stride = tensor * context
-        expert_stride = strategies.expert[i] * strategies.expert_tensor[i]
-        expert_replicas = tensor * replicas // expert_stride
-        # A shard set of data ranks spans `group * tensor` devices, which hold that many
-        # ranks for each expert.
-        group = strategies.shard_group[i]
-        expert_group = max(1, group * tensor // expert_stride) if group > 0 else 0
+        dense, sparse, pipeline_stride = data_groups(
+            strategies.mapping[i],
+            strategies.tensor[i],
+            strategies.context[i],
+            data,
+            p,
+            strategies.expert[i] * strategies.expert_tensor[i],
+            strategies.shard_group[i],
+            network,
+        )
         tax = settings.tax_inside
-        if replicas * data_stride > settings.domain:
+        if dense.members * dense.stride > settings.domain:
             tax = settings.tax_outside
 
         if zero == 3:
-            price_shards(
-                keys.parts[key],
-                replicas,
-                data_stride,
-                group,
-                expert_replicas,
-                expert_stride,
-                expert_group,
-                tax,
-                settings,
-                network,
-                memo,
-                shards,
-            )
+            price_shards(keys.parts[key], dense, sparse, tax, settings, network, memo, shards)
 
         # The slowest stage, all stages together, and the stage with most parameters.
         slowest, everything, executed, critical = -1.0, 0.0, 0.0, 0
@@ -165,11 +149,12 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         collective_width = ahead * (sums[COLLECTIVE_WIDTH] + gather_width)
         collective_width += (stages.widths[stage_key, 2] + all_gather_widths) / v
 
-        send_total, send_exposed = 0.0, 0.0
+        send_total, send_exposed, beside = 0.0, 0.0, 0.0
         if p > 1:
-            send = remembered_time(
-                POINT_TO_POINT, keys.boundary_bytes[key], 2, pipeline_stride, network, memo
-            )
+            span = boundary_span(pipeline_stride, p)
+            send = remembered_time(POINT_TO_POINT, keys.boundary_bytes[key], 2, span, network, memo)
+            if 2 * span > settings.domain and dense.members * dense.stride > settings.domain:
+                beside = v * send  # gradients and sends leave through the same adapters
             relative = width_of(keys.boundary_bytes[key], settings.collective_widths)
             send_total, send_exposed, send_width = pipeline_sends(
                 send, m, p, v, slowest, settings.overlap_pipeline, relative
@@ -179,25 +164,25 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         if zero == 3:
             data_total, data_exposed = m * gather_total, m * gather_exposed
         else:
-            data_total, data_exposed, data_width = data_parallel(
+            data_total, data_exposed, data_width, waits = data_parallel(
                 zero,
                 m,
                 weights,
                 experts,
-                replicas,
-                data_stride,
-                group,
-                expert_replicas,
-                expert_stride,
-                expert_group,
+                dense,
+                sparse,
                 sums[FORWARD_WINDOW],
                 sums[BACKWARD_WINDOW],
+                beside,
+                not (settings.overlap_pipeline and v > 1),
                 tax,
                 settings,
                 network,
                 memo,
             )
             collective_width += data_width
+            send_total += waits
+            send_exposed += waits
 
         # A tied table lives on the first and the last stage, which add up its gradients.
         if p > 1 and keys.shared_table[key] > 0.0:
@@ -213,8 +198,8 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         # (8 assumed) and about 12 FLOP per parameter (Adam's update rule).
         dense_shards, expert_shards = 1, 1
         if zero >= 1:
-            dense_shards = group if group > 0 else replicas
-            expert_shards = expert_group if group > 0 else expert_replicas
+            dense_shards = dense.shard_set if dense.shard_set > 0 else dense.members
+            expert_shards = sparse.shard_set if sparse.shard_set > 0 else sparse.members
         updated = weights / dense_shards + experts / expert_shards
         kept = updated if zero >= 2 else weights + experts
         read = updated * (3.0 * settings.gradient_bytes + settings.optimizer_bytes)
@@ -277,18 +262,38 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
 
 
 @jit
-def data_spacing(tensor, context, pipeline, data, domain):
-    """Even spacing that stands for the data × context group when stages lie inside it.
+def data_groups(mapping, tensor, context, data, pipeline, spread, shard_set, network):
+    """Groups of dense parameters and of experts, and the stride of pipeline stages.
 
-    Context ranks are `tensor` apart, data ranks ``tensor * context * pipeline``. A group
-    of both has as many members in a domain as the even spacing returned here.
+    Dense parameters are held by all data × context ranks, an expert by every `spread`-th
+    rank of a stage, `spread` devices holding all experts once. A shard set of data ranks
+    spans ``shard_set * tensor`` devices, which hold that many ranks for each expert.
     """
-    if data == 1:
-        return tensor
-    block = tensor * context * pipeline
-    if context == 1 or block < domain:
-        return tensor * pipeline
-    return max(tensor, domain // max(1, min(context, domain // tensor)))
+    replicas = data * context
+    holders = tensor * replicas // spread
+    expert_set = max(1, shard_set * tensor // spread) if shard_set > 0 else 0
+    if mapping == 0:  # tensor-context-data-pipeline: every row is even
+        dense = Group(replicas, tensor, shard_set, tensor, tensor * shard_set)
+        sparse = Group(holders, spread, expert_set, spread, spread * expert_set)
+        return dense, sparse, tensor * replicas
+    _, context_stride, data_stride, pipeline_stride = axis_strides(
+        mapping, tensor, context, data, pipeline
+    )
+    block, stride, jump = data_row(context, context_stride, data, data_stride)
+    dense = group_in_row(replicas, 1, shard_set, block, stride, jump, network)
+    block, jump = stage_row(tensor, context, data, pipeline, pipeline_stride)
+    sparse = group_in_row(holders, spread, expert_set, block, 1, jump, network)
+    return dense, sparse, pipeline_stride
+
+
+@jit
+def boundary_span(stride, members):
+    """Distance that stands for the neighbours of a row, the farthest of which set the pace.
+
+    Two ranks this far apart lie in one domain where the whole row does: half of what the
+    row spans, at least a stride.
+    """
+    return max(stride, (stride * members + 1) // 2)
 
 
 @jit
@@ -315,20 +320,7 @@ def pipeline_sends(send, m, p, v, stage_time, overlap, relative):
 
 
 @jit
-def price_shards(
-    parts,
-    replicas,
-    stride,
-    group,
-    expert_replicas,
-    expert_stride,
-    expert_group,
-    tax,
-    settings,
-    network,
-    memo,
-    shards,
-):
+def price_shards(parts, dense, sparse, tax, settings, network, memo, shards):
     """Fill times to gather and reduce each sharded part (ZeRO-3) [s].
 
     A part is gathered one ahead, in forward and again in backward, where its gradients
@@ -337,18 +329,7 @@ def price_shards(
     """
     for part in range(shards.shape[1]):
         c = parts[part]
-        gather, reduce = layer_shards(
-            c,
-            replicas,
-            stride,
-            group,
-            expert_replicas,
-            expert_stride,
-            expert_group,
-            settings,
-            network,
-            memo,
-        )
+        gather, reduce = layer_shards(c, dense, sparse, settings, network, memo)
         both = gather + reduce
         size = (c[WEIGHTS] + c[EXPERTS]) * settings.gather_bytes
         relative = width_of(size, settings.collective_widths)

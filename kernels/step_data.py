@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time
+from perfmodel.kernels.fair_share import shared_time
 from perfmodel.kernels.step_tables import (
     EXPERTS,
     WEIGHTS,
@@ -81,69 +82,82 @@ def hidden_width(total, window, tail, tax, relative):
 
 
 @jit
-def sharded_reduce(size, kind, members, stride, group, network, memo):
+def sharded_reduce(size, kind, group, network, memo):
     """Reduce or gather over a data group, hierarchically where shards repeat (HSDP).
 
-    `group` members share one shard set; the other ``members / group`` hold copies of
+    The members of a shard set share one set of shards; the other sets hold copies of
     it, among which the reduced shards are all-reduced.
     """
-    if members <= 1 or size <= 0.0:
+    if group.members <= 1 or size <= 0.0:
         return 0.0
-    if group <= 0 or group >= members:
-        return remembered_time(kind, size, members, stride, network, memo)
-    time = remembered_time(kind, size, group, stride, network, memo)
+    if group.shard_set == 0:
+        return remembered_time(kind, size, group.members, group.stride, network, memo)
+    shards = group.shard_set
+    time = remembered_time(kind, size, shards, group.set_stride, network, memo)
     if kind == REDUCE_SCATTER:
-        copies = members // group
-        time += remembered_time(ALL_REDUCE, size / group, copies, stride * group, network, memo)
+        copies = group.members // shards
+        time += remembered_time(
+            ALL_REDUCE, size / shards, copies, group.copies_stride, network, memo
+        )
     return time
 
 
 @jit
-def layer_shards(
-    part,
-    replicas,
-    stride,
-    group,
-    expert_replicas,
-    expert_stride,
-    expert_group,
-    settings,
-    network,
-    memo,
-):
-    """Times to gather the parameters of one part and to reduce its gradients [s]."""
-    gather = sharded_reduce(
-        part[WEIGHTS] * settings.gather_bytes, ALL_GATHER, replicas, stride, group, network, memo
-    )
+def layer_shards(part, dense, sparse, settings, network, memo):
+    """Times to gather the parameters of one part and to reduce its gradients [s].
+
+    `dense` and `sparse` are the `Group` of dense parameters and of experts.
+    """
+    gather = sharded_reduce(part[WEIGHTS] * settings.gather_bytes, ALL_GATHER, dense, network, memo)
     reduce = sharded_reduce(
-        part[WEIGHTS] * settings.reduce_bytes,
-        REDUCE_SCATTER,
-        replicas,
-        stride,
-        group,
-        network,
-        memo,
+        part[WEIGHTS] * settings.reduce_bytes, REDUCE_SCATTER, dense, network, memo
     )
     if part[EXPERTS] > 0.0:
         gather += sharded_reduce(
-            part[EXPERTS] * settings.gather_bytes,
-            ALL_GATHER,
-            expert_replicas,
-            expert_stride,
-            expert_group,
-            network,
-            memo,
+            part[EXPERTS] * settings.gather_bytes, ALL_GATHER, sparse, network, memo
         )
         reduce += sharded_reduce(
-            part[EXPERTS] * settings.reduce_bytes,
-            REDUCE_SCATTER,
-            expert_replicas,
-            expert_stride,
-            expert_group,
-            network,
-            memo,
+            part[EXPERTS] * settings.reduce_bytes, REDUCE_SCATTER, sparse, network, memo
         )
     return gather, reduce
+
+
+@jit
+def beside_sends(time, window, sends, sends_show, tail):
+    """Share links between a data-parallel collective and the pipeline sends beside it.
+
+    Parameters
+    ----------
+    time : float
+        Of the collective alone [s].
+    window : float
+        Compute that it runs beside [s].
+    sends : float
+        Of the sends alone [s], in the same pass of the same micro-batch; 0: other links.
+    sends_show : bool
+        Whether the sends delay compute (True) or run beside it.
+    tail : float
+        Share of the collective that comes after the pass, when no sends are left.
+
+    Returns
+    -------
+    wait : float
+        What the sends lose and show [s].
+    lost : float
+        What the collective loses [s].
+    window : float
+        What the collective runs beside: sends that delay compute lengthen the pass, and
+        leave it half of the links for twice their time [s].
+
+    Notes
+    -----
+    Both get half of the links until one is done (max-min fairness): one that takes t alone
+    is done after ``t + min(t, other)``. Derived here.
+    """
+    together = min(sends, (1.0 - tail) * time)
+    if sends_show:
+        return shared_time(sends, together) - sends, 0.0, window + together
+    return 0.0, min(together, 0.5 * window), window
 
 
 @jit
@@ -152,14 +166,12 @@ def data_parallel(
     batches,
     weights,
     experts,
-    replicas,
-    stride,
-    group,
-    expert_replicas,
-    expert_stride,
-    expert_group,
+    dense,
+    sparse,
     forward,
     backward,
+    sends,
+    sends_show,
     tax,
     settings,
     network,
@@ -167,47 +179,40 @@ def data_parallel(
 ):
     """Total, exposed time and its half-width: gradients and parameters, ZeRO 0 to 2 [s].
 
+    Fourth, what pipeline sends on the same links lose: `sends` is their time per
+    micro-batch and pass [s], 0 where they use other links (see `beside_sends`).
+
     Gradients are reduced beside the backward of the last micro-batch (of every
     micro-batch with ZeRO-2, which keeps no full gradients), parameters gathered beside
-    the first forward. The last bucket has nothing left to hide behind.
+    the first forward. The last bucket has nothing left to hide behind. `dense` and
+    `sparse` are the `Group` of dense parameters and of experts.
     """
     kind = ALL_REDUCE if zero == 0 else REDUCE_SCATTER
     reduce = sharded_reduce(
-        weights * settings.reduce_bytes, kind, replicas, stride, group, network, memo
-    ) + sharded_reduce(
-        experts * settings.reduce_bytes,
-        kind,
-        expert_replicas,
-        expert_stride,
-        expert_group,
-        network,
-        memo,
-    )
+        weights * settings.reduce_bytes, kind, dense, network, memo
+    ) + sharded_reduce(experts * settings.reduce_bytes, kind, sparse, network, memo)
     gather = 0.0
     if zero >= 1:
         gather = sharded_reduce(
-            weights * settings.gather_bytes, ALL_GATHER, replicas, stride, group, network, memo
-        ) + sharded_reduce(
-            experts * settings.gather_bytes,
-            ALL_GATHER,
-            expert_replicas,
-            expert_stride,
-            expert_group,
-            network,
-            memo,
-        )
+            weights * settings.gather_bytes, ALL_GATHER, dense, network, memo
+        ) + sharded_reduce(experts * settings.gather_bytes, ALL_GATHER, sparse, network, memo)
     reductions = batches if zero == 2 else 1.0
     gradients = max((weights + experts) * settings.gradient_bytes, 1.0)
     tail = min(1.0, settings.bucket_bytes / gradients)
     relative = width_of((weights + experts) * settings.reduce_bytes, settings.collective_widths)
+    waits = 0.0
     exposed_reduce, width_reduce = reduce, relative * reduce
     if settings.overlap_reduce:
-        exposed_reduce = hide(reduce, backward, tail * reduce, tax)
-        width_reduce = hidden_width(reduce, backward, tail * reduce, tax, relative)
+        wait, lost, window = beside_sends(reduce, backward, sends, sends_show, tail)
+        waits += reductions * wait
+        exposed_reduce = hide(reduce + lost, window, tail * reduce, tax)
+        width_reduce = hidden_width(reduce + lost, window, tail * reduce, tax, relative)
     exposed_gather, width_gather = gather, relative * gather
     if settings.overlap_gather:
-        exposed_gather = hide(gather, forward, tail * gather, tax)
-        width_gather = hidden_width(gather, forward, tail * gather, tax, relative)
+        wait, lost, window = beside_sends(gather, forward, sends, sends_show, tail)
+        waits += wait
+        exposed_gather = hide(gather + lost, window, tail * gather, tax)
+        width_gather = hidden_width(gather + lost, window, tail * gather, tax, relative)
     total = reductions * reduce + gather
     exposed = reductions * exposed_reduce + exposed_gather
-    return total, exposed, reductions * width_reduce + width_gather
+    return total, exposed, reductions * width_reduce + width_gather, waits

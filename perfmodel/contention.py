@@ -167,7 +167,7 @@ def shared_link_times(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Floa
     for time in times:
         if not np.isfinite(time).all() or (time < 0).any():
             raise StrategyError("times on a shared link must be finite seconds >= 0")
-    wait = np.minimum(*times)
+    wait = np.minimum(*times)  # kernels.fair_share.shared_time, for arrays
     return times[0] + wait, times[1] + wait
 
 

@@ -85,7 +85,8 @@ def strategy_grid(
         Keep impossible strategies, with the code of the broken rule in ``status``.
     **axes
         One value or a list for any strategy field; an axis that is not given takes
-        every value that makes sense for this model and number of devices.
+        every value that makes sense for this model and number of devices, and ``"all"``
+        every label of a field that has labels (``mapping="all"``: all 24 orders).
 
     Returns
     -------

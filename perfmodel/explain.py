@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from perfmodel.errors import HardwareError, StrategyError
 from perfmodel.framework import Framework, load_framework
 from perfmodel.model import ModelSpec
-from perfmodel.operations import LAYER_KEY_FIELDS, Attention, Communication, Gemm, LayerKeys, Stream
+from perfmodel.operations import Attention, Communication, Gemm, LayerKeys, Stream
 from perfmodel.part_table import price_parts
 from perfmodel.pricing import Priced
 from perfmodel.schedule import stage_compositions
 from perfmodel.strategy import PRECISIONS, StrategyGrid
 from perfmodel.strategy_rules import STATUS_REASONS, VALID
-from perfmodel.training import Workload, project_grid
+from perfmodel.training import Workload, layer_columns, project_grid
 from perfmodel.units import format_si
 from perfmodel.variables import STEP_VARIABLES
 from perfmodel.workload import Part
@@ -49,6 +49,8 @@ class OperationCost:
         Bytes of one call, memory or wire [B].
     bound : str
         What limits it.
+    level : str
+        Outermost network level that a communication crosses; "" for other operations.
     """
 
     part: str
@@ -63,6 +65,7 @@ class OperationCost:
     flops: float
     traffic: float
     bound: str
+    level: str = ""
 
 
 def explain(
@@ -102,7 +105,7 @@ def explain(
     except HardwareError as error:
         raise StrategyError(f"precision: {error}") from error
     framework = load_framework(framework)
-    keys = LayerKeys({name: grid[name] for name in LAYER_KEY_FIELDS})
+    keys = LayerKeys(layer_columns(grid.columns))
     priced = price_parts(model, keys, hardware, framework, grid.devices)
     counts = stage_compositions(
         model, int(grid["pipeline_parallel"][0]), int(grid["virtual_pipeline"][0])
@@ -124,7 +127,7 @@ def explain(
                     item.operation.name,
                     item.operation.phase,
                     _kind(item.operation),
-                    _shape(item.operation),
+                    _shape(item.operation, hardware),
                     runs * count,
                     float(item.time[0]) / count,
                     runs * float(item.exposed[0]),
@@ -132,6 +135,7 @@ def explain(
                     float(item.flops[0]) / count,
                     float(item.traffic[0]) / count,
                     item.bound[0],
+                    _level(item.operation, hardware),
                 )
             )
     return costs
@@ -190,7 +194,19 @@ def _kind(operation: object) -> str:
     return type(operation).__name__.lower()
 
 
-def _shape(operation: object) -> str:
+def _level(operation: object, hardware: Hardware) -> str:
+    """Return the name of the outermost network level that an operation crosses."""
+    from perfmodel.communication import outermost_level
+
+    if not isinstance(operation, Communication):
+        return ""
+    members, stride = (
+        int(np.asarray(value).reshape(-1)[0]) for value in (operation.members, operation.stride)
+    )
+    return hardware.system.network[int(outermost_level(hardware, members, stride)[0])].name
+
+
+def _shape(operation: object, hardware: Hardware) -> str:
     def number(value: object) -> str:
         return f"{float(np.asarray(value).reshape(-1)[0]):g}"
 
@@ -208,7 +224,7 @@ def _shape(operation: object) -> str:
         size = float(np.asarray(operation.size).reshape(-1)[0])
         return (
             f"{format_si(size, 'B')} over {number(operation.members)} ranks, "
-            f"{number(operation.stride)} apart"
+            f"{number(operation.stride)} apart ({_level(operation, hardware)})"
         )
     if isinstance(operation, Stream):
         size = np.asarray(operation.bytes_read) + np.asarray(operation.bytes_written)

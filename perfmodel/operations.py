@@ -112,12 +112,15 @@ class Machine:
     ----------
     domain : int
         Devices that one scale-up network joins; decides who shares dispatched tokens.
+    sizes : tuple of int
+        Sizes of the network levels, innermost first; 0: unbounded.
     fp8_transposed_copies : bool
         Per-tensor fp8 products need transposed operands for gradients.
     """
 
     domain: int = 8
     fp8_transposed_copies: bool = True
+    sizes: tuple[int, ...] = (8, 0)
 
     def copies(self) -> dict[str, float]:
         """Row-wise and column-wise copies that a cast writes, by precision.
@@ -139,7 +142,8 @@ class LayerKeys:
     Attributes
     ----------
     columns : dict of str to ndarray, shape (keys,)
-        Integer columns of the fields in `LAYER_KEY_FIELDS`.
+        Integer columns of the fields in `LAYER_KEY_FIELDS`, and of `LAYER_PLACEMENT`
+        (`perfmodel.mapping`) where the axes are not in the default order.
     """
 
     columns: dict[str, NDArray[np.int64]]
@@ -159,6 +163,18 @@ class LayerKeys:
     def tensor(self) -> Column:
         """Tensor-parallel degree t."""
         return self.number("tensor_parallel")
+
+    @property
+    def tensor_stride(self) -> Column:
+        """Distance of neighbouring tensor ranks, in devices."""
+        if "tensor_stride" in self.columns:
+            return self.number("tensor_stride")
+        return np.ones(len(self))
+
+    @property
+    def context_stride(self) -> Column:
+        """Distance of neighbouring context ranks, in devices."""
+        return self.number("context_stride") if "context_stride" in self.columns else self.tensor
 
     @property
     def sharded(self) -> Column:
@@ -422,7 +438,7 @@ class OperationList:
                 collective,
                 self.keys.tokens * width * 2.0,
                 self.keys.tensor,
-                1.0,
+                self.keys.tensor_stride,
                 hidden_by=((product, phase),),
                 hides=1.0 if setting >= levels.index(needs) else 0.0,
                 tail=1.0 / self.keys.tensor if needs == "full" else 0.0,

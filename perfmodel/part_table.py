@@ -51,6 +51,7 @@ def machine_of(hardware: Hardware) -> Machine:
     return Machine(
         domain=hardware.system.network[0].size or hardware.system.devices_per_node,
         fp8_transposed_copies=hardware.device.fp8_transposed_copies,
+        sizes=tuple(level.size for level in hardware.system.network),
     )
 
 

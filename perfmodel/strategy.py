@@ -19,6 +19,7 @@ from perfmodel.strategy_fields import (
     CONTEXT_PARALLEL_KINDS,
     FIELD_BY_NAME,
     FIELDS,
+    MAPPING_AXES,
     MAPPINGS,
     PIPELINE_SCHEDULES,
     PRECISIONS,
@@ -31,6 +32,7 @@ __all__ = [
     "FIELDS",
     "FIELD_BY_NAME",
     "MAPPINGS",
+    "MAPPING_AXES",
     "PIPELINE_SCHEDULES",
     "PRECISIONS",
     "RECOMPUTE",
@@ -60,7 +62,9 @@ def encode(name: str, value: Any) -> int:
     if spec.kind == "choice":
         if isinstance(value, str) and value in spec.choices:
             return spec.choices.index(value)
-        raise StrategyError(f"{name}: '{value}' is not one of {', '.join(spec.choices)}")
+        near = did_you_mean(str(value), spec.choices) if spec.form else ""
+        near = near if "did you mean" in near else ""
+        raise StrategyError(f"{name}: '{value}' is not {spec.expected}{near}")
     if spec.kind == "bool":
         if isinstance(value, bool | np.bool_) or value in (0, 1):
             return int(value)
@@ -135,7 +139,12 @@ def columns_from_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, IntColumn]
 
 
 def axis_values(name: str, values: Any) -> IntColumn:
-    """Turn the values of one axis (scalar or iterable) into a column without repeats."""
+    """Turn the values of one axis (scalar or iterable) into a column without repeats.
+
+    ``"all"`` stands for every label of a field that has labels.
+    """
+    if isinstance(values, str) and values == "all" and name in FIELD_BY_NAME:
+        values = FIELD_BY_NAME[name].choices or values
     listed: Iterable[Any] = (
         [values] if isinstance(values, str | bytes) or not isinstance(values, Iterable) else values
     )

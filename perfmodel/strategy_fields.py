@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import permutations
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class StrategyField:
         Labels of a ``choice`` field; the column stores the index.
     minimum : int
         Smallest value of an ``int`` field.
+    form : str
+        What a label looks like, of a field with too many choices to list.
     """
 
     name: str
@@ -39,13 +42,22 @@ class StrategyField:
     description: str
     choices: tuple[str, ...] = ()
     minimum: int = 1
+    form: str = ""
+
+    @property
+    def expected(self) -> str:
+        """What a label of a ``choice`` field should be, after "is not"."""
+        return self.form or f"one of {', '.join(self.choices)}"
 
 
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 PIPELINE_SCHEDULES = ("gpipe", "1f1b", "interleaved")
 CONTEXT_PARALLEL_KINDS = ("ring", "all_to_all", "all_gather")
-MAPPINGS = ("tensor-context-data-pipeline", "tensor-context-pipeline-data")
+MAPPING_AXES = ("tensor", "context", "data", "pipeline")
+# Every order of the axes, innermost first. The codes are those of kernels.placement.ORDERS
+# (test_mapping compares); stored results keep their meaning as long as they do.
+MAPPINGS = tuple("-".join(order) for order in permutations(MAPPING_AXES))
 
 FIELDS: tuple[StrategyField, ...] = (
     StrategyField("tensor_parallel", "tp", "int", 1, "tensor-parallel degree"),
@@ -103,6 +115,7 @@ FIELDS: tuple[StrategyField, ...] = (
         MAPPINGS[0],
         "order of the parallel axes over the devices, innermost first",
         MAPPINGS,
+        form=f"an order of {', '.join(MAPPING_AXES)}, joined by '-'",
     ),
 )
 FIELD_BY_NAME: Mapping[str, StrategyField] = {item.name: item for item in FIELDS}

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.mapping import cut_expert_groups, cut_shard_sets
 from perfmodel.model import ModelSpec
 from perfmodel.strategy import (
     CONTEXT_PARALLEL_KINDS,
-    MAPPINGS,
     PIPELINE_SCHEDULES,
     IntColumn,
 )
@@ -123,10 +123,11 @@ def _expert_tokens(c: Columns, model: ModelSpec, devices: int) -> Mask:
 
 
 def _expert_mapping(c: Columns, model: ModelSpec, devices: int) -> Mask:
-    spread = c["expert_parallel"] * c["expert_tensor_parallel"]
-    near = c["tensor_parallel"] * c["context_parallel"]
-    inside = c["mapping"] == MAPPINGS.index("tensor-context-pipeline-data")
-    return inside & (c["pipeline_parallel"] > 1) & (spread > near)
+    return cut_expert_groups(c)
+
+
+def _shard_mapping(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    return cut_shard_sets(c, any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0]))
 
 
 def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Mask:
@@ -146,6 +147,8 @@ def _zero(c: Columns, model: ModelSpec, devices: int) -> Mask:
 
 def _shard_group(c: Columns, model: ModelSpec, devices: int) -> Mask:
     group = c["shard_group"]
+    if not group.any():
+        return np.zeros(group.shape, bool)
     replicas = c["data_parallel"] * c["context_parallel"]
     uneven = replicas % np.maximum(group, 1) != 0
     # Shard sets and expert groups must nest, or copies of an expert would differ in number.
@@ -260,13 +263,22 @@ RULES: tuple[Rule, ...] = (
     Rule(
         17,
         "expert_group_spread",
-        "expert groups wider than tensor × context ranks need the data axis inside the pipeline "
-        "axis",
+        "expert groups neither fill nor divide the blocks of ranks into which the pipeline axis "
+        "cuts a stage",
         _expert_mapping,
+    ),
+    Rule(
+        18,
+        "shard_group_spread",
+        "ZeRO shard sets neither fill nor divide the blocks of ranks into which the mapping cuts "
+        "the data × context ranks or the copies of an expert",
+        _shard_mapping,
     ),
 )
 # Rules about the axes that multiply an already checked layout.
-LATE_RULES = tuple(rule for rule in RULES if rule.broken in (_zero, _shard_group, _expert_mapping))
+LATE_RULES = tuple(
+    rule for rule in RULES if rule.broken in (_zero, _shard_group, _expert_mapping, _shard_mapping)
+)
 VALID = 0
 PRECISION_UNSUPPORTED = 100
 STATUS_NAMES: Mapping[int, str] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.distinct import distinct_keys
 from perfmodel.flops import model_flops_per_token
 from perfmodel.framework import Framework
+from perfmodel.mapping import layer_placement
 from perfmodel.memory import shared_table
 from perfmodel.model import ModelSpec
 from perfmodel.operations import LAYER_KEY_FIELDS, LayerKeys
@@ -40,7 +41,8 @@ class Workload:
         self.model = model
         self.grid = grid
         self.experts = any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
-        distinct, layer_key = distinct_keys(grid.columns, LAYER_KEY_FIELDS)
+        columns = layer_columns(grid.columns)
+        distinct, layer_key = distinct_keys(columns, tuple(columns))
         self.keys = LayerKeys(distinct)
         pairs, pipeline_key = distinct_keys(grid.columns, ("pipeline_parallel", "virtual_pipeline"))
         both, stage_key = distinct_keys(
@@ -73,8 +75,8 @@ class Workload:
             "sequence": "sequence_length",
             "mapping": "mapping",
         }
-        columns = {name: np.ascontiguousarray(grid[field]) for name, field in fields.items()}
-        self.strategies = Strategies(stage_key=stage_key, **columns)
+        chosen = {name: np.ascontiguousarray(grid[field]) for name, field in fields.items()}
+        self.strategies = Strategies(stage_key=stage_key, **chosen)
 
     def _spread_compositions(
         self, compositions: StageTable, layer: IntColumn, pipeline: IntColumn
@@ -120,6 +122,11 @@ class Workload:
         )
 
 
+def layer_columns(columns: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+    """Return the strategy columns on which the operations of a layer depend, shape (n,)."""
+    return {name: columns[name] for name in LAYER_KEY_FIELDS} | layer_placement(columns)
+
+
 def project_grid(
     work: Workload,
     hardware: Hardware,
@@ -145,10 +152,10 @@ def project_grid(
     progress : callable, optional
         Called with the number of strategies closed since the last call.
     """
-    from perfmodel.communication import network_table
     from perfmodel.compute_stream import stream_device
     from perfmodel.kernels.step import close_strategies
     from perfmodel.kernels.step_tables import Strategies
+    from perfmodel.network_table import network_table
 
     if not len(work.grid):
         return

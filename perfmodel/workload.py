@@ -145,7 +145,7 @@ def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
                     collective,
                     elements * 2.0,
                     keys.tensor,
-                    1.0,
+                    keys.tensor_stride,
                     count=count,
                 )
             )
@@ -180,7 +180,7 @@ def _add_output(ops: OperationList, model: ModelSpec) -> None:
                 "all_reduce",
                 keys.tokens * 4.0,
                 keys.tensor,
-                1.0,
+                keys.tensor_stride,
                 count=3.0 * parallel,
             )
         )

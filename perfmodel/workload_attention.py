@@ -178,7 +178,7 @@ def _context_communication(
     keys = ops.keys
     degree = keys.number("context_parallel")
     kind = keys.columns["context_parallel_kind"]
-    stride = keys.tensor
+    stride = keys.context_stride
     key_value = keys.tokens * groups * (spec.head_dim + spec.value_head_dim) * 2.0
     query_output = keys.tokens * heads * (spec.head_dim + spec.value_head_dim) * 2.0
     length = keys.number("sequence_length")
@@ -186,8 +186,9 @@ def _context_communication(
     ring = ((kind == RING) & (degree > 1)) * hops
     exchange = ((kind == ALL_TO_ALL) & (degree > 1)) * 1.0
     gather = ((kind == ALL_GATHER) & (degree > 1)) * 1.0
-    # A ring's last hop closes the circle, so the whole group's span decides the level.
-    span = stride * np.maximum(degree - 1.0, 1.0)
+    # The slowest hop sets the pace of a ring: over adapters where a node does not hold all of
+    # it. Two ranks half the ring apart lie in one node where the whole ring does.
+    span = np.maximum(stride, np.ceil(stride * degree / 2.0))
     for phase, volume in (("forward", 1.0), ("backward_input", 2.0)):
         # Backward sends keys, values and their gradients around the ring.
         ops.add(

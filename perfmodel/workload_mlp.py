@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.mapping import stage_members, stage_strides
 from perfmodel.model import LayerSpec, MlpSpec, ModelSpec
 from perfmodel.operations import Communication, OperationList, Size, Stream
 from perfmodel.stream_operations import ROW_GATHER, elementwise, router_top_k, traffic
@@ -126,7 +127,8 @@ def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> np.ndarray:
     degree = ops.keys.number("expert_parallel")
     if not ops.framework.deduplicated_dispatch:
         return np.full(degree.shape, float(mlp.experts_per_token))
-    inside = np.maximum(ops.machine.domain // ops.keys.number("expert_tensor_parallel"), 1.0)
+    inner = ops.keys.number("expert_tensor_parallel")
+    inside = stage_members(ops.keys.columns, degree, inner, ops.machine.domain)
     places = np.where(degree > inside, np.ceil(degree / inside), degree)
     experts = float(mlp.experts)
     if mlp.expert_groups_per_token:
@@ -163,7 +165,7 @@ def _exchange(ops: OperationList, name: str, forward_size: Size, backward_size: 
                 "all_to_all",
                 size,
                 degree,
-                keys.number("expert_tensor_parallel"),
+                _expert_stride(ops),
                 hidden_by=beside[phase],
                 hides=float(ops.framework.overlap_expert_parallel) / 2,
                 count=(degree > 1) * 1.0,
@@ -187,10 +189,18 @@ def _exchange_counts(ops: OperationList, mlp: MlpSpec) -> None:
             "all_gather",
             8.0 * mlp.experts * degree,
             degree,
-            ops.keys.number("expert_tensor_parallel"),
+            _expert_stride(ops),
             count=(degree > 1) * 1.0,
         )
     )
+
+
+def _expert_stride(ops: OperationList) -> np.ndarray:
+    """Distance of expert-parallel ranks: those that share one expert lie between them."""
+    keys = ops.keys
+    inner = keys.number("expert_tensor_parallel")
+    degree = keys.number("expert_parallel")
+    return stage_strides(keys.columns, degree, inner, ops.machine.sizes)
 
 
 def _expert_tensor(ops: OperationList, name: str, size: Size, forward: str, backward: str) -> None:
@@ -198,6 +208,7 @@ def _expert_tensor(ops: OperationList, name: str, size: Size, forward: str, back
     inner = ops.keys.number("expert_tensor_parallel")
     if not np.any(inner > 1):
         return
+    stride = stage_strides(ops.keys.columns, inner, np.ones(inner.shape), ops.machine.sizes)
     for phase, collective in (("forward", forward), ("backward_input", backward)):
         ops.add(
             Communication(
@@ -207,7 +218,7 @@ def _expert_tensor(ops: OperationList, name: str, size: Size, forward: str, back
                 collective,
                 size,
                 inner,
-                1.0,
+                stride,
                 count=(inner > 1) * 1.0,
             )
         )

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.communication import network_table
 from perfmodel.compute_stream import stream_device
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels import step_tables as columns
@@ -23,8 +22,11 @@ from perfmodel.kernels.collective import (
     collective_time,
 )
 from perfmodel.kernels.step import close_strategies
+from perfmodel.kernels.step_data import beside_sends, hide
 from perfmodel.kernels.step_stages import sum_stages, sum_widths
 from perfmodel.kernels.stream import stream_time
+from perfmodel.network_table import network_table
+from perfmodel.strategy_fields import MAPPINGS
 from perfmodel.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
 
 NAMES = [item.name for item in STEP_VARIABLES]
@@ -34,6 +36,27 @@ OUTPUT_PART = 3
 EMBEDDING_PART = 2
 
 
+def ranks_of(fields, axes):
+    """Devices of a group, one after the other, innermost axis first."""
+    ranks, stride = [0], 1
+    for axis in MAPPINGS[fields["mapping"]].split("-"):
+        if axis in axes:
+            ranks = [rank + i * stride for i in range(fields[axis]) for rank in ranks]
+        stride *= fields[axis]
+    return ranks
+
+
+def spacing(ranks, domain):
+    """Distance of neighbours; of uneven groups, that which fills a domain as they do."""
+    gaps = np.diff(ranks)
+    if len(ranks) == 1 or np.all(gaps == gaps[0]):
+        return int(gaps[0]) if len(ranks) > 1 else 1
+    inner = int(np.argmax(gaps != gaps[0])) + 1
+    inside = sum(rank < domain for rank in ranks)
+    mean = ranks[inner] // inner
+    return max(stride for stride in range(1, mean + 1) if max(domain // stride, 1) == inside)
+
+
 class Oracle:
     """One strategy on one device, as the docstrings of `perfmodel.kernels.step` tell it."""
 
@@ -41,33 +64,28 @@ class Oracle:
         self.f, self.parts, self.stages, self.key = fields, parts, stages, key
         self.settings, self.device, self.network = settings, device, network
         self.m = fields["global_batch"] // (fields["data"] * fields["micro_batch"])
-        t, c, p, d = (fields[name] for name in ("tensor", "context", "pipeline", "data"))
-        self.replicas = c * d
-        if fields["mapping"] == 0:
-            self.stride, self.pipeline_stride = t, t * c * d
-        else:
-            self.stride, self.pipeline_stride = t * p, t * c
-            if d == 1:
-                self.stride = t
-            elif c > 1 and t * c * p >= settings.domain:
-                # As many members of the group in a domain as there are context ranks.
-                self.stride = max(t, settings.domain // max(1, min(c, settings.domain // t)))
-        self.expert_stride = fields["expert"] * fields["expert_tensor"]
-        self.expert_replicas = t * c * d // self.expert_stride
+        self.replicas = fields["context"] * fields["data"]
+        self.dense = ranks_of(fields, ("context", "data"))
+        self.stride = spacing(self.dense, settings.domain)
+        self.pipeline_stride = ranks_of(fields, ("pipeline",))[-1] // max(fields["pipeline"] - 1, 1)
+        spread = fields["expert"] * fields["expert_tensor"]
+        self.experts = ranks_of(fields, ("tensor", "context", "data"))[::spread]
+        self.expert_stride = spread
 
     def collective(self, kind, size, members, stride):
         if members <= 1 or size <= 0:
             return 0.0
         return collective_time(kind, float(size), members, stride, self.network)
 
-    def grouped(self, kind, size, members, stride, group):
+    def grouped(self, kind, size, ranks, group):
         """Over the whole group, or within HSDP groups and then among their copies."""
-        if group == 0 or group >= members:
-            return self.collective(kind, size, members, stride)
-        time = self.collective(kind, size, group, stride)
+        domain = self.settings.domain
+        if group == 0 or group >= len(ranks):
+            return self.collective(kind, size, len(ranks), spacing(ranks, domain))
+        time = self.collective(kind, size, group, spacing(ranks[:group], domain))
         if kind == REDUCE_SCATTER:
-            copies = members // group
-            time += self.collective(ALL_REDUCE, size / group, copies, stride * group)
+            copies = ranks[::group]
+            time += self.collective(ALL_REDUCE, size / group, len(copies), spacing(copies, domain))
         return time
 
     @property
@@ -78,14 +96,8 @@ class Oracle:
 
     def dense_and_experts(self, kind, weights, experts, size):
         group = self.f["shard_group"]
-        time = self.grouped(kind, weights * size, self.replicas, self.stride, group)
-        return time + self.grouped(
-            kind,
-            experts * size,
-            self.expert_replicas,
-            self.expert_stride,
-            self.expert_group,
-        )
+        time = self.grouped(kind, weights * size, self.dense, group)
+        return time + self.grouped(kind, experts * size, self.experts, self.expert_group)
 
     @property
     def tax(self):
@@ -205,11 +217,22 @@ class Oracle:
         self.add_memory(out)
         return out
 
+    @property
+    def crosses(self):
+        """Whether some neighbouring stages lie in different scale-up domains."""
+        return self.pipeline_stride * self.f["pipeline"] > self.settings.domain
+
+    @property
+    def send(self):
+        """Over the slowest boundary: between domains where there is one."""
+        far = max(self.pipeline_stride, -(-self.pipeline_stride * self.f["pipeline"] // 2))
+        return self.collective(POINT_TO_POINT, self.key["boundary"], 2, far)
+
     def add_sends(self, out, stage_time):
         p, v, m = self.f["pipeline"], self.f["virtual"], self.m
         if p == 1:
             return
-        send = self.collective(POINT_TO_POINT, self.key["boundary"], 2, self.pipeline_stride)
+        send = self.send
         out["pipeline_total"] = 2 * (p - 1 + m * v) * send
 
         def delays(send):
@@ -255,19 +278,33 @@ class Oracle:
             (reduce, times, s.overlap_reduce, backward),
             (gather, 1, s.overlap_gather, forward),
         ):
+            # Sends of a micro-batch through the same adapters: both get half of them, as long
+            # as both last. Sends that show lengthen the pass, others slow the collective.
+            together, slowed = 0.0, 0.0
+            crosses = self.crosses and self.replicas * self.stride > s.domain
+            if hides and self.f["pipeline"] > 1 and crosses:
+                together = min((1 - tail) * time, self.f["virtual"] * self.send)
+                if s.overlap_pipeline and self.f["virtual"] > 1:
+                    slowed = min(together, window / 2)
+                else:
+                    window += together
+                    out["pipeline_total"] += repeats * together
+                    out["pipeline_exposed"] += repeats * together
 
-            def delays(time, hides=hides, window=window):
-                return self.hidden(time, window, tail * time) if hides else time
+            last = tail * time / (time + slowed) if time else 0.0
 
-            out["data_parallel_exposed"] += repeats * delays(time)
-            self.widths["collective"] += repeats * self.half_width(time, size, delays)
+            def delays(time, hides=hides, window=window, last=last):
+                return self.hidden(time, window, last * time) if hides else time
+
+            out["data_parallel_exposed"] += repeats * delays(time + slowed)
+            self.widths["collective"] += repeats * self.half_width(time + slowed, size, delays)
 
     @property
     def shards(self):
         if self.f["zero"] == 0:
             return 1, 1
         dense = self.f["shard_group"] or self.replicas
-        return dense, self.expert_group or self.expert_replicas
+        return dense, self.expert_group or len(self.experts)
 
     def add_optimizer(self, out, weights, experts):
         """Norm, scale and update read own gradients; the update reads and writes the state."""
@@ -387,7 +424,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
                 "micro_batch": micro_batch,
                 "global_batch": data * micro_batch * p * int(rng.integers(1, 9)),
                 "sequence": 4096,
-                "mapping": int(rng.integers(0, 2)),
+                "mapping": int(rng.integers(0, len(MAPPINGS))),
             }
         )
     scalars: dict[str, np.ndarray] = {
@@ -598,3 +635,33 @@ def test_exposed_is_never_more_than_total(machine, seed):
 
 def test_nothing_to_close_is_no_error(machine):
     assert closed({**random_case(1), "strategies": []}, *machine)["step_time"].size == 0
+
+
+def test_gradients_and_sends_share_adapters_by_hand():
+    # 8 s of gradients and 4 s of sends, both through the same adapters, beside 10 s of compute.
+    # Sends that delay compute: the pass lasts 10 + 4 s, and as the sends get half of the
+    # adapters, 4 s more; in these 18 s the gradients have 10 + 8 / 2 s of the adapters.
+    assert beside_sends(8.0, 10.0, 4.0, True, 0.0) == (4.0, 0.0, 14.0)
+    # Sends beside compute take 4 of its 10 s from the gradients, which end after 12 s.
+    assert beside_sends(8.0, 10.0, 4.0, False, 0.0) == (0.0, 4.0, 10.0)
+    # Never more than half of the pass, and nothing from the last bucket, when no send is left.
+    assert beside_sends(20.0, 10.0, 9.0, False, 0.0) == (0.0, 5.0, 10.0)
+    assert beside_sends(8.0, 10.0, 9.0, True, 0.25) == (6.0, 0.0, 16.0)
+    assert beside_sends(8.0, 10.0, 0.0, True, 0.1) == (0.0, 0.0, 10.0)
+
+
+@pytest.mark.parametrize("total", [1.0, 5.0, 12.0, 30.0])
+@pytest.mark.parametrize("sends", [0.0, 2.0, 9.0, 40.0])
+@pytest.mark.parametrize("show", [True, False])
+def test_sharing_conserves_the_work_of_the_adapters(total, sends, show):
+    # What shows is at least what the adapters cannot have done inside the pass.
+    wait, lost, window = beside_sends(total, 10.0, sends, show, 0.0)
+    exposed = hide(total + lost, window, 0.0, 0.0)
+    assert 0.0 <= exposed <= total
+    length = 10.0 + (sends + wait if show else 0.0) + exposed
+    alone = 10.0 + (sends if show else 0.0) + hide(total, 10.0, 0.0, 0.0)
+    assert length >= total  # the gradients alone
+    if show:
+        assert length >= max(total + sends, 10.0 + sends)
+        assert length <= 10.0 + sends + total
+    assert length >= min(alone, total + sends) - 1e-12

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from perfmodel.enumeration import strategies_from_rows, strategy_grid
 from perfmodel.framework import FRAMEWORKS, load_framework
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.strategy_fields import MAPPINGS
 from perfmodel.strategy_rules import VALID
 from perfmodel.training import Workload, project_grid
 from perfmodel.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
@@ -34,9 +35,7 @@ STRATEGIES = st.fixed_dictionaries(
         "sequence_length": st.sampled_from([1024, 8192]),
         "recompute": st.sampled_from(["none", "selective", "full"]),
         "precision": st.sampled_from(["bf16", "bf16", "fp8"]),
-        "mapping": st.sampled_from(
-            ["tensor-context-data-pipeline", "tensor-context-pipeline-data"]
-        ),
+        "mapping": st.sampled_from(MAPPINGS),
     }
 )
 
@@ -56,9 +55,6 @@ def possible(drawn, *, experts):
     replicas = fields["data_parallel"] * fields["context_parallel"]
     if fields["zero_stage"] == 0 or replicas % 2:
         fields["shard_group"] = 0
-    spread = fields.get("expert_parallel", 1) * fields.get("expert_tensor_parallel", 1)
-    if spread > fields["tensor_parallel"] * fields["context_parallel"]:
-        fields["mapping"] = "tensor-context-data-pipeline"
     return fields
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -76,8 +77,19 @@ def test_truth_values_refuse_everything_else(value):
 @pytest.mark.parametrize("name", CHOICE_FIELDS)
 @pytest.mark.parametrize("value", ["nothing", 0, None, True, math.nan])
 def test_choices_list_what_is_right(name, value):
-    with pytest.raises(StrategyError, match=f"is not one of {FIELD_BY_NAME[name].choices[0]}"):
+    spec = FIELD_BY_NAME[name]
+    with pytest.raises(StrategyError, match=f"^{name}: .* is not {re.escape(spec.expected)}"):
         encode(name, value)
+    assert all(label in spec.expected for label in spec.choices) or spec.form
+
+
+def test_all_stands_for_every_label():
+    assert axis_values("mapping", "all").tolist() == list(range(24))
+    assert axis_values("recompute", "all").tolist() == [0, 1, 2]
+    with pytest.raises(StrategyError, match="recompute: 'all' is not one of none"):
+        axis_values("recompute", ["all"])  # a list names its labels
+    with pytest.raises(StrategyError, match="'all' is not a whole number"):
+        axis_values("tensor_parallel", "all")
 
 
 def test_unknown_field_gets_a_suggestion():

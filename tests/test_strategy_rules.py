@@ -85,11 +85,26 @@ BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
     ),
     "expert_group_spread": (
         MIXTRAL,
-        16,
+        12,  # pairs of ranks do not fill the three data ranks inside the pipeline
         {
+            "tensor_parallel": 2,
             "pipeline_parallel": 2,
-            "expert_parallel": 8,
-            "mapping": "tensor-context-pipeline-data",
+            "data_parallel": 3,
+            "expert_parallel": 2,
+            "global_batch_size": 48,
+            "mapping": "data-pipeline-tensor-context",
+        },
+    ),
+    "shard_group_spread": (
+        "llama-3.1-8b",
+        24,  # sets of four do not fill the six data ranks inside the tensor axis
+        {
+            "tensor_parallel": 2,
+            "context_parallel": 2,
+            "data_parallel": 6,
+            "global_batch_size": 48,
+            "shard_group": 4,
+            "mapping": "data-tensor-context-pipeline",
         },
     ),
 }
