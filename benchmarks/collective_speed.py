@@ -18,9 +18,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from perfmodel.communication import ALGORITHMS, COLLECTIVES, PROTOCOLS, network_table
+from perfmodel.communication import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.collective import algorithm_times, collective_times
+from perfmodel.network_table import network_table
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 

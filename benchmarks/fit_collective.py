@@ -15,15 +15,17 @@ import argparse
 import csv
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from perfmodel.communication import COLLECTIVES, table_of
+from perfmodel.communication import COLLECTIVES
 from perfmodel.hwprofiles.hardware import Network
-from perfmodel.kernels.collective import collective_times
+from perfmodel.kernels.collective import collective_times, serving_all_reduce_times
+from perfmodel.network_table import table_of
 
 LARGE = 16 * 2**20  # [B] from here on training messages: triple weight
 OPERATIONS = {
@@ -50,6 +52,8 @@ BOUNDS = {
     "pairwise_latency": (1e-6, 0.0, 20e-6),
     "pairwise_spread_latency": (2.5e-6, 0.0, 10e-6),
     "pairwise_simple_latency": (5e-6, 0.0, 40e-6),
+    "shot_latency": (3e-6, 0.5e-6, 20e-6),
+    "shot_efficiency": (0.75, 0.3, 1.0),
     "scale_up_hop_overhead": (0.3e-6, 0.0, 3e-6),
     "scale_out_hop_overhead": (0.0, 0.0, 10e-6),
     "scale_out_hop_128_overhead": (1.3e-6, 0.0, 10e-6),
@@ -88,6 +92,7 @@ SWITCH_REDUCES = (
     "in_network_latency",
     "in_network_pipeline_latency",
 )
+SHOTS = ("shot_latency", "shot_efficiency")
 SCALE_OUT = (
     "scale_out_efficiency",
     "scale_out_step_overhead",
@@ -149,20 +154,30 @@ SYSTEMS = {
 }
 
 
-def read_rows(folder: Path) -> dict[str, Rows]:
-    """Read the measured tables, by system."""
+# All-reduces of serving engines, launched as part of a graph.
+ENGINES = ("sglang_graph", "vllm_graph", "trtllm")
+
+
+def read_measured(path: Path, implementations: tuple[str, ...]) -> dict[str, Rows]:
+    """Read the rows of some implementations, by system."""
     rows = {name: Rows() for name in SYSTEMS}
-    with (folder / "measured" / "collective.csv").open() as file:
+    with path.open() as file:
         for line in csv.DictReader(file):
-            name, operation = line["hardware"], line["op"]
-            if name in rows and line["impl"] == "nccl" and line["source"].startswith("aiconf"):
+            name, stated = line["hardware"], line["impl"]
+            if name in rows and stated in implementations and line["source"].startswith("aiconf"):
                 rows[name].add(
-                    OPERATIONS[operation],
+                    OPERATIONS[line["op"]],
                     float(line["bytes"]),
                     int(line["n_gpus"]),
                     1,
                     float(line["time_us"]) * 1e-6,
                 )
+    return rows
+
+
+def read_rows(folder: Path) -> dict[str, Rows]:
+    """Read the measured tables of libraries, by system."""
+    rows = read_measured(folder / "measured" / "collective.csv", ("nccl",))
     with (folder / "primus" / "measured_rccl_mi355x.csv").open() as file:
         for line in csv.DictReader(file):
             rows["MI355X"].add(
@@ -190,10 +205,22 @@ def read_rows(folder: Path) -> dict[str, Rows]:
     return rows
 
 
+Evaluate = Callable[[tuple[Network, ...], dict[str, float], Rows], np.ndarray]
+
+
 def evaluate(levels: tuple[Network, ...], constants: dict[str, float], rows: Rows) -> np.ndarray:
     """Return ln(modelled / measured) of every row."""
     table = table_of(levels, constants, "fit")
     return np.log(collective_times(*rows.columns(), table) / np.array(rows.time))
+
+
+def evaluate_engines(
+    levels: tuple[Network, ...], constants: dict[str, float], rows: Rows
+) -> np.ndarray:
+    """Return ln(modelled / measured) where engines take the fastest of their kernels."""
+    table = table_of(levels, constants, "fit")
+    time = serving_all_reduce_times(*rows.columns()[1:], table)
+    return np.log(time / np.array(rows.time))
 
 
 def fit(
@@ -202,6 +229,7 @@ def fit(
     keys: tuple[str, ...],
     rows: Rows,
     prior_weight: float,
+    evaluate: Evaluate = evaluate,
 ) -> dict[str, float]:
     """Fit some constants by robust least squares in the log, drawn to their priors."""
     low = np.array([BOUNDS[key][1] for key in keys])
@@ -232,7 +260,12 @@ def summary(error: np.ndarray) -> dict[str, float]:
     }
 
 
-def report(levels: tuple[Network, ...], constants: dict[str, float], rows: Rows) -> dict:
+def report(
+    levels: tuple[Network, ...],
+    constants: dict[str, float],
+    rows: Rows,
+    evaluate: Evaluate = evaluate,
+) -> dict:
     """Return residuals: all rows, large rows, and the large rows by collective and group."""
     error = evaluate(levels, constants, rows)
     size, kind, members = np.array(rows.size), np.array(rows.kind), np.array(rows.members)
@@ -252,6 +285,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     arguments = parser.parse_args()
     rows = read_rows(arguments.folder)
+    engines = read_measured(arguments.folder / "measured" / "collective.csv", ENGINES)
     prior = {key: value[0] for key, value in BOUNDS.items()}
     document: dict[str, dict] = {}
     for name, levels in SYSTEMS.items():
@@ -267,6 +301,10 @@ def main() -> None:
             keys = SCALE_UP + SWITCH_REDUCES
         fitted = fit(levels, constants, keys, rows[name], prior_weight=2.0)
         document[name] = {"constants": fitted, **report(levels, fitted, rows[name])}
+        if engines[name].time:
+            fitted = fit(levels, fitted, SHOTS, engines[name], 2.0, evaluate_engines)
+            document[name]["constants"] = fitted
+            document[name]["engines"] = report(levels, fitted, engines[name], evaluate_engines)
     if arguments.json:
         json.dump(document, sys.stdout, indent=1)
         return
@@ -275,6 +313,8 @@ def main() -> None:
         for key, value in result["constants"].items():
             print(f"  {key:28s} {value:.4g}")
         sections = {"all": result["all"], "large": result["large"], **result["groups"]}
+        if "engines" in result:
+            sections["engines"] = result["engines"]["all"]
         for label, part in sections.items():
             if part["count"]:
                 print(

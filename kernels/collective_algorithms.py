@@ -33,6 +33,7 @@ from perfmodel.kernels.collective_hierarchy import (
     PAIRWISE_FRACTION,
     PAIRWISE_PIPELINE_LATENCY,
     PIPELINE_LATENCY,
+    SHOT_FRACTION,
     SIZE,
     TOPOLOGY,
     TORUS,
@@ -280,8 +281,9 @@ def network_cost(kind, algorithm, size, members, stride, network):
         Whether the group crosses adapters.
     """
     pairwise = is_pairwise(kind)
+    shot = algorithm in (ONE_SHOT, TWO_SHOT)
     own_copy = 0.0
-    if kind not in (BROADCAST, MULTICAST, POINT_TO_POINT):
+    if not shot and kind not in (BROADCAST, MULTICAST, POINT_TO_POINT):
         own_copy = network[0, LOCAL_COPY_FRACTION] * size / members
     pipelined = is_pipelined(algorithm)
     direct = algorithm in (DIRECT, ONE_SHOT, TWO_SHOT) and kind != ALL_TO_ALL
@@ -324,7 +326,7 @@ def network_cost(kind, algorithm, size, members, stride, network):
         latency = row[PAIRWISE_PIPELINE_LATENCY] if pairwise else row[PIPELINE_LATENCY]
         fill = math.log2(1.0 + positions) * latency
         with_fill = time + 2.0 * math.sqrt(fill * time)
-        low_time = time / row[LOW_LATENCY_FRACTION]
+        low_time = time / row[SHOT_FRACTION if shot else LOW_LATENCY_FRACTION]
         middle_time = time / max(row[LOW_LATENCY_128_FRACTION], 1e-9)
         if pipelined:
             low_transfer = max(low_transfer, low_time)

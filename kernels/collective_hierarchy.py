@@ -46,7 +46,9 @@ PAIRWISE_SPREAD_LATENCY = 27
 LOCAL_COPY_FRACTION = 28  # bandwidth of the link / bandwidth of the copy to oneself
 TUNED_LOW_LATENCY_BANDWIDTH = 29  # 0: the library takes the fastest, no table
 TUNED_IN_NETWORK_FRACTION = 30  # of TUNED_BANDWIDTH; 0: the switch does not reduce
-COLUMNS = 31
+SHOT_BASE = 31  # launch and barrier of one kernel that reads its peers [s]
+SHOT_FRACTION = 32  # bandwidth of such reads / BANDWIDTH
+COLUMNS = 33
 
 # Topologies: a fat tree is a switch with oversubscription, a ring a torus of one dimension.
 SWITCH = 0

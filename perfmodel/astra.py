@@ -1,7 +1,7 @@
 """Collectives to the nanosecond as ASTRA-sim's analytical backends time them.
 
 A parity mode: it repeats what the simulator computes, its simplifications included
-(docs/collectives.md lists them), so that results and configurations can be carried over.
+(docs/parity.md lists them), so that results and configurations can be carried over.
 For real hardware there is :mod:`perfmodel.communication`.
 
 Numba is imported inside the functions that need it.

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.communication import is_scale_out, members_per_domain
+from perfmodel.communication import members_per_domain
 from perfmodel.errors import StrategyError, did_you_mean
 from perfmodel.hwprofiles import Hardware
+from perfmodel.network_table import is_scale_out
 
 PHASES = ("dispatch", "combine")
 MODES = ("normal", "low_latency")

@@ -2,7 +2,7 @@
 
 What SimAI's analytical back end prints, in closed form and for all rows at once: SimAI
 itself counts every simulated nanosecond in a loop. Its oddities are kept on purpose and
-stay here (``docs/collectives.md`` lists them); our own model shares nothing with this mode.
+stay here (``docs/parity.md`` lists them); our own model shares nothing with this mode.
 
 Sources: aliyun/SimAI (Apache-2.0) f5efb5a9, formulas unchanged in cef83f9d:
 ``astra-sim/workload/Layer.cc``, ``Layer::compute_time`` and ``Layer::report``.
@@ -166,7 +166,7 @@ def simulate(
 
     Notes
     -----
-    Formulas in ``docs/collectives.md``. Times are whole nanoseconds as in SimAI, cut, not
+    Formulas in ``docs/parity.md``. Times are whole nanoseconds as in SimAI, cut, not
     rounded; sums are in microseconds and in SimAI's order.
     """
     overlap = overlap or SimaiOverlap()

@@ -11,19 +11,19 @@ from perfmodel.communication import (
     ALGORITHMS,
     ALGORITHMS_OF,
     COLLECTIVES,
-    CONSTANTS,
     PROTOCOLS,
     algorithms_of,
     collective_choices,
     collective_times,
     members_per_domain,
-    network_table,
     outermost_level,
     overlap_compute_tax,
+    serving_all_reduce_times,
 )
 from perfmodel.errors import HardwareError, StrategyError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels import collective as kernel
+from perfmodel.network_table import CONSTANTS, network_table
 
 GB = 1e9
 
@@ -59,6 +59,13 @@ def test_a_choice_names_what_runs(h100):
     spoken = collective_choices(h100, "all_gather", 1e6, 8, 1, "auto", ["auto", *PROTOCOLS])
     assert spoken.protocol.tolist()[1:] == [0, 1, 2]
     assert spoken.time[0] == spoken.time[1 + spoken.protocol[0]]
+
+
+def test_engines_use_their_own_kernels_for_small_buffers(h100):
+    small, large = serving_all_reduce_times(h100, [1e4, 1e9], 8)
+    library = collective_times(h100, "all_reduce", [1e4, 1e9], 8)
+    assert small == collective_times(h100, "all_reduce", 1e4, 8, 1, "one_shot")[0] < library[0]
+    assert large == library[1]
 
 
 def test_what_a_network_lacks_takes_forever(h100):

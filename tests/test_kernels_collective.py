@@ -39,6 +39,7 @@ from perfmodel.kernels.collective import (
     collective_choices,
     collective_time,
     collective_times,
+    serving_all_reduce_times,
     traffic,
 )
 
@@ -48,7 +49,7 @@ KINDS = (
 )
 ALGORITHMS = {
     ALL_REDUCE: (
-        *(RING, BIDIRECTIONAL_RING, HALVING_DOUBLING, RECURSIVE_DOUBLING),
+        *(RING, BIDIRECTIONAL_RING, DIRECT, HALVING_DOUBLING, RECURSIVE_DOUBLING),
         *(DOUBLE_BINARY_TREE, HIERARCHICAL, IN_NETWORK, ONE_SHOT, TWO_SHOT),
     ),
     ALL_GATHER: (RING, DIRECT, HALVING_DOUBLING, RECURSIVE_DOUBLING, HIERARCHICAL, IN_NETWORK),
@@ -81,6 +82,7 @@ def level(
     row[column.HOP] = latency
     row[column.LOW_LATENCY_FRACTION] = 1.0
     row[column.PAIRWISE_FRACTION] = 1.0
+    row[column.SHOT_FRACTION] = 1.0
     row[column.LINK_CLASS] = column.ADAPTER if scale_out else column.DEVICE_LINK
     for name, value in others.items():
         row[getattr(column, name)] = value
@@ -162,14 +164,45 @@ def test_algorithms_over_two_nodes_by_hand():
         HIERARCHICAL: 2 * (inside + outside) + 2 * (7e-6 + 3e-6),
         # three steps inside and one outside, the whole buffer each
         RECURSIVE_DOUBLING: 3 * 1.6e9 / INNER + 1.6e9 / OUTER + 3e-6 + 3e-6,
-        # the whole buffer to eight ranks beyond the adapter, both levels at once
-        ONE_SHOT: 8 * 1.6e9 / OUTER + 3e-6,
         # eight of sixteen parts, twice
-        TWO_SHOT: 2 * 8 / 16 * 1.6e9 / OUTER + 6e-6,
+        DIRECT: 2 * 8 / 16 * 1.6e9 / OUTER + 6e-6,
     }
     for algorithm, seconds in expected.items():
         time = algorithm_time(ALL_REDUCE, algorithm, SIMPLE, 1.6e9, 16, 1, table)
         assert time == pytest.approx(seconds, rel=1e-9), algorithm
+
+
+def test_kernels_of_serving_engines_by_hand():
+    # One kernel reads whole buffers or parts of them, with a base of its own and one protocol.
+    table = nodes_of_eight(SHOT_BASE=2e-6, SHOT_FRACTION=0.5, BASE_LATENCY=9e-6, SIMPLE_BASE=9e-6)
+    table[1, column.SHOT_FRACTION] = 0.5
+    expected = {
+        # the whole buffer to eight ranks beyond the adapter, both levels at once
+        ONE_SHOT: 2e-6 + 8 * 1.6e9 / OUTER / 0.5 + 3e-6,
+        # eight of sixteen parts, twice
+        TWO_SHOT: 2e-6 + 2 * 8 / 16 * 1.6e9 / OUTER / 0.5 + 6e-6,
+    }
+    for algorithm, seconds in expected.items():
+        shape = (1.6e9, 16, 1, table)
+        time = algorithm_time(ALL_REDUCE, algorithm, LOW_LATENCY, *shape)
+        assert time == pytest.approx(seconds, rel=1e-9), algorithm
+        assert algorithm_time(ALL_REDUCE, algorithm, AUTO, *shape) == time
+        assert algorithm_time(ALL_REDUCE, algorithm, SIMPLE, *shape) == math.inf
+
+
+def test_engines_take_the_fastest(realistic):
+    realistic[:, column.SHOT_FRACTION] = 0.6
+    realistic[0, column.SHOT_BASE] = 2e-6
+    sizes = np.array([1e3, 2e6, 1e9, 0.0])
+    rows = np.ones(4, np.int64)
+    times = serving_all_reduce_times(sizes, 8 * rows, rows, realistic)
+    small, middle = (
+        algorithm_time(ALL_REDUCE, shot, AUTO, size, 8, 1, realistic)
+        for shot, size in ((ONE_SHOT, 1e3), (TWO_SHOT, 2e6))
+    )
+    assert times[:2].tolist() == [small, middle]
+    assert times[2] == collective_time(ALL_REDUCE, 1e9, 8, 1, realistic)
+    assert times[3] == 0.0
 
 
 def test_halving_doubling_folds_odd_members():
