@@ -91,6 +91,25 @@ TABLES = (
         ("hardware", "framework", "regime"),
         "framework != 'trtllm'",
     ),
+    Table(
+        "Collectives of NCCL",
+        "collective",
+        "measured/collective.csv",
+        ("hardware", "op", "regime"),
+        "impl == 'nccl'",
+    ),
+    Table(
+        "Collectives of RCCL (MI355X)",
+        "collective",
+        "primus/measured_rccl_mi355x.csv",
+        ("op", "n_gpus"),
+    ),
+    Table(
+        "Token exchange of experts (DeepEP)",
+        "moe-alltoall",
+        "measured/moe_alltoall.csv",
+        ("hardware", "mode", "phase", "nodes"),
+    ),
 )
 
 

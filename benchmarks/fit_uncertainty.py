@@ -6,8 +6,8 @@ DATA is the folder with ``measured/`` and ``primus/``. For each family, kernel c
 regime the half-width of the 10-90 % band of ln(measured / predicted) over the rows of
 the reference framework is printed; ``--write`` puts it into the family's profile, with
 the count of rows. Classes without twenty such rows keep what the profile says; so do
-AMD's families, whose rows are best cases of tuned kernels in other precisions than
-training's.
+AMD's kernels, whose rows are best cases of tuned kernels in other precisions than
+training's (its collectives are measured as they run).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ DEVICES = {
     "A100_SXM": "nvidia-ampere",
     "H100_SXM": "nvidia-hopper",
     "B200": "nvidia-blackwell",
+    "mi355x-server": "amd-cdna4",
 }
 LATENT = "framework == 'sglang' or hardware == 'A100_SXM' and framework == 'trtllm'"
 # kind, file, reference rows
@@ -43,6 +44,8 @@ TABLES = (
     ("mla", "measured/mla.csv", LATENT),
     ("moe", "measured/moe.csv", "framework == 'sglang'"),
     ("stream", "measured/elementwise.csv", "framework != 'trtllm'"),
+    ("collective", "measured/collective.csv", "impl == 'nccl'"),
+    ("collective", "primus/measured_rccl_mi355x.csv", None),
 )
 PHASES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
 
@@ -58,7 +61,7 @@ def residuals(data: Path) -> Iterator[tuple[str, str, float]]:
             if not row.scored or family is None or regime not in REGIMES:
                 continue
             kernel_class = PHASES.get(row.cells.get("phase", ""), kind)
-            kernel_class = kind if kind in ("gemm", "moe", "stream") else kernel_class
+            kernel_class = kernel_class if kind in ("attention", "mla") else kind
             yield family, f"{kernel_class}_{regime}", -float(np.log1p(row.error))
 
 

@@ -1,4 +1,4 @@
-"""Write the measured figures of README.md and docs/kernels.md: accuracy tables and speed.
+"""Write the measured figures of README.md and docs: accuracy tables and speed.
 
     python benchmarks/update_readme.py [--development RUNS.csv] [--kernels DATA] [--speed]
 
@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 import accuracy_kernels
+import collective_speed
 import kernel_speed
 from accuracy_training import HEADER, markdown, table_line
 
@@ -25,6 +26,9 @@ from perfmodel.compare import compare_file
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 KERNELS = HERE.parent / "docs" / "kernels.md"
+COLLECTIVES = HERE.parent / "docs" / "collectives.md"
+# Tables of accuracy_kernels that stand in docs/collectives.md.
+NETWORK_KINDS = ("collective", "moe-alltoall")
 
 
 def accuracy_block(path: Path, by: list[str]) -> str:
@@ -52,8 +56,14 @@ def speed_block() -> str:
     return "\n".join(lines)
 
 
-def kernel_blocks(data: Path) -> tuple[str, str]:
-    """Return the summary for the README and the whole tables; draw the picture."""
+def collective_speed_block() -> str:
+    """One line per form of the collectives."""
+    rates = collective_speed.rates()
+    return "\n".join(f"- {name}: {rate:,.0f} collectives/s/core" for name, rate in rates.items())
+
+
+def kernel_blocks(data: Path) -> tuple[str, str, str]:
+    """Return the summary for the README and the whole tables by document; draw the picture."""
     entries = accuracy_kernels.evaluate(data)
     accuracy_kernels.draw(entries, KERNELS.with_suffix(".png"))
     lines = [f"| kernels {HEADER}", "|---|" + "---:|" * 7]
@@ -65,7 +75,10 @@ def kernel_blocks(data: Path) -> tuple[str, str]:
             continue
         groups = entry[" · ".join(table.by[:depth])]
         lines += [table_line(label, found) for label, found in groups.items()]
-    return "\n".join(lines), accuracy_kernels.markdown(entries)
+    network = [entry for entry in entries if entry["table"].kind in NETWORK_KINDS]
+    others = [entry for entry in entries if entry not in network]
+    whole = (accuracy_kernels.markdown(part) for part in (others, network))
+    return "\n".join(lines), *whole
 
 
 def replace_block(path: Path, name: str, block: str) -> None:
@@ -92,10 +105,13 @@ def main() -> None:
         columns = ["hardware", "architecture", "scale"]
         blocks["development"] = accuracy_block(options.development, columns)
     if options.speed:
-        blocks["speed"] = speed_block()
+        collectives = collective_speed_block()
+        blocks["speed"] = f"{speed_block()}\n{collectives}"
+        replace_block(COLLECTIVES, "collective-speed", collectives)
     if options.kernels:
-        blocks["kernels"], tables = kernel_blocks(options.kernels)
-        replace_block(KERNELS, "kernels", tables)
+        blocks["kernels"], kernels, collectives = kernel_blocks(options.kernels)
+        replace_block(KERNELS, "kernels", kernels)
+        replace_block(COLLECTIVES, "collectives", collectives)
     for name, block in blocks.items():
         replace_block(README, name, block)
 
