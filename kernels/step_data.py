@@ -10,7 +10,7 @@ from perfmodel.kernels.step_tables import (
     WEIGHTS,
 )
 
-MEMO_SLOTS = 256  # a power of two
+MEMO_SLOTS = 4096  # a power of two
 MEMO_COLUMNS = 5  # kind, size, members, stride, time
 
 

@@ -32,7 +32,8 @@ class Dimension:
     latency : float
         Of one hop, that is of one link [s].
     oversubscription : float
-        Bandwidth into the leaf switches of a fat tree over that into its core, >= 1.
+        Bandwidth into the leaf switches of a fat tree over that into its core, >= 1; of a
+        rail, into its switches over that between them.
     name : str
         For tables and figures; the kind where empty.
 
@@ -59,10 +60,10 @@ class Dimension:
         _check_number(where, "bandwidth [B/s]", self.bandwidth, above=0.0)
         _check_number(where, "latency [s]", self.latency, least=0.0)
         _check_number(where, "oversubscription", self.oversubscription, least=1.0)
-        if self.oversubscription != 1 and self.kind != "fat-tree":
+        if self.oversubscription != 1 and self.kind not in ("fat-tree", "rail"):
             raise HardwareError(
                 f"{where} is a {self.kind} with oversubscription {self.oversubscription:g}; only "
-                "a fat-tree has uplinks that can be oversubscribed"
+                "a fat-tree and a rail have uplinks that can be oversubscribed"
             )
 
     @property
@@ -93,9 +94,12 @@ class Dimension:
         """Bandwidth of one link of each axis [B/s]; of a fat tree, of a device's adapter.
 
         Around a ring or torus axis of two positions both links lead to the same neighbour:
-        they are one link of twice the bandwidth.
+        they are one link of twice the bandwidth. A rail is drawn as one switch, so the
+        devices' links have what its oversubscribed uplinks leave each of them.
         """
         link = self.bandwidth / self.links_per_device
+        if self.kind == "rail":
+            link /= self.oversubscription
         wraps = self.kind in ("ring", "torus")
         return tuple(link * 2 if wraps and side == 2 else link for side in self.shape)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from perfmodel.calibrate import calibrate_file
 from perfmodel.communication import collective_times
 from perfmodel.compare import Comparison, compare_file, statistics
 from perfmodel.errors import DataError, FormatError
@@ -197,3 +200,27 @@ def test_what_is_scored_of_the_measured_collectives(development_table: Any) -> N
     rccl = compare_file("collective", development_table("primus/measured_rccl_mi355x.csv"))
     assert statistics(rccl.rows)["coverage"] == 1.0
     assert set(rccl.group("hardware")) == {"mi355x-server"}
+
+
+def test_a_network_is_calibrated_to_its_own_measurements(tmp_path: Path) -> None:
+    # Times of a network that launches 3 us later: the fit finds the latency, and nothing else.
+    h100 = load_hardware("dgx-h100")
+    network = h100.calibration["network"]
+    later = replace(network["base_latency"], value=7.44e-6)
+    slower = replace(h100, calibration={"network": {**network, "base_latency": later}})
+    path = tmp_path / "measured.csv"
+    lines = ["hardware,op,impl,n_gpus,bytes,time_us"]
+    for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+        for members in (2, 4, 8):
+            sizes = 2.0 ** np.arange(9, 30)
+            times = collective_times(slower, op, sizes, members)
+            lines += [
+                f"H100_SXM,{op},nccl,{members},{size:.0f},{time * 1e6:.6g}"
+                for size, time in zip(sizes, times, strict=True)
+            ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = calibrate_file("dgx-h100", path, only=("base_latency",))
+    (latency,) = found.parameters
+    assert latency.before == pytest.approx(4.44e-6)
+    assert latency.after == pytest.approx(7.44e-6, rel=0.01)
+    assert found.errors("after")["all"]["worst_absolute_error"] < 0.02

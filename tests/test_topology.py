@@ -230,6 +230,19 @@ def test_messages_between_domains_of_a_fat_tree_do_not_touch_the_inner_network()
     ]
 
 
+def test_oversubscription_of_a_rail_narrows_its_ports():
+    nodes = one("switch", 4, bandwidth=100 * GB)
+    full, half = (
+        network(nodes, one("rail", 8, bandwidth=50 * GB, oversubscription=over))
+        for over in (1.0, 2.0)
+    )
+    # device 0 of node 0 to device 0 of node 1, over the first rail
+    assert full.message_time(0, 4, 1e9) == pytest.approx(1e9 / (50 * GB), rel=1e-3)
+    assert half.message_time(0, 4, 1e9) == pytest.approx(1e9 / (25 * GB), rel=1e-3)
+    assert half.message_time(0, 1, 1e9) == full.message_time(0, 1, 1e9)
+    assert half.bisection_bandwidth() == pytest.approx(full.bisection_bandwidth() / 2)
+
+
 def test_oversubscription_narrows_the_uplinks_of_the_leaves():
     tree = network(
         one("switch", 8, bandwidth=450 * GB),
@@ -501,7 +514,7 @@ def test_devices_that_do_not_fill_the_levels_are_refused(devices):
         (("ring", (4,), "fast", 0.0), "finite"),
         (("ring", (4,), 1.0, -1e-9), "at least 0"),
         (("fat-tree", (4,), 1.0, 0.0, 0.5), "at least 1"),
-        (("switch", (4,), 1.0, 0.0, 2.0), "only a fat-tree has uplinks"),
+        (("switch", (4,), 1.0, 0.0, 2.0), "only a fat-tree and a rail have uplinks"),
     ],
 )
 def test_malformed_dimensions_are_refused(arguments, message):
