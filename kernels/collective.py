@@ -1,15 +1,9 @@
 """Times of collectives on a hierarchical network.
 
 An algorithm says how many hops it makes and which bytes it sends over each level
-(`kernels.collective_algorithms`); a protocol says what a hop and a byte cost (here);
-a library says which of them runs (`kernels.collective_tuning`, or the fastest).
-
-Letters
-    S   size in the nccl-tests convention [B]
-    n   members of the group
-    T   transfer time: bytes per device / achievable bandwidth [s]
-    F   latency that fills the pipeline of a level [s]
-    H   sum of the latencies of the hops on the critical path [s]
+(`kernels.collective_algorithms`); a protocol says what a hop and a byte cost
+(`kernels.collective_protocols`); a library says which of them runs
+(`kernels.collective_choice`). Sizes follow nccl-tests.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ from perfmodel.kernels.collective_hierarchy import (
     TOPOLOGY,
     TORUS,
     TUNED_BANDWIDTH,
+    domain_of_level,
     fewest_inside,
     forwarding,
     link_share,
-    members_inside,
     neighbour_share,
 )
 
@@ -305,12 +305,9 @@ def network_cost(kind, algorithm, size, members, stride, network):
     domain = 1.0
     below = 1.0
     ports = 1.0
-    levels = network.shape[0]
-    for level in range(levels):
+    for level in range(network.shape[0]):
         row = network[level]
-        outermost = level == levels - 1
-        above = domain * row[SIZE]
-        inside = float(members) if outermost else members_inside(members, stride, above)
+        above, inside = domain_of_level(network, level, members, stride, domain)
         if inside <= below:
             domain = above
             continue

@@ -25,11 +25,10 @@ from perfmodel.kernels.collective_algorithms import (
 )
 from perfmodel.kernels.collective_hierarchy import (
     LOW_LATENCY_LIMIT,
-    SIZE,
     TOPOLOGY,
     TORUS,
     TUNED_LOW_LATENCY_BANDWIDTH,
-    members_inside,
+    domain_of_level,
 )
 from perfmodel.kernels.collective_protocols import (
     in_network_time,
@@ -56,9 +55,7 @@ def allows_low_latency(size, members, stride, network):
     below = 1.0
     for level in range(network.shape[0]):
         row = network[level]
-        above = domain * row[SIZE]
-        last = level == network.shape[0] - 1
-        inside = float(members) if last else members_inside(members, stride, above)
+        above, inside = domain_of_level(network, level, members, stride, domain)
         if inside > below and 0.0 < row[LOW_LATENCY_LIMIT] < size:
             return False
         below = inside

@@ -92,6 +92,29 @@ def members_inside(members, stride, domain):
 
 
 @jit
+def domain_of_level(network, level, members, stride, below):
+    """Devices of a domain of a level, and the members of a group inside one.
+
+    Parameters
+    ----------
+    network : float64[levels, COLUMNS]
+    level : int
+    members, stride : int
+    below : float
+        Devices of a domain of the level below; 1 for the innermost.
+
+    Returns
+    -------
+    domain, inside : float
+        The outermost level holds all members, whatever its size.
+    """
+    domain = below * network[level, SIZE]
+    if level == network.shape[0] - 1:
+        return domain, float(members)
+    return domain, members_inside(members, stride, domain)
+
+
+@jit
 def fewest_inside(members, inside):
     """Count the members in the least filled of the domains with ``inside`` each.
 

@@ -39,10 +39,9 @@ from perfmodel.kernels.collective_hierarchy import (
     PAIRWISE_SPREAD_LATENCY,
     SHOT_BASE,
     SIMPLE_BASE,
-    SIZE,
     SPREAD_LATENCY,
+    domain_of_level,
     fewest_inside,
-    members_inside,
 )
 from perfmodel.kernels.collective_tuning import (
     LOW_LATENCY,
@@ -170,9 +169,7 @@ def in_network_time(kind, size, members, stride, network):
     ports = 1.0
     for level in range(network.shape[0]):
         row = network[level]
-        outermost = level == network.shape[0] - 1
-        above = domain * row[SIZE]
-        inside = float(members) if outermost else members_inside(members, stride, above)
+        above, inside = domain_of_level(network, level, members, stride, domain)
         if inside <= below:
             domain = above
             continue
