@@ -40,6 +40,7 @@ format: $(VENV)/.dev ## Format the code
 bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and core
 	$(BIN)/python benchmarks/sweep_speed.py
 	$(BIN)/python benchmarks/kernel_speed.py
+	$(BIN)/python benchmarks/collective_speed.py
 
 accuracy: $(VENV)/.demo ## Compare projections with measured runs (RUNS=table.csv)
 	@test -n "$(RUNS)" || { echo "name a table of measured runs: make accuracy RUNS=table.csv" >&2; exit 2; }
