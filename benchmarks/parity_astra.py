@@ -100,7 +100,7 @@ def summary(outcomes: list[Outcome]) -> dict[str, Any]:
 def read_rows(path: Path) -> list[tuple[str, dict[str, str]]]:
     """Return each row with the words for where it stands."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
@@ -192,8 +192,8 @@ def parsed(word: str | None, column: str, where: str, kind: type) -> Any:
         raise FormatError(
             f"{where}: {column} is '{word or ''}'; it should be a {wanted} >= 0"
         ) from None
-    if value == 0 and column == "sim_ns":
-        raise FormatError(f"{where}: sim_ns is 0; it should be > 0")
+    if value == 0 and column in ("sim_ns", "sim_min_rank_ns"):
+        raise FormatError(f"{where}: {column} is 0; it should be > 0")
     return value
 
 

@@ -116,9 +116,10 @@ def calibrate_command(
     \b
     Examples:
       perfmodel calibrate dgx-h100 gemm.csv -o my-h100.toml
-      perfmodel calibrate my-h100.toml attention.csv --where 'framework == "sglang"' \\
+      perfmodel calibrate my-h100.toml attention.csv \\
+          --where 'framework == "sglang"' \\
           -o my-h100-attention.toml
-      perfmodel calibrate dgx-h100 gemm.csv --only launch_latency,memory_efficiency --json
+      perfmodel calibrate dgx-h100 gemm.csv --only launch_latency --json
       perfmodel compare gemm gemm.csv --hardware my-h100.toml
 
     Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0 where

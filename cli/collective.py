@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from perfmodel.cli import options
 from perfmodel.cli.group import Command
@@ -55,6 +56,23 @@ class Sizes(Counts):
         ends = [self._whole(text, end, param, ctx) for end in (start, stop)]
         written = ":".join([*map(str, ends), *([step] if step else [])])
         return [round(number) for number in parse_range(text, written)]
+
+    def _powers(
+        self,
+        text: str,
+        start: str,
+        stop: str,
+        factor: str,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> list[int]:
+        if not factor.isdecimal():
+            self.fail(
+                f"'{text}': the factor '{factor}' should be a whole number, as in 1KiB:1GiB:x4",
+                param,
+                ctx,
+            )
+        return super()._powers(text, start, stop, factor, param, ctx)
 
     def _whole(
         self, text: str, part: str, param: click.Parameter | None, ctx: click.Context | None
@@ -171,13 +189,16 @@ def collective_command(
 
     \b
     Examples:
-      perfmodel collective all_reduce --hardware dgx-h100 --size 1KiB:1GiB:x4 --members 8
-      perfmodel collective all_reduce,all_gather --hardware dgx-h100,mi355x-server \\
-          --size 1KiB:1GiB:x4 --members 2,4,8,16 -o collectives.nc
-      perfmodel collective all_reduce --hardware dgx-h100 --size 1GB --members 64 \\
-          --members-per-node 1,8 --algorithm auto,ring,double_binary_tree
-      perfmodel collective all_to_all --hardware dgx-h100 --size 64MiB --members 16 \\
-          --sweep system.network.1.bandwidth=25e9:100e9:4 --json
+      perfmodel collective all_reduce --hardware dgx-h100 --members 8 \\
+          --size 1KiB:1GiB:x4
+      perfmodel collective all_reduce,all_gather --members 2,4,8,16 \\
+          --hardware dgx-h100,mi355x-server --size 1KiB:1GiB:x4 \\
+          -o collectives.nc
+      perfmodel collective all_reduce --hardware dgx-h100 --size 1GB \\
+          --members 64 --members-per-node 1,8 \\
+          --algorithm auto,ring,double_binary_tree
+      perfmodel collective all_to_all --hardware dgx-h100 --size 64MiB \\
+          --members 16 --sweep system.network.1.bandwidth=25e9:100e9:4 --json
       perfmodel collective all_reduce --size 64MiB --astra-network network.yml \\
           --astra-system system.json
 
@@ -185,13 +206,15 @@ def collective_command(
     """
     kinds = list(dict.fromkeys(split_names(collective)))
     names = [name for item in hardware for name in split_names(item)]
-    if astra_network or astra_system:
-        if not (astra_network and astra_system):
-            missing = "--astra-system" if astra_network else "--astra-network"
+    if astra_network is not None or astra_system is not None:
+        if astra_network is None or astra_system is None:
+            missing = "--astra-network" if astra_network is None else "--astra-system"
             raise click.UsageError(f"Missing option '{missing}'.", ctx)
         _refuse_in_astra_mode(ctx)
         _run_astra(kinds, size, astra_network, astra_system, engine, output, shown, as_json)
         return
+    if ctx.get_parameter_source("engine") == ParameterSource.COMMANDLINE:
+        raise click.UsageError("--engine goes with --astra-network and --astra-system only", ctx)
     for value, option in ((names, "--hardware"), (members, "--members")):
         if not value:
             raise click.UsageError(f"Missing option '{option}'.", ctx)
@@ -300,8 +323,6 @@ def _result_cell(name: str, value: Any) -> str:
 
 def _refuse_in_astra_mode(ctx: click.Context) -> None:
     """Refuse options that say something about another system than ASTRA-sim's."""
-    from click.core import ParameterSource
-
     for name in ("hardware", "members", "members_per_node", "stride", "algorithm", "protocol",
                  "settings", "swept"):  # fmt: skip
         if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:

@@ -121,7 +121,7 @@ def compare_command(
       perfmodel compare training runs.csv --output errors.csv
       perfmodel compare gemm gemm.csv --where 'dtype == "bf16"' --plot gemm.png
       perfmodel compare gemm gemm.csv --hardware my-h100.toml
-      perfmodel compare collective all_reduce_perf.log --hardware dgx-h100 --by op,bytes
+      perfmodel compare collective all_reduce_perf.log --hardware dgx-h100
 
     Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0
     where projected steps take too long.

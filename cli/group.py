@@ -55,7 +55,7 @@ class Command(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None:
+            if record is not None and isinstance(param, click.Option):
                 name = getattr(param, "section", "Options")
                 sections.setdefault(name, []).append(record)
         last = sections.pop("Options", [])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from perfmodel.cli import options
 from perfmodel.cli.group import Command, CommandGroup
@@ -65,6 +66,34 @@ class DimensionType(click.ParamType):
             return Dimension(kind, shape, bandwidth, latency, over[0] if over else 1.0)
         except HardwareError as error:
             self.fail(f"'{value}': {error}", param, ctx)
+
+
+class MembersType(Counts):
+    """Devices of a group, in its order: ``0,1,2,3`` or ``0:24:4``."""
+
+    def __init__(self) -> None:
+        super().__init__(minimum=0)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
+        """Return the devices, none of them twice."""
+        if isinstance(value, list):
+            return value
+        found: list[int] = []
+        for item in str(value).split(","):
+            for device in super().convert(item, param, ctx):
+                if device in found:
+                    self.fail(f"'{value}': device {device} is a member once only", param, ctx)
+                found.append(device)
+        return found
+
+    def _whole(
+        self, text: str, part: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if not part.strip().lstrip("-").isdecimal():
+            self.fail(f"'{text}' should be devices, as in 0,1,2,3 or 0:24:4", param, ctx)
+        return super()._whole(text, part, param, ctx)
 
 
 class SizeType(click.ParamType):
@@ -127,9 +156,9 @@ def topology_group() -> None:
     \b
     Examples:
       perfmodel topology show --hardware dgx-h100 --devices 32
-      perfmodel topology show --dimension mesh:4x4:200e9:1e-6 --operation all_to_all \\
-          --size 64MiB --output mesh.png
-      perfmodel topology export --hardware tpu-v6e-pod --devices 256 --output astra/
+      perfmodel topology show --dimension mesh:4x4:200e9:1e-6 \\
+          --operation all_to_all --size 64MiB --output mesh.png
+      perfmodel topology export --hardware tpu-v6e-pod --devices 256 -o astra/
     """
 
 
@@ -160,7 +189,7 @@ def topology_group() -> None:
 @options.option(
     "--members",
     section=OPERATION,
-    type=Counts(minimum=0),
+    type=MembersType(),
     help="Devices of the group, the root first, as in 0,1,2,3 or 0:24:4 (first, last, how "
     "many).  [default: all]",
 )
@@ -192,7 +221,9 @@ def topology_group() -> None:
 )
 @options.json_option
 @options.verbosity_options
+@click.pass_context
 def show_command(
+    ctx: click.Context,
     hardware: str | None,
     devices: int | None,
     network: str | None,
@@ -215,12 +246,14 @@ def show_command(
     \b
     Examples:
       perfmodel topology show --dimension mesh:4x4:200e9:1e-6
-      perfmodel topology show --hardware dgx-h100 --devices 16 --operation all_reduce \\
-          --algorithm ring --size 1GiB --output loads.svg
-      perfmodel topology show --dimension switch:8:450e9:0.3e-6 --dimension rail:2:50e9:1e-6 \\
+      perfmodel topology show --hardware dgx-h100 --devices 16 \\
+          --operation all_reduce --algorithm ring --size 1GiB --output loads.svg
+      perfmodel topology show --dimension switch:8:450e9:0.3e-6 \\
+          --dimension rail:2:50e9:1e-6 \\
           --operation all_to_all --algorithm rail_aligned
       perfmodel topology show --network network.yml --json
     """
+    _check_operation(ctx, operation, members)
     topology = _topology(hardware, devices, network, dimensions, settings)
     if output is not None:
         _check_figure(topology, output)
@@ -232,8 +265,6 @@ def show_command(
         messages, loads = _loads(topology, operation, algorithm, members, size, domain)
         title += f"\n{messages.collective} {messages.algorithm}, {format_size(size)}"
         document["operation"] = operation_document(topology, messages, loads)
-    elif algorithm is not None or members is not None or domain is not None:
-        raise click.UsageError("--algorithm, --members and --domain belong to an --operation")
     if output is not None:
         from perfmodel.plot_topology import save_topology
 
@@ -279,8 +310,8 @@ def export_command(
 
     \b
     Examples:
-      perfmodel topology export --hardware tpu-v6e-pod --devices 256 --output astra/
-      perfmodel topology export --hardware dgx-h100 --devices 64 --rails --output astra/
+      perfmodel topology export --hardware tpu-v6e-pod --devices 256 -o astra/
+      perfmodel topology export --hardware dgx-h100 --devices 64 --rails -o astra/
 
     Units there: GiB/s of a link, ns of a hop.
     """
@@ -291,6 +322,8 @@ def export_command(
         _topology(hardware, devices, network, dimensions, settings), rails=rails
     )
     folder = Path(output)
+    if not output or (folder.exists() and not folder.is_dir()):
+        raise DataError(f"cannot write into '{output}': name a folder, as in astra/")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -324,6 +357,17 @@ def _topology(
     from perfmodel.hwprofiles import load_hardware
 
     return Topology.from_hardware(load_hardware(hardware, settings), devices)
+
+
+def _check_operation(ctx: click.Context, operation: str | None, members: list[int] | None) -> None:
+    """Refuse options that would have no effect, and an operation that lacks one."""
+    if operation is None:
+        for name in ("algorithm", "size", "members", "domain", "shown"):
+            if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+                option = next(param.opts[-1] for param in ctx.command.params if param.name == name)
+                raise click.UsageError(f"{option} belongs to an --operation", ctx)
+    elif operation == "point_to_point" and members is None:
+        raise click.UsageError("point_to_point needs --members SOURCE,TARGET", ctx)
 
 
 def _check_figure(topology: Topology, output: str) -> None:

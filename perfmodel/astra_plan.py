@@ -60,7 +60,8 @@ def logical_dimensions(
     if len(implementation) != network.dimensions:
         raise HardwareError(
             f"{len(implementation)} collective implementations for {network.dimensions} "
-            f"dimensions; there should be one per dimension, or {WHOLE_SYSTEM[0]} for all"
+            f"dimensions ({', '.join(implementation)}); there should be one per dimension, or "
+            f"{WHOLE_SYSTEM[0]} for all"
         )
     return dimensions
 

@@ -31,15 +31,25 @@ IMPLEMENTATIONS = (
 )
 LARGEST_WHOLE = 2**31 - 1  # the simulator's own int
 LARGEST_NUMBER = 1e15
+LONGEST_TEXT = 60
 WINDOWED = re.compile(r"(direct|oneDirect)([0-9]{1,5})")
+
+
+def shortened(value: Any) -> str:
+    """Return a value as text that a message can hold; files may have cells of any length."""
+    text = str(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 def check_whole(where: str, value: Any, least: int) -> None:
     """Raise unless a value is a whole number not below `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise HardwareError(f"{where} is {value!r}; it should be a whole number >= {least}")
+        raise HardwareError(
+            f"{where} is {shortened(repr(value))}; it should be a whole number >= {least}"
+        )
     if value > LARGEST_WHOLE:
-        raise HardwareError(f"{where} is {value}; it should be at most {LARGEST_WHOLE}")
+        text = value if value < 10**LONGEST_TEXT else "far more"
+        raise HardwareError(f"{where} is {text}; it should be at most {LARGEST_WHOLE}")
 
 
 def check_number(where: str, value: Any, positive: bool) -> None:
@@ -47,7 +57,9 @@ def check_number(where: str, value: Any, positive: bool) -> None:
     bound = "> 0" if positive else ">= 0"
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= value < math.inf or (positive and value == 0):
-        raise HardwareError(f"{where} is {value!r}; it should be a finite number {bound}")
+        raise HardwareError(
+            f"{where} is {shortened(repr(value))}; it should be a finite number {bound}"
+        )
     if value > LARGEST_NUMBER:
         raise HardwareError(
             f"{where} is {str(value)[:20]}…; it should be at most {LARGEST_NUMBER:g}"
@@ -57,7 +69,8 @@ def check_number(where: str, value: Any, positive: bool) -> None:
 def check_name(where: str, value: Any, known: Iterable[str]) -> None:
     """Raise unless a value is one of the known names."""
     if value not in known:
-        raise HardwareError(f"unknown {where} {value!r}{did_you_mean(str(value), known)}")
+        text = shortened(value)
+        raise HardwareError(f"unknown {where} {shortened(repr(value))}{did_you_mean(text, known)}")
 
 
 def split_implementation(name: str) -> tuple[str, int]:
@@ -142,6 +155,11 @@ class AstraNetwork:
             bandwidth = self.bandwidth_gib_per_second[dimension]
             check_number(f"bandwidth {at}", bandwidth, positive=True)
             check_number(f"latency {at}", self.latency_nanoseconds[dimension], positive=False)
+        if self.devices > LARGEST_WHOLE:
+            raise HardwareError(
+                f"npus_count of {self.dimensions} dimensions multiplies to more than "
+                f"{LARGEST_WHOLE} devices; it should be at most that"
+            )
 
     @property
     def dimensions(self) -> int:

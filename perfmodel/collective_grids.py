@@ -201,7 +201,7 @@ def _checked_axes(axes: Mapping[str, Sequence[Any]]) -> list[Axis]:
         for value in given.get(name, ()):
             if value not in names:
                 raise DataError(f"unknown {name} '{value}'{did_you_mean(str(value), names)}")
-    for name in ("collective", "size", "members"):
+    for name in dict.fromkeys(("collective", "size", "members", *given)):
         if not len(given.get(name, ())):
             raise DataError(f"no values of '{name}'; a grid of collectives needs at least one")
     for name in ("size", "members", "members_per_node", "stride"):

@@ -70,6 +70,7 @@ LOG_COLUMNS = (
     "dtype",
     "placement",
     "time_us",
+    "wrong",
 )
 _VENDORS = re.compile(r"^(?:NVIDIA|AMD|Instinct|Tesla|\s)+")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z0-9-]*[0-9][A-Za-z0-9-]*")
@@ -101,7 +102,8 @@ def _rows_of(file: str, test: NcclTest) -> list[MeasuredRow]:
             if not row.size or not timing.time:  # less than an element per rank
                 continue
             cells = (device, test.test, impl, test.members, test.nodes, row.size, row.dtype)
-            texts = [str(cell) for cell in (*cells, placement, f"{timing.time * 1e6:.10g}")]
+            measured = (placement, f"{timing.time * 1e6:.10g}", timing.wrong or "")
+            texts = [str(cell) for cell in (*cells, *measured)]
             named = dict(zip(LOG_COLUMNS, texts, strict=True))
             found.append(MeasuredRow(named, file, row.line))
     return found
@@ -153,6 +155,8 @@ def case_of(row: MeasuredRow) -> Case:
         raise Skip("per-call timing through a framework", impl, scorable=False)
     if impl == "cputime":
         raise Skip("time of the host, not of the device", scorable=False)
+    if row.text("wrong") not in ("", "0"):
+        raise Skip("wrong results", f"{row.text('wrong')} elements", scorable=False)
     if impl.startswith(ENGINES):
         raise Skip("custom all-reduce of a serving engine", impl)
     if impl not in LIBRARIES:

@@ -30,6 +30,7 @@ from perfmodel.simai_bandwidth import (
     bandwidth_ratio,
     bus_bandwidth,
     group_layout,
+    is_number,
 )
 
 GIBI = 2**30
@@ -66,8 +67,9 @@ class SimaiOverlap:
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "expert", "pipeline"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise StrategyError(f"overlap of {name} {getattr(self, name)} should be 0 to 1")
+            value = getattr(self, name)
+            if not is_number(value) or not 0 <= value <= 1:
+                raise StrategyError(f"overlap of {name} {value!r} should be 0 to 1")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,7 +298,8 @@ def _degrees(workload: AicbWorkload, world_size: int) -> Degrees:
     for key, value in (("model_parallel_NPU_group", tensor), ("pp", pipeline), ("ep", expert)):
         if value < 1:
             raise StrategyError(f"'{key}: {value}' in the workload's header should be >= 1")
-    if int(world_size) != world_size or world_size < tensor * pipeline:
+    whole = is_number(world_size) and world_size == world_size // 1
+    if not whole or world_size < tensor * pipeline:
         raise StrategyError(
             f"world_size {world_size} should be a whole number >= {tensor * pipeline} "
             f"(tensor {tensor} × pipeline {pipeline})"

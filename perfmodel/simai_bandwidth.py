@@ -12,7 +12,9 @@ Sources: aliyun/SimAI (Apache-2.0) f5efb5a9, formulas unchanged in cef83f9d:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +89,13 @@ EXPERT = "expert"
 EXPERT_DATA = "expert data"
 
 
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return bool(-math.inf < value < math.inf)
+
+
 @dataclass(frozen=True, slots=True)
 class SimaiSystem:
     """The machine that SimAI-Analytical assumes.
@@ -120,12 +129,13 @@ class SimaiSystem:
 
     def __post_init__(self) -> None:
         for name in ("devices_per_node", "nics_per_node"):
-            if int(value := getattr(self, name)) != value or value < 1:
-                raise HardwareError(f"{name} {value} should be a whole number >= 1")
+            value = getattr(self, name)
+            if not is_number(value) or value != value // 1 or value < 1:
+                raise HardwareError(f"{name} {value!r} should be a whole number >= 1")
         for name in ("nvlink_bandwidth", "nic_bandwidth"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < np.inf:
-                raise HardwareError(f"{name} {value} should be a number of B/s > 0")
+            if value is not None and not (is_number(value) and value > 0):
+                raise HardwareError(f"{name} {value!r} should be a number of B/s > 0")
         for name, known in (("gpu_type", NVLINK_RATE), ("nic_type", NIC_RATE)):
             value = getattr(self, name)
             if value is not None and value.upper() not in known:

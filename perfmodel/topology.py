@@ -73,6 +73,8 @@ class Topology:
         object.__setattr__(self, "dimensions", dimensions)
         if not dimensions or not all(isinstance(item, Dimension) for item in dimensions):
             raise HardwareError("a topology is made of one or more dimensions")
+        if self.device_count > 10**18:  # the links of so many may be more than a float holds
+            raise HardwareError(f"a topology of more than 10^18 devices; {MOST_LINKS:,} at most")
         if self.link_count > MOST_LINKS:
             raise HardwareError(
                 f"a topology of {self.device_count:,} devices and {self.link_count:,} links; at "

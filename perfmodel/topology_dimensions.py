@@ -126,4 +126,4 @@ def _check_number(
     limit = f"of at least {least:g}" if math.isfinite(least) else f"above {above:g}"
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (number and math.isfinite(value) and value > above and value >= least):
-        raise HardwareError(f"{where}: {what} is {value!r}; a finite number {limit}")
+        raise HardwareError(f"{where}: {what} is {value!r}; it should be a finite number {limit}")

@@ -11,6 +11,8 @@ import heapq
 import importlib
 import json
 import math
+import os
+import subprocess
 import sys
 from collections import deque
 from dataclasses import replace
@@ -607,3 +609,35 @@ def test_bad_files_and_kinds_end_with_one_line(parity, tmp_path):
         assert (code, out, error.count("\n")) == (2, "", 1)
         assert words in error
     assert "astra, simai" in parity("wse", tmp_path)[2]
+
+
+def test_a_fastest_rank_without_a_time_is_refused(parity, tmp_path):
+    path = write(tmp_path / "rows.csv", ROW.replace("15340,15340", "15340,0"))
+    code, out, err = parity("astra", path)
+    assert (code, out) == (2, "")
+    assert "rows.csv:2: sim_min_rank_ns is 0; it should be > 0" in err
+
+
+def test_a_table_may_begin_with_a_byte_order_mark(parity, tmp_path):
+    path = write(tmp_path / "rows.csv", ROW)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert parity("astra", path, "--json")[0] == 0
+
+
+def test_a_reader_that_has_seen_enough_is_no_traceback(parity, tmp_path):
+    command = [sys.executable, str(BENCHMARKS / "parity.py"), "astra"]
+    command.append(str(write(tmp_path / "rows.csv", ROW)))
+    path = os.pathsep.join([str(BENCHMARKS.parent), *filter(None, [os.getenv("PYTHONPATH")])])
+    closed, stdout = os.pipe()
+    os.close(closed)
+    try:
+        done = subprocess.run(
+            command,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            check=False,
+        )
+    finally:
+        os.close(stdout)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -295,6 +295,17 @@ def test_ranges_of_sizes(text: str, sizes: list[int]) -> None:
             (*BASE, "--size", "0:1000000:100000", "--members", "1:100:100"),
             "at most 5,000,000",
         ),
+        ((*BASE, "--size", "1KB", "--members", "8", "--algorithm", ""), "no values of 'algorithm'"),
+        ((*BASE, "--size", "1KB", "--members", "8", "--protocol", ","), "no values of 'protocol'"),
+        (
+            (*BASE, "--size", "1KB", "--members", "8", "--engine", "congestion-aware"),
+            "--engine goes with --astra-network",
+        ),
+        ((*BASE, "--size", "1KB:1MB:xnan", "--members", "8"), "the factor 'nan' should be a whole"),
+        (
+            ("collective", "all_reduce", "--size", "1KB", "--astra-network", ""),
+            "Missing option '--astra-system'",
+        ),
     ],
 )
 def test_wrong_input_is_one_line_and_code_2(arguments: tuple[str, ...], message: str) -> None:
@@ -417,3 +428,7 @@ def test_astra_sim_needs_both_files(astra: tuple[str, ...], tmp_path: Path) -> N
     assert result.exit_code == 2
     assert "no.json" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_help_fits_into_80_columns() -> None:
+    assert max(map(len, run("collective", "--help").stdout.splitlines())) <= 80

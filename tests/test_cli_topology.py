@@ -112,6 +112,12 @@ def test_export_of_a_fat_tree_needs_rails(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ((*MESH, "--size", "1MB"), "--size belongs to an --operation"),
+        ((*MESH, "--lines", "3"), "--lines belongs to an --operation"),
+        ((*MESH, "--operation", "point_to_point"), "needs --members SOURCE,TARGET"),
+        ((*MESH, "--operation", "all_reduce", "--members", "0,1,0"), "device 0 is a member once"),
+        ((*MESH, "--operation", "all_reduce", "--members", "a"), "should be devices, as in 0,1"),
+        (("--dimension", f"ring:{10**400}:1e9:0", *MESH), "more than 10^18 devices"),
         ((), "name one of --hardware with --devices, --network, --dimension"),
         ((*MESH, "--hardware", "dgx-h100"), "name one of"),
         ((*MESH, "--devices", "16"), "--devices and --set belong to --hardware"),
@@ -123,7 +129,7 @@ def test_export_of_a_fat_tree_needs_rails(tmp_path) -> None:
         (("--dimension", "mesh:4x4:fast:0"), "should be numbers"),
         (("--dimension", "mesh:4x4:nan:0"), "finite number above 0"),
         (("--network", "nowhere.yml"), "nowhere.yml"),
-        ((*MESH, "--algorithm", "ring"), "belong to an --operation"),
+        ((*MESH, "--algorithm", "ring"), "belongs to an --operation"),
         ((*MESH, "--operation", "all_reduced"), "did you mean all_reduce"),
         ((*MESH, "--operation", "all_reduce", "--algorithm", "rings"), "ring"),
         ((*MESH, "--operation", "all_reduce", "--members", "0,16"), "member 16 does not exist"),
@@ -138,3 +144,26 @@ def test_wrong_input_is_one_line_and_code_2(arguments: tuple[str, ...], message:
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert not result.stdout
+
+
+def test_export_wants_a_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("kept")
+    for name in ("", "file"):
+        refused = run("topology", "export", *MESH, "-o", name)
+        assert refused.exit_code == 2
+        assert "name a folder, as in astra/" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_members_keep_their_order() -> None:
+    first = document(*MESH, "--operation", "broadcast", "--members", "5,0,1", "--algorithm", "ring")
+    assert "5" in {link["source"] for link in first["operation"]["links"]}
+    assert first["operation"]["members"] == 3
+
+
+@pytest.mark.parametrize("command", [(), ("show",), ("export",)])
+def test_help_fits_into_80_columns(command: tuple[str, ...]) -> None:
+    text = run("topology", *command, "--help").stdout
+    assert max(map(len, text.splitlines())) <= 80

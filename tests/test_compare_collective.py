@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from perfmodel.calibrate import calibrate_file
+from perfmodel.calibrate_rows import infer_kind
 from perfmodel.communication import collective_times
 from perfmodel.compare import Comparison, compare_file, statistics
 from perfmodel.errors import DataError, FormatError
@@ -224,3 +225,22 @@ def test_a_network_is_calibrated_to_its_own_measurements(tmp_path: Path) -> None
     assert latency.before == pytest.approx(4.44e-6)
     assert latency.after == pytest.approx(7.44e-6, rel=0.01)
     assert found.errors("after")["all"]["worst_absolute_error"] < 0.02
+
+
+def test_rows_with_wrong_elements_are_not_scored(tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    text = LOG.format(test="all_reduce", name="NVIDIA H100 80GB HBM3")
+    lines = text.splitlines()
+    place = next(i for i, line in enumerate(lines) if line.split()[:1] == ["1048576"])
+    words = lines[place].split()
+    lines[place] = "  ".join([*words[:-1], "3"])
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = compare_file("collective", path)
+    assert [row.scored for row in found.rows] == [True, False]
+    assert found.skipped() == {"wrong results": 1}
+
+
+def test_a_log_needs_no_kind_to_calibrate(tmp_path: Path) -> None:
+    log = tmp_path / "all_reduce_perf.log"
+    log.write_text(LOG.format(test="all_reduce", name="NVIDIA H100 80GB HBM3"), encoding="utf-8")
+    assert infer_kind(str(log)) == "collective"

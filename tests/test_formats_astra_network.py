@@ -130,11 +130,11 @@ def test_written_keys_of_a_system_are_those_read(system_file, tmp_path):
 
 positive = st.floats(1e-6, 1e9, allow_nan=False)
 dimension = st.tuples(
-    st.sampled_from(TOPOLOGIES), st.integers(2, 4096), positive, st.floats(0.0, 1e9)
+    st.sampled_from(TOPOLOGIES), st.integers(2, 64), positive, st.floats(0.0, 1e9)
 )
 
 
-@given(dimensions=st.lists(dimension, min_size=1, max_size=10))
+@given(dimensions=st.lists(dimension, min_size=1, max_size=5))  # 2^30 devices
 def test_networks_survive_a_round_trip(tmp_path_factory, dimensions):
     path = tmp_path_factory.mktemp("round") / "network.yml"
     network = AstraNetwork(*(tuple(column) for column in zip(*dimensions, strict=True)))
@@ -200,6 +200,10 @@ def test_systems_survive_a_round_trip(tmp_path_factory, system):
         ("", "[ 1, 2 ]", "network.yml:1: should be keys: topology, npus_count"),
         ("", "# nothing\n", "network.yml: is empty"),
         ("", "a: \x07", "not valid YAML"),
+        ("", "topology: " + "[" * 5000 + "]" * 5000, "network.yml: nested too deeply"),
+        ("topology:", "[a]:", "network.yml:1: a key is itself a list or has keys"),
+        ("[ 2, 4, 2 ]", f"[ {'9' * 5000}, 4, 2 ]", "…; it should be a whole number >= 2"),
+        ("[ 2, 4, 2 ]", "[ 65536, 65536, 2 ]", "network.yml:2: npus_count of 3 dimensions multip"),
     ],
 )
 def test_wrong_networks_say_where(network_file, old, new, words):
@@ -227,10 +231,23 @@ def test_wrong_networks_say_where(network_file, old, new, words):
         ('"boost-mode": 0', '"local-mem-bw": 9', "system.json:12: key 'local-mem-bw' is given tw"),
         ('"LIFO",', '"LIFO"', "system.json:3: not valid JSON"),
         ("", "[]", "system.json:1: should be a JSON object"),
+        ("", "[" * 100_000, "not usable JSON: nested too deeply"),
+        ('  "local-mem-bw": 1600,\n', "", 'it should be there, as in "local-mem-bw": 1600'),
+        ('"boost-mode": 0', '"boost-mode": NaN', "system.json:12: boost-mode holds NaN"),
     ],
 )
 def test_wrong_systems_say_where(system_file, old, new, words):
     assert words in refusal(read_system, system_file(old, new))
+
+
+@pytest.mark.parametrize(
+    ("read", "name"), [(read_network, "network_file"), (read_system, "system_file")]
+)
+def test_a_byte_order_mark_is_no_error(read, name, request):
+    path = request.getfixturevalue(name)()
+    plain = read(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read(path) == plain
 
 
 @pytest.mark.parametrize("read", [read_network, read_system])

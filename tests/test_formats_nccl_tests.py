@@ -265,9 +265,28 @@ def test_the_json_file_lists_one_device_of_each_process(tmp_path: Path) -> None:
         (json.dumps(document(results=[{"size": 8}])), r"results\[0\]: no key 'out_of_place'"),
         (json.dumps(document(config={})), "config.devices is empty"),
         (json.dumps(document(config=3)), "config should be an object"),
+        (json.dumps(document(config={"devices": 1})), "config.devices should be a list"),
+        (
+            json.dumps(document(config={"devices": [{}], "ngpus": None})),
+            "config.ngpus 'None' should be a whole number >= 1",
+        ),
+        (json.dumps(document(average_bus_bandwidth=3)), "average_bus_bandwidth should be an obj"),
+        (json.dumps(document(args=3)), "args should be a list"),
+        (json.dumps(document(results=[{"size": 2**63}])), "should be a whole number from 0 to"),
+        ('{"nccl_version":' + "9" * 5000 + "}", "not the JSON of nccl-tests -J"),
+        ('{"nccl_version":' + "[" * 100_000, "not the JSON of nccl-tests -J"),
         ('{"nccl_version": 1}', "no key 'config'"),
     ],
 )
 def test_broken_json_is_one_clear_error(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         read_nccl_tests(written(tmp_path, text, "x.json"))
+
+
+def test_sizes_that_no_run_can_have_and_byte_order_marks(tmp_path: Path) -> None:
+    huge = written(tmp_path, log(rows=ROWS.replace(" 1048576 ", f" {'9' * 5000} ")))
+    with pytest.raises(FormatError, match=r"line \d+: size '9{19}' should be a whole number"):
+        read_nccl_tests(huge)
+    marked = written(tmp_path, "\ufeff" + ranks() + COLUMNS + ROWS, "all_reduce.log")
+    assert is_nccl_tests(marked)
+    assert read_nccl_tests(marked)[0].members == 8

@@ -306,6 +306,9 @@ def test_messages_beyond_the_ratio_tables_are_refused():
         ({"nvlink_bandwidth": float("nan")}, "nvlink_bandwidth nan"),
         ({"gpu_type": "A100", "nic_bandwidth": -1.0}, "nic_bandwidth -1"),
         ({"gpu_type": "A100", "nics_per_node": 0}, "nics_per_node 0"),
+        ({"gpu_type": "A100", "nics_per_node": float("nan")}, "nics_per_node nan"),
+        ({"gpu_type": "A100", "nics_per_node": "8"}, "nics_per_node '8'"),
+        ({"gpu_type": "A100", "nic_bandwidth": "fast"}, "nic_bandwidth 'fast'"),
     ],
 )
 def test_bad_systems_are_refused(arguments, message):
@@ -316,6 +319,8 @@ def test_bad_systems_are_refused(arguments, message):
 def test_bad_overlap_is_refused():
     with pytest.raises(StrategyError, match=r"overlap of data 1\.5"):
         SimaiOverlap(data=1.5)
+    with pytest.raises(StrategyError, match=r"overlap of tensor None should be 0 to 1"):
+        SimaiOverlap(tensor=None)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from perfmodel.errors import PerfModelError, StrategyError, did_you_mean
-from perfmodel.units import GIB, format_gib, format_range, format_si, format_time
+from perfmodel.units import GIB, format_gib, format_range, format_si, format_size, format_time
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,11 @@ def test_hints_name_the_nearest_or_the_few_known():
 def test_ranges_share_the_unit_of_their_middle(low, high, like, text):
     assert format_range(low, high, like) == text
     assert format_range(low, high, like, unit=False) == text.partition(" ")[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(65536, "64 KiB"), (1536, "1.5 KiB"), (2**30, "1 GiB"), (10**9, "1 GB"), (10**15, "1 PB")],
+)
+def test_sizes_are_written_in_the_unit_that_is_exact(size, text):
+    assert format_size(size) == text

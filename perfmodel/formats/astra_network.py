@@ -26,6 +26,7 @@ from perfmodel.astra_system import (
     check_name,
     check_number,
     check_whole,
+    shortened,
     split_implementation,
 )
 from perfmodel.errors import FormatError, HardwareError, did_you_mean
@@ -63,6 +64,13 @@ REQUIRED = (
     "local-mem-bw",
     *(f"{collective.replace('_', '-')}-implementation" for collective in COLLECTIVES),
 )
+# What is right for a key that is missing.
+EXAMPLES = {
+    "scheduling-policy": '"scheduling-policy": "LIFO"',
+    "preferred-dataset-splits": '"preferred-dataset-splits": 4',
+    "collective-optimization": '"collective-optimization": "localBWAware"',
+    "local-mem-bw": '"local-mem-bw": 1600',
+} | {key: f'"{key}": ["ring"]' for key in REQUIRED if key.endswith("-implementation")}
 SWITCHES = ("roofline-enabled", "trace-enabled", "track-local-mem")
 
 
@@ -89,7 +97,13 @@ def read_network(path: str | Path) -> AstraNetwork:
     lists: dict[str, list[tuple[str, int]]] = {}
     lines: dict[str, int] = {}
     for key_node, value_node in root.value:
-        key, at = str(key_node.value), _line(key_node)
+        at = _line(key_node)
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise FormatError(
+                f"{path}:{at}: a key is itself a list or has keys; "
+                f"right are: {', '.join(NETWORK_KEYS)}"
+            )
+        key = shortened(key_node.value)
         if key in lists:
             raise FormatError(
                 f"{path}:{at}: key '{key}' is given twice (first on line {lines[key]}); "
@@ -115,7 +129,10 @@ def read_network(path: str | Path) -> AstraNetwork:
         key: tuple(_network_value(path, key, text, at) for text, at in entries)
         for key, entries in lists.items()
     }
-    return AstraNetwork(**{field: values[key] for key, (field, _) in NETWORK_KEYS.items()})
+    try:
+        return AstraNetwork(**{field: values[key] for key, (field, _) in NETWORK_KEYS.items()})
+    except HardwareError as error:
+        raise FormatError(f"{path}:{lines['npus_count']}: {error}") from None
 
 
 def write_network(network: AstraNetwork, path: str | Path) -> None:
@@ -162,7 +179,8 @@ def read_system(path: str | Path) -> AstraSystem:
     document = _json_object(path, text)
     for key in REQUIRED:
         if key not in document:
-            raise FormatError(f"{path}:1: key '{key}' is missing{_misspelt(key, document, text)}")
+            hint = _misspelt(key, document, text) or f"; it should be there, as in {EXAMPLES[key]}"
+            raise FormatError(f"{path}:1: key '{key}' is missing{hint}")
     values: dict[str, Any] = {}
     other: dict[str, Any] = {}
     for key, value in document.items():
@@ -171,6 +189,8 @@ def read_system(path: str | Path) -> AstraSystem:
             near = difflib.get_close_matches(key, SYSTEM_KEYS, n=1, cutoff=0.85)
             if near:
                 raise FormatError(f"{where}unknown key '{key}'; did you mean {near[0]}?")
+            if not _is_json(value):
+                raise FormatError(f"{where}{key} holds NaN or Infinity, which JSON does not have")
             other[key] = value
             continue
         try:
@@ -210,7 +230,7 @@ def write_system(system: AstraSystem, path: str | Path) -> None:
 def _text(path: str | Path) -> str:
     """Return a file's text, or raise."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -226,6 +246,11 @@ def _yaml_root(path: str | Path, text: str) -> yaml.Node:
         raise FormatError(f"{path}{at}: not valid YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise FormatError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise FormatError(
+            f"{path}: nested too deeply; it should have lists of one level, such as "
+            f"npus_count: {NETWORK_KEYS['npus_count'][1]}"
+        ) from None
     if root is None:
         raise FormatError(f"{path}: is empty; it should have keys: {', '.join(NETWORK_KEYS)}")
     return root
@@ -299,10 +324,20 @@ def _json_object(path: str | Path, text: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise FormatError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
-        raise FormatError(f"{path}: not usable JSON: {error}") from None
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise FormatError(f"{path}: not usable JSON: {reason}") from None
     if not isinstance(document, dict):
         raise FormatError(f"{path}:1: should be a JSON object with keys such as {REQUIRED[0]}")
     return document
+
+
+def _is_json(value: Any) -> bool:
+    """Tell whether a value can be written as JSON: Python also reads NaN and Infinity."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _key_line(text: str, key: str, occurrence: int = 0) -> int:

@@ -36,6 +36,8 @@ COLLECTIVE_OF: Mapping[str, str] = {
 
 OTHER_TESTS = ("reduce", "hypercube", "alltoallv", "all_reduce_bias")
 
+LONGEST_SIZE = 19  # digits of 2^63 - 1
+
 _PREFIX = re.compile(r"\[\d+,\d+\]<std\w+>: ?|\s*\d+: ")  # mpirun --tag-output, srun --label
 _RANK = re.compile(
     r"#\s+Rank\s+(\d+)(?:\s+Group\s+(\d+))?\s+Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+"
@@ -117,7 +119,7 @@ class NcclTest:
 def is_nccl_tests(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file looks like the output of nccl-tests; False where it cannot be read."""
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="strict")
+        text = Path(path).read_text(encoding="utf-8-sig", errors="strict")
     except (OSError, UnicodeDecodeError):
         return False
     if text.lstrip().startswith("{"):
@@ -146,7 +148,7 @@ def read_nccl_tests(path: str | os.PathLike[str]) -> tuple[NcclTest, ...]:
         cannot be (file and line named).
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -233,7 +235,8 @@ def _row(where: str, number: int, line: str, columns: Sequence[str]) -> TestRow:
         )
     halves = [words[leading : leading + count // 2], words[leading + count // 2 :]]
     out, inside = (_timing(where, half) for half in halves)
-    return TestRow(number, int(words[0]), words[2], out, inside)
+    size = int(words[0]) if len(words[0]) <= LONGEST_SIZE else -1
+    return TestRow(number, _size(where, size, words[0]), words[2], out, inside)
 
 
 def _timing(where: str, words: Sequence[Any]) -> Timing:
@@ -298,37 +301,39 @@ def _read_json(file: str, text: str) -> NcclTest:
         raise FormatError(
             f"{file}, line {error.lineno}: {error.msg}; is the file cut off?"
         ) from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, deep nesting
+        raise FormatError(f"{file}: not the JSON of nccl-tests -J") from None
     config = _part(file, document, "config", dict)
-    processes = [_checked(file, "config.devices", item, dict) for item in config.get("devices", [])]
+    devices = _checked(file, "config.devices", config.get("devices", []), list)
+    processes = [_checked(file, "config.devices", item, dict) for item in devices]
     if not processes:
         raise FormatError(f"{file}: config.devices is empty, the number of ranks is not known")
     # One device stands there per process, the first of those that it drives.
-    each = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
+    each = _count(file, config, "nthreads") * _count(file, config, "ngpus")
     group = processes[0].get("group")
-    hosts = [item.get("hostname", "") for item in processes if item.get("group") == group]
+    hosts = [str(item.get("hostname", "")) for item in processes if item.get("group") == group]
     results = _part(file, document, "results", list)
     if not results:
         raise FormatError(f"{file}: results is empty")
     rows = [_json_row(f"{file}, results[{i}]", i, item) for i, item in enumerate(results)]
-    average = document.get("average_bus_bandwidth", {}).get("bandwidth")
-    arguments = document.get("args") or [""]
+    key = "average_bus_bandwidth"
+    average = _checked(file, key, document.get(key) or {}, dict).get("bandwidth")
+    arguments = _checked(file, "args", document.get("args") or [""], list)
     return _labelled(
         file,
         _test_in(PurePath(str(arguments[0])).name) or _test_of_file(file),
         each * len(hosts),
         len(set(hosts)),
         str(processes[0].get("device_info", "")),
-        "cputime" if "cpu_time" in (results[0].get("out_of_place") or {}) else "time",
-        None if average is None else _number(file, "average_bus_bandwidth", average) * 1e9,
+        "cputime" if "cpu_time" in results[0]["out_of_place"] else "time",
+        None if average is None else _number(file, key, average) * 1e9,
         rows,
     )
 
 
 def _json_row(where: str, place: int, item: Any) -> TestRow:
     row = _checked(where, "the result", item, dict)
-    size = row.get("size")
-    if not isinstance(size, int) or size < 0:
-        raise FormatError(f"{where}: size '{size}' should be a whole number >= 0")
+    size = _size(where, row.get("size"), row.get("size"))
     halves = []
     for name in ("out_of_place", "in_place"):
         half = _part(where, row, name, dict)
@@ -336,6 +341,25 @@ def _json_row(where: str, place: int, item: Any) -> TestRow:
         words = [time, half.get("alg_bw"), half.get("bus_bw"), half.get("nwrong")]
         halves.append(_timing(f"{where}.{name}", words))
     return TestRow(place, size, str(row.get("type", "")), *halves)
+
+
+def _size(where: str, size: Any, written: Any) -> int:
+    """Return the bytes of a row, which a 64-bit integer of nccl-tests held."""
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
+        text = str(written)[:LONGEST_SIZE]
+        raise FormatError(f"{where}: size '{text}' should be a whole number from 0 to 2^63 - 1")
+    return size
+
+
+def _count(file: str, config: Mapping[str, Any], key: str) -> int:
+    """Return how many threads or devices a process has; 1 where nothing is said."""
+    value = config.get(key, 1)
+    if isinstance(value, str) and value.isdecimal() and len(value) <= LONGEST_SIZE:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
+        text = str(value)[:LONGEST_SIZE]
+        raise FormatError(f"{file}: config.{key} '{text}' should be a whole number >= 1")
+    return value
 
 
 def _part(where: str, document: Mapping[str, Any], key: str, kind: type) -> Any:
