@@ -99,6 +99,6 @@ def format_size(size: float) -> str:
     """Write a size in bytes: ``64 KiB`` where that is exact, else with an SI prefix."""
     for power, prefix in reversed(list(enumerate("KMGTP", start=1))):
         scaled = size / 1024**power
-        if 1.0 <= scaled < 1024.0 and scaled == round(scaled, 1):
+        if 1.0 <= scaled <= 1024.0 and scaled == round(scaled, 1):
             return f"{scaled:g} {prefix}iB"
     return format_si(size, "B")
