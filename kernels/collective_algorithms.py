@@ -18,31 +18,21 @@ import math
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective_hierarchy import (
-    ADAPTER,
-    BANDWIDTH,
-    DIMENSIONS,
-    FULLY_CONNECTED,
-    HOP,
-    LINK_CLASS,
-    LOCAL_COPY_FRACTION,
-    LOW_LATENCY_128_FRACTION,
-    LOW_LATENCY_128_HOP,
-    LOW_LATENCY_FRACTION,
-    LOW_LATENCY_HOP,
-    MESSAGE_LATENCY,
     PAIRWISE_FRACTION,
-    PAIRWISE_PIPELINE_LATENCY,
-    PIPELINE_LATENCY,
-    SHOT_FRACTION,
-    SIZE,
     TOPOLOGY,
     TORUS,
-    TUNED_BANDWIDTH,
-    domain_of_level,
-    fewest_inside,
-    forwarding,
     link_share,
     neighbour_share,
+)
+from perfmodel.kernels.collective_torus import (
+    DOUBLING,
+    EXCHANGE,
+    GROWING,
+    HALVING,
+    ONE_WAY,
+    torus_diameter,
+    torus_hops,
+    traffic_share,
 )
 
 ALL_REDUCE = 0
@@ -68,7 +58,6 @@ TWO_SHOT = 9
 RAIL_ALIGNED = 10
 
 TREE_FRACTION = 0.92  # bandwidth of a tree / of a ring: NCCL src/graph/tuning.cc
-PAIRWISE_PIECE = 4 * 2**20  # largest piece that a rail-mate forwards at once [B]: PXN buffers
 
 
 @jit
@@ -118,6 +107,44 @@ def is_pipelined(algorithm):
 
 
 @jit
+def is_power_of_two(count):
+    """Whether a whole number is 1, 2, 4, 8, ..."""
+    return int(count) & (int(count) - 1) == 0
+
+
+@jit
+def doubling_steps(kind, positions, members, below):
+    """Steps of recursive doubling on a level.
+
+    log2(p), rounded up. An all-reduce of n members, n no power of two, folds the rest in
+    and out, floor(log2(n)) + 2 steps: one more, on the innermost level that the group
+    crosses (Thakur, Rabenseifner & Gropp 2005). An all-gather needs none: Bruck et al. 1997.
+    """
+    steps = math.ceil(math.log2(positions))
+    if kind == ALL_REDUCE and below <= 1.0 and not is_power_of_two(members):
+        steps += 1
+    return steps
+
+
+@jit
+def folded_halving(kind, positions):
+    """Bytes of halving-doubling over S, p = k + r with k the power of two below.
+
+    All-reduce: r members hand S over and get S back, 2 (1 - 1/k) S in between. All-gather
+    (and its dual): one block, the blocks of a doubling in which r places have two, and the
+    p - 1 others at last (Thakur, Rabenseifner & Gropp 2005).
+    """
+    bits = math.floor(math.log2(positions))
+    core = 2.0**bits
+    if kind == ALL_REDUCE:
+        return 4.0 - 2.0 / core
+    rest = positions - core
+    full = math.floor(math.log2(rest))  # up to here all places that meet have two blocks
+    doubled = 2.0 ** (full + 1.0) - 1.0 + (bits - 1.0 - full) * rest
+    return 1.0 + (core - 1.0 + doubled) / positions
+
+
+@jit
 def level_load(kind, algorithm, size, members, below, inside, ports):
     """Bytes per device that cross a level [B].
 
@@ -144,7 +171,7 @@ def level_load(kind, algorithm, size, members, below, inside, ports):
     through different ports (NCCL); an inner level carries 1 - c/C of the ring. Direct
     exchange pays for every pair: (C-c)/n S. Halving-doubling and hierarchies send
     S (1/c - 1/C) per pass (Thakur, Rabenseifner & Gropp 2005). Recursive doubling of an
-    all-reduce sends S per step.
+    all-reduce sends S per step, a broadcast down a binomial tree too.
     """
     last = inside >= members
     passes = 2.0 if kind == ALL_REDUCE else 1.0
@@ -163,18 +190,15 @@ def level_load(kind, algorithm, size, members, below, inside, ports):
         if tree_like:
             return size * (inside - below)
         return passes * size * ((members - ports if last else inside - below) / members)
-    if algorithm == RECURSIVE_DOUBLING:
+    positions = math.ceil(inside / below)
+    if algorithm == RECURSIVE_DOUBLING or (algorithm == HIERARCHICAL and tree_like):
         if kind in (ALL_GATHER, REDUCE_SCATTER):
             return size * (inside - below) / members
-        return size * math.ceil(math.log2(inside / below))
+        return size * doubling_steps(kind, positions, members, below)
+    if algorithm == HALVING_DOUBLING and not is_power_of_two(positions):
+        return size / ports * folded_halving(kind, positions)
     if algorithm in (HALVING_DOUBLING, HIERARCHICAL):
-        if tree_like:
-            return size / ports
-        load = passes * size * (1.0 / ports - 1.0 / max(inside, ports))
-        positions = math.ceil(inside / below)
-        if algorithm == HALVING_DOUBLING and 2.0 ** math.floor(math.log2(positions)) < positions:
-            load += passes * size / ports  # the odd ones hand their part over, and get it back
-        return load
+        return passes * size * (1.0 / ports - 1.0 / max(inside, ports))
     load = traffic(kind, size, members) / ports
     if not last:
         load *= 1.0 - below / inside
@@ -184,7 +208,7 @@ def level_load(kind, algorithm, size, members, below, inside, ports):
 
 
 @jit
-def level_steps(kind, algorithm, positions, row, innermost):
+def level_steps(kind, algorithm, positions, members, below, row, innermost):
     """Hops of an algorithm on one level, in all its passes.
 
     Parameters
@@ -192,6 +216,10 @@ def level_steps(kind, algorithm, positions, row, innermost):
     kind, algorithm : int
     positions : float
         p, >= 1.
+    members : int
+        n.
+    below : float
+        c.
     row : float64[COLUMNS]
         The level.
     innermost : bool
@@ -203,33 +231,53 @@ def level_steps(kind, algorithm, positions, row, innermost):
 
     Notes
     -----
-    Ring: p - 1 (on a torus of k dimensions, k (p^(1/k) - 1): buckets, one dimension after
-    the other); trees: a chain of p ranks inside a node, log2(p) above; direct
-    exchange: 1. All-to-all: peers work in parallel, log2(p) fits the measured growth.
+    Ring: p - 1; trees: a chain of p ranks inside a node, log2(p) above; direct exchange: 1.
+    All-to-all: peers work in parallel, log2(p) fits the measured growth. On a torus messages
+    pass from link to link: k (p^(1/k) - 1) of them for rings (buckets, one dimension after the
+    other) and for the distances 1 + 2 + 4 + ... of the others, the diameter for direct exchange.
     """
     if positions <= 1.0:
         return 0.0
     passes = 2.0 if kind == ALL_REDUCE else 1.0
+    torus = row[TOPOLOGY] == TORUS
     if kind == POINT_TO_POINT:
         return 1.0
     if kind == ALL_TO_ALL:
-        return math.log2(positions)
-    if algorithm == ONE_SHOT:
-        return 1.0
-    if algorithm in (DIRECT, TWO_SHOT):
-        return passes
+        steps = math.log2(positions)
+        return max(steps, torus_diameter(row, positions)) if torus else steps
+    if algorithm in (DIRECT, ONE_SHOT, TWO_SHOT):
+        farthest = torus_diameter(row, positions) if torus else 1.0
+        return farthest if algorithm == ONE_SHOT else passes * farthest
+    tree_like = kind in (BROADCAST, MULTICAST)
+    if algorithm == RECURSIVE_DOUBLING or (algorithm == HIERARCHICAL and tree_like):
+        if torus:
+            return torus_hops(row, positions)
+        return doubling_steps(kind, positions, members, below)  # one pass also for all-reduce
+    if torus:
+        return passes * torus_hops(row, positions)
     if algorithm == HALVING_DOUBLING:
-        full = math.floor(math.log2(positions))
-        odd = 2.0 if 2.0**full < positions else 0.0
-        return passes * (full + odd)
-    if algorithm == RECURSIVE_DOUBLING:
-        return math.ceil(math.log2(positions))  # one pass also for all-reduce
-    ring = positions - 1.0
-    if row[TOPOLOGY] == TORUS:
-        ring = row[DIMENSIONS] * (positions ** (1.0 / row[DIMENSIONS]) - 1.0)
+        fold = 0.0 if is_power_of_two(positions) else 2.0  # once before, once after
+        return passes * math.floor(math.log2(positions)) + fold
     if algorithm == DOUBLE_BINARY_TREE and not innermost:
-        return passes * min(ring, math.ceil(math.log2(positions)))
-    return passes * ring
+        return passes * math.ceil(math.log2(positions))
+    return passes * (positions - 1.0)
+
+
+@jit
+def torus_pattern(kind, algorithm):
+    """How an algorithm passes messages over a torus; -1: from neighbour to neighbour."""
+    if algorithm == RING and not is_pairwise(kind):
+        return ONE_WAY
+    if kind == ALL_TO_ALL:
+        return EXCHANGE
+    rooted = kind in (BROADCAST, MULTICAST, GATHER, SCATTER)
+    if algorithm in (DIRECT, ONE_SHOT, TWO_SHOT):
+        return -1 if rooted else EXCHANGE  # at the root all links are busy
+    if algorithm == HALVING_DOUBLING:
+        return HALVING
+    if algorithm == RECURSIVE_DOUBLING or (algorithm == HIERARCHICAL and rooted):
+        return GROWING if kind in (ALL_GATHER, REDUCE_SCATTER) else DOUBLING
+    return -1
 
 
 @jit
@@ -238,149 +286,13 @@ def level_share(kind, algorithm, row, positions, spacing):
     if kind == POINT_TO_POINT:
         return neighbour_share(row)
     pairwise = is_pairwise(kind)
-    share = link_share(row, positions, spacing, pairwise)
-    if row[TOPOLOGY] == TORUS:
-        if algorithm == RING:
-            share *= 0.5  # one sense of rotation uses half of the links
-        elif algorithm != BIDIRECTIONAL_RING:
-            share /= forwarding(row, positions)
-    elif pairwise:
-        share /= forwarding(row, positions)
+    pattern = torus_pattern(kind, algorithm) if row[TOPOLOGY] == TORUS else -1
+    if pattern >= 0 and kind in (GATHER, SCATTER):
+        share = neighbour_share(row)  # the partners of the root come over one link
+    elif pattern >= 0:
+        share = traffic_share(pattern, row, positions, spacing)
+    else:
+        share = link_share(row, positions, spacing, pairwise)
     if pairwise:
         share *= row[PAIRWISE_FRACTION]
     return share
-
-
-@jit
-def network_cost(kind, algorithm, size, members, stride, network):
-    """Times that an algorithm spends on links and hops, before any protocol.
-
-    Parameters
-    ----------
-    kind, algorithm : int
-    size : float
-        S [B].
-    members, stride : int
-        n > 1; ranks r, r + stride, ...
-    network : float64[levels, COLUMNS]
-
-    Returns
-    -------
-    low_transfer, middle_transfer : float
-        Bytes over the bandwidth of the two low-latency protocols, slowest level
-        (pipelined) or all levels [s].
-    filled : float
-        Bytes over the achievable bandwidth, with the cost of filling the pipeline [s].
-    low, middle, simple : float
-        Sum of the hop latencies on the critical path, by protocol [s].
-    tuned : float
-        Bytes over the bandwidth that a library's table believes [s].
-    inside : float
-        Members per domain of the levels within a node.
-    beyond : bool
-        Whether the group crosses adapters.
-    """
-    pairwise = is_pairwise(kind)
-    shot = algorithm in (ONE_SHOT, TWO_SHOT)
-    own_copy = 0.0
-    if not shot and kind not in (BROADCAST, MULTICAST, POINT_TO_POINT):
-        own_copy = network[0, LOCAL_COPY_FRACTION] * size / members
-    pipelined = is_pipelined(algorithm)
-    direct = algorithm in (DIRECT, ONE_SHOT, TWO_SHOT) and kind != ALL_TO_ALL
-
-    filled = own_copy / network[0, BANDWIDTH]
-    low_transfer = filled / network[0, LOW_LATENCY_FRACTION]
-    middle_transfer = filled / max(network[0, LOW_LATENCY_128_FRACTION], 1e-9)
-    tuned = 0.0
-    low = 0.0
-    middle = 0.0
-    simple = 0.0
-    slowest_low = 0.0
-    slowest_middle = 0.0
-    slowest_simple = 0.0
-    crossed = 0
-    node = 1.0
-    beyond = False
-
-    domain = 1.0
-    below = 1.0
-    ports = 1.0
-    for level in range(network.shape[0]):
-        row = network[level]
-        above, inside = domain_of_level(network, level, members, stride, domain)
-        if inside <= below:
-            domain = above
-            continue
-        positions = math.ceil(inside / below)
-        spacing = max(1.0, stride / domain)
-        share = level_share(kind, algorithm, row, positions, spacing)
-        load = level_load(kind, algorithm, size, members, below, inside, ports)
-        if row[TUNED_BANDWIDTH] > 0.0:
-            tuned = max(tuned, load / (share * row[TUNED_BANDWIDTH]))
-        if level == 0:
-            load += own_copy
-        time = load / (share * row[BANDWIDTH])
-        latency = row[PAIRWISE_PIPELINE_LATENCY] if pairwise else row[PIPELINE_LATENCY]
-        fill = math.log2(1.0 + positions) * latency
-        with_fill = time + 2.0 * math.sqrt(fill * time)
-        low_time = time / row[SHOT_FRACTION if shot else LOW_LATENCY_FRACTION]
-        middle_time = time / max(row[LOW_LATENCY_128_FRACTION], 1e-9)
-        if pipelined:
-            low_transfer = max(low_transfer, low_time)
-            middle_transfer = max(middle_transfer, middle_time)
-            filled = max(filled, with_fill)
-        else:
-            low_transfer += low_time
-            middle_transfer += middle_time
-            filled += with_fill
-
-        hops = level_steps(kind, algorithm, positions, row, level == 0)
-        if direct:  # every message goes straight to its target
-            low = max(low, hops * row[LOW_LATENCY_HOP])
-            middle = max(middle, hops * row[LOW_LATENCY_128_HOP])
-            simple = max(simple, hops * row[HOP])
-        else:
-            low += hops * row[LOW_LATENCY_HOP]
-            middle += hops * row[LOW_LATENCY_128_HOP]
-            simple += hops * row[HOP]
-        slowest_low = max(slowest_low, row[LOW_LATENCY_HOP])
-        slowest_middle = max(slowest_middle, row[LOW_LATENCY_128_HOP])
-        slowest_simple = max(slowest_simple, row[HOP])
-        crossed += 1
-        if row[LINK_CLASS] == ADAPTER:
-            beyond = True
-            if pairwise and kind != POINT_TO_POINT:
-                peers = members - ports
-                if algorithm in (HIERARCHICAL, RAIL_ALIGNED):
-                    peers = positions - 1.0
-                messages = peers * row[MESSAGE_LATENCY]
-                low += messages
-                middle += messages
-                simple += messages
-            if algorithm == RAIL_ALIGNED:
-                piece = min(load, PAIRWISE_PIECE) / network[0, BANDWIDTH]
-                filled += piece
-                low_transfer += piece
-        else:
-            node = inside
-
-        ports = fewest_inside(float(members), inside)
-        below = inside
-        domain = above
-        if inside >= members:
-            break
-    if crossed > 1 and (algorithm in (RING, BIDIRECTIONAL_RING)) and not pairwise:
-        # Every rank waits for its neighbour, so all steps last as long as the slowest hop
-        # (16 to 512 ranks over adapters: about 4 us per rank; SimAI nic_ratio.csv).
-        steps = (2.0 if kind == ALL_REDUCE else 1.0) * (members - 1.0)
-        low = steps * slowest_low
-        middle = steps * slowest_middle
-        simple = steps * slowest_simple
-    return low_transfer, middle_transfer, filled, low, middle, simple, tuned, node, beyond
-
-
-@jit
-def serves_all_pairs(members, network):
-    """Whether a group is a whole fully connected level: direct exchange has all links."""
-    size = network[0, SIZE]
-    return network[0, TOPOLOGY] == FULLY_CONNECTED and size > 2.0 and members == size

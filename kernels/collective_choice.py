@@ -20,9 +20,8 @@ from perfmodel.kernels.collective_algorithms import (
     RING,
     TWO_SHOT,
     is_pairwise,
-    network_cost,
-    serves_all_pairs,
 )
+from perfmodel.kernels.collective_cost import network_cost, serves_all_pairs
 from perfmodel.kernels.collective_hierarchy import (
     LOW_LATENCY_LIMIT,
     TOPOLOGY,

@@ -229,26 +229,12 @@ def neighbour_share(row):
     """Fraction of a device's bandwidth that one neighbour can receive.
 
     One of the N-1 links of a fully connected level, one of the 2 k links of a
-    k-dimensional torus, all of a switch port.
+    k-dimensional torus (both along a closed side of two), all of a switch port.
     """
     if row[TOPOLOGY] == FULLY_CONNECTED and row[SIZE] > 2.0:
         return 1.0 / (row[SIZE] - 1.0)
     if row[TOPOLOGY] == TORUS:
+        if row[WRAPS] > 0.0 and abs(row[SIZE] - 2.0 ** row[DIMENSIONS]) < 1e-9:
+            return 1.0 / row[DIMENSIONS]
         return 0.5 / row[DIMENSIONS]
     return 1.0
-
-
-@jit
-def forwarding(row, positions):
-    """Times that a byte of an all-to-all crosses a link of the level, on average.
-
-    1 where every pair is connected. On a ring of p positions a byte travels
-    p/4 links on average (p/3 on a line), in each dimension; the group is taken
-    as a cube of its own.
-    """
-    if row[TOPOLOGY] != TORUS:
-        return 1.0
-    dimensions = row[DIMENSIONS]
-    side = positions ** (1.0 / dimensions)
-    distance = side / 4.0 if row[WRAPS] > 0.0 else side / 3.0
-    return max(1.0, dimensions * distance)

@@ -209,7 +209,15 @@ def test_halving_doubling_folds_odd_members():
     # five ranks: two steps for four of them, and one before and one after for the fifth
     table = nodes_of_eight()[:1]
     time = algorithm_time(REDUCE_SCATTER, HALVING_DOUBLING, SIMPLE, 4e8, 5, 1, table)
-    assert time == pytest.approx(4e8 * (1 - 1 / 5 + 1) / INNER + 4e-6)
+    # In blocks of S/5: all but one, then (backwards from the all-gather) the pairs with the fifth's
+    # block hold 2 and 3, then one: 4 + 3 + 2 + 1.
+    assert time == pytest.approx(4e8 * 10 / 5 / INNER + 4e-6)
+    # An all-reduce: S to the partner and back, 2 (1 - 1/4) S between; one fold on either side.
+    whole = algorithm_time(ALL_REDUCE, HALVING_DOUBLING, SIMPLE, 4e8, 5, 1, table)
+    assert whole == pytest.approx(4e8 * 3.5 / INNER + 6e-6)
+    # Recursive doubling of five: S in every one of 2 + 2 steps.
+    doubled = algorithm_time(ALL_REDUCE, RECURSIVE_DOUBLING, SIMPLE, 4e8, 5, 1, table)
+    assert doubled == pytest.approx(4 * (4e8 / INNER + 1e-6))
 
 
 def test_all_to_all_by_rails_sends_fewer_messages():
@@ -399,8 +407,9 @@ def test_torus_gives_a_ring_the_links_of_its_dimensions():
 
 def test_all_to_all_on_a_ring_is_bound_by_forwarding():
     ring = level(16, 20e9, column.TORUS, latency=0.0, WRAPS=1)[None]
-    # 16 positions: 4 links per byte on average over a device's two directions
-    expected = 15 / 16 * 1e9 * 4 / 20e9
+    # Half of the ring sends 8 x 8 pieces of S/16 to the other half, and over two links of 10 GB/s
+    # each way at that: no all-to-all takes less. (4 links per byte, on average over all positions.)
+    expected = 8 * 8 * 1e9 / 16 / 20e9
     assert collective_time(ALL_TO_ALL, 1e9, 16, 1, ring) == pytest.approx(expected)
 
 
