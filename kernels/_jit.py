@@ -66,10 +66,25 @@ CACHE_FOLDER = _cache_folder()
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel: nopython mode, cached on disk, without the GIL."""
+    return _compiled(function)
+
+
+def jit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a kernel that becomes part of its callers.
+
+    For what a hot loop calls several times: handing over arrays and settings costs more
+    than a few lines of arithmetic. Every call is one more copy of the code to compile.
+    """
+    return _compiled(function, inline=True)
+
+
+def _compiled(function: Callable[..., Any], inline: bool = False) -> Callable[..., Any]:
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = CACHE_FOLDER  # type: ignore[attr-defined]
     try:
-        compiled: Callable[..., Any] = numba.njit(cache=bool(CACHE_FOLDER), nogil=True)(function)
+        compiled: Callable[..., Any] = numba.njit(
+            cache=bool(CACHE_FOLDER), nogil=True, forceinline=inline
+        )(function)
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
     return compiled

@@ -275,18 +275,24 @@ def windowed_direct_time(kind, size, members, stride, window, delay, memory_band
     readied = window
     ready[:window] = delay
     done = 0  # messages whose readiness was noticed
+    # All before these were noticed: what is in flight lies close together.
+    oldest_ready = oldest_arrival = 0
     sent = 0
     arrived = 0
     free = 0
     now = delay
     while done < to_send + window:
         # The next event: an arrival or a message becoming ready, arrivals first.
+        while oldest_ready < readied and ready[oldest_ready] < 0:
+            oldest_ready += 1
+        while oldest_arrival < sent and arrival[oldest_arrival] < 0:
+            oldest_arrival += 1
         next_ready = -1
-        for i in range(readied):
+        for i in range(oldest_ready, readied):
             if ready[i] >= 0 and (next_ready < 0 or ready[i] < ready[next_ready]):
                 next_ready = i
         next_arrival = -1
-        for i in range(sent):
+        for i in range(oldest_arrival, sent):
             if arrival[i] >= 0 and (next_arrival < 0 or arrival[i] < arrival[next_arrival]):
                 next_arrival = i
         if next_arrival >= 0 and (next_ready < 0 or arrival[next_arrival] <= ready[next_ready]):

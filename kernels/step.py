@@ -95,22 +95,23 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         stage_key = strategies.stage_key[i]
         key = stages.layer_key[stage_key]
         first, last = stages.offset[stage_key], stages.offset[stage_key + 1]
-        rows = stages.sums[first:last]
+        sums = stages.sums
         p, v = strategies.pipeline[i], strategies.virtual[i]
         data, zero = strategies.data[i], strategies.zero[i]
         batches = strategies.global_batch[i] // (data * strategies.micro_batch[i])
         m = float(batches)
 
-        dense, sparse, pipeline_stride = data_groups(
-            strategies.mapping[i],
-            strategies.tensor[i],
-            strategies.context[i],
-            data,
-            p,
-            strategies.expert[i] * strategies.expert_tensor[i],
-            strategies.shard_group[i],
-            network,
-        )
+        if i == 0 or not same_placement(strategies, i):
+            dense, sparse, pipeline_stride = data_groups(
+                strategies.mapping[i],
+                strategies.tensor[i],
+                strategies.context[i],
+                data,
+                p,
+                strategies.expert[i] * strategies.expert_tensor[i],
+                strategies.shard_group[i],
+                network,
+            )
         tax = settings.tax_inside
         if dense.members * dense.stride > settings.domain:
             tax = settings.tax_outside
@@ -123,30 +124,29 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         weights, experts = 0.0, 0.0
         gather_total, gather_exposed = 0.0, 0.0
         gather_width, all_gather_widths = 0.0, 0.0
-        for row in range(last - first):
+        for row in range(first, last):
             total, exposed, shard_width = 0.0, 0.0, 0.0
             if zero == 3:
                 for part in range(shards.shape[1]):
-                    count = stages.counts[first + row, part]
+                    count = stages.counts[row, part]
                     total += count * shards[0, part]
                     exposed += count * shards[1, part]
                     shard_width += count * shards[2, part]
-            copies = stages.stages[first + row]
-            executed += copies * rows[row, FLOPS]
-            everything += copies * (rows[row, BUSY] + exposed)
+            copies = stages.stages[row]
+            executed += copies * sums[row, FLOPS]
+            everything += copies * (sums[row, BUSY] + exposed)
             all_gather_widths += copies * shard_width
-            if rows[row, BUSY] + exposed > slowest:
-                slowest, critical = rows[row, BUSY] + exposed, row
+            if sums[row, BUSY] + exposed > slowest:
+                slowest, critical = sums[row, BUSY] + exposed, row
                 gather_total, gather_exposed, gather_width = total, exposed, shard_width
-            if rows[row, WEIGHTS] + rows[row, EXPERTS] > weights + experts:
-                weights, experts = rows[row, WEIGHTS], rows[row, EXPERTS]
-        sums = rows[critical]
+            if sums[row, WEIGHTS] + sums[row, EXPERTS] > weights + experts:
+                weights, experts = sums[row, WEIGHTS], sums[row, EXPERTS]
         bubble = (everything - slowest) / v
         # Half-widths: of the slowest stage, and of the others through the bubble.
         ahead = m - 1.0 / v
-        compute_width = ahead * sums[COMPUTE_WIDTH] + stages.widths[stage_key, 0] / v
-        stream_width = ahead * sums[STREAM_WIDTH] + stages.widths[stage_key, 1] / v
-        collective_width = ahead * (sums[COLLECTIVE_WIDTH] + gather_width)
+        compute_width = ahead * sums[critical, COMPUTE_WIDTH] + stages.widths[stage_key, 0] / v
+        stream_width = ahead * sums[critical, STREAM_WIDTH] + stages.widths[stage_key, 1] / v
+        collective_width = ahead * (sums[critical, COLLECTIVE_WIDTH] + gather_width)
         collective_width += (stages.widths[stage_key, 2] + all_gather_widths) / v
 
         send_total, send_exposed, beside = 0.0, 0.0, 0.0
@@ -171,8 +171,8 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
                 experts,
                 dense,
                 sparse,
-                sums[FORWARD_WINDOW],
-                sums[BACKWARD_WINDOW],
+                sums[critical, FORWARD_WINDOW],
+                sums[critical, BACKWARD_WINDOW],
                 beside,
                 not (settings.overlap_pipeline and v > 1),
                 tax,
@@ -211,8 +211,8 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         # NaN where the device lacks the precision.
         peak = keys.peak[key]
         m_known = m if peak > 0.0 else np.nan
-        host_time = m_known * sums[HOST] + settings.step_overhead
-        step = m_known * sums[BUSY] + settings.step_overhead + optimizer
+        host_time = m_known * sums[critical, HOST] + settings.step_overhead
+        step = m_known * sums[critical, BUSY] + settings.step_overhead + optimizer
         step += send_exposed + data_exposed + bubble
         # Independent classes, and what no kernel explains: in quadrature. The band is even
         # in the logarithm, in which the errors were found.
@@ -222,20 +222,20 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         out[STEP_TIME, i] = step
         out[STEP_TIME_LOW, i] = step / factor
         out[STEP_TIME_HIGH, i] = step * factor
-        out[FORWARD_TIME, i] = m_known * sums[FORWARD]
-        out[BACKWARD_TIME, i] = m_known * sums[BACKWARD]
-        out[RECOMPUTE_TIME, i] = m_known * sums[RECOMPUTE]
+        out[FORWARD_TIME, i] = m_known * sums[critical, FORWARD]
+        out[BACKWARD_TIME, i] = m_known * sums[critical, BACKWARD]
+        out[RECOMPUTE_TIME, i] = m_known * sums[critical, RECOMPUTE]
         out[OPTIMIZER_TIME, i] = optimizer
         out[HOST_TIME, i] = host_time
-        out[OUT_TENSOR_EXPOSED, i] = m_known * sums[TENSOR_EXPOSED]
-        out[OUT_CONTEXT_EXPOSED, i] = m_known * sums[CONTEXT_EXPOSED]
-        out[OUT_EXPERT_EXPOSED, i] = m_known * sums[EXPERT_EXPOSED]
+        out[OUT_TENSOR_EXPOSED, i] = m_known * sums[critical, TENSOR_EXPOSED]
+        out[OUT_CONTEXT_EXPOSED, i] = m_known * sums[critical, CONTEXT_EXPOSED]
+        out[OUT_EXPERT_EXPOSED, i] = m_known * sums[critical, EXPERT_EXPOSED]
         out[OUT_PIPELINE_EXPOSED, i] = send_exposed
         out[OUT_DATA_EXPOSED, i] = data_exposed
         out[PIPELINE_BUBBLE, i] = bubble
-        out[OUT_TENSOR_TOTAL, i] = m_known * sums[TENSOR_TOTAL]
-        out[OUT_CONTEXT_TOTAL, i] = m_known * sums[CONTEXT_TOTAL]
-        out[OUT_EXPERT_TOTAL, i] = m_known * sums[EXPERT_TOTAL]
+        out[OUT_TENSOR_TOTAL, i] = m_known * sums[critical, TENSOR_TOTAL]
+        out[OUT_CONTEXT_TOTAL, i] = m_known * sums[critical, CONTEXT_TOTAL]
+        out[OUT_EXPERT_TOTAL, i] = m_known * sums[critical, EXPERT_TOTAL]
         out[OUT_PIPELINE_TOTAL, i] = send_total
         out[OUT_DATA_TOTAL, i] = data_total
         tokens = float(strategies.global_batch[i]) * float(strategies.sequence[i])
@@ -246,8 +246,10 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         out[UTILIZATION_HARDWARE, i] = executed * m / p / (step * peak)
         stage_memory(
             i,
-            rows,
-            stages.first_stage[first:last],
+            first,
+            last,
+            stages.sums,
+            stages.first_stage,
             strategies.schedule[i],
             batches,
             p,
@@ -259,6 +261,21 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
             settings,
             out,
         )
+
+
+@jit
+def same_placement(strategies, i):
+    """Tell whether `data_groups` of a strategy are those of the strategy before it."""
+    return (
+        strategies.mapping[i] == strategies.mapping[i - 1]
+        and strategies.tensor[i] == strategies.tensor[i - 1]
+        and strategies.context[i] == strategies.context[i - 1]
+        and strategies.pipeline[i] == strategies.pipeline[i - 1]
+        and strategies.data[i] == strategies.data[i - 1]
+        and strategies.shard_group[i] == strategies.shard_group[i - 1]
+        and strategies.expert[i] == strategies.expert[i - 1]
+        and strategies.expert_tensor[i] == strategies.expert_tensor[i - 1]
+    )
 
 
 @jit
@@ -290,8 +307,9 @@ def data_groups(mapping, tensor, context, data, pipeline, spread, shard_set, net
 def boundary_span(stride, members):
     """Distance that stands for the neighbours of a row, the farthest of which set the pace.
 
-    Two ranks this far apart lie in one domain where the whole row does: half of what the
-    row spans, at least a stride.
+    Two ranks this far apart lie in one domain of an even number of devices where the whole
+    row does: half of what the row spans, at least a stride. (A row that fills a domain of an
+    odd number counts as outside: half of it is no whole distance.)
     """
     return max(stride, (stride * members + 1) // 2)
 

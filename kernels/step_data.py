@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_inline
 from perfmodel.kernels.collective import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time
 from perfmodel.kernels.fair_share import shared_time
 from perfmodel.kernels.step_tables import (
@@ -14,7 +14,7 @@ MEMO_SLOTS = 4096  # a power of two
 MEMO_COLUMNS = 5  # kind, size, members, stride, time
 
 
-@jit
+@jit_inline
 def remembered_time(kind, size, members, stride, network, memo):
     """Collective time that remembers its last answers.
 
@@ -34,15 +34,22 @@ def remembered_time(kind, size, members, stride, network, memo):
     """
     if members <= 1 or size <= 0.0:
         return 0.0
-    row = memo[(kind + 7 * members + 3 * stride + int(size) // 64) & (MEMO_SLOTS - 1)]
-    if row[1] == size and row[0] == kind and row[2] == members and row[3] == stride:
-        return row[4]
-    time = collective_time(kind, size, members, stride, network)
-    row[0], row[1], row[2], row[3], row[4] = kind, size, members, stride, time
+    slot = (kind + 7 * members + 3 * stride + int(size) // 64) & (MEMO_SLOTS - 1)
+    if (
+        memo[slot, 1] == size
+        and memo[slot, 0] == kind
+        and memo[slot, 2] == members
+        and memo[slot, 3] == stride
+    ):
+        return memo[slot, 4]
+    # int: a kind or group that is a constant would compile the whole model once more.
+    time = collective_time(int(kind), size, int(members), int(stride), network)
+    memo[slot, 0], memo[slot, 1], memo[slot, 2] = kind, size, members
+    memo[slot, 3], memo[slot, 4] = stride, time
     return time
 
 
-@jit
+@jit_inline
 def hide(total, window, tail, tax):
     """Exposed part of a communication that runs beside `window` seconds of compute.
 
@@ -53,7 +60,7 @@ def hide(total, window, tail, tax):
     return exposed + tax * (total - exposed)
 
 
-@jit
+@jit_inline
 def width_of(quantity, regimes):
     """Relative half-width of the regime in which a quantity lies.
 
@@ -69,7 +76,7 @@ def width_of(quantity, regimes):
     return regimes[3] if quantity < regimes[1] else regimes[4]
 
 
-@jit
+@jit_inline
 def hidden_width(total, window, tail, tax, relative):
     """Half-width of what `hide` leaves exposed of a communication known to ± `relative`.
 
@@ -81,7 +88,7 @@ def hidden_width(total, window, tail, tax, relative):
     return 0.5 * (slow - hide(less * total, window, less * tail, tax))
 
 
-@jit
+@jit_inline
 def sharded_reduce(size, kind, group, network, memo):
     """Reduce or gather over a data group, hierarchically where shards repeat (HSDP).
 
@@ -102,7 +109,7 @@ def sharded_reduce(size, kind, group, network, memo):
     return time
 
 
-@jit
+@jit_inline
 def layer_shards(part, dense, sparse, settings, network, memo):
     """Times to gather the parameters of one part and to reduce its gradients [s].
 
@@ -122,7 +129,7 @@ def layer_shards(part, dense, sparse, settings, network, memo):
     return gather, reduce
 
 
-@jit
+@jit_inline
 def beside_sends(time, window, sends, sends_show, tail):
     """Share links between a data-parallel collective and the pipeline sends beside it.
 
@@ -160,7 +167,7 @@ def beside_sends(time, window, sends, sends_show, tail):
     return 0.0, min(together, 0.5 * window), window
 
 
-@jit
+@jit_inline
 def data_parallel(
     zero,
     batches,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.step_tables import (
     ACTIVATIONS,
     EXPERTS,
@@ -38,10 +38,12 @@ def in_flight(schedule, stage, batches, stages, chunks):
     return min(float(batches), float(stages - stage))
 
 
-@jit
+@jit_inline
 def stage_memory(
     i,
-    rows,
+    first,
+    last,
+    sums,
     first_stage,
     schedule,
     batches,
@@ -60,7 +62,9 @@ def stage_memory(
     ----------
     i : int
         Column of `out`.
-    rows : float64, shape (stage rows, STAGE_COLUMNS)
+    first, last : int
+        Stage rows of the strategy: ``first ... last - 1``.
+    sums : float64, shape (stage rows, STAGE_COLUMNS)
     first_stage : float64, shape (stage rows,)
     schedule, batches, p, v, zero : int
         Schedule code, micro-batches, stages, chunks per stage, ZeRO stage.
@@ -72,22 +76,21 @@ def stage_memory(
     out : ndarray, shape (RESULT_ROWS, n)
     """
     worst = -1.0
-    for row in range(rows.shape[0]):
-        sums = rows[row]
-        owned = sums[WEIGHTS] / dense_shards + sums[EXPERTS] / expert_shards
-        whole = sums[WEIGHTS] + sums[EXPERTS]
+    for row in range(first, last):
+        owned = sums[row, WEIGHTS] / dense_shards + sums[row, EXPERTS] / expert_shards
+        whole = sums[row, WEIGHTS] + sums[row, EXPERTS]
         parameters = (owned if zero == 3 else whole) * weight_bytes
         gradients = (owned if zero >= 2 else whole) * settings.gradient_bytes
         optimizer = owned * settings.optimizer_bytes
         flight = in_flight(schedule, first_stage[row], batches, p, v)
         # Backward follows the output's forward at once, but in GPipe.
         heads = batches if schedule == GPIPE else 1
-        activations = flight * sums[ACTIVATIONS] + heads * sums[LOGITS]
+        activations = flight * sums[row, ACTIVATIONS] + heads * sums[row, LOGITS]
         # Beside the working set of one part: two gathered parts with ZeRO-3, one bucket of
         # gradients on the wire otherwise.
-        buffers = sums[WORKING]
+        buffers = sums[row, WORKING]
         if zero == 3:
-            buffers += sums[LARGEST] * (2.0 * settings.gather_bytes + settings.reduce_bytes)
+            buffers += sums[row, LARGEST] * (2.0 * settings.gather_bytes + settings.reduce_bytes)
         elif dense_shards > 1:
             buffers += min(settings.bucket_bytes, whole * settings.gradient_bytes)
         live = parameters + gradients + optimizer + activations + buffers

@@ -48,6 +48,7 @@ ENGINES = ("congestion-unaware", "congestion-aware")
 LARGEST_SIZE = 2**50
 MOST_DEVICES = 2**20
 MOST_CHUNKS = 1_000_000
+LATEST = 2.0**62  # [ns]; the kernels count whole nanoseconds in 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ def simulate_collectives(
             raise HardwareError(
                 f"size is that of a shard; the whole would have {whole} B, but 16 PiB is the most"
             )
+    _check_range(network, system, collective, amounts, members)
     involved = _involved(network, involved_dimensions)
     if engine == "congestion-aware":
         if members is not None or not all(involved):
@@ -264,6 +266,34 @@ def _check_simulable(network: AstraNetwork, system: AstraSystem) -> None:
         raise HardwareError(
             f"preferred_dataset_splits is {system.preferred_dataset_splits}; {MOST_CHUNKS} chunks "
             "at most are simulated"
+        )
+
+
+def _check_range(
+    network: AstraNetwork,
+    system: AstraSystem,
+    collective: str,
+    sizes: NDArray[np.int64],
+    members: Sequence[int] | None,
+) -> None:
+    """Raise where times could leave the range of whole nanoseconds.
+
+    An upper bound: a chunk of n members takes at most n^2 hops, and n times its bytes in
+    all-to-all and all-gather, else 64 times (a double tree: 2 log2(n), n <= 2^20).
+    """
+    count = float(network.devices if members is None else len(members))
+    links = 1.0 if members is None else float(network.devices)  # neighbours in a group
+    chunk = max(float(sizes.max(initial=1)) / system.preferred_dataset_splits, network.devices)
+    passed = chunk * (max(count, 64.0) if collective in ("all_to_all", "all_gather") else 64.0)
+    hop = links * max(network.latency_nanoseconds) + system.endpoint_delay_nanoseconds
+    byte = 1.0 / min(network.bandwidth_gib_per_second)
+    byte += 3.0 / system.local_memory_bandwidth_gb_per_second
+    chunks = 2.0 * system.preferred_dataset_splits
+    slowest = 2.0 * network.dimensions * chunks * (count * count * hop + passed * byte)
+    if slowest >= LATEST:
+        raise HardwareError(
+            f"times of up to {slowest:.3g} ns cannot be counted; bandwidth, latency, memory "
+            "bandwidth or size is out of range"
         )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from perfmodel.kernels.astra_aware_state import Plan
 
 MOST_MESSAGES = 20_000_000  # of one simulation: they take some gigabytes of memory
+MOST_DEVICES = 8192  # the route from every device to every other one is stored
 LATEST = 2**62  # [ns]
 BYTES_PER_GIB = 2**30
 NANOSECONDS_PER_SECOND = 1e9
@@ -101,7 +102,8 @@ def congestion_aware_run(
     ------
     HardwareError
         The network has several dimensions, the algorithm cannot do the collective on
-        so many devices, the size is too small to be cut, or there are too many messages.
+        so many devices, the size is too small to be cut, or there are too many devices or
+        messages.
     """
     from perfmodel.kernels.astra_aware import simulate
     from perfmodel.kernels.astra_aware_state import SLOT
@@ -112,6 +114,10 @@ def congestion_aware_run(
             f"{network.dimensions}: use the congestion-unaware backend"
         )
     ranks = network.npus_count[0]
+    if ranks > MOST_DEVICES:
+        raise HardwareError(
+            f"{ranks} devices; the congestion-aware backend covers {MOST_DEVICES} at most"
+        )
     algorithm, window = _algorithm(system, collective, ranks)
     sends = _sends(algorithm, collective, ranks)
     chunk, streams = _chunks(system, collective, size, ranks)

@@ -641,3 +641,23 @@ def test_a_reader_that_has_seen_enough_is_no_traceback(parity, tmp_path):
     finally:
         os.close(stdout)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("engine", ["congestion-unaware", "congestion-aware"])
+@pytest.mark.parametrize(
+    ("bandwidth", "latency", "memory"),
+    [(1e-300, 1.0, 1600.0), (50.0, 1e15, 1600.0), (50.0, 500.0, 1e-300)],
+)
+def test_times_beyond_64_bits_are_refused(engine, bandwidth, latency, memory):
+    network = AstraNetwork(("Ring",), (1024,), (bandwidth,), (latency,))
+    system = uniform_system(["ring"], local_memory_bandwidth_gb_per_second=memory)
+    with pytest.raises(HardwareError, match="cannot be counted"):
+        simulate_collective(network, system, "all_reduce", 2**40, engine=engine)
+
+
+def test_large_systems_are_within_range():
+    # n (n - 1) / 2 messages of 10 + 500 + 2**40 / 2**20 / (50 * 2**30 / 1e9) ns each.
+    network = AstraNetwork(("Ring",), (2**20,), (50.0,), (500.0,))
+    time = simulate_collective(network, uniform_system(["ring"]), "all_to_all", 2**40)
+    each = 10 + int(500 + 2**20 / (50 * 2**30 / 1e9))
+    assert time.slowest_nanoseconds == 10 + 2**19 * (2**20 - 1) * each

@@ -330,6 +330,12 @@ def test_what_cannot_be_simulated(devices, algorithm, collective, size, splits, 
     assert "\n" not in str(caught.value)
 
 
+def test_more_devices_than_routes_can_be_stored_for_are_refused():
+    network = AstraNetwork(("Switch",), (16384,), (50.0,), (500.0,))
+    with pytest.raises(HardwareError, match="covers 8192 at most"):
+        congestion_aware_time(network, uniform_system(["halvingDoubling"]), "all_reduce", 2**30)
+
+
 def test_several_dimensions_are_refused():
     links = AstraNetwork(("Ring", "Switch"), (2, 4), (50.0, 50.0), (500.0, 500.0))
     with pytest.raises(HardwareError, match="one dimension; this one has 2"):
