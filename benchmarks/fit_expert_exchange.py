@@ -34,6 +34,8 @@ BOUNDS = {
     "exchange_combine_latency": (45e-6, 5e-6, 100e-6),
     "exchange_dispatch_token_time": (0.4e-6, 0.0, 3e-6),
     "exchange_combine_token_time": (0.8e-6, 0.0, 3e-6),
+    "exchange_dispatch_forward_copies": (4.0, 0.0, 20.0),
+    "exchange_combine_forward_copies": (8.0, 0.0, 20.0),
     "exchange_unit_rate": (28e9, 5e9, 80e9),
     "exchange_efficiency": (0.8, 0.4, 1.0),
     "exchange_scale_out_efficiency": (0.9, 0.4, 1.0),
@@ -107,7 +109,7 @@ def main() -> None:
         hardware = load_hardware(name)
         groups = read_groups(arguments.folder / "measured" / "moe_alltoall.csv", name)
         several = any(np.any(columns[4] > columns[5]) for _, _, columns, _ in groups)
-        keys = [key for key in BOUNDS if several or "scale_out" not in key]
+        keys = [key for key in BOUNDS if several or not ("scale_out" in key or "forward" in key)]
         constants = fit(hardware, groups, keys)
         found = {"all": summary(errors(hardware, constants, groups))}
         for group in groups:

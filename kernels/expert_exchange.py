@@ -24,7 +24,8 @@ TOKEN_TIME = 2  # of one token on one compute unit, beside its bytes [s]
 UNIT_RATE = 3  # bytes that one compute unit copies [B/s]
 LINK_BANDWIDTH = 4  # achievable between devices of a node [B/s]
 ADAPTER_BANDWIDTH = 5  # achievable between nodes, per device [B/s]
-COLUMNS = 6
+FORWARD_COPIES = 6  # copies of a token that forwarding between nodes costs
+COLUMNS = 7
 
 
 @jit
@@ -57,6 +58,25 @@ def distinct_groups(groups, top_k, experts):
 
 
 @jit
+def distinct_group_counts(groups, top_k, experts):
+    """Groups of experts that a token meets, column by column; see `distinct_groups`.
+
+    Parameters
+    ----------
+    groups, experts : float64[rows]
+    top_k : int
+
+    Returns
+    -------
+    float64[rows]
+    """
+    met = np.empty(groups.size)
+    for i in range(groups.size):
+        met[i] = distinct_groups(groups[i], top_k, experts[i])
+    return met
+
+
+@jit
 def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node, units, constants):
     """Time of an exchange that sends a token once to every rank that needs it.
 
@@ -79,9 +99,10 @@ def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node,
 
     Notes
     -----
-    DeepEP's normal kernels: units copy T R tokens (and T M more where adapters are
-    between), links carry the share (c-1)/c of them, adapters T M (m-1)/m, each node once.
-    Copying units and links slow each other down: the root of the sum of squares.
+    DeepEP's normal kernels: units copy T R tokens, and where adapters are between pass every
+    token on through buffers of the network (T times ``FORWARD_COPIES``); links carry the
+    share (c-1)/c of the T R, adapters T M (m-1)/m, each node once. Copying units and links
+    slow each other down: the root of the sum of squares.
     """
     nodes = math.ceil(members / node)
     ranks = distinct_groups(members, top_k, experts)
@@ -89,7 +110,7 @@ def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node,
     across = 0.0
     if nodes > 1.0:
         met = distinct_groups(nodes, top_k, experts)
-        copies += met
+        copies += constants[FORWARD_COPIES]
         across = tokens * token_bytes * met * (nodes - 1.0) / nodes
     copied = tokens * token_bytes * copies / constants[UNIT_RATE] + tokens * constants[TOKEN_TIME]
     copied /= units

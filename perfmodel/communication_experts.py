@@ -31,6 +31,8 @@ CONSTANTS = (
     "exchange_combine_latency",
     "exchange_dispatch_token_time",
     "exchange_combine_token_time",
+    "exchange_dispatch_forward_copies",
+    "exchange_combine_forward_copies",
     "exchange_unit_rate",
     "exchange_efficiency",
     "exchange_scale_out_efficiency",
@@ -72,6 +74,7 @@ def exchange_constants(
     else:
         found[column.LATENCY] = constants[f"exchange_{phase}_latency"]
         found[column.TOKEN_TIME] = constants[f"exchange_{phase}_token_time"]
+        found[column.FORWARD_COPIES] = constants[f"exchange_{phase}_forward_copies"]
         found[column.UNIT_RATE] = constants["exchange_unit_rate"]
         efficiency = constants["exchange_efficiency"]
     found[column.LINK_BANDWIDTH] = efficiency * levels[0].bandwidth

@@ -119,26 +119,24 @@ def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> np.ndarray:
     """How often a token is sent to the ranks of its expert-parallel group, shape (keys,).
 
     Once per expert, or, deduplicated, once per distinct rank inside a node and once per
-    distinct node between nodes. With k of E experts drawn evenly and r places of E/r
-    experts each, a place is left out with probability ``C(E - E/r, k) / C(E, k)``
-    (derived here). Routing limited to some groups of experts leaves that share of the
-    experts and places (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
+    distinct node between nodes (`perfmodel.kernels.expert_exchange.distinct_groups`).
+    Routing limited to some groups of experts leaves that share of the experts and places
+    (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
     """
+    from perfmodel.kernels.expert_exchange import distinct_group_counts
+
     degree = ops.keys.number("expert_parallel")
     if not ops.framework.deduplicated_dispatch:
         return np.full(degree.shape, float(mlp.experts_per_token))
     inner = ops.keys.number("expert_tensor_parallel")
     inside = stage_members(ops.keys.columns, degree, inner, ops.machine.domain)
     places = np.where(degree > inside, np.ceil(degree / inside), degree)
-    experts = float(mlp.experts)
+    experts = np.full(places.shape, float(mlp.experts))
     if mlp.expert_groups_per_token:
         share = mlp.expert_groups_per_token / mlp.expert_groups
         places, experts = np.maximum(places * share, 1.0), experts * share
-    elsewhere = experts - experts / places
-    missed = np.ones(places.shape)
-    for drawn in range(mlp.experts_per_token):
-        missed *= np.maximum(elsewhere - drawn, 0.0) / (experts - drawn)
-    return places * (1.0 - missed)
+    copies: np.ndarray = distinct_group_counts(places, mlp.experts_per_token, experts)
+    return copies
 
 
 def _exchange(ops: OperationList, name: str, forward_size: Size, backward_size: Size) -> None:
