@@ -20,7 +20,13 @@ from typing import Any
 from perfmodel.errors import FormatError, PerfModelError
 
 # kind: module with `compare(path) -> dict` and, for people, `table(document) -> list of str`.
-KINDS = {"astra": "parity_astra", "simai": "parity_simai"}
+KINDS = {
+    "astra": "parity_astra",
+    "simai": "parity_simai",
+    "aicb": "parity_aicb",
+    "astra-text": "parity_astra_text",
+    "stage": "parity_stage",
+}
 
 
 def module_of(kind: str) -> Any:

@@ -1,0 +1,1 @@
+"""The training loops of ASTRA-sim 1.0 text workloads."""

@@ -1,0 +1,1 @@
+"""Run execution traces on a network, driven by their dependencies."""

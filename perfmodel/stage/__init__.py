@@ -1,0 +1,1 @@
+"""STAGE workloads: the traces of its generator, from the same arguments."""

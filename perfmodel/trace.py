@@ -1,0 +1,387 @@
+"""Operations of one rank as columns, and of all ranks with their groups: execution traces.
+
+The columns hold what a Chakra execution trace says (schema 1.0.2-chakra.0.0.4), in SI
+units; files are read and written by `perfmodel.formats.chakra`. A trace is a graph: every
+node names its parents by their identifiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import FormatError
+
+# Positions are the numbers of Chakra's enums.
+NODE_KINDS = (
+    "INVALID",
+    "METADATA",
+    "MEM_LOAD",
+    "MEM_STORE",
+    "COMP",
+    "COMM_SEND",
+    "COMM_RECV",
+    "COMM_COLL",
+)
+METADATA, MEM_LOAD, MEM_STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
+COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "all_to_all",
+    "reduce_scatter",
+    "reduce_scatter_block",
+    "barrier",
+)
+ABSENT = -1  # the file does not state it
+EVERYBODY = ABSENT  # in `group`: all ranks
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Lists of different lengths in one column: list i is ``values[offsets[i]:offsets[i + 1]]``.
+
+    Attributes
+    ----------
+    offsets : int64[lists + 1]
+    values : int64[items]
+    """
+
+    offsets: Integers
+    values: Integers
+
+    @classmethod
+    def from_lists(cls, lists: Sequence[Sequence[int]]) -> Ragged:
+        """Return the lists as one column."""
+        offsets = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum([len(items) for items in lists], out=offsets[1:])
+        values = np.fromiter((item for items in lists for item in items), np.int64, offsets[-1])
+        return cls(offsets, values)
+
+    def __getitem__(self, index: int) -> Integers:
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What one rank does. Every column has one entry per node, in file order.
+
+    Attributes
+    ----------
+    identifiers : int64[nodes]
+        Different, >= 0; the order in which ready nodes are issued.
+    names : sequence of str
+    kinds : int8[nodes]
+        Positions in `NODE_KINDS`.
+    start_time, duration : float64[nodes]
+        As recorded [s]; 0 where the file states none.
+    num_ops : int64[nodes]
+        Of a compute node [FLOP, or what the writer counts]; `ABSENT`: not stated.
+    tensor_size : int64[nodes]
+        Memory traffic of a compute node, or size of a load or store [B]; `ABSENT`: not stated.
+    collective : int8[nodes]
+        Position in `COLLECTIVES`; `ABSENT`: no collective.
+    communication_size : int64[nodes]
+        [B]: the buffer of a device (all-gather: its shard), or the message; `ABSENT`: none.
+    source, destination, tag : int32[nodes]
+        Of a message: ranks and label; `ABSENT`: not stated.
+    priority : int32[nodes]
+        `ABSENT`: not stated.
+    group : int32[nodes]
+        Position in `group_names`; `EVERYBODY`: all ranks.
+    involved : int32[nodes]
+        Position in `involved_dimensions`; `ABSENT`: all dimensions.
+    on_cpu : int8[nodes]
+        1: runs on the host; 0: on the device; `ABSENT`: not stated, the device.
+    data_parents, control_parents : Ragged
+        Identifiers of the nodes that have to end first.
+    inputs, outputs : Ragged
+        Positions in `tensors`: what a node reads and writes.
+    group_names : tuple of str
+    involved_dimensions : tuple of tuple of bool
+    tensors : tuple of (str, int)
+        Name and size [B].
+    other : mapping of int to mapping of str to object
+        Per position, attributes of the file that have no column.
+    metadata : mapping of str to object
+        Attributes of the whole file.
+    version : str
+        As the file states it.
+    """
+
+    identifiers: Integers
+    names: Sequence[str]
+    kinds: NDArray[np.int8]
+    start_time: NDArray[np.float64]
+    duration: NDArray[np.float64]
+    num_ops: Integers
+    tensor_size: Integers
+    collective: NDArray[np.int8]
+    communication_size: Integers
+    source: NDArray[np.int32]
+    destination: NDArray[np.int32]
+    tag: NDArray[np.int32]
+    priority: NDArray[np.int32]
+    group: NDArray[np.int32]
+    involved: NDArray[np.int32]
+    on_cpu: NDArray[np.int8]
+    data_parents: Ragged
+    control_parents: Ragged
+    inputs: Ragged
+    outputs: Ragged
+    group_names: tuple[str, ...] = ()
+    involved_dimensions: tuple[tuple[bool, ...], ...] = ()
+    tensors: tuple[tuple[str, int], ...] = ()
+    other: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.identifiers)
+
+    def equals(self, other: Trace) -> bool:
+        """Tell whether two traces say the same."""
+        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+    def parent_positions(self) -> Ragged:
+        """Return for every node the positions of all nodes that it waits for.
+
+        Raises
+        ------
+        FormatError
+            Two nodes have one identifier, or a parent is missing.
+        """
+        order = np.argsort(self.identifiers, kind="stable")
+        known = self.identifiers[order]
+        twice = np.flatnonzero(known[1:] == known[:-1])
+        if twice.size:
+            raise FormatError(f"two nodes have the id {known[twice[0]]}; ids should differ")
+        lengths = np.diff(self.data_parents.offsets) + np.diff(self.control_parents.offsets)
+        offsets = np.zeros(self.nodes + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        values = np.empty(offsets[-1], np.int64)
+        for kind, start in (
+            (self.data_parents, offsets[:-1]),
+            (self.control_parents, offsets[:-1] + np.diff(self.data_parents.offsets)),
+        ):
+            shift = np.repeat(start - kind.offsets[:-1], np.diff(kind.offsets))
+            values[np.arange(len(kind.values)) + shift] = kind.values
+        places = np.minimum(np.searchsorted(known, values), max(self.nodes - 1, 0))
+        if values.size and (known[places] != values).any():
+            item = int(np.flatnonzero(known[places] != values)[0])
+            node = int(np.searchsorted(offsets, item, side="right")) - 1
+            raise FormatError(
+                f"node {self.identifiers[node]} ({self.names[node]}) waits for node "
+                f"{values[item]}, which is not in the trace"
+            )
+        return Ragged(offsets, order[places] if values.size else values)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSet:
+    """What all ranks do together.
+
+    Attributes
+    ----------
+    traces : tuple of Trace
+        By rank; ranks that do the same may share one object.
+    groups : mapping of str to tuple of int
+        Ranks of each communicator group, in the order of its ring.
+    """
+
+    traces: tuple[Trace, ...]
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> int:
+        """Number of ranks."""
+        return len(self.traces)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all ranks."""
+        return sum(trace.nodes for trace in self.traces)
+
+    def members(self, rank: int, position: int) -> tuple[int, ...]:
+        """Return the ranks of a communication node's group.
+
+        Raises
+        ------
+        FormatError
+            The group is not known.
+        """
+        trace = self.traces[rank]
+        index = int(trace.group[position])
+        if index == EVERYBODY:
+            return tuple(range(self.devices))
+        name = trace.group_names[index]
+        if name not in self.groups:
+            raise FormatError(
+                f"rank {rank}, node {trace.identifiers[position]} ({trace.names[position]}): "
+                f"communicator group '{name}' has no list of ranks"
+            )
+        return self.groups[name]
+
+    def equals(self, other: TraceSet) -> bool:
+        """Tell whether two sets say the same."""
+        return (
+            self.devices == other.devices
+            and dict(self.groups) == dict(other.groups)
+            and all(a is b or a.equals(b) for a, b in zip(self.traces, other.traces, strict=True))
+        )
+
+
+# Columns that hold one number: name, type, value where a node states none.
+SCALARS: tuple[tuple[str, Any, float], ...] = (
+    ("start_time", np.float64, 0.0),
+    ("duration", np.float64, 0.0),
+    ("num_ops", np.int64, ABSENT),
+    ("tensor_size", np.int64, ABSENT),
+    ("collective", np.int8, ABSENT),
+    ("communication_size", np.int64, ABSENT),
+    ("source", np.int32, ABSENT),
+    ("destination", np.int32, ABSENT),
+    ("tag", np.int32, ABSENT),
+    ("priority", np.int32, ABSENT),
+    ("on_cpu", np.int8, ABSENT),
+)
+
+
+class TraceBuilder:
+    """Collect the nodes of one rank, one after another; `build` returns the trace.
+
+    Examples
+    --------
+    >>> builder = TraceBuilder()
+    >>> forward = builder.add("forward", COMPUTE, num_ops=2_000_000, tensor_size=3000)
+    >>> _ = builder.add("sum", COLLECTIVE, collective=0, communication_size=64, data=[forward])
+    >>> builder.build().nodes
+    2
+    """
+
+    def __init__(self) -> None:
+        self._identifiers: list[int] = []
+        self._names: list[str] = []
+        self._kinds: list[int] = []
+        self._scalars: dict[str, list[float]] = {name: [] for name, _, _ in SCALARS}
+        self._lists: dict[str, list[Sequence[int]]] = {
+            name: [] for name in ("data", "control", "inputs", "outputs")
+        }
+        self._group: list[int] = []
+        self._involved: list[int] = []
+        self._group_names: dict[str, int] = {}
+        self._involved_dimensions: dict[tuple[bool, ...], int] = {}
+        self._tensors: dict[tuple[str, int], int] = {}
+        self._other: dict[int, Mapping[str, Any]] = {}
+
+    def add(
+        self,
+        name: str,
+        kind: int,
+        *,
+        identifier: int | None = None,
+        group: str = "",
+        involved: Sequence[bool] | None = None,
+        data: Sequence[int] = (),
+        control: Sequence[int] = (),
+        inputs: Iterable[tuple[str, int]] = (),
+        outputs: Iterable[tuple[str, int]] = (),
+        other: Mapping[str, Any] | None = None,
+        **scalars: float,
+    ) -> int:
+        """Add a node and return its identifier.
+
+        Parameters
+        ----------
+        name : str
+        kind : int
+            Position in `NODE_KINDS`.
+        identifier : int, optional
+            By default the number of nodes so far.
+        group : str, optional
+            Communicator group; by default all ranks.
+        involved : sequence of bool, optional
+            One flag per network dimension.
+        data, control : sequence of int
+            Identifiers of parents.
+        inputs, outputs : iterable of (str, int)
+            Tensors: name and size [B].
+        other : mapping of str to object, optional
+            Attributes without a column.
+        **scalars : float
+            Any of `SCALARS`.
+        """
+        number = len(self._identifiers) if identifier is None else identifier
+        position = len(self._identifiers)
+        self._identifiers.append(number)
+        self._names.append(name)
+        self._kinds.append(kind)
+        for column, _, default in SCALARS:
+            self._scalars[column].append(scalars.pop(column, default))
+        if scalars:
+            raise TypeError(f"no such column: {', '.join(scalars)}")
+        self._lists["data"].append(data)
+        self._lists["control"].append(control)
+        for column, items in (("inputs", inputs), ("outputs", outputs)):
+            self._lists[column].append(
+                [self._tensors.setdefault(item, len(self._tensors)) for item in items]
+            )
+        self._group.append(
+            self._group_names.setdefault(group, len(self._group_names)) if group else EVERYBODY
+        )
+        flags = None if involved is None else tuple(involved)
+        self._involved.append(
+            ABSENT
+            if flags is None
+            else self._involved_dimensions.setdefault(flags, len(self._involved_dimensions))
+        )
+        if other:
+            self._other[position] = other
+        return number
+
+    def build(self, metadata: Mapping[str, Any] | None = None, version: str = "") -> Trace:
+        """Return the trace of what was added."""
+        columns = {name: np.array(self._scalars[name], kind) for name, kind, _ in SCALARS}
+        return Trace(
+            identifiers=np.array(self._identifiers, np.int64),
+            names=tuple(self._names),
+            kinds=np.array(self._kinds, np.int8),
+            group=np.array(self._group, np.int32),
+            involved=np.array(self._involved, np.int32),
+            data_parents=Ragged.from_lists(self._lists["data"]),
+            control_parents=Ragged.from_lists(self._lists["control"]),
+            inputs=Ragged.from_lists(self._lists["inputs"]),
+            outputs=Ragged.from_lists(self._lists["outputs"]),
+            group_names=tuple(self._group_names),
+            involved_dimensions=tuple(self._involved_dimensions),
+            tensors=tuple(self._tensors),
+            other=dict(self._other),
+            metadata=dict(metadata or {}),
+            version=version,
+            **columns,
+        )
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Tell whether two fields of traces are equal."""
+    if isinstance(a, Ragged):
+        return _same(a.offsets, b.offsets) and _same(a.values, b.values)
+    if isinstance(a, np.ndarray):
+        return bool(np.array_equal(a, b))
+    if isinstance(a, tuple | list):
+        return list(a) == list(b)
+    return bool(a == b)

@@ -1,0 +1,1 @@
+"""Execution traces made from other things: task graphs, recordings, projections."""
