@@ -1,0 +1,359 @@
+"""AICB's CSV workload of Megatron: the events of one rank, byte for byte.
+
+With one pipeline stage every micro-batch is a forward pass, its loss and a backward pass. With
+more, `one_forward_one_backward` writes the 1F1B schedule of a stage: warm-up passes, then a
+forward and a backward pass in turn, then the remaining backward passes, with the messages to
+both neighbours.
+
+What AICB's files show and Megatron does not do, kept:
+
+- every stage embeds tokens, none has the LM head's passes, and with a pipeline none has a loss;
+- the optimizer's step is written twice with a pipeline, and its sizes are divided by the
+  number of stages once more, though the layers are already;
+- a layer's backward pass has its linear layers in forward order; MoE layers have none;
+- with sequence parallelism column layers multiply ``tensor parallel`` sequences (AICB takes
+  ``--seq_length`` for the shard's length, yet sends sizes of the whole), and the layernorm
+  all-reduce has 0 bytes;
+- a message names its group with one member; MoE rows have no group size.
+
+Sources: aliyun/aicb 23eec3c4, ``workload_generator/generate_megatron_workload.py`` (GM),
+``workload_generator/workload_generator.py`` and
+``workload_generator/mocked_model/training/MockedMegatron.py`` (MM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from perfmodel.aicb.arguments import AicbArguments
+from perfmodel.aicb.csv_events import (
+    ELEMENT_SIZE,
+    ITERATION_END,
+    check_rows,
+    collective,
+    csv_file_name,
+)
+from perfmodel.aicb.parameters import layers_of_stage, total_parameters
+from perfmodel.errors import StrategyError
+from perfmodel.formats.aicb_csv import AicbEvent, Product, Shape, format_aicb_csv
+
+WORD = 8  # element of Megatron's integer tensors [B]
+LOSSES = 3  # all-reduces of the vocabulary-parallel cross entropy
+
+
+def megatron_csv(arguments: AicbArguments, stage: int = 0) -> str:
+    """Write the workload that AICB's Megatron generator writes.
+
+    Parameters
+    ----------
+    arguments : AicbArguments
+    stage : int
+        Pipeline stage; with ``--workload_only`` AICB writes the first one's file.
+
+    Returns
+    -------
+    str
+        Text of the CSV file.
+
+    Raises
+    ------
+    StrategyError
+        As of `megatron_events`.
+    """
+    return format_aicb_csv(megatron_events(arguments, stage))
+
+
+def megatron_events(arguments: AicbArguments, stage: int = 0) -> list[AicbEvent]:
+    """Return the rows of `megatron_csv`.
+
+    Raises
+    ------
+    StrategyError
+        No such stage; a width that tensor parallelism does not divide; more rows than may be
+        written.
+    """
+    stages = arguments.pipeline_model_parallel
+    if not 0 <= stage < stages:
+        raise StrategyError(f"pipeline stage {stage}: stages 0 to {stages - 1} exist")
+    passes = arguments.epoch_num * max(arguments.micro_batches, 1)
+    check_rows(passes * (30 * (arguments.layers_per_stage + 1)) + 3 * stages, arguments)
+    forward, backward = model_passes(arguments)
+    events = [*_start(arguments, stage), ITERATION_END]
+    for _ in range(arguments.epoch_num):
+        if stages > 1:
+            events += one_forward_one_backward(arguments, stage, forward, backward)
+            events += optimizer_step(arguments)
+        else:
+            inputs = _inputs(arguments) if arguments.tensor_model_parallel_size > 1 else []
+            micro_batch = [*inputs, *forward, *_loss(arguments), *backward]
+            events += micro_batch * arguments.micro_batches
+        events += optimizer_step(arguments)
+        events.append(ITERATION_END)
+    return events
+
+
+def file_name(arguments: AicbArguments) -> str:
+    """Return the name that AICB gives the file."""
+    return csv_file_name(arguments, "megatron")
+
+
+def model_passes(arguments: AicbArguments) -> tuple[list[AicbEvent], list[AicbEvent]]:
+    """Return a stage's forward and backward pass of one micro-batch (MM:563-680)."""
+    layers = arguments.layers_per_stage
+    forward = [*_attention(arguments, "forward"), *_mlp(arguments, "forward")]
+    backward = [*_attention(arguments, "backward"), *_mlp(arguments, "backward")]
+    return (
+        [*_embedding(arguments, "forward"), *forward * layers],
+        [*backward * layers, *_embedding(arguments, "backward")],
+    )
+
+
+def one_forward_one_backward(
+    arguments: AicbArguments,
+    stage: int,
+    forward: Sequence[AicbEvent],
+    backward: Sequence[AicbEvent],
+) -> list[AicbEvent]:
+    """Return the 1F1B schedule of a stage (GM:134-330).
+
+    Parameters
+    ----------
+    arguments : AicbArguments
+    stage : int
+    forward, backward : sequence of AicbEvent
+        Passes of one micro-batch.
+
+    Returns
+    -------
+    list of AicbEvent
+        Every message that a stage sends is one that its neighbour receives.
+    """
+    first, last = stage == 0, stage == arguments.pipeline_model_parallel - 1
+    micro_batches = arguments.micro_batches
+    warm_up = min(arguments.pipeline_model_parallel - stage - 1, micro_batches)
+    steady = micro_batches - warm_up
+    one_pass = [*_inputs(arguments), *forward]
+
+    def message(kind: str, direction: str, phase: str, missing: bool) -> list[AicbEvent]:
+        if missing:
+            return []
+        size = _activation(arguments)
+        return [AicbEvent(kind, "pp_group", 1, size, f"{phase}_step", additional=direction)]
+
+    receive_input = message("irecv", "recv_prev", "forward", first)
+    send_output = message("isend", "send_next", "forward", last)
+    events = [*receive_input, *one_pass, *send_output] * warm_up
+    if steady:
+        events += receive_input
+    # In the steady state a stage receives the gradient before it sends its own output.
+    receive_gradient = message("irecv", "recv_next", "forward", last)
+    send_gradient = message("isend", "send_prev", "backward", first)
+    next_input = message("irecv", "recv_prev", "backward", first)
+    turn = [*one_pass, *receive_gradient, *send_output, *backward, *send_gradient]
+    events += [*turn, *next_input] * (steady - 1)
+    events += turn if steady else []
+    receive_gradient = message("irecv", "recv_next", "backward", last)
+    events += [*receive_gradient, *backward, *send_gradient] * warm_up
+    return events
+
+
+def optimizer_step(arguments: AicbArguments) -> list[AicbEvent]:
+    """Return the gradients' reduction and, with a distributed optimizer, the gather.
+
+    Gradients have 4 bytes, parameters 2 (GM:380-440).
+    """
+    replicas, stages = arguments.data_parallel, arguments.pipeline_model_parallel
+    parameters = stage_parameters(arguments)
+    gradients = 4 * parameters // stages
+    if arguments.use_distributed_optimizer:
+        weights = ELEMENT_SIZE * parameters // stages
+        synchronise = [
+            collective("reduce_scatter", "dp_group", replicas, gradients, "step"),
+            collective("all_gather", "dp_group", replicas, weights, "step"),
+        ]
+    else:
+        synchronise = [
+            collective("all_reduce", "dp_group", replicas, gradients, "step.finish_grad_sync")
+        ]
+    return [
+        *synchronise,
+        _tensor_parallel(arguments, "all_reduce", 0, "step._allreduce_layernorm_grads"),
+        _tensor_parallel(arguments, "all_reduce", 4, "step.check_for_nan"),
+    ]
+
+
+def stage_parameters(arguments: AicbArguments) -> int:
+    """Return the parameters that the step counts on one tensor-parallel rank.
+
+    Those of the text workload with sequence parallelism (layer norms and LM head included) and
+    one more vector per layer, ``post_attention_layernorm_bias`` (MM:523).
+    """
+    counted = replace(arguments, frame="Megatron", enable_sequence_parallel=True)
+    total, _ = total_parameters(layers_of_stage(counted))
+    return total + arguments.layers_per_stage * arguments.hidden_size
+
+
+def _start(arguments: AicbArguments, stage: int) -> Iterator[AicbEvent]:
+    """Yield what Megatron's set-up sends (GM:42-118)."""
+    replicas, stages = arguments.data_parallel, arguments.pipeline_model_parallel
+    at = "init.model_setup"
+    yield collective("all_reduce", "dp_group", replicas, WORD, at)
+    for _ in range(3):
+        yield collective("all_reduce", "dp_group", replicas, WORD, at)
+        if stages > 1:
+            yield collective("all_reduce", "pp_group", stages, WORD, at)
+    yield collective("all_gather", "dp_group", replicas, 4 * WORD, at)
+    yield _tensor_parallel(arguments, "broadcast", 3 * WORD, at, source=0)
+    if stages > 1 and stages - 1 in (stage, arguments.pp_rank):
+        split = arguments.tensor_model_parallel_size
+        words = 4 * (arguments.padded_vocab_size // split) * arguments.hidden_size
+        for elements in (words, arguments.seq_length * arguments.hidden_size):
+            yield _tensor_parallel(arguments, "all_reduce", elements * ELEMENT_SIZE, at)
+    yield collective("all_gather", "dp_group", replicas, 8 * WORD, at)
+
+
+def _inputs(arguments: AicbArguments) -> list[AicbEvent]:
+    """Return the broadcasts of a micro-batch's sizes and tokens."""
+    tokens = arguments.seq_length * arguments.micro_batch
+    return [
+        _tensor_parallel(arguments, "broadcast", size, "forward_step", source=0)
+        for size in (5 * WORD, WORD * (arguments.world_size + tokens))
+    ]
+
+
+def _loss(arguments: AicbArguments) -> list[AicbEvent]:
+    """Return the all-reduces of the loss, in 4 bytes per token."""
+    size = 4 * arguments.micro_batch * arguments.seq_length
+    stage = "forward_step._VocabParallelCrossEntropy"
+    average = "forward_step.average_losses_across_data_parallel_group"
+    return [
+        *[_tensor_parallel(arguments, "all_reduce", size, stage)] * LOSSES,
+        collective("all_reduce", "dp_group", arguments.data_parallel, 4, average),
+    ]
+
+
+def _embedding(arguments: AicbArguments, phase: str) -> list[AicbEvent]:
+    """Return the embedding's all-reduce (MM:595-625)."""
+    if arguments.tensor_model_parallel_size == 1:
+        return []
+    size = _activation(arguments)
+    return [_tensor_parallel(arguments, "all_reduce", size, f"{phase}.MegatronEmbedding")]
+
+
+def _attention(arguments: AicbArguments, phase: str) -> list[AicbEvent]:
+    """Return a pass of the projections around attention (MM:269-336)."""
+    hidden = arguments.hidden_size
+    width = hidden // arguments.attention_heads * arguments.attention_heads
+    return [
+        *_column(arguments, phase, "attention", hidden, 3 * width),
+        *_row(arguments, phase, "attention", width, hidden),
+    ]
+
+
+def _mlp(arguments: AicbArguments, phase: str) -> list[AicbEvent]:
+    """Return a pass of the MLP, or of the experts."""
+    if arguments.moe_enable:
+        return _experts(arguments) if phase == "forward" else []
+    hidden, inner = arguments.hidden_size, arguments.feed_forward_size
+    return [
+        *_column(arguments, phase, "mlp", hidden, inner),
+        *_row(arguments, phase, "mlp", inner, hidden),
+    ]
+
+
+def _experts(arguments: AicbArguments) -> list[AicbEvent]:
+    """Return the forward pass of a MoE layer (MM:411-495); its backward pass has no rows."""
+    split, experts = arguments.tensor_model_parallel_size, arguments.expert_model_parallel_size
+    routed = arguments.seq_length * arguments.hidden_size * arguments.micro_batch
+    routed *= arguments.moe_router_topk
+    sent = routed // split * ELEMENT_SIZE
+    counts = ELEMENT_SIZE * experts * arguments.num_experts * split
+    events = [
+        ("all_gather", "ep_group", counts, "preprocess", split > 1 or experts > 1),
+        ("all_to_all", "ep_group", sent, "dispatch", experts > 1),
+        ("all_gather", "tp_group", routed * ELEMENT_SIZE, "permutation", split > 1),
+        ("reduce_scatter", "tp_group", routed * ELEMENT_SIZE, "unpermutation", split > 1),
+        ("all_to_all", "ep_group", sent, "combine", experts > 1),
+    ]
+    return [
+        collective(kind, group, None, size, f"forward.MoE.{name}")
+        for kind, group, size, name, there in events if there
+    ]  # fmt: skip
+
+
+def _column(
+    arguments: AicbArguments, phase: str, name: str, inputs: int, outputs: int
+) -> list[AicbEvent]:
+    """Return a pass of a linear layer whose outputs are divided (MM:165-258)."""
+    split, sequence_parallel = _splits(arguments)
+    length = arguments.seq_length * (split if sequence_parallel else 1)
+    rows, tokens = (length, arguments.micro_batch), length * arguments.micro_batch
+    part = outputs // split
+    stage = f"{phase}.MegatronColumnLinear"
+    size = ELEMENT_SIZE * arguments.seq_length * arguments.micro_batch * inputs
+
+    def product(left: Shape, right: Shape) -> list[AicbEvent]:
+        return _computation(arguments, (left, right), f"{stage}.{name}_column")
+
+    def exchange(kind: str, there: bool) -> list[AicbEvent]:
+        return [_tensor_parallel(arguments, kind, size, stage)] if there else []
+
+    if phase == "forward":
+        gather = exchange("all_gather", sequence_parallel)
+        return [*gather, *product((*rows, inputs), (inputs, part))]
+    return [
+        *exchange("all_gather", sequence_parallel),
+        *product((*rows, part), (part, inputs)),
+        *exchange("reduce_scatter", sequence_parallel),
+        *product((part, tokens), (tokens, inputs)),
+        *exchange("all_reduce", split > 1 and not sequence_parallel),
+    ]
+
+
+def _row(
+    arguments: AicbArguments, phase: str, name: str, inputs: int, outputs: int
+) -> list[AicbEvent]:
+    """Return a pass of a linear layer whose inputs are divided (MM:50-118)."""
+    split, sequence_parallel = _splits(arguments)
+    rows = (arguments.seq_length, arguments.micro_batch)
+    tokens = arguments.seq_length * arguments.micro_batch
+    part = inputs // split
+    stage = f"{phase}.MegatronRowLinear"
+    size = ELEMENT_SIZE * tokens * outputs
+    if phase == "forward":
+        kind = "reduce_scatter" if sequence_parallel else "all_reduce"
+        reduce = [_tensor_parallel(arguments, kind, size, stage)] if split > 1 else []
+        shapes = ((*rows, part), (part, outputs))
+        return [*_computation(arguments, shapes, f"{stage}.{name}_row"), *reduce]
+    gather = [_tensor_parallel(arguments, "all_gather", size, stage)] if sequence_parallel else []
+    products = (((*rows, outputs), (outputs, part)), ((outputs, tokens), (tokens, part)))
+    computed = (_computation(arguments, shapes, f"{stage}{name}_row") for shapes in products)
+    return [*gather, *(event for events in computed for event in events)]
+
+
+def _splits(arguments: AicbArguments) -> tuple[int, bool]:
+    """Return the tensor-parallel degree, and whether sequences are divided too."""
+    split = arguments.tensor_model_parallel_size
+    return split, split > 1 and arguments.enable_sequence_parallel
+
+
+def _computation(arguments: AicbArguments, shapes: Product, stage: str) -> list[AicbEvent]:
+    """Return a matrix product, where AICB is to write them."""
+    if not arguments.computes:
+        return []
+    return [AicbEvent("computation", message_size=shapes, stage=stage)]
+
+
+def _tensor_parallel(
+    arguments: AicbArguments, kind: str, size: int, stage: str, source: int | None = None
+) -> AicbEvent:
+    """Return a collective of the tensor-parallel ranks."""
+    split = arguments.tensor_model_parallel_size
+    return collective(kind, "tp_group", split, size, stage, source)
+
+
+def _activation(arguments: AicbArguments) -> int:
+    """Return the size of a micro-batch's activations [B]."""
+    tokens = arguments.seq_length * arguments.micro_batch
+    return ELEMENT_SIZE * arguments.hidden_size * tokens
