@@ -603,7 +603,7 @@ def test_bad_files_and_kinds_end_with_one_line(parity, tmp_path):
         (("astra", tmp_path), "cannot read"),
         (("astra", no_column), "short.csv:1: column 'topology' is missing"),
         (("astra", write(tmp_path / "empty.csv")), "has no rows"),
-        (("aicb", tmp_path), "unknown kind 'aicb'"),
+        (("abcd", tmp_path), "unknown kind 'abcd'"),
     ):
         code, out, error = parity(*arguments)
         assert (code, out, error.count("\n")) == (2, "", 1)
