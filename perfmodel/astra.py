@@ -122,6 +122,7 @@ def simulate_collectives(
     involved_dimensions: Sequence[bool] | None = None,
     engine: str = "congestion-unaware",
     members: Sequence[int] | None = None,
+    least_size: int = 1,
 ) -> NDArray[np.int64]:
     """Time one collective at many sizes.
 
@@ -129,6 +130,9 @@ def simulate_collectives(
     ----------
     sizes : array_like of int, shape (sizes,)
         [B].
+    least_size : int
+        0 lets collectives of no bytes through, as execution traces may have them: all but
+        all-gathers then send a byte per device and chunk (Sys.cc:1215).
 
     Other parameters and errors as for :func:`simulate_collective`.
 
@@ -139,7 +143,7 @@ def simulate_collectives(
     """
     check_name("collective", collective, COLLECTIVES)
     check_name("engine", engine, ENGINES)
-    amounts = _whole_sizes(sizes)
+    amounts = _whole_sizes(sizes, least_size)
     _check_simulable(network, system)
     if collective == "all_gather" and amounts.size:
         whole = int(amounts.max()) * network.devices
@@ -228,14 +232,14 @@ def _group_times(
     )
 
 
-def _whole_sizes(sizes: ArrayLike) -> NDArray[np.int64]:
+def _whole_sizes(sizes: ArrayLike, least: int) -> NDArray[np.int64]:
     """Return sizes as a column of whole numbers of bytes, or raise."""
     amounts = np.atleast_1d(np.asarray(sizes))
     if amounts.ndim != 1 or amounts.dtype.kind not in "iu":
         raise HardwareError("sizes should be one list of whole numbers of bytes")
-    if amounts.size and (amounts.min() < 1 or amounts.max() > LARGEST_SIZE):
-        wrong = amounts[(amounts < 1) | (amounts > LARGEST_SIZE)][0]
-        raise HardwareError(f"size is {wrong} B; it should be 1 B to 1 PiB")
+    if amounts.size and (amounts.min() < least or amounts.max() > LARGEST_SIZE):
+        wrong = amounts[(amounts < least) | (amounts > LARGEST_SIZE)][0]
+        raise HardwareError(f"size is {wrong} B; it should be {least} B to 1 PiB")
     return amounts.astype(np.int64)
 
 

@@ -1,0 +1,360 @@
+"""Operations of several ranks in time: who runs when, as events.
+
+A rank has resources that do one thing at a time. Whenever one of its operations ends, all
+its operations whose parents have ended are looked through in ascending order, and those
+whose resource is free begin (ASTRA-sim, Workload.cc ``issue_dep_free_nodes``).
+
+Nodes of one rank are numbered in the order in which they are looked through. `static`
+arrays hold what ranks with the same graph share, `dynamic` ones what each rank has by itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit
+
+# What a node does once it begins.
+INSTANT = 0  # ends at once; what waits for it is looked at when something else ends
+TIMED = 1  # holds its resource for its time
+COLLECTIVE = 2  # waits for the other members, then holds its resource for the instance's time
+SEND = 3  # holds its resource until the message has arrived
+RECEIVE = 4  # ends when the message has arrived
+
+UNLIMITED = 0  # the resource of which there is enough
+NOT_YET = -1.0
+
+
+@jit
+def _push_event(heap_time, heap_made, heap_number, heap_what, count, time, made, number, what):
+    """Add an event: earliest time first, then what was scheduled first."""
+    place = count
+    while place > 0:
+        parent = (place - 1) >> 1
+        other = heap_time[parent]
+        if other < time or (
+            other == time
+            and (
+                heap_made[parent] < made
+                or (heap_made[parent] == made and heap_number[parent] < number)
+            )
+        ):
+            break
+        heap_time[place] = other
+        heap_made[place] = heap_made[parent]
+        heap_number[place] = heap_number[parent]
+        heap_what[place] = heap_what[parent]
+        place = parent
+    heap_time[place] = time
+    heap_made[place] = made
+    heap_number[place] = number
+    heap_what[place] = what
+
+
+@jit
+def _pop_event(heap_time, heap_made, heap_number, heap_what, count):
+    """Remove the first event of `count`; the caller has read it."""
+    last = count - 1
+    time = heap_time[last]
+    made = heap_made[last]
+    number = heap_number[last]
+    what = heap_what[last]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= last:
+            break
+        right = child + 1
+        if right < last and (
+            heap_time[right] < heap_time[child]
+            or (
+                heap_time[right] == heap_time[child]
+                and (
+                    heap_made[right] < heap_made[child]
+                    or (
+                        heap_made[right] == heap_made[child]
+                        and heap_number[right] < heap_number[child]
+                    )
+                )
+            )
+        ):
+            child = right
+        if time < heap_time[child] or (
+            time == heap_time[child]
+            and (
+                made < heap_made[child]
+                or (made == heap_made[child] and number < heap_number[child])
+            )
+        ):
+            break
+        heap_time[place] = heap_time[child]
+        heap_made[place] = heap_made[child]
+        heap_number[place] = heap_number[child]
+        heap_what[place] = heap_what[child]
+        place = child
+    heap_time[place] = time
+    heap_made[place] = made
+    heap_number[place] = number
+    heap_what[place] = what
+
+
+@jit
+def _push_ready(ready, first, length, node):
+    """Add a node to a heap of ready nodes: the smallest first."""
+    place = length
+    while place > 0:
+        parent = (place - 1) >> 1
+        if ready[first + parent] <= node:
+            break
+        ready[first + place] = ready[first + parent]
+        place = parent
+    ready[first + place] = node
+
+
+@jit
+def _pop_ready(ready, first, length):
+    """Remove the smallest of `length` ready nodes."""
+    last = length - 1
+    node = ready[first + last]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= last:
+            break
+        if child + 1 < last and ready[first + child + 1] < ready[first + child]:
+            child += 1
+        if node <= ready[first + child]:
+            break
+        ready[first + place] = ready[first + child]
+        place = child
+    ready[first + place] = node
+
+
+@jit
+def run_traces(
+    static_first,
+    first,
+    child_first,
+    child_end,
+    children,
+    parents,
+    resource,
+    role,
+    time,
+    partner,
+    instance_first,
+    instance_nodes,
+    instance_time,
+    tail,
+    resources,
+):
+    """Run the operations of all ranks.
+
+    Parameters
+    ----------
+    static_first : int64[ranks]
+        Where a rank's graph begins in the static arrays.
+    first : int64[ranks + 1]
+        Where a rank's nodes begin in the dynamic arrays.
+    child_first, child_end : int64[static]
+        Children of a node: ``children[child_first:child_end]``.
+    children : int64[edges]
+        Numbers of nodes within the rank.
+    parents : int64[static]
+        How many nodes a node waits for.
+    resource, role : int64[static]
+        ``UNLIMITED``, 1 …; ``INSTANT`` … ``RECEIVE``.
+    time : float64[dynamic]
+        Of timed nodes and of messages, in any unit.
+    partner : int64[dynamic]
+        Of a collective its instance; of a send or a receive the dynamic index of the other.
+    instance_first : int64[instances + 1]
+        Where an instance's nodes begin in `instance_nodes`.
+    instance_nodes : int64[members of all instances]
+        Dynamic indices.
+    instance_time : float64[instances]
+        From the moment the last member begins.
+    tail : float64[instances]
+        How long before its end a collective's last event is scheduled: order of ties only.
+    resources : int
+        Number of resources, ``UNLIMITED`` included.
+
+    Returns
+    -------
+    start, end : float64[dynamic]
+        ``NOT_YET`` where a node never begins or ends: ranks wait for each other.
+    order : int64[dynamic]
+        Dynamic indices in the order in which nodes ended; -1 behind the last.
+    """
+    ranks = static_first.shape[0]
+    nodes = first[ranks]
+    start = np.full(nodes, NOT_YET)
+    end = np.full(nodes, NOT_YET)
+    order = np.full(nodes, -1, np.int64)
+    ended = 0
+
+    waiting = np.empty(nodes, np.int64)  # parents that have not ended
+    owner = np.empty(nodes, np.int64)
+    ready = np.empty(nodes, np.int64)  # heaps of ready nodes, per rank and resource
+    ready_first = np.zeros(ranks * resources, np.int64)
+    length = np.zeros(ranks * resources, np.int64)
+    busy = np.zeros(ranks * resources, np.bool_)
+    in_flight = np.zeros(ranks, np.int64)
+    fresh = np.empty(max(nodes, 1), np.int64)  # became ready while the rank was looked through
+    arrived = np.zeros(instance_time.shape[0], np.int64)
+
+    events = 0
+    number = 0
+    heap_time = np.empty(nodes + 1)
+    heap_made = np.empty(nodes + 1)
+    heap_number = np.empty(nodes + 1, np.int64)
+    heap_what = np.empty(nodes + 1, np.int64)  # dynamic index, or -1 - instance
+    scan = np.empty(nodes + ranks + 1, np.int64)  # ranks to look through
+
+    for rank in range(ranks):
+        shared = static_first[rank]
+        size = first[rank + 1] - first[rank]
+        base = rank * resources
+        for node in range(size):
+            ready_first[base + resource[shared + node]] += 1
+        place = first[rank]
+        for kind in range(resources):
+            amount = ready_first[base + kind]
+            ready_first[base + kind] = place
+            place += amount
+        for node in range(size):
+            waiting[first[rank] + node] = parents[shared + node]
+            owner[first[rank] + node] = rank
+            if parents[shared + node] == 0:
+                slot = base + resource[shared + node]
+                _push_ready(ready, ready_first[slot], length[slot], node)
+                length[slot] += 1
+
+    to_scan = ranks
+    for rank in range(ranks):
+        scan[rank] = rank
+    now = 0.0
+    while True:
+        for turn in range(to_scan):
+            rank = scan[turn]
+            base = rank * resources
+            shared = static_first[rank]
+            offset = first[rank]
+            while True:
+                new = 0
+                while True:
+                    # The smallest ready node of a free resource.
+                    chosen = -1
+                    best = nodes
+                    for kind in range(resources):
+                        slot = base + kind
+                        if length[slot] > 0 and not busy[slot] and ready[ready_first[slot]] < best:
+                            best = ready[ready_first[slot]]
+                            chosen = slot
+                    if chosen < 0:
+                        break
+                    _pop_ready(ready, ready_first[chosen], length[chosen])
+                    length[chosen] -= 1
+                    what = offset + best
+                    action = role[shared + best]
+                    start[what] = now
+                    if action == INSTANT:
+                        end[what] = now
+                        order[ended] = what
+                        ended += 1
+                        for edge in range(child_first[shared + best], child_end[shared + best]):
+                            child = children[edge]
+                            waiting[offset + child] -= 1
+                            if waiting[offset + child] == 0:
+                                fresh[new] = child
+                                new += 1
+                        continue
+                    in_flight[rank] += 1
+                    busy[chosen] = chosen != base + UNLIMITED
+                    if action == COLLECTIVE:
+                        instance = partner[what]
+                        arrived[instance] += 1
+                        if (
+                            arrived[instance]
+                            == instance_first[instance + 1] - instance_first[instance]
+                        ):
+                            finish = now + instance_time[instance]
+                            made = max(now, finish - tail[instance])
+                            _push_event(
+                                heap_time,
+                                heap_made,
+                                heap_number,
+                                heap_what,
+                                events,
+                                finish,
+                                made,
+                                number,
+                                -1 - instance,
+                            )
+                            events += 1
+                            number += 1
+                    elif action != RECEIVE or end[partner[what]] >= 0.0:
+                        finish = now if action == RECEIVE else now + time[what]
+                        _push_event(
+                            heap_time,
+                            heap_made,
+                            heap_number,
+                            heap_what,
+                            events,
+                            finish,
+                            now,
+                            number,
+                            what,
+                        )
+                        events += 1
+                        number += 1
+                for item in range(new):
+                    slot = base + resource[shared + fresh[item]]
+                    _push_ready(ready, ready_first[slot], length[slot], fresh[item])
+                    length[slot] += 1
+                # ASTRA-sim would never look again at a rank that has nothing in flight.
+                if new == 0 or in_flight[rank] > 0:
+                    break
+
+        if events == 0:
+            break
+        now = heap_time[0]
+        event = heap_what[0]
+        _pop_event(heap_time, heap_made, heap_number, heap_what, events)
+        events -= 1
+        if event < 0:
+            begin = instance_first[-1 - event]
+            finishing = instance_first[-event] - begin
+        else:
+            begin = -1
+            finishing = 1
+        to_scan = 0
+        done = 0
+        while done < finishing:
+            what = instance_nodes[begin + done] if begin >= 0 else event
+            done += 1
+            rank = owner[what]
+            offset = first[rank]
+            shared = static_first[rank]
+            node = what - offset
+            end[what] = now
+            order[ended] = what
+            ended += 1
+            in_flight[rank] -= 1
+            busy[rank * resources + resource[shared + node]] = False
+            for edge in range(child_first[shared + node], child_end[shared + node]):
+                child = children[edge]
+                waiting[offset + child] -= 1
+                if waiting[offset + child] == 0:
+                    slot = rank * resources + resource[shared + child]
+                    _push_ready(ready, ready_first[slot], length[slot], child)
+                    length[slot] += 1
+            scan[to_scan] = rank
+            to_scan += 1
+            if role[shared + node] == SEND:
+                other = partner[what]
+                if start[other] >= 0.0 and end[other] < 0.0:
+                    event = other  # the receiver ends in the same event
+                    begin = -1
+                    finishing = 2
+    return start, end, order

@@ -1,0 +1,240 @@
+"""Costs of execution traces on real hardware: our own models of devices and networks.
+
+Computation that states operations and bytes takes its roofline time at the rates that
+kernels sustain; collectives and messages are those of :mod:`perfmodel.communication`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.communication import collective_times, members_per_domain
+from perfmodel.errors import FormatError, HardwareError, StrategyError
+from perfmodel.simulation.costs import (
+    Flags,
+    Floats,
+    Integers,
+    LocalCosts,
+    check_sizes,
+    coordinates_slices,
+    empty_local,
+    on_host,
+    states_collective,
+)
+from perfmodel.trace import COLLECTIVES, COMPUTE, MEM_LOAD, MEM_STORE, Trace
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+STREAMS = ("one", "per-group")
+# A collective of a trace: that of the network model, and whether the trace's size, which is
+# what each device holds, is that of one of n parts of what the network model counts.
+PRICED_AS = {
+    "all_reduce": ("all_reduce", False),
+    "reduce": ("broadcast", False),  # the same messages the other way round
+    "all_gather": ("all_gather", True),
+    "gather": ("gather", True),
+    "scatter": ("scatter", True),
+    "broadcast": ("broadcast", False),
+    "all_to_all": ("all_to_all", False),
+    "reduce_scatter": ("reduce_scatter", False),
+    "reduce_scatter_block": ("reduce_scatter", False),
+    "barrier": ("all_reduce", False),
+}
+BARRIER = COLLECTIVES.index("barrier")
+BARRIER_SIZE = 4  # [B]; NCCL's barriers are all-reduces of one number
+
+
+class HardwareCosts:
+    """Times on a hardware profile [s].
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Ranks fill its network from the innermost level outwards.
+    precision : str
+        Whose matrix rate computation runs at.
+    communication_streams : {"one", "per-group"}
+        Collectives of a rank one after another, or those of different groups at the same
+        time, as communicators of NCCL run; they do not slow each other down here.
+    operation_flops : float
+        FLOP per operation that a trace counts; 2 where it counts multiply-adds.
+    element_bytes : float
+        Bytes per byte that a trace states; 2 where it counts elements of 16 bits.
+
+    Raises
+    ------
+    HardwareError
+        The profile lacks a rate or a constant.
+    StrategyError
+        There is no such kind of streams.
+    """
+
+    tick = 1.0
+    whole = False
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        precision: str = "bf16",
+        communication_streams: str = "one",
+        operation_flops: float = 1.0,
+        element_bytes: float = 1.0,
+    ) -> None:
+        if communication_streams not in STREAMS:
+            raise StrategyError(
+                f"communication streams '{communication_streams}'; known: {', '.join(STREAMS)}"
+            )
+        for name, value in (("operation_flops", operation_flops), ("element_bytes", element_bytes)):
+            if not 0 < value < np.inf:
+                raise StrategyError(f"{name} is {value}; it should be a finite number above 0")
+        self.hardware = hardware
+        self.streams = communication_streams
+        self.operation_flops = float(operation_flops)
+        self.element_bytes = float(element_bytes)
+        self.peak = hardware.device.peak(precision)
+        self.memory_bandwidth = hardware.device.memory.bandwidth
+        key = f"issue_efficiency_{precision}"
+        if key not in hardware.calibration.get("gemm", {}):
+            key = "issue_efficiency"
+        self.sustained_peak = self.peak * hardware.calibrated("gemm", key)
+        self.sustained_bandwidth = self.memory_bandwidth * hardware.calibrated(
+            "stream", "memory_efficiency"
+        )
+
+    def check(self, ranks: int) -> None:
+        """Raise unless the network has a place for every rank."""
+        sizes = [level.size for level in self.hardware.system.network]
+        if 0 in sizes:
+            return
+        most = int(np.prod(sizes))
+        if ranks > most:
+            raise HardwareError(
+                f"the workload has {ranks} ranks, but hardware profile '{self.hardware.name}' "
+                f"has {most} devices"
+            )
+
+    def synchronised(self, trace: Trace) -> Flags:
+        """Tell which nodes are collectives of a stated kind; others last as recorded."""
+        flags = states_collective(trace)
+        check_sizes(trace, flags & (trace.collective != BARRIER))
+        return flags
+
+    def local(self, trace: Trace) -> LocalCosts:
+        """Return roofline times, and durations where operations or bytes are not stated.
+
+        ``max(operations / sustained peak, bytes / sustained bandwidth)``; a load or store
+        moves its bytes at the sustained bandwidth of the device's memory.
+        """
+        costs = empty_local(trace.nodes)
+        costs.times[:] = trace.duration
+        moved = (trace.kinds == MEM_LOAD) | (trace.kinds == MEM_STORE)
+        moved &= (trace.tensor_size >= 0) & ~on_host(trace)
+        costs.times[moved] = (
+            trace.tensor_size[moved] * self.element_bytes / self.sustained_bandwidth
+        )
+        priced = (trace.kinds == COMPUTE) & ~on_host(trace) & (trace.num_ops >= 0)
+        priced &= trace.tensor_size >= 0
+        if not self._prices_computation():
+            priced[:] = False
+        rows = np.flatnonzero(priced)
+        flops = trace.num_ops[rows] * self.operation_flops
+        size = trace.tensor_size[rows] * self.element_bytes
+        computing, moving = flops / self.sustained_peak, size / self.sustained_bandwidth
+        times = np.maximum(computing, moving)
+        some = times > 0
+        costs.times[rows] = times
+        costs.priced[rows] = True
+        costs.compute_bound[rows] = (computing >= moving) & some
+        for column, amount, rate in (
+            (costs.compute_utilization, flops, self.peak),
+            (costs.memory_utilization, size, self.memory_bandwidth),
+        ):
+            column[rows] = np.divide(amount, times * rate, out=np.zeros(len(rows)), where=some)
+        costs.operation_intensity[rows] = np.divide(
+            flops, size, out=np.zeros(len(rows)), where=size > 0
+        )
+        return costs
+
+    def collective_times(
+        self,
+        kind: int,
+        sizes: Integers,
+        members: tuple[int, ...],
+        involved: tuple[bool, ...] | None,
+    ) -> Floats:
+        """Return times of a collective [s]."""
+        del involved  # the members say it all
+        if len(members) < 2:
+            return np.zeros(len(sizes))
+        name, is_part = PRICED_AS[COLLECTIVES[kind]]
+        amounts = np.maximum(sizes, 0) * (self.element_bytes * (len(members) if is_part else 1))
+        if kind == BARRIER:
+            amounts = np.full(len(sizes), float(BARRIER_SIZE))
+        count, stride = self._shape(members)
+        times = collective_times(self.hardware, name, amounts, count, stride)
+        if not np.isfinite(times).all():
+            raise HardwareError(f"{name} among {count} ranks cannot run on this network")
+        return times
+
+    def collective_tail(self, members: tuple[int, ...]) -> float:
+        """Return infinity: of what ends at one moment, what began first is seen first."""
+        del members
+        return np.inf
+
+    def slices(self, involved: tuple[bool, ...], ranks: int) -> Integers:
+        """Return the groups that keep to some levels of the network, innermost first."""
+        levels = self.hardware.system.network
+        sizes = [level.size for level in levels]
+        inner = int(np.prod(sizes[:-1], dtype=np.int64))
+        shape = [*sizes[:-1], ranks // inner]
+        if len(involved) < len(levels) or inner * shape[-1] != ranks or not shape[-1]:
+            raise FormatError(
+                f"involved dimensions {list(map(int, involved))} on {ranks} ranks; the network "
+                f"of '{self.hardware.name}' has {len(levels)} levels of "
+                f"{', '.join(str(size or 'any') for size in sizes)} to fill"
+            )
+        return coordinates_slices(involved[: len(levels)], shape)
+
+    def message_times(self, sources: Integers, destinations: Integers, sizes: Integers) -> Floats:
+        """Return times of messages [s]; they cross the outermost level on which ranks differ."""
+        stride = np.ones(len(sizes), np.int64)
+        for domain in self._domains()[:-1]:
+            stride[sources // domain != destinations // domain] = domain
+        times = collective_times(
+            self.hardware, "point_to_point", sizes * self.element_bytes, 2, stride
+        )
+        return np.where(sources == destinations, 0.0, times)
+
+    def _prices_computation(self) -> bool:
+        """Tell whether computation is priced, or lasts as recorded."""
+        return True
+
+    def _domains(self) -> list[int]:
+        """Return devices of a domain of each level; at least 2**31 for one without limit."""
+        sizes = [level.size or 2**31 for level in self.hardware.system.network]
+        return list(itertools.accumulate(sizes, lambda a, b: a * b))
+
+    def _shape(self, members: Sequence[int]) -> tuple[int, int]:
+        """Return number and stride of a group that has as many members in each domain.
+
+        Evenly spaced groups keep their stride where they start with a domain; others are
+        taken as if their members were spread evenly over the domains that they meet.
+        """
+        ranks = np.sort(np.array(members, np.int64))
+        count = len(ranks)
+        domains = self._domains()
+        inside = [int(np.bincount(ranks // domain).max()) for domain in domains[:-1]]
+        steps = np.unique(np.diff(ranks))
+        if len(steps) == 1:
+            own = members_per_domain(self.hardware, count, int(steps[0]))[:-1, 0]
+            if own.tolist() == inside:
+                return count, int(steps[0])
+        for domain, most in zip(domains, inside, strict=False):
+            if most < count:  # the innermost level that does not hold the whole group
+                return count, max(1, domain // most)
+        return count, 1

@@ -1,0 +1,266 @@
+"""Execution traces run in time: `simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfmodel.errors import DataError, FormatError
+from perfmodel.simulation.costs import Costs, Floats, Integers
+from perfmodel.simulation.deadlock import explain_standstill
+from perfmodel.simulation.graph import Graph, Rank, share_graphs
+from perfmodel.simulation.meetings import Group, Messages, find_groups, match_messages
+from perfmodel.simulation.result import Simulation
+from perfmodel.simulation.statistics import class_figures
+from perfmodel.simulation.symmetry import met_by, rank_classes
+from perfmodel.trace import TraceSet
+
+MOST_EXPLAINED = 5_000_000  # nodes that are run again to say which ranks wait for each other
+MOST_EXACT = 2.0**53  # whole numbers that float64 tells apart
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the kernel runs: one rank of each class.
+
+    Attributes
+    ----------
+    representatives : list of int
+        Rank of each class.
+    first : int64[classes + 1]
+        Where the nodes of each begin in arrays over all of them.
+    arguments : dict of str to array or int
+        Of `kernels.trace_schedule.run_traces`.
+    """
+
+    representatives: list[int]
+    first: Integers
+    arguments: dict[str, Any]
+
+
+def simulate(
+    traces: TraceSet,
+    costs: Costs,
+    *,
+    memory: bool = True,
+    symmetry: bool = True,
+    control_parents: str = "auto",
+) -> Simulation:
+    """Run what all ranks do.
+
+    A rank does one thing at a time on its device, one in communication and one on its host;
+    receives wait beside them. Whenever something ends, all its nodes whose parents have
+    ended are looked through in ascending order of identifier, and begin where their
+    resource is free.
+    A collective runs from the moment its last member begins it.
+
+    Parameters
+    ----------
+    traces : TraceSet
+        One trace alone replays its communication as recorded.
+    costs : Costs
+        `AstraCosts`, `HardwareCosts` or `NetworkCosts`.
+    memory : bool
+        Also follow the tensors that nodes read and write.
+    symmetry : bool
+        Run ranks that behave alike once; the result is the same.
+    control_parents : {"auto", "obey", "ignore"}
+        Whether nodes wait for their control parents; by default not in recordings, where
+        they say which operation called which: PyTorch's, and traces alone whose control
+        parents are no nodes.
+
+    Returns
+    -------
+    Simulation
+
+    Raises
+    ------
+    FormatError
+        Parents are missing or wait for each other, collectives or messages do not fit
+        together, a node cannot be priced.
+    HardwareError
+        The cost model does not cover the system.
+
+    Examples
+    --------
+    >>> from perfmodel.astra import AstraNetwork, uniform_system
+    >>> from perfmodel.simulation.astra_costs import AstraCosts
+    >>> from perfmodel.trace import COLLECTIVE, TraceBuilder
+    >>> builder = TraceBuilder()
+    >>> _ = builder.add("sum", COLLECTIVE, collective=0, communication_size=2**20)
+    >>> network = AstraNetwork(("Ring",), (16,), (50.0,), (500.0,))
+    >>> costs = AstraCosts(network, uniform_system(["ring"]))
+    >>> result = simulate(TraceSet((builder.build(),) * 16), costs)
+    >>> result.ticks("wall_time")[0], len(result.classes)
+    (53710, 1)
+    """
+    from perfmodel.kernels.trace_schedule import run_traces
+
+    if not traces.devices:
+        raise FormatError("a workload of no rank; it should have one trace at least")
+    if traces.devices > 1:
+        costs.check(traces.devices)
+    if control_parents not in ("auto", "obey", "ignore"):
+        raise DataError(f"control_parents '{control_parents}'; it should be auto, obey or ignore")
+    graphs, ranks = share_graphs(traces, costs, memory, control_parents)
+    groups, of_rank = find_groups(traces, graphs, ranks, costs)
+    messages = match_messages(graphs, ranks, costs)
+    classes = np.arange(len(ranks))
+    if symmetry:
+        classes = rank_classes(ranks, groups, of_rank, messages)
+    plan = _plan(graphs, ranks, groups, of_rank, messages, classes)
+    _check_sum(plan, costs)
+    start, end, order = run_traces(**plan.arguments)
+    if len(order) and order[-1] < 0:
+        if len(plan.representatives) < len(ranks) and traces.nodes <= MOST_EXPLAINED:
+            # Ranks that stand for others would seem to wait for themselves.
+            plan = _plan(graphs, ranks, groups, of_rank, messages, np.arange(len(ranks)))
+            start, end, order = run_traces(**plan.arguments)
+        raise FormatError(explain_standstill(plan, graphs, ranks, start, end))
+
+    figures = []
+    for number, rank in enumerate(plan.representatives):
+        own = slice(plan.first[number], plan.first[number + 1])
+        figures.append(
+            class_figures(graphs[ranks[rank].graph], ranks[rank], start[own], end[own], costs.whole)
+        )
+    _set_memory(figures, plan, graphs, ranks, start, end, order)
+    return Simulation(
+        representative=np.array(plan.representatives, np.int64)[classes],
+        classes=tuple(figures),
+        class_of_rank=classes,
+        tick=costs.tick,
+        whole=costs.whole,
+        nodes=traces.nodes,
+    )
+
+
+def _plan(
+    graphs: Sequence[Graph],
+    ranks: Sequence[Rank],
+    groups: Sequence[Group],
+    of_rank: Sequence[Sequence[int]],
+    messages: Messages | None,
+    classes: Integers,
+) -> Plan:
+    """Return what the kernel needs to run the first rank of each class."""
+    representatives = np.unique(classes, return_index=True)[1].tolist()
+    used = sorted({ranks[rank].graph for rank in representatives})
+    static_first = dict(zip(used, _starts([graphs[graph].nodes for graph in used]), strict=False))
+    edges = dict(zip(used, _starts([len(graphs[g].children) for g in used]), strict=False))
+    first = _starts([graphs[ranks[rank].graph].nodes for rank in representatives])
+
+    time = np.zeros(first[-1])
+    partner = np.full(first[-1], -1, np.int64)
+    blocks: dict[bytes, int] = {}
+    instance_time: list[Floats] = []
+    tail: list[Floats] = []
+    instances = 0
+    for number, rank in enumerate(representatives):
+        graph, begin = graphs[ranks[rank].graph], first[number]
+        time[begin : first[number + 1]] = graph.local.times
+        for slot, index in enumerate(of_rank[rank]):
+            group = groups[index]
+            key = group.different + b"|" + met_by(group, classes)
+            if key not in blocks:
+                blocks[key] = instances
+                instances += len(group.times)
+                instance_time.append(group.times)
+                tail.append(np.full(len(group.times), group.tail))
+            nodes = graph.collectives[graph.slot == slot]
+            partner[begin + nodes] = blocks[key] + np.arange(len(nodes))
+        if messages is not None:
+            rows = slice(messages.offsets[rank], messages.offsets[rank + 1])
+            nodes = begin + graph.messages
+            partner[nodes] = first[classes[messages.peer_rank[rows]]] + messages.peer_number[rows]
+            time[nodes] = messages.times[rows]
+    meeting = [
+        first[number] + graphs[ranks[rank].graph].collectives
+        for number, rank in enumerate(representatives)
+    ]
+    met = np.concatenate([np.zeros(0, np.int64), *meeting])
+    met = met[np.argsort(partner[met], kind="stable")]
+    instance_first = np.zeros(instances + 1, np.int64)
+    np.cumsum(np.bincount(partner[met], minlength=instances), out=instance_first[1:])
+
+    def joined(name: str) -> Integers:
+        return np.concatenate([getattr(graphs[graph], name) for graph in used])
+
+    offsets = [graphs[graph].child_offsets + edges[graph] for graph in used]
+    resource = joined("resource")
+    arguments = {
+        "static_first": np.array([static_first[ranks[r].graph] for r in representatives], np.int64),
+        "first": first,
+        "child_first": np.concatenate([column[:-1] for column in offsets]),
+        "child_end": np.concatenate([column[1:] for column in offsets]),
+        "children": joined("children"),
+        "parents": joined("parents"),
+        "resource": resource,
+        "role": joined("role"),
+        "time": time,
+        "partner": partner,
+        "instance_first": instance_first,
+        "instance_nodes": met,
+        "instance_time": np.concatenate([np.zeros(0), *instance_time]),
+        "tail": np.concatenate([np.zeros(0), *tail]),
+        "resources": int(resource.max(initial=0)) + 1,
+    }
+    return Plan(representatives, first, arguments)
+
+
+def _starts(lengths: Sequence[int]) -> Integers:
+    """Return where each of several pieces begins, and where the last one ends."""
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
+
+
+def _check_sum(plan: Plan, costs: Costs) -> None:
+    """Raise where times could become inexact or leave the range of numbers."""
+    total = float(plan.arguments["time"].sum() + plan.arguments["instance_time"].sum())
+    if not np.isfinite(total) or (costs.whole and total >= MOST_EXACT):
+        raise FormatError(
+            f"durations add up to {total * costs.tick:.3g} s, which cannot be counted "
+            + ("in whole nanoseconds; " if costs.whole else "; ")
+            + "durations, operations or sizes are out of range"
+        )
+
+
+def _set_memory(
+    figures: Sequence[Any],
+    plan: Plan,
+    graphs: Sequence[Graph],
+    ranks: Sequence[Rank],
+    start: Floats,
+    end: Floats,
+    order: Integers,
+) -> None:
+    """Set the peak memory of each class that has tensors."""
+    from perfmodel.kernels.trace_memory import peak_memory
+
+    tensors = [graphs[ranks[rank].graph].tensors for rank in plan.representatives]
+    if not any(tensors):
+        return
+    owner = np.searchsorted(plan.first, order, side="right") - 1
+    by_class = order[np.argsort(owner, kind="stable")]
+    for number, found in enumerate(tensors):
+        if found is None:
+            continue
+        own = slice(plan.first[number], plan.first[number + 1])
+        figures[number].peak_memory = float(
+            peak_memory(
+                by_class[own] - plan.first[number],
+                start[own],
+                end[own],
+                found.inputs.offsets,
+                found.inputs.values,
+                found.outputs.offsets,
+                found.outputs.values,
+                found.key,
+                found.size,
+                int(found.key.max(initial=-1)) + 1,
+            )
+        )

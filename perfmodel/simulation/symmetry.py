@@ -1,0 +1,76 @@
+"""Ranks that do the same at the same times, found by refining colours.
+
+Two ranks start with one colour where their graphs are the same. A colour is split as long as
+its ranks differ in what their collectives cost, in the colours of those whom they meet, or
+in the colours of those with whom they exchange messages. Ranks of one final colour behave
+alike, so one of them stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from perfmodel.simulation.costs import Integers
+from perfmodel.simulation.graph import Rank
+from perfmodel.simulation.meetings import Group, Messages
+
+
+def rank_classes(
+    ranks: Sequence[Rank],
+    groups: Sequence[Group],
+    of_rank: Sequence[Sequence[int]],
+    messages: Messages | None,
+) -> Integers:
+    """Return each rank's class, numbered from 0 in the order of their first ranks.
+
+    Parameters
+    ----------
+    ranks : sequence of Rank
+    groups : sequence of Group
+    of_rank : sequence of sequence of int
+        Group of each slot of a rank.
+    messages : Messages or None
+
+    Returns
+    -------
+    int64[ranks]
+    """
+    colours = _numbered([rank.graph for rank in ranks])
+    while True:
+        met = _numbered([(group.different, met_by(group, colours)) for group in groups])
+        said = [
+            (
+                colour,
+                tuple(met[group] for group in of_rank[rank]),
+                b"" if messages is None else _exchanged(messages, rank, colours),
+            )
+            for rank, colour in enumerate(colours.tolist())
+        ]
+        finer = _numbered(said)
+        if finer.max(initial=-1) == colours.max(initial=-1):
+            return colours
+        colours = finer
+
+
+def met_by(group: Group, colours: Integers) -> bytes:
+    """Return which colours meet in a group, each with the slot in which it does."""
+    pairs = np.stack([colours[group.members], group.slots], axis=1)
+    return np.unique(pairs, axis=0).tobytes()
+
+
+def _exchanged(messages: Messages, rank: int, colours: Integers) -> bytes:
+    """Return with whom a rank exchanges which messages."""
+    rows = slice(messages.offsets[rank], messages.offsets[rank + 1])
+    return (
+        colours[messages.peer_rank[rows]].tobytes()
+        + messages.peer_number[rows].tobytes()
+        + messages.times[rows].tobytes()
+    )
+
+
+def _numbered(keys: Sequence[object]) -> Integers:
+    """Return a number per different key, in the order of first appearance."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
