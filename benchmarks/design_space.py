@@ -1,0 +1,248 @@
+"""Explore the design space of a STAGE + ASTRA-sim exercise: 56 strategies, two models, two limits.
+
+Usage::
+
+    python benchmarks/design_space.py [--json] [--layers N]
+
+64 devices, dp × tp × sp = 64, with and without recomputation of activations; Llama-70B on
+a slow network and GPT-175B on a fast one. Each point is a whole trace of STAGE's generator
+run as ASTRA-sim runs it, memory included: 5 to 9 minutes of processor time with the
+original programs on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perfmodel.astra import AstraNetwork, AstraSystem, uniform_system
+from perfmodel.simulation.astra_costs import AstraCosts
+from perfmodel.simulation.run import simulate
+from perfmodel.stage.arguments import StageArguments
+from perfmodel.stage.traces import stage_traces
+
+DEVICES = 64
+MEMORY_LIMIT = 80e9  # [B]
+# Words of the two settings, and the most memory of a device [B].
+SETTINGS = {"unlimited memory": float("inf"), "80 GB": MEMORY_LIMIT}
+ORIGINAL_SECONDS = (300.0, 540.0)  # STAGE + ASTRA-sim per point, idle machine, 64 ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model on a system: arguments without degrees, network, system."""
+
+    model: StageArguments
+    network: AstraNetwork
+    system: AstraSystem
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One strategy, and what its simulation says: times [ns], memory [B], nodes of a rank."""
+
+    strategy: tuple[int, int, int, int]
+    wall: int
+    gpu: int
+    communication: int
+    exposed: int
+    peak_memory: int
+    nodes: int
+
+    def document(self) -> dict[str, Any]:
+        """Return the point for JSON."""
+        degrees = dict(zip(("dp", "tp", "sp", "activation_recompute"), self.strategy, strict=True))
+        return {
+            **degrees,
+            "wall_time_s": self.wall * 1e-9,
+            "gpu_time_s": self.gpu * 1e-9,
+            "communication_time_s": self.communication * 1e-9,
+            "exposed_communication_s": self.exposed * 1e-9,
+            "peak_memory_bytes": self.peak_memory,
+            "nodes_per_rank": self.nodes,
+        }
+
+
+def torus(bandwidth: float, performance: float, memory_bandwidth: float) -> dict[str, Any]:
+    """Return network and system of 4 × 4 × 4 devices on rings.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Of every link [GiB/s].
+    performance : float
+        Of a device [TFLOP/s].
+    memory_bandwidth : float
+        [GB/s].
+    """
+    return {
+        "network": AstraNetwork(("Ring",) * 3, (4, 4, 4), (bandwidth,) * 3, (50.0,) * 3),
+        "system": uniform_system(
+            ["ring"] * 3,
+            preferred_dataset_splits=10,
+            active_chunks_per_dimension=4,
+            roofline_enabled=True,
+            peak_performance_teraflops=performance,
+            local_memory_bandwidth_gb_per_second=memory_bandwidth,
+        ),
+    }
+
+
+LLAMA = StageArguments(
+    input_size=32000,
+    output_size=32000,
+    hidden_size=8192,
+    feed_forward_size=28672,
+    heads=64,
+    sequence_length=1024,
+    batch=512,
+    layers=80,
+)
+GPT = replace(
+    LLAMA,
+    input_size=50257,
+    output_size=50257,
+    hidden_size=12288,
+    feed_forward_size=49152,
+    heads=96,
+    layers=96,
+)
+CASES = {
+    "llama70b@system1": Case(LLAMA, **torus(100.0, 450.0, 3000.0)),
+    "gpt175b@system2": Case(GPT, **torus(2000.0, 45.0, 300.0)),
+}
+
+
+def strategies(devices: int = DEVICES) -> Iterator[tuple[int, int, int, int]]:
+    """Yield dp, tp, sp and recomputation: powers of two whose product is the devices."""
+    for recompute in (0, 1):
+        dp = 1
+        while dp <= devices:
+            tp = 1
+            while dp * tp <= devices:
+                yield dp, tp, devices // (dp * tp), recompute
+                tp *= 2
+            dp *= 2
+
+
+def simulate_point(case: Case, strategy: tuple[int, int, int, int]) -> Point:
+    """Generate and run one strategy."""
+    dp, tp, sp, recompute = strategy
+    arguments = replace(
+        case.model,
+        data_parallel=dp,
+        tensor_parallel=tp,
+        sequence_parallel=sp,
+        activation_recompute=bool(recompute),
+    )
+    traces = stage_traces(arguments)
+    result = simulate(traces, AstraCosts(case.network, case.system))
+    return Point(
+        strategy,
+        *(
+            result.ticks(name)[0]
+            for name in ("wall_time", "gpu_time", "communication_time", "exposed_communication")
+        ),
+        peak_memory=int(result.peak_memory[0]),
+        nodes=traces.traces[0].nodes,
+    )
+
+
+def explore(case: Case) -> list[Point]:
+    """Run all strategies of a case."""
+    return [simulate_point(case, strategy) for strategy in strategies(case.network.devices)]
+
+
+def best(points: list[Point], limit: float = float("inf")) -> Point:
+    """Return the fastest point within a memory limit [B]."""
+    return min(
+        (point for point in points if point.peak_memory <= limit), key=lambda point: point.wall
+    )
+
+
+def document_of(found: Mapping[str, list[Point]], seconds: float) -> dict[str, Any]:
+    """Return everything for JSON."""
+    count = sum(map(len, found.values()))
+    return {
+        "rate_per_core": count / seconds,
+        "unit": "points/s",
+        "count": count,
+        "seconds": seconds,
+        "best": {
+            name: {setting: best(points, limit).document() for setting, limit in SETTINGS.items()}
+            for name, points in found.items()
+        },
+        "points": {name: [point.document() for point in points] for name, points in found.items()},
+    }
+
+
+def table(found: Mapping[str, list[Point]], seconds: float) -> list[str]:
+    """Return the lines of a table: a strategy per line, the cases side by side."""
+    chosen = {
+        name: [best(points, limit).strategy for limit in SETTINGS.values()]
+        for name, points in found.items()
+    }
+    lines = ["                 " + "".join(f"| {name:^35} " for name in found)]
+    head = "    wall s  exposed s   peak GB    "
+    lines.append(" dp  tp  sp  rec " + f"| {head} " * len(found))
+    for rows in zip(*found.values(), strict=True):
+        cells = []
+        for name, point in zip(found, rows, strict=True):
+            marks = "".join(
+                mark if point.strategy == strategy else " "
+                for mark, strategy in zip("*†", chosen[name], strict=True)
+            )
+            cells.append(
+                f"| {point.wall * 1e-9:10.3f} {point.exposed * 1e-9:10.3f} "
+                f"{point.peak_memory * 1e-9:9.1f} {marks} "
+            )
+        dp, tp, sp, recompute = rows[0].strategy
+        lines.append(f"{dp:3d} {tp:3d} {sp:3d}  {'yes' if recompute else ' no'} " + "".join(cells))
+    lines.append("* fastest   † fastest within 80 GB")
+    for name, points in found.items():
+        for setting, limit in SETTINGS.items():
+            point = best(points, limit)
+            dp, tp, sp, recompute = point.strategy
+            lines.append(
+                f"{name}, {setting}: dp {dp} tp {tp} sp {sp}"
+                f"{', recomputing' if recompute else ''}: {point.wall * 1e-9:.3f} s, "
+                f"{point.peak_memory * 1e-9:.1f} GB"
+            )
+    count = sum(map(len, found.values()))
+    low, high = ORIGINAL_SECONDS
+    lines.append(
+        f"{count} points in {seconds:.2f} s, {seconds / count * 1e3:.1f} ms per point "
+        f"(STAGE + ASTRA-sim: {low / 60:.0f} to {high / 60:.0f} minutes per point)"
+    )
+    return lines
+
+
+def main() -> None:
+    """Explore and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", type=int, help="instead of 80 and 96")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    options = parser.parse_args()
+    cases = dict(CASES)
+    if options.layers is not None:
+        cases = {
+            name: replace(case, model=replace(case.model, layers=options.layers))
+            for name, case in cases.items()
+        }
+    first = next(iter(cases.values()))
+    simulate_point(replace(first, model=replace(first.model, layers=2)), (4, 4, 4, 1))  # compiles
+    start = time.perf_counter()
+    found = {name: explore(case) for name, case in cases.items()}
+    seconds = time.perf_counter() - start
+    if options.json:
+        print(json.dumps(document_of(found, seconds), indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(table(found, seconds)))
+
+
+if __name__ == "__main__":
+    main()
