@@ -21,6 +21,7 @@ from perfmodel.kernels.step_data import (
     hidden_width,
     hide,
     layer_shards,
+    optimizer_work,
     remembered_time,
     width_of,
 )
@@ -192,19 +193,21 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
             data_exposed += table
             collective_width += width_of(size, settings.collective_widths) * table
 
-        # Optimizer: the shard's gradients are read for their norm, scaled by it and read
-        # for the update; the state is read and written, parameters are written. All
-        # gradients are zeroed for the next step. Multi-tensor kernels: a handful of launches
-        # (8 assumed) and about 12 FLOP per parameter (Adam's update rule).
+        # Optimizer: multi-tensor kernels, a handful of launches (8 assumed) and about 12 FLOP
+        # per parameter (Adam's update rule).
         dense_shards, expert_shards = 1, 1
         if zero >= 1:
             dense_shards = dense.shard_set if dense.shard_set > 0 else dense.members
             expert_shards = sparse.shard_set if sparse.shard_set > 0 else sparse.members
-        updated = weights / dense_shards + experts / expert_shards
-        kept = updated if zero >= 2 else weights + experts
-        read = updated * (3.0 * settings.gradient_bytes + settings.optimizer_bytes)
-        written = updated * (settings.gradient_bytes + settings.optimizer_bytes + 2.0)
-        written += kept * settings.gradient_bytes
+        updated, read, written = optimizer_work(
+            weights,
+            experts,
+            dense_shards,
+            expert_shards,
+            zero,
+            settings.gradient_bytes,
+            settings.optimizer_bytes,
+        )
         optimizer, _ = stream_time(stream_device, read, written, 12.0 * updated, 8.0, 0.0)
         stream_width += width_of(read + written, settings.stream_widths) * optimizer
 

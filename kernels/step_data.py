@@ -223,3 +223,30 @@ def data_parallel(
     total = reductions * reduce + gather
     exposed = reductions * exposed_reduce + exposed_gather
     return total, exposed, reductions * width_reduce + width_gather, waits
+
+
+@jit_inline
+def optimizer_work(
+    weights, experts, dense_shards, expert_shards, zero, gradient_bytes, optimizer_bytes
+):
+    """Parameters that a device updates, and the bytes that its update reads and writes.
+
+    The shard's gradients are read for their norm, scaled by it and read for the update; the
+    state is read and written, parameters are written. All gradients are zeroed for the next
+    step. `dense_shards` and `expert_shards` devices share the update from ZeRO-1 on.
+
+    Parameters
+    ----------
+    weights, experts : float
+        Parameters of a stage on one device.
+    dense_shards, expert_shards : int
+    zero : int
+        ZeRO stage; from 2 on only the shard's gradients are kept.
+    gradient_bytes, optimizer_bytes : float
+        Of one stored gradient, and of the state of one parameter [B].
+    """
+    updated = weights / dense_shards + experts / expert_shards
+    kept = updated if zero >= 2 else weights + experts
+    read = updated * (3.0 * gradient_bytes + optimizer_bytes)
+    written = updated * (gradient_bytes + optimizer_bytes + 2.0)
+    return updated, read, written + kept * gradient_bytes
