@@ -17,6 +17,7 @@ CONTENTS = {
     "aiob": "train_iter:10\nEmb:\n",
     "flexflow": "digraph taskgraph {\n",
     "pytorch": '{"schema": "1.0.2-chakra.0.0.4", "nodes": []}',
+    "kineto": '{"schemaVersion": 1, "deviceProperties": [], "traceEvents": []}',
     "chakra-json": '{"workload_graph": []}',
 }
 

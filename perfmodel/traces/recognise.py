@@ -16,6 +16,7 @@ VIDUR_CSV = "vidur-csv"
 AIOB = "aiob"
 FLEXFLOW = "flexflow"
 PYTORCH = "pytorch"
+KINETO = "kineto"
 MEANINGS = {
     CHAKRA: "Chakra execution trace (protobuf, one file per rank)",
     CHAKRA_JSON: "Chakra execution trace (JSON, one file per rank)",
@@ -25,7 +26,8 @@ MEANINGS = {
     VIDUR_CSV: "AICB table for Vidur",
     AIOB: "AIOB computation file",
     FLEXFLOW: "FlexFlow task graph",
-    PYTORCH: "PyTorch execution trace",
+    PYTORCH: "PyTorch execution trace of the host",
+    KINETO: "PyTorch profiler's trace of the device (Kineto)",
 }
 HEAD = 1 << 16  # bytes that are looked at
 GZIP = b"\x1f\x8b"
@@ -88,7 +90,9 @@ def _of_file(path: Path) -> str:
         return CHAKRA
     text = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if text.startswith(("{", "[")):
-        return CHAKRA_JSON if '"workload_graph"' in text or '"ctrlDep' in text else PYTORCH
+        if '"workload_graph"' in text or '"ctrlDep' in text:
+            return CHAKRA_JSON
+        return KINETO if '"traceEvents"' in text or '"deviceProperties"' in text else PYTORCH
     first = text.split("\n", 1)[0]
     if first.startswith(("train_iter", "inference_term")):
         return AIOB
