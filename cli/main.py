@@ -20,8 +20,10 @@ from perfmodel.cli.hardware import hardware_group
 from perfmodel.cli.kernel import kernel_group
 from perfmodel.cli.model import model_group
 from perfmodel.cli.project import project_command
+from perfmodel.cli.simulate import simulate_command
 from perfmodel.cli.sweep import sweep_command
 from perfmodel.cli.topology import topology_group
+from perfmodel.cli.workload import workload_group
 
 
 @click.group(
@@ -57,6 +59,8 @@ for _command in (
     kernel_group,
     collective_command,
     topology_group,
+    workload_group,
+    simulate_command,
     hardware_group,
     model_group,
     compare_command,

@@ -1,0 +1,278 @@
+"""``perfmodel simulate``: run a workload on a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli import options
+from perfmodel.cli.group import Command
+from perfmodel.cli.printing import announce_compilation, detail
+from perfmodel.cli.simulate_output import (
+    show_native,
+    show_simai,
+    show_simulation,
+    write_simulation,
+)
+from perfmodel.cli.workload_convert import input_options, load_traces
+from perfmodel.errors import HardwareError, StrategyError
+
+if TYPE_CHECKING:
+    from perfmodel.simulation.costs import Costs
+
+ASTRA, MACHINE, SIMAI = "As ASTRA-sim", "On hardware", "As SimAI-Analytical"
+
+
+@click.command("simulate", cls=Command, short_help="Run a workload on a network.")
+@click.argument("workload", metavar="WORKLOAD", type=click.Path())
+@input_options
+@options.option(
+    "--network",
+    section=ASTRA,
+    metavar="FILE",
+    type=click.Path(),
+    help="network.yml; or the network's JSON of ASTRA-sim 1.0, for a text workload.",
+)
+@options.option(
+    "--system",
+    section=ASTRA,
+    metavar="FILE",
+    type=click.Path(),
+    help="system.json; or the system text of ASTRA-sim 1.0.",
+)
+@options.option(
+    "--model",
+    section=ASTRA,
+    type=click.Choice(["exact", "physical"]),
+    default="exact",
+    show_default=True,
+    help="exact: to the nanosecond as ASTRA-sim, its simplifications included. physical: our "
+    "own collectives on the same network.",
+)
+@options.option(
+    "--engine",
+    section=ASTRA,
+    type=click.Choice(["congestion-unaware", "congestion-aware"]),
+    default="congestion-unaware",
+    show_default=True,
+    help="Which of its backends is repeated.",
+)
+@options.option(
+    "--queues-per-dimension",
+    section=ASTRA,
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Of ASTRA-sim 1.0.",
+)
+@options.option(
+    "--hardware",
+    section=MACHINE,
+    metavar="NAME|PATH",
+    shell_complete=options.complete_hardware,
+    help="Hardware profile ('perfmodel hardware list') whose network and device run the traces.",
+)
+@options.set_option
+@options.option(
+    "--precision",
+    section=MACHINE,
+    default="bf16",
+    show_default=True,
+    help="Matrix rate of the device at which operations run.",
+)
+@options.option(
+    "--streams",
+    section=MACHINE,
+    type=click.Choice(["one", "per-group"]),
+    default="one",
+    show_default=True,
+    help="Communication of a rank one after another, or groups side by side as in NCCL.",
+)
+@options.option(
+    "--gpu-type",
+    section=SIMAI,
+    metavar="NAME",
+    help="A100, A800, H100, H800 or H20: runs an AICB text as SimAI-Analytical does.",
+)
+@options.option(
+    "--nic-type",
+    section=SIMAI,
+    default="CX7",
+    show_default=True,
+    metavar="NAME",
+    help="CX6, CX7 or BF3.",
+)
+@options.option(
+    "--gpus-per-server",
+    section=SIMAI,
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Devices of a server.",
+)
+@options.option(
+    "--nics-per-server",
+    section=SIMAI,
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Network adapters of a server.",
+)
+@options.option(
+    "--by",
+    section=options.OUTPUT,
+    type=click.Choice(["run", "rank", "layer"]),
+    default="run",
+    show_default=True,
+    help="Lines of the table: the whole run, every distinct rank, or every layer of a text.",
+)
+@options.option(
+    "-o",
+    "--output",
+    section=options.OUTPUT,
+    metavar="FILE.nc",
+    type=click.Path(),
+    help="Write all figures of all ranks as netCDF-4.",
+)
+@options.option(
+    "--timeline",
+    section=options.OUTPUT,
+    metavar="FILE.json",
+    type=click.Path(),
+    help="Write a timeline of the distinct ranks for ui.perfetto.dev.",
+)
+@options.json_option
+@options.verbosity_options
+def simulate_command(workload: str, **given: Any) -> None:
+    """Run a workload, driven by its dependencies, on a network.
+
+    Chakra traces, ASTRA-sim text, FlexFlow task graphs and PyTorch traces run with
+    --network and --system as in ASTRA-sim, or with --hardware on our own models. An ASTRA-sim
+    text with the files of ASTRA-sim 1.0 runs its own training loop, layer by layer. An AICB
+    text with --gpu-type runs as SimAI-Analytical.
+
+    Ranks that behave alike are run once. Exposed communication is wall time without
+    computation, waiting included, as ASTRA-sim reports it.
+
+    \b
+    Examples:
+      perfmodel simulate traces/stage --network network.yml --system system.json
+      perfmodel simulate traces/llama --hardware dgx-h100 --timeline timeline.json
+      perfmodel simulate DLRM_HybridParallel.txt --devices 8 --network network.yml \\
+          --system system.json --model physical
+      perfmodel simulate gpt3.txt --network hierarchical.json --system system.txt --by layer
+      perfmodel simulate workload.txt --devices 512 --gpu-type A100 --nic-type CX6
+    """
+    from perfmodel.traces.recognise import AICB_TEXT, ASTRA_TEXT, workload_kind
+
+    kind = given["kind"] or workload_kind(workload)
+    detail(f"{workload}: {kind}")
+    if kind == AICB_TEXT and given["gpu_type"]:
+        _run_simai(workload, given)
+    elif kind == ASTRA_TEXT and given["network"] and _is_json(given["network"]):
+        _run_native(workload, given)
+    else:
+        _run_traces(workload, kind, given)
+
+
+def _run_traces(workload: str, kind: str, given: dict[str, Any]) -> None:
+    """Run execution traces, or what is converted to them."""
+    from perfmodel.simulation.run import simulate
+
+    costs = _costs(given)
+    if given["by"] == "layer":
+        raise StrategyError(
+            "--by layer is for ASTRA-sim texts with the files of ASTRA-sim 1.0; traces have "
+            "--by rank"
+        )
+    traces = load_traces(workload, given | {"kind": kind})
+    announce_compilation()
+    result = simulate(traces, costs)
+    write_simulation(traces, result, given["output"], given["timeline"])
+    show_simulation(workload, result, _named(given), given["by"], given["as_json"])
+
+
+def _run_native(workload: str, given: dict[str, Any]) -> None:
+    """Run a text workload as ASTRA-sim 1.0, or its loop on our own network model."""
+    from perfmodel.astra_text.native import run_native
+    from perfmodel.formats.astra_text import read_astra_text
+    from perfmodel.formats.astra_text_network import read_native_network
+    from perfmodel.formats.astra_text_system import read_native_system
+
+    if given["system"] is None:
+        raise StrategyError("--network needs --system beside it: the system file of ASTRA-sim 1.0")
+    network = read_native_network(given["network"])
+    system = read_native_system(given["system"])
+    announce_compilation()
+    result = run_native(
+        read_astra_text(workload),
+        network,
+        system,
+        passes=given["passes"],
+        queues_per_dimension=given["queues_per_dimension"],
+    )
+    show_native(workload, result, given["by"], given["as_json"])
+
+
+def _run_simai(workload: str, given: dict[str, Any]) -> None:
+    """Run an AICB text as SimAI-Analytical."""
+    from perfmodel.formats.aicb_text import read_aicb_text
+    from perfmodel.simai import simulate
+    from perfmodel.simai_bandwidth import SimaiSystem
+
+    found = read_aicb_text(workload)
+    devices = given["devices"] or found.header.whole("all_gpus")
+    system = SimaiSystem(
+        given["gpus_per_server"], given["nics_per_server"], given["gpu_type"], given["nic_type"]
+    )
+    show_simai(workload, simulate(found, devices, system), devices, given["as_json"])
+
+
+def _costs(given: dict[str, Any]) -> Costs:
+    """Return the cost model that the options name."""
+    if given["hardware"] is not None:
+        if given["network"] or given["system"]:
+            raise StrategyError("--hardware and --network both name a network; drop one")
+        from perfmodel.cli.workload_aicb import load_device
+        from perfmodel.simulation.hardware_costs import HardwareCosts
+
+        device = load_device(given["hardware"], given["settings"])
+        return HardwareCosts(device, given["precision"], given["streams"])
+    if given["network"] is None or given["system"] is None:
+        raise StrategyError(
+            "name what the workload runs on: --network network.yml --system system.json, or "
+            "--hardware NAME"
+        )
+    if given["settings"]:
+        raise HardwareError("--set changes a hardware profile; name one with --hardware")
+    from perfmodel.formats.astra_network import read_network, read_system
+
+    network, system = read_network(given["network"]), read_system(given["system"])
+    if given["model"] == "physical":
+        from perfmodel.simulation.network_costs import NetworkCosts
+
+        return NetworkCosts(network, system, given["streams"])
+    from perfmodel.simulation.astra_costs import AstraCosts
+
+    return AstraCosts(network, system, given["engine"])
+
+
+def _named(given: dict[str, Any]) -> str:
+    """Return on what a run took place, in words."""
+    if given["hardware"]:
+        return str(given["hardware"])
+    how = "as ASTRA-sim" if given["model"] == "exact" else "with our network model"
+    return f"{given['network']} {how}"
+
+
+def _is_json(path: str) -> bool:
+    """Tell whether a network file is that of ASTRA-sim 1.0."""
+    try:
+        return Path(path).read_bytes()[:4096].lstrip().startswith(b"{")
+    except OSError as error:
+        raise HardwareError(f"cannot read '{path}': {error.strerror}") from None

@@ -1,0 +1,186 @@
+"""``perfmodel workload chakra``, ``astra-text`` and ``aicb --model``: projections as files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from perfmodel.cli import options
+from perfmodel.cli.group import Command
+from perfmodel.cli.printing import announce_compilation
+from perfmodel.cli.project import load_problem
+from perfmodel.cli.workload_aicb import write_text
+from perfmodel.cli.workload_convert import write_traces_to
+
+if TYPE_CHECKING:
+    from perfmodel.traces.projected_types import ProjectedWorkload
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+FORM = "Form"
+PROBLEM = ("model", "hardware", "devices", "settings", "framework")  # beside the axes
+
+
+def projection_options(function: Function) -> Function:
+    """Add the options of ``perfmodel project``."""
+    return options.stack(
+        options.model_option,
+        options.hardware_option,
+        options.devices_option,
+        options.axis_options(single=True),
+        options.set_option,
+        options.framework_option,
+        options.config_option,
+    )(function)
+
+
+def output_option(metavar: str, help_text: str) -> Callable[[Function], Function]:
+    """Return the option that names the output."""
+    return options.option(
+        "-o",
+        "--output",
+        section=options.OUTPUT,
+        required=True,
+        metavar=metavar,
+        type=click.Path(allow_dash=True),
+        help=help_text,
+    )
+
+
+@click.command("chakra", cls=Command, short_help="Write Chakra traces of a projection.")
+@projection_options
+@options.option(
+    "--granularity",
+    section=FORM,
+    type=click.Choice(["operation", "layer"]),
+    default="operation",
+    show_default=True,
+    help="A compute node per operation, or per layer and phase.",
+)
+@options.option(
+    "--numbered-groups",
+    section=FORM,
+    is_flag=True,
+    help="Name communicator groups 1, 2, …, as ASTRA-sim's main branch needs them.",
+)
+@options.option(
+    "--json-traces",
+    section=FORM,
+    is_flag=True,
+    help="Write JSON instead of protobuf files.",
+)
+@output_option("PREFIX", "Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.")
+@options.verbosity_options
+def chakra_command(
+    granularity: str,
+    numbered_groups: bool,
+    json_traces: bool,
+    output: str,
+    **problem: Any,
+) -> None:
+    """Write one training step of a projection as Chakra execution traces.
+
+    One file per rank: compute with FLOP, bytes and predicted time, collectives with their
+    communicator groups, sends and receives between stages, and the dependencies that let
+    the framework's overlap happen. ASTRA-sim and 'perfmodel simulate' run them.
+
+    \b
+    Examples:
+      perfmodel workload chakra --model llama-3.1-8b --hardware dgx-h100 --devices 16 \\
+          --tp 4 --pp 2 --global-batch 16 --seq-len 8192 -o traces/llama
+      perfmodel simulate traces/llama --hardware dgx-h100
+    """
+    from perfmodel.traces.projected_chakra import projected_traces
+
+    workload = projected(problem)
+    traces = projected_traces(workload, granularity=granularity, numbered_groups=numbered_groups)
+    write_traces_to(traces, output, json_traces)
+
+
+@click.command("astra-text", cls=Command, short_help="Write ASTRA-sim 1.0 text of a projection.")
+@projection_options
+@options.option(
+    "--stage",
+    section=FORM,
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Pipeline stage; the format holds one.",
+)
+@output_option("FILE", "File to write; - for stdout.")
+@options.verbosity_options
+def astra_text_command(stage: int, output: str, **problem: Any) -> None:
+    """Write one stage of a projection as an ASTRA-sim 1.0 text workload.
+
+    One row per layer: predicted times of forward, input gradient and weight gradient [ns],
+    and what is communicated after each.
+
+    \b
+    Examples:
+      perfmodel workload astra-text --model llama-3.1-8b --hardware dgx-h100 --devices 64 \\
+          --tp 8 --global-batch 64 --seq-len 8192 -o llama.txt
+    """
+    from perfmodel.formats.astra_text import format_astra_text
+    from perfmodel.traces.projected_text import astra_text_workload
+
+    text = format_astra_text(astra_text_workload(projected(problem), stage))
+    write_text(text, output, "workload.txt")
+
+
+@click.command("aicb", cls=Command, short_help="Write AICB text of a projection.")
+@projection_options
+@options.option(
+    "--compat",
+    section=FORM,
+    type=click.Choice(["corrected"]),
+    default="corrected",
+    show_default=True,
+    help="AICB's own dialect is for AICB's own options.",
+)
+@options.option(
+    "--stage",
+    section=FORM,
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Pipeline stage; the format holds one.",
+)
+@output_option("FILE", "File to write; - for stdout.")
+@options.verbosity_options
+def projected_aicb_command(compat: str, stage: int, output: str, **problem: Any) -> None:
+    """Write a projection as an AICB/SimAI text workload: the corrected dialect.
+
+    Every matrix of the model, true gradients and communication, predicted times [ns].
+    SimAI and 'perfmodel simulate' run it. 'perfmodel workload aicb --help', without
+    --model, is about AICB's own options and dialect.
+
+    \b
+    Examples:
+      perfmodel workload aicb --model llama-3.1-8b --hardware dgx-h100 --devices 64 \\
+          --tp 2 --global-batch 128 --seq-len 8192 -o workload.txt
+    """
+    from perfmodel.formats.aicb_text import format_aicb_text
+    from perfmodel.traces.projected_aicb import corrected_workload
+
+    text = format_aicb_text(corrected_workload(projected(problem), stage))
+    write_text(text, output, "workload.txt")
+
+
+def projected(problem: Mapping[str, Any]) -> ProjectedWorkload:
+    """Return the operations of the projection that the options describe."""
+    from perfmodel.traces.projected_operations import projected_workload
+
+    axes = {key: value for key, value in problem.items() if key not in PROBLEM}
+    model, grid, hardware, software = load_problem(
+        problem["model"],
+        problem["hardware"],
+        problem["devices"],
+        problem["settings"],
+        problem["framework"],
+        axes,
+    )
+    announce_compilation()
+    return projected_workload(model, grid, hardware, framework=software)
