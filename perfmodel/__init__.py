@@ -22,14 +22,21 @@ if TYPE_CHECKING:
     from perfmodel.compute_stream import stream_times
     from perfmodel.enumeration import strategies_from_rows, strategy_grid
     from perfmodel.errors import PerfModelError
+    from perfmodel.formats.chakra import write_traces
     from perfmodel.framework import load_framework
     from perfmodel.hwprofiles import list_hardware, load_hardware
     from perfmodel.model_presets import list_models, load_model
     from perfmodel.results import best, open_results, pareto, save_results
+    from perfmodel.simulation.hardware_costs import HardwareCosts
+    from perfmodel.simulation.run import simulate
     from perfmodel.sweeps import sweep
+    from perfmodel.traces.opening import open_traces
+    from perfmodel.traces.projected_chakra import projected_traces
+    from perfmodel.traces.projected_operations import projected_workload
 
 # Names are looked up on first use, so that importing the package stays fast.
 _HOMES = {
+    "HardwareCosts": "perfmodel.simulation.hardware_costs",
     "PerfModelError": "perfmodel.errors",
     "attention_times": "perfmodel.compute_attention",
     "best": "perfmodel.results",
@@ -43,15 +50,21 @@ _HOMES = {
     "load_model": "perfmodel.model_presets",
     "moe_times": "perfmodel.compute_moe",
     "open_results": "perfmodel.results",
+    "open_traces": "perfmodel.traces.opening",
     "pareto": "perfmodel.results",
+    "projected_traces": "perfmodel.traces.projected_chakra",
+    "projected_workload": "perfmodel.traces.projected_operations",
     "save_results": "perfmodel.results",
+    "simulate": "perfmodel.simulation.run",
     "strategies_from_rows": "perfmodel.enumeration",
     "strategy_grid": "perfmodel.enumeration",
     "stream_times": "perfmodel.compute_stream",
     "sweep": "perfmodel.sweeps",
+    "write_traces": "perfmodel.formats.chakra",
 }
 
 __all__ = [
+    "HardwareCosts",
     "PerfModelError",
     "__version__",
     "attention_times",
@@ -66,12 +79,17 @@ __all__ = [
     "load_model",
     "moe_times",
     "open_results",
+    "open_traces",
     "pareto",
+    "projected_traces",
+    "projected_workload",
     "save_results",
+    "simulate",
     "strategies_from_rows",
     "strategy_grid",
     "stream_times",
     "sweep",
+    "write_traces",
 ]
 
 
