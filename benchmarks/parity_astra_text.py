@@ -202,11 +202,13 @@ def outcome(folder: Path, cells: dict[str, str], counters: list[list[int]]) -> O
     if cells["status"] != "ok":
         reason = ABORTED if "Same ke" in cells["status"] else cells["status"]
         return Outcome(cells, reason=reason)
+    reference = int(cells["total_ns"])
+    if reference <= 0:
+        raise ValueError(f"total_ns is {reference}; it should be > 0")
     try:
         ours = simulate(cells, workload_of(folder, cells["workload"]))
     except PerfModelError as error:
         return Outcome(cells, reason=str(error))
-    reference = int(cells["total_ns"])
     return Outcome(
         cells, abs(ours.total_ns - reference) / reference, differences(ours, cells, counters)
     )

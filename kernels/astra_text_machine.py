@@ -9,6 +9,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.astra_phase import ALL_TO_ALL
+from perfmodel.kernels.astra_text_cost import MEMORY_SCALE
 from perfmodel.kernels.astra_text_issue import (
     FIRST_IN_ORDER,
     HIGHEST,
@@ -26,11 +27,14 @@ from perfmodel.kernels.astra_text_state import (
     EVENTS,
     FINISHED,
     FORWARD,
+    FRACTIONS,
     INJECTED,
     INPUT_GRADIENT,
+    MESSAGE_END,
     NO_CHECKPOINT,
     PAST_THE_END,
     PHASE_END,
+    PHASE_STEP,
     RUNNING,
     SEQUENCE,
     SET_END,
@@ -45,6 +49,7 @@ from perfmodel.kernels.astra_text_state import (
     stop,
     tick,
 )
+from perfmodel.kernels.astra_text_steps import take_step
 
 FORWARD_STATE, WEIGHT_STATE, INPUT_STATE, AGAIN_STATE, END_STATE = 0, 1, 2, 3, 4
 
@@ -233,6 +238,8 @@ def run(layers, loop, system, passes, chunks, sets, most_events):
         sets,
         system.active,
     )
+    fractions = (system.network[:, MEMORY_SCALE] > 0.0).any() and system.fixed.shape[1] == 0
+    state.cursor[FRACTIONS] = 1 if fractions else 0
     place = np.zeros(PLACE_ENTRIES, np.int64)
     step(state, system, layers, loop, place, passes)
     while state.cursor[STATUS] == RUNNING:
@@ -245,6 +252,9 @@ def run(layers, loop, system, passes, chunks, sets, most_events):
         kind, item = next_event(state)
         if kind == STEP:
             step(state, system, layers, loop, place, passes)
+        elif kind in (PHASE_STEP, MESSAGE_END):
+            if take_step(state, system, item):
+                end_phase(state, system, layers.update, item)
         elif kind == PHASE_END:
             end_phase(state, system, layers.update, item)
         elif kind == SET_END:

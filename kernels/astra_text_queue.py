@@ -15,6 +15,7 @@ from perfmodel.kernels.astra_text_state import (
     CHUNK_PRIORITY,
     CURRENT,
     FIRST_IN,
+    FRACTIONS,
     FREE_CHUNK,
     LEFT,
     LENGTH,
@@ -36,12 +37,14 @@ from perfmodel.kernels.astra_text_state import (
     SINCE,
     SMALLEST_FIRST,
     STARTED,
+    STEPS_TAKEN,
     TOO_LONG_STATUS,
     UNEQUAL_STATUS,
     schedule,
     stop,
     tick,
 )
+from perfmodel.kernels.astra_text_steps import goes_in_equal_steps, take_step
 
 
 @jit
@@ -51,8 +54,16 @@ def place_in_line(state, system, chunk, queue):
     line = state.line[queue]
     own = state.chunk[chunk]
     kind = state.phase[chunk, own[CURRENT], PHASE_KIND]
+    if system.intra == FIRST_IN:  # the whole line is in order: begin at its end, usually the place
+        place = length
+        while place > 0 and not (
+            state.chunk[line[place - 1], STARTED] == 1
+            or state.chunk[line[place - 1], CHUNK_PRIORITY] >= own[CHUNK_PRIORITY]
+        ):
+            place -= 1
+        return place
     place = 0
-    if system.intra == FIRST_IN or kind in (ALL_REDUCE, ALL_TO_ALL):
+    if kind in (ALL_REDUCE, ALL_TO_ALL):
         while place < length and (
             state.chunk[line[place], STARTED] == 1
             or state.chunk[line[place], CHUNK_PRIORITY] >= own[CHUNK_PRIORITY]
@@ -143,6 +154,12 @@ def start(state, system, chunk):
         stop(state, status, own_set[SET_LAYER], own_set[SET_PHASE])
         return
     state.payload[physical] += sent
+    if state.cursor[FRACTIONS] == 1 and goes_in_equal_steps(
+        system, dimension, step[PHASE_ALGORITHM]
+    ):
+        own[STEPS_TAKEN] = 0
+        take_step(state, system, chunk)
+        return
     schedule(state, end, last, PHASE_END, chunk)
 
 

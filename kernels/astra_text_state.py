@@ -43,7 +43,8 @@ EVENTS = 8  # events in the calendar
 FREE_CHUNK = 9
 FREE_SET = 10
 LAST_ISSUE = 11  # [ns], for Themis
-CURSORS = 12
+FRACTIONS = 12  # whether times may not be whole
+CURSORS = 13
 
 # Orders in which a queue takes chunks, and in which a chunk takes dimensions.
 FIRST_IN, SMALLEST_FIRST, ALTERNATING, FEWEST_LEFT = 0, 1, 2, 3
@@ -52,6 +53,7 @@ ASCENDING, ROUND_ROBIN, THEMIS, THEMIS_FLEX = 0, 1, 2, 3
 # Columns of the tables of `State`. NEXT of the two pools comes first.
 NEXT = 0
 SET, CHUNK_PRIORITY, PHASES, CURRENT, STARTED, SINCE = 1, 2, 3, 4, 5, 6
+STEPS_TAKEN = 7  # of the phase, where its messages are followed singly
 PHASE_KIND, PHASE_ALGORITHM, PHASE_DIMENSION, PHASE_QUEUE = 0, 1, 2, 3
 PHASE_SIZE, PHASE_FINAL = 4, 5  # before and after it [B]
 LEFT, TOTAL, CREATED, SET_LAYER, SET_PHASE, SET_FINISH = 1, 2, 3, 4, 5, 6
@@ -59,7 +61,8 @@ LENGTH, BUSY = 0, 1
 OUTSTANDING, BLOCKING, WAITING_SINCE = 0, 1, 2
 EVENT_SEQUENCE, EVENT_KIND, EVENT_ITEM = 0, 1, 2
 TIME, REGISTERED = 0, 1
-STEP, PHASE_END, SET_END = 0, 1, 2  # kinds of events
+# Kinds of events. Those up to PHASE_STEP are the system layer's own, kept by nanoseconds.
+STEP, SET_END, PHASE_STEP, PHASE_END, MESSAGE_END = 0, 1, 2, 3, 4
 
 # Columns of `State.result`; each of the last three is one per phase.
 COLLECTIVE_COUNT = 0
@@ -153,8 +156,8 @@ def new_state(layers, dims, physical, queues, passes, chunks, sets, active):
     active : int
         Chunks in flight per queue.
     """
-    events = queues * min(active, chunks) + sets + 1
-    chunk = np.zeros((chunks, 7), np.int64)
+    events = min(queues * active, chunks) + sets + 2  # a chunk or a collective waits for one
+    chunk = np.zeros((chunks, 8), np.int64)
     chunk[:, NEXT] = np.arange(1, chunks + 1)
     chunk[chunks - 1, NEXT] = NONE
     pool = np.zeros((sets, 7), np.int64)
@@ -199,8 +202,44 @@ def stop(state, status, layer, phase):
 
 
 @jit
+def goes_before(times, event, one, other):
+    """Whether an event of the calendar goes before another one."""
+    if times[one, TIME] != times[other, TIME]:
+        return times[one, TIME] < times[other, TIME]
+    if times[one, REGISTERED] != times[other, REGISTERED]:
+        return times[one, REGISTERED] < times[other, REGISTERED]
+    return event[one, EVENT_SEQUENCE] < event[other, EVENT_SEQUENCE]
+
+
+@jit
+def swap(times, event, one, other):
+    """Let two events of the calendar change places."""
+    for column in range(2):
+        kept = times[one, column]
+        times[one, column] = times[other, column]
+        times[other, column] = kept
+    for column in range(3):
+        number = event[one, column]
+        event[one, column] = event[other, column]
+        event[other, column] = number
+
+
+@jit
+def first_of_nanosecond(state, time, registered):
+    """Time and registration of the system layer's first event in a time's nanosecond.
+
+    Those behind it happen with it: ``system/Sys.cc`` (``try_register_event``).
+    """
+    for place in range(state.cursor[EVENTS]):
+        own = state.event_time[place]
+        if state.event[place, EVENT_KIND] <= PHASE_STEP and np.floor(own[TIME]) == np.floor(time):
+            return own[TIME], own[REGISTERED]
+    return time, registered
+
+
+@jit
 def schedule(state, time, last, kind, item):
-    """Put an event into the calendar.
+    """Put an event into the calendar, which is a binary heap.
 
     Parameters
     ----------
@@ -218,13 +257,20 @@ def schedule(state, time, last, kind, item):
     if not time < LATEST:
         stop(state, TOO_LATE, 0, 0)
         return
-    state.event_time[place, TIME] = time
-    state.event_time[place, REGISTERED] = time - last
-    state.event[place, EVENT_SEQUENCE] = cursor[SEQUENCE]
-    state.event[place, EVENT_KIND] = kind
-    state.event[place, EVENT_ITEM] = item
+    times, event = state.event_time, state.event
+    registered = time - last
+    if cursor[FRACTIONS] == 1 and kind <= PHASE_STEP:
+        time, registered = first_of_nanosecond(state, time, registered)
+    times[place, TIME] = time
+    times[place, REGISTERED] = registered
+    event[place, EVENT_SEQUENCE] = cursor[SEQUENCE]
+    event[place, EVENT_KIND] = kind
+    event[place, EVENT_ITEM] = item
     cursor[SEQUENCE] += 1
     cursor[EVENTS] += 1
+    while place > 0 and goes_before(times, event, place, (place - 1) // 2):
+        swap(times, event, place, (place - 1) // 2)
+        place = (place - 1) // 2
 
 
 @jit
@@ -235,20 +281,17 @@ def next_event(state):
     """
     cursor = state.cursor
     times, event = state.event_time, state.event
-    first = 0
-    for place in range(1, cursor[EVENTS]):
-        if times[place, TIME] != times[first, TIME]:
-            earlier = times[place, TIME] < times[first, TIME]
-        elif times[place, REGISTERED] != times[first, REGISTERED]:
-            earlier = times[place, REGISTERED] < times[first, REGISTERED]
-        else:
-            earlier = event[place, EVENT_SEQUENCE] < event[first, EVENT_SEQUENCE]
-        if earlier:
-            first = place
-    state.clock[0] = times[first, TIME]
-    kind, item = event[first, EVENT_KIND], event[first, EVENT_ITEM]
+    state.clock[0] = times[0, TIME]
+    kind, item = event[0, EVENT_KIND], event[0, EVENT_ITEM]
     last = cursor[EVENTS] - 1
-    times[first] = times[last]
-    event[first] = event[last]
     cursor[EVENTS] = last
+    swap(times, event, 0, last)
+    place, first = 0, 1
+    while first < last:
+        if first + 1 < last and goes_before(times, event, first + 1, first):
+            first += 1
+        if not goes_before(times, event, first, place):
+            break
+        swap(times, event, first, place)
+        place, first = first, 2 * first + 1
     return kind, item

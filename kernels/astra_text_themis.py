@@ -13,6 +13,7 @@ from perfmodel.kernels.astra_phase import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from perfmodel.kernels.astra_text_state import LAST_ISSUE, THEMIS_FLEX, tick
 
 MEBIBYTE = 1048576.0
+LARGEST_PART = 2.0**46  # [B]; times all devices it still fits 64 bits
 SMALL_PART = 16  # of a chunk: a difference that is not worth another order
 
 
@@ -38,7 +39,7 @@ def _fair_size(system, kind, difference, dimension):
     members = system.members[dimension]
     relative = system.relative_bandwidth[dimension]
     share = (members - 1) / members if kind == REDUCE_SCATTER else (members - 1) / 1
-    return np.int64(difference * relative / share * MEBIBYTE)
+    return np.int64(min(difference * relative / share * MEBIBYTE, LARGEST_PART))
 
 
 @jit

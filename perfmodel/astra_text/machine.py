@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 MOST_PASSES = 1_000_000
 FIRST_POOL = 256  # chunks or collectives at once; grows as needed
-MOST_POOL = 2**20
+MOST_POOL = 2**16
+MOST_PLACES = 2**27  # in the lines of all queues, each as long as there are chunks [8 B]
 MOST_EVENTS = 50_000_000
 
 Integers = NDArray[np.int64]
@@ -88,17 +89,19 @@ def run_machine(
     check_argument("passes", passes, MOST_PASSES)
     settings = loop_settings(workload)
     loop = Loop(**{name: getattr(settings, name) for name in settings.__slots__})
+    queues = len(system.members) * system.queues
+    most = min(MOST_POOL, MOST_PLACES // queues)
     pool = FIRST_POOL
     while True:
         state = run(layers, loop, system, passes, pool, pool, MOST_EVENTS)
         if state.cursor[STATUS] != FULL:
             break
-        pool *= 8
-        if pool > MOST_POOL:
+        if pool == most:
             raise StrategyError(
-                f"more than {MOST_POOL // 8} chunks or collectives would wait at once; fewer "
-                "passes or preferred-dataset-splits are needed"
+                f"more than {most} chunks or collectives would wait at once; fewer passes, "
+                "preferred-dataset-splits or queues are needed"
             )
+        pool = min(8 * pool, most)
     _check_end(workload, layers, system, state)
     return _result(workload, state)
 

@@ -42,6 +42,7 @@ NETWORK_KEYS = {
     "hbm-scale": ("memory_scale", False, 0),
 }
 POSITIVE = ("link-bandwidth", "hbm-bandwidth")
+LEAST_BANDWIDTH = 1e-9  # about a byte per second; quotients of bandwidths stay numbers
 OTHER_NETWORK_KEYS = ("topology-name", "dimensions-count", "topologies-per-dim", "dimension-type")
 HIERARCHICAL = "Hierarchical"
 
@@ -110,6 +111,10 @@ class NativeNetwork:
                     check_whole(where, value, least)
                 else:
                     check_number(where, value, positive=key in POSITIVE)
+                    if key in POSITIVE and value < LEAST_BANDWIDTH:
+                        raise HardwareError(
+                            f"{where} is {value}; it should be at least {LEAST_BANDWIDTH:g}"
+                        )
         for dimension in range(len(self.topology)):
             if self.npus_count[dimension] > 1 and self.links(dimension) == 0:
                 raise HardwareError(
@@ -160,6 +165,11 @@ def read_native_network(path: FilePath) -> NativeNetwork:
             raise FormatError(
                 f"{where(key)}: unknown key '{shortened(key)}'{did_you_mean(shortened(key), known)}"
             )
+        if _is_nested(document[key]):
+            raise FormatError(
+                f"{where(key)}: {key} holds lists or objects in one another; it should be a "
+                "value or a plain list of values"
+            )
     for key in known:
         if key not in document:
             raise FormatError(
@@ -171,11 +181,16 @@ def read_native_network(path: FilePath) -> NativeNetwork:
             f"{shortened(repr(document['topology-name']))}; it should be '{HIERARCHICAL}'"
         )
     count = document["dimensions-count"]
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_DIMENSIONS:
+        raise FormatError(
+            f"{where('dimensions-count')}: dimensions-count is {shortened(repr(count))}; it "
+            f"should be a whole number from 1 to {MOST_DIMENSIONS}"
+        )
     for key in ("topologies-per-dim", "dimension-type", *NETWORK_KEYS):
         if not isinstance(document[key], list) or len(document[key]) != count:
             raise FormatError(
-                f"{where(key)}: {key} should be a list with {shortened(repr(count))} entries, one "
-                "per dimension (dimensions-count)"
+                f"{where(key)}: {key} should be a list with {count} entries, one per "
+                "dimension (dimensions-count)"
             )
     try:
         for kind in document["dimension-type"]:
@@ -207,15 +222,22 @@ def write_native_network(network: NativeNetwork, path: FilePath) -> None:
         temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
+def _is_nested(value: Any) -> bool:
+    """Tell whether a value of the object is more than a list of plain values."""
+    inner = value if isinstance(value, list) else [value]
+    return any(isinstance(item, (list, dict)) for item in inner)
+
+
 def _json_object(path: FilePath, text: str) -> dict[str, Any]:
     """Return a JSON object without repeated keys, or raise."""
 
     def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen = dict(pairs)
-        if len(seen) != len(pairs):
-            names = [key for key, _ in pairs]
-            twice = next(key for key in names if names.count(key) > 1)
-            raise FormatError(f"{path}: key '{shortened(twice)}' is given twice")
+        seen: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in seen:
+                line = text.count("\n", 0, max(text.rfind(json.dumps(key)), 0)) + 1
+                raise FormatError(f"{path}:{line}: key '{shortened(key)}' is given twice")
+            seen[key] = value
         return seen
 
     try:
@@ -224,7 +246,7 @@ def _json_object(path: FilePath, text: str) -> dict[str, Any]:
         raise FormatError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise FormatError(f"{path}: not usable JSON: {reason}") from None
+        raise FormatError(f"{path}:1: not usable JSON: {reason}") from None
     if not isinstance(document, dict):
         raise FormatError(f"{path}:1: should be a JSON object with keys such as topology-name")
     return document

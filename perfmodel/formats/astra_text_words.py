@@ -64,7 +64,10 @@ class Words:
     def take(self, wanted: str) -> str:
         """Return the next word."""
         if self._next == len(self._words):
-            raise FormatError(f"{self._file}: the file ends where {wanted} should follow")
+            last = self._line[-1] if self._words else 1
+            raise FormatError(
+                f"{self._file}, line {last}: the file ends where {wanted} should follow"
+            )
         self._next += 1
         return self._words[self._next - 1]
 
@@ -123,7 +126,7 @@ class Words:
 def _wanted(column: int, word: str) -> str:
     """Return what a word of a row should be; empty where it is."""
     if column in WORD_COLUMNS:
-        return ""
+        return "" if word.isprintable() else "a word of printable characters"
     if column == LAYER_POLICY:
         if word in POLICIES:
             return ""
