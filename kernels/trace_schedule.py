@@ -147,6 +147,7 @@ def run_traces(
     instance_time,
     tail,
     resources,
+    together,
 ):
     """Run the operations of all ranks.
 
@@ -178,6 +179,10 @@ def run_traces(
         How long before its end a collective's last event is scheduled: order of ties only.
     resources : int
         Number of resources, ``UNLIMITED`` included.
+    together : bool
+        All that ends at one moment ends before anything begins, so that ranks that do the
+        same see the same. Otherwise one event after another as in ASTRA-sim: of two with
+        one moment, the one scheduled first, and of those, the one of the lower rank.
 
     Returns
     -------
@@ -185,6 +190,9 @@ def run_traces(
         ``NOT_YET`` where a node never begins or ends: ranks wait for each other.
     order : int64[dynamic]
         Dynamic indices in the order in which nodes ended; -1 behind the last.
+    tied : bool
+        Some rank saw two events of one moment, scheduled at one moment, in an order that
+        follows from the numbers of other ranks.
     """
     ranks = static_first.shape[0]
     nodes = first[ranks]
@@ -202,6 +210,10 @@ def run_traces(
     in_flight = np.zeros(ranks, np.int64)
     fresh = np.empty(max(nodes, 1), np.int64)  # became ready while the rank was looked through
     arrived = np.zeros(instance_time.shape[0], np.int64)
+    tied = False
+    seen_time = np.full(ranks, NOT_YET)  # of the last event that concerned a rank
+    seen_made = np.full(ranks, NOT_YET)
+    seen_own = np.zeros(ranks, np.bool_)  # whether it concerned no other rank
 
     events = 0
     number = 0
@@ -319,42 +331,64 @@ def run_traces(
         if events == 0:
             break
         now = heap_time[0]
-        event = heap_what[0]
-        _pop_event(heap_time, heap_made, heap_number, heap_what, events)
-        events -= 1
-        if event < 0:
-            begin = instance_first[-1 - event]
-            finishing = instance_first[-event] - begin
-        else:
-            begin = -1
-            finishing = 1
         to_scan = 0
-        done = 0
-        while done < finishing:
-            what = instance_nodes[begin + done] if begin >= 0 else event
-            done += 1
-            rank = owner[what]
-            offset = first[rank]
-            shared = static_first[rank]
-            node = what - offset
-            end[what] = now
-            order[ended] = what
-            ended += 1
-            in_flight[rank] -= 1
-            busy[rank * resources + resource[shared + node]] = False
-            for edge in range(child_first[shared + node], child_end[shared + node]):
-                child = children[edge]
-                waiting[offset + child] -= 1
-                if waiting[offset + child] == 0:
-                    slot = rank * resources + resource[shared + child]
-                    _push_ready(ready, ready_first[slot], length[slot], child)
-                    length[slot] += 1
-            scan[to_scan] = rank
-            to_scan += 1
-            if role[shared + node] == SEND:
-                other = partner[what]
-                if start[other] >= 0.0 and end[other] < 0.0:
-                    event = other  # the receiver ends in the same event
-                    begin = -1
-                    finishing = 2
-    return start, end, order
+        while True:
+            made = heap_made[0]
+            event = heap_what[0]
+            _pop_event(heap_time, heap_made, heap_number, heap_what, events)
+            events -= 1
+            if event < 0:
+                begin = instance_first[-1 - event]
+                finishing = instance_first[-event] - begin
+                own = finishing == 1
+            else:
+                begin = -1
+                finishing = 1
+                rank = owner[event]
+                own = role[static_first[rank] + event - first[rank]] != SEND
+                if not own:  # concerns the receiver, whether it waits already or not
+                    rank = owner[partner[event]]
+                    tied |= seen_time[rank] == now and seen_made[rank] == made
+                    seen_time[rank] = now
+                    seen_made[rank] = made
+                    seen_own[rank] = False
+            done = 0
+            while done < finishing:
+                what = instance_nodes[begin + done] if begin >= 0 else event
+                done += 1
+                rank = owner[what]
+                offset = first[rank]
+                shared = static_first[rank]
+                node = what - offset
+                end[what] = now
+                order[ended] = what
+                ended += 1
+                in_flight[rank] -= 1
+                busy[rank * resources + resource[shared + node]] = False
+                for edge in range(child_first[shared + node], child_end[shared + node]):
+                    child = children[edge]
+                    waiting[offset + child] -= 1
+                    if waiting[offset + child] == 0:
+                        slot = rank * resources + resource[shared + child]
+                        _push_ready(ready, ready_first[slot], length[slot], child)
+                        length[slot] += 1
+                scan[to_scan] = rank
+                to_scan += 1
+                if role[shared + node] == RECEIVE and not own:
+                    continue  # the other end of a send, which has been counted
+                if seen_time[rank] == now and seen_made[rank] == made:
+                    tied |= not (own and seen_own[rank])
+                    seen_own[rank] &= own
+                else:
+                    seen_own[rank] = own
+                seen_time[rank] = now
+                seen_made[rank] = made
+                if role[shared + node] == SEND:
+                    other = partner[what]
+                    if start[other] >= 0.0 and end[other] < 0.0:
+                        event = other  # the receiver ends in the same event
+                        begin = -1
+                        finishing = 2
+            if not together or events == 0 or heap_time[0] != now:
+                break
+    return start, end, order, tied

@@ -19,7 +19,7 @@ from perfmodel.kernels.trace_schedule import (
 TAIL = 2.0  # a collective's last event is scheduled so long before its end
 
 
-def literal_run(graphs, meetings, pairs):
+def literal_run(graphs, meetings, pairs, together=False):
     """Run ranks step by step; slow, and independent of the kernel.
 
     Every rank is a list of (role, resource, time, parents); `meetings` are lists of
@@ -75,21 +75,24 @@ def literal_run(graphs, meetings, pairs):
         look_through(rank, 0.0)
     while events:
         events.sort()
-        now, _, _, keys = events.pop(0)
+        now = events[0][0]
         done = []
-        for key in keys:
-            end[key] = now
-            done.append(key[0])
-            receive = partner.get(key)
-            if graphs[key[0]][key[1]][0] == SEND and receive in start and receive not in end:
-                end[receive] = now
-                done.append(receive[0])
+        while events and events[0][0] == now:
+            for key in events.pop(0)[3]:
+                end[key] = now
+                done.append(key[0])
+                receive = partner.get(key)
+                if graphs[key[0]][key[1]][0] == SEND and receive in start and receive not in end:
+                    end[receive] = now
+                    done.append(receive[0])
+            if not together:
+                break
         for rank in done:
             look_through(rank, now)
     return start, end
 
 
-def kernel_run(graphs, meetings, pairs):
+def kernel_run(graphs, meetings, pairs, together=False):
     """Run the same with the kernel."""
     first = np.concatenate([[0], np.cumsum([len(graph) for graph in graphs])]).astype(np.int64)
     nodes = int(first[-1])
@@ -126,6 +129,7 @@ def kernel_run(graphs, meetings, pairs):
         np.array([lasts for _, lasts in meetings], np.float64),
         np.full(len(meetings), TAIL),
         4,
+        together,
     )
 
 
@@ -177,11 +181,11 @@ def runs(draw):
 
 
 @settings(max_examples=150)
-@given(runs())
-def test_kernel_does_what_the_rules_say(run):
+@given(runs(), st.booleans())
+def test_kernel_does_what_the_rules_say(run, together):
     graphs, meetings, pairs = run
-    start, end = literal_run(graphs, meetings, pairs)
-    first, (began, ended, order) = kernel_run(graphs, meetings, pairs)
+    start, end = literal_run(graphs, meetings, pairs, together)
+    first, (began, ended, order, _) = kernel_run(graphs, meetings, pairs, together)
     for rank, graph in enumerate(graphs):
         for node in range(len(graph)):
             at = first[rank] + node
@@ -203,7 +207,7 @@ def test_of_two_ends_at_one_time_the_one_scheduled_first_is_seen_first():
             (TIMED, 1, 5.0, [2]),
             (TIMED, 1, 7.0, [1]),
         ]
-        _, (start, _, _) = kernel_run([graph], [([(0, 2)], 10.0)], [])
+        _, (start, _, _, _) = kernel_run([graph], [([(0, 2)], 10.0)], [])
         return start[3:].tolist()
 
     assert began(1.0, 9.0) == [17.0, 10.0]  # the device's event is from time 1

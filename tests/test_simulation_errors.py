@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from perfmodel.astra import AstraNetwork, uniform_system
 from perfmodel.errors import DataError, FormatError, HardwareError, PerfModelError
 from perfmodel.simulation.astra_costs import AstraCosts
+from perfmodel.simulation.network_costs import NetworkCosts
 from perfmodel.simulation.run import simulate
 from perfmodel.trace import (
     COLLECTIVE,
@@ -283,3 +284,123 @@ def test_any_columns_run_or_are_refused(data):
         assert (result.wall_time >= 0).all()
         assert result.summary()["nodes"] == workload.nodes
     assert "\n" not in text
+
+
+def test_errors_of_a_rank_name_it():
+    fine = built(("work", COMPUTE, {}))
+    assert refused(fine, built(("sum", COLLECTIVE, {"collective": 0}))).startswith(
+        "rank 1, node 0 (sum) states no comm_size"
+    )
+    assert refused(fine, built(("work", COMPUTE, {"data": [77]}))).startswith(
+        "rank 1, node 0 (work) waits for node 77"
+    )
+    twice = replace(
+        built(("a", COMPUTE, {}), ("b", COMPUTE, {})), identifiers=np.array([4, 4], np.int64)
+    )
+    assert refused(fine, twice) == "rank 1, two nodes have the id 4; ids should differ"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("kinds", 8, "node type 8; there are 8"),
+        ("collective", 10, "kind of collective 10; there are 10"),
+        ("collective", -2, "kind of collective -2; there are 10"),
+        ("group", 1, "communicator group 1; there are 1"),
+        ("involved", 0, "list of involved dimensions 0; there are 0"),
+    ],
+)
+def test_numbers_that_stand_for_nothing(column, value, reason):
+    trace = built(("sum", COLLECTIVE, SUM | {"group": "g"}))
+    wrong = replace(trace, **{column: np.array([value], getattr(trace, column).dtype)})
+    text = refused(trace, wrong, groups={"g": (0, 1)})
+    assert f"rank 1, node 0 (sum) has {reason}, numbered from 0" in text
+
+
+@pytest.mark.parametrize("flags", [[], [True], [False]])
+def test_fewer_flags_than_dimensions(flags):
+    """ASTRA-sim reads on behind a list that is too short."""
+    trace = built(("sum", COLLECTIVE, SUM | {"involved": flags}))
+    network = AstraNetwork(("Ring", "Ring"), (2, 2), (50.0, 50.0), (1.0, 1.0))
+    system = uniform_system(["ring", "ring"])
+    for model in (AstraCosts(network, system), NetworkCosts(network, system)):
+        with pytest.raises(FormatError, match=r"rank 0, node 0 \(sum\): involved dimensions \["):
+            simulate(TraceSet((trace,) * 4), model)
+    # More than there are do no harm; nobody else is in a group over no dimension.
+    more = built(("sum", COLLECTIVE, SUM | {"involved": [True, True, False]}))
+    none = built(("sum", COLLECTIVE, SUM | {"involved": [False, False]}))
+    assert simulate(TraceSet((more,) * 4), AstraCosts(network, system)).ticks("wall_time")[0] > 0
+    assert simulate(TraceSet((none,) * 4), AstraCosts(network, system)).ticks("wall_time")[0] == 0
+
+
+def test_group_0_and_no_group_are_all_ranks():
+    """ASTRA-sim's main branch calls all ranks "0"; one rank may use both names."""
+    named = built(
+        *[
+            (f"n{i}", COLLECTIVE, SUM | {"group": group, "data": [i - 1] if i else []})
+            for i, group in enumerate(["", "0", ""])
+        ]
+    )
+    plain = built(*[(f"n{i}", COLLECTIVE, SUM | {"data": [i - 1] if i else []}) for i in range(3)])
+    expected = simulate(TraceSet((plain, plain)), costs()).ticks("wall_time")
+    for ranks in ((named, named), (named, plain), (plain, named)):
+        for symmetry in (True, False):
+            result = simulate(TraceSet(ranks), costs(), symmetry=symmetry)
+            assert result.ticks("wall_time") == expected
+    # A workload that lists ranks of "0" means those.
+    other = TraceSet((named, built(("w", COMPUTE, {}))), {"0": (0,)})
+    with pytest.raises(FormatError, match="group of all ranks, but rank 1 has no such"):
+        simulate(other, costs())
+
+
+def test_messages_to_oneself_need_both_ends():
+    give = ("give", SEND, {"destination": 0, "communication_size": 8})
+    get = ("get", RECEIVE, {"source": 0, "communication_size": 8})
+    idle = built(("work", COMPUTE, {"duration": 1e-6}))
+    result = simulate(TraceSet((built(give, get), idle)), costs())
+    assert result.ticks("wall_time") == (0, 1000)
+    assert "rank 0 never receives it" in refused(built(give), idle)
+
+
+def test_messages_of_one_tag_pair_up_in_order():
+    sends = [("s", SEND, {"destination": 1, "tag": 3, "communication_size": n}) for n in (8, 16)]
+    gets = [("r", RECEIVE, {"source": 0, "tag": 3, "communication_size": n}) for n in (8, 16)]
+    assert simulate(TraceSet((built(*sends), built(*gets))), costs()).ticks("wall_time")[0] > 0
+    text = refused(built(*sends), built(*gets[::-1]))
+    assert "rank 0, node 0 (s) sends 8 B, but rank 1, node 0 (r) receives 16 B" in text
+    assert "rank 0, node 1 (s) sends" in refused(built(*sends), built(gets[0]))
+    text = refused(built(sends[0]), built(*gets))
+    assert "rank 1, node 1 (r) receives" in text
+    assert "but rank 0 never sends it" in text
+
+
+def test_times_out_of_range_name_the_longest_node():
+    large = {"destination": 1, "communication_size": 2**62}
+    give = built(("small", COMPUTE, {"duration": 1.0}), ("give", SEND, large))
+    get = built(("get", RECEIVE, {"source": 0}))
+    text = refused(give, get)
+    assert "cannot be counted in whole nanoseconds; longest is rank 0, node 1 (give)" in text
+    huge = built(("sum", COLLECTIVE, SUM | {"communication_size": 2**62}))
+    assert "rank 0, node 0 (sum), all_reduce of the group of all ranks: size" in refused(huge, huge)
+
+
+def test_standstill_of_ranks_that_one_stands_for_names_different_ranks():
+    """Every rank waits for its neighbour's message before it sends its own."""
+    traces = [
+        built(
+            ("get", RECEIVE, {"source": (rank - 1) % 3}),
+            ("give", SEND, {"destination": (rank + 1) % 3, "communication_size": 8, "data": [0]}),
+        )
+        for rank in range(3)
+    ]
+    text = refused(*traces, members=3)
+    assert "6 nodes never end" in text
+    for rank in range(3):
+        assert f"rank {rank}, node 0 (get) waits for its message" in text
+
+
+def test_ranks_of_nothing():
+    empty = built()
+    result = simulate(TraceSet((empty, empty)), costs())
+    assert result.ticks("wall_time") == (0, 0)
+    assert result.summary()["nodes"] == 0

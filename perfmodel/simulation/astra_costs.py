@@ -12,6 +12,7 @@ from perfmodel.astra import simulate_collectives
 from perfmodel.astra_plan import network_table
 from perfmodel.astra_system import AstraNetwork, AstraSystem
 from perfmodel.errors import FormatError, HardwareError
+from perfmodel.simulation.checks import check_involved
 from perfmodel.simulation.costs import (
     Flags,
     Floats,
@@ -87,6 +88,7 @@ class AstraCosts:
                 "unsupported collective of ASTRA-sim; it runs " + ", ".join((*RUN, "broadcast"))
             )
         check_sizes(trace, states & known)
+        check_involved(trace, states & known, self.network.dimensions)
         flags: Flags = states & known
         return flags
 
@@ -186,11 +188,4 @@ class AstraCosts:
 
     def _flags(self, involved: tuple[bool, ...] | None) -> tuple[bool, ...] | None:
         """Return one flag per dimension; more than there are do no harm (Sys.cc)."""
-        if involved is None:
-            return None
-        if len(involved) < self.network.dimensions:
-            raise FormatError(
-                f"involved dimensions {list(map(int, involved))} of a collective; there should "
-                f"be one flag for each of the network's {self.network.dimensions} dimensions"
-            )
-        return involved[: self.network.dimensions]
+        return None if involved is None else involved[: self.network.dimensions]

@@ -1,21 +1,19 @@
-"""Graphs of ranks as the simulation reads them: sorted, numbered and shared.
+"""Graphs of ranks as the simulation reads them: sorted and numbered.
 
 Nodes are numbered in ascending order of identifier, which is the order in which ready nodes
-begin. Ranks whose columns say the same share one `Graph`, whatever their identifiers,
-names, group names and peers are called.
+begin.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import FormatError
-from perfmodel.simulation.costs import Costs, Integers, LocalCosts, node_text, on_host
+from perfmodel.simulation.checks import check_columns
+from perfmodel.simulation.costs import Costs, Integers, LocalCosts, on_host
 from perfmodel.trace import (
     ABSENT,
     COMPUTE,
@@ -30,7 +28,6 @@ from perfmodel.trace import (
 
 UNLIMITED, DEVICE, COMMUNICATION, HOST = range(4)  # resources; more follow for streams
 INVALID = 0
-LONGEST = 1e9  # [s]
 RECORDING = ("pid", "start_ts", "finish_ts")  # metadata of PyTorch's traces
 
 
@@ -69,9 +66,8 @@ class Graph:
         As `kernels.trace_schedule` has them.
     collectives : int64[nodes of synchronised collectives]
         Ascending numbers of nodes.
-    slot : int64[nodes of synchronised collectives]
-        Which of the rank's groups each of them uses.
-    slots : int
+    by_slot : Ragged
+        Numbers of the collectives of each of the rank's groups, ascending.
     messages : int64[sends and receives]
         Ascending numbers of nodes.
     tensors : Tensors or None
@@ -86,8 +82,7 @@ class Graph:
     children: Integers
     parents: Integers
     collectives: Integers
-    slot: Integers
-    slots: int
+    by_slot: Ragged
     messages: Integers
     tensors: Tensors | None
 
@@ -123,66 +118,7 @@ class Rank:
     slots: tuple[tuple[str, tuple[bool, ...] | None], ...]
 
 
-def share_graphs(
-    traces: TraceSet, costs: Costs, memory: bool, control_parents: str
-) -> tuple[list[Graph], tuple[Rank, ...]]:
-    """Return the different graphs of all ranks, and each rank's part.
-
-    Parameters
-    ----------
-    traces : TraceSet
-    costs : Costs
-    memory : bool
-        Also read the tensors.
-    control_parents : {"auto", "obey", "ignore"}
-
-    Raises
-    ------
-    FormatError
-        Parents are missing, identifiers repeat, or a node cannot be priced.
-    """
-    graphs: list[Graph] = []
-    by_content: dict[bytes, int] = {}
-    by_object: dict[int, Rank] = {}
-    by_columns: dict[tuple[int, ...], Rank] = {}
-    ranks = []
-    alone = traces.devices == 1
-    for trace in traces.traces:
-        known = by_object.get(id(trace)) or _renamed(by_columns.get(_columns(trace)), trace)
-        if known is None:
-            found = _with_parents(trace, control_parents, alone)
-            before = graphs[-1] if graphs else None
-            graph, slots, digest = _graph(found, costs, memory, alone, before)
-            index = by_content.setdefault(digest, len(graphs))
-            if index == len(graphs):
-                graphs.append(graph)
-            known = Rank(index, trace, graph.order, slots)
-            by_columns[_columns(trace)] = known
-        by_object[id(trace)] = known
-        ranks.append(known)
-    return graphs, tuple(ranks)
-
-
-def _columns(trace: Trace) -> tuple[int, ...]:
-    """Return which objects a trace consists of, but for the names of its groups."""
-    return tuple(
-        id(getattr(trace, item.name)) for item in fields(trace) if item.name != "group_names"
-    )
-
-
-def _renamed(known: Rank | None, trace: Trace) -> Rank | None:
-    """Return a rank whose trace shares all columns with one known: only its groups differ."""
-    if known is None:
-        return None
-    old, new = known.trace.group_names, trace.group_names
-    if len(old) != len(new) or any(len({*names, ""}) <= len(names) for names in (old, new)):
-        return None
-    names = {"": "", **dict(zip(old, new, strict=True))}
-    slots = tuple((names[name], involved) for name, involved in known.slots)
-    return Rank(known.graph, trace, known.order, slots)
-
-
-def _with_parents(trace: Trace, control_parents: str, alone: bool) -> Trace:
+def with_parents(trace: Trace, control_parents: str, alone: bool) -> Trace:
     """Return a trace without control parents where they are to be ignored.
 
     Those of a profiler's recording say which operation called which, and name threads and
@@ -199,19 +135,34 @@ def _with_parents(trace: Trace, control_parents: str, alone: bool) -> Trace:
     return replace(trace, control_parents=nothing)
 
 
-def _graph(
-    trace: Trace, costs: Costs, memory: bool, alone: bool, before: Graph | None
-) -> tuple[Graph, tuple[tuple[str, tuple[bool, ...] | None], ...], bytes]:
-    """Return a trace's graph, its groups, and a digest of all that the graph says.
+def make_graph(
+    trace: Trace, costs: Costs, memory: bool, traces: TraceSet, before: Graph | None
+) -> tuple[Graph, tuple[tuple[str, tuple[bool, ...] | None], ...]]:
+    """Return a trace's graph, and what `Rank.slots` says.
 
-    `before` is another rank's graph, which may have the same tensors.
+    Parameters
+    ----------
+    trace : Trace
+    costs : Costs
+    memory : bool
+        Also read the tensors.
+    traces : TraceSet
+        Of which the trace is one.
+    before : Graph or None
+        Another rank's graph, which may have the same tensors.
+
+    Raises
+    ------
+    FormatError
+        Parents are missing, identifiers repeat, or a node cannot be priced.
     """
     from perfmodel.kernels.trace_schedule import COLLECTIVE as MEETING
     from perfmodel.kernels.trace_schedule import INSTANT, TIMED
     from perfmodel.kernels.trace_schedule import RECEIVE as RECEIVING
     from perfmodel.kernels.trace_schedule import SEND as SENDING
 
-    _check_durations(trace)
+    check_columns(trace)
+    alone, groups = traces.devices == 1, traces.groups
     order = np.argsort(trace.identifiers, kind="stable")
     child_offsets, children, parents = _edges(trace, order)
     local = _ordered(costs.local(trace), order)
@@ -232,7 +183,7 @@ def _graph(
     resource[(kinds == RECEIVE) & ~host] = UNLIMITED
 
     collectives = np.flatnonzero(meeting)
-    slots, slot = _slots(trace, order[collectives])
+    slots, slot = _slots(trace, order[collectives], groups)
     if costs.streams == "per-group":
         resource[collectives] = HOST + 1 + slot
     graph = Graph(
@@ -245,42 +196,11 @@ def _graph(
         children,
         parents,
         collectives,
-        slot,
-        len(slots),
+        _by_slot(collectives, slot, len(slots)),
         np.flatnonzero(messages),
         _tensors(trace, order, before) if memory and trace.tensors else None,
     )
-    digest = hashlib.blake2b(digest_size=16)
-    for column in _said(graph):
-        data = np.ascontiguousarray(column)
-        digest.update(f"{data.dtype.str}{data.shape}".encode())
-        digest.update(data.data if data.size else b"")
-    return graph, slots, digest.digest()
-
-
-def _check_durations(trace: Trace) -> None:
-    """Raise unless all durations are times that can be counted."""
-    wrong = np.flatnonzero(~((trace.duration >= 0) & (trace.duration <= LONGEST)))
-    if wrong.size:
-        position = int(wrong[0])
-        raise FormatError(
-            f"{node_text(trace, position)} lasts {trace.duration[position]:g} s; durations "
-            f"should be 0 to {LONGEST:g} s"
-        )
-
-
-def _said(graph: Graph) -> Iterator[Any]:
-    """Yield all columns in which graphs may differ."""
-    yield from (graph.role, graph.resource, graph.child_offsets, graph.children, graph.parents)
-    for name in LocalCosts.__slots__:
-        yield getattr(graph.local, name)
-    yield graph.slot
-    for name in ("kinds", "collective", "communication_size"):
-        yield graph.column(name)
-    if graph.tensors is not None:
-        for column in (graph.tensors.inputs, graph.tensors.outputs):
-            yield from (column.offsets, column.values)
-        yield from (graph.tensors.key, graph.tensors.size)
+    return graph, slots
 
 
 def _edges(trace: Trace, order: Integers) -> tuple[Integers, Integers, Integers]:
@@ -305,23 +225,37 @@ def _ordered(local: LocalCosts, order: Integers) -> LocalCosts:
     return LocalCosts(*(getattr(local, name)[order] for name in LocalCosts.__slots__))
 
 
+def known_names(trace: Trace, groups: Collection[str]) -> tuple[str, ...]:
+    """Return the names of a trace's groups; newer versions call all ranks "0"."""
+    return tuple("" if name == "0" and name not in groups else name for name in trace.group_names)
+
+
+def _by_slot(collectives: Integers, slot: Integers, slots: int) -> Ragged:
+    """Return the collectives of each slot."""
+    offsets = np.zeros(slots + 1, np.int64)
+    np.cumsum(np.bincount(slot, minlength=slots), out=offsets[1:])
+    return Ragged(offsets, collectives[np.argsort(slot, kind="stable")])
+
+
 def _slots(
-    trace: Trace, positions: Integers
+    trace: Trace, positions: Integers, groups: Collection[str]
 ) -> tuple[tuple[tuple[str, tuple[bool, ...] | None], ...], Integers]:
     """Return a rank's groups in order of first use, and which one each collective uses.
 
     Involved dimensions override the group (Workload.cc of the simulator); all of them are
     no restriction.
     """
-    pairs = np.stack([trace.group[positions], trace.involved[positions]], axis=1).astype(np.int64)
-    different, first, slot = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    pairs = (trace.group[positions].astype(np.int64) << 32) + trace.involved[positions]
+    different, first, slot = np.unique(pairs, return_index=True, return_inverse=True)
+    group_names = known_names(trace, groups)
     names: dict[tuple[str, tuple[bool, ...] | None], int] = {}
     number = np.zeros(len(different), np.int64)
     for row in np.argsort(first):
-        group, involved = different[row]
+        position = positions[first[row]]
+        group, involved = trace.group[position], trace.involved[position]
         flags = None if involved == ABSENT else trace.involved_dimensions[involved]
         restricted = flags is not None and not all(flags)
-        name = "" if flags is not None or group == EVERYBODY else trace.group_names[group]
+        name = "" if flags is not None or group == EVERYBODY else group_names[group]
         number[row] = names.setdefault((name, flags if restricted else None), len(names))
     return tuple(names), number[np.reshape(slot, -1)]
 

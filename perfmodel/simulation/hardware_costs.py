@@ -1,7 +1,8 @@
 """Costs of execution traces on real hardware: our own models of devices and networks.
 
-Computation that states operations and bytes takes its roofline time at the rates that
-kernels sustain; collectives and messages are those of :mod:`perfmodel.communication`.
+Computation lasts as its trace states: measured, or predicted by our kernel models. Where a
+trace states no time, or on request, it takes its roofline time at the rates that kernels
+sustain. Collectives and messages are those of :mod:`perfmodel.communication`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 STREAMS = ("one", "per-group")
+COMPUTE_TIMES = ("auto", "recorded", "roofline")
 # A collective of a trace: that of the network model, and whether the trace's size, which is
 # what each device holds, is that of one of n parts of what the network model counts.
 PRICED_AS = {
@@ -45,6 +47,7 @@ PRICED_AS = {
     "reduce_scatter_block": ("reduce_scatter", False),
     "barrier": ("all_reduce", False),
 }
+MOST_PRICED = 10_000  # series of collectives whose times are kept
 BARRIER = COLLECTIVES.index("barrier")
 BARRIER_SIZE = 4  # [B]; NCCL's barriers are all-reduces of one number
 
@@ -65,17 +68,22 @@ class HardwareCosts:
         FLOP per operation that a trace counts; 2 where it counts multiply-adds.
     element_bytes : float
         Bytes per byte that a trace states; 2 where it counts elements of 16 bits.
+    compute : {"auto", "recorded", "roofline"}
+        How long computation lasts: as recorded where the trace states a time above 0, and
+        elsewhere its roofline time; always as recorded, 0 where nothing is; or its roofline
+        time wherever operations and bytes are stated.
 
     Raises
     ------
     HardwareError
         The profile lacks a rate or a constant.
     StrategyError
-        There is no such kind of streams.
+        There is no such kind of streams or of compute times.
     """
 
     tick = 1.0
     whole = False
+    knows_rates = True  # those of the device, so that utilizations can be told
 
     def __init__(
         self,
@@ -84,16 +92,21 @@ class HardwareCosts:
         communication_streams: str = "one",
         operation_flops: float = 1.0,
         element_bytes: float = 1.0,
+        compute: str = "auto",
     ) -> None:
         if communication_streams not in STREAMS:
             raise StrategyError(
                 f"communication streams '{communication_streams}'; known: {', '.join(STREAMS)}"
             )
+        if compute not in COMPUTE_TIMES:
+            raise StrategyError(f"compute times '{compute}'; known: {', '.join(COMPUTE_TIMES)}")
         for name, value in (("operation_flops", operation_flops), ("element_bytes", element_bytes)):
             if not 0 < value < np.inf:
                 raise StrategyError(f"{name} is {value}; it should be a finite number above 0")
+        self._priced: dict[tuple[str, int, int, bytes], Floats] = {}
         self.hardware = hardware
         self.streams = communication_streams
+        self.compute = compute
         self.operation_flops = float(operation_flops)
         self.element_bytes = float(element_bytes)
         self.peak = hardware.device.peak(precision)
@@ -125,10 +138,16 @@ class HardwareCosts:
         return flags
 
     def local(self, trace: Trace) -> LocalCosts:
-        """Return roofline times, and durations where operations or bytes are not stated.
+        """Return times of computation (see `compute`), loads and stores.
 
-        ``max(operations / sustained peak, bytes / sustained bandwidth)``; a load or store
-        moves its bytes at the sustained bandwidth of the device's memory.
+        Roofline: ``max(operations / sustained peak, bytes / sustained bandwidth)``; a load or
+        store moves its bytes at the sustained bandwidth of the device's memory.
+
+        Notes
+        -----
+        Utilizations are those of the time that a node takes, recorded or not, so one above 1
+        says that a recording is from a faster device or a lower precision. A node counts as
+        compute bound where its operations would take longer than its bytes.
         """
         costs = empty_local(trace.nodes)
         costs.times[:] = trace.duration
@@ -137,17 +156,22 @@ class HardwareCosts:
         costs.times[moved] = (
             trace.tensor_size[moved] * self.element_bytes / self.sustained_bandwidth
         )
-        priced = (trace.kinds == COMPUTE) & ~on_host(trace) & (trace.num_ops >= 0)
-        priced &= trace.tensor_size >= 0
-        if not self._prices_computation():
-            priced[:] = False
-        rows = np.flatnonzero(priced)
+        stated = (trace.kinds == COMPUTE) & ~on_host(trace) & (trace.num_ops >= 0)
+        stated &= trace.tensor_size >= 0
+        rows = np.flatnonzero(stated)
         flops = trace.num_ops[rows] * self.operation_flops
         size = trace.tensor_size[rows] * self.element_bytes
         computing, moving = flops / self.sustained_peak, size / self.sustained_bandwidth
         times = np.maximum(computing, moving)
+        recorded = trace.duration[rows]
+        if self.compute == "recorded":
+            times = recorded
+        elif self.compute == "auto":
+            times = np.where(recorded > 0, recorded, times)
         some = times > 0
         costs.times[rows] = times
+        if not self.knows_rates:
+            return costs
         costs.priced[rows] = True
         costs.compute_bound[rows] = (computing >= moving) & some
         for column, amount, rate in (
@@ -176,10 +200,15 @@ class HardwareCosts:
         if kind == BARRIER:
             amounts = np.full(len(sizes), float(BARRIER_SIZE))
         count, stride = self._shape(members)
-        times = collective_times(self.hardware, name, amounts, count, stride)
-        if not np.isfinite(times).all():
-            raise HardwareError(f"{name} among {count} ranks cannot run on this network")
-        return times
+        key = (name, count, stride, amounts.tobytes())  # many groups have one shape
+        if key not in self._priced:
+            times = collective_times(self.hardware, name, amounts, count, stride)
+            if not np.isfinite(times).all():
+                raise HardwareError(f"{name} among {count} ranks cannot run on this network")
+            if len(self._priced) >= MOST_PRICED:
+                self._priced.clear()
+            self._priced[key] = times
+        return self._priced[key]
 
     def collective_tail(self, members: tuple[int, ...]) -> float:
         """Return infinity: of what ends at one moment, what began first is seen first."""
@@ -209,10 +238,6 @@ class HardwareCosts:
             self.hardware, "point_to_point", sizes * self.element_bytes, 2, stride
         )
         return np.where(sources == destinations, 0.0, times)
-
-    def _prices_computation(self) -> bool:
-        """Tell whether computation is priced, or lasts as recorded."""
-        return True
 
     def _domains(self) -> list[int]:
         """Return devices of a domain of each level; at least 2**31 for one without limit."""

@@ -115,8 +115,6 @@ class _Finder:
         """Return the index of a rank's group, and the rank's place among its members."""
         if involved is not None:
             return self._slice(number, rank, graph, slot, involved)
-        if name == "0" and name not in self.traces.groups:  # what newer versions call all ranks
-            name = ""
         if name not in self._named:
             if name and name not in self.traces.groups:
                 raise FormatError(
@@ -179,7 +177,7 @@ class _Series:
         key = (graph, slot)
         if key not in self._known:
             found = self._graphs[graph]
-            nodes = found.collectives[found.slot == slot]
+            nodes = found.by_slot[slot]
             pairs = np.stack(
                 [
                     found.column("collective")[nodes].astype(np.int64),
@@ -194,7 +192,7 @@ class _Series:
 
 def _first_node(number: int, rank: Rank, graph: Graph, slot: int, index: int = 0) -> str:
     """Return a collective of a rank's slot as messages name it."""
-    nodes = graph.collectives[graph.slot == slot]
+    nodes = graph.by_slot[slot]
     return node_text(rank.trace, int(rank.order[nodes[index]]), number)
 
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from perfmodel.astra_system import AstraNetwork, AstraSystem
 from perfmodel.errors import HardwareError
-from perfmodel.simulation.costs import Integers, coordinates_slices
+from perfmodel.simulation.checks import check_involved
+from perfmodel.simulation.costs import Flags, Integers, coordinates_slices
 from perfmodel.simulation.hardware_costs import HardwareCosts
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.trace import Trace
 
 IDEAL = "astra-sanity"  # a profile of the family of ideal machines, whose facts are replaced
 TOPOLOGY = {
@@ -45,9 +47,14 @@ class NetworkCosts(HardwareCosts):
     def __init__(
         self, network: AstraNetwork, system: AstraSystem, communication_streams: str = "one"
     ) -> None:
-        super().__init__(network_hardware(network, system), PRECISION, communication_streams)
+        super().__init__(
+            network_hardware(network, system),
+            PRECISION,
+            communication_streams,
+            compute="roofline" if system.roofline_enabled else "recorded",
+        )
         self.network = network
-        self.roofline = system.roofline_enabled
+        self.knows_rates = system.roofline_enabled
 
     def check(self, ranks: int) -> None:
         """Raise unless the network has a device for every rank."""
@@ -57,17 +64,15 @@ class NetworkCosts(HardwareCosts):
                 f"{self.network.devices}; they should be equal"
             )
 
+    def synchronised(self, trace: Trace) -> Flags:
+        """Tell which nodes are collectives of a stated kind; others last as recorded."""
+        flags = super().synchronised(trace)
+        check_involved(trace, flags, self.network.dimensions)
+        return flags
+
     def slices(self, involved: tuple[bool, ...], ranks: int) -> Integers:
         """Return the groups that keep to the involved dimensions; the first is innermost."""
-        if len(involved) < self.network.dimensions:
-            raise HardwareError(
-                f"involved dimensions {list(map(int, involved))} of a collective; there should "
-                f"be one flag for each of the network's {self.network.dimensions} dimensions"
-            )
         return coordinates_slices(involved[: self.network.dimensions], self.network.npus_count)
-
-    def _prices_computation(self) -> bool:
-        return self.roofline
 
 
 def network_hardware(network: AstraNetwork, system: AstraSystem) -> Hardware:

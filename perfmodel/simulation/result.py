@@ -145,11 +145,12 @@ class Simulation:
         attributes = {"units": "1", "long_name": text}
         variables["representative"] = (("rank",), self.representative, attributes)
         rank_text = {"units": "1", "long_name": "Rank"}
+        collective_text = {"units": "1", "long_name": "Collective"}
         return xarray.Dataset(
             variables,
             coords={
                 "rank": ("rank", np.arange(len(self.class_of_rank)), rank_text),
-                "collective": ("collective", list(COLLECTIVES), {"long_name": "Collective"}),
+                "collective": ("collective", list(COLLECTIVES), collective_text),
             },
         )
 

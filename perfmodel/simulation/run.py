@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 
 from perfmodel.errors import DataError, FormatError
-from perfmodel.simulation.costs import Costs, Floats, Integers
+from perfmodel.simulation.costs import Costs, Floats, Integers, node_text
 from perfmodel.simulation.deadlock import explain_standstill
-from perfmodel.simulation.graph import Graph, Rank, share_graphs
+from perfmodel.simulation.graph import Graph, Rank
+from perfmodel.simulation.hash_order import run_in_hash_order, same_numbers
 from perfmodel.simulation.meetings import Group, Messages, find_groups, match_messages
 from perfmodel.simulation.result import Simulation
+from perfmodel.simulation.sharing import share_graphs
 from perfmodel.simulation.statistics import class_figures
 from perfmodel.simulation.symmetry import met_by, rank_classes
 from perfmodel.trace import TraceSet
 
 MOST_EXPLAINED = 5_000_000  # nodes that are run again to say which ranks wait for each other
+MOST_RUN = 50_000_000  # nodes of all ranks that are run where one rank cannot stand for others
 MOST_EXACT = 2.0**53  # whole numbers that float64 tells apart
 
 
@@ -48,6 +51,7 @@ def simulate(
     memory: bool = True,
     symmetry: bool = True,
     control_parents: str = "auto",
+    issue_order: str = "identifier",
 ) -> Simulation:
     """Run what all ranks do.
 
@@ -55,7 +59,8 @@ def simulate(
     receives wait beside them. Whenever something ends, all its nodes whose parents have
     ended are looked through in ascending order of identifier, and begin where their
     resource is free.
-    A collective runs from the moment its last member begins it.
+    A collective runs from the moment its last member begins it. What ends at one moment
+    ends before anything begins; with `AstraCosts` one after another, as in ASTRA-sim.
 
     Parameters
     ----------
@@ -66,11 +71,16 @@ def simulate(
     memory : bool
         Also follow the tensors that nodes read and write.
     symmetry : bool
-        Run ranks that behave alike once; the result is the same.
+        Run ranks that behave alike once; the result is the same. Where ASTRA-sim's order of
+        two events of one nanosecond follows from the numbers of ranks, every rank is run,
+        up to `MOST_RUN` nodes.
     control_parents : {"auto", "obey", "ignore"}
         Whether nodes wait for their control parents; by default not in recordings, where
         they say which operation called which: PyTorch's, and traces alone whose control
         parents are no nodes.
+    issue_order : {"identifier", "hash"}
+        hash: ready nodes begin in the order in which ASTRA-sim began them before April 2025
+        (`perfmodel.simulation.hash_order`), about 30,000 nodes/s.
 
     Returns
     -------
@@ -105,20 +115,39 @@ def simulate(
         costs.check(traces.devices)
     if control_parents not in ("auto", "obey", "ignore"):
         raise DataError(f"control_parents '{control_parents}'; it should be auto, obey or ignore")
+    if issue_order not in ("identifier", "hash"):
+        raise DataError(f"issue_order '{issue_order}'; it should be identifier or hash")
+    by_hash = issue_order == "hash"
     graphs, ranks = share_graphs(traces, costs, memory, control_parents)
     groups, of_rank = find_groups(traces, graphs, ranks, costs)
     messages = match_messages(graphs, ranks, costs)
     classes = np.arange(len(ranks))
-    if symmetry:
+    if symmetry and not (by_hash and not same_numbers(ranks)):
         classes = rank_classes(ranks, groups, of_rank, messages)
-    plan = _plan(graphs, ranks, groups, of_rank, messages, classes)
-    _check_sum(plan, costs)
-    start, end, order = run_traces(**plan.arguments)
-    if len(order) and order[-1] < 0:
-        if len(plan.representatives) < len(ranks) and traces.nodes <= MOST_EXPLAINED:
-            # Ranks that stand for others would seem to wait for themselves.
-            plan = _plan(graphs, ranks, groups, of_rank, messages, np.arange(len(ranks)))
-            start, end, order = run_traces(**plan.arguments)
+    plan = _plan(graphs, ranks, groups, of_rank, messages, classes, not costs.whole)
+    _check_sum(plan, costs, graphs, ranks)
+    if by_hash:
+        start, end, order = run_in_hash_order(plan, graphs, ranks)
+        tied = False
+    else:
+        start, end, order, tied = run_traces(**plan.arguments)
+    stuck = bool(len(order) and order[-1] < 0)
+    if by_hash and stuck:
+        raise FormatError(
+            f"in hash order {int((end < 0).sum())} nodes never end: ranks begin other "
+            "collectives first and wait for each other, as in ASTRA-sim before April 2025; "
+            "the order of identifiers may do"
+        )
+    few = len(plan.representatives) < len(ranks)
+    again = few and (stuck or (tied and costs.whole))
+    if again and traces.nodes <= (MOST_EXPLAINED if stuck else MOST_RUN):
+        # Ranks that stand for others would seem to wait for themselves; and in ASTRA-sim a
+        # rank's number may decide what it sees first.
+        classes = np.arange(len(ranks))
+        plan = _plan(graphs, ranks, groups, of_rank, messages, classes, not costs.whole)
+        start, end, order, tied = run_traces(**plan.arguments)
+        stuck = bool(len(order) and order[-1] < 0)
+    if stuck:
         raise FormatError(explain_standstill(plan, graphs, ranks, start, end))
 
     figures = []
@@ -145,6 +174,7 @@ def _plan(
     of_rank: Sequence[Sequence[int]],
     messages: Messages | None,
     classes: Integers,
+    together: bool,
 ) -> Plan:
     """Return what the kernel needs to run the first rank of each class."""
     representatives = np.unique(classes, return_index=True)[1].tolist()
@@ -170,7 +200,7 @@ def _plan(
                 instances += len(group.times)
                 instance_time.append(group.times)
                 tail.append(np.full(len(group.times), group.tail))
-            nodes = graph.collectives[graph.slot == slot]
+            nodes = graph.by_slot[slot]
             partner[begin + nodes] = blocks[key] + np.arange(len(nodes))
         if messages is not None:
             rows = slice(messages.offsets[rank], messages.offsets[rank + 1])
@@ -187,7 +217,8 @@ def _plan(
     np.cumsum(np.bincount(partner[met], minlength=instances), out=instance_first[1:])
 
     def joined(name: str) -> Integers:
-        return np.concatenate([getattr(graphs[graph], name) for graph in used])
+        columns = [getattr(graphs[graph], name) for graph in used]
+        return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
     offsets = [graphs[graph].child_offsets + edges[graph] for graph in used]
     resource = joined("resource")
@@ -207,6 +238,7 @@ def _plan(
         "instance_time": np.concatenate([np.zeros(0), *instance_time]),
         "tail": np.concatenate([np.zeros(0), *tail]),
         "resources": int(resource.max(initial=0)) + 1,
+        "together": together,
     }
     return Plan(representatives, first, arguments)
 
@@ -218,15 +250,25 @@ def _starts(lengths: Sequence[int]) -> Integers:
     return starts
 
 
-def _check_sum(plan: Plan, costs: Costs) -> None:
+def _check_sum(plan: Plan, costs: Costs, graphs: Sequence[Graph], ranks: Sequence[Rank]) -> None:
     """Raise where times could become inexact or leave the range of numbers."""
-    total = float(plan.arguments["time"].sum() + plan.arguments["instance_time"].sum())
-    if not np.isfinite(total) or (costs.whole and total >= MOST_EXACT):
-        raise FormatError(
-            f"durations add up to {total * costs.tick:.3g} s, which cannot be counted "
-            + ("in whole nanoseconds; " if costs.whole else "; ")
-            + "durations, operations or sizes are out of range"
-        )
+    time, instance_time = plan.arguments["time"], plan.arguments["instance_time"]
+    total = float(time.sum() + instance_time.sum())
+    if np.isfinite(total) and not (costs.whole and total >= MOST_EXACT):
+        return
+    lasts = time.copy()
+    met = plan.arguments["instance_nodes"]
+    lasts[met] = instance_time[plan.arguments["partner"][met]]
+    node = int(lasts.argmax())
+    number = int(np.searchsorted(plan.first, node, side="right")) - 1
+    rank = ranks[plan.representatives[number]]
+    position = int(rank.order[node - plan.first[number]])
+    raise FormatError(
+        f"durations add up to {total * costs.tick:.3g} s, which cannot be counted "
+        + ("in whole nanoseconds; " if costs.whole else "; ")
+        + f"longest is {node_text(rank.trace, position, plan.representatives[number])} with "
+        f"{lasts[node] * costs.tick:.3g} s, whose duration, operations or size may be out of range"
+    )
 
 
 def _set_memory(
@@ -245,6 +287,8 @@ def _set_memory(
     if not any(tensors):
         return
     owner = np.searchsorted(plan.first, order, side="right") - 1
+    if len(tensors) < 2**16:
+        owner = owner.astype(np.uint16)  # sorted by radix
     by_class = order[np.argsort(owner, kind="stable")]
     for number, found in enumerate(tensors):
         if found is None:

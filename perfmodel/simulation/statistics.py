@@ -36,16 +36,18 @@ def class_figures(
     kinds = graph.column("kinds")
     host = on_host(graph.trace)[graph.order]
     device = (kinds == COMPUTE) & ~host
-    communication = np.isin(kinds, (COLLECTIVE, SEND, RECEIVE)) & ~host
+    communication = ((kinds == COLLECTIVE) | (kinds == SEND) | (kinds == RECEIVE)) & ~host
     duration = end - start
     wall = float(end.max(initial=0.0))
-    # Of everything computed, host included; ASTRA-sim adds 1 ns so that nothing divides by
-    # 0: Statistics.cc extract_utilizations.
-    computed = float(duration[kinds == COMPUTE].sum()) + float(whole)
+    # ASTRA-sim divides by everything computed, host included, and 1 ns so that it never
+    # divides by 0 (Statistics.cc extract_utilizations); by the device's own work elsewhere.
+    counted_work = (kinds == COMPUTE) if whole else device
+    computed = float(duration[counted_work].sum()) + float(whole)
     priced = graph.local.priced
+    any_priced = bool(priced.any())
 
     def mean(weights: Floats) -> float:
-        if not priced.any() or computed == 0.0:
+        if not any_priced or computed == 0.0:
             return float("nan")
         return float((weights * duration)[priced].sum()) / computed
 
