@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from perfmodel.aicb.computation import (
     predicted_regions,
 )
 from perfmodel.aicb.computation_regions import Product, timed_regions
+from perfmodel.aicb.row_times import training_times
 from perfmodel.compute_attention import attention_times
 from perfmodel.compute_gemm import gemm_times
 from perfmodel.errors import HardwareError, StrategyError
@@ -69,6 +71,70 @@ def a100():
 
 def times(arguments, hardware, **options):
     return predicted_regions(arguments, hardware, **options)
+
+
+def as_aicb_reads(text):
+    """Sections and averages by the two patterns with which AICB reads (utils.py:373-412)."""
+    found, section = {}, None
+    for line in text.splitlines():
+        if header := re.match(r"^(\w+):", line):
+            section = header.group(1)
+        if average := re.search(r"time_gpu_avg:\s+(\d+(\.\d+)?)", line):
+            found[section] = float(average.group(1))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "device"),
+    [(GPT_7B, "dgx-a100"), (GPT_7B, "mi300x-server"), (GPT_7B, "tpu-v5p-pod"),
+     (MIXTRAL, "dgx-h200"), (DEEPSEEK, "dgx-h100")],
+)  # fmt: skip
+def test_aicb_reads_what_is_written(arguments, device):
+    """Every section, to the last digit; none twice, none that its patterns miss."""
+    predicted = predicted_computation(arguments, load_hardware(device))
+    read = as_aicb_reads(format_aiob(predicted))
+    assert read == {name: time.average for name, time in predicted.sections.items()}
+    assert all(value > 0 for value in read.values())
+    # What the workload then holds: attention and MLP add up over their sections [ns].
+    times = training_times(predicted)
+    attention = sum(v for k, v in read.items() if "atten" in k or k == "layernorm")
+    mlp = sum(v for k, v in read.items() if "mlp" in k or k == "layernorm2")
+    assert times["attention_forward"] == round(1000 * attention)
+    assert times["mlp_forward"] == round(1000 * mlp)
+    assert times["Emb"] == round(1000 * read["Emb"])
+    assert times["grad_forward"] == times["grad_backward"] == round(1000 * read["param_time"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "kernels"),
+    [
+        ({}, 2),  # SwiGLU: a SiLU and a product
+        ({"add_bias_linear": True}, 3),
+        ({"swiglu": False}, 1),
+        ({"swiglu": False, "squared_relu": True}, 2),
+        ({"openai_gelu": True}, 9),  # comes before SwiGLU
+        ({"onnx_safe": True, "add_bias_linear": True}, 7),
+    ],
+)
+def test_activations_are_the_calls_that_aicb_makes(changes, kernels):
+    """AiobMegatron.py, MegatronMlp; utils.py, gelu_impl and erf_gelu."""
+    changed = dataclasses.replace(GPT_7B, ffn_hidden_size=10880, **changes)
+    activation = timed_regions(changed)["mlp_gelu"].kernels
+    assert len(activation) == kernels
+    tokens, width = 1024, 10880 // 2
+    wide = 2 * width if changed.swiglu else width
+    if changed.add_bias_linear:
+        assert float(activation[0].bytes_written) == 2.0 * tokens * wide
+    of_last = width if changed.swiglu and not (changed.openai_gelu or changed.onnx_safe) else wide
+    assert float(activation[-1].bytes_written) == 2.0 * tokens * of_last
+
+
+def test_experts_in_one_kernel_have_no_bias():
+    """GroupedMLP adds none; experts one after another do."""
+    with_bias = dataclasses.replace(MIXTRAL, add_bias_linear=True)
+    for grouped, kernels in ((False, 3), (True, 2)):
+        changed = dataclasses.replace(with_bias, moe_grouped_gemm=grouped)
+        assert len(timed_regions(changed)["mlp_gelu"].kernels) == kernels
 
 
 def test_sections_are_those_that_aicb_ships(a100):

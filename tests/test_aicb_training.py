@@ -278,6 +278,42 @@ def test_a_batch_too_small_leaves_head_and_tail():
     assert "attention_layer" not in text
 
 
+@pytest.mark.parametrize(
+    ("options", "computed"),
+    [(DEEPSEEK, False), (DEEPSEEK.replace(" --moe_enable", ""), True)],
+    ids=["deepseek-without-times", "experts-without-moe_enable"],
+)
+def test_a_batch_too_small_hides_what_aicb_fails_at(options, computed):
+    """AICB fails while it writes a layer; here it comes to none."""
+    few, enough = (
+        arguments if computed else replace_aiob(arguments)
+        for arguments in (
+            arguments_of(options, **DEEPSEEK_SIZES | {"global_batch": batch}) for batch in (1, 512)
+        )
+    )
+    text = training_text(few, COMPUTATION)
+    assert " ga: 0 " in text
+    assert "attention" not in text
+    with pytest.raises(StrategyError, match="AICB"):
+        training_text(enough, COMPUTATION)
+
+
+def test_deepseek_without_sequence_parallelism_joins_its_layers():
+    """Attention and MLPs become one row each; the experts' own row stays ahead of the shared."""
+    options = "--frame=DeepSeek --ffn_hidden_size=2048 --num_experts=8 --n_shared_expert=1"
+    text = text_of(options, **DEEPSEEK_SIZES | {"num_layers": 5, "global_batch": 128})
+    names = [line.split("\t")[0] for line in text.splitlines() if "layer" in line.split("\t")[0]]
+    experts = ["attention_layer_mla", "mlp_moelayer", "mlp_layer"]
+    dense = ["attention_layer_mla", "mlp_layer"]
+    assert names == ["layernorm", "embedding_layer", *dense * 3, *experts * 2]
+    activation = 2 * 4096 * 7168
+    for name, time in (("mlp_moelayer", 2478000), ("attention_layer_mla", 1820000)):
+        assert cells(text, name) == f"{time} ALLREDUCE {activation} {time} NONE 0 {time} NONE 0"
+    # Three matrices of 8 experts on a rank, and the two that are counted of the shared one.
+    parameters_of_experts = 2 * (3 * 7168 * 2048 * 8 // 4 + 2 * 7168 * 2048 // 4)
+    assert cells(text, "moe_grad_norm1").endswith(f"ALLGATHER_DP_EP {2 * parameters_of_experts}")
+
+
 def test_micro_batches_repeat_and_the_count_is_announced():
     for options in ("", "--enable_sequence_parallel"):
         one, three = (text_of(options, global_batch=256 * n).splitlines() for n in (1, 3))

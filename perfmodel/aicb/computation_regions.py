@@ -183,17 +183,17 @@ def _feed_forward(a: AicbArguments, tokens: int, size: float) -> dict[str, Regio
         return _deepseek_experts(a, tokens, size)
     first = (2 * inner if gated(a) else inner) // split
     if not a.moe_enable:
-        activation = _activation(a, float(tokens) * inner // split, size)
+        activation = _activation(a, float(tokens) * inner // split, size, bias=True)
         one, two = Product(tokens, first, hidden), Product(tokens, hidden, inner // split)
         return _linear_regions((one,), activation, (two,), 1)
     experts = a.num_experts // a.expert_model_parallel_size
     each = tokens * a.moe_router_topk * a.expert_model_parallel_size // a.num_experts
     if a.moe_grouped_gemm:
-        activation = _activation(a, float(experts * each) * inner // split, size)
+        activation = _activation(a, float(experts * each) * inner // split, size, bias=False)
         grouped = GroupedProduct(experts, each, first, hidden)
         back = GroupedProduct(experts, each, hidden, inner // split)
         return _linear_regions((grouped,), activation, (back,), 1)
-    activation = _activation(a, float(each) * inner // split, size)
+    activation = _activation(a, float(each) * inner // split, size, bias=True)
     one, two = Product(each, first, hidden), Product(each, hidden, inner // split)
     return _linear_regions((one,), activation, (two,), experts)
 
@@ -226,11 +226,28 @@ def gated(a: AicbArguments) -> bool:
     return a.swiglu or bool(a.gated_linear_unit)
 
 
-def _activation(a: AicbArguments, elements: float, size: float) -> tuple[StreamWork, ...]:
-    """Apply the activation in eager kernels: SwiGLU is a SiLU and a product (M:720)."""
-    if a.swiglu:
-        return (elementwise("silu", elements, size), elementwise("mul", elements, size))
+# Calls of AICB's own activations (utils.py, gelu_impl and erf_gelu), each over all elements.
+WRITTEN_OUT = {
+    "openai_gelu": ("mul_scalar", "mul_scalar", "mul_scalar", "mul", "add_scalar", "mul", "tanh",
+                    "add_scalar", "mul"),
+    "onnx_safe": ("mul_scalar", "div_scalar", "tanh", "fill", "add", "mul"),  # tanh for erf
+}  # fmt: skip
+
+
+def _activation(
+    a: AicbArguments, elements: float, size: float, bias: bool
+) -> tuple[StreamWork, ...]:
+    """Apply the activation in eager kernels: SwiGLU is a SiLU and a product (M:720).
+
+    `bias`: added ahead of it where the model has one, over the width of the first matrix.
+    """
     wide = elements * (2.0 if gated(a) else 1.0)
+    added = (elementwise("add_scalar", wide, size),) if bias and a.add_bias_linear else ()
+    for option, calls in WRITTEN_OUT.items():  # these come before SwiGLU
+        if getattr(a, option):
+            return (*added, *(elementwise(call, wide, size) for call in calls))
+    if a.swiglu:
+        return (*added, elementwise("silu", elements, size), elementwise("mul", elements, size))
     if a.squared_relu:
-        return (elementwise("relu", wide, size), elementwise("pow_scalar", wide, size))
-    return (elementwise("gelu", wide, size),)
+        return (*added, elementwise("relu", wide, size), elementwise("pow_scalar", wide, size))
+    return (*added, elementwise("gelu", wide, size))

@@ -62,8 +62,11 @@ def training_workload(
     # What the embedding's weight gradient takes: the last backward time that AICB assigned,
     # of the optimizer in the first micro-batch, of the last layer later (lines 312 and 511).
     optimizer = time_of(times, "grad", "backward")
-    first, last = _micro_batch(arguments, times, optimizer)
-    following, _ = _micro_batch(arguments, times, last)
+    first: list[Row] = []
+    following: list[Row] = []
+    if arguments.micro_batches:  # else AICB looks at no layer, and fails at none
+        first, last = _micro_batch(arguments, times, optimizer)
+        following, _ = _micro_batch(arguments, times, last)
     cleared = [
         rows.without_idle_sizes(part)
         for part in (_head(arguments, times), first, following, rows.last_rows(arguments))

@@ -37,10 +37,12 @@ def workload_without_aiob(arguments: AicbArguments) -> AicbWorkload:
     head += rows.expert_gradient_rows(arguments, experts)
     # The vocabulary as given: elsewhere it is the padded one.
     embedding_size = rows.ELEMENT * arguments.vocab_size * arguments.hidden_size
-    micro_batch = [row for layer in layers for row in _layer_rows(layer, arguments)]
-    micro_batch.append(
-        ("embedding_norm", (UNIT, "ALLREDUCE", embedding_size), quiet(), quiet())
-    )  # fmt: skip
+    micro_batch: list[Row] = []
+    if arguments.micro_batches:  # else AICB looks at no layer, and fails at none
+        micro_batch = [row for layer in layers for row in _layer_rows(layer, arguments)]
+        micro_batch.append(
+            ("embedding_norm", (UNIT, "ALLREDUCE", embedding_size), quiet(), quiet())
+        )
     return rows.workload_of_rows(
         arguments, head, micro_batch, micro_batch, rows.last_rows(arguments)
     )
