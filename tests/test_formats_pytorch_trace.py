@@ -120,6 +120,56 @@ def test_attributes_of_schema_1_1_state_the_size():
     assert parse_host_trace(json.dumps(content)).collectives[1].size == 200
 
 
+@pytest.mark.parametrize(
+    "schema",
+    ["1.0.2-chakra.0.0.4", "1.0.3-chakra.0.0.4", "1.1.0-chakra.0.0.4", "1.1.1-chakra.0.0.4",
+     "1.1.2-chakra.0.0.4", "1.12.0-chakra.0.0.4"],
+)  # fmt: skip
+def test_schemas_of_all_releases_since_the_second_are_read_alike(schema):
+    trace = parse_host_trace(
+        json.dumps(host(node(5, "record_param_comms", 2, *NEW), schema=schema))
+    )
+    assert trace.schema == schema
+    assert trace.collectives[1] == CollectiveRecord("all_reduce", 1024, "1", (4, 6), 2, 7)
+
+
+def flat_node(identifier, name, parent, values=(), types=()):
+    """As PyTorch 2.1's execution_trace_observer.cpp writes it."""
+    return {
+        "name": name, "id": identifier, "rf_id": identifier - 1, "parent": parent, "fw_parent": 0,
+        "seq_id": -1, "scope": 7, "tid": 3, "fw_tid": 0, "op_schema": "", "inputs": list(values),
+        "input_shapes": [], "input_types": list(types), "outputs": [], "output_shapes": [],
+        "output_types": [],
+    }  # fmt: skip
+
+
+def test_the_first_schema_has_flat_nodes():
+    nodes = [
+        flat_node(4, "aten::mm", 2),
+        flat_node(5, "record_param_comms", 4, *OLD),
+        flat_node(1, "[pytorch|profiler|execution_trace|process]", 1),
+    ]
+    trace = parse_host_trace(json.dumps({"schema": "1.0.1", "nodes": nodes}))
+    assert trace.parents.tolist() == [1, 2, 4]
+    assert trace.thread.tolist() == [3, 3, 3]
+    assert trace.record_function.tolist() == [0, 3, 4]
+    assert trace.collectives == {2: CollectiveRecord("all_gather", 1024, "82149104", None, 2, 12)}
+    for damage in (4, {"id": 4}, {"id": 4, "name": "a"}, {"id": 4, "name": "a", "parent": -1}):
+        with pytest.raises(FormatError, match="node at index 0"):
+            parse_host_trace(json.dumps({"schema": "1.0.1", "nodes": [damage]}))
+
+
+def test_split_sizes_of_an_all_to_all_add_up():
+    """all_to_allv: what a rank puts in is the sum of its splits (in_msg_nelems)."""
+    values = [[TENSOR], [7, False], ["1", "ep"], 0, "all_to_allv", [100, 156], [28, 4], 0, 1, 2]
+    attributes = {"in_msg_nelems": 256, "out_msg_nelems": 32, "dtype": "Float",
+                  "in_split_size": "[100, 156]", "out_split_size": "[28, 4]"}  # fmt: skip
+    for stated in ({}, attributes):
+        part = node(5, "record_param_comms", 2, values, NEW[1], **stated)
+        trace = parse_host_trace(json.dumps(host(part, schema="1.1.1-chakra.0.0.4")))
+        assert trace.collectives[1] == CollectiveRecord("all_to_all", 1024, "1", (0, 1), 2, 7)
+
+
 def test_waits_and_messages_are_told_apart_from_collectives():
     wait = node(5, "record_param_comms", 2, [12, 0, 0, "wait", [], [], 1])
     send = node(6, "record_param_comms", 2, [[TENSOR], 3, ["1", ""], 1, *NEW[0][4:]], NEW[1])
@@ -144,7 +194,10 @@ def test_the_sample_has_ten_all_gathers_and_waits_of_two_ranks():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(schema="1.0.1"), "schema '1.0.1' is not covered"),
+        (lambda c: c.update(schema="1.0.0"), "schema '1.0.0' is not covered; covered: 1.0.1, "),
+        (lambda c: c.update(schema=None), "schema 'None' is not covered"),
+        (lambda c: c.update(schema="2.0.0-chakra.0.0.4"), "is not covered.*did you mean"),
+        (lambda c: c["nodes"][0].update(cat="kernel"), "this is a linked trace; give the host"),
         (lambda c: c.update(nodes=None), "an object with 'nodes' is needed"),
         (lambda c: c["nodes"].append(3), "node at index 2: should be an object"),
         (lambda c: c["nodes"][0].update(name=None), "node at index 0: has no name"),
@@ -227,6 +280,38 @@ def test_lists_of_ranks_that_were_cut_are_continued_at_their_distance():
     assert record.ranks == (2, 5, 8)
 
 
+@pytest.mark.parametrize(
+    "ranks", ["[0, 1, 2, 3, 8, 9, ...]", "[0, 8, 16, ..., 500]", "[0, 8, ..., 16]", "[5, ...]"]
+)
+def test_what_is_cut_from_an_uneven_list_of_ranks_is_not_guessed(ranks):
+    keys = {"Collective name": "allreduce", "Process Group Ranks": ranks, "Group size": 64}
+    record = record_from_keys(keys, "here")
+    assert record is not None
+    assert (record.ranks, record.group_size) == (None, 64)
+
+
+def test_the_list_of_process_groups_says_what_was_cut():
+    """``pg_config`` of PyTorch 2.4 and later."""
+    keys = {
+        "Collective name": "allreduce",
+        "Process Group Name": "12",
+        "Process Group Ranks": "[0, 1, 4, ...]",
+        "Group size": 4,
+    }
+    config = [
+        {"pg_name": "0", "pg_desc": "default_pg", "pg_size": 8, "ranks": list(range(8))},
+        {"pg_name": "12", "pg_desc": "tp", "pg_size": 4, "ranks": [0, 1, 4, 5]},
+    ]
+    part = event("kernel", "ncclDevKernel_AllReduce", 0, 5, stream=1, **keys)
+    trace = kineto(part, distributedInfo={"rank": 0, "world_size": 8, "pg_config": config})
+    assert trace.collectives[0].ranks == (0, 1, 4, 5)
+    for other in (None, 3, [None, 4, {"ranks": 5}], [{"pg_name": "12", "ranks": [0, 1]}]):
+        trace = kineto(part, distributedInfo={"pg_config": other})
+        assert trace.collectives[0].ranks is None
+    with pytest.raises(FormatError, match=r"pg_config\[0\]: a rank appears twice"):
+        kineto(part, distributedInfo={"pg_config": [{"pg_name": "12", "ranks": [0, 0]}]})
+
+
 def test_waits_between_streams_are_read():
     trace = kineto(
         event(
@@ -256,6 +341,7 @@ def test_waits_between_streams_are_read():
         ("_reduce_scatter_base", "reduce_scatter"),
         ("allgather_into_tensor_coalesced", "all_gather"),
         ("recv", "receive"),
+        ("batch_isend_irecv", ""),
         ("aten::mm", ""),
     ],
 )

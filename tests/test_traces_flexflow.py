@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +161,71 @@ def test_converted_traces_survive_their_files(tmp_path):
     traces = flexflow_traces(graph_of(*GRAPH))
     write_traces(traces, tmp_path / "graph")
     assert read_traces(tmp_path / "graph").equals(traces)
+
+
+def upstream(text, frequency):
+    """The rules of flexflow2chakra_converter.py (63c2f32), from the words of the file.
+
+    By device and number: type, name, parents, and of a message source, destination, size, tag;
+    of a computation the cycles.
+    """
+    labels = {
+        int(number): [field.strip() for field in label.split("|")]
+        for number, label in re.findall(r'node(\d+) \[[^\]]*?label="\{(.*?)\}"', text)
+    }
+    value = {
+        number: [field.split("=")[-1] for field in fields] for number, fields in labels.items()
+    }
+    parents = {number: [] for number in labels}
+    for parent, child in re.findall(r"node(\d+) -> node(\d+)", text):
+        parents[int(child)].append(int(parent))
+    tags, devices = {}, {}
+    computes = {number for number in labels if value[number][3] == "COMP_NODE"}
+    for device in sorted({int(value[number][0]) for number in computes}):
+        nodes = devices[device] = {}
+        for number, words in value.items():
+            if number in computes:
+                if int(words[0]) == device:
+                    cycles = round(float(words[4]) * frequency * 1e6)
+                    nodes[number] = (COMPUTE, f"COMP_NODE_{words[1]}", parents[number], cycles)
+            elif device in (ends := (int(words[4]), int(words[5]))):
+                tag = tags.setdefault((number, *ends), len(tags))
+                kept = [parent for parent in parents[number] if int(value[parent][0]) == device]
+                kind, name = (SEND, "SEND") if ends[0] == device else (RECEIVE, "RECV")
+                nodes[number] = (
+                    kind, f"COMM_{name}_NODE_{words[1]}", kept, *ends, int(words[6]), tag
+                )  # fmt: skip
+    return devices
+
+
+def ours(text, frequency):
+    """The same of our conversion."""
+    devices = {}
+    for device, trace in enumerate(flexflow_traces(parse_flexflow(text), frequency).traces):
+        nodes = devices[device] = {}
+        for i, number in enumerate(trace.identifiers.tolist()):
+            entry = (int(trace.kinds[i]), trace.names[i], trace.data_parents[i].tolist())
+            if entry[0] == COMPUTE:
+                nodes[number] = (*entry, round(trace.duration[i] * 1e6))
+            else:
+                columns = (trace.source, trace.destination, trace.communication_size, trace.tag)
+                nodes[number] = (*entry, *(int(column[i]) for column in columns))
+    return devices
+
+
+def test_a_conversion_is_that_of_the_upstream_rules():
+    text = "digraph taskgraph {\n" + "\n".join(GRAPH) + "\n}"
+    assert ours(text, 1000) == upstream(text, 1000)
+    assert len(ours(text, 1000)[0]) == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_graphs_are_converted_by_the_upstream_rules(name):
+    path = FLEXFLOW / f"{name}.graph"
+    if not path.is_file():
+        pytest.skip("published task graphs are not here")
+    text = path.read_text("utf-8")
+    assert ours(text, 1000) == upstream(text, 1000)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -26,13 +26,14 @@ from perfmodel.formats.chakra_messages import parse_messages, serialise
 from perfmodel.formats.chakra_schema import NODE_INPUTS, shorten
 from perfmodel.formats.communicator_groups import check_groups, read_groups, write_groups
 from perfmodel.results import atomic_path
-from perfmodel.trace import METADATA, Ragged, Trace, TraceSet
+from perfmodel.trace import METADATA, RECEIVE, SEND, Ragged, Trace, TraceSet
 
 GZIP = b"\x1f\x8b"
 # A gzipped file may unpack to this many times its size and no more.
 LARGEST_EXPANSION = 256
 SMALLEST_BOUND = 2**24  # [B]
 RANK_FILE = re.compile(r"(?P<prefix>.*)\.(?P<rank>[0-9]{1,9})\.(?:et|json)(?:\.gz)?", re.DOTALL)
+LARGEST_SET = 1_000_000  # ranks
 EVERYBODY_NAME = "0"  # group of all ranks in PyTorch's traces
 
 
@@ -91,6 +92,8 @@ def write_trace(trace: Trace, path: str | Path) -> None:
 def read_traces(
     source: str | Path | Sequence[str | Path],
     groups: str | Path | Mapping[str, Sequence[int]] | None = None,
+    devices: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> TraceSet:
     """Read the traces of all ranks. Ranks with identical files share one trace.
 
@@ -104,13 +107,22 @@ def read_traces(
         Communicator groups, or their file; by default ``PREFIX.groups.json`` where there is
         one. Process groups that PyTorch's traces list are added where `groups` does not
         name them; their group "0" is all ranks.
+    devices : int, optional
+        Number of ranks. A single file stands for them all, if all its communication is of all
+        ranks; of several files it is their number.
+    progress : callable, optional
+        Called after each file with the number of files done and of all.
 
     Raises
     ------
     FormatError
-        A rank's file is missing or unreadable, or groups contradict each other.
+        A rank's file is missing or unreadable, groups contradict each other, or the files are
+        not those of `devices` ranks.
     """
-    files, prefix = _files_of_ranks(source)
+    try:
+        files, prefix = files_of_ranks(source)
+    except OSError as error:  # a name that is too long, a folder that is not ours
+        raise FormatError(f"cannot read '{source}': {error.strerror or error}") from None
     known: dict[bytes, Trace] = {}
     traces = []
     for path in files:
@@ -120,25 +132,56 @@ def read_traces(
         if key not in known:
             known[key] = parse_trace(content, path)
         traces.append(known[key])
+        if progress is not None:
+            progress(len(traces), len(files))
+    count = len(files) if devices is None else devices
+    if count > LARGEST_SET:
+        raise FormatError(f"{count} ranks; at most {LARGEST_SET} are read")
+    if count != len(files) > 1:
+        raise FormatError(f"'{source}' has {len(files)} ranks, not {count}")
     listed: dict[str, tuple[int, ...]] = {}
     for path, trace in zip(files, traces, strict=True):
         try:
-            for name, ranks in process_groups(trace, len(files)).items():
+            for name, ranks in process_groups(trace, count).items():
                 if listed.setdefault(name, ranks) != ranks:
                     raise FormatError(f"process group '{shorten(name)}' differs between files")
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from None
     if any(EVERYBODY_NAME in trace.group_names for trace in known.values()):
-        listed.setdefault(EVERYBODY_NAME, tuple(range(len(files))))
+        listed.setdefault(EVERYBODY_NAME, tuple(range(count)))
     if groups is None and prefix is not None:
         beside = groups_file(prefix)
         groups = beside if beside.is_file() else None
     if isinstance(groups, str | Path):
-        groups = read_groups(groups, len(files))
-    return TraceSet(tuple(traces), listed | check_groups(groups or {}, len(files)))
+        groups = read_groups(groups, count)
+    members = listed | check_groups(groups or {}, count)
+    if count > len(files):
+        _check_uniform(traces[0], count, members, files[0])
+        traces *= count
+    return TraceSet(tuple(traces), members)
 
 
-def write_traces(traces: TraceSet, prefix: str | Path, suffix: str = ".et") -> list[Path]:
+def _check_uniform(
+    trace: Trace, devices: int, groups: Mapping[str, Sequence[int]], path: Path
+) -> None:
+    """Refuse a trace that cannot be that of every rank."""
+    partial = [
+        name for name in trace.group_names if sorted(groups.get(name, ())) != list(range(devices))
+    ]
+    if partial or np.isin(trace.kinds, (SEND, RECEIVE)).any():
+        what = f"collectives of group '{shorten(partial[0])}'" if partial else "messages"
+        raise FormatError(
+            f"{path}: one trace cannot stand for {devices} ranks: it has {what}; give the traces "
+            "of all ranks"
+        )
+
+
+def write_traces(
+    traces: TraceSet,
+    prefix: str | Path,
+    suffix: str = ".et",
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Path]:
     """Write the files of all ranks, and ``PREFIX.groups.json`` where there are groups.
 
     Nothing is put in place before everything is written.
@@ -148,6 +191,8 @@ def write_traces(traces: TraceSet, prefix: str | Path, suffix: str = ".et") -> l
     traces : TraceSet
     prefix : str or Path
     suffix : {".et", ".json"}, optional
+    progress : callable, optional
+        Called after each rank with the number of ranks done and of all.
 
     Returns
     -------
@@ -165,10 +210,12 @@ def write_traces(traces: TraceSet, prefix: str | Path, suffix: str = ".et") -> l
     paths = [Path(f"{prefix}.{rank}{suffix}") for rank in range(traces.devices)]
     last: tuple[Trace, bytes] | None = None
     with ExitStack() as written:
-        for path, trace in zip(paths, traces.traces, strict=True):
+        for rank, (path, trace) in enumerate(zip(paths, traces.traces, strict=True)):
             if last is None or last[0] is not trace:
                 last = (trace, _serialised(trace, path))
             written.enter_context(atomic_path(path)).write_bytes(last[1])
+            if progress is not None:
+                progress(rank + 1, traces.devices)
         if traces.groups:
             paths.append(groups_file(prefix))
             write_groups(traces.groups, written.enter_context(atomic_path(paths[-1])))
@@ -192,14 +239,17 @@ def process_groups(trace: Trace, devices: int) -> dict[str, tuple[int, ...]]:
         The list cannot be read, or a group's ranks are not different ones of `devices`.
     """
     groups: dict[str, tuple[int, ...]] = {}
+    everybody = tuple(range(devices))
     for position, attributes in trace.other.items():
         info = attributes.get(NODE_INPUTS)
         if info is None or trace.kinds[position] != METADATA or '"pg_name"' not in info.value[0]:
             continue
         try:
             entries = json.loads(info.value[0][2:-2])
-            listed = {entry["pg_name"]: entry["ranks"] or range(devices) for entry in entries}
-            groups |= check_groups({str(n): list(ranks) for n, ranks in listed.items()}, devices)
+            listed = {str(entry["pg_name"]): entry["ranks"] for entry in entries}
+            groups |= {name: everybody for name, ranks in listed.items() if not ranks}
+            named = {name: list(ranks) for name, ranks in listed.items() if ranks}
+            groups |= check_groups(named, devices)
         except (ValueError, KeyError, TypeError, RecursionError):
             node = trace.identifiers[position]
             raise FormatError(f"node {node}: its list of process groups is not readable") from None
@@ -265,8 +315,19 @@ def _serialised(trace: Trace, path: str | Path) -> bytes:
         raise FormatError(f"cannot write '{path}': {error}") from None
 
 
-def _files_of_ranks(source: str | Path | Sequence[str | Path]) -> tuple[list[Path], Path | None]:
-    """Return the files by rank, and their prefix where they share one."""
+def files_of_ranks(source: str | Path | Sequence[str | Path]) -> tuple[list[Path], Path | None]:
+    """Return the files by rank, and their prefix where they share one.
+
+    Parameters
+    ----------
+    source : str, Path, or sequence of them
+        As of `read_traces`.
+
+    Raises
+    ------
+    FormatError
+        There are none, or the file of a rank is missing.
+    """
     if not isinstance(source, str | Path):
         files = [Path(item) for item in source]
         if not files:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 
 from perfmodel.astra_system import shortened
 from perfmodel.errors import FormatError
-from perfmodel.formats.pytorch_collectives import CollectiveRecord, record_from_keys, whole
+from perfmodel.formats.pytorch_collectives import (
+    LARGEST_GROUP,
+    CollectiveRecord,
+    RankLists,
+    checked_ranks,
+    record_from_keys,
+    whole,
+)
 from perfmodel.formats.pytorch_json import parse_json, read_json
 from perfmodel.trace import ABSENT, Integers
 
@@ -135,7 +142,9 @@ def _kineto(content: Any, file: str) -> KinetoTrace:
                 rows.add(event, index)
     info = content.get("distributedInfo") if isinstance(content, dict) else None
     info = info if isinstance(info, dict) else {}
-    return rows.columns(whole(info.get("rank"), 0), whole(info.get("world_size"), 1))
+    rows.complete(info.get("pg_config"))
+    rank, devices = info.get("rank"), info.get("world_size")
+    return rows.columns(whole(rank, 0, LARGEST_GROUP), whole(devices, 1, LARGEST_GROUP))
 
 
 class _Rows:
@@ -147,6 +156,7 @@ class _Rows:
         self._times: list[tuple[float, float]] = []
         self._numbers: list[tuple[int, int, int, int, int, int]] = []
         self._records: dict[int, CollectiveRecord] = {}
+        self._lists = RankLists()
         self._waits: dict[int, tuple[int, int]] = {}
         self._threads: dict[str, int] = {}
         self._streams: dict[tuple[int, int], int] = {}
@@ -172,7 +182,9 @@ class _Rows:
                 waits_for,
                 whole(keys.get("wait_on_cuda_event_record_corr_id")),
             )
-        record = record_from_keys(keys, place) if category in (OPERATOR, DEVICE) else None
+        record = None
+        if category in (OPERATOR, DEVICE):
+            record = record_from_keys(keys, place, self._lists)
         if record is not None:
             self._records[position] = record
         thread = self._threads.setdefault(
@@ -194,6 +206,19 @@ class _Rows:
     def _stream(self, device: int, stream: int) -> int:
         """Return the position of a stream of a device."""
         return self._streams.setdefault((device, stream), len(self._streams))
+
+    def complete(self, groups: Any) -> None:
+        """Give records whose ranks are not known those of ``distributedInfo``'s ``pg_config``."""
+        known = {}
+        for index, group in enumerate(groups if isinstance(groups, list) else ()):
+            ranks = group.get("ranks") if isinstance(group, dict) else None
+            if isinstance(ranks, list) and ranks:
+                place = f"{self._file}, distributedInfo, pg_config[{index}]"
+                known[str(group.get("pg_name", ""))] = checked_ranks(ranks, ABSENT, place)
+        for position, record in self._records.items():
+            ranks = known.get(record.group)
+            if record.ranks is None and ranks and record.group_size in (ABSENT, len(ranks)):
+                self._records[position] = replace(record, ranks=ranks)
 
     def columns(self, rank: int, devices: int) -> KinetoTrace:
         """Return the events by start."""

@@ -19,6 +19,7 @@ from perfmodel.trace import ABSENT
 SEND, RECEIVE, WAIT = "send", "receive", "wait"
 # Parts of names, the first that fits counts: 'reducescatter' before 'reduce'.
 KINDS = (
+    ("isendirecv", ""),  # a batch; its parts record themselves
     ("alltoall", "all_to_all"),
     ("allgather", "all_gather"),
     ("reducescatter", "reduce_scatter"),
@@ -37,13 +38,14 @@ KINDS = (
 ELEMENT_SIZES = {
     **dict.fromkeys(("byte", "char", "bool", "uint8", "int8", "unsignedchar", "signedchar"), 1),
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
-    **dict.fromkeys(("half", "bfloat16", "float16", "short", "int16"), 2),
+    **dict.fromkeys(("half", "bfloat16", "float16", "short", "int16", "uint16"), 2),
     **dict.fromkeys(("float", "int", "float32", "int32", "uint32"), 4),
     **dict.fromkeys(("double", "long", "float64", "int64", "longint", "uint64", "complexfloat"), 8),
     "complexdouble": 16,
 }
 LARGEST_SIZE = 2**62  # B
 LARGEST_GROUP = 1_000_000  # ranks
+LARGEST_GROUPS = 4_000_000  # ranks of all groups of a file together
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,42 @@ def whole(value: object, least: int = ABSENT, largest: int = LARGEST_SIZE) -> in
     return ABSENT
 
 
-def record_from_keys(keys: Mapping[str, Any], place: str) -> CollectiveRecord | None:
+class RankLists:
+    """Ranks of the process groups of one file, each list kept once.
+
+    A few numbers can stand for a million ranks, so that there is a bound for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._spaced: dict[tuple[int, int, int], tuple[int, ...] | None] = {}
+        self._entries = 0
+
+    def spaced(self, start: int, stride: int, size: int, place: str) -> tuple[int, ...] | None:
+        """Return `spaced_ranks`.
+
+        Raises
+        ------
+        FormatError
+            The groups of this file have more ranks than `LARGEST_GROUPS` together.
+        """
+        key = (start, stride, size)
+        if key not in self._spaced:
+            self._entries += max(size, 0)
+            if self._entries > LARGEST_GROUPS:
+                raise FormatError(
+                    f"{place}: the process groups up to here have {self._entries} ranks together; "
+                    f"at most {LARGEST_GROUPS} are read"
+                )
+            self._spaced[key] = spaced_ranks(*key)
+        return self._spaced[key]
+
+
+def record_from_keys(
+    keys: Mapping[str, Any], place: str, lists: RankLists | None = None
+) -> CollectiveRecord | None:
     """Return the record that Kineto writes as arguments of an event; None if there is none.
+
+    `lists` are those of the events before it in the same file.
 
     Raises
     ------
@@ -139,30 +175,38 @@ def record_from_keys(keys: Mapping[str, Any], place: str) -> CollectiveRecord | 
         kind,
         size,
         str(keys.get("Process Group Name", "")).strip('"'),
-        _ranks(keys, group_size, place),
+        _ranks(keys, group_size, place, lists or RankLists()),
         group_size,
         whole(keys.get("Seq"), least=0),
         whole(keys.get("Dst Rank" if kind == SEND else "Src Rank"), least=0, largest=LARGEST_GROUP),
     )
 
 
-def _ranks(keys: Mapping[str, Any], size: int, place: str) -> tuple[int, ...] | None:
+def _ranks(
+    keys: Mapping[str, Any], size: int, place: str, lists: RankLists
+) -> tuple[int, ...] | None:
     """Return the ranks of the group in an event's arguments."""
     value = keys.get("Process Group Ranks")
     if isinstance(value, str) and value.strip('" []'):
         words = [word.strip() for word in value.strip('"[] ').split(",")]
         if "..." not in words:
             return checked_ranks(words, size, place)
-        ranks = checked_ranks([word for word in words if word != "..."], ABSENT, place)
         # Long lists are cut: the first ones, '...', maybe the last one.
-        if size != ABSENT and len(ranks) > 2:
-            return spaced_ranks(ranks[0], ranks[1] - ranks[0], size)
-        return None
+        cut = words.index("...")
+        first, last = (
+            checked_ranks(part, ABSENT, place) for part in (words[:cut], words[cut + 1 :])
+        )
+        if size == ABSENT or len(first) < 2:
+            return None
+        ranks = lists.spaced(first[0], first[1] - first[0], size, place)
+        if ranks is None or ranks[: len(first)] != first or ranks[size - len(last) :] != last:
+            return None  # not at equal distances: those that were cut are not known
+        return ranks
     if isinstance(value, Sequence) and not isinstance(value, str) and value:
         return checked_ranks(value, size, place)
     start = whole(keys.get("Global rank start"), least=0, largest=LARGEST_GROUP)
     stride = whole(keys.get("Global rank stride"), least=0, largest=LARGEST_GROUP)
-    return spaced_ranks(start, stride, size)
+    return lists.spaced(start, stride, size, place)
 
 
 def spaced_ranks(start: int, stride: int, size: int) -> tuple[int, ...] | None:

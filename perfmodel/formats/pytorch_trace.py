@@ -13,12 +13,14 @@ events name the same ``rf_id``. Collectives are operators called ``record_param_
 
 Sources: pytorch/pytorch, ``torch/csrc/profiler/standalone/execution_trace_observer.cpp`` and
 ``torch/csrc/distributed/c10d/ParamCommsUtils.hpp``; mlcommons/chakra,
-``src/converter/pytorch_node.py`` (072c562).
+``src/converter/pytorch_node.py`` (072c562). PyTorch 2.0 and 2.1 wrote the same with other keys
+(schema 1.0.1: ``parent``, ``inputs`` a list of values, ``input_types``, no ``attrs``).
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,21 +37,29 @@ from perfmodel.formats.pytorch_collectives import (
     SEND,
     WAIT,
     CollectiveRecord,
+    RankLists,
     checked_ranks,
     collective_kind,
     element_size,
-    spaced_ranks,
     whole,
 )
 from perfmodel.formats.pytorch_json import parse_json, read_json
 from perfmodel.trace import ABSENT, Integers
 
+FLAT_SCHEMA = "1.0.1"  # PyTorch 2.0 and 2.1
 SCHEMAS = (
+    FLAT_SCHEMA,
     "1.0.2-chakra.0.0.4",
     "1.0.3-chakra.0.0.4",
     "1.1.0-chakra.0.0.4",
     "1.1.1-chakra.0.0.4",
 )
+# Later ones only added to a node; what is read here is checked anyway.
+COMPATIBLE = re.compile(r"1\.[0-9]{1,3}\.[0-9]{1,3}-chakra\.0\.0\.4")
+# Key of a node of `FLAT_SCHEMA`: key, or name of an attribute, of the others.
+FLAT_KEYS = {"parent": "ctrl_deps"}
+FLAT_ATTRIBUTES = ("rf_id", "tid")
+DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 COLLECTIVE_NAME = "record_param_comms"
 GROUPS_NAME = "process_group:init"
 DEEPEST_LIST = 4  # of tensors
@@ -63,7 +73,7 @@ class HostTrace:
     Attributes
     ----------
     schema : str
-        One of `SCHEMAS`.
+        For example the last of `SCHEMAS`.
     identifiers, parents : int64[operators]
         Number of the operator and of its caller.
     names : tuple of str
@@ -123,25 +133,29 @@ def _host_trace(content: Any, file: str) -> HostTrace:
             f"{file}: no execution trace of PyTorch: an object with 'nodes' is needed"
         )
     schema = content.get("schema")
-    if schema not in SCHEMAS:
+    if schema != FLAT_SCHEMA and not (isinstance(schema, str) and COMPATIBLE.fullmatch(schema)):
         raise FormatError(
-            f"{file}: schema '{shortened(str(schema))}' is not covered"
-            + did_you_mean(str(schema)[:50], SCHEMAS)
+            f"{file}: schema '{shortened(str(schema))}' is not covered; covered: "
+            f"{', '.join(SCHEMAS)} and later ones of 1.x" + did_you_mean(str(schema)[:50], SCHEMAS)
         )
-    operators = [_operator(node, i, file) for i, node in enumerate(content["nodes"])]
+    nodes = content["nodes"]
+    if schema == FLAT_SCHEMA:
+        nodes = [_nested(node) for node in nodes]
+    operators = [_operator(node, i, file) for i, node in enumerate(nodes)]
     operators.sort(key=lambda operator: operator[0])
     for first, second in pairwise(operators):
         if first[0] == second[0]:
             raise FormatError(f"{file}: two nodes have the id {first[0]}; ids should differ")
     groups: dict[str, tuple[int, ...]] = {}
     sizes: list[int] = []
+    lists = RankLists()
     collectives: dict[int, CollectiveRecord] = {}
     for position, (identifier, _, name, attributes, values) in enumerate(operators):
         place = f"{file}, node {identifier} ({shortened(name)})"
         if GROUPS_NAME in name:
             _add_groups(values[0], groups, sizes, place)
         elif name == COLLECTIVE_NAME:
-            record = _record(values, attributes, groups, place)
+            record = _record(values, attributes, groups, lists, place)
             if record is not None:
                 collectives[position] = record
                 sizes.append(record.group_size)
@@ -158,6 +172,16 @@ def _host_trace(content: Any, file: str) -> HostTrace:
     )
 
 
+def _nested(node: Any) -> Any:
+    """Return a node of `FLAT_SCHEMA` in the form of the later ones."""
+    if not isinstance(node, dict):
+        return node
+    inputs = {"values": node.get("inputs"), "types": node.get("input_types")}
+    attributes = [{"name": name, "value": node.get(name)} for name in FLAT_ATTRIBUTES]
+    renamed = {FLAT_KEYS.get(key, key): value for key, value in node.items()}
+    return {**renamed, "inputs": inputs, "attrs": attributes}
+
+
 Operator = tuple[int, int, str, dict[str, Any], tuple[Any, Any]]
 
 
@@ -169,6 +193,11 @@ def _operator(node: Any, index: int, file: str) -> Operator:
     name = node.get("name")
     if not isinstance(name, str):
         raise FormatError(f"{place}: has no name")
+    if node.get("cat") in DEVICE_CATEGORIES:
+        raise FormatError(
+            f"{place} ({shortened(name)}) ran on the device: this is a linked trace; give the host "
+            "trace and the Kineto trace of which chakra_trace_link made it"
+        )
     numbers = [whole(node.get(key), least=0) for key in ("id", "ctrl_deps")]
     for key, number in zip(("id", "ctrl_deps"), numbers, strict=True):
         if number == ABSENT:
@@ -209,6 +238,7 @@ def _record(
     values: tuple[Any, Any],
     attributes: Mapping[str, Any],
     groups: Mapping[str, tuple[int, ...]],
+    lists: RankLists,
     place: str,
 ) -> CollectiveRecord | None:
     """Return the collective that ``record_param_comms`` describes; None if it is another call.
@@ -234,7 +264,7 @@ def _record(
     size = tail[2] if len(tail) > 2 else tail[0] if tail else ABSENT
     ranks = groups.get(str(group)) or None
     if ranks is None and len(tail) > 2 and kind != WAIT:
-        ranks = spaced_ranks(*tail[:3])
+        ranks = lists.spaced(tail[0], tail[1], tail[2], place)
     peer = ABSENT
     if kind in (SEND, RECEIVE):
         peer = whole(rank, 0, LARGEST_GROUP)

@@ -3,7 +3,8 @@
 Rules of mlcommons/chakra, ``et_converter/flexflow2chakra_converter.py`` (0c17c63): a
 computation goes to its device; a message becomes a send on its source and a receive on its
 destination, both with the message's number and one tag of their own; a message keeps only the
-parents on the same device, a computation keeps all.
+parents on the same device, a computation keeps all. Beyond upstream, every node states that it
+runs on the device: some versions of the feeder take a node that does not for one of the host.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ def _device_trace(
                 COMPUTE,
                 identifier=identifier,
                 duration=durations[position],
+                on_cpu=0,
                 data=graph.identifiers[parents].tolist(),
             )
             continue
@@ -136,6 +138,7 @@ def _device_trace(
             destination=int(graph.destination[position]),
             communication_size=int(graph.size[position]),
             tag=int(tags[position]),
+            on_cpu=0,
             data=graph.identifiers[parents[here]].tolist(),
         )
     return builder.build()

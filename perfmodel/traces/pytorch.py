@@ -5,10 +5,12 @@ ran on the GPU computation with its recorded duration, and NCCL's kernels collec
 kind, size and process group; dependencies are those of `perfmodel.traces.pytorch_timeline`.
 Host and device then take the recorded time, and collectives that of the network they run on.
 Kinds, sizes and groups come from the kernel's arguments in the Kineto trace or from the
-``record_param_comms`` operator around its launch, in either trace.
+``record_param_comms`` operator around its launch, in either trace
+(`perfmodel.traces.pytorch_records`).
 
 Without a Kineto trace there are no times: operators follow each other in the order of their
-numbers and take none, collectives follow their operator, and ``wait`` waits for its collective.
+numbers and take none, collectives follow their operator and the one before them in their group,
+messages their operator only, and ``wait`` waits for its collective.
 
 What mlcommons/chakra does (``src/converter/pytorch_converter.py``, 02bbd24) differs: it chains
 operators by their self time alone, and forgets the time in which the host does something else.
@@ -16,19 +18,19 @@ operators by their self time alone, and forgets the time in which the host does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from perfmodel.errors import FormatError
-from perfmodel.formats.kineto import OPERATOR, KinetoTrace
+from perfmodel.formats.kineto import KinetoTrace
 from perfmodel.formats.pytorch_collectives import (
+    LARGEST_GROUP,
     RECEIVE,
     SEND,
     WAIT,
     CollectiveRecord,
-    collective_kind,
 )
 from perfmodel.formats.pytorch_trace import HostTrace
 from perfmodel.trace import (
@@ -36,16 +38,16 @@ from perfmodel.trace import (
     COLLECTIVE,
     COLLECTIVES,
     COMPUTE,
+    EVERYBODY,
     Trace,
     TraceBuilder,
     TraceSet,
 )
 from perfmodel.trace import RECEIVE as RECEIVE_NODE
 from perfmodel.trace import SEND as SEND_NODE
+from perfmodel.traces.pytorch_records import collective_waits, kernel_records, operator_records
 from perfmodel.traces.pytorch_timeline import (
     IDLE,
-    Host,
-    Kernel,
     device_kernels,
     host_segments,
     join_streams,
@@ -55,9 +57,10 @@ from perfmodel.traces.pytorch_timeline import (
 
 # A barrier of NCCL is the all-reduce of one element (ProcessGroupNCCL::barrier).
 BARRIER_SIZE = 4  # B
-LIBRARIES = ("nccl", "rccl")
 IDLE_NAME = "(host, no operator)"
 SEPARATOR = ","  # between the ranks in a group's name
+# Collectives to which ranks may bring different sizes: with split sizes, or at their root only.
+UNEVEN = tuple(map(COLLECTIVES.index, ("all_to_all", "scatter", "gather", "broadcast", "reduce")))
 
 RankTraces = tuple[HostTrace | None, KinetoTrace | None]
 
@@ -135,6 +138,8 @@ def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> T
                 f"one trace cannot stand for {count} ranks: it has collectives of some ranks "
                 "only, or messages; give the traces of all ranks"
             )
+        if count > LARGEST_GROUP:
+            raise FormatError(f"{count} ranks; at most {LARGEST_GROUP} are run")
         return TraceSet((trace,) * max(count, 1))
     if devices not in (None, len(pairs)):
         raise FormatError(f"{len(pairs)} traces for {devices} ranks; give one, or one per rank")
@@ -154,13 +159,42 @@ def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> T
     for ranks in groups.values():
         if max(ranks) >= len(pairs):
             raise FormatError(f"a process group has rank {max(ranks)} of {len(pairs)} traces")
-    return TraceSet(
-        tuple(
-            replace(trace, group_names=tuple(names[name] for name in trace.group_names))
-            for trace in traces
-        ),
-        groups,
+    traces = [
+        replace(trace, group_names=tuple(names[name] for name in trace.group_names))
+        for trace in traces
+    ]
+    for name, ranks in [("", tuple(range(len(pairs)))), *groups.items()]:
+        _even_sizes(traces, name, ranks)
+    return TraceSet(tuple(traces), groups)
+
+
+def _even_sizes(traces: list[Trace], group: str, ranks: Sequence[int]) -> None:
+    """Give all ranks the largest size where theirs may differ; a simulation knows one size."""
+    nodes = [_collectives_of(traces[rank], group) for rank in ranks]
+    kinds = [traces[rank].collective[found] for rank, found in zip(ranks, nodes, strict=True)]
+    if any(not np.array_equal(kind, kinds[0]) for kind in kinds):
+        return  # the ranks do something else; whoever runs them says so
+    sizes = np.array(
+        [traces[rank].communication_size[found] for rank, found in zip(ranks, nodes, strict=True)]
     )
+    change = np.isin(kinds[0], UNEVEN) & (sizes != sizes[0]).any(axis=0)
+    if not change.any():
+        return
+    largest = sizes.max(axis=0)[change]
+    for rank, found in zip(ranks, nodes, strict=True):
+        column = traces[rank].communication_size.copy()
+        column[found[change]] = largest
+        traces[rank] = replace(traces[rank], communication_size=column)
+
+
+def _collectives_of(trace: Trace, group: str) -> np.ndarray:
+    """Return the positions of a group's collectives in a trace."""
+    number = EVERYBODY
+    if group:
+        if group not in trace.group_names:
+            return np.zeros(0, np.int64)
+        number = trace.group_names.index(group)
+    return np.flatnonzero((trace.kinds == COLLECTIVE) & (trace.group == number))
 
 
 def _recorded_devices(host: HostTrace | None, kineto: KinetoTrace | None) -> int:
@@ -179,6 +213,7 @@ class _Writer:
         self._rank = rank
         self._devices = devices
         self._messages: dict[tuple[int, int], int] = {}
+        self._names: dict[int, tuple[str, tuple[int, ...]]] = {}  # of groups, by id of the ranks
 
     def host(self, name: str, duration: float, parents: Sequence[int]) -> int:
         """Add work of the host."""
@@ -222,9 +257,11 @@ class _Writer:
                 f"'{name}': the ranks of process group '{record.group}' of {record.group_size} "
                 f"are not recorded, and the job has {self._devices}"
             )
-        if sorted(record.ranks) == list(range(self._devices)):
-            return ""
-        return SEPARATOR.join(map(str, record.ranks))
+        if id(record.ranks) not in self._names:
+            everybody = sorted(record.ranks) == list(range(self._devices))
+            text = "" if everybody else SEPARATOR.join(map(str, record.ranks))
+            self._names[id(record.ranks)] = (text, record.ranks)
+        return self._names[id(record.ranks)][0]
 
     def _message(
         self, name: str, record: CollectiveRecord, duration: float, parents: Sequence[int]
@@ -265,135 +302,62 @@ def _write_operators(writer: _Writer, host: HostTrace) -> None:
         last = [operator]
         if record is None or record.kind == WAIT:
             continue
-        parents = [operator, *[by_group[g] for g in (record.group,) if g in by_group]]
+        parents = [operator]
+        message = record.kind in (SEND, RECEIVE)  # maybe of a batch, whose parts have no order
+        if record.group in by_group and not message:
+            parents.append(by_group[record.group])
         node = writer.collective(f"{record.kind} {record.group}", record, 0.0, parents)
-        by_group[record.group] = by_sequence[record.sequence] = node
+        by_sequence[record.sequence] = node
+        if not message:
+            by_group[record.group] = node
 
 
 def _write_timeline(writer: _Writer, host: HostTrace | None, kineto: KinetoTrace) -> None:
     """Add host and device nodes of a Kineto trace, numbered in the order of their starts."""
     threads = host_segments(kineto)
-    operators = _operator_records(host, kineto)
+    operators = operator_records(host, kineto)
     kernels = device_kernels(kineto)
-    records = _kernel_records(kineto, threads, kernels, operators)
+    records = kernel_records(kineto, threads, kernels, operators)
     join_streams(kineto, kernels, records)
-    waits = _waits(kineto, kernels, records, operators)
+    waits = collective_waits(kineto, kernels, records, operators)
     wait_for_collectives(kernels, waits, kineto.resolution / 2)
     synchronise_host(kineto, threads, kernels)
 
     entries = [(segment.start, 0, i) for i, segment in enumerate(threads.segments)]
     entries += [(kernel.start, 1, i) for i, kernel in enumerate(kernels)]
     entries.sort()
-    segment_numbers = {i: number for number, (_, kind, i) in enumerate(entries) if kind == 0}
-    kernel_numbers = {
-        kernels[i].event: number for number, (_, kind, i) in enumerate(entries) if kind == 1
-    }
+    segment_numbers: dict[int, int] = {}
+    kernel_numbers: dict[int, range] = {}  # several where a kernel carries several messages
+    number = 0
+    for _, kind, i in entries:
+        if kind == 0:
+            segment_numbers[i] = number
+            number += 1
+        else:
+            event = kernels[i].event
+            count = len(records.get(event, (None,)))
+            kernel_numbers[event] = range(number, number + count)
+            number += count
     for _, kind, i in entries:
         if kind == 0:
             segment = threads.segments[i]
             name = IDLE_NAME if segment.owner == IDLE else kineto.names[segment.owner]
             parents = [segment_numbers[before] for before in segment.after]
-            parents += [kernel_numbers[event] for event in segment.kernels]
+            parents += _numbers(kernel_numbers, segment.kernels)
             writer.host(name, segment.duration, parents)
             continue
         kernel = kernels[i]
         name, duration = kineto.names[kernel.event], float(kineto.duration[kernel.event])
         launch = threads.last.get(kernel.launch)
         parents = [] if launch is None else [segment_numbers[launch]]
-        parents += [kernel_numbers[event] for event in kernel.after]
-        if kernel.event in records:
-            writer.collective(name, records[kernel.event], duration, parents)
-        else:
+        parents += _numbers(kernel_numbers, kernel.after)
+        found = records.get(kernel.event, ())
+        for record in found:
+            writer.collective(name, record, duration / len(found), parents)
+        if not found:
             writer.kernel(name, duration, parents)
 
 
-def _operator_records(host: HostTrace | None, kineto: KinetoTrace) -> dict[int, CollectiveRecord]:
-    """Return what both traces say of the collectives of operators, by Kineto's position."""
-    records = {
-        position: record
-        for position, record in kineto.collectives.items()
-        if kineto.category[position] == OPERATOR
-    }
-    if host is not None:
-        by_function = {
-            int(host.record_function[position]): record
-            for position, record in host.collectives.items()
-        }
-        for position in np.flatnonzero(kineto.category == OPERATOR).tolist():
-            record = by_function.get(int(kineto.record_function[position]))
-            if record is not None and kineto.record_function[position] != ABSENT:
-                records[position] = _merged(records.get(position), record)
-    return records
-
-
-def _kernel_records(
-    kineto: KinetoTrace,
-    threads: Host,
-    kernels: Sequence[Kernel],
-    operators: Mapping[int, CollectiveRecord],
-) -> dict[int, CollectiveRecord]:
-    """Return the collectives that NCCL's kernels run, by position."""
-    found = {}
-    for kernel in kernels:
-        name = kineto.names[kernel.event]
-        if not any(library in name.lower() for library in LIBRARIES):
-            continue
-        record = kineto.collectives.get(kernel.event)
-        around = threads.callers(kernel.launch) if kernel.launch != ABSENT else []
-        for operator in around:
-            if operator in operators and operators[operator].kind != WAIT:
-                record = _merged(record, operators[operator])
-        if record is None:
-            kind = collective_kind(name)
-            if not kind:
-                continue
-            record = CollectiveRecord(kind)
-        found[kernel.event] = record
-    return found
-
-
-def _merged(first: CollectiveRecord | None, second: CollectiveRecord) -> CollectiveRecord:
-    """Return the first record with what it does not state from the second."""
-    if first is None:
-        return second
-    missing = {
-        name: getattr(second, name)
-        for name, none in (
-            ("size", ABSENT),
-            ("group", ""),
-            ("ranks", None),
-            ("group_size", ABSENT),
-            ("sequence", ABSENT),
-            ("peer", ABSENT),
-        )
-        if getattr(first, name) == none
-    }
-    return replace(first, **missing)
-
-
-def _waits(
-    kineto: KinetoTrace,
-    kernels: Sequence[Kernel],
-    records: Mapping[int, CollectiveRecord],
-    operators: Mapping[int, CollectiveRecord],
-) -> list[tuple[int, float, int]]:
-    """Return where host threads waited for which collective's kernel, by sequence number."""
-    launched = sorted(
-        (kernel.launch_start, kernel.event)
-        for kernel in kernels
-        if kernel.event in records and records[kernel.event].sequence != ABSENT
-    )
-    waits = [position for position, record in operators.items() if record.kind == WAIT]
-    latest: dict[int, int] = {}
-    found = []
-    next_launch = 0
-    for position in sorted(waits):
-        time = float(kineto.start[position])
-        while next_launch < len(launched) and launched[next_launch][0] <= time:
-            event = launched[next_launch][1]
-            latest[records[event].sequence] = event
-            next_launch += 1
-        event = latest.get(operators[position].sequence, ABSENT)
-        if event != ABSENT:
-            found.append((int(kineto.thread[position]), time, event))
-    return found
+def _numbers(of_kernel: Mapping[int, range], events: Iterable[int]) -> list[int]:
+    """Return the nodes of kernels."""
+    return [number for event in events for number in of_kernel[event]]

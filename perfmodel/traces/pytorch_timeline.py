@@ -253,15 +253,7 @@ def device_kernels(kineto: KinetoTrace) -> list[Kernel]:
 
 
 def join_streams(kineto: KinetoTrace, kernels: list[Kernel], collectives: Iterable[int]) -> None:
-    """Let kernels wait for their stream and for kernels of other streams.
-
-    Parameters
-    ----------
-    kineto : KinetoTrace
-    kernels : list of Kernel
-    collectives : iterable of int
-        Positions of those that communicate.
-    """
+    """Let kernels wait for their stream and for kernels of others; `collectives` communicate."""
     communicating = set(collectives)
     for kernel in kernels:
         kernel.collective = kernel.event in communicating

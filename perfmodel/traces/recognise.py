@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 
 from perfmodel.errors import FormatError
@@ -34,6 +35,11 @@ GZIP = b"\x1f\x8b"
 # Header keys of SimAI's dialect of the text format; ASTRA-sim's has none of them.
 SIMAI_KEYS = ("ep:", "pp:", "vpp:", "ga:", "all_gpus:", "pp_comm")
 
+# In JSON: of the feeder's form and of the jsonizer's, and of Kineto's traces.
+CHAKRA_KEYS = ('"workload_graph"', '"ctrlDep', '"dataDeps"', '_NODE"')
+KINETO_KEYS = ('"traceEvents"', '"deviceProperties"', '"distributedInfo"', '"ph"')
+RANK_PLACE = "{rank}"  # in a path
+
 
 def workload_kind(path: str | Path) -> str:
     """Return which kind of workload a path names.
@@ -41,8 +47,8 @@ def workload_kind(path: str | Path) -> str:
     Parameters
     ----------
     path : str or Path
-        A file, a folder of Chakra files, or their common prefix (``trace`` for
-        ``trace.0.et``, ``trace.1.et``, …).
+        A file; files of all ranks: their folder, their common prefix (``trace`` for
+        ``trace.0.et``, ``trace.1.et``, …), or a name with ``{rank}`` in the place of the rank.
 
     Returns
     -------
@@ -54,28 +60,31 @@ def workload_kind(path: str | Path) -> str:
     FormatError
         Nothing is there, or it is no workload that is known.
     """
-    place = Path(path)
-    if place.is_dir():
-        return _of_ranks(sorted(place.iterdir()), str(path))
-    if not place.exists():
-        named = place.name + "."
-        folder = place.parent
-        files = sorted(folder.iterdir()) if folder.is_dir() else []
-        return _of_ranks([file for file in files if file.name.startswith(named)], str(path))
+    place = Path(str(path).replace(RANK_PLACE, "0"))
     try:
+        if place.is_dir():
+            return _of_ranks(sorted(place.iterdir()), str(path))
+        if not place.exists():
+            named = place.name + "."
+            folder = place.parent
+            files = sorted(folder.iterdir()) if folder.is_dir() else []
+            return _of_ranks([file for file in files if file.name.startswith(named)], str(path))
         return _of_file(place)
-    except (OSError, EOFError) as error:
-        raise FormatError(f"cannot read '{path}': {error}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise FormatError(f"'{path}': damaged gzip data: {error}") from None
+    except OSError as error:
+        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
 
 
 def _of_ranks(files: list[Path], shown: str) -> str:
-    """Return the kind of one file per rank."""
-    for kind, suffixes in ((CHAKRA, (".et",)), (CHAKRA_JSON, (".json", ".json.gz"))):
-        if any(file.name.endswith(".0" + suffix) for file in files for suffix in suffixes):
-            return kind
+    """Return the kind of one file per rank: that of rank 0."""
+    for suffix in (".et", ".et.gz", ".json", ".json.gz"):
+        for file in files:
+            if file.name.endswith(".0" + suffix):
+                return _of_file(file)
     raise FormatError(
         f"no workload at '{shown}': there should be a file, a folder of NAME.0.et, NAME.1.et, …, "
-        "or their common prefix NAME"
+        "their common prefix NAME, or a path with {rank} in it"
     )
 
 
@@ -90,9 +99,9 @@ def _of_file(path: Path) -> str:
         return CHAKRA
     text = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if text.startswith(("{", "[")):
-        if '"workload_graph"' in text or '"ctrlDep' in text:
+        if any(key in text for key in CHAKRA_KEYS):
             return CHAKRA_JSON
-        return KINETO if '"traceEvents"' in text or '"deviceProperties"' in text else PYTORCH
+        return KINETO if any(key in text for key in KINETO_KEYS) else PYTORCH
     first = text.split("\n", 1)[0]
     if first.startswith(("train_iter", "inference_term")):
         return AIOB

@@ -2,7 +2,8 @@
 
 Their run times follow from pencil and paper, so that they test a simulator, a network or a
 file's way through other tools. The idea, not the contents, is that of mlcommons/chakra's
-``src/generator/generator.py``.
+``src/generator/generator.py``. As there, every node states that it runs on the device: some
+versions of the feeder take a node that does not for one of the host.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Work:
             "duration": self.duration,
             "num_ops": self.num_ops,
             "tensor_size": self.tensor_size,
+            "on_cpu": 0,
         }
 
 
@@ -229,6 +231,7 @@ def _stage(
                     destination=stage,
                     tag=tag,
                     communication_size=size,
+                    on_cpu=0,
                 )
             )
         computed = builder.add(
@@ -243,6 +246,7 @@ def _stage(
                 destination=stage + step,
                 tag=tag,
                 communication_size=size,
+                on_cpu=0,
                 data=last,
             )
     return builder.build()
@@ -261,7 +265,11 @@ def _collectives(
     _check("size", size, 0, LARGEST_WHOLE)
     if kind not in COLLECTIVES:
         raise DataError(f"collective '{kind}' is unknown{did_you_mean(kind, COLLECTIVES)}")
-    columns = {"collective": COLLECTIVES.index(kind), "communication_size": size}
+    columns = {
+        "collective": COLLECTIVES.index(kind),
+        "communication_size": size,
+        "on_cpu": 0,
+    }
     name = f"COMM_COLL_NODE_{kind.upper()}"
 
     def trace(group: str) -> Trace:
