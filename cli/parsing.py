@@ -173,6 +173,19 @@ def _number(text: str, item: str) -> float:
     return value
 
 
+class FiniteRange(click.FloatRange):
+    """A finite number within bounds; click lets "nan" pass, and "inf" where a bound is open."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"'{value}' is not a finite number", param, ctx)
+        return number
+
+
 def parse_percentage(text: str) -> float:
     """Read ``10%`` or ``0.1`` as the fraction 0.1.
 

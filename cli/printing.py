@@ -159,7 +159,7 @@ def announce_compilation() -> None:
 @contextlib.contextmanager
 def progress(total: int, text: str) -> Iterator[Callable[[int], None] | None]:
     """Show a bar on stderr; give the function that advances it, or None where silent."""
-    if _settings().quiet or not sys.stderr.isatty() or not total:
+    if not total or not shows_progress():
         yield None
         return
     from rich.console import Console
@@ -182,3 +182,38 @@ def progress(total: int, text: str) -> Iterator[Callable[[int], None] | None]:
     with Progress(*columns, console=Console(stderr=True)) as shown:
         task = shown.add_task(text, total=total)
         yield lambda count: shown.advance(task, count)
+
+
+@contextlib.contextmanager
+def activity(text: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show on stderr what goes on, and how long already, until it is over.
+
+    Gives the function that says how much is done, of how much; or None where silent. Work of
+    which that is not known shows that it runs.
+    """
+    if not shows_progress():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(text, total=None, amount="")
+
+        def tell(done: int, total: int) -> None:
+            shown.update(task, completed=done, total=total, amount=f"{done:,}/{total:,}")
+
+        yield tell
+
+
+def shows_progress() -> bool:
+    """Tell whether progress is shown: to a person at a terminal who did not ask for less."""
+    context = click.get_current_context(silent=True)
+    as_json = context is not None and bool(context.params.get("as_json"))
+    return sys.stderr.isatty() and not _settings().quiet and not as_json

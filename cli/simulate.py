@@ -8,21 +8,42 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli import options
+from perfmodel.cli.combinations import refuse_unused
 from perfmodel.cli.group import Command
-from perfmodel.cli.printing import announce_compilation, detail
+from perfmodel.cli.printing import activity, announce_compilation, detail, remark
 from perfmodel.cli.simulate_output import (
+    check_outputs,
     show_native,
     show_simai,
     show_simulation,
+    write_figures,
     write_simulation,
 )
-from perfmodel.cli.workload_convert import input_options, load_traces
+from perfmodel.cli.workload_convert import KIND_PURPOSES, input_options, load_traces
 from perfmodel.errors import HardwareError, StrategyError
 
 if TYPE_CHECKING:
+    from perfmodel.formats.astra_text import AstraTextWorkload
+    from perfmodel.formats.astra_text_network import NativeNetwork
+    from perfmodel.formats.astra_text_system import NativeSystem
     from perfmodel.simulation.costs import Costs
 
 ASTRA, MACHINE, SIMAI = "As ASTRA-sim", "On hardware", "As SimAI-Analytical"
+# What options are for, and which of them have an effect on which run.
+PURPOSES: dict[str, tuple[str, ...]] = {
+    "runs with --network and --system": ("network", "system", "model"),
+    "runs as ASTRA-sim on network.yml": ("engine", "issue_order"),
+    "ASTRA-sim texts on the files of ASTRA-sim 1.0": ("queues_per_dimension",),
+    "execution traces": ("hardware", "timeline"),
+    "runs on --hardware": ("settings", "precision", "compute"),
+    "our own models of the network: --hardware, or --model physical": ("streams",),
+    "AICB texts": ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server"),
+}
+NATIVE_OPTIONS = ("network", "system", "model", "queues_per_dimension")
+EXACT_OPTIONS = ("network", "system", "model", "engine", "issue_order", "timeline")
+PHYSICAL_OPTIONS = ("network", "system", "model", "streams", "timeline")
+HARDWARE_OPTIONS = ("hardware", "settings", "precision", "compute", "streams", "timeline")
+SIMAI_OPTIONS = ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server")
 
 
 @click.command("simulate", cls=Command, short_help="Run a workload on a network.")
@@ -60,6 +81,14 @@ ASTRA, MACHINE, SIMAI = "As ASTRA-sim", "On hardware", "As SimAI-Analytical"
     help="Which of its backends is repeated.",
 )
 @options.option(
+    "--issue-order",
+    section=ASTRA,
+    type=click.Choice(["identifier", "hash"]),
+    default="identifier",
+    show_default=True,
+    help="Which of a rank's ready nodes begins first; hash: as before April 2025.",
+)
+@options.option(
     "--queues-per-dimension",
     section=ASTRA,
     type=click.IntRange(min=1),
@@ -82,6 +111,15 @@ ASTRA, MACHINE, SIMAI = "As ASTRA-sim", "On hardware", "As SimAI-Analytical"
     default="bf16",
     show_default=True,
     help="Matrix rate of the device at which operations run.",
+)
+@options.option(
+    "--compute",
+    section=MACHINE,
+    type=click.Choice(["auto", "recorded", "roofline"]),
+    default="auto",
+    show_default=True,
+    help="How long computation lasts: as the trace records it, the roofline of its operations "
+    "and bytes, or (auto) the roofline only where no time is recorded.",
 )
 @options.option(
     "--streams",
@@ -172,7 +210,8 @@ def simulate_command(workload: str, **given: Any) -> None:
 
     kind = given["kind"] or workload_kind(workload)
     detail(f"{workload}: {kind}")
-    if kind == AICB_TEXT and given["gpu_type"]:
+    check_outputs(given["output"], given["timeline"])
+    if kind == AICB_TEXT:
         _run_simai(workload, given)
     elif kind == ASTRA_TEXT and given["network"] and _is_json(given["network"]):
         _run_native(workload, given)
@@ -184,72 +223,139 @@ def _run_traces(workload: str, kind: str, given: dict[str, Any]) -> None:
     """Run execution traces, or what is converted to them."""
     from perfmodel.simulation.run import simulate
 
-    costs = _costs(given)
+    _refuse_unused_costs(given)
     if given["by"] == "layer":
         raise StrategyError(
-            "--by layer is for ASTRA-sim texts with the files of ASTRA-sim 1.0; traces have "
-            "--by rank"
+            "--by layer is for ASTRA-sim texts with the files of ASTRA-sim 1.0 and for AICB "
+            "texts; traces have --by rank"
         )
+    costs = _costs(given)
     traces = load_traces(workload, given | {"kind": kind})
+    if traces.devices == 1 and not given["devices"]:
+        remark(
+            "note: one rank alone; its communication takes the time that its trace records "
+            "(--devices N runs N like it)"
+        )
     announce_compilation()
-    result = simulate(traces, costs)
-    write_simulation(traces, result, given["output"], given["timeline"])
-    show_simulation(workload, result, _named(given), given["by"], given["as_json"])
+    with activity(f"running {traces.nodes:,} nodes of {traces.devices:,} ranks"):
+        result = simulate(traces, costs, issue_order=given["issue_order"])
+    where = _named(given)
+    write_simulation(traces, result, given["output"], given["timeline"], workload, where)
+    show_simulation(workload, result, where, given["by"], given["as_json"])
 
 
 def _run_native(workload: str, given: dict[str, Any]) -> None:
     """Run a text workload as ASTRA-sim 1.0, or its loop on our own network model."""
     from perfmodel.astra_text.native import run_native
+    from perfmodel.cli.simulate_datasets import native_dataset
     from perfmodel.formats.astra_text import read_astra_text
     from perfmodel.formats.astra_text_network import read_native_network
     from perfmodel.formats.astra_text_system import read_native_system
+    from perfmodel.formats.astra_text_words import COLLECTIVES
+    from perfmodel.formats.chakra_schema import shorten
 
+    run = "this run is on the files of ASTRA-sim 1.0"
+    refuse_unused((*NATIVE_OPTIONS, "passes"), PURPOSES | KIND_PURPOSES, run)
+    if given["by"] == "rank":
+        raise StrategyError("--by rank is for execution traces; text workloads have --by layer")
     if given["system"] is None:
         raise StrategyError("--network needs --system beside it: the system file of ASTRA-sim 1.0")
     network = read_native_network(given["network"])
     system = read_native_system(given["system"])
     announce_compilation()
-    result = run_native(
-        read_astra_text(workload),
-        network,
-        system,
-        passes=given["passes"],
-        queues_per_dimension=given["queues_per_dimension"],
-    )
+    found = read_astra_text(workload)
+    kinds = {str(kind) for phase in found.phases for kind in phase.collective}
+    for kind in sorted(kinds - {"NONE", *COLLECTIVES}):
+        remark(f"note: '{shorten(kind)}' is no collective and counts as none, as in ASTRA-sim 1.0")
+    if given["model"] == "physical":
+        _run_modes(workload, found, network, system, given)
+        return
+    with activity(f"running {found.layers:,} layers"):
+        result = run_native(
+            found,
+            network,
+            system,
+            passes=given["passes"],
+            queues_per_dimension=given["queues_per_dimension"],
+        )
+    if given["output"] is not None:
+        where = f"{given['network']} as ASTRA-sim 1.0"
+        write_figures(native_dataset(result), given["output"], workload, where)
     show_native(workload, result, given["by"], given["as_json"])
+
+
+def _run_modes(
+    workload: str,
+    found: AstraTextWorkload,
+    network: NativeNetwork,
+    system: NativeSystem,
+    given: dict[str, Any],
+) -> None:
+    """Run a text workload's loop on our own network model, beside ASTRA-sim 1.0."""
+    from perfmodel.astra_text.comparison import compare_modes
+    from perfmodel.cli.simulate_modes import modes_dataset, show_modes
+
+    with activity(f"running {found.layers:,} layers"):
+        modes = compare_modes(
+            found,
+            network,
+            system,
+            passes=given["passes"],
+            queues_per_dimension=given["queues_per_dimension"],
+        )
+    if given["output"] is not None:
+        where = f"{given['network']} with our network model"
+        write_figures(modes_dataset(modes), given["output"], workload, where)
+    show_modes(workload, modes, given["by"], given["as_json"])
 
 
 def _run_simai(workload: str, given: dict[str, Any]) -> None:
     """Run an AICB text as SimAI-Analytical."""
+    from perfmodel.cli.simulate_datasets import simai_dataset
     from perfmodel.formats.aicb_text import read_aicb_text
     from perfmodel.simai import simulate
     from perfmodel.simai_bandwidth import SimaiSystem
 
-    found = read_aicb_text(workload)
+    if given["gpu_type"] is None:
+        raise StrategyError(
+            f"'{workload}' is an AICB text, which runs as SimAI-Analytical: name its device with "
+            "--gpu-type, as --gpu-type A100"
+        )
+    run = "an AICB text runs as SimAI-Analytical"
+    refuse_unused((*SIMAI_OPTIONS, "devices"), PURPOSES | KIND_PURPOSES, run)
+    if given["by"] == "rank":
+        raise StrategyError("--by rank is for execution traces; AICB texts have --by layer")
+    with activity(f"reading {workload}"):
+        found = read_aicb_text(workload)
     devices = given["devices"] or found.header.whole("all_gpus")
     system = SimaiSystem(
         given["gpus_per_server"], given["nics_per_server"], given["gpu_type"], given["nic_type"]
     )
-    show_simai(workload, simulate(found, devices, system), devices, given["as_json"])
+    result = simulate(found, devices, system)
+    if given["output"] is not None:
+        where = f"SimAI-Analytical, {devices:,} devices, {given['gpu_type']}"
+        write_figures(simai_dataset(result), given["output"], workload, where)
+    show_simai(workload, result, devices, given["by"], given["as_json"])
 
 
 def _costs(given: dict[str, Any]) -> Costs:
     """Return the cost model that the options name."""
     if given["hardware"] is not None:
-        if given["network"] or given["system"]:
-            raise StrategyError("--hardware and --network both name a network; drop one")
         from perfmodel.cli.workload_aicb import load_device
         from perfmodel.simulation.hardware_costs import HardwareCosts
 
         device = load_device(given["hardware"], given["settings"])
-        return HardwareCosts(device, given["precision"], given["streams"])
+        return HardwareCosts(device, given["precision"], given["streams"], compute=given["compute"])
     if given["network"] is None or given["system"] is None:
         raise StrategyError(
             "name what the workload runs on: --network network.yml --system system.json, or "
             "--hardware NAME"
         )
-    if given["settings"]:
-        raise HardwareError("--set changes a hardware profile; name one with --hardware")
+    if _is_json(given["network"]):
+        raise HardwareError(
+            f"'{given['network']}' is a network of ASTRA-sim 1.0, which runs its text workloads "
+            "alone; execution traces need network.yml"
+        )
     from perfmodel.formats.astra_network import read_network, read_system
 
     network, system = read_network(given["network"]), read_system(given["system"])
@@ -260,6 +366,18 @@ def _costs(given: dict[str, Any]) -> Costs:
     from perfmodel.simulation.astra_costs import AstraCosts
 
     return AstraCosts(network, system, given["engine"])
+
+
+def _refuse_unused_costs(given: dict[str, Any]) -> None:
+    """Refuse options that mean nothing where a run of execution traces takes place."""
+    if given["hardware"] is not None:
+        if given["network"] or given["system"]:
+            raise StrategyError("--hardware and --network both name a network; drop one")
+        refuse_unused(HARDWARE_OPTIONS, PURPOSES, "this run is on --hardware")
+    elif given["model"] == "physical":
+        refuse_unused(PHYSICAL_OPTIONS, PURPOSES, "this run is with --model physical")
+    else:
+        refuse_unused(EXACT_OPTIONS, PURPOSES, "this run is as ASTRA-sim")
 
 
 def _named(given: dict[str, Any]) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
-from perfmodel.cli.printing import heading, print_json, remark, share, table
+from perfmodel.cli.printing import activity, heading, print_json, remark, share, table
 from perfmodel.units import format_size, format_time
 
 if TYPE_CHECKING:
+    import numpy as np
+    import xarray as xr
+
     from perfmodel.astra_text.native import NativeResult
     from perfmodel.formats.perfetto import Track
     from perfmodel.simai import SimaiResult
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = "1"
 PHASES = ("forward", "input_gradient", "weight_gradient")
+SHORT_PHASES = ("forward", "input grad", "weight grad")
 # Figures in the order in which they are printed: name, heading, unit.
 SHOWN = (
     ("wall_time", "wall time", "s"),
@@ -45,8 +49,9 @@ def show_simulation(workload: str, result: Simulation, where: str, by: str, as_j
         print_json(document)
         return
     click.echo(heading(f"{workload} on {where}"))
+    ranks = "rank" if summary["ranks"] == 1 else "ranks"
     click.echo(
-        f"{summary['ranks']:,} ranks, {summary['distinct_ranks']:,} of them distinct; "
+        f"{summary['ranks']:,} {ranks}, {summary['distinct_ranks']:,} of them distinct; "
         f"{summary['nodes']:,} nodes\n"
     )
     if by == "rank":
@@ -71,21 +76,50 @@ def show_simulation(workload: str, result: Simulation, where: str, by: str, as_j
         click.echo(table(["all ranks", "count", "bytes"], rows))
 
 
+def check_outputs(*outputs: str | None) -> None:
+    """Make sure, before a long run, that what was asked for can be written."""
+    from perfmodel.results import check_writable
+
+    for output in outputs:
+        if output is not None:
+            check_writable(output)
+
+
+def write_figures(dataset: xr.Dataset, output: str, workload: str, where: str) -> None:
+    """Write figures as netCDF, with what they are of."""
+    from perfmodel._version import __version__
+    from perfmodel.results import save_results
+
+    dataset.attrs |= {
+        "Conventions": "CF-1.11",
+        "title": "Run of a workload",
+        "schema_version": SCHEMA_VERSION,
+        "source": f"perfmodel {__version__}",
+        "workload": workload,
+        "on": where,
+    }
+    with activity(f"writing {output}"):
+        save_results(dataset, output)
+    remark(f"wrote {output}")
+
+
 def write_simulation(
-    traces: TraceSet, result: Simulation, output: str | None, timeline: str | None
+    traces: TraceSet,
+    result: Simulation,
+    output: str | None,
+    timeline: str | None,
+    *names: str,
 ) -> None:
     """Write what was asked for: figures as netCDF, a timeline for Perfetto."""
     if output is not None:
-        from perfmodel.results import save_results
-
-        save_results(result.to_dataset(), output)
-        remark(f"wrote {output}")
+        write_figures(result.to_dataset(), output, *names)
     if timeline is not None:
         from perfmodel.formats.perfetto import write_timeline
 
-        written = write_timeline(
-            _tracks(traces, result), timeline, {"wall time [s]": float(result.wall_time.max())}
-        )
+        with activity(f"writing {timeline}"):
+            written = write_timeline(
+                _tracks(traces, result), timeline, {"wall time [s]": float(result.wall_time.max())}
+            )
         remark(f"wrote {timeline}: {written:,} operations; open it at https://ui.perfetto.dev")
 
 
@@ -119,17 +153,10 @@ def show_native(workload: str, result: NativeResult, by: str, as_json: bool) -> 
     sent = ", ".join(format_size(int(size)) for size in result.payload_bytes)
     click.echo(f"{'sent by dimension':<24}{sent}")
     if by == "layer":
-        click.echo()
-        columns = ("compute", "exposed", "communication")
-        headers = ["layer", *(f"{phase.split('_')[0]} {c}" for phase in PHASES for c in columns)]
-        rows = [
-            [row["layer"], *(format_time(row[phase][c]) for phase in PHASES for c in columns)]
-            for row in layers
-        ]
-        click.echo(table(headers, rows))
+        _print_layers(layers, ("compute", "exposed", "communication"))
 
 
-def show_simai(workload: str, result: SimaiResult, devices: int, as_json: bool) -> None:
+def show_simai(workload: str, result: SimaiResult, devices: int, by: str, as_json: bool) -> None:
     """Print what SimAI-Analytical reports."""
     parts = {
         "compute": result.compute,
@@ -140,6 +167,7 @@ def show_simai(workload: str, result: SimaiResult, devices: int, as_json: bool) 
         "exposed pipeline parallel": result.pipeline_parallel,
         "pipeline bubble": result.bubble,
     }
+    layers = _simai_rows(result) if by == "layer" else []
     if as_json:
         named = {key.replace(" ", "_"): value for key, value in parts.items()}
         print_json(
@@ -151,13 +179,58 @@ def show_simai(workload: str, result: SimaiResult, devices: int, as_json: bool) 
                 **named,
                 "notes": list(result.notes),
             }
+            | ({"layers": layers} if by == "layer" else {})
         )
         return
     click.echo(heading(f"{workload} on {devices:,} devices as SimAI-Analytical"))
     rows = [[name, format_time(value), share(value, result.total)] for name, value in parts.items()]
     click.echo(table(["", "time", "share"], [*rows, ["total", format_time(result.total), ""]]))
+    if by == "layer":
+        _print_layers(layers, ("compute", "exposed"))
     for note in result.notes:
         remark(f"note: {note}")
+
+
+def _print_layers(layers: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    """Print times of layers; columns in which nothing takes time are left out."""
+    shown = [
+        (phase, column, f"{short} {column}")
+        for phase, short in zip(PHASES, SHORT_PHASES, strict=True)
+        for column in columns
+        if any(row[phase][column] for row in layers)
+    ]
+    counted = any("rows" in row for row in layers)
+    headers = ["layer", *(["rows"] if counted else []), *(text for _, _, text in shown)]
+    cells = [
+        [row["layer"], *([f"{row['rows']:,}"] if counted else [])]
+        + [format_time(row[phase][column]) for phase, column, _ in shown]
+        for row in layers
+    ]
+    click.echo("\n" + table(headers, cells))
+
+
+def _simai_rows(result: SimaiResult) -> list[dict[str, Any]]:
+    """Return times of the rows of each name, added up [s], by first appearance."""
+    import numpy as np
+
+    names, first, where, counts = np.unique(
+        result.name, return_index=True, return_inverse=True, return_counts=True
+    )
+    sums = {
+        (phase, column): np.bincount(
+            where, weights=getattr(getattr(result, phase), column), minlength=len(names)
+        )
+        for phase in PHASES
+        for column in ("compute", "communication", "exposed")
+    }
+    rows: list[dict[str, Any]] = [
+        {"layer": str(name), "rows": int(count)} | {phase: {} for phase in PHASES}
+        for name, count in zip(names, counts, strict=True)
+    ]
+    for (phase, column), values in sums.items():
+        for row, value in zip(rows, values, strict=True):
+            row[phase][column] = float(value)
+    return [rows[place] for place in np.argsort(first)]
 
 
 def _layer_rows(result: NativeResult) -> list[dict[str, Any]]:
@@ -192,6 +265,8 @@ def _rank_row(result: Simulation, rank: int) -> dict[str, Any]:
 
 def _print_ranks(result: Simulation) -> None:
     """Print one line per distinct rank."""
+    import numpy as np
+
     rows = []
     for rank in _distinct(result):
         row = _rank_row(result, rank)
@@ -206,7 +281,7 @@ def _print_ranks(result: Simulation) -> None:
 
 def _figure(value: float, unit: str) -> str:
     """Return a figure with its unit; a dash where there is none."""
-    if np.isnan(value):
+    if math.isnan(value):
         return "–"
     if unit == "s":
         return format_time(value)
@@ -226,6 +301,8 @@ def _tracks(traces: TraceSet, result: Simulation) -> Iterator[Track]:
 
 def _rank_tracks(trace: Trace, rank: int, start: np.ndarray, end: np.ndarray) -> Iterator[Track]:
     """Yield the tracks of one rank, without nodes that take no time."""
+    import numpy as np
+
     from perfmodel.formats.perfetto import Track
     from perfmodel.trace import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
 

@@ -44,6 +44,11 @@ def workload_group() -> None:
       convert     ASTRA-sim text, FlexFlow task graphs and PyTorch traces to Chakra
       show        what a workload file holds
 
+    \b
+    Examples:
+      perfmodel workload synthetic chained --devices 16 --size 64MiB -o traces/chain
+      perfmodel workload show traces/chain
+
     'perfmodel simulate' runs them.
     """
 

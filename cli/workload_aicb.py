@@ -10,8 +10,9 @@ import click
 
 from perfmodel.cli import options
 from perfmodel.cli.group import Command
-from perfmodel.cli.printing import announce_compilation, remark
-from perfmodel.errors import StrategyError
+from perfmodel.cli.parsing import FiniteRange
+from perfmodel.cli.printing import activity, announce_compilation, remark
+from perfmodel.errors import DataError, StrategyError
 
 if TYPE_CHECKING:
     from perfmodel.aicb.arguments import AicbArguments
@@ -40,7 +41,7 @@ def host_option(function: Function) -> Function:
     return options.option(
         "--call-latency",
         section=TIMES,
-        type=click.FloatRange(min=0.0, max=1.0),
+        type=FiniteRange(min=0.0, max=1.0),
         metavar="S",
         help="Host time of a PyTorch call, which AIOB measures too [s]; 0: the device alone.  "
         "[default: 40e-6]",
@@ -48,7 +49,11 @@ def host_option(function: Function) -> Function:
 
 
 @click.command(
-    "aicb", cls=Command, context_settings=ANY_OPTION, short_help="Write what AICB writes."
+    "aicb",
+    cls=Command,
+    context_settings=ANY_OPTION,
+    no_args_is_help=True,
+    short_help="Write what AICB writes.",
 )
 @click.argument("aicb_options", metavar="[AICB OPTION]...", nargs=-1, type=click.UNPROCESSED)
 @options.option(
@@ -123,13 +128,24 @@ def aicb_command(
     from perfmodel.aicb.arguments import parse_arguments
 
     arguments = parse_arguments(aicb_options)
+    check_output(output)
     if compat == "corrected":
         text, name = _corrected(arguments, hardware, num_query_groups)
+        if call_latency is not None:
+            raise StrategyError("--call-latency is for AICB's own dialect and the aiob file")
     else:
         if num_query_groups is not None:
             raise StrategyError("--num-query-groups is for --compat corrected; AICB has none")
+        if call_latency is not None and hardware is None:
+            raise StrategyError("--call-latency goes with --hardware, whose times it is part of")
         text, name = _as_aicb(arguments, hardware, call_latency)
     write_text(text, output, name)
+    if arguments.generator == "training" and not arguments.micro_batches:
+        remark(
+            f"note: ga is 0, so no layer is written: --global_batch={arguments.global_batch} is "
+            f"less than --micro_batch={arguments.micro_batch} on each of "
+            f"{arguments.data_parallel:,} replicas"
+        )
 
 
 @click.command(
@@ -185,6 +201,7 @@ def aiob_command(
     arguments = parse_arguments(aicb_options)
     if hardware is None:
         raise StrategyError("--hardware NAME is needed: the profile of the device")
+    check_output(output)
     device = load_device(hardware)
     if calibration is not None:
         _write_calibration(arguments, hardware, Path(calibration))
@@ -213,7 +230,8 @@ def _as_aicb(
             "--aiob_enable needs computation times: --comp_filepath=FILE, or --hardware NAME "
             "to predict them"
         )
-    return generate(arguments, computation), file_name(arguments)
+    with activity("writing the workload"):
+        return generate(arguments, computation), file_name(arguments)
 
 
 def _corrected(
@@ -230,9 +248,11 @@ def _corrected(
         raise StrategyError("--compat corrected needs --hardware NAME, whose times it predicts")
     model = model_of(arguments, query_groups)
     grid = strategy_of(arguments, model)
+    device = load_device(hardware)
     announce_compilation()
-    workload = projected_workload(model, grid, load_device(hardware))
-    return format_aicb_text(corrected_workload(workload)), file_name(arguments)
+    with activity("projecting"):
+        workload = projected_workload(model, grid, device)
+        return format_aicb_text(corrected_workload(workload)), file_name(arguments)
 
 
 def _predicted(arguments: AicbArguments, device: Hardware, call_latency: float | None) -> AiobFile:
@@ -241,7 +261,8 @@ def _predicted(arguments: AicbArguments, device: Hardware, call_latency: float |
 
     announce_compilation()
     latency = CALL_LATENCY if call_latency is None else call_latency
-    return predicted_computation(arguments, device, call_latency=latency)
+    with activity("predicting computation times"):
+        return predicted_computation(arguments, device, call_latency=latency)
 
 
 def _write_calibration(arguments: AicbArguments, device: str, folder: Path) -> None:
@@ -252,6 +273,7 @@ def _write_calibration(arguments: AicbArguments, device: str, folder: Path) -> N
     if arguments.comp_filepath is None:
         raise StrategyError("--calibration needs the measured file: --comp_filepath=FILE")
     measured = read_aiob(arguments.comp_filepath)
+    make_folder(folder)
     for path in write_calibration_tables(measured, arguments, device, folder).values():
         remark(f"wrote {path}")
 
@@ -264,6 +286,22 @@ def load_device(name: str, settings: Mapping[str, Any] | None = None) -> Hardwar
     return device
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those around it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make the folder '{folder}': {error.strerror or error}") from None
+
+
+def check_output(output: str | None) -> None:
+    """Make sure, before long work, that the named file can be written."""
+    from perfmodel.results import check_writable
+
+    if output is not None and output != "-":
+        check_writable(output)
+
+
 def write_text(text: str, output: str | None, name: str) -> None:
     """Write a file, or to stdout."""
     from perfmodel.results import atomic_path
@@ -271,12 +309,12 @@ def write_text(text: str, output: str | None, name: str) -> None:
     if output == "-":
         click.echo(text, nl=False)
         return
-    path = Path(output or name)
+    path = Path(name if output is None else output)
     with atomic_path(path) as temporary:
         temporary.write_bytes(text.encode())
     remark(f"wrote {path}")
 
 
 def is_projection(words: Sequence[str]) -> bool:
-    """Tell whether a command line describes a model of ours: ``--model``, not AICB's words."""
-    return any(word == "--model" or word.startswith("--model=") for word in words)
+    """Tell whether a command line describes a model of ours, not one in AICB's words."""
+    return any(word.partition("=")[0] in ("--model", "--config") for word in words)

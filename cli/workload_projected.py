@@ -9,9 +9,9 @@ import click
 
 from perfmodel.cli import options
 from perfmodel.cli.group import Command
-from perfmodel.cli.printing import announce_compilation
+from perfmodel.cli.printing import activity, announce_compilation
 from perfmodel.cli.project import load_problem
-from perfmodel.cli.workload_aicb import write_text
+from perfmodel.cli.workload_aicb import check_output, write_text
 from perfmodel.cli.workload_convert import write_traces_to
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ def output_option(metavar: str, help_text: str) -> Callable[[Function], Function
     help="Name communicator groups 1, 2, …, as ASTRA-sim's main branch needs them.",
 )
 @options.option(
+    "--serial-communication",
+    section=FORM,
+    is_flag=True,
+    help="Chain all collectives of a rank, for simulators that run one at a time (ASTRA-sim; "
+    "'simulate --streams one'): ranks cannot wait for each other.",
+)
+@options.option(
     "--json-traces",
     section=FORM,
     is_flag=True,
@@ -75,6 +82,7 @@ def output_option(metavar: str, help_text: str) -> Callable[[Function], Function
 def chakra_command(
     granularity: str,
     numbered_groups: bool,
+    serial_communication: bool,
     json_traces: bool,
     output: str,
     **problem: Any,
@@ -94,7 +102,13 @@ def chakra_command(
     from perfmodel.traces.projected_chakra import projected_traces
 
     workload = projected(problem)
-    traces = projected_traces(workload, granularity=granularity, numbered_groups=numbered_groups)
+    with activity("laying out the traces"):
+        traces = projected_traces(
+            workload,
+            granularity=granularity,
+            numbered_groups=numbered_groups,
+            serial_communication=serial_communication,
+        )
     write_traces_to(traces, output, json_traces)
 
 
@@ -104,14 +118,12 @@ def chakra_command(
     "--stage",
     section=FORM,
     type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
     metavar="N",
-    help="Pipeline stage; the format holds one.",
+    help="Pipeline stage; the format holds one.  [default: the slowest]",
 )
 @output_option("FILE", "File to write; - for stdout.")
 @options.verbosity_options
-def astra_text_command(stage: int, output: str, **problem: Any) -> None:
+def astra_text_command(stage: int | None, output: str, **problem: Any) -> None:
     """Write one stage of a projection as an ASTRA-sim 1.0 text workload.
 
     One row per layer: predicted times of forward, input gradient and weight gradient [ns],
@@ -125,6 +137,7 @@ def astra_text_command(stage: int, output: str, **problem: Any) -> None:
     from perfmodel.formats.astra_text import format_astra_text
     from perfmodel.traces.projected_text import astra_text_workload
 
+    check_output(output)
     text = format_astra_text(astra_text_workload(projected(problem), stage))
     write_text(text, output, "workload.txt")
 
@@ -143,14 +156,12 @@ def astra_text_command(stage: int, output: str, **problem: Any) -> None:
     "--stage",
     section=FORM,
     type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
     metavar="N",
-    help="Pipeline stage; the format holds one.",
+    help="Pipeline stage; the format holds one.  [default: the slowest]",
 )
 @output_option("FILE", "File to write; - for stdout.")
 @options.verbosity_options
-def projected_aicb_command(compat: str, stage: int, output: str, **problem: Any) -> None:
+def projected_aicb_command(compat: str, stage: int | None, output: str, **problem: Any) -> None:
     """Write a projection as an AICB/SimAI text workload: the corrected dialect.
 
     Every matrix of the model, true gradients and communication, predicted times [ns].
@@ -165,6 +176,7 @@ def projected_aicb_command(compat: str, stage: int, output: str, **problem: Any)
     from perfmodel.formats.aicb_text import format_aicb_text
     from perfmodel.traces.projected_aicb import corrected_workload
 
+    check_output(output)
     text = format_aicb_text(corrected_workload(projected(problem), stage))
     write_text(text, output, "workload.txt")
 
@@ -183,4 +195,5 @@ def projected(problem: Mapping[str, Any]) -> ProjectedWorkload:
         axes,
     )
     announce_compilation()
-    return projected_workload(model, grid, hardware, framework=software)
+    with activity("projecting"):
+        return projected_workload(model, grid, hardware, framework=software)

@@ -9,8 +9,8 @@ import click
 
 from perfmodel.cli import options
 from perfmodel.cli.group import Command
-from perfmodel.cli.printing import heading, print_json, table
-from perfmodel.cli.workload_convert import input_options, load_traces
+from perfmodel.cli.printing import activity, heading, print_json, table
+from perfmodel.cli.workload_convert import input_options, load_traces, refuse_unused_input
 from perfmodel.units import format_size, format_time
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def show_command(workload: str, as_json: bool, **given: Any) -> None:
     from perfmodel.traces.recognise import MEANINGS, workload_kind
 
     kind = given["kind"] or workload_kind(workload)
+    refuse_unused_input(workload, kind)
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "workload": workload,
@@ -64,16 +65,17 @@ def _described(workload: str, kind: str, given: dict[str, Any]) -> dict[str, Any
     """Return the figures of a workload of any kind."""
     from perfmodel.traces import recognise
 
-    if kind == recognise.AICB_TEXT:
-        return _aicb_text(workload)
-    if kind == recognise.ASTRA_TEXT and given["devices"] is None:
-        return _astra_text(workload)
-    if kind == recognise.AICB_CSV:
-        return _aicb_csv(workload)
-    if kind == recognise.VIDUR_CSV:
-        return _vidur(workload)
-    if kind == recognise.AIOB:
-        return _aiob(workload)
+    readers = {
+        recognise.AICB_TEXT: _aicb_text,
+        recognise.AICB_CSV: _aicb_csv,
+        recognise.VIDUR_CSV: _vidur,
+        recognise.AIOB: _aiob,
+    }
+    if given["devices"] is None:
+        readers[recognise.ASTRA_TEXT] = _astra_text
+    if kind in readers:
+        with activity(f"reading {workload}"):
+            return readers[kind](workload)
     from perfmodel.traces.summary import traces_summary
 
     return traces_summary(load_traces(workload, given))
@@ -108,7 +110,7 @@ def _phases(phases: Sequence[AicbPhase | AstraTextPhase]) -> dict[str, Any]:
     """Return compute time and collectives of forward, input gradient and weight gradient."""
     return {
         "compute_time": {
-            name: float(phase.compute_time.sum()) * 1e-9
+            name: float(phase.compute_time.astype(float).sum()) * 1e-9
             for name, phase in zip(PHASES, phases, strict=True)
         },
         "collectives": _by_kind(
@@ -190,6 +192,8 @@ def _cell(name: str, value: Any) -> str:
         return format_size(value)
     if isinstance(value, float):
         return format_time(value)
+    if name == "num_ops":
+        return f"{value:.4g}"
     if isinstance(value, int):
         return f"{value:,}"
     return str(value)

@@ -9,6 +9,7 @@ import click
 
 from perfmodel.cli import options
 from perfmodel.cli.group import Command
+from perfmodel.cli.printing import activity
 from perfmodel.cli.workload_convert import write_traces_to
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -80,4 +81,7 @@ def stage_command(output: str, json_traces: bool, **words: str | None) -> None:
     from perfmodel.stage.traces import stage_traces
 
     given = {name: value for name, value in words.items() if value is not None}
-    write_traces_to(stage_traces(stage_arguments(given)), output, json_traces)
+    arguments = stage_arguments(given)
+    with activity("laying out the traces"):
+        traces = stage_traces(arguments)
+    write_traces_to(traces, output, json_traces)

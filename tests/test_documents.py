@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import click
 import pytest
 
+from perfmodel.cli.main import cli
 from perfmodel.framework import FRAMEWORKS
 from perfmodel.strategy_fields import FIELDS
 from perfmodel.strategy_rules import STATUS_NAMES, STATUS_REASONS
@@ -32,3 +34,12 @@ def test_results_name_every_variable_with_its_units():
 def test_training_names_every_framework():
     text = (DOCS / "training.md").read_text()
     assert all(f"`{name}`" in text for name in FRAMEWORKS)
+
+
+def test_the_command_line_names_every_command():
+    text = (DOCS / "cli.md").read_text()
+    for name, command in cli.commands.items():
+        assert f"perfmodel {name}" in text
+        for inner in command.commands if isinstance(command, click.Group) else ():
+            pages = "".join(page.read_text() for page in sorted(DOCS.glob("*.md")))
+            assert f"{name} {inner}" in pages or f"`{inner}`" in pages, (name, inner)
