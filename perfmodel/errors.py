@@ -11,7 +11,16 @@ from collections.abc import Iterable
 
 
 class PerfModelError(Exception):
-    """Base of every error that wrong input can cause."""
+    """Base of every error that wrong input can cause.
+
+    Its text is one line, whatever the files hold that it quotes: ``?`` stands for line ends and
+    other characters that cannot be printed.
+    """
+
+    def __str__(self) -> str:
+        """Return the message."""
+        text = super().__str__()
+        return "".join(character if character.isprintable() else "?" for character in text)
 
 
 class ModelError(PerfModelError):

@@ -299,7 +299,8 @@ def _member(
             cells[column],
             column,
             place,
-            f"{kind}. and a name, as {kind}.{members[0]}{did_you_mean(name or prefix, members)}",
+            f"{kind}. and a name, as {kind}.{members[0]}"
+            + did_you_mean((name or prefix)[:60], members),
         )
     return name
 

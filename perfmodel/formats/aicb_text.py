@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.astra_system import shortened
 from perfmodel.errors import FormatError, did_you_mean
 from perfmodel.results import atomic_path
 
@@ -73,6 +74,7 @@ WHOLE_COLUMNS = tuple(i for i in range(1, len(COLUMNS)) if i not in COLLECTIVE_C
 LISTS = ("checkpoints", "checkpoint_initiates")  # a count, then that many layer numbers
 WHOLE = re.compile(r"-?[0-9]{1,19}")
 LARGEST = 2**63 - 1
+LONGEST_NAME = 200  # characters; the longest one widens the whole column
 
 Number = int | float
 Names = NDArray[np.str_]
@@ -315,18 +317,19 @@ def _header(line: str, file: str) -> AicbHeader:
     policy, *tokens = line.split() or [""]
     if policy not in POLICIES:
         raise FormatError(
-            f"{file}, line 1: '{policy}' should be the kind of parallelism, "
-            f"for example {TRANSFORMER}{did_you_mean(policy, POLICIES)}"
+            f"{file}, line 1: '{shortened(policy)}' should be the kind of parallelism, "
+            f"for example {TRANSFORMER}{did_you_mean(shortened(policy), POLICIES)}"
         )
     entries: dict[str, Number | tuple[int, ...]] = {}
     position = 0
     while position < len(tokens):
         token = tokens[position]
         if not (token.endswith(":") or token == "pp_comm"):
+            token = shortened(token)
             raise FormatError(f"{file}, line 1: '{token}' should be a key and a colon, as 'ep:'")
         key = token.removesuffix(":")
         if key in entries:
-            raise FormatError(f"{file}, line 1: '{key}' is given twice")
+            raise FormatError(f"{file}, line 1: '{shortened(key)}' is given twice")
         value = _number(tokens[position + 1 : position + 2], key, file)
         position += 2
         if key in LISTS and value:
@@ -344,6 +347,7 @@ def _number(tokens: Sequence[str], key: str, file: str) -> Number:
     """Return a header value: AICB writes ``pp_comm`` as a Python float in places."""
     token = tokens[0] if tokens else ""
     if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]+(e\+[0-9]{1,2})?)?", token):
+        key, token = shortened(key), shortened(token)
         raise FormatError(f"{file}, line 1: '{key}: {token}' should be '{key}:' and a number >= 0")
     return int(token) if token.isdigit() else float(token)
 
@@ -359,6 +363,7 @@ def _header_line(header: AicbHeader) -> str:
 def _check_count(text: str, rows: int, file: str) -> None:
     """Check the second line against the number of rows."""
     if not WHOLE.fullmatch(text):
+        text = shortened(text)
         raise FormatError(f"{file}, line 2: '{text}' should be the number of rows, here {rows}")
     if int(text) != rows:
         raise FormatError(f"{file}, line 2: {text} rows announced, but {rows} follow")
@@ -367,25 +372,28 @@ def _check_count(text: str, rows: int, file: str) -> None:
 def _check_cells(cells: Sequence[Sequence[str]], lines: Sequence[int], file: str) -> None:
     """Check every column; looks at each distinct cell once, and for the row only if one is bad."""
     for i, column in enumerate(cells):
-        bad = {cell: wanted for cell in set(column) if (wanted := _wanted(i, cell))}
+        bad = {cell for cell in set(column) if _wanted(i, cell)}
         for line, cell in zip(lines, column, strict=True):
             if cell in bad:
+                known = COLLECTIVES if i in COLLECTIVE_COLUMNS else ()
                 raise FormatError(
-                    f"{file}, line {line}, column {i + 1} ({COLUMNS[i]}): "
-                    f"'{cell}' should be {bad[cell]}"
+                    f"{file}, line {line}, column {i + 1} ({COLUMNS[i]}): '{shortened(cell)}' "
+                    f"should be {_wanted(i, cell)}{did_you_mean(shortened(cell), known)}"
                 )
 
 
 def _wanted(column: int, cell: str) -> str:
     """Return what a cell should be; empty where it is."""
     if column == 0:
-        return "" if len(cell.split()) == 1 == len(cell.split(" ")) else "a name without blanks"
+        one_word = len(cell.split()) == 1 == len(cell.split(" ")) and "\0" not in cell
+        wanted = f"a name without blanks, of at most {LONGEST_NAME} characters"
+        return "" if one_word and len(cell) <= LONGEST_NAME else wanted
     if column in COLLECTIVE_COLUMNS:
         if cell in COLLECTIVES:
             return ""
-        return "a collective such as ALLREDUCE or ALLTOALL_EP" + did_you_mean(cell, COLLECTIVES)
+        return "a collective such as ALLREDUCE or ALLTOALL_EP"
     least = -1 if column == 1 else 0
     if WHOLE.fullmatch(cell) and least <= int(cell) <= LARGEST:
         return ""
     unit = "" if column == 1 else " [B]" if column in (4, 7, 10) else " [ns]"
-    return f"a whole number{unit} >= {least}"
+    return f"a whole number{unit} >= {least} and below 2^63"

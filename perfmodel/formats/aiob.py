@@ -113,14 +113,15 @@ def parse_aiob(text: str, file: str = "computation") -> AiobFile:
         if not content[0].isspace():
             section = _section(content.strip(), where)
             if section in sections:
-                raise FormatError(f"{where}: section '{section}' is given twice")
+                raise FormatError(f"{where}: section '{_shown(section)}' is given twice")
             sections[section], started[section] = {}, line
             continue
         if not section:
             raise FormatError(f"{where}: a section such as 'Emb:' should come first")
         key, value = _time(content.strip(), where)
         if key in sections[section]:
-            raise FormatError(f"{where}: '{key}' is given twice in section '{section}'")
+            shown = _shown(section)
+            raise FormatError(f"{where}: '{key}' is given twice in section '{shown}'")
         sections[section][key] = value
     times = {name: _complete(found, name, f"{file}, line {started[name]}")
              for name, found in sections.items()}  # fmt: skip
@@ -178,7 +179,9 @@ def _first_line(content: str, where: str) -> tuple[int | None, str | None]:
         )
     if key == INFERENCE:
         if value not in PHASES:
-            raise FormatError(f"{where}: phase '{_shown(value)}'{did_you_mean(value, PHASES)}")
+            raise FormatError(
+                f"{where}: phase '{_shown(value)}'{did_you_mean(_shown(value), PHASES)}"
+            )
         return None, value
     if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < 1:
         raise FormatError(f"{where}: '{TRAINING}:{_shown(value)}' should be a whole number from 1")
@@ -196,7 +199,7 @@ def _time(content: str, where: str) -> tuple[str, Number]:
     """Return name and value of one time."""
     key, colon, value = (part.strip() for part in content.partition(":"))
     if not colon or key not in TIMES:
-        raise FormatError(f"{where}: '{_shown(content)}'{did_you_mean(key, TIMES)}")
+        raise FormatError(f"{where}: '{_shown(content)}'{did_you_mean(_shown(key), TIMES)}")
     # What AICB's own reader takes: no sign, no exponent, no nan.
     if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,20})?", value):
         raise FormatError(f"{where}: '{key}: {_shown(value)}' should be a time [µs] >= 0")
@@ -207,11 +210,11 @@ def _complete(found: Mapping[str, Number], name: str, where: str) -> AiobTime:
     """Return the times of a section that has all three, in order."""
     missing = [key for key in TIMES if key not in found]
     if missing:
-        raise FormatError(f"{where}: section '{name}' lacks '{missing[0]}'")
+        raise FormatError(f"{where}: section '{_shown(name)}' lacks '{missing[0]}'")
     maximum, minimum, average = (found[key] for key in TIMES)
     if not minimum <= average <= maximum:
         raise FormatError(
-            f"{where}: section '{name}' has minimum {minimum}, average {average} and "
+            f"{where}: section '{_shown(name)}' has minimum {minimum}, average {average} and "
             f"maximum {maximum}; they should rise"
         )
     return AiobTime(maximum, minimum, average)
@@ -225,4 +228,4 @@ def _written(value: Number) -> str:
 
 def _shown(content: str) -> str:
     """Return the beginning of a line for an error, in one line."""
-    return " ".join(content.split())[:60]
+    return " ".join(content[:200].split())[:60]

@@ -10,6 +10,7 @@ A communication node names its group; the ranks stand in the order of their ring
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def check_groups(groups: Mapping[str, Any], devices: int | None = None) -> Group
             if devices is not None and rank >= devices:
                 raise FormatError(f"{where}: rank {rank}, but the ranks are 0 to {devices - 1}")
         if len(set(ranks)) != len(ranks):
-            twice = next(rank for i, rank in enumerate(ranks) if rank in ranks[:i])
+            twice = Counter(ranks).most_common(1)[0][0]
             raise FormatError(f"{where}: rank {twice} twice")
         checked[name] = tuple(ranks)
     return checked

@@ -12,6 +12,9 @@ from typing import Any
 from perfmodel.errors import FormatError
 
 LARGEST = 2**31  # B of text
+# A gzipped file may unpack to this many times its size and no more, as one of Chakra's.
+LARGEST_EXPANSION = 256
+SMALLEST_BOUND = 2**24  # B
 
 
 def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
@@ -31,15 +34,19 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
     try:
         with Path(path).open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
+            bound = largest
+            if packed:
+                size = file.seek(0, os.SEEK_END)
+                bound = min(largest, max(LARGEST_EXPANSION * size, SMALLEST_BOUND))
             file.seek(0)
             source = gzip.GzipFile(fileobj=file) if packed else file
-            data = source.read(largest + 1)
+            data = source.read(bound + 1)
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror or error}") from None
     except (EOFError, zlib.error) as error:
         raise FormatError(f"{path}: damaged gzip data: {error}") from None
-    if len(data) > largest:
-        raise FormatError(f"{path}: more than {largest} B of text, the most that is read")
+    if len(data) > bound:
+        raise FormatError(f"{path}: more than {bound} B of text, the most that is read")
     return parse_json(data, str(path))
 
 

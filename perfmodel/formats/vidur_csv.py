@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from perfmodel.astra_system import shortened
 from perfmodel.errors import FormatError, did_you_mean
 from perfmodel.formats.aicb_csv import read_text, split_lines
 from perfmodel.results import atomic_path
@@ -114,12 +115,13 @@ def _part(line: str, place: str) -> VidurPart:
         )
     layer, part, time, size = cells
     if part not in PARTS:
+        part = shortened(part)
         hint = did_you_mean(part, PARTS)
         raise FormatError(f"{place}, column 2 (layer_name): '{part}' is unknown{hint}")
     for column, cell in enumerate(cells):
         if column != 1 and not WHOLE.fullmatch(cell):
             raise FormatError(
                 f"{place}, column {column + 1} ({COLUMNS[column]}): "
-                f"'{cell}' should be a whole number >= 0"
+                f"'{shortened(cell)}' should be a whole number >= 0"
             )
     return VidurPart(int(layer), part, int(time), int(size))

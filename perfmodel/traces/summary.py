@@ -67,14 +67,16 @@ def traces_summary(traces: TraceSet) -> dict[str, Any]:
     }
     seen: dict[int, dict[str, Any]] = {}
     for trace in traces.traces:
-        found = seen.setdefault(id(trace), trace_summary(trace))
+        if id(trace) not in seen:  # ranks may share one
+            seen[id(trace)] = trace_summary(trace)
+        found = seen[id(trace)]
         whole["num_ops"] += found["num_ops"]
         whole["tensor_size"] += found["tensor_size"]
         for name, row in [("", found["sent"]), *found["collectives"].items()]:
             into = whole["collectives"].setdefault(name, {}) if name else whole["sent"]
             for key in ("count", "bytes"):
                 into[key] = into.get(key, 0) + row[key]
-    whole["first_rank"] = trace_summary(traces.traces[0]) if traces.traces else None
+    whole["first_rank"] = seen[id(traces.traces[0])] if traces.traces else None
     return whole
 
 

@@ -1,0 +1,372 @@
+"""Feed mutated files to the readers of workload files; only a PerfModelError may come out.
+
+Coverage-guided by Atheris, Google's fuzzer for Python, which is no dependency of this
+project: ``pip install atheris``. ::
+
+    python benchmarks/fuzz/fuzz_formats.py chakra -runs=100000
+    python benchmarks/fuzz/fuzz_formats.py all -runs=20000
+    python benchmarks/fuzz/fuzz_formats.py chakra --seeds FOLDER -max_total_time=60
+    python benchmarks/fuzz/fuzz_formats.py chakra /tmp/perfmodel-fuzz-…/chakra-crash-0123…
+
+The first argument is a kind of `KINDS`, or `all`, one after another. Arguments that begin with
+one hyphen are libFuzzer's; without ``-runs`` or ``-max_total_time`` it stops after 10,000
+inputs. ``--seeds`` names a folder of example files to begin from, besides the small ones below.
+The name of a file runs that input alone.
+
+An input counts as handled when the reader returns, or raises a `PerfModelError` of one line
+that can be printed and is not longer than `LONGEST_MESSAGE`. Anything else is a crash, and so
+are 10 s or 2 GiB for one input (at most 4 KiB, unless ``-max_len`` says otherwise): the input
+is left in a new folder for temporary files, whose name is printed (``-artifact_prefix`` names
+another), and the exit status is 1.
+
+Most kinds are one file for one reader. ``open`` tells a file's kind from its content, converts
+it to execution traces and adds up what they hold. ``simulate`` reads a set of Chakra traces and
+runs it on two devices; its inputs are the files of both ranks and of the groups with `BETWEEN`
+between them (one file: both ranks alike; no second mark: no groups).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+RUNS = 10_000
+LONGEST_MESSAGE = 1200  # characters
+WITHIN = "--within"  # for the process that does it
+WORD = re.compile(rb"[A-Za-z_]{3,24}")
+LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=0")
+BETWEEN = b"\n-- next file --\n"
+
+# Kind: module below perfmodel.formats, function that takes a path, ending of the file.
+READERS = {
+    "chakra": ("chakra", "read_trace", ".0.et"),
+    "chakra-json": ("chakra", "read_trace", ".0.json"),
+    "communicator-groups": ("communicator_groups", "read_groups", ".json"),
+    "astra-text": ("astra_text", "read_astra_text", ".txt"),
+    "astra-network": ("astra_text_network", "read_native_network", ".json"),
+    "astra-system": ("astra_text_system", "read_native_system", ".txt"),
+    "aicb-text": ("aicb_text", "read_aicb_text", ".txt"),
+    "aicb-csv": ("aicb_csv", "read_aicb_csv", ".csv"),
+    "vidur-csv": ("vidur_csv", "read_vidur_csv", ".csv"),
+    "aiob": ("aiob", "read_aiob", ".txt"),
+    "flexflow": ("flexflow", "read_flexflow", ".graph"),
+    "pytorch-host": ("pytorch_trace", "read_host_trace", ".json"),
+    "kineto": ("kineto", "read_kineto", ".json"),
+}
+# Of them, what `open` reads or at least knows by sight.
+WORKLOADS = ("chakra-json", "astra-text", "aicb-text", "aicb-csv", "vidur-csv", "aiob", "flexflow",
+             "pytorch-host", "kineto")  # fmt: skip
+OPEN, SIMULATE = "open", "simulate"
+KINDS = (*READERS, OPEN, SIMULATE)
+DEVICES = 2
+
+# One small good file per kind; Chakra's is made below.
+EXAMPLES = {
+    "chakra-json": """{"version": "0.0.4", "workload_graph": [
+{"Id": 0, "Name": "a", "NodeType": 4, "ctrlDeps": [], "data_deps": [], "runtime": 2.5,
+ "is_cpu_op": false, "num_ops": 5, "inputs": ["x", "8"], "y": {"kind": "bytes", "value": "AA=="}},
+{"Id": 1, "Name": "b", "NodeType": 7, "data_deps": [0], "comm_type": 0, "comm_size": 64,
+ "pg_name": "1", "involve_dims": [true, false], "duration_seconds": 1e-7, "runtime": 1}]}
+""",
+    "communicator-groups": '{"1": [0, 1], "a0": [4, 5]}',
+    "astra-text": """HYBRID_TRANSFORMER_FWD_IN_BCKWD mp: 4 ckpts: 1 0 initiates: 1 1
+2
+conv1 -1 5 ALLREDUCE 64 5 NONE 0 5  ALLGATHER 1048576 5
+fc -1 5 NONE 0 5 ALLTOALL 8 5  REDUCESCATTER 1048576 5
+""",
+    "astra-network": """{"topology-name": "Hierarchical", "topologies-per-dim": ["Ring", "Switch"],
+"dimension-type": ["N", "P"], "dimensions-count": 2, "units-count": [2, 4],
+"links-count": [2, 1], "link-latency": [50, 500], "link-bandwidth": [50, 12.5],
+"nic-latency": [0, 0], "router-latency": [0, 0], "hbm-latency": [500, 500],
+"hbm-bandwidth": [370, 13], "hbm-scale": [0, 0]}
+""",
+    "astra-system": """scheduling-policy: LIFO
+endpoint-delay: 10
+active-chunks-per-dimension: 1
+preferred-dataset-splits: 4
+all-reduce-implementation: ring_halvingDoubling
+all-gather-implementation: ring_direct
+reduce-scatter-implementation: ring_direct
+all-to-all-implementation: ring_direct
+collective-optimization: localBWAware
+intra-dimension-scheduling: FIFO
+inter-dimension-scheduling: baseline
+""",
+    "aicb-text": """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 \
+vpp: 36 ga: 8 all_gpus: 512 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0
+2
+grad_gather\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\tALLGATHER\t1823473664\t100
+attention_layer\t-1\t1820000\tALLREDUCE\t8\t1820000\tNONE\t0\t1820000\tNONE\t0\t100
+""",
+    "aicb-csv": """comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,\
+_elapsed_time,algbw,busbw,count
+CommType.broadcast,CommGroup.dp_group,128,524288000,init,None,0,,None,None,None,1
+CommType.isend,CommGroup.pp_group,1,16777216,forward_step,None,None,send_next,0.25,67.1,58.7,1
+CommType.computation,None,None,((2048 1 1024) (1024 4096)),fwd,None,None,,None,None,None,1
+""",
+    "vidur-csv": """layer_id\tlayer_name\tcomp_time\tcomm_size
+0\tattention\t1\t0
+3\tmoe\t2\t5562368
+""",
+    "aiob": """train_iter:10
+Emb:
+    time_gpu_max: 857
+    time_gpu_min: 782
+    time_gpu_avg: 799.5
+""",
+    "flexflow": """digraph taskgraph {
+  node0 [color=red,label="{device_id=0|Conv2D_100|Forward|COMP_NODE|simulated_run_time=0.28}"];
+  node7 [label="{device_id=1|A to B|Comm|COMM_SEND_RECV_NODE|src_device_id=0|dst_device_id=1|\
+comm_size=131072|run_time=0.000122071}",shape=record];
+  node0 -> node7;
+}
+""",
+    "pytorch-host": """{"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": [
+{"id": 2, "name": "[pytorch|profiler|execution_trace|thread]", "ctrl_deps": 1,
+ "inputs": {"values": [], "shapes": [], "types": []},
+ "outputs": {"values": [], "shapes": [], "types": []},
+ "attrs": [{"name": "rf_id", "type": "uint64", "value": 0}]},
+{"id": 3, "name": "## process_group:init ##", "ctrl_deps": 2,
+ "inputs": {"values": ["[{\\"pg_name\\": \\"0\\", \\"ranks\\": [], \\"group_size\\": 2}]"],
+            "shapes": [[]], "types": ["String"]},
+ "outputs": {"values": [], "shapes": [], "types": []},
+ "attrs": [{"name": "rf_id", "type": "uint64", "value": 1}]},
+{"id": 4, "name": "record_param_comms", "ctrl_deps": 2,
+ "inputs": {"values": [[[4, 5, 0, 64, 4, "cuda:0"]], 7, ["0", ""], 0, "allreduce", [], [], 0, 1, 2],
+            "shapes": [[[64]], [], [], [], [], [], [], [], [], []],
+            "types": ["GenericList[Tensor(float)]", "Int", "Tuple[String,String]", "Int", "String",
+                      "GenericList[]", "GenericList[]", "Int", "Int", "Int"]},
+ "outputs": {"values": [], "shapes": [], "types": []},
+ "attrs": [{"name": "rf_id", "type": "uint64", "value": 2},
+           {"name": "tid", "type": "uint64", "value": 1}]}]}
+""",
+    "kineto": """{"traceEvents": [
+{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5,
+ "args": {"External id": 7, "Record function id": 2}},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 12.5,
+ "dur": 1, "args": {"External id": 7, "correlation": 9}},
+{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7,
+ "ts": 14, "dur": 3.25, "args": {"External id": 7, "correlation": 9, "stream": 7,
+ "Collective name": "allreduce", "In msg nelems": 64, "Out msg nelems": 64, "dtype": "Float",
+ "Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}}]}
+""",
+}
+
+
+def chakra_example() -> bytes:
+    """Return a trace file with every column and kinds of every sort."""
+    from perfmodel.formats.chakra_messages import serialise
+    from perfmodel.formats.chakra_schema import IO_INFO, NODE_INPUTS, Attribute
+    from perfmodel.trace import COLLECTIVE, COMPUTE, METADATA, SEND, TraceBuilder
+
+    builder = TraceBuilder()
+    info = Attribute(IO_INFO, ('[\'[{"pg_name": "1", "ranks": [0, 1]}]\']', "[[]]", "['String']"))
+    builder.add("groups", METADATA, other={NODE_INPUTS: info, "tid": Attribute("uint32", 3)})
+    builder.add("a", COMPUTE, num_ops=2**40, tensor_size=7, on_cpu=1, duration=1.5e-6)
+    builder.add("b", COLLECTIVE, collective=0, communication_size=64, group="1", data=[1])
+    flags = [True, False]
+    builder.add("c", SEND, source=0, destination=1, tag=5, priority=2, control=[1], involved=flags)
+    builder.add("d", COMPUTE, inputs=[("x", 8)], outputs=[("y", 2**40)], start_time=3e-6)
+    return serialise(builder.build({"schema": "1.0.2-chakra.0.0.4"}, "0.0.4"))
+
+
+def message_examples() -> list[bytes]:
+    """Return the files of two ranks that send, receive and meet, and of their groups.
+
+    As protobuf and as JSON, whose mutants are more often traces.
+    """
+    from perfmodel.formats.chakra_json import json_text
+    from perfmodel.formats.chakra_messages import serialise
+    from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder
+
+    traces = []
+    for rank in range(DEVICES):
+        builder = TraceBuilder()
+        start = builder.add("a", COMPUTE, duration=1.5e-6, outputs=[("x", 8)])
+        kind = RECEIVE if rank else SEND
+        end = builder.add(
+            "b", kind, source=0, destination=1, tag=1, communication_size=64, data=[start]
+        )
+        builder.add("c", COLLECTIVE, collective=2, communication_size=4096, group="1", data=[end])
+        flags = [True]
+        builder.add("d", COLLECTIVE, collective=0, communication_size=64, involved=flags)
+        builder.add("e", COMPUTE, num_ops=2**20, tensor_size=64, inputs=[("x", 8)], control=[end])
+        traces.append(builder.build(version="0.0.4"))
+    return [
+        BETWEEN.join([*files, b'{"1": [1, 0]}'])
+        for files in (map(serialise, traces), (json_text(trace).encode() for trace in traces))
+    ]
+
+
+def examples(kind: str) -> list[bytes]:
+    """Return the good files of a kind."""
+    if kind == "chakra":
+        return [chakra_example()]
+    if kind == SIMULATE:
+        return message_examples()
+    if kind == OPEN:
+        texts = [EXAMPLES[each] for each in WORKLOADS]
+        text = EXAMPLES["astra-text"]
+        texts += [text.replace(text.split("\n")[0], header) for header in ("DATA", "HYBRID_DLRM 1")]
+        return [text.encode() for text in texts]
+    return [EXAMPLES[kind].encode()]
+
+
+def handler(kind: str, folder: Path) -> Callable[[bytes], None]:
+    """Return what reads one input of a kind, through files in `folder`."""
+    if kind == OPEN:
+        return lambda data: _open(_written(folder / "file", data))
+    if kind == SIMULATE:
+        return _simulated(folder)
+    module, function, suffix = READERS[kind]
+    read = getattr(importlib.import_module(f"perfmodel.formats.{module}"), function)
+    return lambda data: read(_written(folder / f"file{suffix}", data))
+
+
+def _open(path: Path) -> None:
+    """Read a file of any kind as traces, and add up what they hold."""
+    from perfmodel.traces.opening import open_traces
+    from perfmodel.traces.recognise import ASTRA_TEXT, workload_kind
+    from perfmodel.traces.summary import traces_summary
+
+    devices = DEVICES if workload_kind(path) == ASTRA_TEXT else None
+    traces_summary(open_traces(path, devices=devices))
+
+
+def _simulated(folder: Path) -> Callable[[bytes], None]:
+    """Return what reads two ranks and their groups and runs them on a ring."""
+    from perfmodel.astra import AstraNetwork, uniform_system
+    from perfmodel.formats.chakra import read_traces
+    from perfmodel.simulation.astra_costs import AstraCosts
+    from perfmodel.simulation.run import simulate
+
+    costs = AstraCosts(
+        AstraNetwork(("Ring",), (DEVICES,), (50.0,), (500.0,)), uniform_system(["ring"])
+    )
+
+    def handle(data: bytes) -> None:
+        first, *rest = data.split(BETWEEN, DEVICES)
+        suffix = "json" if data.startswith(b"{") else "et"
+        paths = [_written(folder / f"file.0.{suffix}", first)]
+        paths.append(_written(folder / f"file.1.{suffix}", rest[0] if rest else first))
+        groups = _written(folder / "file.groups.json", rest[1]) if rest[1:] else {}
+        simulate(read_traces(paths, groups), costs).ticks("wall_time")
+
+    return handle
+
+
+def fuzz(kind: str, arguments: list[str], folder: Path) -> None:
+    """Run one kind with its files in `folder`; libFuzzer ends the process."""
+    import atheris
+
+    from perfmodel.errors import PerfModelError
+
+    with atheris.instrument_imports(
+        include=["perfmodel.formats", "perfmodel.traces", "perfmodel.simulation"]
+    ):
+        read = handler(kind, folder)
+        for module in ("chakra_json", "flexflow", "kineto", "pytorch_trace", "astra_text"):
+            importlib.import_module(f"perfmodel.formats.{module}")  # readers import them late
+        for module in ("opening", "flexflow", "pytorch", "text_conversion", "summary"):
+            importlib.import_module(f"perfmodel.traces.{module}")
+
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    for i, content in enumerate(examples(kind)):
+        (corpus / f"example-{i}").write_bytes(content)
+        if kind != OPEN:  # not all kinds run as traces
+            read(content)  # else the seed tells nothing
+    if "--seeds" in arguments:
+        place = arguments.index("--seeds")
+        suffix = READERS[kind][2] if kind in READERS else ""
+        for i, path in enumerate(sorted(Path(arguments[place + 1]).rglob(f"*{suffix}"))):
+            if path.is_file():
+                (corpus / f"seed-{i}").write_bytes(path.read_bytes())
+        del arguments[place : place + 2]
+    words = {word for path in corpus.iterdir() for word in WORD.findall(path.read_bytes())}
+    dictionary = folder / "words"
+    dictionary.write_text("".join(f'"{word.decode()}"\n' for word in sorted(words)[:2000]))
+
+    warnings.simplefilter("error")  # NumPy warns where numbers overflow
+
+    def handle(data: bytes) -> None:
+        try:
+            read(data)
+        except PerfModelError as error:
+            text = str(error)
+        else:
+            return
+        if not text.isprintable() or len(text) > LONGEST_MESSAGE:
+            raise AssertionError(f"an error should be one short line: {text[:2000]!r}")
+
+    alone = [argument for argument in arguments if not argument.startswith("-")]
+    places = [] if alone else [*([f"-dict={dictionary}"] if words else []), str(corpus)]
+    atheris.Setup([sys.argv[0], *LIMITS, *arguments, *places], handle)
+    atheris.Fuzz()
+
+
+def _written(path: Path, content: bytes) -> Path:
+    """Write a file and return its path."""
+    path.write_bytes(content)
+    return path
+
+
+def run(kind: str, arguments: list[str], quiet: bool, found: Path) -> bool:
+    """Run one kind in a process of its own; tell whether every input was handled.
+
+    Inputs that were not are left in `found`.
+    """
+    # In memory where there is such a folder: a file is written for every input.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        place = f"-artifact_prefix={found}/{kind}-"  # a later one counts
+        command = [sys.executable, __file__, WITHIN, folder, kind, place, *arguments]
+        done = subprocess.run(command, capture_output=quiet, text=True, check=False)
+    if quiet:
+        runs = re.search("Done ([0-9]+) runs", done.stderr)
+        count = f", {int(runs[1]):,} inputs" if runs else ""
+        print(f"{kind}: {'CRASH' if done.returncode else 'handled'}{count}", flush=True)
+        if done.returncode:
+            print((done.stdout + done.stderr)[-3000:])
+    return done.returncode == 0
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the command line says; return the exit status."""
+    if arguments[:1] == [WITHIN]:
+        fuzz(arguments[2], arguments[3:], Path(arguments[1]))
+        return 0
+    if not arguments or arguments[0] not in (*KINDS, "all"):
+        print(__doc__, f"Kinds: {', '.join(KINDS)}, all", sep="\n", file=sys.stderr)
+        return 2
+    if importlib.util.find_spec("atheris") is None:
+        print("this needs Atheris: pip install atheris", file=sys.stderr)
+        return 2
+    if (
+        "--seeds" in arguments
+        and not Path([*arguments, ""][arguments.index("--seeds") + 1]).is_dir()
+    ):
+        print("--seeds needs a folder of example files", file=sys.stderr)
+        return 2
+    kind, *rest = arguments
+    if not any(word.startswith(("-runs=", "-max_total_time=")) for word in rest):
+        rest.append(f"-runs={RUNS}")
+    kinds = KINDS if kind == "all" else (kind,)
+    found = Path(tempfile.mkdtemp(prefix="perfmodel-fuzz-"))
+    handled = [run(each, rest, kind == "all", found) for each in kinds]
+    if any(found.iterdir()):
+        print(f"inputs that were not handled: {found}")
+    else:
+        found.rmdir()
+    return 0 if all(handled) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
