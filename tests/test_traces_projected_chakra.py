@@ -50,13 +50,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-class ReplayedCosts(HardwareCosts):
-    """The profile's network; computation lasts as recorded."""
-
-    def _prices_computation(self) -> bool:
-        return False
-
-
 @pytest.fixture(scope="session")
 def workload_of(request, grid_of, h100):
     """Return a function that makes the workload of a case."""
@@ -79,7 +72,7 @@ def wall_time(h100):
     """Return a function that runs traces on the profile's network."""
 
     def run(traces, streams="per-group"):
-        costs = ReplayedCosts(h100, communication_streams=streams)
+        costs = HardwareCosts(h100, communication_streams=streams, compute="recorded")
         return float(simulate(traces, costs).wall_time.max())
 
     return run

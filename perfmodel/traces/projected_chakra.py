@@ -22,7 +22,11 @@ GRANULARITIES = ("operation", "layer")
 
 
 def projected_traces(
-    workload: ProjectedWorkload, *, granularity: str = "operation", numbered_groups: bool = False
+    workload: ProjectedWorkload,
+    *,
+    granularity: str = "operation",
+    numbered_groups: bool = False,
+    serial_communication: bool = False,
 ) -> TraceSet:
     """Return the execution traces of all ranks for one training step.
 
@@ -34,6 +38,11 @@ def projected_traces(
     numbered_groups : bool
         Name communicator groups "1", "2", … as ASTRA-sim's main branch requires (it reads
         names as numbers), instead of "tensor 0", "data 3", ….
+    serial_communication : bool
+        Let collectives of a rank follow each other in one order whatever their group, not
+        only those of one group. A simulator that runs one collective at a time, as
+        ASTRA-sim's does, can otherwise have ranks wait for each other: where groups on
+        different links take different times, they become ready in different orders.
 
     Returns
     -------
@@ -53,7 +62,10 @@ def projected_traces(
     operations beside which it runs and has to end before what follows them; a gradient is
     reduced when the backward pass of its block has ended; parameters are gathered one block
     ahead. Data parents say what needs whose result, control parents the order of passes.
-    A collective that is pipelined with its own product runs beside the whole of it. Where
+    A collective that is pipelined with its own product runs beside it in all but one piece,
+    which comes ahead of the product or behind it; by layers, what the projection found
+    exposed comes in its turn. With ZeRO-2 and 3 a backward pass ends when its gradients are
+    reduced. Computation is not slowed down by communication beside it. Where
     expert exchanges hide behind another micro-batch, a forward and a backward pass run side
     by side, after one more forward pass ahead of them. Waiting for the host is a host node.
     """
@@ -64,7 +76,7 @@ def projected_traces(
         )
     groups = rank_groups(workload.strategy)
     stages = [
-        stage_nodes(workload, number, layers=granularity == "layer")
+        stage_nodes(workload, number, layers=granularity == "layer", serial=serial_communication)
         for number in range(len(workload.stages))
     ]
     used = sorted({kind for stage in stages for kind in stage.group_kinds})

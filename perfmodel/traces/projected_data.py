@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from perfmodel.framework import Framework
 from perfmodel.strategy import StrategyGrid
 from perfmodel.traces.projected_types import (
@@ -238,14 +236,14 @@ def _blocks(
     With ZeRO-3 every block moves its own parameters; otherwise a stage's parameters are
     priced together and every block has its share.
     """
-    totals = np.sum([row for rows in kept for row in rows], axis=0)
+    totals = _summed(kept)
     chunked = []
     for chunk, rows in zip(chunks, kept, strict=True):
         blocks = []
         for (label, part), row in zip(chunk, rows, strict=True):
             gathers: list[ProjectedOperation] = []
             reductions: list[ProjectedOperation] = []
-            whole = (part.weights, part.experts) if groups.zero == 3 else tuple(totals.tolist())
+            whole = (part.weights, part.experts) if groups.zero == 3 else totals
             for experts in (False, True):
                 size, own = whole[experts], row[experts]
                 share = 1.0 if groups.zero == 3 else own / size if size else 0.0
@@ -256,12 +254,18 @@ def _blocks(
     return tuple(chunked)
 
 
+def _summed(kept: list[list[tuple[float, float]]]) -> tuple[float, float]:
+    """Add up what a stage keeps; one without blocks keeps nothing."""
+    rows = [row for rows in kept for row in rows]
+    return sum(row[0] for row in rows), sum(row[1] for row in rows)
+
+
 def _optimizer(groups: _Groups, kept: list[list[tuple[float, float]]]) -> ProjectedOperation:
     """Return the update of a stage's parameters."""
     from perfmodel.compute_stream import stream_times
     from perfmodel.kernels.step_data import optimizer_work
 
-    weights, experts = np.sum([row for rows in kept for row in rows], axis=0)
+    weights, experts = _summed(kept)
 
     def shards(group: Any) -> int:
         if groups.zero == 0:
@@ -284,6 +288,7 @@ def _optimizer(groups: _Groups, kept: list[list[tuple[float, float]]]) -> Projec
             written,
             flops=OPTIMIZER_FLOPS * updated,
             launches=OPTIMIZER_LAUNCHES,
+            cached=0.0,  # as `close_strategies` has it
         ).time[0]
     )
     return ProjectedOperation(

@@ -46,9 +46,21 @@ class NodeList:
     ----------
     group_kinds : dict of str to int
         Kinds of groups that its collectives use, numbered in order of first use.
+    lane : str
+        Collectives of one group and lane follow each other in the order in which they are
+        added, on every rank: members that took them up in different orders would wait for
+        each other for ever.
+
+    Parameters
+    ----------
+    serial : bool
+        All collectives follow each other, whatever their group and lane.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, serial: bool = False) -> None:
+        self.serial = serial
+        self.lane = ""
+        self._last: dict[tuple[str, str], int] = {}  # collective of each group and lane
         self.names: list[str] = []
         self.kinds: list[int] = []
         self.duration: list[float] = []
@@ -113,6 +125,9 @@ class NodeList:
         calls = max(1, round(item.count))
         size = item.size / item.members if item.collective == "all_gather" else item.size
         group = self.group_kinds.setdefault(item.group, len(self.group_kinds))
+        queue = ("", "") if self.serial else (item.group, self.lane)
+        if queue in self._last:
+            parents = both(parents, after(needing((self._last[queue],))))
         node = -1
         for _ in range(calls):
             node = self._add(
@@ -125,6 +140,7 @@ class NodeList:
                 group=group,
             )
             parents = needing((node,))
+        self._last[queue] = node
         return node
 
     def send(

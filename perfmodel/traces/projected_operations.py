@@ -168,6 +168,7 @@ def _operation(item: Priced) -> ProjectedOperation:
         stride=max(1, int(_number(operation.stride))),
         beside=operation.hidden_by,
         hides=_number(operation.hides),
+        tail=_number(operation.tail),
     )
 
 

@@ -6,8 +6,8 @@ framework declares it; `stage_slots` is the pipeline schedule of one stage.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from perfmodel.traces.projected_types import ProjectedOperation
@@ -80,6 +80,54 @@ def pass_program(operations: Sequence[ProjectedOperation], forward: bool) -> lis
         else:
             program.append(ProgramStep(item))
     return program
+
+
+def in_pieces(
+    program: Sequence[ProgramStep], shown: Callable[[ProjectedOperation], float]
+) -> list[ProgramStep]:
+    """Split communication of which a share is never hidden: that piece runs in its turn.
+
+    It is the first where the communication precedes the product beside which it runs (a
+    gather whose first part the product waits for), and otherwise the last.
+
+    Parameters
+    ----------
+    program : sequence of ProgramStep
+    shown : function
+        Share of an operation's time that runs in its turn.
+
+    Returns
+    -------
+    list of ProgramStep
+    """
+    pieces: list[tuple[int, ProgramStep]] = []
+    for i, step in enumerate(program):
+        share = shown(step.operation) if step.aside else 0.0
+        if step.operation.collective == "point_to_point":
+            share = float(share > 0.5)  # hops are not split
+        if share >= 1:
+            pieces.append((i, ProgramStep(step.operation)))
+        elif share <= 0:
+            pieces.append((i, step))
+        else:
+            ahead = step.first > i
+            name = f"{step.operation.name}.{'first' if ahead else 'last'}"
+            turn = ProgramStep(replace(_scaled(step.operation, share), name=name))
+            rest = replace(step, operation=_scaled(step.operation, 1 - share))
+            pieces += [(i, turn), (i, rest)] if ahead else [(i, rest), (i, turn)]
+    where: dict[int, int] = {}
+    for number, (i, _) in enumerate(pieces):
+        where.setdefault(i, number)
+    return [
+        replace(step, first=where[step.first], last=where[step.last]) if step.aside else step
+        for _, step in pieces
+    ]
+
+
+def _scaled(item: ProjectedOperation, share: float) -> ProjectedOperation:
+    return replace(
+        item, time=item.time * share, exposed=item.exposed * share, size=item.size * share
+    )
 
 
 def _backward_order(items: list[ProjectedOperation]) -> list[ProjectedOperation]:

@@ -18,10 +18,17 @@ from perfmodel.traces.projected_nodes import (
     both,
     needing,
 )
-from perfmodel.traces.projected_program import ProgramStep, Slot, pass_program, stage_slots
+from perfmodel.traces.projected_program import (
+    ProgramStep,
+    Slot,
+    in_pieces,
+    pass_program,
+    stage_slots,
+)
 from perfmodel.traces.projected_types import (
     ProjectedBlock,
     ProjectedOperation,
+    ProjectedPart,
     ProjectedWorkload,
 )
 
@@ -32,8 +39,15 @@ PHASE_NAMES = {
     "backward_weight": "weight gradient",
 }
 
+# A chunk without layers passes on what it receives.
+NOTHING = ProjectedBlock("", ProjectedPart("nothing", "nothing", (), 0.0, 0.0, 0.0, 0.0), (), ())
+# By layers, less of a collective than this is not split off: its latency would outweigh it.
+LEAST_SHARE = 0.1
 
-def stage_nodes(workload: ProjectedWorkload, stage: int, *, layers: bool = False) -> NodeList:
+
+def stage_nodes(
+    workload: ProjectedWorkload, stage: int, *, layers: bool = False, serial: bool = False
+) -> NodeList:
     """Return the nodes of one stage, in the order in which a device takes them up.
 
     Parameters
@@ -42,8 +56,10 @@ def stage_nodes(workload: ProjectedWorkload, stage: int, *, layers: bool = False
     stage : int
     layers : bool
         One compute node for every block and phase, instead of one for every operation.
+    serial : bool
+        Collectives of all groups follow each other.
     """
-    return _Stage(workload, stage, layers).run()
+    return _Stage(workload, stage, layers, serial).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +75,13 @@ class _Pass:
 class _Stage:
     """Goes through the passes of a stage, remembering what the next node has to wait for."""
 
-    def __init__(self, workload: ProjectedWorkload, stage: int, layers: bool) -> None:
+    def __init__(self, workload: ProjectedWorkload, stage: int, layers: bool, serial: bool) -> None:
         self.workload = workload
         self.framework = workload.framework
         self.number = stage
         self.stage = workload.stages[stage]
         self.layers = layers
-        self.nodes = NodeList()
+        self.nodes = NodeList(serial)
         self.tail: Parents = NOBODY  # what comes last in the order of the device
         self.ready: dict[int, int] = {}  # last node of the gather for a pass, by its number
         self.reduced: list[int] = []
@@ -99,6 +115,8 @@ class _Stage:
         previous = NOBODY  # what came last before the slot before this one
         for i, item in enumerate(passes):
             if item.opens:
+                # Passes side by side take turns as they come.
+                self.nodes.lane = str(item.slot.forward) if self.paired else ""
                 beside = self._beside(passes, i)
                 ended, start = self.tail, previous if beside else self.tail
                 previous, self.tail = start, self._enter(item.slot, start, previous)
@@ -119,12 +137,16 @@ class _Stage:
                 self._leave(item.slot)
                 if beside:
                     self.tail = both(ended, self.tail)
+                if self.workload.reductions_per_micro_batch and not item.slot.forward:
+                    # A backward pass ends with its reductions, as FSDP's `finalize_backward`.
+                    self.tail = both(self.tail, needing(self.reduced))
+                    self.reduced.clear()
         self._finish(passes)
         return self.nodes
 
     def _passes(self, slot: Slot) -> list[_Pass]:
         chunk = self.stage.chunks[slot.chunk]
-        blocks = chunk if slot.forward else chunk[::-1]
+        blocks = (chunk if slot.forward else chunk[::-1]) or (NOTHING,)
         last = len(blocks) - 1
         return [_Pass(slot, block, i == 0, i == last) for i, block in enumerate(blocks)]
 
@@ -175,7 +197,10 @@ class _Stage:
         key = (part.name, slot.forward)
         if key not in self.programs:
             program = pass_program(part.operations, slot.forward)
-            self.programs[key] = by_layers(program) if self.layers else program
+            if self.layers:
+                self.programs[key] = by_layers(in_pieces(program, _exposed_share))
+            else:
+                self.programs[key] = in_pieces(program, lambda item: item.tail)
         label = f"micro-batch {slot.micro_batch} {item.block.label}"
         starts: list[Parents] = []
         running: list[tuple[int, int]] = []  # (step that the node may run beside, node)
@@ -288,11 +313,22 @@ def _direction(slot: Slot) -> str:
     return "forward" if slot.forward else "backward"
 
 
+def _exposed_share(item: ProjectedOperation) -> float:
+    share = item.exposed / item.time if item.time > 0 else 0.0
+    return share if share >= LEAST_SHARE else 0.0
+
+
 def by_layers(program: Sequence[ProgramStep]) -> list[ProgramStep]:
     """Join the computations of every phase of a pass into one.
 
     Communication in its turn follows the computation of its phase; other communication
     runs beside all of the phase in which it hid beside some operations.
+
+    Parameters
+    ----------
+    program : sequence of ProgramStep
+        What does not hide beside its own operations should be in its turn (`in_pieces`):
+        beside the whole phase all of it would hide.
     """
     merged: list[ProgramStep] = []
     where: dict[str, int] = {}
@@ -312,13 +348,17 @@ def by_layers(program: Sequence[ProgramStep]) -> list[ProgramStep]:
                 traffic=sum(item.traffic for item in work),
             )
             merged.append(ProgramStep(joined))
+        # What begins beside the phase comes ahead of what follows it, also on the network.
         merged += [
             step
+            for aside in (True, False)
             for step in program
-            if step.operation.phase == phase and step.operation.communicates and not step.aside
+            if step.operation.communicates
+            and step.aside == aside
+            and (program[step.first] if aside else step).operation.phase == phase
         ]
-    for step in program:
+    for i, step in enumerate(merged):
         if step.aside:
-            beside = [where[program[i].operation.phase] for i in (step.first, step.last)]
-            merged.append(ProgramStep(step.operation, min(beside), max(beside)))
+            beside = [where[program[k].operation.phase] for k in (step.first, step.last)]
+            merged[i] = replace(step, first=min(beside), last=max(beside))
     return merged

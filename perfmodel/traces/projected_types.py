@@ -47,6 +47,9 @@ class ProjectedOperation:
         Operations (name, phase) that run at the same time, where `hides` is not 0.
     hides : float
         Share of their time that can hide this one.
+    tail : float
+        Share of its own time that nothing can hide: the first or the last piece, where it
+        is pipelined with its product.
     """
 
     name: str
@@ -65,6 +68,7 @@ class ProjectedOperation:
     stride: int = 1
     beside: tuple[tuple[str, str], ...] = ()
     hides: float = 0.0
+    tail: float = 0.0
 
     @property
     def communicates(self) -> bool:
