@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba import types
 
 KEPT_CACHES = 8
 
@@ -82,9 +83,29 @@ def _compiled(function: Callable[..., Any], inline: bool = False) -> Callable[..
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = CACHE_FOLDER  # type: ignore[attr-defined]
     try:
-        compiled: Callable[..., Any] = numba.njit(
+        compiled = numba.njit(
             cache=bool(CACHE_FOLDER), nogil=True, forceinline=inline
         )(function)
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
-    return compiled
+    return _once_for_all_constants(compiled)
+
+
+def _once_for_all_constants(compiled: Any) -> Callable[..., Any]:
+    """Let calls with a constant use the code for any value of its type.
+
+    Numba compiles a function that another kernel calls with a number written out once more
+    for each such number, and all that it calls with it. LLVM inserts constants into what it
+    inlines anyway.
+    """
+    template = compiled.get_call_template
+
+    def unliteral(arguments: Any, keywords: Any) -> Any:
+        return template(
+            tuple(types.unliteral(one) for one in arguments),
+            {name: types.unliteral(one) for name, one in keywords.items()},
+        )
+
+    compiled.get_call_template = unliteral
+    result: Callable[..., Any] = compiled
+    return result
