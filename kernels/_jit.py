@@ -83,9 +83,7 @@ def _compiled(function: Callable[..., Any], inline: bool = False) -> Callable[..
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = CACHE_FOLDER  # type: ignore[attr-defined]
     try:
-        compiled = numba.njit(
-            cache=bool(CACHE_FOLDER), nogil=True, forceinline=inline
-        )(function)
+        compiled = numba.njit(cache=bool(CACHE_FOLDER), nogil=True, forceinline=inline)(function)
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
     return _once_for_all_constants(compiled)
