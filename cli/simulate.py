@@ -124,10 +124,10 @@ SIMAI_OPTIONS = ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server")
 @options.option(
     "--streams",
     section=MACHINE,
-    type=click.Choice(["one", "per-group"]),
-    default="one",
+    type=click.Choice(["per-group", "one"]),
+    default="per-group",
     show_default=True,
-    help="Communication of a rank one after another, or groups side by side as in NCCL.",
+    help="Communication of different groups side by side, as in NCCL, or one after another.",
 )
 @options.option(
     "--gpu-type",

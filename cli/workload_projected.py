@@ -59,10 +59,11 @@ def output_option(metavar: str, help_text: str) -> Callable[[Function], Function
     help="A compute node per operation, or per layer and phase.",
 )
 @options.option(
-    "--numbered-groups",
+    "--named-groups",
     section=FORM,
     is_flag=True,
-    help="Name communicator groups 1, 2, …, as ASTRA-sim's main branch needs them.",
+    help="Name communicator groups 'tensor 0', 'data 3', …, in place of 1, 2, …; ASTRA-sim's "
+    "main branch reads numbers only.",
 )
 @options.option(
     "--serial-communication",
@@ -81,7 +82,7 @@ def output_option(metavar: str, help_text: str) -> Callable[[Function], Function
 @options.verbosity_options
 def chakra_command(
     granularity: str,
-    numbered_groups: bool,
+    named_groups: bool,
     serial_communication: bool,
     json_traces: bool,
     output: str,
@@ -106,7 +107,7 @@ def chakra_command(
         traces = projected_traces(
             workload,
             granularity=granularity,
-            numbered_groups=numbered_groups,
+            numbered_groups=not named_groups,
             serial_communication=serial_communication,
         )
     write_traces_to(traces, output, json_traces)

@@ -86,11 +86,13 @@ def test_chakra_writes_a_file_per_rank_and_the_groups(folder: Path) -> None:
     assert json.loads(run_.stdout)["ranks"] == 16
 
 
-def test_chakra_has_a_json_form_and_numbered_groups(folder: Path) -> None:
-    options = ("--granularity", "layer", "--json-traces", "--numbered-groups")
+def test_chakra_has_a_json_form_and_two_ways_to_name_groups(folder: Path) -> None:
+    options = ("--granularity", "layer", "--json-traces")
     workload("chakra", *PROJECTION, *options, "-o", "x")
     assert json.loads((folder / "x.0.json").read_text("utf-8"))
     assert all(name.isdecimal() for name in read_traces("x").groups)
+    workload("chakra", *PROJECTION, *options, "--named-groups", "-o", "y")
+    assert "tensor 0" in read_traces("y").groups
     assert shown("x")["format"] == "chakra-json"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from perfmodel.traces.projected_chakra import projected_traces
 from perfmodel.traces.projected_groups import rank_groups
 from perfmodel.traces.projected_operations import projected_workload
 from perfmodel.traces.projected_program import Slot, pass_program, stage_slots
+
+named_traces = partial(projected_traces, numbered_groups=False)
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "one device": ("small_dense", {}),
@@ -96,7 +99,7 @@ def sizes_of(traces, rank):
 @pytest.mark.parametrize("granularity", ["operation", "layer"])
 def test_every_rank_keeps_the_totals_of_its_stage(case, granularity, workload_of):
     workload = workload_of(case)
-    traces = projected_traces(workload, granularity=granularity)
+    traces = named_traces(workload, granularity=granularity)
     stages = rank_groups(workload.strategy).stage
     assert traces.devices == workload.devices
     for rank in {int(np.flatnonzero(stages == stage)[-1]) for stage in set(stages.tolist())}:
@@ -120,7 +123,7 @@ def test_every_rank_keeps_the_totals_of_its_stage(case, granularity, workload_of
 
 @pytest.mark.parametrize("case", CASES)
 def test_nodes_wait_for_earlier_nodes_only(case, workload_of):
-    traces = projected_traces(workload_of(case))
+    traces = named_traces(workload_of(case))
     for trace in {id(trace): trace for trace in traces.traces}.values():
         parents = trace.parent_positions()
         children = np.repeat(np.arange(trace.nodes), np.diff(parents.offsets))
@@ -131,7 +134,7 @@ def test_nodes_wait_for_earlier_nodes_only(case, workload_of):
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_message_has_its_receiver(case, workload_of):
-    traces = projected_traces(workload_of(case))
+    traces = named_traces(workload_of(case))
     sent, received = Counter(), Counter()
     for rank, trace in enumerate(traces.traces):
         for kind, counter, own in (
@@ -158,7 +161,7 @@ def test_every_message_has_its_receiver(case, workload_of):
 @pytest.mark.parametrize("streams", ["one", "per-group"])
 def test_runs_to_its_end_near_the_projected_time(case, streams, workload_of, wall_time):
     workload = workload_of(case)
-    wall = wall_time(projected_traces(workload), streams)
+    wall = wall_time(named_traces(workload), streams)
     totals = [workload.totals(stage) for stage in range(len(workload.stages))]
     busy = max(total.compute_time + total.optimizer_time for total in totals)
     assert wall >= busy + workload.step_overhead
@@ -168,13 +171,13 @@ def test_runs_to_its_end_near_the_projected_time(case, streams, workload_of, wal
 
 def test_one_device_takes_the_projected_time(workload_of, wall_time):
     workload = workload_of("one device")
-    wall = wall_time(projected_traces(workload))
+    wall = wall_time(named_traces(workload))
     assert wall == pytest.approx(workload.projection["step_time"], rel=1e-6)
 
 
 def test_a_pipeline_without_overlap_takes_the_projected_time(workload_of, wall_time):
     workload = workload_of("gpipe")
-    wall = wall_time(projected_traces(workload))
+    wall = wall_time(named_traces(workload))
     assert wall == pytest.approx(workload.projection["step_time"], rel=0.02)
 
 
@@ -187,9 +190,9 @@ def test_a_pipeline_without_overlap_takes_the_projected_time(workload_of, wall_t
     ],
 )
 def test_what_the_framework_does_not_overlap_takes_longer(case, field, workload_of, wall_time):
-    hidden = wall_time(projected_traces(workload_of(case)))
+    hidden = wall_time(named_traces(workload_of(case)))
     framework = load_framework("megatron", **{field: False})
-    shown = wall_time(projected_traces(workload_of(case, framework)))
+    shown = wall_time(named_traces(workload_of(case, framework)))
     assert shown > hidden * 1.0005
 
 
@@ -197,14 +200,14 @@ def test_expert_exchanges_hide_behind_another_micro_batch(workload_of, wall_time
     def run(overlap):
         framework = load_framework("megatron", overlap_expert_parallel=overlap)
         workload = workload_of("small_moe", framework, data_parallel=8, expert_parallel=8)
-        return wall_time(projected_traces(workload))
+        return wall_time(named_traces(workload))
 
     assert run(True) < run(False)
 
 
 def test_tensor_parallel_communication_runs_beside_what_hides_it(workload_of):
     workload = workload_of("tensor")
-    trace = projected_traces(workload).traces[0]
+    trace = named_traces(workload).traces[0]
     names = {name: i for i, name in enumerate(trace.names)}
     parents = trace.parent_positions()
     before = "micro-batch 0 layer 3 "
@@ -243,23 +246,23 @@ def test_shard_sets_split_the_data_group(workload_of):
 
 
 def test_ranks_of_a_stage_share_their_columns(workload_of):
-    traces = projected_traces(workload_of("pipeline")).traces
+    traces = named_traces(workload_of("pipeline")).traces
     first, second = traces[0], traces[1]  # data ranks 0 and 1 of stage 0
     for column in ("kinds", "duration", "data_parents", "names", "communication_size"):
         assert getattr(first, column) is getattr(second, column)
     assert first.group_names == second.group_names == ("data 0",)
     assert first.destination[first.kinds == SEND][0] == 2
     assert second.destination[second.kinds == SEND][0] == 3
-    whole = projected_traces(workload_of("all reduced")).traces
+    whole = named_traces(workload_of("all reduced")).traces
     assert all(trace is whole[0] for trace in whole)
 
 
 def test_groups_can_be_numbered(workload_of):
-    traces = projected_traces(workload_of("experts"), numbered_groups=True)
+    traces = projected_traces(workload_of("experts"))
     assert sorted(map(int, traces.groups)) == list(range(1, len(traces.groups) + 1))
     wrong = "granularity: 'layers' is not one of operation, layer"
     with pytest.raises(StrategyError, match=wrong):
-        projected_traces(workload_of("experts"), granularity="layers")
+        named_traces(workload_of("experts"), granularity="layers")
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])

@@ -31,6 +31,8 @@ from perfmodel.traces.projected_groups import rank_groups
 from perfmodel.traces.projected_operations import projected_workload
 from perfmodel.traces.projected_text import astra_text_workload
 
+named_traces = functools.partial(projected_traces, numbered_groups=False)
+
 SIZE: dict[str, Any] = {"layers": 4, "hidden_size": 1024, "heads": 8, "vocab_size": 8192}
 MODELS = {
     # As GPT-3: no grouped queries, no gate, biases, a tied table.
@@ -129,7 +131,7 @@ def files_of(workload_of, tmp_path_factory):
     @functools.cache
     def make(case):
         prefix = tmp_path_factory.mktemp("traces") / "trace"
-        write_traces(projected_traces(workload_of(case)), prefix)
+        write_traces(named_traces(workload_of(case)), prefix)
         return read_traces(prefix)
 
     return make
@@ -387,7 +389,7 @@ def test_files_say_what_the_projection_says(h100, problem):
     assume(grid.status[0] == VALID)
     workload = projected_workload(model, grid, h100, framework=framework)
     for granularity in ("operation", "layer"):
-        traces = projected_traces(workload, granularity=granularity)
+        traces = named_traces(workload, granularity=granularity)
         assert_traces_say_the_same(workload, traces)
     for stage in range(len(workload.stages)):
         assert_aicb_says_the_same(workload, corrected_workload(workload, stage), stage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,8 @@ from perfmodel.traces.projected_chakra import projected_traces
 from perfmodel.traces.projected_operations import projected_workload
 from perfmodel.traces.projected_program import ProgramStep, in_pieces
 from perfmodel.traces.projected_types import ProjectedOperation
+
+named_traces = partial(projected_traces, numbered_groups=False)
 
 # As Llama 3 (two query heads per key, gated), and as Mixtral (experts in every layer).
 MODELS = {
@@ -64,7 +67,7 @@ LLAMA = 4 * LLAMA_LAYER + 2 * 8192 * HIDDEN + HIDDEN
 
 def layer_sizes(workload):
     """Bytes per layer and micro-batch, by collective."""
-    trace = projected_traces(workload).traces[0]
+    trace = named_traces(workload).traces[0]
     sizes: Sizes = defaultdict(float)
     for i in np.flatnonzero(trace.kinds == COLLECTIVE).tolist():
         if trace.names[i].startswith("micro-batch 1 layer 2 "):
@@ -94,7 +97,7 @@ def test_tensor_parallelism_moves_what_korthikanti_2022_says(workload_of):
 )
 def test_data_parallelism_moves_every_parameter(zero, expected, workload_of):
     workload = workload_of("llama", data_parallel=4, zero_stage=zero)
-    traces = projected_traces(workload)
+    traces = named_traces(workload)
     trace = traces.traces[3]
     sizes: Sizes = defaultdict(float)
     for i in np.flatnonzero(trace.kinds == COLLECTIVE).tolist():
@@ -105,7 +108,7 @@ def test_data_parallelism_moves_every_parameter(zero, expected, workload_of):
 
 def test_other_axes_move_what_they_hold(workload_of):
     def messages(**fields):
-        trace = projected_traces(workload_of("llama", **fields)).traces[0]
+        trace = named_traces(workload_of("llama", **fields)).traces[0]
         rows = np.flatnonzero(trace.kinds == SEND).tolist()
         return [(trace.names[i], int(trace.communication_size[i])) for i in rows]
 
@@ -120,7 +123,7 @@ def test_other_axes_move_what_they_hold(workload_of):
 
 
 def test_products_are_those_of_the_matrices(workload_of):
-    trace = projected_traces(workload_of("llama")).traces[0]
+    trace = named_traces(workload_of("llama")).traces[0]
     flops: dict[str, int] = defaultdict(int)
     for name, count in zip(trace.names, trace.num_ops.tolist(), strict=True):
         if name.startswith("micro-batch 1 layer 2 ") and "attention.core" not in name:
@@ -189,7 +192,7 @@ def test_corrected_dialect_has_context_parallelism(workload_of):
 def test_a_backward_pass_ends_with_its_reductions(workload_of):
     # PyTorch, FSDPParamGroup.finalize_backward: the stream waits for the last reduction.
     def first_forward_waits(zero):
-        trace = projected_traces(workload_of("llama", data_parallel=2, zero_stage=zero)).traces[0]
+        trace = named_traces(workload_of("llama", data_parallel=2, zero_stage=zero)).traces[0]
         names = list(trace.names)
         first = names.index("micro-batch 1 embedding forward embedding.lookup")
         parents = [names[i] for i in trace.parent_positions()[first].tolist()]
@@ -225,7 +228,7 @@ def test_communication_that_nothing_can_hide_has_a_piece_of_its_own():
 
 def test_pipelined_collectives_show_one_piece(workload_of):
     framework = load_framework("megatron", overlap_tensor_parallel="full")
-    trace = projected_traces(workload_of("llama", framework, tensor_parallel=4)).traces[0]
+    trace = named_traces(workload_of("llama", framework, tensor_parallel=4)).traces[0]
     names = list(trace.names)
     before = "micro-batch 0 layer 1 forward "
     first, product = (
@@ -246,7 +249,7 @@ def test_collectives_of_a_group_follow_each_other(workload_of):
 
     def chained(serial, same):
         workload = workload_of("llama", "megatron-tuned", **fields)
-        trace = projected_traces(workload, serial_communication=serial).traces[0]
+        trace = named_traces(workload, serial_communication=serial).traces[0]
         before = [set(trace.parent_positions()[i].tolist()) for i in range(trace.nodes)]
         for own in before:  # parents come earlier, so theirs are complete
             own |= set().union(*(before[parent] for parent in own))

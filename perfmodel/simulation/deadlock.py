@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from perfmodel.simulation.run import Plan
 
 MOST_NAMED = 6
+OWN_TURN = "waits for its turn"
+# What helps where nothing but the number of queues makes ranks wait for each other.
+ONE_ORDER = (
+    "ranks take up communication in different orders; traces that keep one order, as "
+    "'perfmodel workload chakra --serial-communication' writes them, or --streams per-group avoid it"
+)
 
 
 def explain_standstill(
@@ -47,9 +53,10 @@ def explain_standstill(
     if len(texts) > MOST_NAMED:
         texts = [*texts[: MOST_NAMED - 1], f"… {len(texts) - MOST_NAMED} more", texts[-1]]
     left = int((end < 0).sum())
+    hint = f" ({ONE_ORDER})" if OWN_TURN in reasons[seen[node] :] else ""
     return (
         f"{left} nodes never end, because nodes wait for each other: {' → '.join(texts)} → "
-        f"{waits.text(cycle[0])}"
+        f"{waits.text(cycle[0])}{hint}"
     )
 
 
@@ -99,7 +106,7 @@ class _Waits:
             & (self._start[own] >= 0)
             & (self._end[own] < 0)
         )
-        return first + int(np.flatnonzero(holds)[0]), "waits for its turn"
+        return first + int(np.flatnonzero(holds)[0]), OWN_TURN
 
     def _rank(self, node: int) -> int:
         """Return the rank of a node."""

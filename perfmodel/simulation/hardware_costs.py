@@ -61,7 +61,7 @@ class HardwareCosts:
         Ranks fill its network from the innermost level outwards.
     precision : str
         Whose matrix rate computation runs at.
-    communication_streams : {"one", "per-group"}
+    communication_streams : {"per-group", "one"}
         Collectives of a rank one after another, or those of different groups at the same
         time, as communicators of NCCL run; they do not slow each other down here.
     operation_flops : float
@@ -89,7 +89,7 @@ class HardwareCosts:
         self,
         hardware: Hardware,
         precision: str = "bf16",
-        communication_streams: str = "one",
+        communication_streams: str = "per-group",
         operation_flops: float = 1.0,
         element_bytes: float = 1.0,
         compute: str = "auto",

@@ -40,12 +40,12 @@ class NetworkCosts(HardwareCosts):
     system : AstraSystem
         Peak performance and memory bandwidth; with its roofline off durations are replayed.
         Algorithms, chunks and delays are not used.
-    communication_streams : {"one", "per-group"}
+    communication_streams : {"per-group", "one"}
         As for `HardwareCosts`.
     """
 
     def __init__(
-        self, network: AstraNetwork, system: AstraSystem, communication_streams: str = "one"
+        self, network: AstraNetwork, system: AstraSystem, communication_streams: str = "per-group"
     ) -> None:
         super().__init__(
             network_hardware(network, system),

@@ -25,7 +25,7 @@ def projected_traces(
     workload: ProjectedWorkload,
     *,
     granularity: str = "operation",
-    numbered_groups: bool = False,
+    numbered_groups: bool = True,
     serial_communication: bool = False,
 ) -> TraceSet:
     """Return the execution traces of all ranks for one training step.
