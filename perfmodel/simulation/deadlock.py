@@ -18,7 +18,8 @@ OWN_TURN = "waits for its turn"
 # What helps where nothing but the number of queues makes ranks wait for each other.
 ONE_ORDER = (
     "ranks take up communication in different orders; traces that keep one order, as "
-    "'perfmodel workload chakra --serial-communication' writes them, or --streams per-group avoid it"
+    "'perfmodel workload chakra --serial-communication' writes them, or --streams per-group "
+    "avoid it"
 )
 
 
