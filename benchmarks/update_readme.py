@@ -19,6 +19,7 @@ from pathlib import Path
 import accuracy_kernels
 import collective_speed
 import kernel_speed
+import simulate_speed
 from accuracy_training import HEADER, markdown, table_line
 
 from perfmodel.compare import compare_file
@@ -60,6 +61,15 @@ def collective_speed_block() -> str:
     """One line per form of the collectives."""
     rates = collective_speed.rates()
     return "\n".join(f"- {name}: {rate:,.0f} collectives/s/core" for name, rate in rates.items())
+
+
+def simulation_speed_line() -> str:
+    """One line for execution traces."""
+    rates = simulate_speed.rates()
+    return (
+        f"- execution traces as ASTRA-sim: {rates['every rank']:,.0f} nodes/s/core with every rank "
+        f"run, {rates['distinct ranks']:,.0f} where ranks that behave alike are run once"
+    )
 
 
 def kernel_blocks(data: Path) -> tuple[str, str, str]:
@@ -106,7 +116,7 @@ def main() -> None:
         blocks["development"] = accuracy_block(options.development, columns)
     if options.speed:
         collectives = collective_speed_block()
-        blocks["speed"] = f"{speed_block()}\n{collectives}"
+        blocks["speed"] = f"{speed_block()}\n{collectives}\n{simulation_speed_line()}"
         replace_block(COLLECTIVES, "collective-speed", collectives)
     if options.kernels:
         blocks["kernels"], kernels, collectives = kernel_blocks(options.kernels)

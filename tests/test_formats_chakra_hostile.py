@@ -131,7 +131,8 @@ def test_names_are_shown_in_one_line():
 
 
 @pytest.mark.parametrize(
-    "content", [b"", gzip.compress(b"", mtime=0), b"\x1f\x8b", b"\x1f\x8b\x08", b"\x80", b"\xff" * 4]
+    "content",
+    [b"", gzip.compress(b"", mtime=0), b"\x1f\x8b", b"\x1f\x8b\x08", b"\x80", b"\xff" * 4],
 )
 def test_files_of_almost_nothing(content, tmp_path):
     path = tmp_path / "t.0.et"
