@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.communication import algorithms_of, collective_times, members_per_domain
 from perfmodel.errors import HardwareError
 from perfmodel.formats.astra_text_network import NativeNetwork
 from perfmodel.formats.astra_text_system import NativeSystem
@@ -151,6 +150,8 @@ class PhysicalNetwork:
         self, kind: str, sizes: Floats, members: int, stride: int
     ) -> tuple[Floats, NDArray[np.str_]]:
         """Return the fastest of the network model's algorithms, and their names."""
+        from perfmodel.communication import collective_times
+
         best = np.full(sizes.shape, np.inf)
         names = np.full(sizes.shape, "", dtype="U32")
         for hardware in self._views:
@@ -276,6 +277,8 @@ def _algorithms(
     hardware: Hardware, kind: str, members: int, stride: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the algorithms that groups of a shape can use, each with what prices it."""
+    from perfmodel.communication import algorithms_of, members_per_domain
+
     inside = [1, *members_per_domain(hardware, members, stride)[:, 0].tolist()]
     levels = sum(above > below for below, above in itertools.pairwise(inside))
     for algorithm in algorithms_of(kind):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.communication import collective_times, members_per_domain
 from perfmodel.errors import FormatError, HardwareError, StrategyError
 from perfmodel.simulation.costs import (
     Flags,
@@ -192,6 +191,8 @@ class HardwareCosts:
         involved: tuple[bool, ...] | None,
     ) -> Floats:
         """Return times of a collective [s]."""
+        from perfmodel.communication import collective_times
+
         del involved  # the members say it all
         if len(members) < 2:
             return np.zeros(len(sizes))
@@ -231,6 +232,8 @@ class HardwareCosts:
 
     def message_times(self, sources: Integers, destinations: Integers, sizes: Integers) -> Floats:
         """Return times of messages [s]; they cross the outermost level on which ranks differ."""
+        from perfmodel.communication import collective_times
+
         stride = np.ones(len(sizes), np.int64)
         for domain in self._domains()[:-1]:
             stride[sources // domain != destinations // domain] = domain
@@ -250,6 +253,8 @@ class HardwareCosts:
         Evenly spaced groups keep their stride where they start with a domain; others are
         taken as if their members were spread evenly over the domains that they meet.
         """
+        from perfmodel.communication import members_per_domain
+
         ranks = np.sort(np.array(members, np.int64))
         count = len(ranks)
         domains = self._domains()
