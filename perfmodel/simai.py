@@ -172,7 +172,7 @@ def simulate(
     rounded; sums are in microseconds and in SimAI's order.
     """
     overlap = overlap or SimaiOverlap()
-    degrees = _degrees(workload, world_size)
+    degrees = workload_degrees(workload, world_size)
     forward = _Phase(_padded(workload.forward), TENSOR, degrees, system)
     input_gradient = _Phase(workload.input_gradient, TENSOR, degrees, system)
     weight_gradient = _Phase(workload.weight_gradient, DATA, degrees, system)
@@ -228,7 +228,7 @@ class _Phase:
             if text == NO_COLLECTIVE:
                 continue
             chosen = which == i
-            kind, group = _kind_and_group(str(text), default)
+            kind, group = kind_and_group(str(text), default)
             members = _members(group, default, degrees)
             with np.errstate(divide="ignore", invalid="ignore"):
                 times = self._times(kind, group, members, phase.size[chosen], degrees, system)
@@ -283,7 +283,7 @@ class _Phase:
         return SimaiPhase(self.compute / 1e9, seconds, exposed / 1e9, bandwidth, bus)
 
 
-def _degrees(workload: AicbWorkload, world_size: int) -> Degrees:
+def workload_degrees(workload: AicbWorkload, world_size: int) -> Degrees:
     """Return the parallel degrees that SimAI uses, all checked."""
     header = workload.header
     if header.policy != TRANSFORMER:
@@ -313,7 +313,7 @@ def _padded(phase: AicbPhase) -> AicbPhase:
     return replace(phase, size=np.where(small, LEAST_FORWARD_MESSAGE, phase.size))
 
 
-def _kind_and_group(collective: str, default: str) -> tuple[str, str]:
+def kind_and_group(collective: str, default: str) -> tuple[str, str]:
     """Split a collective's name."""
     if collective.startswith("ALLREDUCEALLTOALL"):
         return "ALLREDUCE", NO_GROUP  # SimAI's prefix test takes it for an unknown all-reduce
