@@ -34,16 +34,24 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "runs with --network and --system": ("network", "system", "model"),
     "runs as ASTRA-sim on network.yml": ("engine", "issue_order"),
     "ASTRA-sim texts on the files of ASTRA-sim 1.0": ("queues_per_dimension",),
-    "execution traces": ("hardware", "timeline"),
+    "execution traces": ("timeline",),
+    "execution traces and AICB texts": ("hardware",),
     "runs on --hardware": ("settings", "precision", "compute"),
     "our own models of the network: --hardware, or --model physical": ("streams",),
-    "AICB texts": ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server"),
+    "AICB texts as SimAI-Analytical": (
+        "gpu_type",
+        "nic_type",
+        "gpus_per_server",
+        "nics_per_server",
+    ),
+    "AICB texts on --hardware": ("virtual_pipeline",),
 }
 NATIVE_OPTIONS = ("network", "system", "model", "queues_per_dimension")
 EXACT_OPTIONS = ("network", "system", "model", "engine", "issue_order", "timeline")
 PHYSICAL_OPTIONS = ("network", "system", "model", "streams", "timeline")
 HARDWARE_OPTIONS = ("hardware", "settings", "precision", "compute", "streams", "timeline")
 SIMAI_OPTIONS = ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server")
+AICB_OPTIONS = ("hardware", "settings", "virtual_pipeline")
 
 
 @click.command("simulate", cls=Command, short_help="Run a workload on a network.")
@@ -130,6 +138,15 @@ SIMAI_OPTIONS = ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server")
     help="Communication of different groups side by side, as in NCCL, or one after another.",
 )
 @options.option(
+    "--virtual-pipeline",
+    section=MACHINE,
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Model chunks per pipeline stage of an AICB text, whose header has layers in their place.",
+)
+@options.option(
     "--gpu-type",
     section=SIMAI,
     metavar="NAME",
@@ -169,14 +186,7 @@ SIMAI_OPTIONS = ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server")
     show_default=True,
     help="Lines of the table: the whole run, every distinct rank, or every layer of a text.",
 )
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    metavar="FILE.nc",
-    type=click.Path(),
-    help="Write all figures of all ranks as netCDF-4.",
-)
+@options.output_option("FILE.nc", "Write all figures of all ranks as netCDF-4.")
 @options.option(
     "--timeline",
     section=options.OUTPUT,
@@ -192,7 +202,7 @@ def simulate_command(workload: str, **given: Any) -> None:
     Chakra traces, ASTRA-sim text, FlexFlow task graphs and PyTorch traces run with
     --network and --system as in ASTRA-sim, or with --hardware on our own models. An ASTRA-sim
     text with the files of ASTRA-sim 1.0 runs its own training loop, layer by layer. An AICB
-    text with --gpu-type runs as SimAI-Analytical.
+    text with --gpu-type runs as SimAI-Analytical, with --hardware on our own network model.
 
     Ranks that behave alike are run once. Exposed communication is wall time without
     computation, waiting included, as ASTRA-sim reports it.
@@ -310,32 +320,45 @@ def _run_modes(
 
 
 def _run_simai(workload: str, given: dict[str, Any]) -> None:
-    """Run an AICB text as SimAI-Analytical."""
+    """Run an AICB text as SimAI-Analytical, or on a hardware profile."""
+    from perfmodel.aicb.physical import run_on_hardware
     from perfmodel.cli.simulate_datasets import simai_dataset
+    from perfmodel.cli.workload_aicb import load_device
     from perfmodel.formats.aicb_text import read_aicb_text
     from perfmodel.simai import simulate
     from perfmodel.simai_bandwidth import SimaiSystem
 
-    if given["gpu_type"] is None:
+    if given["hardware"] is None and given["gpu_type"] is None:
         raise StrategyError(
-            f"'{workload}' is an AICB text, which runs as SimAI-Analytical: name its device with "
-            "--gpu-type, as --gpu-type A100"
+            f"'{workload}' is an AICB text: --gpu-type A100 runs it as SimAI-Analytical, "
+            "--hardware dgx-a100 on our own network model"
         )
-    run = "an AICB text runs as SimAI-Analytical"
-    refuse_unused((*SIMAI_OPTIONS, "devices"), PURPOSES | KIND_PURPOSES, run)
+    purposes = PURPOSES | KIND_PURPOSES
+    if given["hardware"] is not None:
+        refuse_unused(("devices", *AICB_OPTIONS), purposes, "this run is on --hardware")
+    else:
+        refuse_unused(("devices", *SIMAI_OPTIONS), purposes, "this run is as SimAI-Analytical")
     if given["by"] == "rank":
         raise StrategyError("--by rank is for execution traces; AICB texts have --by layer")
     with activity(f"reading {workload}"):
         found = read_aicb_text(workload)
     devices = given["devices"] or found.header.whole("all_gpus")
-    system = SimaiSystem(
-        given["gpus_per_server"], given["nics_per_server"], given["gpu_type"], given["nic_type"]
-    )
-    result = simulate(found, devices, system)
+    if given["hardware"] is not None:
+        device = load_device(given["hardware"], given["settings"])
+        announce_compilation()
+        result = run_on_hardware(found, devices, device, virtual_pipeline=given["virtual_pipeline"])
+        where = f"on {given['hardware']}"
+    else:
+        system = SimaiSystem(
+            given["gpus_per_server"], given["nics_per_server"], given["gpu_type"], given["nic_type"]
+        )
+        result = simulate(found, devices, system)
+        where = f"as SimAI-Analytical, {given['gpu_type']}"
     if given["output"] is not None:
-        where = f"SimAI-Analytical, {devices:,} devices, {given['gpu_type']}"
-        write_figures(simai_dataset(result), given["output"], workload, where)
-    show_simai(workload, result, devices, given["by"], given["as_json"])
+        write_figures(
+            simai_dataset(result), given["output"], workload, f"{devices:,} devices {where}"
+        )
+    show_simai(workload, result, devices, where, given["by"], given["as_json"])
 
 
 def _costs(given: dict[str, Any]) -> Costs:

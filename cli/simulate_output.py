@@ -157,8 +157,10 @@ def show_native(workload: str, result: NativeResult, by: str, as_json: bool) -> 
         _print_layers(layers, ("compute", "exposed", "communication"))
 
 
-def show_simai(workload: str, result: SimaiResult, devices: int, by: str, as_json: bool) -> None:
-    """Print what SimAI-Analytical reports."""
+def show_simai(
+    workload: str, result: SimaiResult, devices: int, where: str, by: str, as_json: bool
+) -> None:
+    """Print a run of an AICB text in SimAI's categories."""
     parts = {
         "compute": result.compute,
         "exposed data parallel": result.data_parallel,
@@ -176,6 +178,7 @@ def show_simai(workload: str, result: SimaiResult, devices: int, by: str, as_jso
                 "schema_version": SCHEMA_VERSION,
                 "workload": workload,
                 "devices": devices,
+                "on": where,
                 "total_time": result.total,
                 **named,
                 "notes": list(result.notes),
@@ -183,7 +186,7 @@ def show_simai(workload: str, result: SimaiResult, devices: int, by: str, as_jso
             | ({"layers": layers} if by == "layer" else {})
         )
         return
-    click.echo(heading(f"{workload} on {devices:,} devices as SimAI-Analytical"))
+    click.echo(heading(f"{workload} on {devices:,} devices {where}"))
     rows = [[name, format_time(value), share(value, result.total)] for name, value in parts.items()]
     click.echo(table(["", "time", "share"], [*rows, ["total", format_time(result.total), ""]]))
     if by == "layer":

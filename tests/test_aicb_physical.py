@@ -14,6 +14,7 @@ from perfmodel.errors import DataError, HardwareError, StrategyError
 from perfmodel.formats.aicb_text import TRANSFORMER, parse_aicb_text
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model_presets import load_model
+from perfmodel.sweeps import sweep
 from perfmodel.traces.projected_aicb import corrected_workload
 from perfmodel.traces.projected_operations import projected_workload
 
@@ -110,7 +111,7 @@ def test_more_bandwidth_never_takes_longer(h100):
     assert 100e-9 < after < before
 
 
-def test_a_projection_without_overlap_takes_the_time_of_its_rows(h100):
+def test_the_corrected_file_of_a_projection_takes_its_communication(h100):
     model = load_model("llama-3.1-8b")
     strategy = strategies_from_rows(model, 16, [{
         "sequence_length": 4096, "global_batch_size": 8, "tensor_parallel": 4,
@@ -125,6 +126,10 @@ def test_a_projection_without_overlap_takes_the_time_of_its_rows(h100):
     size, count = float(found.weight_gradient.size[row]), 4
     expected = collective_times(h100, "reduce_scatter", size, count, 4)[0]
     assert result.weight_gradient.communication[row] == pytest.approx(expected)
+    projected = sweep(model, strategy, h100).isel(strategy=0, hardware=0)
+    for ours, name in (("tensor_parallel", "tensor"), ("data_parallel", "data")):
+        total = float(projected[f"{name}_parallel_total"])
+        assert getattr(result, ours) == pytest.approx(total, rel=1e-3)
 
 
 @pytest.mark.parametrize(

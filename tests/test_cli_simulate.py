@@ -323,8 +323,23 @@ def test_an_aicb_text_runs_as_simai(folder: Path) -> None:
     fewer = ("--gpus-per-server", "4", "--nics-per-server", "2", "--devices", "8")
     assert document("aicb.txt", "--gpu-type", "A100", *fewer)["devices"] == 8
     text = simulate("aicb.txt", "--gpu-type", "A100").stdout
-    assert text.startswith("aicb.txt on 16 devices as SimAI-Analytical\n")
+    assert text.startswith("aicb.txt on 16 devices as SimAI-Analytical, A100\n")
     assert text.splitlines()[-1].split()[0] == "total"
+
+
+def test_an_aicb_text_runs_on_a_hardware_profile(folder: Path) -> None:
+    found = document("aicb.txt", *H100)
+    assert (found["devices"], found["on"]) == (16, "on dgx-h100")
+    assert found["compute"] == pytest.approx(12_003e-9)
+    assert found["total_time"] > found["compute"] + found["exposed_tensor_parallel"] > 0
+    slower = document("aicb.txt", *H100, "--set", "system.network.0.bandwidth=1e10")
+    assert slower["exposed_tensor_parallel"] > found["exposed_tensor_parallel"]
+    result = simulate("aicb.txt", *H100, "-o", "hardware.nc")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("aicb.txt on 16 devices on dgx-h100\n")
+    with xr.open_dataset("hardware.nc") as stored:
+        assert_named(stored)
+        assert float(stored["total_time"]) == pytest.approx(found["total_time"])
 
 
 def test_rows_of_one_name_are_added_up_by_layer(folder: Path) -> None:
@@ -359,7 +374,10 @@ def test_rows_of_one_name_are_added_up_by_layer(folder: Path) -> None:
         ("micro.txt --network native.json", ["needs --system beside it"]),
         ("micro.txt --network none.json --system system.txt", ["none.json"]),
         ("micro.txt --network native.json --system system.json", ["system.json:1"]),
-        ("aicb.txt", ["runs as SimAI-Analytical", "--gpu-type A100"]),
+        ("aicb.txt", ["--gpu-type A100 runs it as SimAI-Analytical", "--hardware dgx-a100"]),
+        ("aicb.txt --hardware dgx-h100 --streams one", ["--streams is for our own models"]),
+        ("aicb.txt --hardware dgx-h100 --virtual-pipeline 0", ["--virtual-pipeline"]),
+        ("step --hardware dgx-h100 --virtual-pipeline 2", ["--virtual-pipeline is for AICB texts"]),
         ("aicb.txt --gpu-type B100", ["gpu_type 'B100'"]),
         ("aicb.txt --gpu-type A100 --nic-type CX9", ["nic_type 'CX9'"]),
         ("aicb.txt --gpu-type A100 --devices 0", ["--devices"]),
@@ -393,7 +411,7 @@ def test_rows_of_one_name_are_added_up_by_layer(folder: Path) -> None:
         ("micro.txt {native} --timeline t.json", ["--timeline is for execution traces"]),
         ("micro.txt {native} --hardware dgx-h100", ["--hardware is for execution traces"]),
         ("micro.txt --devices 16 {astra} --groups x.json", ["--groups is for Chakra traces"]),
-        ("aicb.txt --gpu-type A100 --hardware dgx-h100", ["--hardware is for execution traces"]),
+        ("aicb.txt --gpu-type A100 --hardware dgx-h100", ["--gpu-type is for AICB texts as SimAI"]),
         ("aicb.txt --gpu-type A100 --timeline t.json", ["--timeline is for execution traces"]),
         ("aicb.txt --gpu-type A100 --passes 2", ["--passes is for ASTRA-sim texts"]),
         ("aicb.txt --gpu-type A100 --by rank", ["AICB texts have --by layer"]),
