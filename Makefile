@@ -41,6 +41,7 @@ bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and
 	$(BIN)/python benchmarks/sweep_speed.py
 	$(BIN)/python benchmarks/kernel_speed.py
 	$(BIN)/python benchmarks/collective_speed.py
+	$(BIN)/python benchmarks/simulate_speed.py
 
 accuracy: $(VENV)/.demo ## Compare projections with measured runs (RUNS=table.csv)
 	@test -n "$(RUNS)" || { echo "name a table of measured runs: make accuracy RUNS=table.csv" >&2; exit 2; }

@@ -8,11 +8,12 @@ lie in ``aiob_inputs``.
 from __future__ import annotations
 
 import shlex
-import statistics
 from collections import Counter
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from parity_rows import error_statistics
 
 from perfmodel.aicb.arguments import AicbArguments, parse_arguments
 from perfmodel.aicb.generate import file_name, generate
@@ -80,9 +81,9 @@ def compare(path: Path) -> dict[str, Any]:
             differing[row.text("file")] = line
     return {
         "kind": "aicb",
-        **_statistics([error for group in errors.values() for error in group]),
+        **error_statistics([error for group in errors.values() for error in group]),
         "uncovered": dict(uncovered),
-        "generators": {name: _statistics(group) for name, group in errors.items()},
+        "generators": {name: error_statistics(group) for name, group in errors.items()},
         "differing": differing,
         "names": {"count": len(names), "exact": sum(names)},
     }
@@ -110,16 +111,6 @@ def _computation(arguments: AicbArguments, path: Path) -> AiobFile | None:
     if arguments.comp_filepath is None:
         return None
     return read_aiob(path / arguments.comp_filepath.removeprefix("workload/"))
-
-
-def _statistics(errors: list[float]) -> dict[str, Any]:
-    """Return count, exact count, worst and median."""
-    return {
-        "count": len(errors),
-        "exact": errors.count(0.0),
-        "worst_relative_error": max(errors, default=None),
-        "median_relative_error": statistics.median(errors) if errors else None,
-    }
 
 
 def table(document: dict[str, Any]) -> list[str]:

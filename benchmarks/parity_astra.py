@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import statistics
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from parity_rows import group_table, grouped, read_rows, worst_and_median
 
 from perfmodel.astra import AstraNetwork, CollectiveTime, simulate_collective, uniform_system
 from perfmodel.errors import FormatError, HardwareError, did_you_mean
@@ -73,13 +73,8 @@ def compare(path: Path) -> dict[str, Any]:
     FormatError
         The file is not such a table; names the line and column.
     """
-    outcomes = [outcome(cells, where) for where, cells in read_rows(path)]
-    groups: dict[str, dict[str, Any]] = {}
-    for column in GROUPS:
-        members: dict[str, list[Outcome]] = {}
-        for row in outcomes:
-            members.setdefault(row.cells[column], []).append(row)
-        groups[column] = {value: summary(rows) for value, rows in sorted(members.items())}
+    outcomes = [outcome(cells, where) for where, cells in read_rows(path, COLUMNS)]
+    groups = grouped(outcomes, GROUPS, summary)
     return {"kind": "astra", **summary(outcomes), "groups": groups}
 
 
@@ -90,29 +85,10 @@ def summary(outcomes: list[Outcome]) -> dict[str, Any]:
         "rows": len(outcomes),
         "count": len(errors),
         "exact": sum(error == 0.0 for error in errors),
-        "worst_relative_error": max(errors, default=None),
-        "median_relative_error": statistics.median(errors) if errors else None,
+        **worst_and_median(errors),
         "fastest_exact": sum(row.fastest_error == 0.0 for row in outcomes),
         "uncovered": dict(Counter(row.reason for row in outcomes if row.reason)),
     }
-
-
-def read_rows(path: Path) -> list[tuple[str, dict[str, str]]]:
-    """Return each row with the words for where it stands."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise FormatError(f"{path}:1: column '{missing[0]}' is missing")
-            rows = [(f"{path}:{reader.line_num}", cells) for cells in reader]
-    except OSError as error:
-        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FormatError(f"'{path}' is not a CSV file in UTF-8: {error}") from None
-    if not rows:
-        raise FormatError(f"'{path}' has no rows")
-    return rows
 
 
 def outcome(cells: dict[str, str], where: str) -> Outcome:
@@ -199,19 +175,5 @@ def parsed(word: str | None, column: str, where: str, kind: type) -> Any:
 
 def table(document: dict[str, Any]) -> list[str]:
     """Return the lines of a table by case and by topology."""
-    lines = []
-    for column in ("case", "topology"):
-        groups = document["groups"][column]
-        width = max(len(name) for name in [*groups, column])
-        lines.append(f"{column:{width}}  rows  compared  exact     worst    median")
-        lines += [f"{name:{width}}  {_figures(group)}" for name, group in groups.items()]
-        lines.append("")
-    return lines
-
-
-def _figures(group: dict[str, Any]) -> str:
-    """Return one line's figures."""
-    errors = "         -         -"
-    if group["count"]:
-        errors = f"{group['worst_relative_error']:9.2%} {group['median_relative_error']:9.2%}"
-    return f"{group['rows']:4d}  {group['count']:8d}  {group['exact']:5d} {errors}"
+    groups = document["groups"]
+    return [line for column in ("case", "topology") for line in group_table(column, groups[column])]

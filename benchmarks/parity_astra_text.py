@@ -7,15 +7,15 @@ every counter of every layer are what the simulator printed.
 
 from __future__ import annotations
 
-import csv
-import importlib.util
-import statistics
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parity_rows
+from parity_astra_text_converted import compare_converted
+from parity_rows import group_table, grouped, worst_and_median
 
 from perfmodel.astra_text.native import NativeResult, run_native
 from perfmodel.errors import FormatError, PerfModelError
@@ -89,12 +89,6 @@ def compare(path: Path) -> dict[str, Any]:
         own = file_outcomes(path, runs, layers)
         files[runs] = summary(own)
         outcomes += own
-    groups = {}
-    for column in GROUPS:
-        members: dict[str, list[Outcome]] = {}
-        for row in outcomes:
-            members.setdefault(row.cells[column], []).append(row)
-        groups[column] = {value: summary(rows) for value, rows in sorted(members.items())}
     total = summary(outcomes)
     if (path / "et_runs.csv").exists():
         converted = converted_outcome(path)
@@ -108,7 +102,7 @@ def compare(path: Path) -> dict[str, Any]:
     return {
         "kind": "astra-text",
         **total,
-        "groups": groups,
+        "groups": grouped(outcomes, GROUPS, summary),
         "files": files,
         "differences": differences[:20],
     }
@@ -121,8 +115,7 @@ def summary(outcomes: list[Outcome]) -> dict[str, Any]:
         "rows": len(outcomes),
         "count": len(errors),
         "exact": sum(row.error is not None and not row.differences for row in outcomes),
-        "worst_relative_error": max(errors, default=None),
-        "median_relative_error": statistics.median(errors) if errors else None,
+        **worst_and_median(errors),
         "uncovered": dict(Counter(row.reason for row in outcomes if row.reason)),
     }
 
@@ -140,42 +133,19 @@ def merged(ours: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 def converted_outcome(path: Path) -> dict[str, Any]:
     """Return the summary of ``et_runs.csv``: the same workloads converted to traces."""
-    name = "parity_astra_text_converted"
-    source = Path(__file__).with_name(f"{name}.py")
-    if not source.exists():
-        rows = len(read_rows(path / "et_runs.csv"))
-        result: dict[str, Any] = {"count": 0, "exact": 0, "errors": []}
-        result["uncovered"] = {"no comparison of converted workloads": rows}
-    else:
-        spec = importlib.util.spec_from_file_location(name, source)
-        if spec is None or spec.loader is None:
-            raise FormatError(f"cannot load {source}")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        result = module.compare_converted(path)
-    errors = result["errors"]
+    result = compare_converted(path)
     return {
         "rows": result["count"] + sum(result["uncovered"].values()),
         "count": result["count"],
         "exact": result["exact"],
-        "worst_relative_error": max(errors, default=None),
-        "median_relative_error": statistics.median(errors) if errors else None,
+        **worst_and_median(result["errors"]),
         "uncovered": result["uncovered"],
     }
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
     """Return the rows of a table."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FormatError(f"'{path}' is not a CSV file in UTF-8: {error}") from None
-    if not rows:
-        raise FormatError(f"'{path}' has no rows")
-    return rows
+    return [cells for _, cells in parity_rows.read_rows(path)]
 
 
 def file_outcomes(folder: Path, runs: str, layers: str) -> list[Outcome]:
@@ -221,9 +191,21 @@ def workload_of(folder: Path, name: str) -> AstraTextWorkload:
 
 def simulate(cells: dict[str, str], workload: AstraTextWorkload) -> NativeResult:
     """Run what a row describes."""
-    network = network_of(cells)
+    return run_native(
+        workload,
+        network_of(cells),
+        system_of(cells),
+        passes=int(cells["passes"]),
+        communication_scale=float(cells["comm_scale"]),
+        compute_scale=float(cells["compute_scale"]),
+        queues_per_dimension=int(cells["queues_per_dim"]),
+    )
+
+
+def system_of(cells: dict[str, str]) -> NativeSystem:
+    """Return the system of a row."""
     ring = tuple(cells["ar_ag_rs_algo"].split("|"))
-    system = NativeSystem(
+    return NativeSystem(
         ring,
         ring,
         ring,
@@ -235,15 +217,6 @@ def simulate(cells: dict[str, str], workload: AstraTextWorkload) -> NativeResult
         collective_optimization=cells["collective_opt"],
         intra_dimension_scheduling=cells["intra_sched"],
         inter_dimension_scheduling=cells["inter_sched"],
-    )
-    return run_native(
-        workload,
-        network,
-        system,
-        passes=int(cells["passes"]),
-        communication_scale=float(cells["comm_scale"]),
-        compute_scale=float(cells["compute_scale"]),
-        queues_per_dimension=int(cells["queues_per_dim"]),
     )
 
 
@@ -309,17 +282,6 @@ def table(document: dict[str, Any]) -> list[str]:
     """Return the lines of a table by file, workload and network."""
     lines: list[str] = []
     for title, groups in (("file", document["files"]), *document["groups"].items()):
-        width = max(len(name) for name in [*groups, title])
-        lines.append(f"{title:{width}}  rows  compared  exact     worst    median")
-        lines += [f"{name:{width}}  {_figures(group)}" for name, group in groups.items()]
-        lines.append("")
+        lines += group_table(title, groups)
     lines += [f"differs: {words}" for words in document["differences"]]
     return lines
-
-
-def _figures(group: dict[str, Any]) -> str:
-    """Return one line's figures."""
-    errors = "         -         -"
-    if group["worst_relative_error"] is not None:
-        errors = f"{group['worst_relative_error']:9.2%} {group['median_relative_error']:9.2%}"
-    return f"{group['rows']:4d}  {group['count']:8d}  {group['exact']:5d} {errors}"

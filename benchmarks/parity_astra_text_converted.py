@@ -7,11 +7,12 @@ workloads; here they are converted by `perfmodel.traces.text_conversion` and run
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from parity_rows import read_rows
 
 from perfmodel.astra import AstraNetwork
 from perfmodel.astra_system import AstraSystem
@@ -82,7 +83,7 @@ def compare_converted(folder: Path) -> dict[str, Any]:
             read_astra_text(folder / "workloads" / f"{workload}.txt"), devices, passes
         )
 
-    for where, cells in read_rows(path):
+    for where, cells in read_rows(path, COLUMNS):
         if cells["status"] != "ok":
             uncovered[f"the reference run ended '{cells['status']}'"] += 1
             continue
@@ -104,25 +105,6 @@ def compare_converted(folder: Path) -> dict[str, Any]:
         "uncovered": dict(uncovered),
         "unequal": unequal,
     }
-
-
-def read_rows(path: Path) -> list[tuple[str, dict[str, str]]]:
-    """Return each row with the words for where it stands."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise FormatError(f"{path}:1: column '{missing[0]}' is missing")
-            rows = [(f"{path}:{reader.line_num}", cells) for cells in reader]
-    except OSError as error:
-        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FormatError(f"'{path}' is not a CSV file in UTF-8: {error}") from None
-    for where, cells in rows:
-        if None in cells.values():
-            raise FormatError(f"{where}: the row is shorter than the header")
-    return rows
 
 
 def run(cells: dict[str, str], where: str, traces: Any) -> dict[str, int]:

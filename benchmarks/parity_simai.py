@@ -12,13 +12,12 @@ import csv
 import functools
 import math
 import shlex
-import statistics
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from parity_rows import error_statistics
 
 from perfmodel.errors import DataError, PerfModelError
 from perfmodel.formats.aicb_text import AicbWorkload, read_aicb_text
@@ -95,13 +94,13 @@ def compare(path: Path) -> dict[str, Any]:
             lines += line_errors(detail, result)
     return {
         "kind": "simai",
-        **_statistics(max(of_run.values(), default=0.0) for of_run in errors),
+        **error_statistics(max(of_run.values(), default=0.0) for of_run in errors),
         "uncovered": dict(uncovered),
         "components": {
-            key: _statistics(of_run[key] for of_run in errors if key in of_run)
+            key: error_statistics(of_run[key] for of_run in errors if key in of_run)
             for key in COMPONENTS
         },
-        "end_to_end": {"files": files, **_statistics(lines)},
+        "end_to_end": {"files": files, **error_statistics(lines)},
     }
 
 
@@ -205,14 +204,3 @@ def _error(run: MeasuredRow, column: str, microseconds: float) -> float:
     if difference <= ROUNDING:
         return 0.0
     return abs(round(microseconds) - reference) / max(abs(reference), 1.0)
-
-
-def _statistics(errors: Iterable[float]) -> dict[str, Any]:
-    """Return count, exact count, worst and median."""
-    values = list(errors)
-    return {
-        "count": len(values),
-        "exact": values.count(0.0),
-        "worst_relative_error": max(values, default=None),
-        "median_relative_error": statistics.median(values) if values else None,
-    }

@@ -11,8 +11,7 @@ them by 1.5 %.
 from __future__ import annotations
 
 import functools
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from design_space import (
     CASES,
+    LLAMA,
     REFERENCE,
     REFERENCE_COLUMNS,
     REFERENCE_WINNERS,
@@ -29,6 +29,7 @@ from design_space import (
     simulate_point,
     strategies,
 )
+from parity_rows import error_statistics
 
 from perfmodel.errors import DataError, did_you_mean
 from perfmodel.formats.astra_network import read_network, read_system
@@ -36,7 +37,6 @@ from perfmodel.formats.chakra import read_traces
 from perfmodel.measured_rows import MeasuredRow, read_rows
 from perfmodel.simulation.astra_costs import AstraCosts
 from perfmodel.simulation.run import simulate
-from perfmodel.stage.arguments import StageArguments
 from perfmodel.stage.traces import stage_traces
 from perfmodel.trace import Trace, TraceSet
 
@@ -59,19 +59,13 @@ FILES: dict[str, dict[str, tuple[dict[str, str], str]]] = {
         "runs in hash order": (RUN, "hash"),
     },
 }
-SANITY = StageArguments(
+SANITY = replace(
+    LLAMA,
     data_parallel=2,
     tensor_parallel=2,
     sequence_parallel=2,
     pipeline_parallel=2,
     activation_recompute=True,
-    input_size=32000,
-    output_size=32000,
-    hidden_size=8192,
-    feed_forward_size=28672,
-    heads=64,
-    sequence_length=1024,
-    batch=512,
     layers=8,
 )
 # What the exercise prints of rank 0: figure, value, decimals, factor of our unit.
@@ -130,20 +124,10 @@ def compare(path: Path) -> dict[str, Any]:
         raise DataError(f"'{path}' has none of {', '.join(FILES)}, sanity/ and et_sanity/")
     return {
         "kind": "stage",
-        **summary([error for errors in groups.values() for error in errors]),
+        **error_statistics([error for errors in groups.values() for error in errors]),
         "uncovered": {},
-        "groups": {name: summary(errors) for name, errors in groups.items()},
-        "other_order": summary(other_order),
-    }
-
-
-def summary(errors: Sequence[float]) -> dict[str, Any]:
-    """Return count, exact count, worst and median."""
-    return {
-        "count": len(errors),
-        "exact": list(errors).count(0.0),
-        "worst_relative_error": max(errors, default=None),
-        "median_relative_error": statistics.median(errors) if errors else None,
+        "groups": {name: error_statistics(errors) for name, errors in groups.items()},
+        "other_order": error_statistics(other_order),
     }
 
 

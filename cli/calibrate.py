@@ -38,14 +38,7 @@ UNHEARD = 0.005  # shown as 0 %
 @click.command("calibrate", cls=Command, short_help="Fit a profile to measured kernels.")
 @click.argument("profile", metavar="PROFILE", shell_complete=options.complete_hardware)
 @click.argument("file", metavar="MEASURED.csv", type=click.Path())
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    metavar="FILE.toml",
-    type=click.Path(),
-    help="Write a profile that extends PROFILE and holds what changed.",
-)
+@options.output_option("FILE.toml", "Write a profile that extends PROFILE and holds what changed.")
 @options.option(
     "--force", section=options.OUTPUT, is_flag=True, help="Replace FILE.toml where it exists."
 )

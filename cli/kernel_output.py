@@ -49,14 +49,7 @@ def grid_options(function: Function) -> Function:
 def output_options(function: Function) -> Function:
     """Add where a grid goes: a file, a table of some lines, JSON."""
     return options.stack(
-        options.option(
-            "-o",
-            "--output",
-            section=options.OUTPUT,
-            metavar="FILE.nc",
-            type=click.Path(),
-            help="Write the grid as netCDF-4, completely or not at all.",
-        ),
+        options.output_option("FILE.nc", "Write the grid as netCDF-4, completely or not at all."),
         options.option(
             "--lines",
             "shown",

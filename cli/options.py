@@ -51,6 +51,21 @@ def stack(*decorators: Callable[[Function], Function]) -> Callable[[Function], F
     return apply
 
 
+def output_option(
+    metavar: str, text: str, *, required: bool = False, stdout: bool = False
+) -> Callable[[Function], Function]:
+    """Return the option that names what is written; with `stdout` it may be -."""
+    return option(
+        "-o",
+        "--output",
+        section=OUTPUT,
+        required=required,
+        metavar=metavar,
+        type=click.Path(allow_dash=stdout),
+        help=text,
+    )
+
+
 def complete_models(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

@@ -48,14 +48,7 @@ SHOWN_ROWS = 20
 @options.sweep_option
 @options.framework_option
 @options.config_option
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    metavar="FILE.nc",
-    type=click.Path(),
-    help="Write all results as netCDF-4, completely or not at all.",
-)
+@options.output_option("FILE.nc", "Write all results as netCDF-4, completely or not at all.")
 @options.option(
     "--top",
     section=options.OUTPUT,

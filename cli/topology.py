@@ -201,13 +201,8 @@ def topology_group() -> None:
     help="Members of a domain of a two-level algorithm.  [default: those in the innermost "
     "dimension]",
 )
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    type=click.Path(),
-    metavar="FILE.png|svg|pdf",
-    help="Draw the network, links coloured and widened by their load.",
+@options.output_option(
+    "FILE.png|svg|pdf", "Draw the network, links coloured and widened by their load."
 )
 @options.option(
     "--lines",
@@ -287,15 +282,7 @@ def show_command(
     help="Write fat trees without oversubscription as rails (a Switch per position within "
     "the inner dimensions): ASTRA-sim has no fat trees.",
 )
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    required=True,
-    type=click.Path(),
-    metavar="DIR",
-    help="Folder to write network.yml into; made if need be.",
-)
+@options.output_option("DIR", "Folder to write network.yml into; made if need be.", required=True)
 @options.verbosity_options
 def export_command(
     hardware: str | None,

@@ -74,13 +74,8 @@ def host_option(function: Function) -> Function:
     metavar="N",
     help="Heads of keys and values of the corrected dialect.  [default: one per query head]",
 )
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(allow_dash=True),
-    help="File to write; - for stdout.  [default: AICB's name, here]",
+@options.output_option(
+    "FILE", "File to write; - for stdout.  [default: AICB's name, here]", stdout=True
 )
 @options.verbosity_options
 def aicb_command(
@@ -139,7 +134,7 @@ def aicb_command(
         if call_latency is not None and hardware is None:
             raise StrategyError("--call-latency goes with --hardware, whose times it is part of")
         text, name = _as_aicb(arguments, hardware, call_latency)
-    write_text(text, output, name)
+    write_text(text, name if output is None else output)
     if arguments.generator == "training" and not arguments.micro_batches:
         remark(
             f"note: ga is 0, so no layer is written: --global_batch={arguments.global_batch} is "
@@ -162,22 +157,14 @@ def aicb_command(
     help="Instead: turn the measured file named by --comp_filepath into tables for "
     "'perfmodel compare' and 'perfmodel calibrate', in this folder; --hardware names its device.",
 )
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(allow_dash=True),
-    default="-",
-    help="File to write; - for stdout.  [default: stdout]",
-)
+@options.output_option("FILE", "File to write.  [default: stdout]", stdout=True)
 @options.verbosity_options
 def aiob_command(
     aicb_options: tuple[str, ...],
     hardware: str | None,
     call_latency: float | None,
     calibration: str | None,
-    output: str,
+    output: str | None,
 ) -> None:
     """Predict the computation file that AICB's AIOB would measure on a GPU.
 
@@ -206,7 +193,9 @@ def aiob_command(
     if calibration is not None:
         _write_calibration(arguments, hardware, Path(calibration))
         return
-    write_text(format_aiob(_predicted(arguments, device, call_latency)), output, "aiob.txt")
+    write_text(
+        format_aiob(_predicted(arguments, device, call_latency)), "-" if output is None else output
+    )
 
 
 def _as_aicb(
@@ -302,14 +291,14 @@ def check_output(output: str | None) -> None:
         check_writable(output)
 
 
-def write_text(text: str, output: str | None, name: str) -> None:
+def write_text(text: str, output: str) -> None:
     """Write a file, or to stdout."""
     from perfmodel.results import atomic_path
 
     if output == "-":
         click.echo(text, nl=False)
         return
-    path = Path(name if output is None else output)
+    path = Path(output)
     with atomic_path(path) as temporary:
         temporary.write_bytes(text.encode())
     remark(f"wrote {path}")

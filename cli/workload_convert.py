@@ -105,21 +105,25 @@ def input_options(function: Function) -> Function:
     )(function)
 
 
+def traces_output(function: Function) -> Function:
+    """Add where traces go, and in which form."""
+    return options.stack(
+        options.output_option(
+            "PREFIX", "Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.", required=True
+        ),
+        options.option(
+            "--json-traces",
+            section=options.OUTPUT,
+            is_flag=True,
+            help="Write JSON instead of protobuf.",
+        ),
+    )(function)
+
+
 @click.command("convert", cls=Command, short_help="Convert a workload to Chakra traces.")
 @click.argument("workload", metavar="WORKLOAD", type=click.Path())
 @input_options
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    required=True,
-    metavar="PREFIX",
-    type=click.Path(),
-    help="Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.",
-)
-@options.option(
-    "--json-traces", section=options.OUTPUT, is_flag=True, help="Write JSON instead of protobuf."
-)
+@traces_output
 @options.verbosity_options
 def convert_command(workload: str, output: str, json_traces: bool, **given: Any) -> None:
     """Convert ASTRA-sim text, FlexFlow task graphs and PyTorch traces to Chakra traces.
@@ -209,15 +213,7 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
     type=SizeType(),
     help="Memory traffic of a compute node [B], for a roofline.",
 )
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    required=True,
-    metavar="PREFIX",
-    type=click.Path(),
-    help="Write PREFIX.0.et, PREFIX.1.et, …",
-)
+@options.output_option("PREFIX", "Write PREFIX.0.et, PREFIX.1.et, …", required=True)
 @options.verbosity_options
 def synthetic_command(
     pattern: str,

@@ -12,7 +12,7 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.printing import activity, announce_compilation
 from perfmodel.cli.project import load_problem
 from perfmodel.cli.workload_aicb import check_output, write_text
-from perfmodel.cli.workload_convert import write_traces_to
+from perfmodel.cli.workload_convert import traces_output, write_traces_to
 
 if TYPE_CHECKING:
     from perfmodel.traces.projected_types import ProjectedWorkload
@@ -35,17 +35,16 @@ def projection_options(function: Function) -> Function:
     )(function)
 
 
-def output_option(metavar: str, help_text: str) -> Callable[[Function], Function]:
-    """Return the option that names the output."""
-    return options.option(
-        "-o",
-        "--output",
-        section=options.OUTPUT,
-        required=True,
-        metavar=metavar,
-        type=click.Path(allow_dash=True),
-        help=help_text,
-    )
+stage_option = options.option(
+    "--stage",
+    section=FORM,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Pipeline stage; the format holds one.  [default: the slowest]",
+)
+text_option = options.output_option(
+    "FILE", "File to write; - for stdout.", required=True, stdout=True
+)
 
 
 @click.command("chakra", cls=Command, short_help="Write Chakra traces of a projection.")
@@ -72,13 +71,7 @@ def output_option(metavar: str, help_text: str) -> Callable[[Function], Function
     help="Chain all collectives of a rank, for simulators that run one at a time (ASTRA-sim; "
     "'simulate --streams one'): ranks cannot wait for each other.",
 )
-@options.option(
-    "--json-traces",
-    section=FORM,
-    is_flag=True,
-    help="Write JSON instead of protobuf files.",
-)
-@output_option("PREFIX", "Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.")
+@traces_output
 @options.verbosity_options
 def chakra_command(
     granularity: str,
@@ -115,14 +108,8 @@ def chakra_command(
 
 @click.command("astra-text", cls=Command, short_help="Write ASTRA-sim 1.0 text of a projection.")
 @projection_options
-@options.option(
-    "--stage",
-    section=FORM,
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Pipeline stage; the format holds one.  [default: the slowest]",
-)
-@output_option("FILE", "File to write; - for stdout.")
+@stage_option
+@text_option
 @options.verbosity_options
 def astra_text_command(stage: int | None, output: str, **problem: Any) -> None:
     """Write one stage of a projection as an ASTRA-sim 1.0 text workload.
@@ -140,7 +127,7 @@ def astra_text_command(stage: int | None, output: str, **problem: Any) -> None:
 
     check_output(output)
     text = format_astra_text(astra_text_workload(projected(problem), stage))
-    write_text(text, output, "workload.txt")
+    write_text(text, output)
 
 
 @click.command("aicb", cls=Command, short_help="Write AICB text of a projection.")
@@ -153,14 +140,8 @@ def astra_text_command(stage: int | None, output: str, **problem: Any) -> None:
     show_default=True,
     help="AICB's own dialect is for AICB's own options.",
 )
-@options.option(
-    "--stage",
-    section=FORM,
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Pipeline stage; the format holds one.  [default: the slowest]",
-)
-@output_option("FILE", "File to write; - for stdout.")
+@stage_option
+@text_option
 @options.verbosity_options
 def projected_aicb_command(compat: str, stage: int | None, output: str, **problem: Any) -> None:
     """Write a projection as an AICB/SimAI text workload: the corrected dialect.
@@ -179,7 +160,7 @@ def projected_aicb_command(compat: str, stage: int | None, output: str, **proble
 
     check_output(output)
     text = format_aicb_text(corrected_workload(projected(problem), stage))
-    write_text(text, output, "workload.txt")
+    write_text(text, output)
 
 
 def projected(problem: Mapping[str, Any]) -> ProjectedWorkload:

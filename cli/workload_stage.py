@@ -10,7 +10,7 @@ import click
 from perfmodel.cli import options
 from perfmodel.cli.group import Command
 from perfmodel.cli.printing import activity
-from perfmodel.cli.workload_convert import write_traces_to
+from perfmodel.cli.workload_convert import traces_output, write_traces_to
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 DEGREES, MODEL = "Degrees", "Model (defaults: the generator's)"
@@ -52,18 +52,7 @@ def stage_options(function: Function) -> Function:
 
 @click.command("stage", cls=Command, short_help="Write what the STAGE generator writes.")
 @stage_options
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    required=True,
-    metavar="PREFIX",
-    type=click.Path(),
-    help="Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.",
-)
-@options.option(
-    "--json-traces", section=options.OUTPUT, is_flag=True, help="Write JSON instead of protobuf."
-)
+@traces_output
 @options.verbosity_options
 def stage_command(output: str, json_traces: bool, **words: str | None) -> None:
     """Write the Chakra traces of a transformer's training step as STAGE generates them.

@@ -26,29 +26,44 @@ NOT_YET = -1.0
 
 
 @jit
-def _push_event(heap_time, heap_made, heap_number, heap_what, count, time, made, number, what):
-    """Add an event: earliest time first, then what was scheduled first."""
-    place = count
-    while place > 0:
-        parent = (place - 1) >> 1
-        other = heap_time[parent]
-        if other < time or (
-            other == time
-            and (
-                heap_made[parent] < made
-                or (heap_made[parent] == made and heap_number[parent] < number)
-            )
-        ):
-            break
-        heap_time[place] = other
-        heap_made[place] = heap_made[parent]
-        heap_number[place] = heap_number[parent]
-        heap_what[place] = heap_what[parent]
-        place = parent
+def _earlier(time, made, number, other_time, other_made, other_number):
+    """Tell whether an event comes before another: earliest, then what was scheduled first."""
+    if time != other_time:
+        return time < other_time
+    if made != other_made:
+        return made < other_made
+    return number < other_number
+
+
+@jit
+def _set_event(heap_time, heap_made, heap_number, heap_what, place, time, made, number, what):
+    """Write an event to a place of the heap."""
     heap_time[place] = time
     heap_made[place] = made
     heap_number[place] = number
     heap_what[place] = what
+
+
+@jit
+def _move_event(heap_time, heap_made, heap_number, heap_what, place, source):
+    """Copy the event at one place of the heap to another."""
+    heap_time[place] = heap_time[source]
+    heap_made[place] = heap_made[source]
+    heap_number[place] = heap_number[source]
+    heap_what[place] = heap_what[source]
+
+
+@jit
+def _push_event(heap_time, heap_made, heap_number, heap_what, count, time, made, number, what):
+    """Add an event to a heap of `count`."""
+    place = count
+    while place > 0:
+        parent = (place - 1) >> 1
+        if _earlier(heap_time[parent], heap_made[parent], heap_number[parent], time, made, number):
+            break
+        _move_event(heap_time, heap_made, heap_number, heap_what, place, parent)
+        place = parent
+    _set_event(heap_time, heap_made, heap_number, heap_what, place, time, made, number, what)
 
 
 @jit
@@ -65,37 +80,20 @@ def _pop_event(heap_time, heap_made, heap_number, heap_what, count):
         if child >= last:
             break
         right = child + 1
-        if right < last and (
-            heap_time[right] < heap_time[child]
-            or (
-                heap_time[right] == heap_time[child]
-                and (
-                    heap_made[right] < heap_made[child]
-                    or (
-                        heap_made[right] == heap_made[child]
-                        and heap_number[right] < heap_number[child]
-                    )
-                )
-            )
+        if right < last and _earlier(
+            heap_time[right],
+            heap_made[right],
+            heap_number[right],
+            heap_time[child],
+            heap_made[child],
+            heap_number[child],
         ):
             child = right
-        if time < heap_time[child] or (
-            time == heap_time[child]
-            and (
-                made < heap_made[child]
-                or (made == heap_made[child] and number < heap_number[child])
-            )
-        ):
+        if _earlier(time, made, number, heap_time[child], heap_made[child], heap_number[child]):
             break
-        heap_time[place] = heap_time[child]
-        heap_made[place] = heap_made[child]
-        heap_number[place] = heap_number[child]
-        heap_what[place] = heap_what[child]
+        _move_event(heap_time, heap_made, heap_number, heap_what, place, child)
         place = child
-    heap_time[place] = time
-    heap_made[place] = made
-    heap_number[place] = number
-    heap_what[place] = what
+    _set_event(heap_time, heap_made, heap_number, heap_what, place, time, made, number, what)
 
 
 @jit
@@ -128,6 +126,45 @@ def _pop_ready(ready, first, length):
         ready[first + place] = ready[first + child]
         place = child
     ready[first + place] = node
+
+
+@jit
+def _set_start(
+    static_first, first, parents, resource, resources, waiting, owner, ready, ready_first, length
+):
+    """Set what waits for what before anything runs; all counts are 0."""
+    for rank in range(static_first.shape[0]):
+        shared = static_first[rank]
+        size = first[rank + 1] - first[rank]
+        base = rank * resources
+        for node in range(size):
+            ready_first[base + resource[shared + node]] += 1
+        place = first[rank]
+        for kind in range(resources):
+            amount = ready_first[base + kind]
+            ready_first[base + kind] = place
+            place += amount
+        for node in range(size):
+            waiting[first[rank] + node] = parents[shared + node]
+            owner[first[rank] + node] = rank
+            if parents[shared + node] == 0:
+                slot = base + resource[shared + node]
+                _push_ready(ready, ready_first[slot], length[slot], node)
+                length[slot] += 1
+
+
+@jit
+def _see(seen_time, seen_made, seen_own, rank, now, made, own):
+    """Note the event that concerns a rank; tell whether its order to the last one is arbitrary.
+
+    `own`: the event concerns no other rank.
+    """
+    same = seen_time[rank] == now and seen_made[rank] == made
+    tied = same and not (own and seen_own[rank])
+    seen_own[rank] = own and (seen_own[rank] or not same)
+    seen_time[rank] = now
+    seen_made[rank] = made
+    return tied
 
 
 @jit
@@ -223,25 +260,18 @@ def run_traces(
     heap_what = np.empty(nodes + 1, np.int64)  # dynamic index, or -1 - instance
     scan = np.empty(nodes + ranks + 1, np.int64)  # ranks to look through
 
-    for rank in range(ranks):
-        shared = static_first[rank]
-        size = first[rank + 1] - first[rank]
-        base = rank * resources
-        for node in range(size):
-            ready_first[base + resource[shared + node]] += 1
-        place = first[rank]
-        for kind in range(resources):
-            amount = ready_first[base + kind]
-            ready_first[base + kind] = place
-            place += amount
-        for node in range(size):
-            waiting[first[rank] + node] = parents[shared + node]
-            owner[first[rank] + node] = rank
-            if parents[shared + node] == 0:
-                slot = base + resource[shared + node]
-                _push_ready(ready, ready_first[slot], length[slot], node)
-                length[slot] += 1
-
+    _set_start(
+        static_first,
+        first,
+        parents,
+        resource,
+        resources,
+        waiting,
+        owner,
+        ready,
+        ready_first,
+        length,
+    )
     to_scan = ranks
     for rank in range(ranks):
         scan[rank] = rank
@@ -283,6 +313,9 @@ def run_traces(
                         continue
                     in_flight[rank] += 1
                     busy[chosen] = chosen != base + UNLIMITED
+                    finish = NOT_YET
+                    made = now
+                    event = what
                     if action == COLLECTIVE:
                         instance = partner[what]
                         arrived[instance] += 1
@@ -292,21 +325,13 @@ def run_traces(
                         ):
                             finish = now + instance_time[instance]
                             made = max(now, finish - tail[instance])
-                            _push_event(
-                                heap_time,
-                                heap_made,
-                                heap_number,
-                                heap_what,
-                                events,
-                                finish,
-                                made,
-                                number,
-                                -1 - instance,
-                            )
-                            events += 1
-                            number += 1
-                    elif action != RECEIVE or end[partner[what]] >= 0.0:
-                        finish = now if action == RECEIVE else now + time[what]
+                            event = -1 - instance
+                    elif action == RECEIVE:
+                        if end[partner[what]] >= 0.0:
+                            finish = now
+                    else:
+                        finish = now + time[what]
+                    if finish >= 0.0:
                         _push_event(
                             heap_time,
                             heap_made,
@@ -314,9 +339,9 @@ def run_traces(
                             heap_what,
                             events,
                             finish,
-                            now,
+                            made,
                             number,
-                            what,
+                            event,
                         )
                         events += 1
                         number += 1
@@ -348,10 +373,7 @@ def run_traces(
                 own = role[static_first[rank] + event - first[rank]] != SEND
                 if not own:  # concerns the receiver, whether it waits already or not
                     rank = owner[partner[event]]
-                    tied |= seen_time[rank] == now and seen_made[rank] == made
-                    seen_time[rank] = now
-                    seen_made[rank] = made
-                    seen_own[rank] = False
+                    tied |= _see(seen_time, seen_made, seen_own, rank, now, made, own)
             done = 0
             while done < finishing:
                 what = instance_nodes[begin + done] if begin >= 0 else event
@@ -376,13 +398,7 @@ def run_traces(
                 to_scan += 1
                 if role[shared + node] == RECEIVE and not own:
                     continue  # the other end of a send, which has been counted
-                if seen_time[rank] == now and seen_made[rank] == made:
-                    tied |= not (own and seen_own[rank])
-                    seen_own[rank] &= own
-                else:
-                    seen_own[rank] = own
-                seen_time[rank] = now
-                seen_made[rank] = made
+                tied |= _see(seen_time, seen_made, seen_own, rank, now, made, own)
                 if role[shared + node] == SEND:
                     other = partner[what]
                     if start[other] >= 0.0 and end[other] < 0.0:

@@ -68,6 +68,25 @@ class OperationCost:
     level: str = ""
 
 
+def check_one_strategy(grid: StrategyGrid, hardware: Hardware, what: str) -> None:
+    """Raise unless a grid is one possible strategy; `what` begins the sentence that says so.
+
+    Raises
+    ------
+    StrategyError
+        Not exactly one strategy, an impossible one (with its reason), or a precision that
+        the device lacks.
+    """
+    if len(grid) != 1:
+        raise StrategyError(f"{what} exactly one strategy, not {len(grid)}")
+    if grid.status[0] != VALID:
+        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
+    try:
+        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
+    except HardwareError as error:
+        raise StrategyError(f"precision: {error}") from error
+
+
 def explain(
     model: ModelSpec,
     grid: StrategyGrid,
@@ -94,16 +113,9 @@ def explain(
     Raises
     ------
     StrategyError
-        Not exactly one strategy, or an impossible one (with its reason).
+        As of `check_one_strategy`.
     """
-    if len(grid) != 1:
-        raise StrategyError(f"explain takes exactly one strategy, not {len(grid)}")
-    if grid.status[0] != VALID:
-        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
-    try:
-        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
-    except HardwareError as error:
-        raise StrategyError(f"precision: {error}") from error
+    check_one_strategy(grid, hardware, "explain takes")
     framework = load_framework(framework)
     keys = LayerKeys(layer_columns(grid.columns))
     priced = price_parts(model, keys, hardware, framework, grid.devices)

@@ -255,7 +255,7 @@ def test_unreadable_files(read, tmp_path):
     assert refusal(read, tmp_path / "none").startswith("cannot read 'none'")
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")
-    assert "not text in UTF-8" in refusal(read, binary)
+    assert "not UTF-8 text" in refusal(read, binary)
 
 
 def test_nothing_is_left_where_nothing_can_be_written(tmp_path):

@@ -191,7 +191,7 @@ def test_errors_say_line_and_key(network, changes, words):
         ('{"units-count": ' + "[" * 800 + "]" * 800 + "}", "units-count holds lists or objects"),
         ('{"units-count": {"a": 1}}', "network.json:1: units-count holds lists or objects"),
         ('{"\0": 1}', "network.json:1: not valid JSON"),
-        (b"\xff\xfe{}", "is not text in UTF-8"),
+        (b"\xff\xfe{}", "not UTF-8 text"),
         (b"\0\0\0\0", "network.json:1: not valid JSON"),
         (json.dumps(DOCUMENT)[:-40], "network.json:1: not valid JSON"),
     ],

@@ -198,7 +198,7 @@ def test_lines_are_counted_whatever_their_ends(system, line_end):
         ("", "system.txt:1: key 'scheduling-policy' is missing"),
         ("\n\n", "system.txt:1: key 'scheduling-policy' is missing"),
         ("{}", "system.txt:1: '{}' should be a key"),
-        (b"\xff\xfe\0", "is not text in UTF-8"),
+        (b"\xff\xfe\0", "not UTF-8 text"),
         (b"\0\0\0\0", "system.txt:1: '????' should be a key"),
         ("x" * 10**6, "should be a key, a colon and one value"),
         (":: 1", "system.txt:1: unknown key ':'"),

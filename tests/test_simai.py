@@ -330,7 +330,9 @@ def parity():
         pytest.skip("an installed package has no benchmarks")
     spec = importlib.util.spec_from_file_location("parity_simai", BENCHMARK)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARK.parent))  # it imports a script beside it
+        spec.loader.exec_module(module)
     return module
 
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfmodel.errors import FormatError, did_you_mean
+from perfmodel.formats.text_files import read_text
 from perfmodel.results import atomic_path
 
 # LogItem's fields, in file order.
@@ -209,22 +210,6 @@ def write_aicb_csv(events: Iterable[AicbEvent], path: str | os.PathLike[str]) ->
     text = format_aicb_csv(events)
     with atomic_path(Path(path)) as temporary:
         temporary.write_bytes(text.encode())
-
-
-def read_text(path: str | os.PathLike[str], wanted: str) -> str:
-    """Return a file's text; `wanted` says in errors what it should be.
-
-    Raises
-    ------
-    FormatError
-        The file cannot be read, or is not UTF-8.
-    """
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"{path}: not UTF-8 text; {wanted} is needed") from None
 
 
 def split_lines(text: str) -> list[str]:

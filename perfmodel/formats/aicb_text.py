@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from perfmodel.astra_system import shortened
 from perfmodel.errors import FormatError, did_you_mean
+from perfmodel.formats.text_files import read_text
 from perfmodel.results import atomic_path
 
 TRANSFORMER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
@@ -218,13 +219,7 @@ def read_aicb_text(path: str | os.PathLike[str]) -> AicbWorkload:
     FormatError
         The file cannot be read or is no such file; says line, column and what would be right.
     """
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"{path}: not UTF-8 text; an AICB workload file is needed") from None
-    return parse_aicb_text(text, str(path))
+    return parse_aicb_text(read_text(path, "an AICB workload file"), str(path))
 
 
 def parse_aicb_text(text: str, file: str = "workload") -> AicbWorkload:

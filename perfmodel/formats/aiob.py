@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfmodel.errors import FormatError, did_you_mean
+from perfmodel.formats.text_files import read_text
 from perfmodel.results import atomic_path
 
 TRAINING = "train_iter"
@@ -80,17 +81,7 @@ def read_aiob(path: str | os.PathLike[str]) -> AiobFile:
     FormatError
         The file cannot be read or is no such file; says line and what would be right.
     """
-    try:
-        with Path(path).open("rb") as stream:
-            content = stream.read(LARGEST_FILE + 1)
-        text = content.decode("utf-8-sig")
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"{path}: not UTF-8 text; an AIOB file is needed") from None
-    if len(content) > LARGEST_FILE:
-        raise FormatError(f"{path}: more than {LARGEST_FILE} B; an AIOB file is needed")
-    return parse_aiob(text, str(path))
+    return parse_aiob(read_text(path, "an AIOB file", LARGEST_FILE), str(path))
 
 
 def parse_aiob(text: str, file: str = "computation") -> AiobFile:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +29,7 @@ from perfmodel.astra_system import (
     split_implementation,
 )
 from perfmodel.errors import FormatError, HardwareError, did_you_mean
+from perfmodel.formats.text_files import json_object, key_line, read_text
 from perfmodel.results import atomic_path
 
 # key of network.yml: field, an example for error messages
@@ -91,7 +91,7 @@ def read_network(path: str | Path) -> AstraNetwork:
         The file cannot be read, is no YAML, lacks or repeats a key, or holds a value that
         the simulator refuses; names file, line and key.
     """
-    root = _yaml_root(path, _text(path))
+    root = _yaml_root(path, read_text(path, "a network.yml"))
     if not isinstance(root, yaml.MappingNode):
         raise FormatError(f"{path}:{_line(root)}: should be keys: {', '.join(NETWORK_KEYS)}")
     lists: dict[str, list[tuple[str, int]]] = {}
@@ -175,8 +175,8 @@ def read_system(path: str | Path) -> AstraSystem:
     FormatError
         As for :func:`read_network`.
     """
-    text = _text(path)
-    document = _json_object(path, text)
+    text = read_text(path, "a system.json")
+    document = json_object(path, text, REQUIRED[0])
     for key in REQUIRED:
         if key not in document:
             hint = _misspelt(key, document, text) or f"; it should be there, as in {EXAMPLES[key]}"
@@ -184,7 +184,7 @@ def read_system(path: str | Path) -> AstraSystem:
     values: dict[str, Any] = {}
     other: dict[str, Any] = {}
     for key, value in document.items():
-        where = f"{path}:{_key_line(text, key)}: "
+        where = f"{path}:{key_line(text, key)}: "
         if key not in SYSTEM_KEYS:
             near = difflib.get_close_matches(key, SYSTEM_KEYS, n=1, cutoff=0.85)
             if near:
@@ -225,16 +225,6 @@ def write_system(system: AstraSystem, path: str | Path) -> None:
     document.update(system.other)
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-
-
-def _text(path: str | Path) -> str:
-    """Return a file's text, or raise."""
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"'{path}' is not text in UTF-8") from None
 
 
 def _yaml_root(path: str | Path, text: str) -> yaml.Node:
@@ -307,30 +297,6 @@ def _parsed(text: str, kind: Callable[[str], Any]) -> Any:
         return text
 
 
-def _json_object(path: str | Path, text: str) -> dict[str, Any]:
-    """Return a JSON object without repeated keys, or raise."""
-
-    def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in seen:
-                at = _key_line(text, key, occurrence=1)
-                raise FormatError(f"{path}:{at}: key '{key}' is given twice; it should stand once")
-            seen[key] = value
-        return seen
-
-    try:
-        document = json.loads(text, object_pairs_hook=without_repeats)
-    except json.JSONDecodeError as error:
-        raise FormatError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise FormatError(f"{path}: not usable JSON: {reason}") from None
-    if not isinstance(document, dict):
-        raise FormatError(f"{path}:1: should be a JSON object with keys such as {REQUIRED[0]}")
-    return document
-
-
 def _is_json(value: Any) -> bool:
     """Tell whether a value can be written as JSON: Python also reads NaN and Infinity."""
     try:
@@ -340,21 +306,13 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-def _key_line(text: str, key: str, occurrence: int = 0) -> int:
-    """Return the line on which a JSON key stands, from 1."""
-    found = list(re.finditer(re.escape(json.dumps(key, ensure_ascii=False)) + r"\s*:", text))
-    if not found:  # the key is written with escapes
-        return 1
-    return text.count("\n", 0, found[min(occurrence, len(found) - 1)].start()) + 1
-
-
 def _misspelt(key: str, document: dict[str, Any], text: str) -> str:
     """Return a hint at the key that was probably meant to be a missing one."""
     unknown = [name for name in document if name not in SYSTEM_KEYS]
     near = difflib.get_close_matches(key, unknown, n=1, cutoff=0.8)
     if not near:
         return ""
-    return f"; '{near[0]}' on line {_key_line(text, near[0])} should probably be it"
+    return f"; '{near[0]}' on line {key_line(text, near[0])} should probably be it"
 
 
 def _system_value(key: str, value: Any) -> Any:

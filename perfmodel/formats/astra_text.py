@@ -44,6 +44,7 @@ from perfmodel.formats.astra_text_words import (
     WORD_COLUMNS,
     Words,
 )
+from perfmodel.formats.text_files import read_text
 from perfmodel.results import atomic_path
 
 __all__ = [
@@ -167,13 +168,7 @@ def read_astra_text(path: str | os.PathLike[str]) -> AstraTextWorkload:
     FormatError
         The file cannot be read or is no such file; says line, column and what would be right.
     """
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"{path}: not UTF-8 text; an ASTRA-sim text workload is needed") from None
-    return parse_astra_text(text, str(path))
+    return parse_astra_text(read_text(path, "an ASTRA-sim text workload"), str(path))
 
 
 def parse_astra_text(text: str, file: str = "workload") -> AstraTextWorkload:

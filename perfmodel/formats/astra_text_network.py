@@ -15,14 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfmodel.astra_system import (
-    check_name,
-    check_number,
-    check_whole,
-    shortened,
-)
+from perfmodel.astra_system import check_name, check_number, check_whole, shortened
 from perfmodel.errors import FormatError, HardwareError, did_you_mean
-from perfmodel.formats.astra_text_system import FilePath, file_text
+from perfmodel.formats.astra_text_system import FilePath
+from perfmodel.formats.text_files import json_object, key_line, read_text
 from perfmodel.results import atomic_path
 
 TOPOLOGIES = ("Ring", "FullyConnected", "Switch")
@@ -152,13 +148,12 @@ def read_native_network(path: FilePath) -> NativeNetwork:
         The file cannot be read, is no JSON, lacks or repeats a key, or holds a value that
         the simulator cannot use; names file, line and key.
     """
-    text = file_text(path)
-    document = _json_object(path, text)
+    text = read_text(path, "a network of ASTRA-sim 1.0 in JSON")
+    document = json_object(path, text, "topology-name")
     known = (*OTHER_NETWORK_KEYS, *NETWORK_KEYS)
 
     def where(key: str) -> str:
-        at = text.find(json.dumps(key))
-        return f"{path}:{text.count(chr(10), 0, max(at, 0)) + 1}"
+        return f"{path}:{key_line(text, key)}"
 
     for key in document:
         if key not in known:
@@ -226,27 +221,3 @@ def _is_nested(value: Any) -> bool:
     """Tell whether a value of the object is more than a list of plain values."""
     inner = value if isinstance(value, list) else [value]
     return any(isinstance(item, (list, dict)) for item in inner)
-
-
-def _json_object(path: FilePath, text: str) -> dict[str, Any]:
-    """Return a JSON object without repeated keys, or raise."""
-
-    def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in seen:
-                line = text.count("\n", 0, max(text.rfind(json.dumps(key)), 0)) + 1
-                raise FormatError(f"{path}:{line}: key '{shortened(key)}' is given twice")
-            seen[key] = value
-        return seen
-
-    try:
-        document = json.loads(text, object_pairs_hook=without_repeats)
-    except json.JSONDecodeError as error:
-        raise FormatError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise FormatError(f"{path}:1: not usable JSON: {reason}") from None
-    if not isinstance(document, dict):
-        raise FormatError(f"{path}:1: should be a JSON object with keys such as topology-name")
-    return document

@@ -23,6 +23,7 @@ from perfmodel.astra_system import (
     split_implementation,
 )
 from perfmodel.errors import FormatError, HardwareError, did_you_mean
+from perfmodel.formats.text_files import read_text
 from perfmodel.results import atomic_path
 
 SCHEDULING_POLICIES = ("LIFO", "FIFO")
@@ -135,7 +136,8 @@ def read_native_system(path: FilePath) -> NativeSystem:
     """
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
-    for at, line in enumerate(re.split(r"\r\n|\r|\n", file_text(path)), 1):
+    text = read_text(path, "a system of ASTRA-sim 1.0")
+    for at, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         words = line.split()
         if not words:
             continue
@@ -203,13 +205,3 @@ def _system_value(key: str, word: str) -> Mapping[str, Any]:
     if key == "model-shared-bus" and word != "0":
         raise HardwareError("model-shared-bus is on; only 0 is covered")
     return {}
-
-
-def file_text(path: FilePath) -> str:
-    """Return a file's text, or raise."""
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"'{path}' is not text in UTF-8") from None

@@ -139,16 +139,7 @@ def read_traces(
         raise FormatError(f"{count} ranks; at most {LARGEST_SET} are read")
     if count != len(files) > 1:
         raise FormatError(f"'{source}' has {len(files)} ranks, not {count}")
-    listed: dict[str, tuple[int, ...]] = {}
-    for path, trace in zip(files, traces, strict=True):
-        try:
-            for name, ranks in process_groups(trace, count).items():
-                if listed.setdefault(name, ranks) != ranks:
-                    raise FormatError(f"process group '{shorten(name)}' differs between files")
-        except FormatError as error:
-            raise FormatError(f"{path}: {error}") from None
-    if any(EVERYBODY_NAME in trace.group_names for trace in known.values()):
-        listed.setdefault(EVERYBODY_NAME, tuple(range(count)))
+    listed = _listed_groups(files, traces, count)
     if groups is None and prefix is not None:
         beside = groups_file(prefix)
         groups = beside if beside.is_file() else None
@@ -159,6 +150,23 @@ def read_traces(
         _check_uniform(traces[0], count, members, files[0])
         traces *= count
     return TraceSet(tuple(traces), members)
+
+
+def _listed_groups(
+    files: Sequence[Path], traces: Sequence[Trace], devices: int
+) -> dict[str, tuple[int, ...]]:
+    """Return the process groups that traces of PyTorch list, and "0" where one is of that group."""
+    listed: dict[str, tuple[int, ...]] = {}
+    for path, trace in zip(files, traces, strict=True):
+        try:
+            for name, ranks in process_groups(trace, devices).items():
+                if listed.setdefault(name, ranks) != ranks:
+                    raise FormatError(f"process group '{shorten(name)}' differs between files")
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from None
+    if any(EVERYBODY_NAME in trace.group_names for trace in traces):
+        listed.setdefault(EVERYBODY_NAME, tuple(range(devices)))
+    return listed
 
 
 def _check_uniform(

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from perfmodel.astra_system import shortened
 from perfmodel.errors import FormatError, did_you_mean
-from perfmodel.formats.aicb_csv import read_text, split_lines
+from perfmodel.formats.aicb_csv import split_lines
+from perfmodel.formats.text_files import read_text
 from perfmodel.results import atomic_path
 
 COLUMNS = ("layer_id", "layer_name", "comp_time", "comm_size")

@@ -11,8 +11,8 @@ import numpy as np
 from perfmodel.astra import simulate_collectives
 from perfmodel.astra_plan import network_table
 from perfmodel.astra_system import AstraNetwork, AstraSystem
-from perfmodel.errors import FormatError, HardwareError
-from perfmodel.simulation.checks import check_involved
+from perfmodel.errors import FormatError
+from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.simulation.costs import (
     Flags,
     Floats,
@@ -62,19 +62,14 @@ class AstraCosts:
     def __init__(
         self, network: AstraNetwork, system: AstraSystem, engine: str = "congestion-unaware"
     ) -> None:
-        if system.roofline_enabled and not system.peak_performance_teraflops > 0:
-            raise HardwareError("roofline-enabled is 1, but peak-perf is not above 0 TFLOP/s")
+        check_roofline(system)
         self.network = network
         self.system = system
         self.engine = engine
 
     def check(self, ranks: int) -> None:
         """Raise unless the network has a device for every rank."""
-        if ranks != self.network.devices:
-            raise HardwareError(
-                f"the workload has {ranks} ranks, but npus_count of the network multiplies to "
-                f"{self.network.devices}; they should be equal"
-            )
+        check_devices(ranks, self.network)
 
     def synchronised(self, trace: Trace) -> Flags:
         """Tell which collectives run; broadcasts replay their duration (W issue_comm)."""

@@ -1,14 +1,40 @@
-"""Columns of a trace that no simulation can run: refused with the node at fault."""
+"""What no simulation can run: columns of a trace, networks of another size."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.errors import FormatError
+from perfmodel.astra_system import AstraNetwork, AstraSystem
+from perfmodel.errors import FormatError, HardwareError
 from perfmodel.simulation.costs import Flags, node_text
 from perfmodel.trace import ABSENT, COLLECTIVES, NODE_KINDS, Trace
 
 LONGEST = 1e9  # [s]
+
+
+def check_devices(ranks: int, network: AstraNetwork) -> None:
+    """Raise unless a network of ASTRA-sim's files has a device for every rank.
+
+    Raises
+    ------
+    HardwareError
+    """
+    if ranks != network.devices:
+        raise HardwareError(
+            f"the workload has {ranks} ranks, but npus_count of the network multiplies to "
+            f"{network.devices}; they should be equal"
+        )
+
+
+def check_roofline(system: AstraSystem) -> None:
+    """Raise if a system's roofline is on without a peak performance.
+
+    Raises
+    ------
+    HardwareError
+    """
+    if system.roofline_enabled and not system.peak_performance_teraflops > 0:
+        raise HardwareError("roofline-enabled is 1, but peak-perf is not above 0 TFLOP/s")
 
 
 def check_columns(trace: Trace) -> None:

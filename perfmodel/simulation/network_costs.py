@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfmodel.astra_system import AstraNetwork, AstraSystem
-from perfmodel.errors import HardwareError
-from perfmodel.simulation.checks import check_involved
+from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.simulation.costs import Flags, Integers, coordinates_slices
 from perfmodel.simulation.hardware_costs import HardwareCosts
 
@@ -58,11 +57,7 @@ class NetworkCosts(HardwareCosts):
 
     def check(self, ranks: int) -> None:
         """Raise unless the network has a device for every rank."""
-        if ranks != self.network.devices:
-            raise HardwareError(
-                f"the workload has {ranks} ranks, but npus_count of the network multiplies to "
-                f"{self.network.devices}; they should be equal"
-            )
+        check_devices(ranks, self.network)
 
     def synchronised(self, trace: Trace) -> Flags:
         """Tell which nodes are collectives of a stated kind; others last as recorded."""
@@ -97,8 +92,7 @@ def network_hardware(network: AstraNetwork, system: AstraSystem) -> Hardware:
     from perfmodel.hwprofiles import load_hardware
     from perfmodel.hwprofiles.hardware import Network, System
 
-    if system.roofline_enabled and not system.peak_performance_teraflops > 0:
-        raise HardwareError("roofline-enabled is 1, but peak-perf is not above 0 TFLOP/s")
+    check_roofline(system)
     levels = []
     for dimension, (kind, members, bandwidth, latency) in enumerate(
         zip(

@@ -125,7 +125,7 @@ def simulate(
     if symmetry and not (by_hash and not same_numbers(ranks)):
         classes = rank_classes(ranks, groups, of_rank, messages)
     plan = _plan(graphs, ranks, groups, of_rank, messages, classes, not costs.whole)
-    _check_sum(plan, costs, graphs, ranks)
+    _check_sum(plan, costs, ranks)
     if by_hash:
         start, end, order = run_in_hash_order(plan, graphs, ranks)
         tied = False
@@ -250,7 +250,7 @@ def _starts(lengths: Sequence[int]) -> Integers:
     return starts
 
 
-def _check_sum(plan: Plan, costs: Costs, graphs: Sequence[Graph], ranks: Sequence[Rank]) -> None:
+def _check_sum(plan: Plan, costs: Costs, ranks: Sequence[Rank]) -> None:
     """Raise where times could become inexact or leave the range of numbers."""
     time, instance_time = plan.arguments["time"], plan.arguments["instance_time"]
     total = float(time.sum() + instance_time.sum())

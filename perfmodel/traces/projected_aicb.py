@@ -52,7 +52,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perfmodel.errors import StrategyError
 from perfmodel.formats.aicb_text import (
     NO_COLLECTIVE,
     TRANSFORMER,
@@ -99,11 +98,7 @@ def corrected_workload(workload: ProjectedWorkload, stage: int | None = None) ->
     StrategyError
         No such stage.
     """
-    number = workload.slowest if stage is None else stage
-    if not 0 <= number < len(workload.stages):
-        raise StrategyError(
-            f"stage {number}; the strategy has stages 0 to {len(workload.stages) - 1}"
-        )
+    number = workload.number_of(stage)
     strategy = workload.strategy
     tensor, context = (int(strategy[f"{axis}_parallel"]) for axis in ("tensor", "context"))
     experts = int(strategy["expert_parallel"])

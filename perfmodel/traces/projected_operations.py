@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.errors import HardwareError, StrategyError
+from perfmodel.explain import check_one_strategy
 from perfmodel.framework import Framework, load_framework
 from perfmodel.memory import shared_table
 from perfmodel.model import ModelSpec
@@ -19,8 +19,7 @@ from perfmodel.operations import Communication, LayerKeys
 from perfmodel.part_table import part_table, price_parts
 from perfmodel.pricing import Priced
 from perfmodel.schedule import chunk_sizes
-from perfmodel.strategy import PRECISIONS, StrategyGrid
-from perfmodel.strategy_rules import STATUS_REASONS, VALID
+from perfmodel.strategy import StrategyGrid
 from perfmodel.traces.projected_data import stage_data
 from perfmodel.traces.projected_types import (
     COMMUNICATION,
@@ -64,17 +63,9 @@ def projected_workload(
     Raises
     ------
     StrategyError
-        Not exactly one strategy, an impossible one (with its reason), or a precision that
-        the device lacks.
+        As of `perfmodel.explain.check_one_strategy`.
     """
-    if len(grid) != 1:
-        raise StrategyError(f"a workload is made of exactly one strategy, not {len(grid)}")
-    if grid.status[0] != VALID:
-        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
-    try:
-        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
-    except HardwareError as error:
-        raise StrategyError(f"precision: {error}") from error
+    check_one_strategy(grid, hardware, "a workload is made of")
     framework = load_framework(framework)
     keys = LayerKeys(layer_columns(grid.columns))
     parts = _parts(model, keys, hardware, framework, grid.devices)

@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from perfmodel.errors import StrategyError
 from perfmodel.formats.astra_text import (
     NO_COLLECTIVE,
     RECOMPUTING,
@@ -85,11 +84,7 @@ def astra_text_workload(workload: ProjectedWorkload, stage: int | None = None) -
     StrategyError
         No such stage.
     """
-    number = workload.slowest if stage is None else stage
-    if not 0 <= number < len(workload.stages):
-        raise StrategyError(
-            f"stage {number}; the strategy has stages 0 to {len(workload.stages) - 1}"
-        )
+    number = workload.number_of(stage)
     own = workload.stages[number]
     rows = [_optimizer_row(own), *(_block_row(workload, block) for block in own.blocks())]
     shares = any(row.sizes[FORWARD] or row.sizes[INPUT_GRADIENT] for row in rows)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.errors import StrategyError
 from perfmodel.explain import OPERATION_COMPONENTS
 from perfmodel.framework import Framework
 from perfmodel.model import ModelSpec
@@ -257,6 +258,21 @@ class ProjectedWorkload:
             _add_size(sizes, table, 1)
         optimizer = self.stages[stage].optimizer.time
         return StageTotals(flops, compute, optimizer, dict(sizes), components)
+
+    def number_of(self, stage: int | None) -> int:
+        """Return the number of a stage; None stands for the slowest.
+
+        Raises
+        ------
+        StrategyError
+            No such stage.
+        """
+        number = self.slowest if stage is None else stage
+        if not 0 <= number < len(self.stages):
+            raise StrategyError(
+                f"stage {number}; the strategy has stages 0 to {len(self.stages) - 1}"
+            )
+        return number
 
     @property
     def slowest(self) -> int:

@@ -131,16 +131,7 @@ def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> T
     if not pairs:
         raise FormatError("no trace is given")
     if len(pairs) == 1:
-        trace = pytorch_trace(*pairs[0])
-        count = _recorded_devices(*pairs[0]) if devices is None else devices
-        if count > 1 and (trace.group_names or (trace.source != ABSENT).any()):
-            raise FormatError(
-                f"one trace cannot stand for {count} ranks: it has collectives of some ranks "
-                "only, or messages; give the traces of all ranks"
-            )
-        if count > LARGEST_GROUP:
-            raise FormatError(f"{count} ranks; at most {LARGEST_GROUP} are run")
-        return TraceSet((trace,) * max(count, 1))
+        return _one_for_all(pairs[0], devices)
     if devices not in (None, len(pairs)):
         raise FormatError(f"{len(pairs)} traces for {devices} ranks; give one, or one per rank")
     for place, (_, kineto) in enumerate(pairs):
@@ -166,6 +157,20 @@ def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> T
     for name, ranks in [("", tuple(range(len(pairs)))), *groups.items()]:
         _even_sizes(traces, name, ranks)
     return TraceSet(tuple(traces), groups)
+
+
+def _one_for_all(pair: RankTraces, devices: int | None) -> TraceSet:
+    """Return the trace of one rank as that of every rank."""
+    trace = pytorch_trace(*pair)
+    count = _recorded_devices(*pair) if devices is None else devices
+    if count > 1 and (trace.group_names or (trace.source != ABSENT).any()):
+        raise FormatError(
+            f"one trace cannot stand for {count} ranks: it has collectives of some ranks "
+            "only, or messages; give the traces of all ranks"
+        )
+    if count > LARGEST_GROUP:
+        raise FormatError(f"{count} ranks; at most {LARGEST_GROUP} are run")
+    return TraceSet((trace,) * max(count, 1))
 
 
 def _even_sizes(traces: list[Trace], group: str, ranks: Sequence[int]) -> None:
