@@ -345,6 +345,12 @@ def _run_simai(workload: str, given: dict[str, Any]) -> None:
     devices = given["devices"] or found.header.whole("all_gpus")
     if given["hardware"] is not None:
         device = load_device(given["hardware"], given["settings"])
+        chunks = found.header.layers_per_stage
+        if found.header.pipeline_parallel > 1 and chunks > 1 and given["virtual_pipeline"] == 1:
+            remark(
+                f"note: 'vpp: {chunks}' of the header counts as layers, as AICB means it; where "
+                f"it is chunks (the corrected dialect), say --virtual-pipeline {chunks}"
+            )
         announce_compilation()
         result = run_on_hardware(found, devices, device, virtual_pipeline=given["virtual_pipeline"])
         where = f"on {given['hardware']}"

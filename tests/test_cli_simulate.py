@@ -327,6 +327,14 @@ def test_an_aicb_text_runs_as_simai(folder: Path) -> None:
     assert text.splitlines()[-1].split()[0] == "total"
 
 
+def test_chunks_of_an_aicb_text_are_asked_for(folder: Path) -> None:
+    text = Path("aicb.txt").read_text("utf-8")
+    Path("stages.txt").write_text(text.replace(" pp: 1 vpp: 1 ", " pp: 2 vpp: 3 "), "utf-8")
+    assert "say --virtual-pipeline 3" in simulate("stages.txt", *H100).stderr
+    given = simulate("stages.txt", *H100, "--virtual-pipeline", "3")
+    assert (given.exit_code, "note" in given.stderr) == (0, False)
+
+
 def test_an_aicb_text_runs_on_a_hardware_profile(folder: Path) -> None:
     found = document("aicb.txt", *H100)
     assert (found["devices"], found["on"]) == (16, "on dgx-h100")
