@@ -213,7 +213,7 @@ def test_rows_have_their_times():
 @given(
     st.sampled_from(["DeepSeek-671B", "Qwen3-Moe-235B", "Qwen3-Next-80B"]),
     st.sampled_from(["decode", "prefill"]),
-    st.integers(1, 4),
+    st.sampled_from([1, 2, 4]),
     st.integers(1, 9000),
     st.booleans(),
 )
@@ -247,6 +247,82 @@ def test_sizes_come_from_a_json_file(tmp_path):
     assert inference.file_name(arguments).startswith("Qwen3-Moe-small-world_size1-")
 
 
+@pytest.mark.parametrize(
+    ("family", "frame", "route", "rows"),
+    [
+        # The default frame of each family; a frame that names none of them, without FP8.
+        ("DeepSeek-671B", None, 24, ["moe_route", "moe_expert"]),
+        ("DeepSeek-671B", "DeepSeek-V3", None, ["moe_expert"]),
+        ("DeepSeek-671B", "other", None, ["moe_expert"]),
+        ("Qwen3-Moe-235B", None, 24, ["moe_route", "moe_expert"]),
+        ("Qwen3-Moe-235B", "other", 48, ["moe_route", "moe_expert"]),
+        ("Qwen3-Moe-235B", "DeepSeek", 24, ["moe_route", "moe_route", "moe_expert"]),
+    ],
+)
+def test_the_frame_of_a_json_file_decides_on_messages(tmp_path, family, frame, route, rows):
+    # get_comm_size: FP8 where the frame has "DeepSeek" or "Qwen3" in it; a row for the dispatch
+    # before DeepSeek's experts only where the frame is just that.
+    sizes = {
+        "num_layers": 1, "num_hidden_layers": 1, "hidden_size": 8, "moe_router_topk": 3,
+        "dense_layer": 0, "shared_experts": 0,
+    }  # fmt: skip
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(sizes if frame is None else {**sizes, "frame": frame}))
+    arguments = command(family, config_file=str(path))
+    workload = inference_workload(arguments)
+    sent = [
+        (name, size)
+        for name, size in zip(workload.name.tolist(), workload.forward.size.tolist(), strict=True)
+        if name in rows
+    ]
+    assert [name for name, _ in sent] == rows
+    assert {size for name, size in sent if name == "moe_route"} == ({route} if route else set())
+    assert sent[-1][1] == 48
+    dispatch = 48 if frame == "other" else 24
+    assert [p.message_size for p in vidur_parts(arguments) if p.part == "moe"] == [48 + dispatch]
+
+
+DEEPSEEK_WIDTHS = {
+    "num_attention_heads": 6, "d_q": 2, "d_r": 2, "d_kv": 1, "expert_dim": 6, "vocab_size": 12,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "width"),
+    [
+        ({}, None),
+        ({"num_attention_heads": 4, "d_q": 1, "d_kv": 3}, None),
+        ({"d_q": 3, "num_attention_heads": 4}, 20),
+        ({"num_attention_heads": 4, "d_q": 1}, 8),
+        ({"expert_dim": 4, "dense_layer": 1}, 8),
+        ({"expert_dim": 4, "dense_layer": 0}, None),  # experts are not divided
+        ({"vocab_size": 13}, 13),
+    ],
+)
+def test_tensor_parallelism_divides_the_widths_of_deepseek(tmp_path, changes, width):
+    sizes = {**DEEPSEEK_SIZES, **DEEPSEEK_WIDTHS, "num_layers": 2, **changes}
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(sizes))
+    arguments = command(config_file=str(path), world_size=3, tensor_model_parallel_size=3)
+    for write in (inference_text, vidur_csv):
+        if width is None:
+            assert write(arguments)
+        else:
+            with pytest.raises(StrategyError, match=f"671B, {width}, is no multiple of --tensor"):
+                write(arguments)
+
+
+def test_shipped_sizes_are_divided_by_powers_of_two():
+    # AICB divides 129280 words and 128 heads; Qwen3's models have no widths there.
+    def split(model, ranks):
+        return command(model, world_size=ranks, tensor_model_parallel_size=ranks)
+
+    assert inference_text(split("DeepSeek-671B", 256))
+    with pytest.raises(StrategyError, match="no multiple of --tensor_model_parallel_size=5"):
+        inference_text(split("DeepSeek-671B", 5))
+    assert inference_text(split("Qwen3-Moe-235B", 5))
+
+
 def test_without_a_file_the_shipped_sizes_hold():
     named = command("Qwen3-Next-80B", config_file="anywhere/qwen3_next_default_aiob.json")
     assert inference_model(named) == inference_model(command("Qwen3-Next-80B"))
@@ -273,6 +349,7 @@ DEEPSEEK_SIZES = {
         ({"dense_layer": -1}, "'dense_layer' = -1; a whole number >= 0 is needed for a model of"),
         ({"shared_experts": "1"}, "'shared_experts' = 1"),
         ({"model_name": "../DeepSeek"}, "'model_name' should be a name, as DeepSeek-671B"),
+        ({"frame": 3}, "'frame' should be a text, as DeepSeek"),
     ],
 )
 def test_bad_json_files_are_refused_in_one_line(tmp_path, content, message):

@@ -214,6 +214,107 @@ def test_the_last_stage_synchronises_the_embedding_at_the_start():
     assert megatron_events(by_rank) != megatron_events(arguments)
 
 
+# One layer with an MLP, one with experts; widths of attention: 2 heads, queries of 2 · 3.
+DEEPSEEK = {
+    "frame": "DeepSeek", "num_layers": 2, "n_dense_layers": 1, "n_shared_expert": 1,
+    "qk_rope_dim": 1, "qk_nope_dim": 2, "q_lora_rank": 3, "kv_lora_rank": 5, "v_head_dim": 4,
+    "num_experts": 4, "expert_model_parallel_size": 2, "moe_router_topk": 3, "global_batch": 2,
+    "micro_batch": 1, "seq_length": 3, "ffn_hidden_size": 8,
+}  # fmt: skip
+
+
+def test_deepseek_has_its_own_layers():
+    events = megatron_events(small(**DEEPSEEK, computation_enable=True))
+    passes = [e for e in events if e.stage.startswith(("forward.", "backward."))]
+    assert [(e.comm_type, e.message_size, e.stage) for e in passes] == [
+        ("all_reduce", 24, "forward.MegatronEmbedding"),
+        *[*_deepseek_attention_forward(), *_deepseek_mlp_forward()],
+        *_deepseek_attention_forward(),
+        # 3 · 4 · 3 elements to half of the ranks: 36 bytes, in FP8 with scales 33/64 of them.
+        ("all_to_all", 36 * 33 / 64, "forward.MoE.dispatch"),
+        ("all_gather", 72, "forward.MoE.permutation"),
+        ("reduce_scatter", 72, "forward.MoE.unpermutation"),
+        ("all_to_all", 36, "forward.MoE.combine"),
+        *_deepseek_mlp_forward(),
+        *[*_deepseek_attention_backward(), *_deepseek_mlp_backward()] * 2,
+        ("all_reduce", 24, "backward.MegatronEmbedding"),
+    ]
+    text = megatron_csv(small(**DEEPSEEK))
+    assert "all_to_all,CommGroup.ep_group,None,18.5625,forward.MoE.dispatch,None" in text
+    assert "all_to_all,CommGroup.ep_group,None,36,forward.MoE.combine,None" in text
+
+
+def _deepseek_attention_forward():
+    row, column = "forward.MegatronRowLinear", "forward.MegatronColumnLinear"
+    return [
+        ("computation", ((3, 1, 4), (4, 3)), "forward.Linear.attention_linear_q_lora"),
+        ("computation", ((3, 1, 3), (3, 3)), f"{column}.attention_q_column"),
+        ("computation", ((3, 1, 4), (4, 6)), "forward.Linear.attention_linear_kv_lora"),
+        ("computation", ((3, 1, 5), (5, 6)), f"{column}.attention_kv_column"),
+        ("computation", ((3, 1, 4), (4, 4)), f"{row}.attention_o_row"),
+        ("all_reduce", 24, row),
+    ]
+
+
+def _deepseek_mlp_forward():
+    row, column = "forward.MegatronRowLinear", "forward.MegatronColumnLinear"
+    return [
+        ("computation", ((3, 1, 4), (4, 4)), f"{column}.mlp_column"),
+        ("computation", ((3, 1, 4), (4, 4)), f"{row}.mlp_row"),
+        ("all_reduce", 24, row),
+    ]
+
+
+def _deepseek_attention_backward():
+    row, column = "backward.MegatronRowLinear", "backward.MegatronColumnLinear"
+    return [
+        ("computation", ((3, 3), (3, 4)), "backward.Linear.attention_linear_q_lora"),
+        ("computation", ((3, 1, 3), (3, 3)), f"{column}.attention_q_column"),
+        ("computation", ((3, 3), (3, 3)), f"{column}.attention_q_column"),
+        ("all_reduce", 2 * 3 * 3, column),
+        ("computation", ((6, 3), (3, 4)), "backward.Linear.attention_linear_kv_lora"),
+        ("computation", ((3, 1, 6), (6, 5)), f"{column}.attention_kv_column"),
+        ("computation", ((6, 3), (3, 5)), f"{column}.attention_kv_column"),
+        ("all_reduce", 2 * 3 * 5, column),
+        ("computation", ((3, 1, 4), (4, 4)), f"{row}attention_o_row"),
+        ("computation", ((4, 3), (3, 4)), f"{row}attention_o_row"),
+    ]
+
+
+def _deepseek_mlp_backward():
+    row, column = "backward.MegatronRowLinear", "backward.MegatronColumnLinear"
+    return [
+        ("computation", ((3, 1, 4), (4, 4)), f"{column}.mlp_column"),
+        ("computation", ((4, 3), (3, 4)), f"{column}.mlp_column"),
+        ("all_reduce", 24, column),
+        ("computation", ((3, 1, 4), (4, 4)), f"{row}mlp_row"),
+        ("computation", ((4, 3), (3, 4)), f"{row}mlp_row"),
+    ]
+
+
+def test_deepseek_counts_its_parameters():
+    # Attention 4 · 3, 3 · 3, 4 · 6, 5 · 6 and 4 · 4; norms of 3, 5 and 4, twice each, and a
+    # vector of 4; an MLP 2 · 4 · 4; embedding 4 · 128 · 4 + 3 · 4 and LM head 4 · 128.
+    attention, norms, mlp = 12 + 9 + 24 + 30 + 16, 2 * (3 + 5 + 4) + 4, 32
+    shared = attention + norms + mlp
+    outside = 4 * 128 * 4 + 12 + 4 * 128
+    experts = 3 * 4 * (8 * 4 // 2) // 2  # three matrices of 2 local experts
+    assert stage_parameters(small(**DEEPSEEK)) == outside + 2 * shared + experts
+    without = small(**{**DEEPSEEK, "n_shared_expert": 0})
+    assert stage_parameters(without) == outside + 2 * shared + experts - mlp
+    dense = small(**{**DEEPSEEK, "n_dense_layers": 5})
+    assert stage_parameters(dense) == outside + 2 * shared
+    biases = small(**DEEPSEEK, add_bias_linear=True)
+    own = 2 * (3 + 3 + 6 + 6 + 4 + 4 + 4) + 128  # both layers, the LM head
+    assert stage_parameters(biases) == stage_parameters(small(**DEEPSEEK)) + own
+
+
+@pytest.mark.parametrize("frame", ["DeepSpeed", "collective_test"])
+def test_frames_without_a_model_are_refused(frame):
+    with pytest.raises(StrategyError, match=f"--frame={frame}: AICB itself stops here"):
+        megatron_csv(small(frame=frame))
+
+
 def test_iterations_repeat():
     once, twice = (megatron_events(small(epoch_num=number)) for number in (1, 2))
     start = [event.comm_type for event in once].index("epoch_end") + 1

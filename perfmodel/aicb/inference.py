@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from perfmodel.aicb.arguments import AicbArguments
 from perfmodel.aicb.inference_model import (
-    DEEPSEEK,
     UNKNOWN_TIME,
     InferenceModel,
     MessageSizes,
@@ -120,7 +119,7 @@ def _rows(
         return [_expert_row(piece, time, sizes.dispatch)]
     if piece == "moe_expert":
         expert = _expert_row(piece, time, sizes.combine)
-        if model.family != DEEPSEEK:
+        if not model.routes_before_experts:
             return [expert]
         return [_expert_row("moe_route", UNKNOWN_TIME, sizes.dispatch), expert]
     alone = "norm" in piece or piece == "shared_experts"

@@ -74,6 +74,10 @@ class InferenceModel:
         Experts that every token passes (DeepSeek).
     full_attention_interval : int
         Every such layer has full attention, others a gated delta net (Qwen3-Next).
+    frame : str or None
+        Of a JSON file that has one; None: the family. It decides on AICB's messages.
+    divided_widths : tuple of int
+        What tensor parallelism divides (DeepSeek; elsewhere AICB checks none).
     """
 
     name: str
@@ -84,6 +88,19 @@ class InferenceModel:
     dense_layers: int = 0
     shared_experts: int = 0
     full_attention_interval: int = 1
+    frame: str | None = None
+    divided_widths: tuple[int, ...] = ()
+
+    @property
+    def routes_before_experts(self) -> bool:
+        """Whether the dispatch is a row that AICB adds to the experts' own."""
+        return (self.family if self.frame is None else self.frame) == DEEPSEEK
+
+    @property
+    def dispatches_in_fp8(self) -> bool:
+        """Whether tokens travel to their experts in FP8."""
+        frame = self.family if self.frame is None else self.frame
+        return "DeepSeek" in frame or "Qwen3" in frame
 
     def pieces(self, layer: int) -> list[str]:
         """Return the pieces of a layer, in order; layers count from 0."""
@@ -98,7 +115,14 @@ class InferenceModel:
 
 SHIPPED = {
     "deepseek_default": InferenceModel(
-        "DeepSeek-671B", DEEPSEEK, 61, 7168, 8, dense_layers=3, shared_experts=1
+        "DeepSeek-671B",
+        DEEPSEEK,
+        61,
+        7168,
+        8,
+        dense_layers=3,
+        shared_experts=1,
+        divided_widths=(128 * 192, 128 * 256, 128 * 128, 2 * 2048, 2048, 129280),
     ),
     "qwen3_moe_default": InferenceModel("Qwen3-Moe-235B", QWEN3_MOE, 94, 4096, 8),
     "qwen3_next_default": InferenceModel(
@@ -167,8 +191,14 @@ def message_sizes(arguments: AicbArguments, model: InferenceModel) -> MessageSiz
     Raises
     ------
     StrategyError
-        More bytes than fit a workload file.
+        More bytes than fit a workload file, or a width that tensor parallelism does not divide.
     """
+    for width in model.divided_widths:
+        if width % arguments.tensor_model_parallel_size:
+            raise StrategyError(
+                f"a width of {model.name}, {width}, is no multiple of "
+                f"--tensor_model_parallel_size={arguments.tensor_model_parallel_size}"
+            )
     decode = arguments.phase == "decode"
     tokens = arguments.micro_batch if decode else arguments.seq_length
     activations = ACTIVATION_SIZE * tokens * model.hidden_size
@@ -179,7 +209,8 @@ def message_sizes(arguments: AicbArguments, model: InferenceModel) -> MessageSiz
             f"messages of more than {LARGEST_SIZE} bytes"
         )
     combine = routed // arguments.tensor_model_parallel_size
-    return MessageSizes(activations, int(combine * DISPATCH_FACTOR), combine)
+    dispatch = int(combine * DISPATCH_FACTOR) if model.dispatches_in_fp8 else combine
+    return MessageSizes(activations, dispatch, combine)
 
 
 def pipeline_size(arguments: AicbArguments, model: InferenceModel) -> int:
@@ -286,6 +317,9 @@ def _model_of(content: Mapping[str, Any], path: Path, shipped: InferenceModel) -
     name = content.get("model_name", shipped.name)
     if not isinstance(name, str) or not name or "/" in name:
         raise FormatError(f"{path}: 'model_name' should be a name, as {shipped.name}")
+    frame = content.get("frame")
+    if frame is not None and not isinstance(frame, str):
+        raise FormatError(f"{path}: 'frame' should be a text, as {shipped.family}")
     deepseek = shipped.family == DEEPSEEK
     interval = whole("full_attention_interval") if shipped.family == QWEN3_NEXT else 1
     return InferenceModel(
@@ -298,7 +332,23 @@ def _model_of(content: Mapping[str, Any], path: Path, shipped: InferenceModel) -
         whole("dense_layer") if deepseek else 0,
         whole("shared_experts") if deepseek else 0,
         interval,
+        frame,
+        _divided_widths(content) if deepseek else (),
     )
+
+
+def _divided_widths(content: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the widths of a DeepSeek file that tensor parallelism divides; none if it lacks any.
+
+    ``MockedDeepSeek.py``: attention's two expansions and its output, the dense MLP, the LM head.
+    """
+    keys = ("num_attention_heads", "d_q", "d_r", "d_kv", "expert_dim", "vocab_size")
+    sizes = [content.get(key) for key in keys]
+    if not all(isinstance(size, int) and 0 < size <= LARGEST_SIZE for size in sizes):
+        return ()
+    heads, query, rotary, value, inner, vocabulary = (int(size) for size in sizes if size)
+    mlp = (2 * inner, inner) if content["dense_layer"] else ()
+    return (heads * (query + rotary), 2 * heads * value, heads * value, *mlp, vocabulary)
 
 
 def _check_layers(model: InferenceModel) -> InferenceModel:

@@ -18,7 +18,8 @@ What AICB's files show and Megatron does not do, kept:
 
 Sources: aliyun/aicb 23eec3c4, ``workload_generator/generate_megatron_workload.py`` (GM),
 ``workload_generator/workload_generator.py`` and
-``workload_generator/mocked_model/training/MockedMegatron.py`` (MM).
+``workload_generator/mocked_model/training/MockedMegatron.py`` (MM). The layers' passes are in
+`perfmodel.aicb.megatron_layers`.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ from perfmodel.aicb.csv_events import (
     collective,
     csv_file_name,
 )
-from perfmodel.aicb.parameters import layers_of_stage, total_parameters
+from perfmodel.aicb.megatron_layers import activation_size, model_passes, tensor_parallel
+from perfmodel.aicb.parameters import DEEPSEEK, layers_of_stage, total_parameters
 from perfmodel.errors import StrategyError
-from perfmodel.formats.aicb_csv import AicbEvent, Product, Shape, format_aicb_csv
+from perfmodel.formats.aicb_csv import AicbEvent, format_aicb_csv
 
+FRAMES = ("Megatron", DEEPSEEK)
+ROWS_OF_A_LAYER = 40  # at most, in a forward and a backward pass together
 WORD = 8  # element of Megatron's integer tensors [B]
 LOSSES = 3  # all-reduces of the vocabulary-parallel cross entropy
 
@@ -70,14 +74,20 @@ def megatron_events(arguments: AicbArguments, stage: int = 0) -> list[AicbEvent]
     Raises
     ------
     StrategyError
-        No such stage; a width that tensor parallelism does not divide; more rows than may be
-        written.
+        A frame without a model here; no such stage; a width that tensor parallelism does not
+        divide; more rows than may be written.
     """
+    if arguments.frame not in FRAMES:
+        raise StrategyError(
+            f"--frame={arguments.frame}: AICB itself stops here; its Megatron workload is of "
+            f"{' or '.join(FRAMES)}"
+        )
     stages = arguments.pipeline_model_parallel
     if not 0 <= stage < stages:
         raise StrategyError(f"pipeline stage {stage}: stages 0 to {stages - 1} exist")
     passes = arguments.epoch_num * max(arguments.micro_batches, 1)
-    check_rows(passes * (30 * (arguments.layers_per_stage + 1)) + 3 * stages, arguments)
+    rows = passes * ROWS_OF_A_LAYER * (arguments.layers_per_stage + 1) + 3 * stages
+    check_rows(rows, arguments)
     forward, backward = model_passes(arguments)
     events = [*_start(arguments, stage), ITERATION_END]
     for _ in range(arguments.epoch_num):
@@ -96,17 +106,6 @@ def megatron_events(arguments: AicbArguments, stage: int = 0) -> list[AicbEvent]
 def file_name(arguments: AicbArguments) -> str:
     """Return the name that AICB gives the file."""
     return csv_file_name(arguments, "megatron")
-
-
-def model_passes(arguments: AicbArguments) -> tuple[list[AicbEvent], list[AicbEvent]]:
-    """Return a stage's forward and backward pass of one micro-batch (MM:563-680)."""
-    layers = arguments.layers_per_stage
-    forward = [*_attention(arguments, "forward"), *_mlp(arguments, "forward")]
-    backward = [*_attention(arguments, "backward"), *_mlp(arguments, "backward")]
-    return (
-        [*_embedding(arguments, "forward"), *forward * layers],
-        [*backward * layers, *_embedding(arguments, "backward")],
-    )
 
 
 def one_forward_one_backward(
@@ -138,7 +137,7 @@ def one_forward_one_backward(
     def message(kind: str, direction: str, phase: str, missing: bool) -> list[AicbEvent]:
         if missing:
             return []
-        size = _activation(arguments)
+        size = activation_size(arguments)
         return [AicbEvent(kind, "pp_group", 1, size, f"{phase}_step", additional=direction)]
 
     receive_input = message("irecv", "recv_prev", "forward", first)
@@ -178,8 +177,8 @@ def optimizer_step(arguments: AicbArguments) -> list[AicbEvent]:
         ]
     return [
         *synchronise,
-        _tensor_parallel(arguments, "all_reduce", 0, "step._allreduce_layernorm_grads"),
-        _tensor_parallel(arguments, "all_reduce", 4, "step.check_for_nan"),
+        tensor_parallel(arguments, "all_reduce", 0, "step._allreduce_layernorm_grads"),
+        tensor_parallel(arguments, "all_reduce", 4, "step.check_for_nan"),
     ]
 
 
@@ -187,10 +186,15 @@ def stage_parameters(arguments: AicbArguments) -> int:
     """Return the parameters that the step counts on one tensor-parallel rank.
 
     Those of the text workload with sequence parallelism (layer norms and LM head included) and
-    one more vector per layer, ``post_attention_layernorm_bias`` (MM:523).
+    one more vector per layer, ``post_attention_layernorm_bias`` (MM:523). DeepSeek's shared
+    experts, which the text workload counts twice, count once here.
     """
-    counted = replace(arguments, frame="Megatron", enable_sequence_parallel=True)
-    total, _ = total_parameters(layers_of_stage(counted))
+    layers = layers_of_stage(replace(arguments, enable_sequence_parallel=True))
+    total, _ = total_parameters(layers)
+    if arguments.frame == DEEPSEEK and arguments.n_shared_expert > 0:
+        mlps = [layer.parameters for layer in layers if layer.name in ("mlp_column", "mlp_row")]
+        dense = min(arguments.n_dense_layers, arguments.layers_per_stage)
+        total -= sum(mlps[2 * dense :])
     return total + arguments.layers_per_stage * arguments.hidden_size
 
 
@@ -204,12 +208,12 @@ def _start(arguments: AicbArguments, stage: int) -> Iterator[AicbEvent]:
         if stages > 1:
             yield collective("all_reduce", "pp_group", stages, WORD, at)
     yield collective("all_gather", "dp_group", replicas, 4 * WORD, at)
-    yield _tensor_parallel(arguments, "broadcast", 3 * WORD, at, source=0)
+    yield tensor_parallel(arguments, "broadcast", 3 * WORD, at, source=0)
     if stages > 1 and stages - 1 in (stage, arguments.pp_rank):
         split = arguments.tensor_model_parallel_size
         words = 4 * (arguments.padded_vocab_size // split) * arguments.hidden_size
         for elements in (words, arguments.seq_length * arguments.hidden_size):
-            yield _tensor_parallel(arguments, "all_reduce", elements * ELEMENT_SIZE, at)
+            yield tensor_parallel(arguments, "all_reduce", elements * ELEMENT_SIZE, at)
     yield collective("all_gather", "dp_group", replicas, 8 * WORD, at)
 
 
@@ -217,7 +221,7 @@ def _inputs(arguments: AicbArguments) -> list[AicbEvent]:
     """Return the broadcasts of a micro-batch's sizes and tokens."""
     tokens = arguments.seq_length * arguments.micro_batch
     return [
-        _tensor_parallel(arguments, "broadcast", size, "forward_step", source=0)
+        tensor_parallel(arguments, "broadcast", size, "forward_step", source=0)
         for size in (5 * WORD, WORD * (arguments.world_size + tokens))
     ]
 
@@ -228,132 +232,6 @@ def _loss(arguments: AicbArguments) -> list[AicbEvent]:
     stage = "forward_step._VocabParallelCrossEntropy"
     average = "forward_step.average_losses_across_data_parallel_group"
     return [
-        *[_tensor_parallel(arguments, "all_reduce", size, stage)] * LOSSES,
+        *[tensor_parallel(arguments, "all_reduce", size, stage)] * LOSSES,
         collective("all_reduce", "dp_group", arguments.data_parallel, 4, average),
     ]
-
-
-def _embedding(arguments: AicbArguments, phase: str) -> list[AicbEvent]:
-    """Return the embedding's all-reduce (MM:595-625)."""
-    if arguments.tensor_model_parallel_size == 1:
-        return []
-    size = _activation(arguments)
-    return [_tensor_parallel(arguments, "all_reduce", size, f"{phase}.MegatronEmbedding")]
-
-
-def _attention(arguments: AicbArguments, phase: str) -> list[AicbEvent]:
-    """Return a pass of the projections around attention (MM:269-336)."""
-    hidden = arguments.hidden_size
-    width = hidden // arguments.attention_heads * arguments.attention_heads
-    return [
-        *_column(arguments, phase, "attention", hidden, 3 * width),
-        *_row(arguments, phase, "attention", width, hidden),
-    ]
-
-
-def _mlp(arguments: AicbArguments, phase: str) -> list[AicbEvent]:
-    """Return a pass of the MLP, or of the experts."""
-    if arguments.moe_enable:
-        return _experts(arguments) if phase == "forward" else []
-    hidden, inner = arguments.hidden_size, arguments.feed_forward_size
-    return [
-        *_column(arguments, phase, "mlp", hidden, inner),
-        *_row(arguments, phase, "mlp", inner, hidden),
-    ]
-
-
-def _experts(arguments: AicbArguments) -> list[AicbEvent]:
-    """Return the forward pass of a MoE layer (MM:411-495); its backward pass has no rows."""
-    split, experts = arguments.tensor_model_parallel_size, arguments.expert_model_parallel_size
-    routed = arguments.seq_length * arguments.hidden_size * arguments.micro_batch
-    routed *= arguments.moe_router_topk
-    sent = routed // split * ELEMENT_SIZE
-    counts = ELEMENT_SIZE * experts * arguments.num_experts * split
-    events = [
-        ("all_gather", "ep_group", counts, "preprocess", split > 1 or experts > 1),
-        ("all_to_all", "ep_group", sent, "dispatch", experts > 1),
-        ("all_gather", "tp_group", routed * ELEMENT_SIZE, "permutation", split > 1),
-        ("reduce_scatter", "tp_group", routed * ELEMENT_SIZE, "unpermutation", split > 1),
-        ("all_to_all", "ep_group", sent, "combine", experts > 1),
-    ]
-    return [
-        collective(kind, group, None, size, f"forward.MoE.{name}")
-        for kind, group, size, name, there in events if there
-    ]  # fmt: skip
-
-
-def _column(
-    arguments: AicbArguments, phase: str, name: str, inputs: int, outputs: int
-) -> list[AicbEvent]:
-    """Return a pass of a linear layer whose outputs are divided (MM:165-258)."""
-    split, sequence_parallel = _splits(arguments)
-    length = arguments.seq_length * (split if sequence_parallel else 1)
-    rows, tokens = (length, arguments.micro_batch), length * arguments.micro_batch
-    part = outputs // split
-    stage = f"{phase}.MegatronColumnLinear"
-    size = ELEMENT_SIZE * arguments.seq_length * arguments.micro_batch * inputs
-
-    def product(left: Shape, right: Shape) -> list[AicbEvent]:
-        return _computation(arguments, (left, right), f"{stage}.{name}_column")
-
-    def exchange(kind: str, there: bool) -> list[AicbEvent]:
-        return [_tensor_parallel(arguments, kind, size, stage)] if there else []
-
-    if phase == "forward":
-        gather = exchange("all_gather", sequence_parallel)
-        return [*gather, *product((*rows, inputs), (inputs, part))]
-    return [
-        *exchange("all_gather", sequence_parallel),
-        *product((*rows, part), (part, inputs)),
-        *exchange("reduce_scatter", sequence_parallel),
-        *product((part, tokens), (tokens, inputs)),
-        *exchange("all_reduce", split > 1 and not sequence_parallel),
-    ]
-
-
-def _row(
-    arguments: AicbArguments, phase: str, name: str, inputs: int, outputs: int
-) -> list[AicbEvent]:
-    """Return a pass of a linear layer whose inputs are divided (MM:50-118)."""
-    split, sequence_parallel = _splits(arguments)
-    rows = (arguments.seq_length, arguments.micro_batch)
-    tokens = arguments.seq_length * arguments.micro_batch
-    part = inputs // split
-    stage = f"{phase}.MegatronRowLinear"
-    size = ELEMENT_SIZE * tokens * outputs
-    if phase == "forward":
-        kind = "reduce_scatter" if sequence_parallel else "all_reduce"
-        reduce = [_tensor_parallel(arguments, kind, size, stage)] if split > 1 else []
-        shapes = ((*rows, part), (part, outputs))
-        return [*_computation(arguments, shapes, f"{stage}.{name}_row"), *reduce]
-    gather = [_tensor_parallel(arguments, "all_gather", size, stage)] if sequence_parallel else []
-    products = (((*rows, outputs), (outputs, part)), ((outputs, tokens), (tokens, part)))
-    computed = (_computation(arguments, shapes, f"{stage}{name}_row") for shapes in products)
-    return [*gather, *(event for events in computed for event in events)]
-
-
-def _splits(arguments: AicbArguments) -> tuple[int, bool]:
-    """Return the tensor-parallel degree, and whether sequences are divided too."""
-    split = arguments.tensor_model_parallel_size
-    return split, split > 1 and arguments.enable_sequence_parallel
-
-
-def _computation(arguments: AicbArguments, shapes: Product, stage: str) -> list[AicbEvent]:
-    """Return a matrix product, where AICB is to write them."""
-    if not arguments.computes:
-        return []
-    return [AicbEvent("computation", message_size=shapes, stage=stage)]
-
-
-def _tensor_parallel(
-    arguments: AicbArguments, kind: str, size: int, stage: str, source: int | None = None
-) -> AicbEvent:
-    """Return a collective of the tensor-parallel ranks."""
-    split = arguments.tensor_model_parallel_size
-    return collective(kind, "tp_group", split, size, stage, source)
-
-
-def _activation(arguments: AicbArguments) -> int:
-    """Return the size of a micro-batch's activations [B]."""
-    tokens = arguments.seq_length * arguments.micro_batch
-    return ELEMENT_SIZE * arguments.hidden_size * tokens
