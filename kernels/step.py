@@ -17,6 +17,8 @@ from perfmodel.kernels.placement import Group, axis_strides, data_row, group_in_
 from perfmodel.kernels.step_data import (
     MEMO_COLUMNS,
     MEMO_SLOTS,
+    OPTIMIZER_FLOPS,
+    OPTIMIZER_LAUNCHES,
     data_parallel,
     hidden_width,
     hide,
@@ -193,8 +195,6 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
             data_exposed += table
             collective_width += width_of(size, settings.collective_widths) * table
 
-        # Optimizer: multi-tensor kernels, a handful of launches (8 assumed) and about 12 FLOP
-        # per parameter (Adam's update rule).
         dense_shards, expert_shards = 1, 1
         if zero >= 1:
             dense_shards = dense.shard_set if dense.shard_set > 0 else dense.members
@@ -208,7 +208,9 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
             settings.gradient_bytes,
             settings.optimizer_bytes,
         )
-        optimizer, _ = stream_time(stream_device, read, written, 12.0 * updated, 8.0, 0.0)
+        optimizer, _ = stream_time(
+            stream_device, read, written, OPTIMIZER_FLOPS * updated, OPTIMIZER_LAUNCHES, 0.0
+        )
         stream_width += width_of(read + written, settings.stream_widths) * optimizer
 
         # NaN where the device lacks the precision.

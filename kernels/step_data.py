@@ -225,6 +225,12 @@ def data_parallel(
     return total, exposed, reductions * width_reduce + width_gather, waits
 
 
+# The update: multi-tensor kernels, a handful of launches (8 assumed), and about 12 FLOP per
+# parameter (Adam's rule).
+OPTIMIZER_LAUNCHES = 8.0
+OPTIMIZER_FLOPS = 12.0
+
+
 @jit_inline
 def optimizer_work(
     weights, experts, dense_shards, expert_shards, zero, gradient_bytes, optimizer_bytes

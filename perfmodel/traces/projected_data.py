@@ -24,8 +24,6 @@ from perfmodel.training import GATHER_BYTES
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-OPTIMIZER_LAUNCHES, OPTIMIZER_FLOPS = 8.0, 12.0  # as in `kernels.step.close_strategies`
-
 
 class _Groups:
     """Groups of one strategy's parameters, and prices of collectives over them."""
@@ -263,7 +261,11 @@ def _summed(kept: list[list[tuple[float, float]]]) -> tuple[float, float]:
 def _optimizer(groups: _Groups, kept: list[list[tuple[float, float]]]) -> ProjectedOperation:
     """Return the update of a stage's parameters."""
     from perfmodel.compute_stream import stream_times
-    from perfmodel.kernels.step_data import optimizer_work
+    from perfmodel.kernels.step_data import (
+        OPTIMIZER_FLOPS,
+        OPTIMIZER_LAUNCHES,
+        optimizer_work,
+    )
 
     weights, experts = _summed(kept)
 
