@@ -23,9 +23,11 @@ from perfmodel.cli.workload_convert import KIND_PURPOSES, input_options, load_tr
 from perfmodel.errors import HardwareError, StrategyError
 
 if TYPE_CHECKING:
+    from perfmodel.formats.aicb_text import AicbWorkload
     from perfmodel.formats.astra_text import AstraTextWorkload
     from perfmodel.formats.astra_text_network import NativeNetwork
     from perfmodel.formats.astra_text_system import NativeSystem
+    from perfmodel.simai import SimaiResult
     from perfmodel.simulation.costs import Costs
 
 ASTRA, MACHINE, SIMAI = "As ASTRA-sim", "On hardware", "As SimAI-Analytical"
@@ -50,8 +52,8 @@ NATIVE_OPTIONS = ("network", "system", "model", "queues_per_dimension")
 EXACT_OPTIONS = ("network", "system", "model", "engine", "issue_order", "timeline")
 PHYSICAL_OPTIONS = ("network", "system", "model", "streams", "timeline")
 HARDWARE_OPTIONS = ("hardware", "settings", "precision", "compute", "streams", "timeline")
-SIMAI_OPTIONS = ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server")
-AICB_OPTIONS = ("hardware", "settings", "virtual_pipeline")
+SIMAI_OPTIONS: tuple[str, ...] = ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server")
+AICB_OPTIONS: tuple[str, ...] = ("hardware", "settings", "virtual_pipeline")
 
 
 @click.command("simulate", cls=Command, short_help="Run a workload on a network.")
@@ -222,7 +224,7 @@ def simulate_command(workload: str, **given: Any) -> None:
     detail(f"{workload}: {kind}")
     check_outputs(given["output"], given["timeline"])
     if kind == AICB_TEXT:
-        _run_simai(workload, given)
+        _run_aicb(workload, given)
     elif kind == ASTRA_TEXT and given["network"] and _is_json(given["network"]):
         _run_native(workload, given)
     else:
@@ -319,52 +321,63 @@ def _run_modes(
     show_modes(workload, modes, given["by"], given["as_json"])
 
 
-def _run_simai(workload: str, given: dict[str, Any]) -> None:
+def _run_aicb(workload: str, given: dict[str, Any]) -> None:
     """Run an AICB text as SimAI-Analytical, or on a hardware profile."""
-    from perfmodel.aicb.physical import run_on_hardware
     from perfmodel.cli.simulate_datasets import simai_dataset
-    from perfmodel.cli.workload_aicb import load_device
     from perfmodel.formats.aicb_text import read_aicb_text
-    from perfmodel.simai import simulate
-    from perfmodel.simai_bandwidth import SimaiSystem
 
-    if given["hardware"] is None and given["gpu_type"] is None:
+    if given["hardware"] is not None:
+        run, used, where = _aicb_on_hardware, AICB_OPTIONS, "on --hardware"
+    elif given["gpu_type"] is not None:
+        run, used, where = _aicb_as_simai, SIMAI_OPTIONS, "as SimAI-Analytical"
+    else:
         raise StrategyError(
             f"'{workload}' is an AICB text: --gpu-type A100 runs it as SimAI-Analytical, "
             "--hardware dgx-a100 on our own network model"
         )
-    purposes = PURPOSES | KIND_PURPOSES
-    if given["hardware"] is not None:
-        refuse_unused(("devices", *AICB_OPTIONS), purposes, "this run is on --hardware")
-    else:
-        refuse_unused(("devices", *SIMAI_OPTIONS), purposes, "this run is as SimAI-Analytical")
+    refuse_unused(("devices", *used), PURPOSES | KIND_PURPOSES, f"this run is {where}")
     if given["by"] == "rank":
         raise StrategyError("--by rank is for execution traces; AICB texts have --by layer")
     with activity(f"reading {workload}"):
         found = read_aicb_text(workload)
     devices = given["devices"] or found.header.whole("all_gpus")
-    if given["hardware"] is not None:
-        device = load_device(given["hardware"], given["settings"])
-        chunks = found.header.layers_per_stage
-        if found.header.pipeline_parallel > 1 and chunks > 1 and given["virtual_pipeline"] == 1:
-            remark(
-                f"note: 'vpp: {chunks}' of the header counts as layers, as AICB means it; where "
-                f"it is chunks (the corrected dialect), say --virtual-pipeline {chunks}"
-            )
-        announce_compilation()
-        result = run_on_hardware(found, devices, device, virtual_pipeline=given["virtual_pipeline"])
-        where = f"on {given['hardware']}"
-    else:
-        system = SimaiSystem(
-            given["gpus_per_server"], given["nics_per_server"], given["gpu_type"], given["nic_type"]
-        )
-        result = simulate(found, devices, system)
-        where = f"as SimAI-Analytical, {given['gpu_type']}"
+    result, where = run(found, devices, given)
     if given["output"] is not None:
-        write_figures(
-            simai_dataset(result), given["output"], workload, f"{devices:,} devices {where}"
-        )
+        place = f"{devices:,} devices {where}"
+        write_figures(simai_dataset(result), given["output"], workload, place)
     show_simai(workload, result, devices, where, given["by"], given["as_json"])
+
+
+def _aicb_on_hardware(
+    found: AicbWorkload, devices: int, given: dict[str, Any]
+) -> tuple[SimaiResult, str]:
+    """Return a run on our own network model, and where it took place."""
+    from perfmodel.aicb.physical import run_on_hardware
+    from perfmodel.cli.workload_aicb import load_device
+
+    device = load_device(given["hardware"], given["settings"])
+    virtual, chunks = given["virtual_pipeline"], found.header.layers_per_stage
+    if found.header.pipeline_parallel > 1 and chunks > 1 and virtual == 1:
+        remark(
+            f"note: 'vpp: {chunks}' of the header counts as layers, as AICB means it; where "
+            f"it is chunks (the corrected dialect), say --virtual-pipeline {chunks}"
+        )
+    announce_compilation()
+    result = run_on_hardware(found, devices, device, virtual_pipeline=virtual)
+    return result, f"on {given['hardware']}"
+
+
+def _aicb_as_simai(
+    found: AicbWorkload, devices: int, given: dict[str, Any]
+) -> tuple[SimaiResult, str]:
+    """Return what SimAI-Analytical prints, and where it ran."""
+    from perfmodel.simai import simulate
+    from perfmodel.simai_bandwidth import SimaiSystem
+
+    system = SimaiSystem(
+        given["gpus_per_server"], given["nics_per_server"], given["gpu_type"], given["nic_type"]
+    )
+    return simulate(found, devices, system), f"as SimAI-Analytical, {given['gpu_type']}"
 
 
 def _costs(given: dict[str, Any]) -> Costs:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.cli.simulate_output import PHASES
+
 if TYPE_CHECKING:
     import xarray as xr
 
     from perfmodel.astra_text.native import NativeResult
     from perfmodel.simai import SimaiResult
 
-PHASES = ("forward", "input_gradient", "weight_gradient")
 PHASE_NAMES = ("phase", list(PHASES), {"units": "1", "long_name": "Pass of the training step"})
 
 

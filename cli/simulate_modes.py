@@ -8,6 +8,8 @@ import click
 import numpy as np
 
 from perfmodel.cli.printing import heading, print_json, remark, table
+from perfmodel.cli.simulate_datasets import PHASE_NAMES
+from perfmodel.cli.simulate_output import PHASES
 from perfmodel.units import format_time
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from perfmodel.astra_text.comparison import ModeComparison
 
 SCHEMA_VERSION = "1"
-PHASES = ("forward", "input_gradient", "weight_gradient")
 MOST_ROWS = 5  # collectives that differ most
 TOTALS = ("total_time", "compute_time", "exposed_communication", "communication_time")
 
@@ -124,7 +125,7 @@ def modes_dataset(found: ModeComparison) -> xr.Dataset:
     names = np.array(physical.names, object)
     variables["layer_name"] = (("layer",), names, one | {"long_name": "Layer's name"})
     coordinates = {
-        "phase": ("phase", list(PHASES), one | {"long_name": "Pass of the training step"}),
+        "phase": PHASE_NAMES,
         "layer": ("layer", np.arange(len(names)), one | {"long_name": "Layer"}),
     }
     return xr.Dataset(variables, coords=coordinates)

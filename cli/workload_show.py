@@ -10,6 +10,7 @@ import click
 from perfmodel.cli import options
 from perfmodel.cli.group import Command
 from perfmodel.cli.printing import activity, heading, print_json, table
+from perfmodel.cli.simulate_output import PHASES
 from perfmodel.cli.workload_convert import input_options, load_traces, refuse_unused_input
 from perfmodel.units import format_size, format_time
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from perfmodel.formats.astra_text import AstraTextPhase
 
 SCHEMA_VERSION = "1"
-PHASES = ("forward", "input_gradient", "weight_gradient")
 
 
 @click.command("show", cls=Command, short_help="Describe a workload file.")

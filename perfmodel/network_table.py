@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,28 @@ def is_scale_out(network: Network, level: int) -> bool:
     tree above the innermost level is scale-out.
     """
     return level > 0 and network.topology in ("switch", "fat-tree")
+
+
+def check_places(hardware: Hardware, devices: int, what: str) -> None:
+    """Raise unless a profile's network has a place for every device.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    devices : int
+    what : str
+        Who needs them, in words: the beginning of the message.
+
+    Raises
+    ------
+    HardwareError
+    """
+    sizes = [level.size for level in hardware.system.network]
+    if 0 in sizes:  # a level without limit
+        return
+    most = math.prod(sizes)
+    if devices > most:
+        raise HardwareError(f"{what}, but hardware profile '{hardware.name}' has {most} devices")
 
 
 def network_table(hardware: Hardware) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import HardwareError, StrategyError
 from perfmodel.formats.aicb_text import NO_COLLECTIVE, AicbPhase, AicbWorkload
+from perfmodel.network_table import check_places
 from perfmodel.simai import SimaiPhase, SimaiResult, kind_and_group, workload_degrees
 from perfmodel.simai_bandwidth import DATA, EXPERT, EXPERT_DATA, TENSOR, Degrees
 
@@ -84,11 +85,7 @@ def run_on_hardware(
             f"'ep: {degrees.expert}' in the workload's header does not divide the {degrees.data} "
             "data-parallel ranks"
         )
-    sizes = [level.size for level in hardware.system.network]
-    if 0 not in sizes and devices > np.prod(sizes):
-        raise HardwareError(
-            f"{devices} devices, but hardware profile '{hardware.name}' has {np.prod(sizes)}"
-        )
+    check_places(hardware, devices, f"{devices} devices")
 
     forward = _priced(workload.forward, TENSOR, degrees, hardware)
     input_gradient = _priced(workload.input_gradient, TENSOR, degrees, hardware)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.errors import FormatError, HardwareError, StrategyError
+from perfmodel.network_table import check_places
 from perfmodel.simulation.costs import (
     Flags,
     Floats,
@@ -120,15 +121,7 @@ class HardwareCosts:
 
     def check(self, ranks: int) -> None:
         """Raise unless the network has a place for every rank."""
-        sizes = [level.size for level in self.hardware.system.network]
-        if 0 in sizes:
-            return
-        most = int(np.prod(sizes))
-        if ranks > most:
-            raise HardwareError(
-                f"the workload has {ranks} ranks, but hardware profile '{self.hardware.name}' "
-                f"has {most} devices"
-            )
+        check_places(self.hardware, ranks, f"the workload has {ranks} ranks")
 
     def synchronised(self, trace: Trace) -> Flags:
         """Tell which nodes are collectives of a stated kind; others last as recorded."""
