@@ -270,9 +270,9 @@ def test_ambiguous_name_is_loaded_with_a_note() -> None:
     assert "A100-80GB" in load_hardware("dgx-a100").aliases
 
 
-# Names that are no device of ours: a maker without a family here, a device without a published
+# Names that are no device of ours: a maker without a family here, devices without a published
 # datasheet, and a network adapter.
-NOT_COVERED = {"r100", "Intel Gaudi 2", "Intel Gaudi 3", "NDR 400 NIC"}
+NOT_COVERED = {"r100", "vr200", "Intel Gaudi 2", "Intel Gaudi 3", "NDR 400 NIC"}
 
 
 def test_every_hardware_name_of_the_measured_tables_resolves() -> None:
