@@ -38,10 +38,10 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and core
-	$(BIN)/python benchmarks/sweep_speed.py
-	$(BIN)/python benchmarks/kernel_speed.py
-	$(BIN)/python benchmarks/collective_speed.py
-	$(BIN)/python benchmarks/simulate_speed.py
+	$(BIN)/python benchmarks/speed/sweep.py
+	$(BIN)/python benchmarks/speed/kernels.py
+	$(BIN)/python benchmarks/speed/collectives.py
+	$(BIN)/python benchmarks/speed/simulate.py
 
 accuracy: $(VENV)/.demo ## Compare projections with measured runs (RUNS=table.csv)
 	@test -n "$(RUNS)" || { echo "name a table of measured runs: make accuracy RUNS=table.csv" >&2; exit 2; }

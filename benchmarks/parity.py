@@ -17,15 +17,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from perfmodel.errors import FormatError, PerfModelError
+from perfmodel.base.errors import FormatError, PerfModelError
 
 # kind: module with `compare(path) -> dict` and, for people, `table(document) -> list of str`.
 KINDS = {
-    "astra": "parity_astra",
-    "simai": "parity_simai",
-    "aicb": "parity_aicb",
-    "astra-text": "parity_astra_text",
-    "stage": "parity_stage",
+    "astra": "parity_kinds.astra",
+    "simai": "parity_kinds.simai",
+    "aicb": "parity_kinds.aicb",
+    "astra-text": "parity_kinds.astra_text",
+    "stage": "parity_kinds.stage",
 }
 
 

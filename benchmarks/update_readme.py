@@ -16,13 +16,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import accuracy_kernels
-import collective_speed
-import kernel_speed
-import simulate_speed
-from accuracy_training import HEADER, markdown, table_line
+from accuracy import kernels as accuracy_kernels
+from accuracy.training import HEADER, markdown, table_line
+from speed import collectives as collective_speed
+from speed import kernels as kernel_speed
+from speed import simulate as simulate_speed
 
-from perfmodel.compare import compare_file
+from perfmodel.measured.compare import compare_file
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"

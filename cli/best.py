@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from perfmodel.cli import options
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
-from perfmodel.cli.parsing import split_names
-from perfmodel.cli.printing import heading, print_json
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.parsing import split_names
+from perfmodel.cli.shared.printing import heading, print_json
 
 RATE = "tokens_per_second_per_device"
 
@@ -85,7 +85,7 @@ def best_command(
     """
     if pareto is not None and by is not None:
         raise click.UsageError("--pareto and --by exclude each other")
-    from perfmodel import results
+    from perfmodel.sweeps import results
 
     with results.open_results(file) as dataset:
         count = int(results.select(dataset, where, fitting=not everything).size)
@@ -118,7 +118,7 @@ def _print(
     as_json: bool,
     everything: bool,
 ) -> None:
-    from perfmodel.cli.tables import print_strategies, results_header
+    from perfmodel.cli.shared.tables import print_strategies, results_header
 
     if as_json:
         counts = {"selected": count, "total": total}

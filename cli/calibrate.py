@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli import options
 from perfmodel.cli.group import Command
-from perfmodel.cli.parsing import split_names
-from perfmodel.cli.printing import (
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.parsing import split_names
+from perfmodel.cli.shared.printing import (
     announce_compilation,
     error_statistic,
     heading,
@@ -21,7 +21,7 @@ from perfmodel.cli.printing import (
 )
 
 if TYPE_CHECKING:
-    from perfmodel.calibrate import Calibration, Parameter
+    from perfmodel.measured.calibrate import Calibration, Parameter
 
 STATISTICS = {
     "count": "rows",
@@ -120,8 +120,8 @@ def calibrate_command(
 
     Exit codes: 0 done, 1 failure, 2 wrong input.
     """
-    from perfmodel.calibrate import calibrate_file, check_output
-    from perfmodel.results import check_writable
+    from perfmodel.base.files import check_writable
+    from perfmodel.measured.calibrate import calibrate_file, check_output
 
     if output is not None:
         check_output(Path(output), profile, force)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from perfmodel.cli import options
+from perfmodel.base.errors import DataError
+from perfmodel.base.units import format_si, format_size, format_time, parse_size
 from perfmodel.cli.group import Command
-from perfmodel.cli.kernel_axes import Counts
-from perfmodel.cli.kernel_output import output_options, run_grid, show_grid
-from perfmodel.cli.parsing import parse_range, split_names
-from perfmodel.cli.printing import announce_compilation, table
-from perfmodel.errors import DataError
-from perfmodel.units import format_si, format_size, format_time, parse_size
+from perfmodel.cli.kernel.axes import Counts
+from perfmodel.cli.kernel.output import output_options, run_grid, show_grid
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.parsing import parse_range, split_names
+from perfmodel.cli.shared.printing import announce_compilation, table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -233,7 +233,7 @@ def collective_command(
         axes["stride"] = stride or [1]
 
     def evaluate(rows: list[Hardware], values: Mapping[str, list[float]]) -> xr.Dataset:
-        from perfmodel.collective_grids import collective_grid
+        from perfmodel.sweeps.collective_grids import collective_grid
 
         return collective_grid(rows, axes, swept=values)
 
@@ -251,9 +251,9 @@ def _run_astra(
     as_json: bool,
 ) -> None:
     """Time collectives as ASTRA-sim would, and print or write them."""
-    from perfmodel.collective_grids_astra import astra_grid
-    from perfmodel.formats.astra_network import read_network, read_system
-    from perfmodel.results import check_writable
+    from perfmodel.base.files import check_writable
+    from perfmodel.formats.astra.network import read_network, read_system
+    from perfmodel.parity.astra.grids import astra_grid
 
     files = read_network(network), read_system(system)
     if output is not None:
@@ -302,7 +302,7 @@ def _tabulate(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    from perfmodel.collective_grids import STATUS_REASONS
+    from perfmodel.sweeps.collective_grids import STATUS_REASONS
 
     return STATUS_REASONS.get(row.get("status", "ok"), "")
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli import options
 from perfmodel.cli.group import EXIT_FAILURE, Command
-from perfmodel.cli.parsing import parse_percentage, split_names
-from perfmodel.cli.printing import (
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.parsing import parse_percentage, split_names
+from perfmodel.cli.shared.printing import (
     announce_compilation,
     error_statistic,
     heading,
@@ -21,7 +21,7 @@ from perfmodel.cli.printing import (
 )
 
 if TYPE_CHECKING:
-    from perfmodel.compare import Comparison
+    from perfmodel.measured.compare import Comparison
 
 STATISTICS = {
     "count": "rows",
@@ -128,13 +128,13 @@ def compare_command(
 
     Exit codes: 0 done, 1 failure or --max-error exceeded, 2 wrong input.
     """
-    from perfmodel.compare import compare_file
-    from perfmodel.results import check_writable
+    from perfmodel.base.files import check_writable
+    from perfmodel.measured.compare import compare_file
 
     if output is not None:
         output = str(check_writable(output))
     if plot is not None:
-        from perfmodel.plot import check_plot
+        from perfmodel.base.figures import check_plot
 
         check_plot(plot)
         check_writable(plot)
@@ -148,7 +148,7 @@ def compare_command(
         found.write_rows(output)
         remark(f"wrote {output}")
     if plot is not None:
-        from perfmodel.plot import save_comparison
+        from perfmodel.measured.figures import save_comparison
 
         save_comparison(found, plot)
         remark(f"wrote {plot}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from perfmodel.base.errors import PerfModelError
 from perfmodel.cli.group import Command
-from perfmodel.errors import PerfModelError
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli import options
+from perfmodel.base.variables import TIME_COMPONENTS, VARIABLES
 from perfmodel.cli.group import Command
-from perfmodel.cli.printing import heading, print_json, share, table
 from perfmodel.cli.project import (
     load_problem,
     placement_rows,
@@ -19,11 +18,12 @@ from perfmodel.cli.project import (
     projection_header,
     warn_if_too_large,
 )
-from perfmodel.variables import TIME_COMPONENTS, VARIABLES
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.printing import heading, print_json, share, table
 
 if TYPE_CHECKING:
-    from perfmodel.explain import OperationCost
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.sweeps.explain import OperationCost
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 
@@ -94,9 +94,9 @@ def explain_command(
     Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
     strategy does not fit in memory (the table is printed all the same).
     """
-    from perfmodel.cli.tables import print_placement
-    from perfmodel.explain import explain
-    from perfmodel.mapping import placement
+    from perfmodel.cli.shared.tables import print_placement
+    from perfmodel.strategy.mapping import placement
+    from perfmodel.sweeps.explain import explain
 
     problem = load_problem(model, hardware, devices, settings, framework, axes)
     row = project_row(*problem)
@@ -121,7 +121,7 @@ def explain_command(
 
 def _operation(cost: OperationCost, hardware: Hardware, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return one operation for JSON, with what its call achieves."""
-    from perfmodel.explain import component
+    from perfmodel.sweeps.explain import component
 
     return dataclasses.asdict(cost) | {
         "component": component(cost),
@@ -139,9 +139,9 @@ def _print_operations(
     *,
     whole: bool,
 ) -> None:
-    from perfmodel.cli.tables import print_memory, step_range
-    from perfmodel.explain import OPERATION_COMPONENTS
-    from perfmodel.units import format_time
+    from perfmodel.base.units import format_time
+    from perfmodel.cli.shared.tables import print_memory, step_range
+    from perfmodel.sweeps.explain import OPERATION_COMPONENTS
 
     step = row["step_time"]
     headers = ["operation", "phase", "shape", "calls", "a call", "adds", "share", "bound", "rate"]
@@ -184,7 +184,7 @@ def _print_operations(
 
 def _rate(cost: OperationCost, hardware: Hardware, precision: str) -> str:
     """Return what one call achieves: FLOP/s with its share of the peak, or bytes/s."""
-    from perfmodel.units import format_si
+    from perfmodel.base.units import format_si
 
     if not cost.time:
         return ""

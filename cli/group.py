@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from perfmodel.errors import PerfModelError
+from perfmodel.base.errors import PerfModelError
 
 EXIT_FAILURE = 1
 EXIT_INPUT = 2

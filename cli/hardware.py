@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli import options
 from perfmodel.cli.group import Command, CommandGroup
-from perfmodel.cli.printing import heading, print_json, table
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.printing import heading, print_json, table
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -49,8 +49,8 @@ def list_command(everything: bool, as_json: bool) -> None:
 
     Units: TFLOP/s dense at the boost clock, GiB, TB/s, devices per node.
     """
+    from perfmodel.base.units import GIB
     from perfmodel.hwprofiles import list_hardware, load_hardware
-    from perfmodel.units import GIB
 
     names = list_hardware()
     parts = [name for name in list_hardware(all=True) if name not in names] if everything else []
@@ -93,8 +93,8 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
     Units: SI, in brackets; bandwidth per device and direction. 'calibration' values are
     fitted, each within physical bounds; all others are facts of the maker.
     """
+    from perfmodel.base.variables import SCHEMA_VERSION
     from perfmodel.hwprofiles import load_hardware
-    from perfmodel.variables import SCHEMA_VERSION
 
     hardware = load_hardware(name, settings)
     if as_json:
@@ -114,7 +114,7 @@ def _tera(rate: float | None) -> str:
 
 
 def _list_document(profiles: list[Hardware], parts: list[str]) -> dict[str, Any]:
-    from perfmodel.variables import SCHEMA_VERSION
+    from perfmodel.base.variables import SCHEMA_VERSION
 
     return {
         "schema_version": SCHEMA_VERSION,

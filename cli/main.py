@@ -8,7 +8,6 @@ import sys
 import click
 
 from perfmodel._version import __version__
-from perfmodel.cli import options
 from perfmodel.cli.best import best_command
 from perfmodel.cli.calibrate import calibrate_command
 from perfmodel.cli.collective import collective_command
@@ -17,13 +16,14 @@ from perfmodel.cli.completion import completion_command
 from perfmodel.cli.explain import explain_command
 from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.hardware import hardware_group
-from perfmodel.cli.kernel import kernel_group
+from perfmodel.cli.kernel.group import kernel_group
 from perfmodel.cli.model import model_group
 from perfmodel.cli.project import project_command
-from perfmodel.cli.simulate import simulate_command
+from perfmodel.cli.shared import options
+from perfmodel.cli.simulate.command import simulate_command
 from perfmodel.cli.sweep import sweep_command
-from perfmodel.cli.topology import topology_group
-from perfmodel.cli.workload import workload_group
+from perfmodel.cli.topology.command import topology_group
+from perfmodel.cli.workload.group import workload_group
 
 
 @click.group(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli import options
 from perfmodel.cli.group import Command, CommandGroup
-from perfmodel.cli.printing import heading, print_json, table
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.printing import heading, print_json, table
 
 if TYPE_CHECKING:
-    from perfmodel.model import LayerSpec, ModelSpec
+    from perfmodel.model.build import LayerSpec, ModelSpec
 
 
 @click.group("model", cls=CommandGroup, short_help="List and show models.")
@@ -39,9 +39,9 @@ def list_command(as_json: bool) -> None:
       perfmodel model list
       perfmodel model list --json
     """
-    from perfmodel.model_presets import list_models
-    from perfmodel.units import format_si
-    from perfmodel.variables import SCHEMA_VERSION
+    from perfmodel.base.units import format_si
+    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.model.presets import list_models
 
     summaries = list_models()
     if as_json:
@@ -87,7 +87,7 @@ def show_command(name: str, seq_len: int, as_json: bool) -> None:
       perfmodel model show deepseek-v3 --seq-len 4096
       perfmodel model show ./config.json --json
     """
-    from perfmodel.model_presets import load_model
+    from perfmodel.model.presets import load_model
 
     document = _document(load_model(name), seq_len)
     if as_json:
@@ -97,8 +97,8 @@ def show_command(name: str, seq_len: int, as_json: bool) -> None:
 
 
 def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
-    from perfmodel.flops import model_flops_per_token
-    from perfmodel.variables import SCHEMA_VERSION
+    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.operations.flops import model_flops_per_token
 
     distinct, index = model.layer_kinds()
     return {
@@ -128,7 +128,7 @@ def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
 
 def _parameters(model: ModelSpec) -> dict[str, int]:
     """Return the parameters by kind; all but total, active and mtp add up to total."""
-    from perfmodel.model import layer_parameters
+    from perfmodel.model.build import layer_parameters
 
     layers = [layer_parameters(layer, model.hidden_size) for layer in model.layers]
     return {
@@ -167,7 +167,7 @@ def _layer(layer: LayerSpec) -> str:
 
 
 def _print(document: dict[str, Any]) -> None:
-    from perfmodel.units import format_si
+    from perfmodel.base.units import format_si
 
     click.echo(heading(f"{document['name']} ({document['family']})"))
     if document["source"]:

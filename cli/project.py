@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli import options
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
-from perfmodel.cli.inputs import check_precision, load_rows, one_strategy
-from perfmodel.cli.printing import announce_compilation, heading, print_json, strategy_label
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import check_precision, load_rows, one_strategy
+from perfmodel.cli.shared.printing import announce_compilation, heading, print_json, strategy_label
 
 if TYPE_CHECKING:
-    from perfmodel.framework import Framework
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model import ModelSpec
-    from perfmodel.strategy import StrategyGrid
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.software.framework import Framework
+    from perfmodel.strategy.grid import StrategyGrid
 
 
 @click.command("project", cls=Command, short_help="Project one strategy.")
@@ -88,8 +88,8 @@ def load_problem(
     axes: Mapping[str, Any],
 ) -> tuple[ModelSpec, StrategyGrid, Hardware, Framework]:
     """Load and check everything about one projection, cheapest first."""
-    from perfmodel.framework import load_framework
-    from perfmodel.model_presets import load_model
+    from perfmodel.model.presets import load_model
+    from perfmodel.software.framework import load_framework
 
     spec = load_model(model)
     (device,), _ = load_rows([hardware], settings, {})
@@ -104,8 +104,8 @@ def project_row(
     """Return all results of one strategy, in SI units."""
     import numpy as np
 
-    from perfmodel.results import rows
-    from perfmodel.sweeps import sweep
+    from perfmodel.sweeps.results import rows
+    from perfmodel.sweeps.sweep import sweep
 
     announce_compilation()
     dataset = sweep(model, grid, hardware, framework=framework, threads=1)
@@ -116,7 +116,7 @@ def project_row(
 
 def projection_header(model: ModelSpec, framework: Framework, devices: int) -> dict[str, Any]:
     """Return what the JSON of one projection begins with."""
-    from perfmodel.variables import SCHEMA_VERSION, VARIABLES
+    from perfmodel.base.variables import SCHEMA_VERSION, VARIABLES
 
     return {
         "schema_version": SCHEMA_VERSION,
@@ -131,7 +131,7 @@ def placement_rows(grid: StrategyGrid, hardware: Hardware) -> dict[str, Any]:
     """Return where the groups of every axis lie, for JSON."""
     import dataclasses
 
-    from perfmodel.mapping import placement
+    from perfmodel.strategy.mapping import placement
 
     return {"placement": [dataclasses.asdict(group) for group in placement(grid, hardware)]}
 
@@ -144,8 +144,8 @@ def print_projection(
     row: Mapping[str, Any],
 ) -> None:
     """Print one projection."""
-    from perfmodel.cli.tables import print_memory, print_placement, print_time
-    from perfmodel.mapping import placement
+    from perfmodel.cli.shared.tables import print_memory, print_placement, print_time
+    from perfmodel.strategy.mapping import placement
 
     print_title(model, grid, hardware, framework, row)
     causal, full = row["model_flops_utilization"], row["model_flops_utilization_non_causal"]
@@ -182,7 +182,7 @@ def print_title(
 
 def warn_if_too_large(ctx: click.Context, row: Mapping[str, Any]) -> None:
     """Warn and leave with code 3 where the strategy does not fit in memory."""
-    from perfmodel.units import format_gib
+    from perfmodel.base.units import format_gib
 
     if row["fits"]:
         return

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli import options
+from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
-from perfmodel.cli.inputs import DEGREES, load_rows
-from perfmodel.cli.printing import (
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import DEGREES, load_rows
+from perfmodel.cli.shared.printing import (
     announce_compilation,
     command_line,
     detail,
@@ -22,13 +23,12 @@ from perfmodel.cli.printing import (
     progress,
     remark,
 )
-from perfmodel.errors import HardwareError, StrategyError
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from perfmodel.enumeration import Enumeration
-    from perfmodel.model import ModelSpec
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.strategy.enumerate import Enumeration
 
 SHOWN_ROWS = 20
 
@@ -129,10 +129,11 @@ def sweep_command(
     """
     import numpy as np
 
-    from perfmodel.enumeration import enumerate_strategies
-    from perfmodel.framework import load_framework
-    from perfmodel.model_presets import load_model
-    from perfmodel.results import check_writable, save_results
+    from perfmodel.base.files import check_writable
+    from perfmodel.model.presets import load_model
+    from perfmodel.software.framework import load_framework
+    from perfmodel.strategy.enumerate import enumerate_strategies
+    from perfmodel.sweeps.results import save_results
 
     spec = load_model(model)
     rows, values = load_rows(hardware, settings, swept)
@@ -146,7 +147,7 @@ def sweep_command(
         raise StrategyError(_nothing_possible(found, devices, axes))
     detail(f"enumerated {len(found.grid):,} strategies in {time.perf_counter() - start:.2f} s")
 
-    from perfmodel.sweeps import sweep
+    from perfmodel.sweeps.sweep import sweep
 
     announce_compilation()
     start = time.perf_counter()
@@ -192,7 +193,7 @@ def _fitting(dataset: xr.Dataset) -> dict[str, int]:
 
 def _lacking(dataset: xr.Dataset) -> dict[str, int]:
     """Strategies whose precision each device lacks, where there are any."""
-    from perfmodel.strategy_rules import PRECISION_UNSUPPORTED
+    from perfmodel.strategy.rules import PRECISION_UNSUPPORTED
 
     counts = (dataset["status"] == PRECISION_UNSUPPORTED).sum("strategy").values.tolist()
     names = dataset["hardware"].values.tolist()
@@ -201,7 +202,7 @@ def _lacking(dataset: xr.Dataset) -> dict[str, int]:
 
 def _nothing_possible(found: Enumeration, devices: int, axes: Mapping[str, Any]) -> str:
     """Say in one line why no strategy is possible."""
-    from perfmodel.enumeration import describe_rejected
+    from perfmodel.strategy.enumerate import describe_rejected
 
     if axes.get("data_parallel") is None or set(found.rejected) - {"devices_mismatch"}:
         return describe_rejected(found.rejected, devices)
@@ -218,7 +219,7 @@ def _nothing_possible(found: Enumeration, devices: int, axes: Mapping[str, Any])
 
 
 def _nothing_fits(dataset: xr.Dataset) -> str:
-    from perfmodel.units import format_gib
+    from perfmodel.base.units import format_gib
 
     possible = dataset["memory_total"].where(dataset["step_time"].notnull())
     need = possible.min("strategy").values
@@ -244,8 +245,8 @@ def _document(
     top: int,
     output: str | None,
 ) -> dict[str, Any]:
-    from perfmodel.cli.tables import results_header
-    from perfmodel.results import best
+    from perfmodel.cli.shared.tables import results_header
+    from perfmodel.sweeps.results import best
 
     return results_header(dataset) | {
         "hardware": dataset["hardware"].values.tolist(),
@@ -265,10 +266,10 @@ def _print_summary(
     fitting: dict[str, int],
     top: int,
 ) -> None:
-    from perfmodel.cli.tables import print_strategies
-    from perfmodel.results import best
-    from perfmodel.strategy_rules import STATUS_NAMES, STATUS_REASONS
-    from perfmodel.units import format_si
+    from perfmodel.base.units import format_si
+    from perfmodel.cli.shared.tables import print_strategies
+    from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
+    from perfmodel.sweeps.results import best
 
     parameters = format_si(float(model.parameter_count()))
     click.echo(
@@ -312,7 +313,7 @@ def _suggest(
     output: str | None,
 ) -> None:
     """Say what to try next, ready to paste."""
-    from perfmodel.results import best
+    from perfmodel.sweeps.results import best
 
     top = best(dataset, 1)[0]
     chosen = command_line(model, hardware, devices, top)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from perfmodel.errors import HardwareError, did_you_mean
+from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles import schema
 from perfmodel.hwprofiles.hardware import Calibrated, Device, Hardware, Memory, Network, System
 from perfmodel.hwprofiles.schema import Field

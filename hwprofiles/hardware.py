@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from perfmodel.errors import HardwareError, did_you_mean
+from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles.schema import Scalar
 
 # Precisions that run at the rate of another number format.
@@ -248,7 +248,7 @@ class Hardware:
         Parameters
         ----------
         kernel_class, regime : str
-            One of `perfmodel.regimes.LIMITS` and of `perfmodel.regimes.REGIMES`.
+            One of `perfmodel.base.regimes.LIMITS` and of `perfmodel.base.regimes.REGIMES`.
 
         Returns
         -------

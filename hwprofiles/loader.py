@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfmodel.errors import HardwareError, did_you_mean
+from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles.build import build, check_keys
 from perfmodel.hwprofiles.hardware import Hardware
 from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar

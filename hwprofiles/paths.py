@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfmodel.errors import HardwareError
+from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import schema
 from perfmodel.hwprofiles.build import build, check_value
 from perfmodel.hwprofiles.hardware import Hardware

@@ -35,7 +35,7 @@ CALIBRATION_GROUPS = (
     "uncertainty",
 )
 # [calibration.uncertainty] holds <class>_<regime>, the classes and regimes of the kernel
-# models (perfmodel.regimes; a test compares the two), and `step`: what no kernel explains.
+# models (perfmodel.base.regimes; a test compares the two), and `step`: what no kernel explains.
 KERNEL_CLASSES = (
     "gemm",
     "attention",

@@ -28,8 +28,10 @@ KEPT_CACHES = 8
 
 def _cache_folder() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).resolve().parent.glob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    here = Path(__file__).resolve().parent
+    for source in sorted(here.rglob("*.py")):
+        name = source.relative_to(here).as_posix()
+        digest.update(name.encode() + b"\0" + source.read_bytes())
     user = Path(os.path.expanduser("~"), ".cache")
     named = [os.environ.get(name, "") for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")]
     roots = [Path(name) for name in named if os.path.isabs(name)][:1] or [user]

@@ -14,53 +14,53 @@ from typing import TYPE_CHECKING, Any
 from perfmodel._version import __version__
 
 if TYPE_CHECKING:
-    from perfmodel.calibrate import calibrate_file
-    from perfmodel.compare import compare_file
-    from perfmodel.compute_attention import attention_times
-    from perfmodel.compute_gemm import gemm_times
-    from perfmodel.compute_moe import moe_times
-    from perfmodel.compute_stream import stream_times
-    from perfmodel.enumeration import strategies_from_rows, strategy_grid
-    from perfmodel.errors import PerfModelError
-    from perfmodel.formats.chakra import write_traces
-    from perfmodel.framework import load_framework
+    from perfmodel.base.errors import PerfModelError
+    from perfmodel.compute.attention import attention_times
+    from perfmodel.compute.gemm import gemm_times
+    from perfmodel.compute.moe import moe_times
+    from perfmodel.compute.stream import stream_times
+    from perfmodel.convert.opening import open_traces
+    from perfmodel.export.chakra import projected_traces
+    from perfmodel.export.workload import projected_workload
+    from perfmodel.formats.chakra.files import write_traces
     from perfmodel.hwprofiles import list_hardware, load_hardware
-    from perfmodel.model_presets import list_models, load_model
-    from perfmodel.results import best, open_results, pareto, save_results
+    from perfmodel.measured.calibrate import calibrate_file
+    from perfmodel.measured.compare import compare_file
+    from perfmodel.model.presets import list_models, load_model
     from perfmodel.simulation.hardware_costs import HardwareCosts
     from perfmodel.simulation.run import simulate
-    from perfmodel.sweeps import sweep
-    from perfmodel.traces.opening import open_traces
-    from perfmodel.traces.projected_chakra import projected_traces
-    from perfmodel.traces.projected_operations import projected_workload
+    from perfmodel.software.framework import load_framework
+    from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
+    from perfmodel.sweeps.results import best, open_results, pareto, save_results
+    from perfmodel.sweeps.sweep import sweep
 
 # Names are looked up on first use, so that importing the package stays fast.
 _HOMES = {
     "HardwareCosts": "perfmodel.simulation.hardware_costs",
-    "PerfModelError": "perfmodel.errors",
-    "attention_times": "perfmodel.compute_attention",
-    "best": "perfmodel.results",
-    "calibrate_file": "perfmodel.calibrate",
-    "compare_file": "perfmodel.compare",
-    "gemm_times": "perfmodel.compute_gemm",
+    "PerfModelError": "perfmodel.base.errors",
+    "attention_times": "perfmodel.compute.attention",
+    "best": "perfmodel.sweeps.results",
+    "calibrate_file": "perfmodel.measured.calibrate",
+    "compare_file": "perfmodel.measured.compare",
+    "gemm_times": "perfmodel.compute.gemm",
     "list_hardware": "perfmodel.hwprofiles",
-    "list_models": "perfmodel.model_presets",
-    "load_framework": "perfmodel.framework",
+    "list_models": "perfmodel.model.presets",
+    "load_framework": "perfmodel.software.framework",
     "load_hardware": "perfmodel.hwprofiles",
-    "load_model": "perfmodel.model_presets",
-    "moe_times": "perfmodel.compute_moe",
-    "open_results": "perfmodel.results",
-    "open_traces": "perfmodel.traces.opening",
-    "pareto": "perfmodel.results",
-    "projected_traces": "perfmodel.traces.projected_chakra",
-    "projected_workload": "perfmodel.traces.projected_operations",
-    "save_results": "perfmodel.results",
+    "load_model": "perfmodel.model.presets",
+    "moe_times": "perfmodel.compute.moe",
+    "open_results": "perfmodel.sweeps.results",
+    "open_traces": "perfmodel.convert.opening",
+    "pareto": "perfmodel.sweeps.results",
+    "projected_traces": "perfmodel.export.chakra",
+    "projected_workload": "perfmodel.export.workload",
+    "save_results": "perfmodel.sweeps.results",
     "simulate": "perfmodel.simulation.run",
-    "strategies_from_rows": "perfmodel.enumeration",
-    "strategy_grid": "perfmodel.enumeration",
-    "stream_times": "perfmodel.compute_stream",
-    "sweep": "perfmodel.sweeps",
-    "write_traces": "perfmodel.formats.chakra",
+    "strategies_from_rows": "perfmodel.strategy.enumerate",
+    "strategy_grid": "perfmodel.strategy.enumerate",
+    "stream_times": "perfmodel.compute.stream",
+    "sweep": "perfmodel.sweeps.sweep",
+    "write_traces": "perfmodel.formats.chakra.files",
 }
 
 __all__ = [

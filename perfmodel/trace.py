@@ -1,7 +1,7 @@
 """Operations of one rank as columns, and of all ranks with their groups: execution traces.
 
 The columns hold what a Chakra execution trace says (schema 1.0.2-chakra.0.0.4), in SI
-units; files are read and written by `perfmodel.formats.chakra`. A trace is a graph: every
+units; files are read and written by `perfmodel.formats.chakra.files`. A trace is a graph: every
 node names its parents by their identifiers.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import FormatError
+from perfmodel.base.errors import FormatError
 
 # Positions are the numbers of Chakra's enums.
 NODE_KINDS = (

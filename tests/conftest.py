@@ -12,20 +12,19 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from perfmodel.enumeration import strategies_from_rows
-from perfmodel.framework import load_framework
+from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.model import dense_model, moe_model
-from perfmodel.model_presets import load_model
-from perfmodel.strategy_rules import VALID
-from perfmodel.training import Workload, project_grid
-from perfmodel.variables import STEP_VARIABLES
+from perfmodel.model.build import dense_model, moe_model
+from perfmodel.model.presets import load_model
+from perfmodel.software.framework import load_framework
+from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.strategy.rules import VALID
+from perfmodel.training.project import Workload, project_grid
+from tests.data import SHARED
 
 # No deadline: the first example may compile a kernel. The same examples on every run.
 settings.register_profile("perfmodel", deadline=None, derandomize=True)
 settings.load_profile("perfmodel")
-
-SHARED = Path(__file__).resolve().parents[1] / "../shared/data"
 
 
 def pytest_addoption(parser):

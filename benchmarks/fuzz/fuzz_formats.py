@@ -46,19 +46,19 @@ BETWEEN = b"\n-- next file --\n"
 
 # Kind: module below perfmodel.formats, function that takes a path, ending of the file.
 READERS = {
-    "chakra": ("chakra", "read_trace", ".0.et"),
-    "chakra-json": ("chakra", "read_trace", ".0.json"),
-    "communicator-groups": ("communicator_groups", "read_groups", ".json"),
-    "astra-text": ("astra_text", "read_astra_text", ".txt"),
-    "astra-network": ("astra_text_network", "read_native_network", ".json"),
-    "astra-system": ("astra_text_system", "read_native_system", ".txt"),
-    "aicb-text": ("aicb_text", "read_aicb_text", ".txt"),
-    "aicb-csv": ("aicb_csv", "read_aicb_csv", ".csv"),
-    "vidur-csv": ("vidur_csv", "read_vidur_csv", ".csv"),
-    "aiob": ("aiob", "read_aiob", ".txt"),
+    "chakra": ("chakra.files", "read_trace", ".0.et"),
+    "chakra-json": ("chakra.files", "read_trace", ".0.json"),
+    "communicator-groups": ("chakra.groups", "read_groups", ".json"),
+    "astra-text": ("astra_text.text", "read_astra_text", ".txt"),
+    "astra-network": ("astra_text.network", "read_native_network", ".json"),
+    "astra-system": ("astra_text.system", "read_native_system", ".txt"),
+    "aicb-text": ("aicb.text", "read_aicb_text", ".txt"),
+    "aicb-csv": ("aicb.csv", "read_aicb_csv", ".csv"),
+    "vidur-csv": ("aicb.vidur", "read_vidur_csv", ".csv"),
+    "aiob": ("aicb.aiob", "read_aiob", ".txt"),
     "flexflow": ("flexflow", "read_flexflow", ".graph"),
-    "pytorch-host": ("pytorch_trace", "read_host_trace", ".json"),
-    "kineto": ("kineto", "read_kineto", ".json"),
+    "pytorch-host": ("pytorch.host", "read_host_trace", ".json"),
+    "kineto": ("pytorch.kineto", "read_kineto", ".json"),
 }
 # Of them, what `open` reads or at least knows by sight.
 WORKLOADS = ("chakra-json", "astra-text", "aicb-text", "aicb-csv", "vidur-csv", "aiob", "flexflow",
@@ -162,8 +162,8 @@ comm_size=131072|run_time=0.000122071}",shape=record];
 
 def chakra_example() -> bytes:
     """Return a trace file with every column and kinds of every sort."""
-    from perfmodel.formats.chakra_messages import serialise
-    from perfmodel.formats.chakra_schema import IO_INFO, NODE_INPUTS, Attribute
+    from perfmodel.formats.chakra.messages import serialise
+    from perfmodel.formats.chakra.schema import IO_INFO, NODE_INPUTS, Attribute
     from perfmodel.trace import COLLECTIVE, COMPUTE, METADATA, SEND, TraceBuilder
 
     builder = TraceBuilder()
@@ -182,8 +182,8 @@ def message_examples() -> list[bytes]:
 
     As protobuf and as JSON, whose mutants are more often traces.
     """
-    from perfmodel.formats.chakra_json import json_text
-    from perfmodel.formats.chakra_messages import serialise
+    from perfmodel.formats.chakra.json import json_text
+    from perfmodel.formats.chakra.messages import serialise
     from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder
 
     traces = []
@@ -232,9 +232,9 @@ def handler(kind: str, folder: Path) -> Callable[[bytes], None]:
 
 def _open(path: Path) -> None:
     """Read a file of any kind as traces, and add up what they hold."""
-    from perfmodel.traces.opening import open_traces
-    from perfmodel.traces.recognise import ASTRA_TEXT, workload_kind
-    from perfmodel.traces.summary import traces_summary
+    from perfmodel.convert.opening import open_traces
+    from perfmodel.convert.recognise import ASTRA_TEXT, workload_kind
+    from perfmodel.convert.summary import traces_summary
 
     devices = DEVICES if workload_kind(path) == ASTRA_TEXT else None
     traces_summary(open_traces(path, devices=devices))
@@ -242,9 +242,9 @@ def _open(path: Path) -> None:
 
 def _simulated(folder: Path) -> Callable[[bytes], None]:
     """Return what reads two ranks and their groups and runs them on a ring."""
-    from perfmodel.astra import AstraNetwork, uniform_system
-    from perfmodel.formats.chakra import read_traces
-    from perfmodel.simulation.astra_costs import AstraCosts
+    from perfmodel.formats.chakra.files import read_traces
+    from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
+    from perfmodel.parity.astra.costs import AstraCosts
     from perfmodel.simulation.run import simulate
 
     costs = AstraCosts(
@@ -266,16 +266,22 @@ def fuzz(kind: str, arguments: list[str], folder: Path) -> None:
     """Run one kind with its files in `folder`; libFuzzer ends the process."""
     import atheris
 
-    from perfmodel.errors import PerfModelError
+    from perfmodel.base.errors import PerfModelError
 
     with atheris.instrument_imports(
-        include=["perfmodel.formats", "perfmodel.traces", "perfmodel.simulation"]
+        include=["perfmodel.formats", "perfmodel.convert", "perfmodel.simulation"]
     ):
         read = handler(kind, folder)
-        for module in ("chakra_json", "flexflow", "kineto", "pytorch_trace", "astra_text"):
+        for module in (
+            "chakra.json",
+            "flexflow",
+            "pytorch.kineto",
+            "pytorch.host",
+            "astra_text.text",
+        ):
             importlib.import_module(f"perfmodel.formats.{module}")  # readers import them late
-        for module in ("opening", "flexflow", "pytorch", "text_conversion", "summary"):
-            importlib.import_module(f"perfmodel.traces.{module}")
+        for module in ("opening", "flexflow", "pytorch", "astra_text", "summary"):
+            importlib.import_module(f"perfmodel.convert.{module}")
 
     corpus = folder / "corpus"
     corpus.mkdir()

@@ -28,8 +28,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.astra_system import shortened
-from perfmodel.errors import FormatError, did_you_mean
+from perfmodel.base.errors import FormatError, did_you_mean
+from perfmodel.base.files import shortened
 from perfmodel.trace import ABSENT, Integers, Ragged
 
 COMPUTATION, MESSAGE = "COMP_NODE", "COMM_SEND_RECV_NODE"

@@ -6,7 +6,7 @@ test. The column ``size`` is the larger of what a rank sends and receives: all_r
 broadcast, reduce, the buffer of a rank; all_gather and gather, the whole output;
 reduce_scatter and scatter, the whole input; alltoall, the whole send buffer of a rank;
 sendrecv, the message (every rank sends to the next one at once). Those are the sizes of
-`perfmodel.communication`. Times are microseconds, bandwidths 1e9 bytes per second.
+`perfmodel.network.collectives`. Times are microseconds, bandwidths 1e9 bytes per second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from perfmodel.errors import FormatError
+from perfmodel.base.errors import FormatError
 
 COLLECTIVE_OF: Mapping[str, str] = {
     "all_reduce": "all_reduce",
@@ -92,7 +92,7 @@ class NcclTest:
     test : str
         Name of the program without ``_perf``.
     collective : str or None
-        Name as in `perfmodel.communication`; None for tests that have none (``reduce``).
+        Name as in `perfmodel.network.collectives`; None for tests that have none (``reduce``).
     members : int
         Ranks of the group that the first rank belongs to.
     nodes : int

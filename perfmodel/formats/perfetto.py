@@ -18,8 +18,8 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import DataError
-from perfmodel.results import atomic_path
+from perfmodel.base.errors import DataError
+from perfmodel.base.files import atomic_path
 
 
 @dataclass(frozen=True, slots=True)

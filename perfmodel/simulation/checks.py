@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.astra_system import AstraNetwork, AstraSystem
-from perfmodel.errors import FormatError, HardwareError
+from perfmodel.base.errors import FormatError, HardwareError
+from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.simulation.costs import Flags, node_text
 from perfmodel.trace import ABSENT, COLLECTIVES, NODE_KINDS, Trace
 

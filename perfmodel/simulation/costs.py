@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import FormatError
+from perfmodel.base.errors import FormatError
 from perfmodel.trace import ABSENT, COLLECTIVE, Trace
 
 Floats = NDArray[np.float64]

@@ -60,10 +60,10 @@ class Graph:
     order : int64[nodes]
         Position of each node in that trace.
     role, resource : int64[nodes]
-        As `kernels.trace_schedule` has them.
+        As `kernels.trace.schedule` has them.
     local : LocalCosts
     child_offsets, children, parents : int64
-        As `kernels.trace_schedule` has them.
+        As `kernels.trace.schedule` has them.
     collectives : int64[nodes of synchronised collectives]
         Ascending numbers of nodes.
     by_slot : Ragged
@@ -156,10 +156,10 @@ def make_graph(
     FormatError
         Parents are missing, identifiers repeat, or a node cannot be priced.
     """
-    from perfmodel.kernels.trace_schedule import COLLECTIVE as MEETING
-    from perfmodel.kernels.trace_schedule import INSTANT, TIMED
-    from perfmodel.kernels.trace_schedule import RECEIVE as RECEIVING
-    from perfmodel.kernels.trace_schedule import SEND as SENDING
+    from perfmodel.kernels.trace.schedule import COLLECTIVE as MEETING
+    from perfmodel.kernels.trace.schedule import INSTANT, TIMED
+    from perfmodel.kernels.trace.schedule import RECEIVE as RECEIVING
+    from perfmodel.kernels.trace.schedule import SEND as SENDING
 
     check_columns(trace)
     alone, groups = traces.devices == 1, traces.groups

@@ -2,7 +2,7 @@
 
 Computation lasts as its trace states: measured, or predicted by our kernel models. Where a
 trace states no time, or on request, it takes its roofline time at the rates that kernels
-sustain. Collectives and messages are those of :mod:`perfmodel.communication`.
+sustain. Collectives and messages are those of :mod:`perfmodel.network.collectives`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.errors import FormatError, HardwareError, StrategyError
-from perfmodel.network_table import check_places
+from perfmodel.base.errors import FormatError, HardwareError, StrategyError
+from perfmodel.network.table import check_places
 from perfmodel.simulation.costs import (
     Flags,
     Floats,
@@ -184,7 +184,7 @@ class HardwareCosts:
         involved: tuple[bool, ...] | None,
     ) -> Floats:
         """Return times of a collective [s]."""
-        from perfmodel.communication import collective_times
+        from perfmodel.network.collectives import collective_times
 
         del involved  # the members say it all
         if len(members) < 2:
@@ -225,7 +225,7 @@ class HardwareCosts:
 
     def message_times(self, sources: Integers, destinations: Integers, sizes: Integers) -> Floats:
         """Return times of messages [s]; they cross the outermost level on which ranks differ."""
-        from perfmodel.communication import collective_times
+        from perfmodel.network.collectives import collective_times
 
         stride = np.ones(len(sizes), np.int64)
         for domain in self._domains()[:-1]:
@@ -246,7 +246,7 @@ class HardwareCosts:
         Evenly spaced groups keep their stride where they start with a domain; others are
         taken as if their members were spread evenly over the domains that they meet.
         """
-        from perfmodel.communication import members_per_domain
+        from perfmodel.network.collectives import members_per_domain
 
         ranks = np.sort(np.array(members, np.int64))
         count = len(ranks)

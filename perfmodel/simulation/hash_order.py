@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.errors import FormatError
+from perfmodel.base.errors import FormatError
 from perfmodel.simulation.costs import Floats, Integers
 from perfmodel.simulation.graph import UNLIMITED, Graph, Rank
 
@@ -172,7 +172,7 @@ class _Run:
     """Events of all ranks, earliest first, then in the order in which they were scheduled."""
 
     def __init__(self, plan: Plan, graphs: Sequence[Graph], ranks: Sequence[Rank]) -> None:
-        from perfmodel.kernels.trace_schedule import NOT_YET
+        from perfmodel.kernels.trace.schedule import NOT_YET
 
         self.first = plan.first.tolist()
         chosen = [ranks[rank] for rank in plan.representatives]
@@ -220,7 +220,7 @@ class _Run:
 
     def _look_through(self, number: int, now: float) -> None:
         """Begin a rank's ready nodes whose resource is free."""
-        from perfmodel.kernels.trace_schedule import INSTANT
+        from perfmodel.kernels.trace.schedule import INSTANT
 
         rank, first = self.ranks[number], self.first[number]
         again = True
@@ -248,7 +248,7 @@ class _Run:
 
     def _begin(self, node: int, now: float) -> None:
         """Schedule the end of a node that begins."""
-        from perfmodel.kernels.trace_schedule import COLLECTIVE, RECEIVE
+        from perfmodel.kernels.trace.schedule import COLLECTIVE, RECEIVE
 
         role, partner = self.role[node], self.partner[node]
         if role == COLLECTIVE:
@@ -280,7 +280,7 @@ class _Run:
 
     def _is_awaited(self, node: int) -> bool:
         """Return whether a receiver waits for what this node sent."""
-        from perfmodel.kernels.trace_schedule import SEND
+        from perfmodel.kernels.trace.schedule import SEND
 
         if self.role[node] != SEND:
             return False

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import FormatError, HardwareError
+from perfmodel.base.errors import FormatError, HardwareError
 from perfmodel.simulation.costs import Costs, Floats, Integers, node_text
 from perfmodel.simulation.graph import Graph, Rank
 from perfmodel.trace import COLLECTIVES, SEND, TraceSet

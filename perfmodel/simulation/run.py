@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import DataError, FormatError
+from perfmodel.base.errors import DataError, FormatError
 from perfmodel.simulation.costs import Costs, Floats, Integers, node_text
 from perfmodel.simulation.deadlock import explain_standstill
 from perfmodel.simulation.graph import Graph, Rank
@@ -36,7 +36,7 @@ class Plan:
     first : int64[classes + 1]
         Where the nodes of each begin in arrays over all of them.
     arguments : dict of str to array or int
-        Of `kernels.trace_schedule.run_traces`.
+        Of `kernels.trace.schedule.run_traces`.
     """
 
     representatives: list[int]
@@ -96,8 +96,8 @@ def simulate(
 
     Examples
     --------
-    >>> from perfmodel.astra import AstraNetwork, uniform_system
-    >>> from perfmodel.simulation.astra_costs import AstraCosts
+    >>> from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
+    >>> from perfmodel.parity.astra.costs import AstraCosts
     >>> from perfmodel.trace import COLLECTIVE, TraceBuilder
     >>> builder = TraceBuilder()
     >>> _ = builder.add("sum", COLLECTIVE, collective=0, communication_size=2**20)
@@ -107,7 +107,7 @@ def simulate(
     >>> result.ticks("wall_time")[0], len(result.classes)
     (53710, 1)
     """
-    from perfmodel.kernels.trace_schedule import run_traces
+    from perfmodel.kernels.trace.schedule import run_traces
 
     if not traces.devices:
         raise FormatError("a workload of no rank; it should have one trace at least")
@@ -281,7 +281,7 @@ def _set_memory(
     order: Integers,
 ) -> None:
     """Set the peak memory of each class that has tensors."""
-    from perfmodel.kernels.trace_memory import peak_memory
+    from perfmodel.kernels.trace.memory import peak_memory
 
     tensors = [graphs[ranks[rank].graph].tensors for rank in plan.representatives]
     if not any(tensors):

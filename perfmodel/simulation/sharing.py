@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import FormatError
+from perfmodel.base.errors import FormatError
 from perfmodel.simulation.costs import Costs, LocalCosts
 from perfmodel.simulation.graph import (
     RECORDING,

@@ -1,0 +1,228 @@
+"""Print the accuracy tables of the kernel models, and draw them.
+
+    python benchmarks/accuracy/kernels.py DATA [--json] [--plot FILE.png]
+
+DATA is the folder with ``measured/`` and ``primus/`` (columns of docs/calibration.md).
+Errors are predicted / measured - 1 of the time; a frame of reference is named where
+measuring frameworks differ on the same shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.errors import PerfModelError
+from perfmodel.measured.compare import ComparedRow, compare_file, statistics
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from accuracy.training import HEADER, table_line
+
+
+@dataclass(frozen=True)
+class Table:
+    """One accuracy table: which rows of which file, grouped how."""
+
+    title: str
+    kind: str
+    file: str
+    by: tuple[str, ...]
+    where: str | None = None
+
+
+CALIBRATED = "hardware in ('A100_SXM', 'H100_SXM', 'B200')"
+# The framework that the constants are calibrated to, per kind; others are apart.
+TABLES = (
+    Table(
+        "Matrix products",
+        "gemm",
+        "measured/gemm.csv",
+        ("hardware", "dtype", "regime"),
+        CALIBRATED,
+    ),
+    Table(
+        "Matrix products of AMD (tuned, AITER)",
+        "gemm",
+        "measured/gemm.csv",
+        ("hardware", "dtype"),
+        "hardware in ('MI300X|MI325X', 'MI308X')",
+    ),
+    Table(
+        "Matrix products of training (steady)",
+        "gemm",
+        "measured/gemm_training.csv",
+        ("hardware", "regime"),
+    ),
+    Table(
+        "Attention of the reference framework",
+        "attention",
+        "measured/attention.csv",
+        ("hardware", "phase", "regime"),
+        "framework == 'sglang'",
+    ),
+    Table(
+        "Attention, forward and backward (training)",
+        "attention",
+        "measured/attention_fwd_bwd.csv",
+        ("hardware", "framework", "phase"),
+    ),
+    Table(
+        "Latent attention of the reference framework",
+        "mla",
+        "measured/mla.csv",
+        ("hardware", "phase", "regime"),
+        "framework == 'sglang' or hardware == 'A100_SXM' and framework == 'trtllm'",
+    ),
+    Table(
+        "Mixture-of-experts layer of the reference framework",
+        "moe",
+        "measured/moe.csv",
+        ("hardware", "dtype", "regime"),
+        f"framework == 'sglang' and {CALIBRATED}",
+    ),
+    Table(
+        "Streaming operations",
+        "stream",
+        "measured/elementwise.csv",
+        ("hardware", "framework", "regime"),
+        "framework != 'trtllm'",
+    ),
+    Table(
+        "Collectives of NCCL",
+        "collective",
+        "measured/collective.csv",
+        ("hardware", "op", "regime"),
+        "impl == 'nccl'",
+    ),
+    Table(
+        "Collectives of RCCL (MI355X)",
+        "collective",
+        "primus/measured_rccl_mi355x.csv",
+        ("op", "n_gpus"),
+    ),
+    Table(
+        "Token exchange of experts (DeepEP)",
+        "moe-alltoall",
+        "measured/moe_alltoall.csv",
+        ("hardware", "mode", "phase", "nodes"),
+    ),
+)
+
+
+def split(rows: tuple[ComparedRow, ...], by: tuple[str, ...]) -> dict[str, list[ComparedRow]]:
+    """Return the rows of each combination of the values of some columns."""
+    groups: dict[str, list[ComparedRow]] = {}
+    for row in rows:
+        label = " · ".join(row.cells.get(column) or "not stated" for column in by)
+        groups.setdefault(label, []).append(row)
+    return dict(sorted(groups.items()))
+
+
+def evaluate(data: Path) -> list[dict[str, Any]]:
+    """Compare every table whose file is there."""
+    found = []
+    for table in TABLES:
+        path = data / table.file
+        if not path.exists():
+            print(f"{path}: missing, left out", file=sys.stderr)
+            continue
+        comparison = compare_file(table.kind, path, table.where, table.by)
+        entry: dict[str, Any] = {"table": table, "rows": comparison.rows}
+        entry["all"] = statistics(comparison.rows)
+        # From the coarsest grouping to the finest: hardware, then hardware and dtype, …
+        for depth in range(1, len(table.by) + 1):
+            groups = split(comparison.rows, table.by[:depth])
+            entry[" · ".join(table.by[:depth])] = {
+                label: statistics(rows) for label, rows in groups.items()
+            }
+        found.append(entry)
+    return found
+
+
+def markdown(entries: list[dict[str, Any]]) -> str:
+    """Write the tables as Markdown."""
+    lines = []
+    for entry in entries:
+        table = entry["table"]
+        where = f", where `{table.where}`" if table.where else ""
+        lines += ["", f"### {table.title}", "", f"`compare {table.kind} {table.file}`{where}", ""]
+        lines += [f"| {' · '.join(table.by)} {HEADER}", "|---|" + "---:|" * 7]
+        lines.append(table_line("all", entry["all"]))
+        for depth in range(1, len(table.by) + 1):
+            groups = entry[" · ".join(table.by[:depth])]
+            lines += [table_line(label, found) for label, found in groups.items()]
+    return "\n".join(lines).strip()
+
+
+def draw(entries: list[dict[str, Any]], path: Path) -> None:
+    """Draw one panel per table, coloured by hardware."""
+    from matplotlib.figure import Figure
+
+    across = 4
+    down = -(-len(entries) // across)
+    figure = Figure(figsize=(4.2 * across, 4.2 * down), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for axes, entry in zip(panels, entries, strict=False):
+        groups = split(entry["rows"], ("hardware",))
+        extent = []
+        for label, rows in groups.items():
+            points = np.array(
+                [
+                    (row.outcome.measured, row.outcome.projected)
+                    for row in rows
+                    if row.scored and row.outcome.measured
+                ],
+                float,
+            )
+            if points.size:
+                axes.scatter(*points.T, s=2, alpha=0.4, lw=0, label=label, rasterized=True)
+                extent += [points.min(), points.max()]
+        line = np.array([min(extent), max(extent)])
+        axes.plot(line, line, color="0.2", lw=0.7)
+        axes.fill_between(line, 0.9 * line, 1.1 * line, color="0.5", alpha=0.25, lw=0)
+        median = entry["all"]["median_absolute_error"]
+        axes.set(xscale="log", yscale="log", xlabel="measured [s]", ylabel="predicted [s]")
+        axes.set_title(
+            f"{entry['table'].title}\n{entry['all']['count']:,} rows, median error {median:.1%}",
+            fontsize=9,
+        )
+        axes.legend(fontsize=7, markerscale=4, loc="upper left")
+    for axes in panels[len(entries) :]:
+        axes.set_visible(False)
+    figure.savefig(path, dpi=80)
+
+
+def main() -> int:
+    """Compare, print, draw."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("data", type=Path, help="folder with measured/ and primus/")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
+    parser.add_argument("--plot", type=Path, help="draw predicted against measured into this file")
+    options = parser.parse_args()
+    try:
+        entries = evaluate(options.data)
+    except PerfModelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.plot:
+        draw(entries, options.plot)
+    if options.json:
+        plain = [
+            {"title": entry["table"].title, "where": entry["table"].where}
+            | {key: value for key, value in entry.items() if key not in ("table", "rows")}
+            for entry in entries
+        ]
+        print(json.dumps(plain, indent=2))
+    else:
+        print(markdown(entries))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

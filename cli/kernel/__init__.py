@@ -1,0 +1,1 @@
+"""perfmodel kernel: grids of single kernels."""

@@ -1,0 +1,164 @@
+"""A grid of kernels on a terminal, as JSON, or as a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.printing import announce_compilation, print_json, remark, table
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from perfmodel.hwprofiles import Hardware
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Tabulate = Callable[[Sequence[Mapping[str, Any]], Mapping[str, bool], int], None]
+"""(first rows, axis -> whether it varies, rows in all): print a table of a grid."""
+
+# Result -> heading of its column; tile_m and tile_n share one.
+HEADINGS = {
+    "time": "time",
+    "flops_per_second": "FLOP/s",
+    "peak_share": "of peak",
+    "bytes_per_second": "B/s",
+    "bandwidth_share": "of memory",
+    "tile": "tile",
+    "split_k": "split",
+    "bound": "bound",
+}
+ONE_VALUE = 1
+
+
+def grid_options(function: Function) -> Function:
+    """Add what all kernels have in common: hardware and output."""
+    return options.stack(
+        options.hardware_options,
+        options.set_option,
+        options.sweep_option,
+        output_options,
+    )(function)
+
+
+def output_options(function: Function) -> Function:
+    """Add where a grid goes: a file, a table of some lines, JSON."""
+    return options.stack(
+        options.output_option("FILE.nc", "Write the grid as netCDF-4, completely or not at all."),
+        options.option(
+            "--lines",
+            "shown",
+            section=options.OUTPUT,
+            type=click.IntRange(min=1),
+            default=40,
+            show_default=True,
+            metavar="N",
+            help="Lines of the table.",
+        ),
+        options.json_option,
+        options.verbosity_options,
+    )(function)
+
+
+def run_grid(
+    evaluate: Callable[[list[Hardware], Mapping[str, list[float]]], xr.Dataset],
+    hardware: tuple[str, ...],
+    settings: Mapping[str, Any],
+    swept: Mapping[str, Any],
+    output: str | None,
+    shown: int,
+    as_json: bool,
+    tabulate: Tabulate | None = None,
+) -> None:
+    """Load the hardware, evaluate the grid, and print or write it."""
+    from perfmodel.base.files import check_writable
+
+    rows, values = load_rows(hardware, settings, swept)
+    if output is not None:
+        output = str(check_writable(output))
+    announce_compilation()
+    show_grid(evaluate(rows, values), output, shown, as_json, tabulate)
+
+
+def show_grid(
+    dataset: xr.Dataset,
+    output: str | None,
+    shown: int,
+    as_json: bool,
+    tabulate: Tabulate | None = None,
+) -> None:
+    """Write a grid where a file is named, and print it."""
+    from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, kernel_rows
+    from perfmodel.sweeps.results import save_results
+
+    if output is not None:
+        save_results(dataset, output)
+    total = dataset.sizes["hardware"] * dataset.sizes["shape"]
+    if as_json:
+        named = (*dataset.coords, *dataset.data_vars)
+        print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "kernel": dataset.attrs["kernel"],
+                "units": {str(name): dataset[name].attrs["units"] for name in named},
+                "output": output,
+                "rows": kernel_rows(dataset),
+            }
+        )
+    else:
+        (tabulate or _print)(kernel_rows(dataset, shown), _axes(dataset), total)
+    if output is not None:
+        remark(f"\nwrote {output} ({Path(output).stat().st_size / 1e6:.1f} MB)")
+
+
+def _axes(dataset: xr.Dataset) -> dict[str, bool]:
+    """Return every axis, and whether it has more than one value."""
+    names = [str(name) for name in dataset.coords if str(name) not in ("shape", "hardware")]
+    found = {"hardware": dataset.sizes["hardware"] > ONE_VALUE}
+    return found | {name: len(set(dataset[name].values.tolist())) > ONE_VALUE for name in names}
+
+
+def _print(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total: int) -> None:
+    varied = [name for name, several in axes.items() if several]
+    results = [
+        name for name in HEADINGS if name in rows[0] or (name == "tile" and "tile_m" in rows[0])
+    ]
+    headers = [*varied, *(HEADINGS[name] for name in results)]
+    lines = [
+        [*(_plain(row[name]) for name in varied), *(_cell(name, row) for name in results)]
+        for row in rows
+    ]
+    click.echo(table(headers, lines, left=(0, len(headers) - 1) if varied else (len(headers) - 1,)))
+    fixed = [f"{name} {_plain(rows[0][name])}" for name, several in axes.items() if not several]
+    if fixed:
+        click.echo(f"all: {' · '.join(fixed)}")
+    if total > len(rows):
+        click.echo(f"… and {total - len(rows):,} more; --lines, --json or -o FILE.nc shows them")
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _cell(name: str, row: Mapping[str, Any]) -> str:
+    from perfmodel.base.units import format_si, format_time
+
+    if name == "bound":
+        return str(row["bound"])
+    if not math.isfinite(row["time"]):
+        return "–"
+    if name == "tile":
+        return f"{row['tile_m']}×{row['tile_n']}"
+    value = row[name]
+    if name == "time":
+        return format_time(value)
+    if name.endswith("_share"):
+        return "–" if not math.isfinite(value) else f"{value:.1%}"
+    if name.endswith("_per_second"):
+        return format_si(value)
+    return str(value)

@@ -1,0 +1,287 @@
+"""Options that several commands share, made from the tables that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from perfmodel.cli.group import Option, Settings
+from perfmodel.cli.shared.config import read_config_file
+from perfmodel.cli.shared.parsing import AxisType, parse_setting, parse_swept
+from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.strategy.fields import FIELDS, StrategyField
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+PROBLEM, AXES, HARDWARE, OUTPUT = "Problem", "Strategy", "Hardware and software", "Output"
+REQUIRED_FIELDS = ("global_batch_size", "sequence_length")
+# Axes of which a sweep tries every sensible value; the others keep one unless a list is given.
+SWEPT_FIELDS = (
+    "tensor_parallel",
+    "context_parallel",
+    "pipeline_parallel",
+    "virtual_pipeline",
+    "zero_stage",
+    "expert_parallel",
+    "micro_batch_size",
+    "recompute",
+)
+DERIVED = {
+    "data_parallel": "what the other degrees leave of --devices",
+    "sequence_parallel": "true where --tp exceeds 1",
+    "pipeline_schedule": "interleaved where --vpp exceeds 1, else 1f1b",
+}
+
+
+def option(*names: str, section: str, **kwargs: Any) -> Callable[[Function], Function]:
+    """Return a click option in a section of the help page."""
+    return click.option(*names, cls=Option, section=section, **kwargs)
+
+
+def stack(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Apply decorators so that the help page lists them in the written order."""
+
+    def apply(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+def output_option(
+    metavar: str, text: str, *, required: bool = False, stdout: bool = False
+) -> Callable[[Function], Function]:
+    """Return the option that names what is written; with `stdout` it may be -."""
+    return option(
+        "-o",
+        "--output",
+        section=OUTPUT,
+        required=required,
+        metavar=metavar,
+        type=click.Path(allow_dash=stdout),
+        help=text,
+    )
+
+
+def complete_models(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete a preset's name; a path is left to the shell."""
+    from perfmodel.model.presets import preset_names
+
+    if incomplete.startswith((".", "/", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
+
+
+def complete_hardware(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete a profile's name or one of its aliases."""
+    from perfmodel.hwprofiles import list_aliases, list_hardware
+
+    if incomplete.startswith((".", "/", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    names = list_hardware()
+    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return found or [
+        CompletionItem(alias, help=name)
+        for alias, name in list_aliases().items()
+        if alias.lower().startswith(incomplete.lower())
+    ]
+
+
+def complete_paths(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the dotted path of a value of the chosen profile."""
+    from perfmodel.hwprofiles import known_paths, load_hardware
+
+    chosen = ctx.params.get("hardware") or "dgx-h100"
+    hardware = load_hardware(chosen if isinstance(chosen, str) else chosen[0])
+    return [
+        CompletionItem(f"{path}=", help=field.meaning)
+        for path, field in known_paths(hardware).items()
+        if path.startswith(incomplete)
+    ]
+
+
+def complete_frameworks(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a framework preset."""
+    return [CompletionItem(name) for name in FRAMEWORKS if name.startswith(incomplete)]
+
+
+def complete_variables(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the last name of a comma-separated list of variables."""
+    from perfmodel.base.variables import VARIABLES
+
+    done, comma, last = incomplete.rpartition(",")
+    names = [*VARIABLES, *(spec.name for spec in FIELDS)]
+    return [CompletionItem(done + comma + name) for name in names if name.startswith(last)]
+
+
+def axis_options(*, single: bool) -> Callable[[Function], Function]:
+    """Return one option per strategy field: one value each, or lists of values."""
+    required = [spec for spec in FIELDS if spec.name in REQUIRED_FIELDS]
+    others = [spec for spec in FIELDS if spec.name not in REQUIRED_FIELDS]
+    return stack(
+        *(_axis_option(spec, single, PROBLEM) for spec in reversed(required)),
+        *(_axis_option(spec, single, AXES) for spec in others),
+    )
+
+
+def _axis_option(spec: StrategyField, single: bool, section: str) -> Callable[[Function], Function]:
+    text = spec.description[0].upper() + spec.description[1:]
+    if spec.choices:
+        text += f": {spec.form or ', '.join(spec.choices)}"
+        if not single:
+            text += "; 'all' takes them all"
+    if spec.name not in REQUIRED_FIELDS:
+        text += f"  [default: {_default(spec, single)}]"
+    names = dict.fromkeys((f"--{spec.option}", f"--{spec.name.replace('_', '-')}"))
+    flag = {"is_flag": False, "flag_value": "true"} if spec.kind == "bool" else {}
+    return option(
+        *names,
+        spec.name,
+        section=section,
+        type=AxisType(spec, single=single),
+        required=spec.name in REQUIRED_FIELDS,
+        default=None,
+        help=text,
+        **flag,
+    )
+
+
+def _default(spec: StrategyField, single: bool) -> str:
+    if spec.name in DERIVED:
+        return DERIVED[spec.name]
+    if not single and spec.name in SWEPT_FIELDS:
+        return "every sensible value"
+    return str(spec.default)
+
+
+def _settings(ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(parse_setting(item) for item in value)
+
+
+def _swept(ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(parse_swept(item) for item in value)
+
+
+def _quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Settings).quiet |= value
+
+
+def _verbose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Settings).verbose |= value
+
+
+verbosity_options = stack(
+    click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_quiet,
+        help="No progress and no remarks on stderr; results and errors only.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_verbose,
+        help="Say more on stderr, and where an unexpected failure happened.",
+    ),
+)
+json_option = option(
+    "--json",
+    "as_json",
+    section=OUTPUT,
+    is_flag=True,
+    help="Print JSON with SI units and a schema_version instead of text.",
+)
+config_option = option(
+    "--config",
+    section=PROBLEM,
+    metavar="FILE.toml",
+    is_eager=True,
+    expose_value=False,
+    callback=read_config_file,
+    type=click.Path(),
+    help="Take options from a TOML file, named as here without the dashes; those on the "
+    "command line win.",
+)
+model_option = option(
+    "--model",
+    section=PROBLEM,
+    required=True,
+    metavar="NAME|PATH",
+    shell_complete=complete_models,
+    help="Preset ('perfmodel model list'), or a Hugging Face config.json or its folder.",
+)
+devices_option = option(
+    "--devices",
+    section=PROBLEM,
+    required=True,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Devices of the run.",
+)
+hardware_option = option(
+    "--hardware",
+    section=PROBLEM,
+    required=True,
+    metavar="NAME|PATH",
+    shell_complete=complete_hardware,
+    help="Hardware profile ('perfmodel hardware list'), alias, or TOML file.",
+)
+hardware_options = option(
+    "--hardware",
+    section=PROBLEM,
+    required=True,
+    multiple=True,
+    metavar="NAME|PATH",
+    shell_complete=complete_hardware,
+    help="Hardware profile ('perfmodel hardware list'), alias, or TOML file; repeat it to "
+    "compare several.",
+)
+set_option = option(
+    "--set",
+    "settings",
+    section=HARDWARE,
+    multiple=True,
+    metavar="PATH=VALUE",
+    callback=_settings,
+    shell_complete=complete_paths,
+    help="Replace one value of the profile, in SI units, as in "
+    "device.memory.bandwidth=4.8e12 (B/s). May be repeated.",
+)
+sweep_option = option(
+    "--sweep",
+    "swept",
+    section=HARDWARE,
+    multiple=True,
+    metavar="PATH=RANGE",
+    callback=_swept,
+    shell_complete=complete_paths,
+    help="Try several values of the profile: START:STOP:COUNT (evenly spaced), "
+    "START:STOP:COUNT:log, or A,B,…; SI units. May be repeated: all combinations.",
+)
+framework_option = option(
+    "--framework",
+    section=HARDWARE,
+    default="megatron",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=complete_frameworks,
+    help=f"Training software, which decides what overlaps and what is fused: "
+    f"{', '.join(FRAMEWORKS)}.",
+)

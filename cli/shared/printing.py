@@ -1,0 +1,219 @@
+"""Tables, JSON, remarks and progress: results on stdout, the rest on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from perfmodel.cli.group import Settings
+from perfmodel.strategy.fields import FIELDS
+
+BAR = "█"
+
+
+def styled(text: str, **style: Any) -> str:
+    """Return text with colour, unless NO_COLOR is set or stdout is not a terminal."""
+    if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+    return click.style(text, **style)
+
+
+def heading(text: str) -> str:
+    """Return a heading."""
+    return styled(text, bold=True)
+
+
+def remark(text: str) -> None:
+    """Say something on stderr, unless the run is quiet."""
+    if not _settings().quiet:
+        click.echo(text, err=True)
+
+
+def detail(text: str) -> None:
+    """Say something on stderr where the user asked for more (``-v``)."""
+    if _settings().verbose:
+        click.echo(text, err=True)
+
+
+def _settings() -> Settings:
+    context = click.get_current_context(silent=True)
+    return context.ensure_object(Settings) if context else Settings()
+
+
+def print_json(document: Any) -> None:
+    """Print a document as JSON; what is not a finite number becomes null."""
+    click.echo(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON knows it."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):  # a NumPy scalar
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)
+) -> str:
+    """Lay out a table with columns as wide as they need to be.
+
+    Parameters
+    ----------
+    headers : sequence of str
+    rows : sequence of sequence of str
+    left : sequence of int
+        Columns aligned to the left; the others stand to the right.
+    """
+    widths = [
+        max(len(header), *(len(row[i]) for row in rows)) if rows else len(header)
+        for i, header in enumerate(headers)
+    ]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = (
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return "  ".join(aligned).rstrip()
+
+    return "\n".join([heading(line(headers)), *map(line, rows)])
+
+
+def share(part: float, whole: float) -> str:
+    """Return a percentage; a dash where there is nothing."""
+    return f"{100 * part / whole:.1f} %" if part and whole else "–"
+
+
+def error_statistic(name: str, value: float | None) -> str:
+    """Return a relative error as a cell, with its sign where it is a bias."""
+    sign = "+" if name == "bias" else ""
+    return "–" if value is None else f"{value:{sign}.1%}"
+
+
+def bar(part: float, whole: float, width: int = 24) -> str:
+    """Return a bar as long as the share is large."""
+    return BAR * round(width * part / whole) if whole else ""
+
+
+def strategy_label(row: dict[str, Any]) -> str:
+    """Return a strategy in one line: what differs from the defaults."""
+    return " · ".join(f"{name} {value}" for name, value in strategy_items(row))
+
+
+def strategy_items(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the option and the value of every field that is worth naming."""
+    shown = ("tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size")
+    implied = {
+        "sequence_parallel": row["tensor_parallel"] > 1,
+        "context_parallel_kind": row["context_parallel_kind"]
+        if row["context_parallel"] == 1
+        else "ring",
+        "pipeline_schedule": "interleaved" if row["virtual_pipeline"] > 1 else "1f1b",
+    }
+    for spec in FIELDS:
+        if spec.name in ("global_batch_size", "sequence_length"):
+            continue
+        value = row[spec.name]
+        if spec.name in shown or value != implied.get(spec.name, spec.default):
+            yield spec.option, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def command_line(model: str, hardware: str, devices: int, row: dict[str, Any]) -> str:
+    """Return the options that name one strategy, for a command to try next."""
+    import shlex
+
+    parts = ["--model", model, "--hardware", hardware, "--devices", str(devices)]
+    parts += ["--seq-len", str(row["sequence_length"])]
+    parts += ["--global-batch", str(row["global_batch_size"])]
+    for name, value in strategy_items(row):
+        if name != "dp" and (name, value) not in (("tp", "1"), ("pp", "1")):
+            parts += [f"--{name}", value]
+    return shlex.join(parts)
+
+
+def announce_compilation() -> None:
+    """Say once that the first run compiles, where no compiled kernel is on disk."""
+    from pathlib import Path
+
+    from perfmodel.kernels._jit import CACHE_FOLDER
+
+    if not CACHE_FOLDER:
+        remark("compiling kernels (there is no writable cache folder to keep them in)")
+    elif next(Path(CACHE_FOLDER).rglob("*.nbc"), None) is None:
+        remark("compiling kernels, first run only")
+
+
+@contextlib.contextmanager
+def progress(total: int, text: str) -> Iterator[Callable[[int], None] | None]:
+    """Show a bar on stderr; give the function that advances it, or None where silent."""
+    if not total or not shows_progress():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        task = shown.add_task(text, total=total)
+        yield lambda count: shown.advance(task, count)
+
+
+@contextlib.contextmanager
+def activity(text: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show on stderr what goes on, and how long already, until it is over.
+
+    Gives the function that says how much is done, of how much; or None where silent. Work of
+    which that is not known shows that it runs.
+    """
+    if not shows_progress():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(text, total=None, amount="")
+
+        def tell(done: int, total: int) -> None:
+            shown.update(task, completed=done, total=total, amount=f"{done:,}/{total:,}")
+
+        yield tell
+
+
+def shows_progress() -> bool:
+    """Tell whether progress is shown: to a person at a terminal who did not ask for less."""
+    context = click.get_current_context(silent=True)
+    as_json = context is not None and bool(context.params.get("as_json"))
+    return sys.stderr.isatty() and not _settings().quiet and not as_json

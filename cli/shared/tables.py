@@ -1,0 +1,183 @@
+"""How rows of results look on a terminal, and the head of every JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.base.variables import MEMORY_COMPONENTS, SCHEMA_VERSION, TIME_COMPONENTS, VARIABLES
+from perfmodel.cli.shared.printing import share, table
+from perfmodel.strategy.fields import FIELDS
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from perfmodel.strategy.mapping import GroupPlacement
+
+# Component -> heading of its column.
+SHORT_TIMES = {
+    "forward_time": "fwd",
+    "backward_time": "bwd",
+    "recompute_time": "recomp",
+    "optimizer_time": "optim",
+    "host_time": "host",
+    "tensor_parallel_exposed": "TP",
+    "context_parallel_exposed": "CP",
+    "expert_parallel_exposed": "EP",
+    "pipeline_exposed": "PP",
+    "data_parallel_exposed": "DP",
+    "pipeline_bubble": "bubble",
+}
+ALWAYS_SHOWN = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "micro_batch_size",
+)
+
+
+def results_header(dataset: xr.Dataset) -> dict[str, Any]:
+    """Return what every JSON document about a sweep begins with."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": dataset.attrs.get("model"),
+        "framework": dataset.attrs.get("framework"),
+        "devices": dataset.attrs.get("devices"),
+        "units": {name: variable.units for name, variable in VARIABLES.items()},
+    }
+
+
+def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) -> None:
+    """Print strategies with their results and, unless told otherwise, shares of their time."""
+    from perfmodel.base.units import GIB, format_time
+
+    banded = any(step_range(row) for row in rows)
+    fields = _shown_fields(rows)
+    several = len({row["hardware"] for row in rows}) > 1
+    headers = ["#", *(["hardware"] if several else []), *(spec.option for spec in fields)]
+    headers += ["step (10–90 %)" if banded else "step", "tok/s/device", "MFU", "memory GiB"]
+    lines = []
+    for number, row in enumerate(rows, 1):
+        cells = [str(number), *([row["hardware"]] if several else [])]
+        cells += [_cell(row[spec.name]) for spec in fields]
+        cells += [
+            format_time(row["step_time"]) + step_range(row, " ({})", unit=False),
+            f"{row['tokens_per_second_per_device']:,.0f}",
+            f"{100 * row['model_flops_utilization']:.1f} %",
+            f"{row['memory_total'] / GIB:.1f}" + ("" if row["fits"] else " (no)"),
+        ]
+        lines.append(cells)
+    click.echo(table(headers, lines, left=(1,) if several else ()))
+    common = _common_fields(rows, {spec.name for spec in fields})
+    if rows and not several:
+        common = f"{rows[0]['hardware']} · {common}" if common else str(rows[0]["hardware"])
+    if common:
+        click.echo(f"all: {common}")
+    if not shares:
+        return
+    click.echo()
+    parts = [name for name in TIME_COMPONENTS if any(row[name] > 0 for row in rows)]
+    lines = [
+        [str(number), *(share(row[name], row["step_time"]) for name in parts)]
+        for number, row in enumerate(rows, 1)
+    ]
+    click.echo("Share of the step (communication: what compute does not hide)")
+    click.echo(table(["#", *(SHORT_TIMES[name] for name in parts)], lines, left=()))
+
+
+def print_time(row: Mapping[str, Any]) -> None:
+    """Print the components of the step of one strategy."""
+    from perfmodel.base.units import format_time
+
+    step = row["step_time"]
+    lines = []
+    for name in TIME_COMPONENTS:
+        total = row.get(name.replace("_exposed", "_total"), 0.0) if "exposed" in name else 0.0
+        if not row[name] and not total:
+            continue
+        note = f"of {format_time(total)}, the rest hidden" if total > 1.0001 * row[name] else ""
+        text = VARIABLES[name].long_name
+        lines.append([text, format_time(row[name]), share(row[name], step), note])
+    band = step_range(row, "10–90 %: {}")
+    lines.append([VARIABLES["step_time"].long_name, format_time(step), "100.0 %", band])
+    click.echo(table(["time", "", "share", ""], lines, left=(0, 3)))
+
+
+def step_range(row: Mapping[str, Any], text: str = "{}", *, unit: bool = True) -> str:
+    """Return the band of the step time within a text; empty where a result has none."""
+    from perfmodel.base.units import format_range
+
+    low, high = (row.get(name, float("nan")) for name in ("step_time_low", "step_time_high"))
+    found = format_range(low, high, row["step_time"], unit=unit)
+    return text.format(found) if found else ""
+
+
+def print_memory(row: Mapping[str, Any]) -> None:
+    """Print the components of the memory of one strategy, and whether it fits."""
+    from perfmodel.base.units import format_gib
+
+    whole = row["memory_total"]
+    lines = [
+        [VARIABLES[name].long_name, format_gib(row[name]), share(row[name], whole)]
+        for name in MEMORY_COMPONENTS
+    ]
+    lines.append([VARIABLES["memory_total"].long_name, format_gib(whole), "100.0 %"])
+    click.echo(table(["memory per device", "", "share"], lines))
+    verdict = "fits in" if row["fits"] else "does NOT fit in"
+    click.echo(f"{verdict} {format_gib(row['memory_capacity'])} of device memory")
+
+
+def print_placement(groups: Sequence[GroupPlacement], levels: Sequence[str]) -> None:
+    """Print where the groups of every axis lie; nothing for a single device."""
+    if not groups:
+        return
+    lines = [
+        [
+            group.axis,
+            f"{group.members:,}",
+            f"{group.stride:,}"
+            + (
+                f", {group.blocks:,} blocks {group.block_stride:,} apart"
+                if group.blocks > 1
+                else ""
+            ),
+            *(f"{count:,}" for count in group.inside),
+            group.level_name,
+        ]
+        for group in groups
+    ]
+    headers = ["groups", "members", "apart", *(f"inside {name}" for name in levels), "cross"]
+    click.echo()
+    click.echo(table(headers, lines, left=(0, len(headers) - 1)))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _shown_fields(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [
+        spec
+        for spec in FIELDS
+        if spec.name in ALWAYS_SHOWN or len({row[spec.name] for row in rows}) > 1
+    ]
+
+
+def _common_fields(rows: Sequence[Mapping[str, Any]], shown: set[str]) -> str:
+    """Return the fields that all rows share, where they say something."""
+    silent = {"shard_group": 0, "expert_parallel": 1, "expert_tensor_parallel": 1}
+    silent |= {"context_parallel": 1, "virtual_pipeline": 1}
+    first = rows[0]
+    if all(row["context_parallel"] == 1 for row in rows):
+        silent["context_parallel_kind"] = first["context_parallel_kind"]
+    if all(row["pipeline_parallel"] == 1 for row in rows):
+        silent["pipeline_schedule"] = first["pipeline_schedule"]
+    return " · ".join(
+        f"{spec.option} {_cell(first[spec.name])}"
+        for spec in FIELDS
+        if spec.name not in shown and silent.get(spec.name, object()) != first[spec.name]
+    )

@@ -1,0 +1,353 @@
+"""What a run of a workload shows: a table, JSON, netCDF, a timeline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.base.units import format_size, format_time
+from perfmodel.cli.shared.printing import activity, heading, print_json, remark, share, table
+
+if TYPE_CHECKING:
+    import numpy as np
+    import xarray as xr
+
+    from perfmodel.formats.perfetto import Track
+    from perfmodel.parity.astra_text.native import NativeResult
+    from perfmodel.parity.simai.step import SimaiResult
+    from perfmodel.simulation.result import Simulation
+    from perfmodel.trace import Trace, TraceSet
+
+SCHEMA_VERSION = "1"
+PHASES = ("forward", "input_gradient", "weight_gradient")
+SHORT_PHASES = ("forward", "input grad", "weight grad")
+# Figures in the order in which they are printed: name, heading, unit.
+SHOWN = (
+    ("wall_time", "wall time", "s"),
+    ("gpu_time", "device computes", "s"),
+    ("communication_time", "communication", "s"),
+    ("exposed_communication", "exposed communication", "s"),
+    ("cpu_time", "host works", "s"),
+    ("compute_bound_fraction", "compute bound", "%"),
+    ("compute_utilization", "compute utilization", "%"),
+    ("memory_utilization", "memory utilization", "%"),
+    ("operation_intensity", "operation intensity", "FLOP/B"),
+    ("peak_memory", "peak memory", "B"),
+)
+
+
+def show_simulation(workload: str, result: Simulation, where: str, by: str, as_json: bool) -> None:
+    """Print a simulation of execution traces."""
+    summary = result.summary()
+    if as_json:
+        document = {"schema_version": SCHEMA_VERSION, "workload": workload, "on": where, **summary}
+        if by == "rank":
+            document["by_rank"] = [_rank_row(result, rank) for rank in _distinct(result)]
+        print_json(document)
+        return
+    click.echo(heading(f"{workload} on {where}"))
+    ranks = "rank" if summary["ranks"] == 1 else "ranks"
+    click.echo(
+        f"{summary['ranks']:,} {ranks}, {summary['distinct_ranks']:,} of them distinct; "
+        f"{summary['nodes']:,} nodes\n"
+    )
+    if by == "rank":
+        _print_ranks(result)
+    else:
+        for name, title, unit in SHOWN:
+            value = summary[name]
+            if value is None or (name == "cpu_time" and not value):
+                continue
+            nanoseconds = summary.get(f"{name}_nanoseconds")
+            exact = "" if nanoseconds is None else f"  ({nanoseconds:,} ns)"
+            click.echo(f"{title:<24}{_figure(value, unit)}{exact}")
+    if summary["collectives"] or summary["sent_count"]:
+        click.echo()
+        rows = [
+            [name, f"{row['count']:,}", format_size(row["bytes"])]
+            for name, row in summary["collectives"].items()
+        ]
+        if summary["sent_count"]:
+            messages = [f"{summary['sent_count']:,.0f}", format_size(summary["sent_bytes"])]
+            rows.append(["messages", *messages])
+        click.echo(table(["all ranks", "count", "bytes"], rows))
+
+
+def check_outputs(*outputs: str | None) -> None:
+    """Make sure, before a long run, that what was asked for can be written."""
+    from perfmodel.base.files import check_writable
+
+    for output in outputs:
+        if output is not None:
+            check_writable(output)
+
+
+def write_figures(dataset: xr.Dataset, output: str, workload: str, where: str) -> None:
+    """Write figures as netCDF, with what they are of."""
+    from perfmodel._version import __version__
+    from perfmodel.sweeps.results import save_results
+
+    dataset.attrs |= {
+        "Conventions": "CF-1.11",
+        "title": "Run of a workload",
+        "schema_version": SCHEMA_VERSION,
+        "source": f"perfmodel {__version__}",
+        "workload": workload,
+        "on": where,
+    }
+    with activity(f"writing {output}"):
+        save_results(dataset, output)
+    remark(f"wrote {output}")
+
+
+def write_simulation(
+    traces: TraceSet,
+    result: Simulation,
+    output: str | None,
+    timeline: str | None,
+    *names: str,
+) -> None:
+    """Write what was asked for: figures as netCDF, a timeline for Perfetto."""
+    if output is not None:
+        write_figures(result.to_dataset(), output, *names)
+    if timeline is not None:
+        from perfmodel.formats.perfetto import write_timeline
+
+        with activity(f"writing {timeline}"):
+            written = write_timeline(
+                _tracks(traces, result), timeline, {"wall time [s]": float(result.wall_time.max())}
+            )
+        remark(f"wrote {timeline}: {written:,} operations; open it at https://ui.perfetto.dev")
+
+
+def show_native(workload: str, result: NativeResult, by: str, as_json: bool) -> None:
+    """Print a run of a text workload in its own training loop."""
+    totals = {
+        "total_time": result.total_ns * 1e-9,
+        "compute_time": float(result.compute_ns.sum()) * 1e-9,
+        # As the simulator's own sum: what it waits for at the end belongs to no layer.
+        "exposed_communication": float(result.total_ns - result.compute_ns.sum()) * 1e-9,
+        "communication_time": float(result.communication_ns.sum()) * 1e-9,
+    }
+    layers = _layer_rows(result)
+    if as_json:
+        print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "workload": workload,
+                **totals,
+                "total_nanoseconds": result.total_ns,
+                "pass_end": [float(end) * 1e-9 for end in result.pass_end_ns],
+                "chunks": result.chunks,
+                "payload_bytes": [int(size) for size in result.payload_bytes],
+                "layers": layers,
+            }
+        )
+        return
+    click.echo(heading(f"{workload} as ASTRA-sim 1.0"))
+    for name, value in totals.items():
+        exact = f"  ({result.total_ns:,} ns)" if name == "total_time" else ""
+        click.echo(f"{name.replace('_', ' '):<24}{format_time(value)}{exact}")
+    sent = ", ".join(format_size(int(size)) for size in result.payload_bytes)
+    click.echo(f"{'sent by dimension':<24}{sent}")
+    if by == "layer":
+        _print_layers(layers, ("compute", "exposed", "communication"))
+
+
+def show_simai(
+    workload: str, result: SimaiResult, devices: int, where: str, by: str, as_json: bool
+) -> None:
+    """Print a run of an AICB text in SimAI's categories."""
+    parts = {
+        "compute": result.compute,
+        "exposed data parallel": result.data_parallel,
+        "exposed expert data parallel": result.expert_data_parallel,
+        "exposed tensor parallel": result.tensor_parallel,
+        "exposed expert parallel": result.expert_parallel,
+        "exposed pipeline parallel": result.pipeline_parallel,
+        "pipeline bubble": result.bubble,
+    }
+    layers = _simai_rows(result) if by == "layer" else []
+    if as_json:
+        named = {key.replace(" ", "_"): value for key, value in parts.items()}
+        print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "workload": workload,
+                "devices": devices,
+                "on": where,
+                "total_time": result.total,
+                **named,
+                "notes": list(result.notes),
+            }
+            | ({"layers": layers} if by == "layer" else {})
+        )
+        return
+    click.echo(heading(f"{workload} on {devices:,} devices {where}"))
+    rows = [[name, format_time(value), share(value, result.total)] for name, value in parts.items()]
+    click.echo(table(["", "time", "share"], [*rows, ["total", format_time(result.total), ""]]))
+    if by == "layer":
+        _print_layers(layers, ("compute", "exposed"))
+    for note in result.notes:
+        remark(f"note: {note}")
+
+
+def _print_layers(layers: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    """Print times of layers; columns in which nothing takes time are left out."""
+    shown = [
+        (phase, column, f"{short} {column}")
+        for phase, short in zip(PHASES, SHORT_PHASES, strict=True)
+        for column in columns
+        if any(row[phase][column] for row in layers)
+    ]
+    counted = any("rows" in row for row in layers)
+    headers = ["layer", *(["rows"] if counted else []), *(text for _, _, text in shown)]
+    cells = [
+        [row["layer"], *([f"{row['rows']:,}"] if counted else [])]
+        + [format_time(row[phase][column]) for phase, column, _ in shown]
+        for row in layers
+    ]
+    click.echo("\n" + table(headers, cells))
+
+
+def _simai_rows(result: SimaiResult) -> list[dict[str, Any]]:
+    """Return times of the rows of each name, added up [s], by first appearance."""
+    import numpy as np
+
+    names, first, where, counts = np.unique(
+        result.name, return_index=True, return_inverse=True, return_counts=True
+    )
+    sums = {
+        (phase, column): np.bincount(
+            where, weights=getattr(getattr(result, phase), column), minlength=len(names)
+        )
+        for phase in PHASES
+        for column in ("compute", "communication", "exposed")
+    }
+    rows: list[dict[str, Any]] = [
+        {"layer": str(name), "rows": int(count)} | {phase: {} for phase in PHASES}
+        for name, count in zip(names, counts, strict=True)
+    ]
+    for (phase, column), values in sums.items():
+        for row, value in zip(rows, values, strict=True):
+            row[phase][column] = float(value)
+    return [rows[place] for place in np.argsort(first)]
+
+
+def _layer_rows(result: NativeResult) -> list[dict[str, Any]]:
+    """Return times of each layer [s]."""
+    columns = {
+        "compute": result.compute_ns,
+        "exposed": result.exposed_ns,
+        "communication": result.communication_ns,
+    }
+    return [
+        {"layer": name, "collectives": int(result.collectives[i])}
+        | {
+            phase: {key: float(values[p, i]) * 1e-9 for key, values in columns.items()}
+            for p, phase in enumerate(PHASES)
+        }
+        for i, name in enumerate(result.names)
+    ]
+
+
+def _distinct(result: Simulation) -> list[int]:
+    """Return the ranks that were run."""
+    return sorted({int(rank) for rank in result.representative})
+
+
+def _rank_row(result: Simulation, rank: int) -> dict[str, Any]:
+    """Return the figures of one rank."""
+    row: dict[str, Any] = {"rank": rank, "stands_for": int((result.representative == rank).sum())}
+    for name, _, _ in SHOWN:
+        row[name] = float(getattr(result, name)[rank])
+    return row
+
+
+def _print_ranks(result: Simulation) -> None:
+    """Print one line per distinct rank."""
+    import numpy as np
+
+    rows = []
+    for rank in _distinct(result):
+        row = _rank_row(result, rank)
+        cells = [_figure(row[name], unit) for name, _, unit in SHOWN]
+        rows.append([f"{rank} (×{row['stands_for']})", *cells])
+    filled = [
+        i for i, (name, _, _) in enumerate(SHOWN) if not np.isnan(getattr(result, name)).all()
+    ]
+    headers = ["rank", *(SHOWN[i][1] for i in filled)]
+    click.echo(table(headers, [[row[0], *(row[i + 1] for i in filled)] for row in rows]))
+
+
+def _figure(value: float, unit: str) -> str:
+    """Return a figure with its unit; a dash where there is none."""
+    if math.isnan(value):
+        return "–"
+    if unit == "s":
+        return format_time(value)
+    if unit == "%":
+        return f"{100 * value:.2f} %"
+    if unit == "B":
+        return format_size(round(value))
+    return f"{value:,.1f} {unit}"
+
+
+def _tracks(traces: TraceSet, result: Simulation) -> Iterator[Track]:
+    """Yield the tracks of the distinct ranks: compute, communication, host."""
+    for rank in _distinct(result):
+        trace = traces.traces[rank]
+        yield from _rank_tracks(trace, rank, result.starts(rank), result.ends(rank))
+
+
+def _rank_tracks(trace: Trace, rank: int, start: np.ndarray, end: np.ndarray) -> Iterator[Track]:
+    """Yield the tracks of one rank, without nodes that take no time."""
+    import numpy as np
+
+    from perfmodel.formats.perfetto import Track
+    from perfmodel.trace import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
+
+    communicates = np.isin(trace.kinds, [COLLECTIVE, SEND])
+    receives = trace.kinds == RECEIVE
+    host = trace.on_cpu == 1
+    threads = {
+        "compute": ~communicates & ~receives & ~host,
+        "communication": communicates & ~host,
+        "receive": receives & ~host,
+        "host": host,
+    }
+    duration = np.maximum(end - start, 0.0)
+    for thread, chosen in threads.items():
+        places = np.flatnonzero(chosen & (duration > 0.0))
+        if not places.size:
+            continue
+        places = places[np.argsort(start[places], kind="stable")]
+        arguments: dict[str, Any] = {
+            "node": trace.identifiers[places],
+            "operations [FLOP]": _stated(trace.num_ops[places]),
+            "memory traffic [B]": _stated(trace.tensor_size[places]),
+            "bytes": _stated(trace.communication_size[places]),
+            "collective": [
+                COLLECTIVES[kind] if kind >= 0 else None for kind in trace.collective[places]
+            ],
+            "group": [
+                trace.group_names[group] if group >= 0 else None for group in trace.group[places]
+            ],
+        }
+        yield Track(
+            f"rank {rank}",
+            thread,
+            [trace.names[int(place)] for place in places],
+            start[places],
+            duration[places],
+            thread,
+            arguments,
+        )
+
+
+def _stated(column: np.ndarray) -> list[int | None]:
+    """Return the numbers that are stated."""
+    return [int(value) if value >= 0 else None for value in column]

@@ -1,0 +1,339 @@
+"""``perfmodel workload convert`` and ``synthetic``: Chakra traces from other things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from perfmodel.base.errors import DataError, StrategyError
+from perfmodel.cli.group import Command
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.combinations import refuse_unused
+from perfmodel.cli.shared.parsing import FiniteRange
+from perfmodel.cli.shared.printing import activity, remark
+from perfmodel.cli.topology.command import SizeType
+
+if TYPE_CHECKING:
+    from perfmodel.trace import TraceSet
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+INPUT, PATTERN, NODES = "Input", "Pattern", "Nodes"
+KINDS = ("astra-text", "flexflow", "pytorch", "kineto", "chakra", "chakra-json")
+PATTERNS = ("compute", "chained", "concurrent", "pipeline")
+# What options are for, and which of them have an effect on which kind or pattern.
+KIND_PURPOSES: dict[str, tuple[str, ...]] = {
+    "ASTRA-sim texts": ("passes",),
+    "Chakra traces": ("groups",),
+    "PyTorch host traces": ("kineto",),
+    "FlexFlow task graphs": ("npu_frequency",),
+    "ASTRA-sim texts and traces of one rank": ("devices",),
+}
+KIND_OPTIONS = {
+    "astra-text": ("devices", "passes"),
+    "chakra": ("devices", "groups"),
+    "chakra-json": ("devices", "groups"),
+    "pytorch": ("devices", "kineto"),
+    "kineto": ("devices",),
+    "flexflow": ("npu_frequency",),
+}
+PATTERN_PURPOSES = {
+    "chained and concurrent collectives": ("collective", "group_size"),
+    "collectives and pipelines": ("size",),
+    "pipelines": ("schedule",),
+    "compute and pipelines": ("duration", "num_ops", "tensor_size"),
+}
+PATTERN_OPTIONS = {
+    "compute": ("duration", "num_ops", "tensor_size"),
+    "chained": ("collective", "group_size", "size"),
+    "concurrent": ("collective", "group_size", "size"),
+    "pipeline": ("size", "schedule", "duration", "num_ops", "tensor_size"),
+}
+
+
+def input_options(function: Function) -> Function:
+    """Add what reading a workload as traces may need."""
+    return options.stack(
+        options.option(
+            "--format",
+            "kind",
+            section=INPUT,
+            type=click.Choice(KINDS),
+            help="What the file is.  [default: found by its content]",
+        ),
+        options.option(
+            "--devices",
+            section=INPUT,
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Ranks of an ASTRA-sim text, or for which one PyTorch or Chakra trace stands.",
+        ),
+        options.option(
+            "--passes",
+            section=INPUT,
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Training steps of an ASTRA-sim text.",
+        ),
+        options.option(
+            "--groups",
+            section=INPUT,
+            metavar="FILE.json",
+            type=click.Path(),
+            help="Communicator groups of Chakra traces.  [default: PREFIX.groups.json]",
+        ),
+        options.option(
+            "--kineto",
+            section=INPUT,
+            multiple=True,
+            metavar="FILE.json",
+            type=click.Path(),
+            help="Profiler's trace of the device beside a PyTorch host trace; of several ranks "
+            "once for each, or one path with {rank} in it.",
+        ),
+        options.option(
+            "--npu-frequency",
+            section=INPUT,
+            type=FiniteRange(min=0.0, min_open=True),
+            metavar="MHZ",
+            help="FlexFlow: store cycles in place of microseconds, as the upstream converter.",
+        ),
+    )(function)
+
+
+def traces_output(function: Function) -> Function:
+    """Add where traces go, and in which form."""
+    return options.stack(
+        options.output_option(
+            "PREFIX", "Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.", required=True
+        ),
+        options.option(
+            "--json-traces",
+            section=options.OUTPUT,
+            is_flag=True,
+            help="Write JSON instead of protobuf.",
+        ),
+    )(function)
+
+
+@click.command("convert", cls=Command, short_help="Convert a workload to Chakra traces.")
+@click.argument("workload", metavar="WORKLOAD", type=click.Path())
+@input_options
+@traces_output
+@options.verbosity_options
+def convert_command(workload: str, output: str, json_traces: bool, **given: Any) -> None:
+    """Convert ASTRA-sim text, FlexFlow task graphs and PyTorch traces to Chakra traces.
+
+    WORKLOAD is a file; or those of all ranks: the folder or prefix of NAME.0.json, NAME.1.json,
+    …, or a path with {rank} in the place of the rank.
+
+    \b
+    Examples:
+      perfmodel workload convert DLRM_HybridParallel.txt --devices 8 -o traces/dlrm
+      perfmodel workload convert alexnet.4.graph -o traces/alexnet
+      perfmodel workload convert host_et.json --kineto kineto.json.gz -o traces/rank
+      perfmodel workload convert 'kineto_{rank}.json.gz' -o traces/job
+    """
+    write_traces_to(load_traces(workload, given), output, json_traces)
+
+
+@click.command("synthetic", cls=Command, short_help="Write small traces of one pattern.")
+@click.argument("pattern", metavar="PATTERN", type=click.Choice(PATTERNS))
+@options.option(
+    "--devices",
+    section=PATTERN,
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="N",
+    help="Ranks; of a pipeline, its stages.",
+)
+@options.option(
+    "--count",
+    section=PATTERN,
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Nodes of a rank; of a pipeline, its micro-batches.",
+)
+@options.option(
+    "--collective",
+    section=PATTERN,
+    type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]),
+    default="all_reduce",
+    show_default=True,
+    help="Of chained and concurrent.",
+)
+@options.option(
+    "--size",
+    section=PATTERN,
+    type=SizeType(),
+    default="1MiB",
+    show_default=True,
+    help="Bytes of a collective, or of a message between stages.",
+)
+@options.option(
+    "--group-size",
+    section=PATTERN,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Collectives of N consecutive ranks each.  [default: of all ranks]",
+)
+@options.option(
+    "--schedule",
+    section=PATTERN,
+    type=click.Choice(["1f1b", "gpipe"]),
+    default="1f1b",
+    show_default=True,
+    help="Of a pipeline.",
+)
+@options.option(
+    "--duration",
+    section=NODES,
+    type=FiniteRange(min=0.0),
+    default=1e-3,
+    show_default=True,
+    metavar="S",
+    help="Of a compute node, replayed [s]; a backward pass takes twice as long.",
+)
+@options.option(
+    "--num-ops",
+    section=NODES,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Operations of a compute node [FLOP], for a roofline.",
+)
+@options.option(
+    "--tensor-size",
+    section=NODES,
+    type=SizeType(),
+    help="Memory traffic of a compute node [B], for a roofline.",
+)
+@options.output_option("PREFIX", "Write PREFIX.0.et, PREFIX.1.et, …", required=True)
+@options.verbosity_options
+def synthetic_command(
+    pattern: str,
+    devices: int,
+    count: int,
+    collective: str,
+    size: int,
+    group_size: int | None,
+    schedule: str,
+    duration: float,
+    num_ops: int | None,
+    tensor_size: int | None,
+    output: str,
+) -> None:
+    """Write small Chakra traces: dependent compute, collectives in a chain or all at once
+    (chained, concurrent), or a pipeline of sends and receives.
+
+    \b
+    Examples:
+      perfmodel workload synthetic chained --devices 16 --count 10 --size 64MiB -o traces/chain
+      perfmodel workload synthetic pipeline --devices 4 --count 16 --size 8MiB -o traces/pipe
+    """
+    from perfmodel.convert import synthetic
+    from perfmodel.trace import ABSENT
+
+    refuse_unused(PATTERN_OPTIONS[pattern], PATTERN_PURPOSES, f"the pattern is {pattern}")
+    operations = ABSENT if num_ops is None else num_ops
+    traffic = ABSENT if tensor_size is None else tensor_size
+    if pattern == "compute":
+        traces = synthetic.dependent_compute(devices, count, operations, traffic, duration)
+    elif pattern == "pipeline":
+        forward = synthetic.Work(duration, operations, traffic)
+        backward = synthetic.Work(
+            2 * duration, *(max(2 * number, ABSENT) for number in (operations, traffic))
+        )
+        traces = synthetic.pipeline(devices, count, forward, backward, size, schedule)
+    else:
+        make = {
+            "chained": synthetic.chained_collectives,
+            "concurrent": synthetic.concurrent_collectives,
+        }[pattern]
+        traces = make(devices, collective, size, count, consecutive(devices, group_size))
+    write_traces_to(traces, output)
+
+
+def consecutive(devices: int, size: int | None) -> list[range]:
+    """Return groups of consecutive ranks; none where all ranks are one group.
+
+    Raises
+    ------
+    StrategyError
+        The ranks do not come out.
+    """
+    if size is None:
+        return []
+    if devices % size:
+        raise StrategyError(f"--devices {devices} is not a multiple of --group-size {size}")
+    return [range(first, first + size) for first in range(0, devices, size)]
+
+
+def load_traces(workload: str, given: dict[str, Any]) -> TraceSet:
+    """Read a workload as traces, with the values of `input_options`."""
+    from perfmodel.convert.opening import open_traces
+    from perfmodel.convert.recognise import workload_kind
+
+    kind = given["kind"] or workload_kind(workload)
+    refuse_unused_input(workload, kind)
+    with activity(f"reading {workload}") as tell:
+        return open_traces(
+            workload,
+            kind,
+            devices=given["devices"],
+            passes=given["passes"],
+            groups=given["groups"],
+            kineto=given["kineto"],
+            npu_frequency=given["npu_frequency"],
+            progress=tell,
+        )
+
+
+def refuse_unused_input(workload: str, kind: str) -> None:
+    """Refuse options of `input_options` that mean nothing for a kind of workload."""
+    used = KIND_OPTIONS.get(kind, ())
+    refuse_unused(used, KIND_PURPOSES, f"'{workload}' is of another kind: {kind}")
+
+
+def write_traces_to(traces: TraceSet, prefix: str, as_json: bool = False) -> None:
+    """Write traces, and say what was written."""
+    from perfmodel.formats.chakra.files import write_traces
+
+    suffix = ".json" if as_json else ".et"
+    _prepare_folder(prefix, traces, suffix)
+    with activity(f"writing {prefix}") as tell:
+        paths = write_traces(traces, prefix, suffix, tell)
+    last = traces.devices - 1
+    files = f"{paths[0]}" if last == 0 else f"{paths[0]} … {paths[last]}"
+    groups = f", {len(traces.groups):,} groups: {paths[-1]}" if traces.groups else ""
+    remark(f"wrote {traces.nodes:,} nodes of {traces.devices:,} ranks: {files}{groups}")
+
+
+def _prepare_folder(prefix: str, traces: TraceSet, suffix: str) -> None:
+    """Make the folder of a prefix; refuse what would be read together with other files."""
+    from perfmodel.formats.chakra.files import RANK_FILE, groups_file
+
+    place = Path(prefix)
+    if not place.name or prefix.endswith(("/", "\\")) or place.is_dir():
+        raise DataError(f"'{prefix}' is a folder; name a prefix in it, as '{place / 'rank'}'")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        names = [file.name for file in place.parent.iterdir()]
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"cannot write to the folder '{place.parent}': {reason}") from None
+    written = {f"{place.name}.{rank}{suffix}" for rank in range(traces.devices)}
+    matches = [(name, RANK_FILE.fullmatch(name)) for name in names if name not in written]
+    left = [name for name, match in matches if match and match["prefix"] == place.name]
+    if not traces.groups and groups_file(prefix).name in names:
+        left.append(groups_file(prefix).name)
+    if left:
+        raise DataError(
+            f"'{place.with_name(min(left))}' is of other traces and would be read together with "
+            "these; remove it, or name another prefix"
+        )

@@ -1,0 +1,1 @@
+"""ASTRA-sim 2.x, phase by phase."""

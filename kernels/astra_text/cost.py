@@ -1,0 +1,212 @@
+"""One phase of a collective on one dimension, as ASTRA-sim 1.0's analytical backend times it.
+
+The formulas are those of 2.x (:mod:`perfmodel.kernels.astra.phase`, which says where they
+come from), with other messages: bandwidth counts all links of a device, every term of a
+message's time is cut to whole nanoseconds, and a dimension may be half of a ring, whose
+first and last member are not neighbours. There is no queueing in the network.
+
+Letters as there: S, n, m, D, t, p.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.astra.phase import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    HALVING_DOUBLING,
+    REDUCE_SCATTER,
+    RING,
+    SWITCH,
+    hops,
+)
+
+# Columns of a network table, one row per physical dimension, innermost first.
+TOPOLOGY = 0
+SIZE = 1
+BYTES_PER_NANOSECOND = 2  # of all links that a message uses together
+LATENCY = 3  # of a hop [ns]
+NIC = 4  # [ns], once at either end
+ROUTER = 5  # [ns], of a switch
+MEMORY_LATENCY = 6  # [ns]
+MEMORY_BANDWIDTH = 7  # [GB/s]
+MEMORY_SCALE = 8
+NETWORK_COLUMNS = 9
+
+REDUCTION_BLOCK = 500_000  # [B] that local memory takes per nanosecond, hard-coded in 1.0
+
+# Instead of an end.
+UNEQUAL = -1.0  # members would not keep step, and 1.0's own checks stop it
+TOO_LONG = -2.0  # a message's time does not fit the simulator's 32-bit int
+LARGEST_INT = 2**31 - 1
+
+
+@jit
+def message_time(size, distance, row):
+    """Time of one message between devices `distance` apart on a dimension.
+
+    Parameters
+    ----------
+    size : int
+        m [B].
+    distance : int
+        Difference of the positions on the physical dimension, > 0.
+    row : float64[NETWORK_COLUMNS]
+
+    Returns
+    -------
+    float
+        [ns]; not whole where memory, at the receiver, is what limits it. ``TOO_LONG``.
+
+    Notes
+    -----
+    analytical d27635b: ``int c``, cut after hops * latency, + m / bandwidth, + 2 nic and,
+    behind a switch, + router; then max(c, (memory latency + m / memory bandwidth) * scale).
+    """
+    count = hops(int(row[TOPOLOGY]), int(row[SIZE]), distance)
+    time = np.floor(count * row[LATENCY])
+    time = np.floor(time + size / row[BYTES_PER_NANOSECOND])
+    time = np.floor(time + 2 * row[NIC])
+    if row[TOPOLOGY] == SWITCH:
+        time = np.floor(time + row[ROUTER])
+    if time > LARGEST_INT:
+        return TOO_LONG
+    memory = (row[MEMORY_LATENCY] + size / row[MEMORY_BANDWIDTH]) * row[MEMORY_SCALE]
+    return max(time, memory)
+
+
+@jit
+def reduction_time(size):
+    """Time p to reduce a message into local memory: two reads and a write [ns]."""
+    return 3 * (size // REDUCTION_BLOCK)
+
+
+@jit
+def ring_phase(start, kind, size, members, stride, delay, row):
+    """End and bytes of the ring algorithm; as :func:`phase`.
+
+    Notes
+    -----
+    On half of a ring, the way from the last member back to the first has members - 1 hops.
+    Each message of the longest chain crosses that way once per round, so it costs the
+    difference every `members` steps. A member whose predecessor is that much slower gets
+    its next message but one while the last one is under way, and the backend stops
+    ("Same key entry already exist").
+    """
+    message = size if kind == ALL_GATHER else size // members
+    steps = members - 1
+    if kind == ALL_REDUCE:
+        steps = 2 * (members - 1)
+    if kind == ALL_TO_ALL:
+        steps = members * (members - 1) // 2
+    time = message_time(message, stride, row)
+    wrap = message_time(message, (members - 1) * stride, row) if members > 2 else time
+    if time == TOO_LONG or wrap == TOO_LONG:
+        return TOO_LONG, 0.0, 0
+    reduction = reduction_time(message)
+    end = start + delay + steps * (time + delay)
+    if kind in (ALL_REDUCE, REDUCE_SCATTER):
+        end += (members - 1) * reduction
+    if wrap > time:
+        if wrap > 2 * time + delay:
+            return UNEQUAL, 0.0, 0
+        end += -(-steps // members) * (wrap - time)
+    last = reduction if kind == REDUCE_SCATTER else delay
+    return end, float(last), steps * message
+
+
+@jit
+def halving_doubling_phase(start, kind, size, members, stride, delay, row):
+    """End and bytes of recursive halving and doubling; as :func:`phase`."""
+    end = start + delay
+    sent = 0
+    message = size if kind == ALL_GATHER else size // 2
+    offset = members // 2 if kind == ALL_GATHER else 1
+    if kind != ALL_GATHER:
+        while offset < members:
+            time = message_time(message, offset * stride, row)
+            if time == TOO_LONG:
+                return TOO_LONG, 0.0, 0
+            end += time + delay
+            sent += message
+            if offset > 1:
+                end += reduction_time(message)
+            message //= 2
+            offset *= 2
+        message *= 2
+        offset //= 2
+    if kind != REDUCE_SCATTER:
+        while offset >= 1:
+            time = message_time(message, offset * stride, row)
+            if time == TOO_LONG:
+                return TOO_LONG, 0.0, 0
+            end += time + delay
+            sent += message
+            message *= 2
+            offset //= 2
+    return end, float(delay), sent
+
+
+@jit
+def direct_phase(start, kind, size, members, stride, delay, row):
+    """End and bytes of the direct algorithm, all n - 1 peers at once; as :func:`phase`."""
+    message = size if kind == ALL_GATHER else size // members
+    times = np.empty(members - 1)
+    for k in range(1, members):
+        times[k - 1] = message_time(message, k * stride, row)
+    if times.min() < 0:
+        return TOO_LONG, 0.0, 0
+    # Distances from every member are the same only on a whole dimension.
+    if times.min() < times.max() and members * stride != int(row[SIZE]):
+        return UNEQUAL, 0.0, 0
+    arrived = start + delay + times.max()
+    sent = (members - 1) * message
+    reduction = reduction_time(message)
+    if kind == REDUCE_SCATTER:
+        return arrived + delay + reduction, float(reduction), sent
+    if kind != ALL_REDUCE:
+        return arrived + delay, float(delay), sent
+    reduced = start + delay + np.sort(times) + delay + reduction
+    first = reduced[np.searchsorted(reduced, arrived)]
+    end = start
+    for k in range(members - 1):
+        end = max(end, max(reduced[k], first) + times[k])
+    return end + delay, float(delay), 2 * sent
+
+
+@jit
+def phase(start, kind, algorithm, size, members, stride, delay, row):
+    """End and bytes of one phase.
+
+    Parameters
+    ----------
+    start : float
+        [ns].
+    kind : int
+        ``ALL_REDUCE``, ``ALL_GATHER``, ``REDUCE_SCATTER`` or ``ALL_TO_ALL``.
+    algorithm : int
+        ``RING``, ``DIRECT`` or ``HALVING_DOUBLING``.
+    size, members, delay : int
+        S [B], n >= 2, D [ns].
+    stride : int
+        Difference of neighbours' positions on the physical dimension.
+    row : float64[NETWORK_COLUMNS]
+        The physical dimension.
+
+    Returns
+    -------
+    end : float
+        [ns], or ``UNEQUAL`` or ``TOO_LONG``.
+    last : float
+        How long before its end the simulator put that end into its calendar [ns].
+    sent : int
+        By one device [B].
+    """
+    if algorithm == RING:
+        return ring_phase(start, kind, size, members, stride, delay, row)
+    if algorithm == HALVING_DOUBLING:
+        return halving_doubling_phase(start, kind, size, members, stride, delay, row)
+    return direct_phase(start, kind, size, members, stride, delay, row)

@@ -1,0 +1,102 @@
+"""Backward pass of fused attention; letters and sources in `columns`."""
+
+from __future__ import annotations
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.attention.forward import (
+    COMPUTE_BOUND,
+    LATENCY_BOUND,
+    MEMORY_BOUND,
+    PARTIAL_BYTES,
+    SOFTMAX_BOUND,
+    STATISTICS_BYTES,
+    overlapped_time,
+    softmax_time,
+)
+from perfmodel.kernels.attention.tiles import list_schedule_time, longest_key_block, visited_tiles
+
+WIDE_HEAD = 128
+"""Widest head whose backward tiles fit the scratchpad at full size (tile tables
+of FlashAttention-2 and -3)."""
+
+
+@jit
+def attention_backward(
+    device, batch, queries, keys, heads, key_value_heads, width_qk, width_v, causal, window
+):
+    """Backward pass of one fused attention call: dQ, dK and dV from dO.
+
+    Parameters
+    ----------
+    device : AttentionDevice
+        Rates, tiles and efficiencies.
+    batch, queries, keys, heads, key_value_heads : int
+        B, Q, K, H and G; H a multiple of G.
+    width_qk, width_v : int
+        Elements of a query or key and of a value, per head.
+    causal : bool
+        Whether later keys are masked.
+    window : int
+        Sliding window; 0 for none.
+
+    Returns
+    -------
+    tuple of (float, float, float, int)
+        Time [s], executed FLOP, memory traffic [B], bound.
+
+    Notes
+    -----
+    Three kernels: ``D = rowsum(dO O)`` with dQ cleared; the main kernel, one
+    block per key tile, with the products S, dP, dV, dQ and dK, and dQ summed in
+    single precision; the conversion of dQ (FlashAttention-2, algorithm 2).
+    """
+    units = device.units
+    query_tile = int(device.backward_query_tile)
+    key_tile = int(device.backward_key_tile)
+    block_heads = batch * heads
+    tiles = float(visited_tiles(queries, keys, query_tile, key_tile, causal, window))
+    seen_keys = keys
+    if window > 0:
+        seen_keys = min(keys, queries + window - 1)
+    blocks = float((seen_keys + key_tile - 1) // key_tile) * block_heads
+    longest = float(longest_key_block(queries, keys, query_tile, key_tile, causal, window))
+    pairs = float(visited_tiles(queries, keys, 1, 1, causal, window))
+    products = 3.0 * width_qk + 2.0 * width_v
+    flops = 2.0 * pairs * products * heads * batch
+
+    elements = float(query_tile * key_tile)
+    matrix = 2.0 * elements * products * units
+    efficiency = device.backward_matrix_efficiency
+    if width_qk > WIDE_HEAD:
+        efficiency *= device.wide_backward
+    matrix /= device.matrix_rate * efficiency
+    softmax = softmax_time(device, elements, device.backward_operations)
+    tile = overlapped_time(matrix, softmax, device.backward_overlap)
+    work = tiles * block_heads * tile + blocks * device.block_latency
+    longest_time = longest * tile + device.block_latency
+    compute = list_schedule_time(blocks, work, longest_time, units, device.tail)
+
+    rate = device.bandwidth * device.memory_efficiency
+    tokens = float(batch * queries)
+    key_tokens = float(batch * keys)
+    output = tokens * heads * width_v * (device.query_bytes + device.output_bytes)
+    partial = tokens * heads * width_qk * PARTIAL_BYTES
+    statistics = tokens * heads * STATISTICS_BYTES
+    before = output + statistics + partial
+    after = partial + tokens * heads * width_qk * device.output_bytes
+    key_values = key_tokens * key_value_heads * (width_qk + width_v)
+    main = tokens * heads * (width_qk + width_v) * device.query_bytes + 2.0 * statistics
+    main += 2.0 * partial + key_values * (device.query_bytes + device.output_bytes)
+    traffic = before + main + after
+
+    latency = 3.0 * device.launch_latency
+    time = latency + (before + after) / rate + max(compute, main / rate)
+    if compute < main / rate or compute < (before + after) / rate:
+        bound = MEMORY_BOUND
+    elif softmax > matrix:
+        bound = SOFTMAX_BOUND
+    else:
+        bound = COMPUTE_BOUND
+    if latency + device.block_latency > 0.5 * time:
+        bound = LATENCY_BOUND
+    return time, flops, traffic, bound

@@ -1,0 +1,85 @@
+"""Fused attention (flash attention) at the level of tiles, forward and backward.
+
+Letters of this file: ``B`` sequences, ``Q`` queries and ``K`` keys per
+sequence, ``H`` query heads, ``G`` key-value heads, ``M`` query rows and ``N``
+keys of one tile, ``U`` compute units.
+
+Forward (`attention_forward`): what a library decides stands in `attention_blocks` (tile by head
+width, packing of the heads that share keys) and in the split rules of the device. Kernels of
+another build have their own files: `attention_portable` (Triton), `attention_serial` (latent
+attention where no library pipelines it).
+
+A *block* (thread block, workgroup) owns one query tile of one head and walks
+over the key tiles that the mask leaves. A tile pair costs matrix time and
+softmax time, which overlap as far as the kernel generation allows. Blocks are
+list-scheduled on the units. Numbers of tiles and of unmasked pairs are exact,
+in closed form, so a sequence of a million tokens costs as much as a short one.
+
+Queries are aligned to the end of the keys, as in FlashAttention: query ``i``
+stands at key position ``i + K - Q``. ``window = w`` leaves the keys at distance
+below ``w`` (its own position counts), on both sides where not causal.
+
+Dao, FlashAttention-2 (2023): work split over query tiles, backward over key
+tiles with an atomic dQ. Shah et al., FlashAttention-3 (2024): softmax under the
+matrix products. Graham (1969): bounds of list scheduling.
+"""
+
+from __future__ import annotations
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.attention.backward import attention_backward
+from perfmodel.kernels.attention.device import AttentionDevice
+from perfmodel.kernels.attention.forward import (
+    COMPUTE_BOUND,
+    LATENCY_BOUND,
+    MEMORY_BOUND,
+    SOFTMAX_BOUND,
+    attention_forward,
+    attention_ragged,
+)
+
+__all__ = [
+    "COMPUTE_BOUND",
+    "LATENCY_BOUND",
+    "MEMORY_BOUND",
+    "SOFTMAX_BOUND",
+    "AttentionDevice",
+    "attention_backward",
+    "attention_columns",
+    "attention_forward",
+    "attention_ragged",
+]
+
+
+@jit
+def attention_columns(
+    device, batch, queries, keys, heads, key_value_heads, width_qk, width_v,
+    causal, window, latent, cached, prefill, backward, time, flops, traffic, bound,
+):  # fmt: skip
+    """Fill the last four columns row by row; see `attention_forward` for the others.
+
+    Parameters
+    ----------
+    device : AttentionDevice
+        Rates, tiles and efficiencies.
+    batch, queries, keys, heads, key_value_heads, width_qk, width_v, window : int64[rows]
+        Shapes.
+    causal, latent, cached, prefill, backward : bool[rows]
+        Mask; values inside the keys; data in the cache; kernel for prefill; whether the
+        row is the whole backward pass (to which the three before it don't apply).
+    time, flops, traffic : float64[rows]
+        Results [s], [FLOP], [B].
+    bound : uint8[rows]
+        Result, one of the bounds of this file.
+    """
+    for i in range(batch.size):
+        if backward[i]:
+            time[i], flops[i], traffic[i], bound[i] = attention_backward(
+                device, batch[i], queries[i], keys[i], heads[i], key_value_heads[i],
+                width_qk[i], width_v[i], causal[i], window[i],
+            )  # fmt: skip
+        else:
+            time[i], flops[i], traffic[i], bound[i] = attention_forward(
+                device, batch[i], queries[i], keys[i], heads[i], key_value_heads[i],
+                width_qk[i], width_v[i], causal[i], window[i], latent[i], cached[i], prefill[i],
+            )  # fmt: skip

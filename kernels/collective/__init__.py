@@ -1,0 +1,1 @@
+"""Times of collectives in closed form."""

@@ -1,0 +1,195 @@
+"""What a collective takes with a given algorithm, and which one a library takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.collective.algorithms import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BIDIRECTIONAL_RING,
+    BROADCAST,
+    DIRECT,
+    DOUBLE_BINARY_TREE,
+    IN_NETWORK,
+    MULTICAST,
+    ONE_SHOT,
+    POINT_TO_POINT,
+    REDUCE_SCATTER,
+    RING,
+    TWO_SHOT,
+    is_pairwise,
+)
+from perfmodel.kernels.collective.cost import network_cost, serves_all_pairs
+from perfmodel.kernels.collective.protocols import in_network_time, protocol_time, shot_time
+from perfmodel.kernels.collective.table import (
+    LOW_LATENCY_LIMIT,
+    TOPOLOGY,
+    TORUS,
+    TUNED_LOW_LATENCY_BANDWIDTH,
+    domain_of_level,
+)
+from perfmodel.kernels.collective.tuning import (
+    LOW_LATENCY,
+    LOW_LATENCY_128,
+    SIMPLE,
+    tree_correction,
+    tuned_choice,
+)
+
+AUTO = -1
+# Largest message between two peers in the low-latency protocol (NCCL_P2P_LL_THRESHOLD).
+PAIRWISE_LOW_LATENCY_LIMIT = 16384.0
+
+
+@jit
+def allows_low_latency(size, members, stride, network):
+    """Whether a message is small enough for the flag protocols on all levels it crosses."""
+    domain = 1.0
+    below = 1.0
+    for level in range(network.shape[0]):
+        row = network[level]
+        above, inside = domain_of_level(network, level, members, stride, domain)
+        if inside > below and 0.0 < row[LOW_LATENCY_LIMIT] < size:
+            return False
+        below = inside
+        domain = above
+        if inside >= members:
+            break
+    return True
+
+
+@jit
+def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
+    """Time of one algorithm, with one protocol or the fastest (``AUTO``).
+
+    Parameters
+    ----------
+    kind, algorithm : int
+    protocol : int
+        ``LOW_LATENCY``, ``LOW_LATENCY_128``, ``SIMPLE`` or ``AUTO``.
+    size : float
+        S [B].
+    members, stride : int
+    network : float64[levels, COLUMNS]
+
+    Returns
+    -------
+    float
+        [s]; infinite where the network lacks what the algorithm or protocol needs.
+    """
+    if members <= 1 or size <= 0.0:
+        return 0.0
+    if algorithm == IN_NETWORK:
+        return in_network_time(kind, size, members, stride, network)
+    cost = network_cost(kind, algorithm, size, members, stride, network)
+    if algorithm in (ONE_SHOT, TWO_SHOT):
+        return shot_time(LOW_LATENCY if protocol == AUTO else protocol, cost, network)
+    if protocol != AUTO:
+        return protocol_time(protocol, kind, size, members, cost, network)
+    best = np.inf
+    for candidate in range(3):
+        if is_pairwise(kind) and candidate == LOW_LATENCY_128:
+            continue
+        best = min(best, protocol_time(candidate, kind, size, members, cost, network))
+    return best
+
+
+@jit
+def fastest_choice(kind, size, members, stride, network):
+    """Choose the fastest of what a library without a table has: ring, tree, switch, direct.
+
+    Returns
+    -------
+    algorithm, protocol : int
+    time : float
+        [s].
+    """
+    best = np.inf
+    algorithm = RING
+    protocol = SIMPLE
+    flags = allows_low_latency(size, members, stride, network)
+    pairwise = is_pairwise(kind)
+    for trial in range(4):
+        if trial == 0:
+            candidate = DIRECT if pairwise else RING
+            if not pairwise and network[0, TOPOLOGY] == TORUS:
+                candidate = BIDIRECTIONAL_RING
+        elif pairwise:
+            break
+        elif trial == 1:
+            candidate = DOUBLE_BINARY_TREE
+            if kind != ALL_REDUCE and kind != BROADCAST and kind != MULTICAST:
+                continue
+        elif trial == 2:
+            candidate = DIRECT
+            reduces = kind in (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
+            if not reduces or not serves_all_pairs(members, network):
+                continue
+        else:
+            candidate = IN_NETWORK
+            time = in_network_time(kind, size, members, stride, network)
+            if time < best:
+                best = time
+                algorithm = candidate
+                protocol = SIMPLE
+            continue
+        cost = network_cost(kind, candidate, size, members, stride, network)
+        for p in range(3):
+            if (p != SIMPLE and not flags) or (pairwise and p == LOW_LATENCY_128):
+                continue
+            time = protocol_time(p, kind, size, members, cost, network)
+            if time < best:
+                best = time
+                algorithm = candidate
+                protocol = p
+    return algorithm, protocol, best
+
+
+@jit
+def slower(cost, reached):
+    """Costs of a tree that reaches a part of its bandwidth: what NCCL corrects for."""
+    low, middle, filled = cost[0] / reached, cost[1] / reached, cost[2] / reached
+    return low, middle, filled, cost[3], cost[4], cost[5], cost[6], cost[7], cost[8]
+
+
+@jit
+def library_choice(kind, size, members, stride, network):
+    """Choose algorithm and protocol as the device's library does, and time them.
+
+    Parameters
+    ----------
+    kind : int
+    size : float
+        S [B], > 0.
+    members, stride : int
+        n > 1.
+    network : float64[levels, COLUMNS]
+
+    Returns
+    -------
+    algorithm, protocol : int
+    time : float
+        [s].
+    """
+    if network[0, TUNED_LOW_LATENCY_BANDWIDTH] <= 0.0:
+        return fastest_choice(kind, size, members, stride, network)
+    if is_pairwise(kind):
+        cost = network_cost(kind, DIRECT, size, members, stride, network)
+        piece = size if kind == POINT_TO_POINT else size / members
+        protocol = SIMPLE
+        if piece <= PAIRWISE_LOW_LATENCY_LIMIT and not cost[8]:
+            protocol = LOW_LATENCY
+        return DIRECT, protocol, protocol_time(protocol, kind, size, members, cost, network)
+    cost = network_cost(kind, RING, size, members, stride, network)
+    algorithm, protocol = tuned_choice(kind, size, members, cost[7], cost[8], cost[6], network)
+    if algorithm == IN_NETWORK:
+        time = in_network_time(kind, size, members, stride, network)
+        return algorithm, protocol, time
+    if algorithm == DOUBLE_BINARY_TREE:
+        cost = slower(
+            network_cost(kind, algorithm, size, members, stride, network),
+            tree_correction(protocol, size),
+        )
+    return algorithm, protocol, protocol_time(protocol, kind, size, members, cost, network)

@@ -1,0 +1,189 @@
+"""What an algorithm costs on all levels of a network together, before any protocol.
+
+Letters
+    S   size in the nccl-tests convention [B]
+    n   members of the group
+"""
+
+from __future__ import annotations
+
+import math
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.collective.algorithms import (
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BIDIRECTIONAL_RING,
+    BROADCAST,
+    DIRECT,
+    HIERARCHICAL,
+    MULTICAST,
+    ONE_SHOT,
+    POINT_TO_POINT,
+    RAIL_ALIGNED,
+    RING,
+    TWO_SHOT,
+    is_pairwise,
+    is_pipelined,
+    level_load,
+    level_share,
+    level_steps,
+)
+from perfmodel.kernels.collective.table import (
+    ADAPTER,
+    BANDWIDTH,
+    FULLY_CONNECTED,
+    HOP,
+    LINK_CLASS,
+    LOCAL_COPY_FRACTION,
+    LOW_LATENCY_128_FRACTION,
+    LOW_LATENCY_128_HOP,
+    LOW_LATENCY_FRACTION,
+    LOW_LATENCY_HOP,
+    MESSAGE_LATENCY,
+    PAIRWISE_PIPELINE_LATENCY,
+    PIPELINE_LATENCY,
+    SHOT_FRACTION,
+    SIZE,
+    TOPOLOGY,
+    TUNED_BANDWIDTH,
+    domain_of_level,
+    fewest_inside,
+)
+
+PAIRWISE_PIECE = 4 * 2**20  # largest piece that a rail-mate forwards at once [B]: PXN buffers
+
+
+@jit
+def network_cost(kind, algorithm, size, members, stride, network):
+    """Times that an algorithm spends on links and hops, before any protocol.
+
+    Parameters
+    ----------
+    kind, algorithm : int
+    size : float
+        S [B].
+    members, stride : int
+        n > 1; ranks r, r + stride, ...
+    network : float64[levels, COLUMNS]
+
+    Returns
+    -------
+    low_transfer, middle_transfer : float
+        Bytes over the bandwidth of the two low-latency protocols, slowest level
+        (pipelined) or all levels [s].
+    filled : float
+        Bytes over the achievable bandwidth, with the cost of filling the pipeline [s].
+    low, middle, simple : float
+        Sum of the hop latencies on the critical path, by protocol [s].
+    tuned : float
+        Bytes over the bandwidth that a library's table believes [s].
+    inside : float
+        Members per domain of the levels within a node.
+    beyond : bool
+        Whether the group crosses adapters.
+    """
+    pairwise = is_pairwise(kind)
+    shot = algorithm in (ONE_SHOT, TWO_SHOT)
+    own_copy = 0.0
+    if not shot and kind not in (BROADCAST, MULTICAST, POINT_TO_POINT):
+        own_copy = network[0, LOCAL_COPY_FRACTION] * size / members
+    pipelined = is_pipelined(algorithm)
+    direct = algorithm in (DIRECT, ONE_SHOT, TWO_SHOT) and kind != ALL_TO_ALL
+
+    filled = own_copy / network[0, BANDWIDTH]
+    low_transfer = filled / network[0, LOW_LATENCY_FRACTION]
+    middle_transfer = filled / max(network[0, LOW_LATENCY_128_FRACTION], 1e-9)
+    tuned = 0.0
+    low = 0.0
+    middle = 0.0
+    simple = 0.0
+    slowest_low = 0.0
+    slowest_middle = 0.0
+    slowest_simple = 0.0
+    crossed = 0
+    node = 1.0
+    beyond = False
+
+    domain = 1.0
+    below = 1.0
+    ports = 1.0
+    for level in range(network.shape[0]):
+        row = network[level]
+        above, inside = domain_of_level(network, level, members, stride, domain)
+        if inside <= below:
+            domain = above
+            continue
+        positions = math.ceil(inside / below)
+        spacing = max(1.0, stride / domain)
+        share = level_share(kind, algorithm, row, positions, spacing)
+        load = level_load(kind, algorithm, size, members, below, inside, ports)
+        if row[TUNED_BANDWIDTH] > 0.0:
+            tuned = max(tuned, load / (share * row[TUNED_BANDWIDTH]))
+        if level == 0:
+            load += own_copy
+        time = load / (share * row[BANDWIDTH])
+        latency = row[PAIRWISE_PIPELINE_LATENCY] if pairwise else row[PIPELINE_LATENCY]
+        fill = math.log2(1.0 + positions) * latency
+        with_fill = time + 2.0 * math.sqrt(fill * time)
+        low_time = time / row[SHOT_FRACTION if shot else LOW_LATENCY_FRACTION]
+        middle_time = time / max(row[LOW_LATENCY_128_FRACTION], 1e-9)
+        if pipelined:
+            low_transfer = max(low_transfer, low_time)
+            middle_transfer = max(middle_transfer, middle_time)
+            filled = max(filled, with_fill)
+        else:
+            low_transfer += low_time
+            middle_transfer += middle_time
+            filled += with_fill
+
+        hops = level_steps(kind, algorithm, positions, members, below, row, level == 0)
+        if direct:  # every message goes straight to its target
+            low = max(low, hops * row[LOW_LATENCY_HOP])
+            middle = max(middle, hops * row[LOW_LATENCY_128_HOP])
+            simple = max(simple, hops * row[HOP])
+        else:
+            low += hops * row[LOW_LATENCY_HOP]
+            middle += hops * row[LOW_LATENCY_128_HOP]
+            simple += hops * row[HOP]
+        slowest_low = max(slowest_low, row[LOW_LATENCY_HOP])
+        slowest_middle = max(slowest_middle, row[LOW_LATENCY_128_HOP])
+        slowest_simple = max(slowest_simple, row[HOP])
+        crossed += 1
+        if row[LINK_CLASS] == ADAPTER:
+            beyond = True
+            if pairwise and kind != POINT_TO_POINT:
+                peers = members - ports
+                if algorithm in (HIERARCHICAL, RAIL_ALIGNED):
+                    peers = positions - 1.0
+                messages = peers * row[MESSAGE_LATENCY]
+                low += messages
+                middle += messages
+                simple += messages
+            if algorithm == RAIL_ALIGNED:
+                piece = min(load, PAIRWISE_PIECE) / network[0, BANDWIDTH]
+                filled += piece
+                low_transfer += piece
+        else:
+            node = inside
+
+        ports = fewest_inside(float(members), inside)
+        below = inside
+        domain = above
+        if inside >= members:
+            break
+    if crossed > 1 and (algorithm in (RING, BIDIRECTIONAL_RING)) and not pairwise:
+        # Every rank waits for its neighbour, so all steps last as long as the slowest hop
+        # (16 to 512 ranks over adapters: about 4 us per rank; SimAI nic_ratio.csv).
+        steps = (2.0 if kind == ALL_REDUCE else 1.0) * (members - 1.0)
+        low = steps * slowest_low
+        middle = steps * slowest_middle
+        simple = steps * slowest_simple
+    return low_transfer, middle_transfer, filled, low, middle, simple, tuned, node, beyond
+
+
+@jit
+def serves_all_pairs(members, network):
+    """Whether a group is a whole fully connected level: direct exchange has all links."""
+    size = network[0, SIZE]
+    return network[0, TOPOLOGY] == FULLY_CONNECTED and size > 2.0 and members == size

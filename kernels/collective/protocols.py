@@ -1,0 +1,197 @@
+"""What a protocol pays for the hops and bytes of an algorithm.
+
+Letters
+    S   size in the nccl-tests convention [B]
+    n   members of the group
+    T   transfer time: bytes per device / achievable bandwidth [s]
+    F   latency that fills the pipeline of a level [s]
+    H   sum of the latencies of the hops on the critical path [s]
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.collective.algorithms import (
+    ALL_REDUCE,
+    BROADCAST,
+    DOUBLE_BINARY_TREE,
+    MULTICAST,
+    POINT_TO_POINT,
+    is_pairwise,
+    level_load,
+    level_share,
+)
+from perfmodel.kernels.collective.table import (
+    BANDWIDTH,
+    BASE_LATENCY,
+    HOP,
+    IN_NETWORK_BANDWIDTH,
+    IN_NETWORK_BASE,
+    IN_NETWORK_PIPELINE_LATENCY,
+    LOW_LATENCY_128_BASE,
+    LOW_LATENCY_128_FRACTION,
+    PAIRWISE_BASE,
+    PAIRWISE_SIMPLE_BASE,
+    PAIRWISE_SPREAD_LATENCY,
+    SHOT_BASE,
+    SIMPLE_BASE,
+    SPREAD_LATENCY,
+    domain_of_level,
+    fewest_inside,
+)
+from perfmodel.kernels.collective.tuning import LOW_LATENCY, LOW_LATENCY_128, SIMPLE
+
+# Bytes that one thread block of a low-latency ring takes per rank before a second one
+# joins: 512 threads of 8 B (NCCL src/include/comm.h, NCCL_LL_THREAD_THRESHOLD).
+BLOCK_BYTES = 4096.0
+PAIRWISE_BLOCK_BYTES = 8192.0
+
+
+@jit
+def spread(bytes_per_block_unit):
+    """Share of the cost of many thread blocks, 0 (one block) ... 1: a smooth step."""
+    square = bytes_per_block_unit * bytes_per_block_unit
+    return square / (1.0 + square)
+
+
+@jit
+def shot_time(protocol, cost, network):
+    """Time of one kernel that reads the buffers of its peers, as serving engines launch it.
+
+    Parameters
+    ----------
+    protocol : int
+        ``LOW_LATENCY``: peers are met by flags. There is no other.
+    cost : tuple
+        What `network_cost` returns.
+    network : float64[levels, COLUMNS]
+
+    Returns
+    -------
+    float
+        base + H + max(T / f) [s]; infinite with another protocol.
+    """
+    if protocol != LOW_LATENCY:
+        return np.inf
+    return network[0, SHOT_BASE] + cost[3] + cost[0]
+
+
+@jit
+def protocol_time(protocol, kind, size, members, cost, network):
+    """Time of an algorithm under a protocol.
+
+    Parameters
+    ----------
+    protocol : int
+        ``LOW_LATENCY``, ``LOW_LATENCY_128`` or ``SIMPLE``.
+    kind : int
+    size : float
+        S [B].
+    members : int
+        n > 1.
+    cost : tuple
+        What `network_cost` returns.
+    network : float64[levels, COLUMNS]
+
+    Returns
+    -------
+    float
+        [s].
+
+    Notes
+    -----
+    Low latency (a flag with every word)          base + H + spread + max(T / f)
+    Low latency 128 (a flag per 128 bytes)        base + H + max(T / f)
+    Simple (chunks and fences)                    base + H + max(T + 2 sqrt(F T))
+
+    ``2 sqrt(F T)`` is what filling a pipeline costs at the best chunk size: k
+    chunks over s stages of latency a take ``(s + k) (a + T / k)``, at least
+    ``(sqrt(F) + sqrt(T))**2`` with ``F = s a`` (Johnsson & Ho 1989, "Optimum
+    broadcasting and personalized communication in hypercubes"); H holds the F.
+    """
+    low_transfer, middle_transfer, filled, low, middle, simple = cost[:6]
+    facts = network[0]
+    if is_pairwise(kind):
+        if protocol == SIMPLE:
+            return facts[PAIRWISE_SIMPLE_BASE] + low + filled
+        piece = size if kind == POINT_TO_POINT else size / members
+        extra = facts[PAIRWISE_SPREAD_LATENCY] * spread(piece / PAIRWISE_BLOCK_BYTES)
+        return facts[PAIRWISE_BASE] + low + extra + low_transfer
+    if protocol == LOW_LATENCY:
+        extra = facts[SPREAD_LATENCY] * spread(size / (BLOCK_BYTES * members))
+        return facts[BASE_LATENCY] + low + extra + low_transfer
+    if protocol == LOW_LATENCY_128:
+        if facts[LOW_LATENCY_128_FRACTION] <= 0.0:
+            return np.inf
+        return facts[LOW_LATENCY_128_BASE] + middle + middle_transfer
+    return facts[SIMPLE_BASE] + simple + filled
+
+
+@jit
+def in_network_time(kind, size, members, stride, network):
+    """Time where switches reduce and copy; infinite where none does.
+
+    Parameters
+    ----------
+    kind : int
+        All-reduce, all-gather, reduce-scatter, broadcast or multicast.
+    size : float
+        S [B].
+    members, stride : int
+    network : float64[levels, COLUMNS]
+
+    Returns
+    -------
+    float
+        [s].
+
+    Notes
+    -----
+    On a scale-up switch every device serves the reducing reads of its peers (S) and
+    receives the multicast (S/n): S (1 + 1/p) for all-reduce; (p-1)/p S for all-gather
+    and reduce-scatter, S for broadcast (NVLink SHARP: Klenk et al. 2020, "An in-network
+    architecture for accelerating shared-memory multiprocessor collectives"). Levels
+    above reduce too (SHARP) or run a tree over the ports.
+    """
+    best = 0.0
+    latency = 0.0
+    reduces = False
+    domain = 1.0
+    below = 1.0
+    ports = 1.0
+    for level in range(network.shape[0]):
+        row = network[level]
+        above, inside = domain_of_level(network, level, members, stride, domain)
+        if inside <= below:
+            domain = above
+            continue
+        positions = math.ceil(inside / below)
+        if row[IN_NETWORK_BANDWIDTH] > 0.0:
+            reduces = True
+            share = (positions - 1.0) / positions
+            if kind == ALL_REDUCE:
+                share = 1.0 + 1.0 / positions if level == 0 else 1.0
+            elif kind in (BROADCAST, MULTICAST):
+                share = 1.0
+            time = share * size / ports / row[IN_NETWORK_BANDWIDTH]
+            fill = row[IN_NETWORK_PIPELINE_LATENCY]
+        else:
+            spacing = max(1.0, stride / domain)
+            tree = DOUBLE_BINARY_TREE
+            bandwidth = level_share(kind, tree, row, positions, spacing) * row[BANDWIDTH]
+            time = level_load(kind, tree, size, members, below, inside, ports) / bandwidth
+            fill = math.log2(1.0 + positions) * row[HOP]
+            latency += (2.0 if kind == ALL_REDUCE else 1.0) * fill
+        best = max(best, time + 2.0 * math.sqrt(fill * time))
+        ports = fewest_inside(float(members), inside)
+        below = inside
+        domain = above
+        if inside >= members:
+            break
+    if not reduces:
+        return np.inf
+    return network[0, IN_NETWORK_BASE] + latency + best

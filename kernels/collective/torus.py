@@ -1,0 +1,121 @@
+"""What an algorithm loads the links of a ring, torus or mesh with, one dimension at a time.
+
+Letters
+    p   positions of the group on the level, numbered along one dimension after the other
+    k   dimensions
+    e   positions of the group along a dimension
+    S   bytes of a device [B]
+"""
+
+from __future__ import annotations
+
+import math
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.collective.table import DIMENSIONS, SIZE, UNBOUNDED_SIDE, WRAPS
+
+# What the group does on the level.
+ONE_WAY = 0  # a ring in one sense of rotation: every neighbour, in one direction
+EXCHANGE = 1  # all pairs, the same bytes
+HALVING = 2  # with the partner at distance 1, 2, 4 ..., half of the bytes each time
+DOUBLING = 3  # with the partner at distance 1, 2, 4 ..., all bytes
+GROWING = 4  # with the partner at distance 1, 2, 4 ..., all bytes collected so far
+
+
+@jit
+def mean_hops(extent):
+    """Mean links between two positions of a closed ring, a position and itself included.
+
+    e/4, for odd e (e - 1/e)/4 (Dally & Towles 2004, "Principles and Practices of
+    Interconnection Networks", chapter 5). The middle link of a line carries
+    twice as much per link as those of a ring, so half of the links stand for it.
+    """
+    whole = math.floor(extent + 0.5)
+    if abs(extent - whole) < 1e-9 and whole % 2.0 == 1.0:
+        return 0.25 * (whole - 1.0 / whole)
+    return 0.25 * extent
+
+
+@jit
+def traffic_share(pattern, row, positions, spacing):
+    """Fraction of a device's bandwidth on a torus that a pattern of messages uses.
+
+    Parameters
+    ----------
+    pattern : int
+        ``ONE_WAY`` ... ``GROWING``.
+    row : float64[COLUMNS]
+        The level.
+    positions : float
+        p, >= 2.
+    spacing : float
+        Distance of neighbouring positions, >= 1.
+
+    Returns
+    -------
+    float
+        Bytes that a device sends / (time of the busiest link x bandwidth of the device).
+
+    Notes
+    -----
+    A link has 1/(2 k) of a device's bandwidth, both links to the only neighbour on a closed
+    side of two 1/k. Messages over distance d load a link d times. With S = 1:
+    exchange, the mean hops of the busiest dimension; halving, half of what is left in each of
+    log2(e) steps; doubling, the distances 1 + 2 + ... = e - 1; growing, 1 + 4 + 16 + ... =
+    (e^2 - 1)/3 blocks. Groups that interleave in the first dimension add up.
+    """
+    dimensions = row[DIMENSIONS]
+    side = UNBOUNDED_SIDE
+    if row[SIZE] > 0.0:
+        side = row[SIZE] ** (1.0 / dimensions)
+    pair = row[WRAPS] > 0.0 and abs(side - 2.0) < 1e-9
+    link = (1.0 if pair else 0.5) / dimensions
+    busy = 0.0
+    share = 0.0
+    passed = 1.0
+    below = 1.0
+    for dimension in range(int(dimensions)):
+        above = below * side
+        end = spacing * positions
+        if dimension < dimensions - 1.0:  # the last one takes what is left
+            end = min(end, above)
+        start = max(spacing, below)
+        extent = end / start
+        if extent > 1.0 + 1e-9:
+            crowd = start / below
+            if pattern == ONE_WAY:
+                share += link / crowd
+            elif pattern == EXCHANGE:
+                closed = row[WRAPS] > 0.0 and end >= above * (1.0 - 1e-9)
+                part = (1.0 if closed else 0.5) / dimensions
+                busy = max(busy, mean_hops(extent) * crowd / part)
+            elif pattern == HALVING:
+                busy += 0.5 * math.log2(extent) / passed * crowd / link
+            elif pattern == DOUBLING:
+                busy += (extent - 1.0) * crowd / link
+            else:
+                busy += passed * (extent * extent - 1.0) / 3.0 * crowd / link
+            passed *= extent
+        below = above
+    if pattern == ONE_WAY:
+        return share
+    if pattern == DOUBLING:
+        return math.ceil(math.log2(positions)) / busy
+    if pattern == GROWING:
+        return (positions - 1.0) / busy
+    return (1.0 - 1.0 / positions) / busy
+
+
+@jit
+def torus_hops(row, positions):
+    """Links that a message passes along all dimensions of the group, one way: k (e - 1)."""
+    return row[DIMENSIONS] * (positions ** (1.0 / row[DIMENSIONS]) - 1.0)
+
+
+@jit
+def torus_diameter(row, positions):
+    """Links between the two positions that are farthest apart; half of them where it closes."""
+    if row[WRAPS] > 0.0 and positions >= row[SIZE] > 0.0:
+        side = positions ** (1.0 / row[DIMENSIONS])
+        return row[DIMENSIONS] * math.floor(side / 2.0 + 1e-9)
+    return torus_hops(row, positions)

@@ -1,0 +1,1 @@
+"""Networks link by link: routes, loads, fair shares."""

@@ -1,0 +1,1 @@
+"""The fused pass that closes every strategy."""

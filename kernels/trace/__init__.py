@@ -1,0 +1,1 @@
+"""Traces driven by their dependencies."""

@@ -1,0 +1,111 @@
+"""Every variable of a training dataset: name, units and what it means.
+
+The order of `STEP_VARIABLES` is the order of the rows that the closing pass writes
+(`perfmodel.kernels.step.tables`); a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SCHEMA_VERSION = "1.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A dataset variable: its name, units, long name and, where one line says it, formula."""
+
+    name: str
+    units: str
+    long_name: str
+    formula: str = ""
+
+
+STEP_VARIABLES: tuple[Variable, ...] = (
+    Variable("step_time", "s", "time of one training step"),
+    Variable(
+        "step_time_low",
+        "s",
+        "10th percentile of the step time",
+        "step_time * exp(-w), w = sqrt(step**2 + sum over kernel classes (width / step_time)**2)",
+    ),
+    Variable(
+        "step_time_high",
+        "s",
+        "90th percentile of the step time",
+        "step_time * exp(+w), w = sqrt(step**2 + sum over kernel classes (width / step_time)**2)",
+    ),
+    Variable("forward_time", "s", "forward compute of the slowest stage"),
+    Variable("backward_time", "s", "backward compute of the slowest stage"),
+    Variable("recompute_time", "s", "recomputed forward of the slowest stage"),
+    Variable("optimizer_time", "s", "optimizer update"),
+    Variable("host_time", "s", "waiting for the host to launch work"),
+    Variable("tensor_parallel_exposed", "s", "tensor-parallel communication that delays the step"),
+    Variable(
+        "context_parallel_exposed", "s", "context-parallel communication that delays the step"
+    ),
+    Variable("expert_parallel_exposed", "s", "expert-parallel communication that delays the step"),
+    Variable("pipeline_exposed", "s", "stage-to-stage sends that delay the step"),
+    Variable("data_parallel_exposed", "s", "data-parallel communication that delays the step"),
+    Variable("pipeline_bubble", "s", "time in which the slowest stage waits for other stages"),
+    Variable("tensor_parallel_total", "s", "tensor-parallel communication, hidden included"),
+    Variable("context_parallel_total", "s", "context-parallel communication, hidden included"),
+    Variable("expert_parallel_total", "s", "expert-parallel communication, hidden included"),
+    Variable("pipeline_total", "s", "stage-to-stage sends, hidden included"),
+    Variable("data_parallel_total", "s", "data-parallel communication, hidden included"),
+    Variable("tokens_per_second_per_device", "1/s", "tokens per second and device"),
+    Variable(
+        "model_flops_utilization",
+        "1",
+        "model FLOP (causal attention, no recomputation) over the peak at this precision",
+    ),
+    Variable(
+        "model_flops_utilization_non_causal",
+        "1",
+        "model FLOP (full-square attention, no recomputation) over the peak at this precision",
+    ),
+    Variable(
+        "hardware_flops_utilization",
+        "1",
+        "executed matrix FLOP (recomputation included) over the peak at this precision",
+    ),
+    Variable("memory_parameters", "B", "parameters on the fullest stage"),
+    Variable("memory_gradients", "B", "gradients on the fullest stage"),
+    Variable("memory_optimizer", "B", "optimizer state on the fullest stage"),
+    Variable("memory_activations", "B", "stored activations and logits on the fullest stage"),
+    Variable("memory_buffers", "B", "working set and communication buffers"),
+    Variable("memory_reserve", "B", "device context, communicators and fragmentation"),
+    Variable("memory_total", "B", "memory of the fullest stage"),
+)
+OTHER_VARIABLES: tuple[Variable, ...] = (
+    Variable("model_flops_per_token", "FLOP", "model FLOP per token, causal attention"),
+    Variable(
+        "model_flops_per_token_non_causal", "FLOP", "model FLOP per token, full-square attention"
+    ),
+    Variable("fits", "1", "memory_total is within the device's capacity"),
+    Variable("status", "1", "valid, or why the strategy is impossible"),
+)
+VARIABLES: Mapping[str, Variable] = {v.name: v for v in STEP_VARIABLES + OTHER_VARIABLES}
+
+TIME_COMPONENTS = (
+    "forward_time",
+    "backward_time",
+    "recompute_time",
+    "optimizer_time",
+    "host_time",
+    "tensor_parallel_exposed",
+    "context_parallel_exposed",
+    "expert_parallel_exposed",
+    "pipeline_exposed",
+    "data_parallel_exposed",
+    "pipeline_bubble",
+)
+MEMORY_COMPONENTS = (
+    "memory_parameters",
+    "memory_gradients",
+    "memory_optimizer",
+    "memory_activations",
+    "memory_buffers",
+    "memory_reserve",
+)

@@ -1,0 +1,1 @@
+"""Times of single operations on one device: the kernels' columns filled from a profile."""

@@ -1,0 +1,293 @@
+"""Times of fused attention on a hardware profile; see `perfmodel.kernels.attention.columns`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perfmodel.base.errors import DataError
+from perfmodel.compute.attention_device import attention_device
+from perfmodel.hwprofiles import Hardware
+
+__all__ = [
+    "ATTENTION_BOUNDS",
+    "AttentionTimes",
+    "attention_device",
+    "attention_times",
+    "ragged_attention_time",
+]
+
+ATTENTION_BOUNDS = ("compute", "softmax", "memory", "latency")
+"""Meaning of the codes in `AttentionTimes.bound`."""
+
+FLAGS = ("causal", "latent", "cached", "prefill", "backward")
+
+LARGEST_COUNT = 2**30
+"""So that a product of two lengths fits 64 bits."""
+
+
+class AttentionTimes(NamedTuple):
+    """Columns of equal length."""
+
+    time: np.ndarray  # float64 [s]
+    flops: np.ndarray  # float64, executed: unmasked pairs only
+    memory_traffic: np.ndarray  # float64, from and to device memory [B]
+    bound: np.ndarray  # uint8, index into ATTENTION_BOUNDS
+
+
+def attention_times(
+    hardware: Hardware,
+    precision: str,
+    batch: ArrayLike,
+    query_length: ArrayLike,
+    key_length: ArrayLike,
+    heads: ArrayLike,
+    key_value_heads: ArrayLike,
+    head_dim_qk: ArrayLike,
+    head_dim_v: ArrayLike,
+    causal: ArrayLike = True,
+    window: ArrayLike = 0,
+    backward: ArrayLike = False,
+    *,
+    kv_precision: str | None = None,
+    library: str = "",
+    latent: ArrayLike = False,
+    cached: ArrayLike = False,
+    prefill: ArrayLike = False,
+    steady: bool = False,
+    constants: Mapping[str, float] | None = None,
+) -> AttentionTimes:
+    """Return the times of fused attention calls on one device.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile.
+    precision : {"bf16", "fp16", "fp8"}
+        Of the matrix products.
+    batch : array_like of int
+        Sequences, >= 1.
+    query_length, key_length : array_like of int
+        Tokens per sequence, >= 1. Queries are aligned to the end of the keys.
+    heads, key_value_heads : array_like of int
+        Heads on this device, the first a multiple of the second.
+    head_dim_qk, head_dim_v : array_like of int
+        Width of a query or key and of a value.
+    causal : array_like of bool
+        Whether later keys are masked.
+    window : array_like of int
+        Sliding window, the query's own position included; 0 for none.
+    backward : array_like of bool
+        True: the whole backward pass instead of the forward pass.
+    kv_precision : {"bf16", "fp16", "fp8"}, optional
+        Of the stored keys and values; default: that of the products.
+    library : str
+        See `attention_device`.
+    latent : array_like of bool
+        Values are the first elements of the keys: absorbed latent attention, with one
+        key head.
+    cached : array_like of bool
+        The call before left the same data in the last shared cache, as when a benchmark
+        replays one call. Never so in a model, whose layers follow one another.
+    prefill : array_like of bool
+        A single query goes to the library's kernel for prefill too, not to that for decode.
+    steady, constants
+        See `attention_device`.
+
+    Returns
+    -------
+    AttentionTimes
+        One row per broadcast call; device time only.
+
+    Raises
+    ------
+    DataError
+        Shapes that don't broadcast, or numbers out of range.
+    HardwareError
+        Precision that the device lacks, or a missing calibration key.
+    """
+    from perfmodel.kernels.attention.columns import attention_columns
+
+    device = attention_device(
+        hardware,
+        precision,
+        kv_precision=kv_precision,
+        library=library,
+        steady=steady,
+        constants=constants,
+    )
+    columns = {
+        "batch": batch,
+        "query_length": query_length,
+        "key_length": key_length,
+        "heads": heads,
+        "key_value_heads": key_value_heads,
+        "head_dim_qk": head_dim_qk,
+        "head_dim_v": head_dim_v,
+        "causal": causal,
+        "window": window,
+        "latent": latent,
+        "cached": cached,
+        "prefill": prefill,
+        "backward": backward,
+    }
+    try:
+        arrays = np.broadcast_arrays(*(np.asarray(c) for c in columns.values()))
+    except ValueError as error:
+        shapes = {name: np.shape(column) for name, column in columns.items()}
+        raise DataError(f"attention_times: columns do not broadcast: {shapes}") from error
+    flat = dict(zip(columns, (array.reshape(-1) for array in arrays), strict=True))
+    integers = {name: _integers(name, flat[name]) for name in columns if name not in FLAGS}
+    flags = {name: _flags(name, flat[name]) for name in FLAGS}
+    _check_heads(integers)
+    wide = flags["latent"] & (integers["head_dim_v"] > integers["head_dim_qk"])
+    if wide.any():
+        row = int(np.argmax(wide))
+        raise DataError(
+            f"attention_times: head_dim_v[{row}] = {integers['head_dim_v'][row]} exceeds "
+            f"head_dim_qk[{row}] = {integers['head_dim_qk'][row]}, which holds the values (latent)"
+        )
+    rows = flat["batch"].size
+    time, flops, traffic = np.empty(rows), np.empty(rows), np.empty(rows)
+    bound = np.empty(rows, dtype=np.uint8)
+    attention_columns(
+        device,
+        integers["batch"],
+        integers["query_length"],
+        integers["key_length"],
+        integers["heads"],
+        integers["key_value_heads"],
+        integers["head_dim_qk"],
+        integers["head_dim_v"],
+        flags["causal"],
+        integers["window"],
+        flags["latent"],
+        flags["cached"],
+        flags["prefill"],
+        flags["backward"],
+        time,
+        flops,
+        traffic,
+        bound,
+    )
+    return AttentionTimes(time, flops, traffic, bound)
+
+
+def ragged_attention_time(
+    hardware: Hardware,
+    precision: str,
+    query_lengths: ArrayLike,
+    key_lengths: ArrayLike,
+    heads: int,
+    key_value_heads: int,
+    head_dim_qk: int,
+    head_dim_v: int,
+    causal: bool = True,
+    window: int = 0,
+    *,
+    kv_precision: str | None = None,
+    latent: bool = False,
+    cached: bool = False,
+    steady: bool = False,
+    constants: Mapping[str, float] | None = None,
+) -> AttentionTimes:
+    """Return the time of one forward launch over sequences of different lengths.
+
+    Parameters
+    ----------
+    hardware, precision, heads, key_value_heads, head_dim_qk, head_dim_v, causal, window
+        See `attention_times`; one value for the launch.
+    query_lengths, key_lengths : array_like of int, shape (sequence,)
+        Tokens of each sequence, >= 1.
+    kv_precision, latent, cached, steady, constants
+        See `attention_times`.
+
+    Returns
+    -------
+    AttentionTimes
+        One row; equal lengths give what `attention_times` gives for that batch.
+
+    Raises
+    ------
+    DataError
+        Lengths that differ in number, or numbers out of range.
+    HardwareError
+        Precision that the device lacks, or a missing calibration key.
+    """
+    from perfmodel.kernels.attention.columns import attention_ragged
+
+    queries = _integers("query_lengths", np.atleast_1d(np.asarray(query_lengths)))
+    keys = _integers("key_lengths", np.atleast_1d(np.asarray(key_lengths)))
+    if queries.ndim != 1 or queries.shape != keys.shape or not queries.size:
+        raise DataError(
+            f"ragged_attention_time: {queries.size} query lengths and {keys.size} key lengths; "
+            "one of each per sequence is needed"
+        )
+    sizes = {
+        "heads": heads,
+        "key_value_heads": key_value_heads,
+        "head_dim_qk": head_dim_qk,
+        "head_dim_v": head_dim_v,
+        "window": window,
+    }
+    integers = {name: _integers(name, np.array([size])) for name, size in sizes.items()}
+    _check_heads(integers)
+    device = attention_device(
+        hardware, precision, kv_precision=kv_precision, steady=steady, constants=constants
+    )
+    whole = {name: int(column[0]) for name, column in integers.items()}
+    time, flops, traffic, bound = attention_ragged(
+        device,
+        queries,
+        keys,
+        whole["heads"],
+        whole["key_value_heads"],
+        whole["head_dim_qk"],
+        whole["head_dim_v"],
+        bool(causal),
+        whole["window"],
+        bool(latent),
+        bool(cached),
+        False,
+    )
+    return AttentionTimes(
+        np.array([time]), np.array([flops]), np.array([traffic]), np.array([bound], np.uint8)
+    )
+
+
+def _check_heads(integers: Mapping[str, np.ndarray]) -> None:
+    """Refuse heads that don't share key-value heads evenly."""
+    uneven = integers["heads"] % integers["key_value_heads"] != 0
+    if uneven.any():
+        row = int(np.argmax(uneven))
+        raise DataError(
+            f"attention_times: heads[{row}] = {integers['heads'][row]} is not a multiple of "
+            f"key_value_heads[{row}] = {integers['key_value_heads'][row]}"
+        )
+
+
+def _integers(name: str, column: np.ndarray) -> np.ndarray:
+    """Return an int64 column, or refuse what is not a count in range."""
+    least = 0 if name == "window" else 1
+    if column.dtype.kind not in "iuf":
+        raise DataError(f"attention_times: {name} must be numbers, not {column.dtype}")
+    wrong = ~np.isfinite(column) | (column < least) | (column > LARGEST_COUNT)
+    if column.dtype.kind == "f":
+        wrong |= column != np.floor(column)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(
+            f"attention_times: {name}[{row}] = {column[row]}; "
+            f"it must be a whole number from {least} to {LARGEST_COUNT}"
+        )
+    return np.array(column, dtype=np.int64, order="C")
+
+
+def _flags(name: str, column: np.ndarray) -> np.ndarray:
+    """Return a bool column, or refuse what is no truth value."""
+    if column.dtype.kind not in "biuf" or not np.isin(column, (0, 1)).all():
+        raise DataError(f"attention_times: {name} must be true or false in every row")
+    return np.ascontiguousarray(column, dtype=np.bool_)

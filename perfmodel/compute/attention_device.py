@@ -1,0 +1,239 @@
+"""What the attention kernels need to know of a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.hwprofiles import Hardware
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.attention.columns import AttentionDevice
+
+INPUT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+"""Element of Q, K, V and dO by precision [B]; O and gradients are 2 bytes wide."""
+
+OUTPUT_BYTES = 2.0
+
+# Fields of `AttentionDevice` that are a number of ``[calibration.attention]`` as it stands.
+CONSTANTS = (
+    "query_tile",
+    "key_tile",
+    "decode_key_tile",
+    "accumulators",
+    "packs_groups",
+    "pairs_units",
+    "split_rule",
+    "residents",
+    "decode_residents",
+    "backward_query_tile",
+    "backward_key_tile",
+    "backward_matrix_efficiency",
+    "wide_backward",
+    "latent_key_time",
+    "latent_memory",
+    "latent_splits",
+    "head_step",
+    "softmax_operations",
+    "backward_operations",
+    "conversion_operations",
+    "product_operations",
+    "portable",
+    "masked_tile",
+    "windowed_tile",
+    "cache_port",
+    "overlap",
+    "backward_overlap",
+    "lone_tile",
+    "tail",
+    "memory_efficiency",
+    "unit_bandwidth",
+    "cache_share",
+    "block_latency",
+    "decode_latency",
+    "width_latency",
+    "exposed_latency",
+    "split_latency",
+    "split_block_latency",
+    "launch_latency",
+)
+
+
+def attention_constants(
+    hardware: Hardware, constants: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Return the values of ``[calibration.attention]``, some of them replaced.
+
+    Raises
+    ------
+    HardwareError
+        The profile has no such table, or `constants` names a key that it lacks.
+    """
+    table = hardware.calibration.get("attention")
+    if not table:
+        raise HardwareError(
+            f"profile '{hardware.name}' has no [calibration.attention] table; extend a family "
+            "profile such as nvidia-hopper, or add the table"
+        )
+    for key in constants or ():
+        if key not in table:
+            raise HardwareError(
+                f"profile '{hardware.name}' has no '{key}' in [calibration.attention]"
+                f"{did_you_mean(key, table)}"
+            )
+    return {key: entry.value for key, entry in table.items()} | dict(constants or {})
+
+
+SMALLEST_QUERY_TILE = 64.0
+"""Rows of the smallest query tile of matrix instructions across a group of
+warps (Hopper ``wgmma``: m64; PTX ISA 8.0, section 9.7.14)."""
+
+MOST_SPLITS = 128.0
+"""FlashAttention: most parts of the keys."""
+
+PORTABLE = {
+    "query_tile": 128.0,
+    "key_tile": 64.0,
+    "decode_key_tile": 32.0,
+    "accumulators": 32768.0,
+    "packs_groups": 0.0,
+    "pairs_units": 0.0,
+    "split_rule": 0.0,
+    "residents": 1.0,
+    "decode_residents": 1.0,
+    "split_block_latency": 0.0,
+    "portable": 1.0,
+    "masked_tile": 0.7,
+    "windowed_tile": 2.0,
+    "head_step": 32.0,
+}
+"""How a kernel of a portable language (Triton) cuts a call (SGLang: ``extend_attention``
+and ``decode_attention``); it knows no pairs of units and no packed prefill."""
+
+OWN = {
+    "portable": 0.0,
+    "masked_tile": 0.0,
+    "windowed_tile": 1.0,
+    "cache_port": 2.0,
+    "product_operations": 0.0,
+    "latent_memory": 0.95,
+    "latent_splits": MOST_SPLITS,
+    "head_step": 32.0,
+}
+"""What stands in for it elsewhere. One unit reads the cache at twice its even share: 64 B per
+clock and unit."""
+
+PORTABLE_QUERY_TILE = 16.0
+"""SGLang ``BLOCK_H``: the rows that a matrix instruction of one warp takes."""
+
+PORTABLE_SPLITS = 8.0
+"""SGLang ``triton_attention_num_kv_splits``."""
+
+
+def library_table(table: Mapping[str, float], library: str) -> dict[str, float]:
+    """Return constants of a library: its ``<library>_<key>``, if any, go before ``<key>``."""
+    start = f"{library}_"
+    own = {key.removeprefix(start): value for key, value in table.items() if key.startswith(start)}
+    return {**table, **(PORTABLE if library == "portable" else {}), **own}
+
+
+def attention_device(
+    hardware: Hardware,
+    precision: str,
+    *,
+    kv_precision: str | None = None,
+    library: str = "",
+    steady: bool = False,
+    constants: Mapping[str, float] | None = None,
+) -> AttentionDevice:
+    """Return what the attention kernels need to know of a device.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile with an ``[calibration.attention]`` table; its datasheet facts set rates,
+        bandwidths, capacities and power.
+    precision : {"bf16", "fp16", "fp8"}
+        Of the matrix products and of the queries.
+    kv_precision : {"bf16", "fp16", "fp8"}, optional
+        Of the stored keys and values; default: that of the products.
+    library : str
+        Whose kernels, where the profile knows them apart: ``portable`` for those in a portable
+        language (Triton), ``flashinfer``, ``trtllm``; otherwise those of the reference
+        (FlashAttention, or the vendor's where it is faster).
+    steady : bool
+        True for a load that lasts minutes: the power limit is felt at once, and the warm
+        chip draws more (``calibration.gemm.steady_energy_ratio``).
+    constants : mapping of str to float, optional
+        In place of some of the profile's; used by fits.
+
+    Returns
+    -------
+    AttentionDevice
+        Rates, tiles and efficiencies.
+
+    Raises
+    ------
+    HardwareError
+        Unknown precision, one that the device lacks, or a missing calibration key.
+    """
+    from perfmodel.kernels.attention.columns import AttentionDevice
+
+    stored = precision if kv_precision is None else kv_precision
+    for name in (precision, stored):
+        if name not in INPUT_BYTES:
+            raise HardwareError(
+                f"attention has no precision '{name}'{did_you_mean(name, INPUT_BYTES)}"
+            )
+    device = hardware.device
+    memory = device.memory
+    table = OWN | attention_constants(hardware, constants)
+    portable = library == "portable"
+    if library:
+        table = library_table(table, library)
+
+    def constant(key: str) -> float:
+        if key not in table:
+            hardware.calibrated("attention", key)  # says what is missing
+        return float(table[key])
+
+    energy = constant("energy_per_flop")
+    narrow_tile = "query_tile" if portable else "narrow_query_tile"
+    if steady:
+        energy *= hardware.calibrated("gemm", "steady_energy_ratio")
+    narrow = constant("fp8_matrix") if precision == "fp8" else 1.0
+    return AttentionDevice(
+        matrix_rate=float(device.peak(precision)),
+        exponential_rate=float(device.special_function_rate),
+        vector_rate=float(device.vector_flops),
+        units=float(device.compute_units),
+        bandwidth=float(memory.bandwidth),
+        cache_bandwidth=float(memory.l2_bandwidth) * constant("cache_efficiency"),
+        cache_capacity=float(max(memory.l2_capacity, memory.last_level_cache_capacity)),
+        scratchpad=float(memory.shared_memory_per_unit),
+        power_limit=float(device.tdp),
+        query_bytes=INPUT_BYTES[precision],
+        key_bytes=INPUT_BYTES[stored],
+        output_bytes=OUTPUT_BYTES,
+        narrow_query_tile=table.get(narrow_tile, constant("query_tile")),
+        smallest_query_tile=PORTABLE_QUERY_TILE if portable else SMALLEST_QUERY_TILE,
+        most_splits=PORTABLE_SPLITS if portable else MOST_SPLITS,
+        matrix_efficiency=constant("matrix_efficiency") * narrow,
+        # products over a latent cache reach as much of the fp8 rate as of the bf16 rate
+        latent_efficiency=constant("latent_efficiency") / narrow,
+        energy_per_flop=energy * INPUT_BYTES[precision] / 2.0,
+        power_exponent=float(hardware.calibrated("gemm", "power_exponent")),
+        heat_time=0.0 if steady else float(hardware.calibrated("gemm", "heat_time")),
+        **{key: constant(key) for key in CONSTANTS},
+    )
+
+
+def generation_slowdown(hardware: Hardware, generation: int) -> float:
+    """Time of an older generation of attention kernels relative to the device's best.
+
+    Read from ``calibration.attention.generation_<n>_slowdown``; 1 where the profile
+    has none.
+    """
+    entry = hardware.calibration["attention"].get(f"generation_{generation}_slowdown")
+    return float(entry.value) if entry else 1.0

@@ -1,0 +1,319 @@
+"""Matrix products on a device: the labelled pair of `perfmodel.kernels.matmul.gemm`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.base.errors import DataError, HardwareError, did_you_mean
+from perfmodel.hwprofiles import Hardware
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.matmul import gemm
+
+GEMM_BOUNDS = ("compute", "l2", "memory", "latency")  # kernels.gemm.BOUNDS
+
+# Bytes per element of A and B, block scales included: fp8_block has one fp32 scale
+# per 128 elements, the microscaling formats one byte per 32 (mx) or 16 (nvfp4).
+OPERAND_BYTES = {
+    "fp64": 8.0,
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": 1.0 + 4.0 / 128.0,
+    "mxfp8": 1.0 + 1.0 / 32.0,
+    "int8": 1.0,
+    "nvfp4": 0.5 + 1.0 / 16.0,
+    "mxfp4": 0.5 + 1.0 / 32.0,
+}
+# What follows "<key>_<precision>" in the names of constants.
+LIBRARY_SUFFIX = {"serving": "", "training": "_training"}
+
+
+@dataclass(frozen=True)
+class GemmTimes:
+    """What `gemm_times` returns; every array has shape (shape,).
+
+    Attributes
+    ----------
+    time : ndarray of float64
+        Launch to completion on the device [s].
+    flops : ndarray of float64
+        ``2 m n k batch`` [FLOP].
+    memory_traffic : ndarray of float64
+        Bytes from and to the device memory [B].
+    tile_m, tile_n, split_k : ndarray of int64
+        Candidate that was fastest.
+    bound : ndarray of uint8
+        Index into `GEMM_BOUNDS`: what the time is mostly spent on.
+    """
+
+    time: np.ndarray
+    flops: np.ndarray
+    memory_traffic: np.ndarray
+    tile_m: np.ndarray
+    tile_n: np.ndarray
+    split_k: np.ndarray
+    bound: np.ndarray
+
+
+def gemm_constants(hardware: Hardware) -> dict[str, float]:
+    """Return the values of the profile's ``[calibration.gemm]`` table.
+
+    Raises
+    ------
+    HardwareError
+        The profile has no such table.
+    """
+    table = hardware.calibration.get("gemm")
+    if not table:
+        raise HardwareError(
+            f"profile '{hardware.name}' has no [calibration.gemm] table; extend a family "
+            "profile such as nvidia-hopper, or add the table"
+        )
+    return {key: calibrated.value for key, calibrated in table.items()}
+
+
+def gemm_device(
+    hardware: Hardware,
+    precision: str,
+    *,
+    steady: bool = False,
+    library: str | None = None,
+    constants: Mapping[str, float] | None = None,
+) -> gemm.GemmDevice:
+    """Return what the kernel needs to know of a device at one precision.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile; its datasheet facts set rates, bandwidths, capacities and power.
+    precision : str
+        One of `OPERAND_BYTES`; the device must have a matrix rate for it.
+    steady : bool
+        True for a load that lasts minutes (training): the device is as warm as it
+        gets. False for a benchmark of a few milliseconds.
+    library : {"serving", "training"}, optional
+        Whose kernels multiply quantised operands: those of serving libraries (SGLang,
+        DeepGEMM) or of training ones (Transformer Engine over cuBLASLt). Default:
+        training for a steady load, else serving. 16-bit products are the same.
+    constants : mapping of str to float, optional
+        In place of the profile's ``[calibration.gemm]``; used by the fit.
+
+    Returns
+    -------
+    GemmDevice
+
+    Raises
+    ------
+    HardwareError
+        Unknown precision, or one that the device lacks, or a missing constant.
+
+    Notes
+    -----
+    The board limit holds a long product to the fraction
+    ``(tdp / (energy_per_flop peak)) ** power_exponent`` of the peak rate: power falls
+    with rate more than linearly because voltage falls with clock. `energy_per_flop`
+    is that of bf16 at full clock; another precision draws the same power at its own
+    peak rate unless the table holds ``energy_per_flop_<precision>``. A steady load
+    draws `steady_energy_ratio` times as much (hot chip, real data). Likewise any
+    ``<key>_<precision>`` goes before ``<key>``, with training libraries only
+    ``<key>_<precision>_training``.
+    """
+    if precision not in OPERAND_BYTES:
+        raise HardwareError(
+            f"unknown precision '{precision}' of a matrix product"
+            f"{did_you_mean(precision, OPERAND_BYTES)}"
+        )
+    if library is None:
+        library = "training" if steady else "serving"
+    if library not in LIBRARY_SUFFIX:
+        raise DataError(
+            f"unknown library '{library}' of matrix products; it is serving or training"
+        )
+    suffix = LIBRARY_SUFFIX[library]
+    from perfmodel.kernels.matmul import gemm
+
+    device = hardware.device
+    peak = device.peak(precision)
+    table = gemm_constants(hardware) if constants is None else constants
+
+    def constant(key: str) -> float:
+        specific = f"{key}_{precision}{suffix}"
+        if specific in table:
+            return float(table[specific])
+        if key not in table:
+            raise HardwareError(
+                f"profile '{hardware.name}' lacks calibration.gemm.{key}{did_you_mean(key, table)}"
+            )
+        return float(table[key])
+
+    reference = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or peak
+    if f"energy_per_flop_{precision}{suffix}" in table:
+        reference = peak
+    full_power = constant("energy_per_flop") * reference  # [W]
+    if steady:
+        full_power *= constant("steady_energy_ratio")
+    issue = constant("issue_efficiency")
+    fraction = issue
+    if device.tdp > 0.0 and full_power > 0.0:
+        fraction = min(issue, (device.tdp / full_power) ** constant("power_exponent"))
+    units = float(device.compute_units)
+    array_side = constant("array_side")
+    operand_bytes = OPERAND_BYTES[precision]
+    memory = device.memory
+    l2_bandwidth = memory.l2_bandwidth * constant("l2_efficiency")
+    return gemm.GemmDevice(
+        units=units,
+        unit_rate=peak * issue / units,
+        power_rate=peak * fraction,
+        heat_time=0.0 if steady else constant("heat_time"),
+        l2_bandwidth=l2_bandwidth,
+        unit_bandwidth=l2_bandwidth / units * constant("unit_port_ratio"),
+        memory_bandwidth=memory.bandwidth * constant("memory_efficiency"),
+        cache_capacity=max(memory.l2_capacity, memory.last_level_cache_capacity),
+        operand_bytes=operand_bytes,
+        max_tile_area=constant("accumulator_elements"),
+        tile_half=constant("tile_half"),
+        k_step=array_side if array_side > 0.0 else constant("step_bytes") / operand_bytes,
+        cluster=constant("cluster_units"),
+        fine_tiles=constant("fine_tiles"),
+        array_side=array_side,
+        launch_latency=constant("launch_latency"),
+        tile_latency=constant("tile_latency"),
+        split_latency=constant("split_latency"),
+        load_latency=constant("load_latency"),
+        scratchpad=memory.shared_memory_per_unit,
+        pipeline_stages=constant("pipeline_stages"),
+        matrix_side=constant("matrix_side"),
+        narrow_side=constant("narrow_side"),
+        largest_split=constant("largest_split"),
+        overlap_loss=constant("overlap_loss"),
+        store_loss=constant("store_loss"),
+    )
+
+
+def gemm_times(
+    hardware: Hardware,
+    precision: str,
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any = 1,
+    output_bytes: Any = 2.0,
+    accumulate: Any = False,
+    *,
+    steady: bool = False,
+    library: str | None = None,
+    constants: Mapping[str, float] | None = None,
+) -> GemmTimes:
+    """Time matrix products ``C[m,n] (+)= A[m,k] B[k,n]``, one per entry.
+
+    Parameters
+    ----------
+    hardware, precision, steady, library, constants
+        See `gemm_device`. A quantised precision means the product alone; the pass
+        that quantises A is a streaming operation of its own.
+    m, n, k : array_like of float, shape (shape,)
+        Sizes, at least 1. All array arguments broadcast together.
+    batch : array_like of float
+        Independent products in one launch (also the groups of a grouped product).
+    output_bytes : array_like of float
+        One element of C [B].
+    accumulate : array_like of bool
+        C is read and added to, as main gradients are.
+
+    Returns
+    -------
+    GemmTimes
+        Arrays of shape (shape,); a scalar call gives shape (1,).
+
+    Raises
+    ------
+    DataError
+        A size is NaN, infinite or below 1, or the shapes don't broadcast to 1-D.
+    HardwareError
+        See `gemm_device`.
+    """
+    from perfmodel.kernels.matmul import gemm
+    from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
+
+    device = gemm_device(hardware, precision, steady=steady, library=library, constants=constants)
+    sizes = {"m": m, "n": n, "k": k, "batch": batch, "output_bytes": output_bytes}
+    try:
+        *columns, flags = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(value, dtype=np.float64)) for value in sizes.values()),
+            np.atleast_1d(np.asarray(accumulate, dtype=bool)),
+        )
+    except (ValueError, TypeError) as error:
+        raise DataError(f"sizes of a matrix product don't fit together: {error}") from None
+    if flags.ndim != 1:
+        raise DataError(f"sizes of a matrix product must be 1-D, not of shape {flags.shape}")
+    for name, column in zip(sizes, columns, strict=True):
+        smallest = 0.0 if name == "output_bytes" else 1.0
+        wrong = ~(np.isfinite(column) & (column >= smallest))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise DataError(
+                f"matrix product {row}: {name} is {column[row]:g}; "
+                f"it must be a finite number of at least {smallest:g}"
+            )
+    tiles = PANELS if device.array_side > 0.0 else TILES
+    rows, cols, depth, copies, width = (np.ascontiguousarray(column) for column in columns)
+    time, traffic, tile, split, bound = gemm.evaluate(
+        rows, cols, depth, copies, width, np.ascontiguousarray(flags), device, tiles, SPLITS
+    )
+    return GemmTimes(
+        time=time,
+        flops=2.0 * rows * cols * depth * copies,
+        memory_traffic=traffic,
+        tile_m=tiles[tile, 0].astype(np.int64),
+        tile_n=tiles[tile, 1].astype(np.int64),
+        split_k=split,
+        bound=bound,
+    )
+
+
+def quantised_gemm_times(
+    hardware: Hardware,
+    precision: str,
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any = 1,
+    **options: Any,
+) -> tuple[GemmTimes, np.ndarray]:
+    """Time products whose A is quantised on the fly, as serving libraries do.
+
+    Parameters
+    ----------
+    hardware, precision, m, n, k, batch, options
+        See `gemm_times`.
+
+    Returns
+    -------
+    products : GemmTimes
+        The products alone.
+    quantise_time : ndarray of float64, shape (shape,)
+        The pass over A ahead of them [s]; A is in the cache if it fits there.
+
+    Notes
+    -----
+    ``scale_launches_<precision>`` of the profile counts further small kernels that bring
+    the scales into the layout that the matrix instruction wants.
+    """
+    from perfmodel.compute.stream import quantise_times
+
+    products = gemm_times(hardware, precision, m, n, k, batch, **options)
+    rows = np.asarray(m, np.float64) * np.asarray(batch, np.float64)
+    rows, columns = np.broadcast_arrays(rows, np.asarray(k, np.float64))
+    passes = quantise_times(hardware, precision, np.atleast_1d(rows), np.atleast_1d(columns))
+    constants = options.get("constants") or gemm_constants(hardware)
+    launches = constants.get(f"scale_launches_{precision}", 0.0)
+    extra = launches * hardware.calibrated("stream", "launch_latency")
+    return products, np.broadcast_to(passes.time + extra, products.time.shape)

@@ -1,0 +1,302 @@
+"""How libraries run a mixture-of-experts layer, and what a device is to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.compute.gemm import gemm_device
+from perfmodel.hwprofiles import Hardware
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.matmul.grouped import GroupedDevice
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Tiles = tuple[tuple[float, float, float], ...]
+
+QUANTISED = ("fp8", "fp8_block", "mxfp8", "int8", "nvfp4", "mxfp4")
+
+
+@dataclass(frozen=True)
+class MoeKernel:
+    """How a library runs the layer.
+
+    Attributes
+    ----------
+    tiles, small_tiles, block_tiles : tuple of (float, float, float)
+        Rows, columns, and depth of a step [B of an operand]; `small_tiles` where there
+        are no more tokens than experts, `block_tiles` for operands of one byte or less.
+    searched : bool
+        The library picks the fastest tile of the list for a shape.
+    stages : float
+        Main-loop steps whose operands are on their way at once.
+    swept_tiles : float
+        Row tiles that share one pass of the weights through the cache.
+    launches : mapping of str to float
+        Kernels of each part besides the two products. ``requantise`` is the one that
+        quantises the activated rows, 0 where the activation does it.
+    sorted_tokens, sorting_launches : float
+        Above so many tokens the choices are sorted by so many more kernels.
+    fused_activation : tuple of str
+        Precisions whose activation is the epilogue of the first product.
+    dense_loop : bool
+        The main loop is that of the dense library, with its constants.
+    all_slots : bool
+        Every token's every choice takes part, those of other ranks' experts with zeros;
+        else only the rows that are here do. A single choice is then written in place.
+    """
+
+    tiles: Tiles
+    small_tiles: Tiles
+    block_tiles: Tiles
+    searched: bool
+    stages: float
+    swept_tiles: float
+    launches: Mapping[str, float]
+    all_slots: bool
+    sorted_tokens: float = 0.0
+    sorting_launches: float = 0.0
+    fused_activation: tuple[str, ...] = ()
+    dense_loop: bool = False
+
+    def with_tiles(self, tiles: Tiles) -> MoeKernel:
+        """Return the same kernel with one list of tiles, of which it takes the fastest."""
+        return replace(self, tiles=tiles, small_tiles=tiles, block_tiles=tiles, searched=True)
+
+
+_TUNED = tuple((a, b, 128.0) for a in (16.0, 32.0, 64.0, 128.0) for b in (32.0, 64.0, 128.0, 256.0))
+_SWAPPED = tuple((a, 128.0, 128.0) for a in (8.0, 16.0, 32.0, 64.0, 128.0))
+_COPIED = tuple(
+    (a, b, 128.0) for a in (16.0, 32.0, 64.0, 128.0, 256.0) for b in (64.0, 128.0, 256.0)
+)
+
+# SGLang's and vLLM's fused_moe: token indices sorted by expert and padded to whole tiles,
+# two products that gather their rows, a plain activation, a sum over choices. Tiles are the
+# defaults of SGLang 0.5 (fused_moe_triton_config.py).
+_TRITON = MoeKernel(
+    tiles=((64.0, 64.0, 64.0),),
+    small_tiles=((16.0, 32.0, 128.0),),
+    block_tiles=((64.0, 128.0, 128.0),),
+    searched=False,
+    stages=3.0,
+    swept_tiles=8.0,
+    launches={"router": 2.0, "permute": 2.0, "requantise": 1.0, "combine": 1.0},
+    all_slots=True,
+)
+
+# TensorRT-LLM's generated kernels: weights stand on the wide side of a tile, tokens on the
+# other, so a tile may hold as few as 8 tokens.
+_TRTLLM = MoeKernel(
+    tiles=_SWAPPED,
+    small_tiles=_SWAPPED,
+    block_tiles=_SWAPPED,
+    searched=True,
+    stages=4.0,
+    swept_tiles=16.0,
+    launches={"router": 1.0, "permute": 1.0, "requantise": 0.0, "combine": 1.0},
+    all_slots=False,
+    sorted_tokens=4.0,
+    sorting_launches=2.0,
+    fused_activation=("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4"),
+)
+
+KERNELS: Mapping[str, MoeKernel] = {
+    "triton": _TRITON,
+    # The same with tiles tuned for the layer, as both ship them for a few models.
+    "triton_tuned": _TRITON.with_tiles(_TUNED),
+    "trtllm": _TRTLLM,
+    # aiter on AMD GPUs: as Triton's, tuned, with the activation in the first product and
+    # the sum over choices as atomic additions of the second.
+    "aiter": replace(
+        _TRITON.with_tiles(_TUNED),
+        launches={"router": 1.0, "permute": 1.0, "requantise": 0.0, "combine": 0.0},
+        fused_activation=("bf16", "fp16", "fp8", "fp8_block", "int8", "mxfp8", "mxfp4"),
+        all_slots=False,
+    ),
+    # CUTLASS grouped products: rows are copied into the order of the experts.
+    "cutlass": replace(
+        _TRTLLM.with_tiles(_COPIED),
+        launches={"router": 1.0, "permute": 3.0, "requantise": 0.0, "combine": 1.0},
+        fused_activation=(),
+        dense_loop=True,
+    ),
+}
+
+
+def moe_kernel(name: str) -> MoeKernel:
+    """Return a kernel by its name.
+
+    Raises
+    ------
+    HardwareError
+        There is no such kernel.
+    """
+    if name not in KERNELS:
+        raise HardwareError(f"unknown kernel '{name}' of a MoE layer{did_you_mean(name, KERNELS)}")
+    return KERNELS[name]
+
+
+def default_kernel(hardware: Hardware) -> str:
+    """Return the kernel that serving libraries run on a device: the one that the plain
+    constants of its family describe (docs/routing.md)."""
+    if hardware.device.vendor == "AMD":
+        return "aiter"
+    triton_apart = "main_loop_efficiency_triton" in hardware.calibration.get("moe", {})
+    return "trtllm" if triton_apart else "triton"
+
+
+def moe_constants(hardware: Hardware) -> dict[str, float]:
+    """Return the values of the profile's ``[calibration.moe]`` table.
+
+    Raises
+    ------
+    HardwareError
+        The profile has no such table.
+    """
+    table = hardware.calibration.get("moe")
+    if not table:
+        raise HardwareError(
+            f"profile '{hardware.name}' has no [calibration.moe] table; extend a family "
+            "profile such as nvidia-hopper, or add the table"
+        )
+    return {key: calibrated.value for key, calibrated in table.items()}
+
+
+def moe_constant(
+    hardware: Hardware, precision: str, kernel: str, constants: Mapping[str, float] | None = None
+) -> Callable[[str], float]:
+    """Return a look-up of constants by name.
+
+    A name with the kernel behind it (``tile_half_triton``) goes before the plain one, one
+    with the precision (``main_loop_efficiency_fp8_block``) before that, and one with both
+    before all. Tuned tiles change nothing else.
+    """
+    table = moe_constants(hardware) if constants is None else constants
+    base = kernel.removesuffix("_tuned")
+
+    def constant(key: str) -> float:
+        for name in (f"{key}_{base}_{precision}", f"{key}_{precision}", f"{key}_{base}", key):
+            if name in table:
+                return float(table[name])
+        raise HardwareError(
+            f"profile '{hardware.name}' lacks calibration.moe.{key}{did_you_mean(key, table)}"
+        )
+
+    return constant
+
+
+def grouped_device(
+    hardware: Hardware,
+    precision: str,
+    kernel: str,
+    *,
+    replayed: float = 0.0,
+    idle_data: bool = False,
+    constants: Mapping[str, float] | None = None,
+) -> GroupedDevice:
+    """Return what the grouped kernel needs to know of a device.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    precision : str
+        Of both operands, one of `perfmodel.compute.gemm.OPERAND_BYTES`.
+    kernel : str
+        One of `KERNELS`.
+    replayed : float
+        Share of the cache that holds the layer's own weights when it starts: 0 in a
+        model, whose layers follow one another; 1 where one layer is repeated.
+    idle_data : bool
+        Weights are all zeros, as in some benchmarks: the power limit is never felt.
+    constants : mapping of str to float, optional
+        In place of the profile's ``[calibration.moe]``; used by the fit.
+
+    Raises
+    ------
+    HardwareError
+        Unknown precision or kernel, a precision that the device lacks, or a missing
+        constant.
+
+    Notes
+    -----
+    Peak rates, capacities and bandwidths are datasheet facts; the power limit is that of
+    dense products (`perfmodel.compute.gemm.gemm_device`).
+    """
+    from perfmodel.kernels.matmul.grouped import GroupedDevice
+
+    style = moe_kernel(kernel)
+    constant = moe_constant(hardware, precision, kernel, constants)
+    dense = gemm_device(hardware, precision)
+    device = hardware.device
+    memory = device.memory
+    peak = device.peak(precision)
+    common = {
+        "units": dense.units,
+        "power_rate": peak if idle_data else dense.power_rate,
+        "heat_time": dense.heat_time,
+        "cache_capacity": memory.l2_capacity * constant("cache_fraction"),
+        "cache_share": replayed,
+        "operand_bytes": dense.operand_bytes,
+        "weight_bytes": dense.operand_bytes,
+        "resident_bytes": float(memory.shared_memory_per_unit or 1 << 17),
+        "resident_elements": float(memory.register_file_per_unit or 1 << 18) / 8.0,
+        "stages": style.stages,
+        "swept_tiles": style.swept_tiles,
+        "cache_latency": constant("cache_latency"),
+    }
+    if style.dense_loop:
+        return GroupedDevice(
+            unit_rate=dense.unit_rate,
+            tile_half=dense.tile_half,
+            l2_bandwidth=dense.l2_bandwidth,
+            unit_bandwidth=dense.unit_bandwidth,
+            memory_bandwidth=dense.memory_bandwidth,
+            launch_latency=dense.launch_latency,
+            tile_latency=dense.tile_latency,
+            memory_latency=dense.load_latency,
+            overlap_loss=dense.overlap_loss,
+            **common,
+        )
+    l2_bandwidth = memory.l2_bandwidth * constant("l2_efficiency")
+    return GroupedDevice(
+        unit_rate=peak * constant("main_loop_efficiency") / dense.units,
+        tile_half=constant("tile_half"),
+        l2_bandwidth=l2_bandwidth,
+        unit_bandwidth=2.0 * l2_bandwidth / dense.units,
+        memory_bandwidth=memory.bandwidth * constant("memory_efficiency"),
+        launch_latency=constant("kernel_latency"),
+        tile_latency=constant("tile_latency"),
+        memory_latency=constant("memory_latency"),
+        overlap_loss=constant("overlap_loss"),
+        **common,
+    )
+
+
+def tile_candidates(
+    style: MoeKernel, operand_bytes: float, tokens: Floats, local_experts: Floats
+) -> tuple[Floats, Integers, Integers]:
+    """Return the tiles of a kernel [elements], and which of them each case may take.
+
+    Returns
+    -------
+    tiles : ndarray, shape (tile, 3)
+    first, last : ndarray of int64, shape (case,)
+        A case may take ``tiles[first:last]``.
+    """
+    if operand_bytes < 2.0:
+        large = small = style.block_tiles
+    else:
+        large, small = style.tiles, style.small_tiles
+    table = np.array([*large, *small], np.float64)
+    # Depth in whole elements: 16 is the shortest of a matrix instruction.
+    table[:, 2] = np.maximum(16.0, 16.0 * np.round(table[:, 2] / operand_bytes / 16.0))
+    few = tokens <= local_experts
+    first = np.where(few, len(large), 0).astype(np.int64)
+    last = np.where(few, table.shape[0], len(large)).astype(np.int64)
+    return table, first, last

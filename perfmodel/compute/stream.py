@@ -1,0 +1,278 @@
+"""Times of streaming operations on a hardware profile; see `perfmodel.kernels.stream`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.hwprofiles import Hardware
+
+if TYPE_CHECKING:
+    from perfmodel.compute.stream_catalogue import StreamWork
+    from perfmodel.kernels.stream import StreamDevice
+
+STREAM_BOUNDS = ("memory", "cache", "compute", "latency")
+"""Meaning of the codes in `StreamTimes.bound`."""
+
+DEFAULT_CACHED = 0.5
+"""Inside a step, what an operation reads was often just written, and what it
+writes need not reach the memory: half of the bytes of small tensors hit. An
+assumption between cold (0) and replayed (1) kernels."""
+
+
+DISPATCHES = ("graph", "eager", "compiled")
+"""How kernels reach the device: replayed from a graph or queued ahead; one by one from
+Python, waited for (``calibration.stream.eager_latency``); or so through the guards of a
+just-in-time compiler (``compiled_latency``)."""
+
+UNIT_BYTES_IN_FLIGHT = 65536.0
+"""Bytes that the 2048 threads of a compute unit have on the way, two 16-byte loads each."""
+
+
+BLOCK_THREADS = 64.0
+"""Threads from which on a row has a block of its own; warps of shorter ones share one."""
+
+PASSING = 0.75
+"""Share of the rows in flight that comes between two reads of a row: blocks are at
+different places of theirs. From softmax of V100 (NeuSight 6945927), whose second reads
+miss from rows of 20 KB on."""
+
+
+class StreamTimes(NamedTuple):
+    """Columns of equal length."""
+
+    time: np.ndarray  # float64 [s]
+    bound: np.ndarray  # uint8, index into STREAM_BOUNDS
+
+
+def stream_device(hardware: Hardware) -> StreamDevice:
+    """Return what the streaming kernels need to know of a device.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile with a ``[calibration.stream]`` table.
+
+    Returns
+    -------
+    StreamDevice
+        Sustained rates.
+
+    Raises
+    ------
+    HardwareError
+        A calibration key is missing.
+    """
+    from perfmodel.kernels.stream import StreamDevice
+
+    memory = hardware.device.memory
+    bandwidth = memory.bandwidth * hardware.calibrated("stream", "memory_efficiency")
+    cache_bandwidth = memory.l2_bandwidth * hardware.calibrated("stream", "cache_efficiency")
+    vector_rate = hardware.device.vector_flops * hardware.calibrated("stream", "vector_efficiency")
+    return StreamDevice(
+        bandwidth=float(bandwidth),
+        cache_bandwidth=float(max(bandwidth, cache_bandwidth)),
+        cache_capacity=float(memory.l2_capacity),
+        vector_rate=float(vector_rate),
+        launch_latency=float(hardware.calibrated("stream", "launch_latency")),
+        round_trip_latency=float(hardware.calibrated("stream", "round_trip_latency")),
+    )
+
+
+def stream_times(
+    hardware: Hardware,
+    bytes_read: ArrayLike,
+    bytes_written: ArrayLike,
+    flops: ArrayLike = 0.0,
+    launches: ArrayLike = 1.0,
+    cached: ArrayLike = DEFAULT_CACHED,
+    bytes_reread: ArrayLike = 0.0,
+    reread_distance: ArrayLike = 0.0,
+    chain: ArrayLike = 0.0,
+) -> StreamTimes:
+    """Return the times of streaming operations.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile.
+    bytes_read, bytes_written : array_like
+        Traffic of each operation [B], >= 0.
+    flops : array_like
+        Operations on the general cores [FLOP], >= 0.
+    launches : array_like
+        Kernels that share the traffic evenly, >= 0; with 0 the operation is
+        fused into a neighbour and costs nothing.
+    cached : array_like
+        Share of the bytes that the cache holds if the tensors fit, 0 to 1.
+    bytes_reread : array_like
+        Bytes that are read a second time [B].
+    reread_distance : array_like
+        Bytes touched between the two reads [B].
+    chain : array_like
+        Dependent steps that overlap with the traffic [s].
+
+    Returns
+    -------
+    StreamTimes
+        One row per broadcast operation; device time only, without the time
+        that the host needs to launch.
+
+    Raises
+    ------
+    DataError
+        Shapes that don't broadcast, negative or not finite numbers.
+    HardwareError
+        The profile lacks a calibration key.
+    """
+    from perfmodel.kernels.stream import stream_columns
+
+    columns = {
+        "bytes_read": bytes_read,
+        "bytes_written": bytes_written,
+        "flops": flops,
+        "launches": launches,
+        "cached": cached,
+        "bytes_reread": bytes_reread,
+        "reread_distance": reread_distance,
+        "chain": chain,
+    }
+    try:
+        arrays = np.broadcast_arrays(*(np.asarray(c, dtype=np.float64) for c in columns.values()))
+    except ValueError as error:
+        shapes = {name: np.shape(column) for name, column in columns.items()}
+        raise DataError(
+            f"stream_times: columns do not broadcast or are not numbers: {shapes}"
+        ) from error
+    flat = [np.array(array).reshape(-1) for array in arrays]
+    for name, array in zip(columns, flat, strict=True):
+        _check(name, array)
+    time = np.empty(flat[0].size)
+    bound = np.empty(flat[0].size, dtype=np.uint8)
+    stream_columns(stream_device(hardware), *flat, time, bound)
+    return StreamTimes(time, bound)
+
+
+def work_times(
+    hardware: Hardware,
+    work: StreamWork,
+    cached: ArrayLike = DEFAULT_CACHED,
+    dispatch: str = "graph",
+) -> StreamTimes:
+    """Return the times of operations of the catalogue (`perfmodel.compute.stream_catalogue`).
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile.
+    work : StreamWork
+        What the operations move; numbers or columns that broadcast.
+    cached : array_like
+        Share of the bytes that the cache holds if the tensors fit, 0 to 1.
+    dispatch : {"graph", "eager", "compiled"}
+        Whether the host's time to issue an operation that is waited for counts.
+
+    Returns
+    -------
+    StreamTimes
+
+    Raises
+    ------
+    DataError
+        Unknown dispatch, or numbers that are negative or not finite.
+    HardwareError
+        The profile lacks a calibration key.
+
+    Notes
+    -----
+    Where blocks or warps walk rows, a compute unit holds ``2048 / threads`` of them. A
+    row takes ``walks`` times its round trips of ``round_trip_latency``; rows beyond those
+    in flight wait for a place (Little's law), all beside the traffic.
+    ``reductions`` times a row's threads wait for ``reduction_latency``. The device starts
+    a block per ``block_start``. Between two reads of a row, `PASSING` of what the rows in
+    flight read and write passes through the cache.
+    """
+    from perfmodel.compute.stream_catalogue import UNIT_THREADS
+
+    def constant(key: str) -> float:
+        return hardware.calibrated("stream", key)
+
+    if dispatch not in DISPATCHES:
+        raise DataError(f"unknown dispatch '{dispatch}'{did_you_mean(dispatch, DISPATCHES)}")
+    rows, row_bytes = np.asarray(work.rows, np.float64), np.asarray(work.row_bytes, np.float64)
+    threads = np.asarray(work.threads, np.float64)
+    trip = constant("round_trip_latency")
+    places = float(hardware.device.compute_units) * UNIT_THREADS / threads
+    turns = np.maximum(rows / places, 1.0)
+    trips = np.ceil(row_bytes / (UNIT_BYTES_IN_FLIGHT * threads / UNIT_THREADS)) * work.walks
+    stall = turns * work.reductions * constant("reduction_latency")
+    starts = rows * np.minimum(threads / BLOCK_THREADS, 1.0) * constant("block_start")
+    size = np.asarray(work.bytes_read, np.float64) + work.bytes_written
+    passing = PASSING * size * np.minimum(places / np.maximum(rows, 1.0), 1.0)
+    times = stream_times(
+        hardware,
+        work.bytes_read,
+        work.bytes_written,
+        work.flops + work.specials * constant("special_operations"),
+        work.launches,
+        cached,
+        work.bytes_reread,
+        np.where(rows > 0.0, passing, size),
+        np.maximum(turns * trips * trip, starts),
+    )
+    issue = 0.0 if dispatch == "graph" else constant(f"{dispatch}_latency")
+    return StreamTimes(times.time + stall + issue, times.bound)
+
+
+def quantise_times(
+    hardware: Hardware,
+    scheme: str,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    source_bytes: float = 2.0,
+    cached: ArrayLike = 1.0,
+) -> StreamTimes:
+    """Return the times of quantising activations ahead of a matrix product.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile.
+    scheme : str
+        One of `perfmodel.compute.stream_quantise.QUANTISATIONS`, or a precision of products
+        (``fp8``, ``int8``), which takes the scheme of serving libraries: per token.
+    rows, columns : array_like
+        Shape of the activations.
+    source_bytes : float
+        Bytes of one source element [B].
+    cached : array_like
+        Share of the bytes that the cache holds if the tensors fit; 1 for kernels that
+        are replayed on the same tensors, 0 where other tensors pushed these out.
+
+    Returns
+    -------
+    StreamTimes
+        Device time of all launches of the quantisation.
+
+    Raises
+    ------
+    DataError
+        Unknown scheme, or sizes that are negative or not finite.
+    """
+    from perfmodel.compute.stream_quantise import PRODUCT_QUANTISATION, quantise
+
+    named = PRODUCT_QUANTISATION.get(scheme, scheme)
+    return work_times(hardware, quantise(named, rows, columns, source_bytes), cached)
+
+
+def _check(name: str, column: np.ndarray) -> None:
+    """Refuse what is not finite, negative, or a share above 1."""
+    limit = 1.0 if name == "cached" else np.inf
+    wrong = ~np.isfinite(column) | (column < 0.0) | (column > limit)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        expected = "0 to 1" if name == "cached" else "finite and not negative"
+        raise DataError(f"stream_times: {name}[{row}] = {column[row]:g}; it must be {expected}")

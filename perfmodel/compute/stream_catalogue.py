@@ -1,0 +1,388 @@
+"""Catalogue of streaming operations: bytes, FLOP and launches of each, one formula each.
+
+Shape letters: N elements of a tensor, R rows of C columns (R C = N), s bytes of an
+element. Every function returns a `StreamWork`; sizes may be numbers or arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.base.errors import DataError, did_you_mean
+
+Size = NDArray[np.float64] | float
+
+UNIT_THREADS = 2048.0
+"""Threads in flight on a compute unit (CUDA programming guide, compute capabilities 7.0
+to 10.0, and 2560 or less on CDNA)."""
+
+
+class StreamWork(NamedTuple):
+    """What a streaming operation moves and computes; numbers or equal columns.
+
+    Attributes
+    ----------
+    bytes_read, bytes_written : float or ndarray
+        Traffic, every byte once [B].
+    flops : float or ndarray
+        Operations on the general cores [FLOP].
+    specials : float or ndarray
+        Exponentials; `calibration.stream.special_operations` operations each.
+    launches : float or ndarray
+        Kernels.
+    bytes_reread : float or ndarray
+        Bytes read again by the same or the next kernel of the operation [B].
+    rows, row_bytes : float or ndarray
+        Rows that a block or warp walks each, and the bytes of one [B]; 0 where
+        the whole tensor is shared out.
+    threads : float or ndarray
+        Threads that share a row.
+    walks, reductions : float or ndarray
+        How often a row is walked through, and how often its threads agree on a number.
+    """
+
+    bytes_read: Size
+    bytes_written: Size
+    flops: Size = 0.0
+    specials: Size = 0.0
+    launches: Size = 1.0
+    bytes_reread: Size = 0.0
+    rows: Size = 0.0
+    row_bytes: Size = 0.0
+    threads: Size = 256.0
+    walks: Size = 1.0
+    reductions: Size = 0.0
+
+
+def traffic(work: StreamWork) -> tuple[float, float]:
+    """Return the bytes of one operation read (second reads included) and written [B]."""
+    return float(work.bytes_read) + float(work.bytes_reread), float(work.bytes_written)
+
+
+# --- element by element ---------------------------------------------------------------
+
+
+class Elementwise(NamedTuple):
+    """One kernel that computes each element on its own.
+
+    Attributes
+    ----------
+    inputs, outputs : float
+        Tensors read and written, per element of the larger one.
+    flops, specials : float
+        Per element.
+    """
+
+    inputs: float
+    outputs: float
+    flops: float
+    specials: float = 0.0
+
+
+ELEMENTWISE: Mapping[str, Elementwise] = {
+    # forward: inputs, outputs, operations, exponentials (4 make a tanh or an erf, 12 a power)
+    "copy": Elementwise(1, 1, 0),
+    "fill": Elementwise(0, 1, 0),
+    "add": Elementwise(2, 1, 1),
+    "sub": Elementwise(2, 1, 1),
+    "mul": Elementwise(2, 1, 1),
+    "div": Elementwise(2, 1, 8),  # reciprocal and one Newton step
+    "pow": Elementwise(2, 1, 8, 12),
+    "add_scalar": Elementwise(1, 1, 1),
+    "mul_scalar": Elementwise(1, 1, 1),
+    "div_scalar": Elementwise(1, 1, 1),
+    "pow_scalar": Elementwise(1, 1, 8, 12),
+    "relu": Elementwise(1, 1, 1),
+    "gelu": Elementwise(1, 1, 6, 4),
+    "silu": Elementwise(1, 1, 4, 1),
+    "tanh": Elementwise(1, 1, 4, 4),
+    "gated": Elementwise(2, 1, 6, 1),  # SwiGLU, GeGLU: act(gate) * up
+    "dropout": Elementwise(1, 1.5, 10),  # mask of one byte beside two of the element
+    # gradients: output's gradient and what was kept in, input's gradient out
+    "relu_backward": Elementwise(2, 1, 1),
+    "gelu_backward": Elementwise(2, 1, 12, 5),
+    "silu_backward": Elementwise(2, 1, 8, 1),
+    "tanh_backward": Elementwise(2, 1, 3),
+    "gated_backward": Elementwise(3, 2, 14, 1),
+    "dropout_backward": Elementwise(1.5, 1, 1),
+    "mul_backward": Elementwise(3, 2, 2),
+    "div_backward": Elementwise(3, 2, 12),
+}
+"""Tensors and operations per element of operations that one kernel does."""
+
+
+def elementwise(name: str, elements: ArrayLike, element_bytes: float = 2.0) -> StreamWork:
+    """Return the work of one elementwise kernel over N elements.
+
+    ``inputs N s`` bytes are read and ``outputs N s`` written; see `ELEMENTWISE`.
+
+    Raises
+    ------
+    DataError
+        Unknown operation.
+    """
+    if name not in ELEMENTWISE:
+        raise DataError(f"unknown elementwise operation '{name}'{did_you_mean(name, ELEMENTWISE)}")
+    kind = ELEMENTWISE[name]
+    n = np.asarray(elements, np.float64)
+    return StreamWork(
+        bytes_read=n * element_bytes * kind.inputs,
+        bytes_written=n * element_bytes * kind.outputs,
+        flops=n * kind.flops,
+        specials=n * kind.specials,
+    )
+
+
+def cast(elements: ArrayLike, source_bytes: float, target_bytes: float) -> StreamWork:
+    """Return the work of a change of number format: s read and s' written per element."""
+    n = np.asarray(elements, np.float64)
+    return StreamWork(n * source_bytes, n * target_bytes, n)
+
+
+def rope(
+    tokens: ArrayLike, heads: ArrayLike, head_dim: float, element_bytes: float = 2.0
+) -> StreamWork:
+    """Return the work of rotating queries or keys in place, one kernel.
+
+    Every element is read and written once, with 3 operations (Su et al. 2021,
+    arXiv:2104.09864, eq. 34: two products and a sum); fp32 cosines and sines of
+    ``head_dim / 2`` frequencies are read once per token.
+    """
+    t = np.asarray(tokens, np.float64)
+    n = t * np.asarray(heads, np.float64) * head_dim
+    return StreamWork(n * element_bytes + t * head_dim * 4.0, n * element_bytes, 3.0 * n)
+
+
+# --- row by row -----------------------------------------------------------------------
+
+
+KEPT_ROW = 65536.0
+"""Longest row whose elements a fused norm keeps in the registers of its block [B]
+(Transformer Engine and Apex tune theirs up to 65,536 columns of 16 bits, over blocks)."""
+
+
+def norm(
+    rows: ArrayLike,
+    columns: ArrayLike,
+    element_bytes: float = 2.0,
+    *,
+    mean: bool = False,
+    residual: bool = False,
+    backward: bool = False,
+    fused: bool = True,
+) -> StreamWork:
+    """Return the work of RMS norm or layer norm, forward or backward.
+
+    ========================  =======  ========  ======  ========
+    pass                      reads    re-reads  writes  launches
+    ========================  =======  ========  ======  ========
+    forward                   s        s         s       1
+    forward with residual     2 s      s         2 s     1
+    backward                  2 s      2 s       s       2
+    ========================  =======  ========  ======  ========
+
+    per element. A row is read for its statistics and again to be scaled; fused kernels
+    keep rows up to `KEPT_ROW` and read once. Residual addition in the same kernel writes
+    the sum too. A second kernel of backward sums the gradients of the weights over rows.
+    Weights (C) are read once per row from the cache and not counted.
+
+    Parameters
+    ----------
+    rows, columns : array_like
+        Shape.
+    element_bytes : float
+        s [B].
+    mean : bool
+        Layer norm (Ba et al. 2016): mean and variance; RMS norm otherwise.
+    residual : bool
+        Add a residual first, in the same kernel (forward only).
+    backward : bool
+        The gradient.
+    fused : bool
+        Kernels of training and serving libraries; otherwise PyTorch's own.
+    """
+    r, c = np.asarray(rows, np.float64), np.asarray(columns, np.float64)
+    size = r * c * element_bytes
+    row_bytes = c * element_bytes * (2.0 if backward else 1.0)
+    again = np.where(fused & (row_bytes <= KEPT_ROW), 0.0, 2.0 if backward else 1.0)
+    return StreamWork(
+        bytes_read=size * (2.0 if residual or backward else 1.0),
+        bytes_written=size * (2.0 if residual and not backward else 1.0),
+        flops=r * c * ((12.0 if mean else 9.0) if backward else (8.0 if mean else 4.0)),
+        launches=2.0 if backward else 1.0,
+        bytes_reread=size * again,
+        rows=r,
+        row_bytes=row_bytes,
+        threads=128.0,
+        walks=np.where(again > 0.0, 2.0, 1.0),
+        reductions=2.0 if mean or backward else 1.0,
+    )
+
+
+SOFTMAX_REGISTER_ROW = 1024.0
+"""Longest row that a warp keeps in registers (PyTorch, ``PersistentSoftmax.cuh``)."""
+
+ACCESS_BYTES = 128.0
+SECTOR_BYTES = 32.0
+"""A warp's access and the unit of memory traffic [B]: an access that is not aligned
+touches one sector more."""
+
+
+def softmax(
+    rows: ArrayLike, columns: ArrayLike, element_bytes: float = 2.0, *, backward: bool = False
+) -> StreamWork:
+    """Return the work of softmax along rows, forward or backward.
+
+    ===============  =======  ========  ======
+    pass             reads    re-reads  writes
+    ===============  =======  ========  ======
+    rows <= 1024     s        0         s
+    longer rows      s        2 s       s
+    backward, short  2 s      0         s
+    backward, long   2 s      2 s       s
+    ===============  =======  ========  ======
+
+    per element. Short rows stay in registers of a warp; of longer ones a block finds
+    the maximum, then the sum, then writes (PyTorch, ``SoftMax.cu``). Short rows that
+    don't start on a sector cost one sector more per access.
+    """
+    r, c = np.asarray(rows, np.float64), np.asarray(columns, np.float64)
+    size = r * c * element_bytes
+    short = c <= SOFTMAX_REGISTER_ROW
+    aligned = np.mod(c * element_bytes, SECTOR_BYTES) == 0.0
+    sectors = np.where(short & ~aligned, 1.0 + SECTOR_BYTES / ACCESS_BYTES, 1.0)
+    inputs = 2.0 if backward else 1.0
+    again = np.where(short, 0.0, 2.0)
+    vector = 16.0 / element_bytes
+    shared = 2.0 ** np.ceil(np.log2(np.maximum(c / vector, 32.0)))
+    return StreamWork(
+        bytes_read=size * inputs * sectors,
+        bytes_written=size * sectors,
+        flops=r * c * np.where(short, 8.0, 26.0),
+        specials=r * c * (0.0 if backward else np.where(short, 1.0, 2.0)),
+        bytes_reread=size * again,
+        rows=r,
+        row_bytes=c * element_bytes * inputs,
+        threads=np.where(short, 32.0, np.minimum(shared, 1024.0)),
+        walks=np.where(short, 1.0, 2.0 if backward else 3.0),
+        reductions=np.where(short, 0.0, 1.0 if backward else 2.0),
+    )
+
+
+def cross_entropy(
+    tokens: ArrayLike,
+    vocabulary: ArrayLike,
+    *,
+    backward: bool = False,
+    fused: bool = True,
+    element_bytes: float = 2.0,
+) -> StreamWork:
+    """Return the work of the loss over logits, forward or backward.
+
+    ==================  ========================  ========
+    pass                read, written / element   launches
+    ==================  ========================  ========
+    forward, fused      2 s, s                    2
+    backward, fused     s, s                      2
+    forward, unfused    s + 12, 12                8
+    backward, unfused   8, s + 4                  8
+    ==================  ========================  ========
+
+    Fused: one kernel finds maximum and sum, one writes the gradient in place of the
+    logits, which backward scales. Unfused: logits are cast to fp32, shifted,
+    exponentiated and summed in kernels of their own. With a vocabulary split over
+    devices, ``vocabulary`` is the local part, and maximum, sum and the target's logit
+    (fp32 per token) are reduced over the group between the kernels.
+    """
+    n = np.asarray(tokens, np.float64) * np.asarray(vocabulary, np.float64)
+    s = element_bytes
+    read, written = {
+        (True, False): (2.0 * s, s),
+        (True, True): (s, s),
+        (False, False): (s + 12.0, 12.0),
+        (False, True): (8.0, s + 4.0),
+    }[fused, backward]
+    return StreamWork(n * read, n * written, 8.0 * n, launches=2.0 if fused else 8.0)
+
+
+# --- by index -------------------------------------------------------------------------
+
+ROW_GATHER = 1.5
+"""Rows gathered or scattered by index reach less bandwidth than a stream: 0.57 of the
+datasheet's where streams reach 0.83 to 0.88 (Primus moe_mlp.py, permutation kernels)."""
+
+
+def embedding(
+    tokens: ArrayLike,
+    hidden: ArrayLike,
+    element_bytes: float = 2.0,
+    *,
+    tables: float = 1.0,
+    backward: bool = False,
+) -> StreamWork:
+    """Return the work of gathering rows of a table, or of adding gradients to them.
+
+    Forward reads a row of each table per token and writes their sum. Backward reads the
+    gradient and the fp32 main gradient that it adds to, and writes that.
+    """
+    n = np.asarray(tokens, np.float64) * np.asarray(hidden, np.float64)
+    if backward:
+        return StreamWork(n * (element_bytes + 4.0), n * 4.0, n)
+    return StreamWork(n * element_bytes * tables, n * element_bytes, n * (tables - 1.0))
+
+
+def permute(
+    tokens: ArrayLike,
+    hidden: ArrayLike,
+    copies: ArrayLike,
+    element_bytes: float = 2.0,
+    *,
+    reverse: bool = False,
+) -> StreamWork:
+    """Return the work of copying tokens in the order of their experts, or back.
+
+    A token is read once and written ``copies`` times; the way back reads all copies and
+    writes their weighted sum. Gathered rows count `ROW_GATHER` times.
+    """
+    once = np.asarray(tokens, np.float64) * np.asarray(hidden, np.float64) * element_bytes
+    many = once * np.asarray(copies, np.float64)
+    read, written = (many, once) if reverse else (once, many)
+    flops = 2.0 * many / element_bytes if reverse else 0.0
+    return StreamWork(read * ROW_GATHER, written * ROW_GATHER, flops)
+
+
+def router_top_k(
+    tokens: ArrayLike,
+    experts: ArrayLike,
+    experts_per_token: ArrayLike,
+    *,
+    backward: bool = False,
+    fused: bool = False,
+) -> StreamWork:
+    """Return the work of scores to chosen experts and weights.
+
+    Unfused, softmax, top-k, maps, balance loss, counts and offsets are many small
+    kernels: about 50 forward, which read 12 and write 6 bytes per score, and 30 backward
+    with 8 and 8 (estimated from Megatron-Core's router and dispatchers). A fused kernel
+    reads the fp32 logits, gives a warp to each token, finds the largest score k times
+    and writes index (int32) and weight (fp32) of each chosen expert.
+    """
+    t, e = np.asarray(tokens, np.float64), np.asarray(experts, np.float64)
+    k = np.asarray(experts_per_token, np.float64)
+    if backward:
+        return StreamWork(t * e * 8.0, t * e * 8.0, launches=1.0 if fused else 30.0)
+    if not fused:
+        return StreamWork(t * e * 12.0, t * e * 6.0, launches=50.0)
+    return StreamWork(
+        bytes_read=t * e * 4.0,
+        bytes_written=t * k * 8.0,
+        flops=t * e * (k + 4.0),
+        specials=t * e,
+        rows=t,
+        row_bytes=e * 4.0,
+        threads=32.0,
+    )

@@ -1,0 +1,1 @@
+"""Our projections as files of other tools."""

@@ -1,0 +1,201 @@
+"""In which order a device runs the operations of a block, and its blocks and micro-batches.
+
+`pass_program` orders one block's operations and says what runs beside what, as the
+framework declares it; `stage_slots` is the pipeline schedule of one stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from perfmodel.export.types import ProjectedOperation
+
+BACKWARD_PHASES = ("backward_input", "backward_weight")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStep:
+    """One operation of a pass.
+
+    Attributes
+    ----------
+    operation : ProjectedOperation
+    first, last : int
+        Steps beside which it runs: it starts with step `first` and has to end before the
+        step behind both `last` and itself; -1 where it runs in its turn.
+    """
+
+    operation: ProjectedOperation
+    first: int = -1
+    last: int = -1
+
+    @property
+    def aside(self) -> bool:
+        """Whether it runs beside other steps."""
+        return self.first >= 0
+
+
+class Slot(NamedTuple):
+    """One pass of one micro-batch through one model chunk."""
+
+    forward: bool
+    chunk: int
+    micro_batch: int
+
+
+def pass_program(operations: Sequence[ProjectedOperation], forward: bool) -> list[ProgramStep]:
+    """Order the operations of one pass of a block.
+
+    Forward in the order of the list. Backward repeats what is recomputed, then goes
+    through the list from its end; a product's data gradient precedes its weight gradient,
+    and communication on the way into a product comes ahead of the step that it belongs to.
+
+    Parameters
+    ----------
+    operations : sequence of ProjectedOperation
+        Of all phases (`ProjectedPart.operations`).
+    forward : bool
+
+    Returns
+    -------
+    list of ProgramStep
+    """
+    if forward:
+        ordered = [item for item in operations if item.phase == "forward"]
+    else:
+        ordered = [item for item in operations if item.phase == "recompute"]
+        ordered += _backward_order(
+            [item for item in operations if item.phase in BACKWARD_PHASES][::-1]
+        )
+    where: dict[tuple[str, str], list[int]] = {}
+    for i, item in enumerate(ordered):
+        where.setdefault((item.name, item.phase), []).append(i)
+    program = []
+    for item in ordered:
+        beside = [i for slot in item.beside for i in where.get(slot, ())]
+        if item.hides > 0 and beside:
+            program.append(ProgramStep(item, min(beside), max(beside)))
+        else:
+            program.append(ProgramStep(item))
+    return program
+
+
+def in_pieces(
+    program: Sequence[ProgramStep], shown: Callable[[ProjectedOperation], float]
+) -> list[ProgramStep]:
+    """Split communication of which a share is never hidden: that piece runs in its turn.
+
+    It is the first where the communication precedes the product beside which it runs (a
+    gather whose first part the product waits for), and otherwise the last.
+
+    Parameters
+    ----------
+    program : sequence of ProgramStep
+    shown : function
+        Share of an operation's time that runs in its turn.
+
+    Returns
+    -------
+    list of ProgramStep
+    """
+    pieces: list[tuple[int, ProgramStep]] = []
+    for i, step in enumerate(program):
+        share = shown(step.operation) if step.aside else 0.0
+        if step.operation.collective == "point_to_point":
+            share = float(share > 0.5)  # hops are not split
+        if share >= 1:
+            pieces.append((i, ProgramStep(step.operation)))
+        elif share <= 0:
+            pieces.append((i, step))
+        else:
+            ahead = step.first > i
+            name = f"{step.operation.name}.{'first' if ahead else 'last'}"
+            turn = ProgramStep(replace(_scaled(step.operation, share), name=name))
+            rest = replace(step, operation=_scaled(step.operation, 1 - share))
+            pieces += [(i, turn), (i, rest)] if ahead else [(i, rest), (i, turn)]
+    where: dict[int, int] = {}
+    for number, (i, _) in enumerate(pieces):
+        where.setdefault(i, number)
+    return [
+        replace(step, first=where[step.first], last=where[step.last]) if step.aside else step
+        for _, step in pieces
+    ]
+
+
+def _scaled(item: ProjectedOperation, share: float) -> ProjectedOperation:
+    return replace(
+        item, time=item.time * share, exposed=item.exposed * share, size=item.size * share
+    )
+
+
+def _backward_order(items: list[ProjectedOperation]) -> list[ProjectedOperation]:
+    """Put data gradients and incoming communication in their places."""
+    for i in range(len(items) - 1):
+        weight, data = items[i], items[i + 1]
+        same = weight.name == data.name and not weight.communicates
+        if same and (weight.phase, data.phase) == BACKWARD_PHASES[::-1]:
+            items[i], items[i + 1] = data, weight
+    for item in list(items):
+        if not item.communicates:
+            continue
+        partners = [i for i, other in enumerate(items) if (other.name, other.phase) in item.beside]
+        here = items.index(item)
+        # The ring of context parallelism surrounds the attention; all else precedes its product.
+        if partners and partners[0] < here:
+            items.insert(partners[0], items.pop(here))
+    return items
+
+
+def stage_slots(
+    schedule: str,
+    stage: int,
+    pipeline: int,
+    virtual: int,
+    micro_batches: int,
+    *,
+    paired: bool = False,
+) -> list[Slot]:
+    """Return the passes of one stage in the order of its pipeline schedule.
+
+    Parameters
+    ----------
+    schedule : {"gpipe", "1f1b", "interleaved"}
+    stage, pipeline, virtual, micro_batches : int
+    paired : bool
+        One forward pass more goes ahead, so that every further one and the backward pass
+        behind it are of different micro-batches and can run side by side.
+
+    Returns
+    -------
+    list of Slot
+        One forward and one backward pass of every micro-batch and chunk.
+
+    Notes
+    -----
+    1F1B: ``p - s - 1`` forward passes ahead (Narayanan et al. 2021, section 2.2).
+    Interleaved: ``2 (p - s - 1) + (v - 1) p`` ahead, chunks change every p micro-batches
+    (Megatron-Core ``forward_backward_pipelining_with_interleaving``).
+    """
+    if schedule == "gpipe":
+        every = range(micro_batches)
+        return [Slot(True, 0, i) for i in every] + [Slot(False, 0, i) for i in every]
+    total = micro_batches * virtual
+    ahead = pipeline - stage - 1
+    if virtual > 1:
+        ahead = 2 * ahead + (virtual - 1) * pipeline
+    ahead = min(ahead + paired, total)
+
+    def place(index: int, forward: bool) -> Slot:
+        if virtual == 1:
+            return Slot(forward, 0, index)
+        round_, rest = divmod(index, pipeline * virtual)
+        chunk, micro_batch = divmod(rest, pipeline)
+        chunk = chunk if forward else virtual - 1 - chunk
+        return Slot(forward, chunk, round_ * pipeline + micro_batch)
+
+    slots = [place(i, True) for i in range(ahead)]
+    for i in range(total - ahead):
+        slots += [place(ahead + i, True), place(i, False)]
+    return slots + [place(i, False) for i in range(total - ahead, total)]

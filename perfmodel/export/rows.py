@@ -1,0 +1,164 @@
+"""Rows of text workloads: blocks of a projected strategy with three phases each.
+
+The text formats of AICB and ASTRA-sim have rows with a forward pass, an input gradient and
+a weight gradient; each computes and then runs one collective at most. A block with more
+collectives becomes several rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from perfmodel.export.program import pass_program
+from perfmodel.export.types import ProjectedBlock, ProjectedOperation
+
+WORDS = {
+    "all_reduce": "ALLREDUCE",
+    "all_gather": "ALLGATHER",
+    "reduce_scatter": "REDUCESCATTER",
+    "all_to_all": "ALLTOALL",
+}
+FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)
+# What is computed again counts to the input gradient, ahead of which it runs.
+COMPUTE_PHASE = {
+    "forward": FORWARD,
+    "recompute": INPUT_GRADIENT,
+    "backward_input": INPUT_GRADIENT,
+    "backward_weight": WEIGHT_GRADIENT,
+}
+# The weight gradient's collective is that of gradients: all others of the backward pass go
+# with the input gradient.
+COMMUNICATION_PHASE = {**COMPUTE_PHASE, "backward_weight": INPUT_GRADIENT}
+EDGES = {"embedding": "embedding_layer", "output": "final_column", "mtp": "mtp_projection"}
+LEAVING = ("output", "post_norm", "residual", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class RowCommunication:
+    """One collective of a row.
+
+    Attributes
+    ----------
+    collective : str
+        "ALLREDUCE", "ALLGATHER", "REDUCESCATTER" or "ALLTOALL".
+    group : str
+        As `ProjectedOperation.group`.
+    size : float
+        Whole buffer [B].
+    members : int
+        Ranks of the group.
+    name : str
+        Of the operation.
+    """
+
+    collective: str
+    group: str
+    size: float
+    members: int
+    name: str
+
+
+@dataclass(slots=True)
+class ProjectedRow:
+    """A row in the making.
+
+    Attributes
+    ----------
+    name : str
+    times : list of float
+        Computation of the three phases [s].
+    communication : list of RowCommunication or None
+        After each of them.
+    """
+
+    name: str
+    times: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    communication: list[RowCommunication | None] = field(default_factory=lambda: [None, None, None])
+
+
+def row_communication(item: ProjectedOperation, ring: int) -> list[RowCommunication]:
+    """Return the collectives of all calls of an operation.
+
+    Parameters
+    ----------
+    item : ProjectedOperation
+    ring : int
+        Ranks of the ring whose hops a point-to-point operation is. All h hops of size S
+        together move as much as one all-gather of ``h S n / (n - 1)`` bytes among n ranks.
+    """
+    if item.collective == "point_to_point":
+        size = item.size * item.count * ring / (ring - 1)
+        return [RowCommunication("ALLGATHER", item.group, size, ring, item.name)]
+    one = RowCommunication(WORDS[item.collective], item.group, item.size, item.members, item.name)
+    return [one] * max(1, round(item.count))
+
+
+def block_rows(
+    block: ProjectedBlock, *, sharded: bool, context_parallel: int
+) -> list[ProjectedRow]:
+    """Return the rows of one block for one micro-batch, named as AICB names them.
+
+    Parameters
+    ----------
+    block : ProjectedBlock
+    sharded : bool
+        Sequence parallelism: products on the way into and out of a tensor-parallel region
+        have rows of their own, as in AICB.
+    context_parallel : int
+        Ranks of a context-parallel ring.
+    """
+    segments: dict[str, tuple[ProjectedRow, list[list[RowCommunication]]]] = {}
+    experts = any(item.name.startswith("mlp.router") for item in block.part.operations)
+    for item in _file_order(block.part.operations):
+        name = _segment(block.part.kind, item.name, sharded, experts)
+        row, waiting = segments.setdefault(name, (ProjectedRow(name), [[], [], []]))
+        if not item.communicates:
+            row.times[COMPUTE_PHASE[item.phase]] += item.time
+        else:
+            phase = COMMUNICATION_PHASE[item.phase]
+            waiting[phase] += row_communication(item, context_parallel)
+    rows = []
+    for row, waiting in segments.values():
+        rows.append(row)
+        for i in range(max(map(len, waiting))):
+            if i:
+                rows.append(ProjectedRow(_further(row.name, i, waiting)))
+            for phase in range(3):
+                if i < len(waiting[phase]):
+                    rows[-1].communication[phase] = waiting[phase][i]
+    return rows
+
+
+def _file_order(operations: Sequence[ProjectedOperation]) -> list[ProjectedOperation]:
+    """Order operations so that rows read down are the forward pass, and up the backward pass."""
+    forward, backward = (
+        [step.operation for step in pass_program(operations, direction)]
+        for direction in (True, False)
+    )
+    return forward + backward[::-1]
+
+
+def _segment(kind: str, name: str, sharded: bool, experts: bool) -> str:
+    """Return AICB's name of the row to which an operation belongs."""
+    if name.startswith("output.loss"):
+        return "cross_entropy1"
+    if kind in EDGES:
+        return EDGES[kind]
+    block, _, rest = name.partition(".")
+    if rest.startswith("shared."):
+        block, rest = "mlp_shared", rest.removeprefix("shared.")
+    elif block == "mlp" and experts:
+        return "mlp_moelayer"
+    if not sharded:
+        return f"{block}_layer"
+    leaving = rest.startswith(LEAVING)
+    return f"{block}_row" if leaving else f"{block}_column"
+
+
+def _further(name: str, index: int, waiting: Iterable[list[RowCommunication]]) -> str:
+    """Name a row that only carries a further collective."""
+    if name == "cross_entropy1":
+        return f"cross_entropy{index + 1}"
+    names = {items[index].name for items in waiting if index < len(items)}
+    return "+".join(sorted(names)).replace(".", "_")

@@ -1,0 +1,196 @@
+"""Everything that one strategy runs, operation by operation and stage by stage.
+
+The operations and their times are those that the projection adds up (`part_table`,
+`pricing`, `kernels.step.close`); workload files of any format are written from this one list, so
+that they agree with the projection and with each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.base.variables import STEP_VARIABLES
+from perfmodel.export.data_parallel import stage_data
+from perfmodel.export.types import (
+    COMMUNICATION,
+    ProjectedOperation,
+    ProjectedPart,
+    ProjectedWorkload,
+)
+from perfmodel.model.build import ModelSpec
+from perfmodel.operations.operations import Communication, LayerKeys
+from perfmodel.operations.parts import Part
+from perfmodel.operations.pricing import Priced
+from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.sweeps.explain import check_one_strategy
+from perfmodel.training.memory import shared_table
+from perfmodel.training.part_table import part_table, price_parts
+from perfmodel.training.project import Workload, layer_columns, project_grid
+from perfmodel.training.schedule import chunk_sizes
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+# Ranks that share an expert speak to each other on the tensor axis, in a group of their own.
+EXPERT_TENSOR_OPERATIONS = ("mlp.dispatch.", "mlp.combine.")
+
+
+def projected_workload(
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    *,
+    framework: str | Framework = "megatron",
+) -> ProjectedWorkload:
+    """List everything that every rank of one strategy runs in one training step.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    grid : StrategyGrid
+        Exactly one strategy.
+    hardware : Hardware
+    framework : str or Framework
+
+    Returns
+    -------
+    ProjectedWorkload
+        Its totals are those of the projection.
+
+    Raises
+    ------
+    StrategyError
+        As of `perfmodel.sweeps.explain.check_one_strategy`.
+    """
+    check_one_strategy(grid, hardware, "a workload is made of")
+    framework = load_framework(framework)
+    keys = LayerKeys(layer_columns(grid.columns))
+    parts = _parts(model, keys, hardware, framework, grid.devices)
+    out = np.empty((len(STEP_VARIABLES), 1))
+    project_grid(Workload(model, grid), hardware, framework, out, threads=1)
+    strategy = grid.row(0)
+    zero = int(grid["zero_stage"][0])
+    replicas = int(grid["data_parallel"][0] * grid["micro_batch_size"][0])
+    stages, boundary = stage_data(
+        grid,
+        hardware,
+        framework,
+        _chunks(model, grid, parts),
+        boundary_bytes=float(keys.stream_tokens[0]) * model.hidden_size * 2.0,
+        shared_weights=float(shared_table(model, keys, framework)[0]),
+    )
+    return ProjectedWorkload(
+        model,
+        strategy,
+        grid.devices,
+        hardware.name,
+        framework,
+        int(grid["global_batch_size"][0]) // replicas,
+        stages,
+        boundary,
+        zero == 3,
+        zero >= 2,
+        tuple(level.size for level in hardware.system.network),
+        hardware.calibrated("host", "step_overhead"),
+        {item.name: float(out[i, 0]) for i, item in enumerate(STEP_VARIABLES)},
+    )
+
+
+def _parts(
+    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework, devices: int
+) -> list[tuple[Part, ProjectedPart]]:
+    """Price the distinct parts of the model."""
+    from perfmodel.kernels.step import tables as step
+
+    table = part_table(model, keys, hardware, framework, devices)[0]
+    parts = []
+    for row, (part, priced) in zip(
+        table, price_parts(model, keys, hardware, framework, devices), strict=True
+    ):
+        items = tuple(_operation(item) for item in priced if _number(item.operation.count) > 0)
+        device = {
+            forward: sum(item.exposed for item in items if (item.phase == "forward") == forward)
+            for forward in (True, False)
+        }
+        parts.append(
+            (
+                part,
+                ProjectedPart(
+                    part.name,
+                    part.kind,
+                    items,
+                    max(0.0, float(row[step.FORWARD_WINDOW]) - device[True]),
+                    max(0.0, float(row[step.BACKWARD_WINDOW]) - device[False]),
+                    float(row[step.WEIGHTS]),
+                    float(row[step.EXPERTS]),
+                ),
+            )
+        )
+    return parts
+
+
+def _operation(item: Priced) -> ProjectedOperation:
+    operation = item.operation
+    shared: dict[str, Any] = {
+        "count": _number(operation.count),
+        "time": float(item.time[0]),
+        "exposed": float(item.exposed[0]),
+    }
+    if not isinstance(operation, Communication):
+        kind = type(operation).__name__.lower()
+        shared |= {"flops": float(item.flops[0]), "traffic": float(item.traffic[0])}
+        return ProjectedOperation(operation.name, operation.phase, kind, **shared)
+    group = operation.axis
+    if group == "tensor" and operation.name.startswith(EXPERT_TENSOR_OPERATIONS):
+        group = "expert_tensor"
+    return ProjectedOperation(
+        operation.name,
+        operation.phase,
+        COMMUNICATION,
+        **shared,
+        collective=operation.collective,
+        axis=operation.axis,
+        group=group,
+        size=_number(operation.size),
+        members=int(_number(operation.members)),
+        stride=max(1, int(_number(operation.stride))),
+        beside=operation.hidden_by,
+        hides=_number(operation.hides),
+        tail=_number(operation.tail),
+    )
+
+
+def _number(value: Any) -> float:
+    return float(np.asarray(value).reshape(-1)[0])
+
+
+def _chunks(
+    model: ModelSpec, grid: StrategyGrid, parts: list[tuple[Part, ProjectedPart]]
+) -> list[list[tuple[str, ProjectedPart]]]:
+    """Return labels and parts of every model chunk, in the order of the model.
+
+    Counts as `perfmodel.training.schedule.stage_compositions` counts (a test compares).
+    """
+    of_layer = {part.layer: made for part, made in parts if part.layer is not None}
+    edges = {part.kind: made for part, made in parts if part.layer is None}
+    number = int(grid["pipeline_parallel"][0] * grid["virtual_pipeline"][0])
+    sizes = chunk_sizes(model.num_layers, number, heavy_end=bool(model.mtp_layers))
+    chunks: list[list[tuple[str, ProjectedPart]]] = []
+    layer = 0
+    for size in sizes:
+        chunks.append(
+            [(f"layer {i}", of_layer[model.layers[i]]) for i in range(layer, layer + size)]
+        )
+        layer += size
+    chunks[0].insert(0, ("embedding", edges["embedding"]))
+    chunks[-1].append(("output", edges["output"]))
+    for i, spec in enumerate(model.mtp_layers):
+        chunks[-1] += [
+            (f"multi-token projection {i}", edges["mtp"]),
+            (f"multi-token layer {i}", of_layer[spec]),
+            (f"multi-token output {i}", edges["output"]),
+        ]
+    return chunks

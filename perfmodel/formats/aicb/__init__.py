@@ -1,0 +1,1 @@
+"""AICB's four files: workload text, CSV, AIOB times, Vidur CSV."""

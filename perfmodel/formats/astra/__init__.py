@@ -1,0 +1,1 @@
+"""ASTRA-sim's network.yml and system.json."""

@@ -1,0 +1,256 @@
+"""What ASTRA-sim is told about a network and a system, as two plain records.
+
+``AstraNetwork`` holds a ``network.yml`` of the analytical backend and ``AstraSystem`` a
+``system.json``. Units are the simulator's own, so that files and records read alike:
+links in GiB/s (2**30 bytes), memory in GB/s (1e9 bytes), times in whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.files import LONGEST_TEXT, shortened
+
+TOPOLOGIES = ("Ring", "FullyConnected", "Switch", "Mesh2D")
+SCHEDULING_POLICIES = ("LIFO", "FIFO", "EXPLICIT")
+COLLECTIVE_OPTIMIZATIONS = ("localBWAware", "baseline")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+IMPLEMENTATIONS = (
+    "ring",
+    "direct",
+    "halvingDoubling",
+    "doubleBinaryTree",
+    "oneRing",
+    "oneDirect",
+    "oneHalvingDoubling",
+)
+LARGEST_WHOLE = 2**31 - 1  # the simulator's own int
+LARGEST_NUMBER = 1e15
+WINDOWED = re.compile(r"(direct|oneDirect)([0-9]{1,5})")
+
+
+def check_whole(where: str, value: Any, least: int) -> None:
+    """Raise unless a value is a whole number not below `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise HardwareError(
+            f"{where} is {shortened(repr(value))}; it should be a whole number >= {least}"
+        )
+    if value > LARGEST_WHOLE:
+        text = value if value < 10**LONGEST_TEXT else "far more"
+        raise HardwareError(f"{where} is {text}; it should be at most {LARGEST_WHOLE}")
+
+
+def check_number(where: str, value: Any, positive: bool) -> None:
+    """Raise unless a value is a finite number, above zero or at least not below it."""
+    bound = "> 0" if positive else ">= 0"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < math.inf or (positive and value == 0):
+        raise HardwareError(
+            f"{where} is {shortened(repr(value))}; it should be a finite number {bound}"
+        )
+    if value > LARGEST_NUMBER:
+        raise HardwareError(
+            f"{where} is {str(value)[:20]}…; it should be at most {LARGEST_NUMBER:g}"
+        )
+
+
+def check_name(where: str, value: Any, known: Iterable[str]) -> None:
+    """Raise unless a value is one of the known names."""
+    if value not in known:
+        text = shortened(value)
+        raise HardwareError(f"unknown {where} {shortened(repr(value))}{did_you_mean(text, known)}")
+
+
+def split_implementation(name: str) -> tuple[str, int]:
+    """Return the algorithm of a collective implementation and its window.
+
+    Parameters
+    ----------
+    name : str
+        One of ``IMPLEMENTATIONS``; ``direct`` and ``oneDirect`` may carry a window, the
+        most messages that a member keeps in flight: ``direct4``.
+
+    Returns
+    -------
+    algorithm : str
+    window : int
+        -1 where none is given: all peers at once.
+
+    Raises
+    ------
+    HardwareError
+        There is no such implementation.
+    """
+    match = WINDOWED.fullmatch(name) if isinstance(name, str) else None
+    if match and int(match[2]) >= 1:
+        return match[1], int(match[2])
+    check_name("collective implementation", name, IMPLEMENTATIONS)
+    return name, -1
+
+
+def mesh_shape(members: int) -> tuple[int, int]:
+    """Return width and height of the most nearly square mesh of so many devices.
+
+    The width is the larger one; ids run along it first (row-major).
+    """
+    height = math.isqrt(members)
+    while members % height:
+        height -= 1
+    return members // height, height
+
+
+@dataclass(frozen=True, slots=True)
+class AstraNetwork:
+    """A network of ASTRA-sim's analytical backend, innermost dimension first.
+
+    Attributes
+    ----------
+    topology : tuple of {"Ring", "FullyConnected", "Switch", "Mesh2D"}
+        One name per dimension. ``Mesh2D`` is not in ASTRA-sim's main branch: the most
+        nearly square mesh with row-major ids (see :func:`mesh_shape`).
+    npus_count : tuple of int
+        Devices along each dimension, > 1.
+    bandwidth_gib_per_second : tuple of float
+        Of one link and direction [GiB/s], 2**30 bytes per GiB.
+    latency_nanoseconds : tuple of float
+        Of one hop [ns].
+
+    Raises
+    ------
+    HardwareError
+        A name is unknown, a number not usable, or the tuples differ in length.
+    """
+
+    topology: tuple[str, ...]
+    npus_count: tuple[int, ...]
+    bandwidth_gib_per_second: tuple[float, ...]
+    latency_nanoseconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        if not self.topology:
+            raise HardwareError("a network needs at least one dimension")
+        for name in ("npus_count", "bandwidth_gib_per_second", "latency_nanoseconds"):
+            if len(getattr(self, name)) != len(self.topology):
+                raise HardwareError(
+                    f"{name} has {len(getattr(self, name))} entries, but topology has "
+                    f"{len(self.topology)}; there should be one per dimension"
+                )
+        for dimension in range(len(self.topology)):
+            at = f"of dimension {dimension}"
+            check_name(f"topology {at}", self.topology[dimension], TOPOLOGIES)
+            check_whole(f"npus_count {at}", self.npus_count[dimension], 2)
+            bandwidth = self.bandwidth_gib_per_second[dimension]
+            check_number(f"bandwidth {at}", bandwidth, positive=True)
+            check_number(f"latency {at}", self.latency_nanoseconds[dimension], positive=False)
+        if self.devices > LARGEST_WHOLE:
+            raise HardwareError(
+                f"npus_count of {self.dimensions} dimensions multiplies to more than "
+                f"{LARGEST_WHOLE} devices; it should be at most that"
+            )
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions."""
+        return len(self.topology)
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return math.prod(self.npus_count)
+
+
+@dataclass(frozen=True, slots=True)
+class AstraSystem:
+    """The system layer of ASTRA-sim.
+
+    Attributes
+    ----------
+    all_reduce_implementation, all_gather_implementation : tuple of str
+        Algorithm per dimension, as :func:`split_implementation` reads it.
+    reduce_scatter_implementation, all_to_all_implementation : tuple of str
+        Likewise.
+    preferred_dataset_splits : int
+        Chunks that a collective is cut into, >= 1.
+    active_chunks_per_dimension : int
+        Chunks that one dimension works on at once, >= 1.
+    endpoint_delay_nanoseconds : int
+        Before each message a device handles [ns]. The simulator aborts at 0.
+    scheduling_policy : {"LIFO", "FIFO", "EXPLICIT"}
+        Which of several waiting collectives goes first.
+    collective_optimization : {"localBWAware", "baseline"}
+        All-reduce over several dimensions as reduce-scatters, one all-reduce and
+        all-gathers, or as whole all-reduces one after the other.
+    local_memory_bandwidth_gb_per_second : float
+        Of a device's memory [GB/s], 1e9 bytes per GB; > 0.
+    peak_performance_teraflops : float
+        Of a device [TFLOP/s], 1e12; only the roofline reads it.
+    roofline_enabled, trace_enabled, track_local_memory : bool
+        Switches of the simulator that change no collective.
+    other : mapping of str to value
+        Keys of the file that no collective depends on, kept for writing it back.
+
+    Raises
+    ------
+    HardwareError
+        A name is unknown or a number not usable.
+    """
+
+    all_reduce_implementation: tuple[str, ...]
+    all_gather_implementation: tuple[str, ...]
+    reduce_scatter_implementation: tuple[str, ...]
+    all_to_all_implementation: tuple[str, ...]
+    preferred_dataset_splits: int = 1
+    active_chunks_per_dimension: int = 1
+    endpoint_delay_nanoseconds: int = 10
+    scheduling_policy: str = "LIFO"
+    collective_optimization: str = "localBWAware"
+    local_memory_bandwidth_gb_per_second: float = 1600.0
+    peak_performance_teraflops: float = 0.0
+    roofline_enabled: bool = False
+    trace_enabled: bool = False
+    track_local_memory: bool = False
+    other: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        for collective in COLLECTIVES:
+            for name in self.implementation(collective):
+                split_implementation(name)
+        check_whole("preferred_dataset_splits", self.preferred_dataset_splits, 1)
+        check_whole("active_chunks_per_dimension", self.active_chunks_per_dimension, 1)
+        check_whole("endpoint_delay", self.endpoint_delay_nanoseconds, 0)
+        check_name("scheduling_policy", self.scheduling_policy, SCHEDULING_POLICIES)
+        check_name(
+            "collective_optimization", self.collective_optimization, COLLECTIVE_OPTIMIZATIONS
+        )
+        check_number(
+            "local_memory_bandwidth", self.local_memory_bandwidth_gb_per_second, positive=True
+        )
+        check_number("peak_performance", self.peak_performance_teraflops, positive=False)
+
+    def implementation(self, collective: str) -> tuple[str, ...]:
+        """Return the algorithms of a collective (one of ``COLLECTIVES``), one per dimension."""
+        check_name("collective", collective, COLLECTIVES)
+        algorithms: tuple[str, ...] = getattr(self, f"{collective}_implementation")
+        return algorithms
+
+
+def uniform_system(algorithms: Iterable[str], **settings: Any) -> AstraSystem:
+    """Return a system that uses the same algorithms for all four collectives.
+
+    Parameters
+    ----------
+    algorithms : iterable of str
+        One per dimension, innermost first.
+    **settings
+        Further fields of :class:`AstraSystem`.
+    """
+    names = tuple(algorithms)
+    return AstraSystem(names, names, names, names, **settings)

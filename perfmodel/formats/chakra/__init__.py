@@ -1,0 +1,1 @@
+"""Chakra execution traces, as protobuf and as JSON."""

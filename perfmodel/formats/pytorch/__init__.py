@@ -1,0 +1,1 @@
+"""PyTorch's traces: host side, device side (Kineto), collectives in them."""

@@ -1,0 +1,1 @@
+"""Measured runs beside projections: rows, kinds of tables, errors, calibration."""

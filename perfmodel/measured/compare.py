@@ -1,0 +1,400 @@
+"""Projected against measured: error statistics of a table of measured runs.
+
+A kind (``training``, …) has one module that turns rows into projections; everything
+else here is the same for all kinds. A kind's module has
+
+- ``QUANTITY``, ``UNIT``: what is compared, in which unit;
+- ``NEEDED``, ``MEASUREMENTS``: columns that must exist, columns of which one must;
+- ``DEFAULT_BY``: columns to group by;
+- ``ALIASES`` (may be missing): other spellings of columns -> name;
+- ``read(path)`` (may be missing): columns and rows of a file that is no table, else None;
+- ``check(row)``: raise `DataError` where a number is broken;
+- ``derived(row)``: further columns to filter and group by;
+- ``project(rows, progress)``: an `Outcome` per row.
+
+A kind of kernels has ``case_of(row)`` and ``price(hardware, variant, columns)`` besides
+(see `perfmodel.measured.cases`), so that `perfmodel.measured.calibrate` can price its rows again
+with other constants.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.expression import evaluate_mask
+from perfmodel.base.files import atomic_path
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.measured.rows import NOTHING, MeasuredRow, Outcome, read_rows
+
+KINDS: Mapping[str, str] = {
+    "training": "perfmodel.measured.kinds.training",
+    "gemm": "perfmodel.measured.kinds.gemm",
+    "attention": "perfmodel.measured.kinds.attention",
+    "mla": "perfmodel.measured.kinds.mla",
+    "moe": "perfmodel.measured.kinds.moe",
+    "stream": "perfmodel.measured.kinds.stream",
+    "collective": "perfmodel.measured.kinds.collective",
+    "moe-alltoall": "perfmodel.measured.kinds.moe_exchange",
+}
+SCHEMA_VERSION = "1.0"
+# Columns that a projection adds, known only after it.
+OUTCOME_COLUMNS = ("assumed",)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """A row of the file with its projection, or with the reason why there is none.
+
+    Attributes
+    ----------
+    cells : mapping of str to str
+        The row as it stands in the file, plus derived columns.
+    line : int
+        Line of the file.
+    outcome : Outcome
+    """
+
+    cells: Mapping[str, str]
+    line: int
+    outcome: Outcome
+
+    @property
+    def scored(self) -> bool:
+        """Whether there is an error to count."""
+        return self.outcome.projected is not None
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the projection, projected / measured - 1; None if not scored."""
+        projected, measured = self.outcome.projected, self.outcome.measured
+        return None if projected is None or measured is None else projected / measured - 1.0
+
+    @property
+    def throughput_error(self) -> float | None:
+        """The same error seen as throughput, measured / projected - 1."""
+        projected, measured = self.outcome.projected, self.outcome.measured
+        return None if projected is None or measured is None else measured / projected - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A compared file.
+
+    Attributes
+    ----------
+    kind, quantity, file : str
+        What was compared: ``training``, its ``step_time``, and the table's path.
+    where : str or None
+        The filter that chose the rows.
+    by : tuple of str
+        Columns that `to_json_dict` groups by.
+    columns : tuple of str
+        Columns of the file, in its order.
+    rows : tuple of ComparedRow
+    unit : str
+        Of what was compared.
+    """
+
+    kind: str
+    quantity: str
+    file: str
+    where: str | None
+    by: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[ComparedRow, ...]
+    unit: str = "s"
+
+    def to_json_dict(self, throughput: bool = False) -> dict[str, Any]:
+        """Return statistics, groups and skip reasons, fit for JSON.
+
+        Parameters
+        ----------
+        throughput : bool
+            Errors of the throughput, measured / projected - 1, instead of the time's.
+        """
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": self.kind,
+            "error_of": "throughput" if throughput else self.quantity,
+            "file": self.file,
+            "where": self.where,
+            **statistics(self.rows, throughput),
+            "assumed": sum(row.scored and bool(row.outcome.assumed) for row in self.rows),
+            "rank_correlation": self.rank_correlation(),
+            "groups": {column: self.group(column, throughput) for column in self.by},
+            "skipped": self.skipped(),
+        }
+
+    def group(self, column: str, throughput: bool = False) -> dict[str, dict[str, Any]]:
+        """Return the statistics of the rows of each value of a column."""
+        groups: dict[str, list[ComparedRow]] = {}
+        for row in self.rows:
+            groups.setdefault(row.cells.get(column) or "not stated", []).append(row)
+        ordered = sorted(groups.items(), key=natural_order)
+        return {value: statistics(rows, throughput) for value, rows in ordered}
+
+    def skipped(self) -> dict[str, int]:
+        """Count the rows that are not scored by reason, most frequent first."""
+        counts: dict[str, int] = {}
+        for row in self.rows:
+            if not row.scored:
+                reason = row.outcome.skip_reason
+                counts[reason] = counts.get(reason, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def rank_correlation(self, least: int = 5) -> dict[str, dict[str, Any]]:
+        """Return how well projections order runs that differ in their strategy only.
+
+        A set holds the runs of one model, sequence length and precision on one system.
+        Runs with the same projection are the same strategy, measured more than once (by
+        several releases, say); their mean counts.
+
+        Parameters
+        ----------
+        least : int
+            Smallest number of strategies that makes a set.
+
+        Returns
+        -------
+        dict
+            Label -> ``count`` and ``spearman``, of the time per sequence (so that runs
+            may differ in batch).
+        """
+        sets: dict[str, dict[float, list[float]]] = {}
+        for row in self.rows if "model" in self.columns else ():
+            projected, measured = row.outcome.projected, row.outcome.measured
+            if projected is None or measured is None:
+                continue
+            names = ("family", "model", "hardware", "precision")
+            label = ", ".join(row.cells.get(name) or "?" for name in names)
+            label += f" × {row.cells.get('n_gpus', '?')}, seq {row.cells.get('seq', '?')}"
+            work = float(row.cells.get("gbs") or 1)
+            sets.setdefault(label, {}).setdefault(projected / work, []).append(measured / work)
+        found = {}
+        for label, runs in sorted(sets.items()):
+            means = np.array([np.mean(times) for times in runs.values()])
+            if len(runs) >= least and np.ptp(means):
+                value = _spearman(means, np.array(list(runs)))
+                found[label] = {"count": len(runs), "spearman": value}
+        return found
+
+    def write_rows(self, path: str | os.PathLike[str]) -> None:
+        """Write every row with its projection and error as CSV, atomically.
+
+        Raises
+        ------
+        DataError
+            The file cannot be written; nothing is left half-written.
+        """
+        own = list(dict.fromkeys([*self.columns, *(self.rows[0].cells if self.rows else ())]))
+        details = list(dict.fromkeys(name for row in self.rows for name in row.outcome.details))
+        named = [f"projected_{name}" for name in details]
+        added = ["line", "measured", "projected", "error", "throughput_error", "skip_reason"]
+        header = [*own, *added, "skip_detail", "assumptions", "interpretation", *named]
+        lines = [header]
+        for row in self.rows:
+            out = row.outcome
+            results = [row.line, out.measured, out.projected, row.error, row.throughput_error]
+            words = [out.skip_reason, out.skip_detail, "; ".join(out.assumed), "; ".join(out.notes)]
+            values = [out.details.get(name) for name in details]
+            cells: list[Any] = [row.cells.get(name, "") for name in own]
+            lines.append(["" if v is None else v for v in [*cells, *results, *words, *values]])
+        _write_atomically(Path(path), lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows of a file that a comparison or a calibration is about.
+
+    Attributes
+    ----------
+    module : module
+        What the kind knows.
+    columns, known : tuple of str
+        Columns of the file; these and derived ones.
+    rows : tuple of MeasuredRow
+        Rows that passed the filter, with their derived cells.
+    """
+
+    module: ModuleType
+    columns: tuple[str, ...]
+    known: tuple[str, ...]
+    rows: tuple[MeasuredRow, ...]
+
+
+def read_table(kind: str, path: str | os.PathLike[str], where: str | None = None) -> Table:
+    """Read, check and filter a table of one kind.
+
+    Raises
+    ------
+    DataError
+        Unknown kind or column, or a table that cannot be read (file and line named).
+    """
+    if kind not in KINDS:
+        raise DataError(f"unknown kind '{kind}'{did_you_mean(kind, KINDS)}")
+    module = import_module(KINDS[kind])
+    aliases = getattr(module, "ALIASES", None)
+    found = module.read(path) if hasattr(module, "read") else None
+    columns, rows = found or read_rows(path, module.NEEDED, module.MEASUREMENTS, aliases)
+    for row in rows:
+        module.check(row)
+    rows = [MeasuredRow({**row.cells, **module.derived(row)}, row.file, row.line) for row in rows]
+    known = tuple(dict.fromkeys([*columns, *(rows[0].cells if rows else ())]))
+    if where:
+        mask = evaluate_mask(where, lambda name: _typed(rows, name), known, len(rows))
+        rows = [row for row, chosen in zip(rows, mask, strict=True) if chosen]
+    return Table(module, tuple(columns), known, tuple(rows))
+
+
+def compare_file(
+    kind: str,
+    path: str | os.PathLike[str],
+    where: str | None = None,
+    by: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    hardware: str | None = None,
+) -> Comparison:
+    """Project every row of a table of measured runs.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    path : str or path
+        CSV with the columns of docs/accuracy.md (training) or docs/calibration.md
+        (kernels); unknown columns are ignored.
+    where : str, optional
+        Filter over columns, e.g. ``'is_latest_in_group == "yes" and n_gpus <= 512'``.
+    by : sequence of str, optional
+        Columns to group by; default: what the kind groups by.
+    progress : callable, optional
+        Called with (rows done, rows in all).
+    hardware : str, optional
+        Profile that stands in for what every row names, such as one that was calibrated.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    DataError
+        Unknown kind or column, or a table that cannot be read (file and line named).
+    HardwareError
+        `hardware` is no profile.
+    """
+    table = read_table(kind, path, where)
+    chosen_by = tuple(table.module.DEFAULT_BY if by is None else dict.fromkeys(by))
+    for name in chosen_by if by is not None else ():
+        if name not in (*table.known, *OUTCOME_COLUMNS):
+            hint = did_you_mean(name, [*table.known, *OUTCOME_COLUMNS])
+            raise DataError(f"cannot group by '{name}': no such column{hint}")
+    rows: Sequence[MeasuredRow] = table.rows
+    if hardware is not None:
+        load_hardware(hardware)
+        rows = [row.replaced("hardware", hardware) for row in rows]
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress:
+            progress(done, len(rows))
+
+    outcomes: list[Outcome] = table.module.project(rows, count)
+    compared = tuple(
+        ComparedRow({**row.cells, "assumed": _assumed(outcome)}, row.line, outcome)
+        for row, outcome in zip(table.rows, outcomes, strict=True)
+    )
+    return Comparison(
+        kind,
+        table.module.QUANTITY,
+        os.fspath(path),
+        where,
+        chosen_by,
+        table.columns,
+        compared,
+        table.module.UNIT,
+    )
+
+
+def statistics(rows: Sequence[ComparedRow], throughput: bool = False) -> dict[str, Any]:
+    """Return count, coverage and errors of rows; None where there is nothing to count.
+
+    ``bias`` is the mean signed relative error: above 0, projected steps take too long
+    (or, with `throughput`, projected throughput is too low).
+    """
+    found = [row.throughput_error if throughput else row.error for row in rows]
+    errors = np.array([error for error in found if error is not None], float)
+    scorable = sum(row.outcome.scorable for row in rows)
+    return {
+        "count": int(errors.size),
+        "rows": len(rows),
+        "coverage": errors.size / scorable if scorable else None,
+        **error_statistics(errors),
+    }
+
+
+def error_statistics(errors: NDArray[np.float64]) -> dict[str, float | None]:
+    """Return the errors of `statistics` of relative errors; None where there are none."""
+    absolute = np.abs(errors)
+    empty = not errors.size
+    return {
+        "median_absolute_error": None if empty else float(np.median(absolute)),
+        "mean_absolute_error": None if empty else float(absolute.mean()),
+        "p90_absolute_error": None if empty else float(np.percentile(absolute, 90)),
+        "worst_absolute_error": None if empty else float(absolute.max()),
+        "bias": None if empty else float(errors.mean()),
+    }
+
+
+def _assumed(outcome: Outcome) -> str:
+    return "yes" if outcome.assumed else "no"
+
+
+def natural_order(item: tuple[str, Any]) -> tuple[Any, ...]:
+    """Return the key that sorts "9-64" before "65-512", and ">512" last."""
+    head = item[0].split("-")[0]
+    return (0, int(head), item[0]) if head.isdigit() else (1, 0, item[0])
+
+
+def _typed(rows: Sequence[MeasuredRow], name: str) -> NDArray[Any]:
+    """Return a column as numbers where all its cells are, else as texts."""
+    texts = [row.text(name) for row in rows]
+    try:
+        numbers = [float("nan") if text.lower() in NOTHING else float(text) for text in texts]
+    except ValueError:
+        return np.array(texts, str)
+    return np.array(numbers) if any(texts) else np.array(texts, str)
+
+
+def _spearman(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    """Correlation of the ranks of two columns, neither of them constant."""
+    one, other = (_ranks(column) - (column.size + 1) / 2.0 for column in (left, right))
+    return float(one @ other / np.sqrt((one @ one) * (other @ other)))
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks with ties shared."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts - 1) / 2.0)[inverse])
+
+
+def _write_atomically(path: Path, lines: Sequence[Sequence[Any]]) -> None:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as stream,
+    ):
+        csv.writer(stream, lineterminator="\n").writerows(lines)

@@ -1,0 +1,286 @@
+"""Measured attention kernels, row by row; see `perfmodel.measured.compare` for the rest.
+
+Rows of serving frameworks are replayed graphs (see `perfmodel.compute.attention_calls`);
+others are loops around one kernel. The constants of the profiles follow the reference
+framework: SGLang with the attention library of the device's generation
+(``framework == "sglang"``), TensorRT-LLM where that is missing. Other frameworks run the
+same model with what they launch beside the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from perfmodel.base.regimes import regime_name
+from perfmodel.compute.attention import ATTENTION_BOUNDS, AttentionTimes, attention_times
+from perfmodel.compute.attention_calls import SERVING, Call, replayed_times, small_kernels
+from perfmodel.compute.attention_device import INPUT_BYTES, generation_slowdown
+from perfmodel.hwprofiles import Hardware
+from perfmodel.measured.cases import (
+    Case,
+    Columns,
+    check_time,
+    kernel_hardware,
+    measured_time,
+    project_cases,
+    stated,
+)
+from perfmodel.measured.rows import TRUTH, MeasuredRow, Outcome, Skip
+
+QUANTITY = "time"
+UNIT = "s"
+NEEDED = ("hardware", "phase", "batch", "heads", "d_qk", "d_v", "q_len", "kv_len", "time_us")
+MEASUREMENTS = ("time_us",)
+DEFAULT_BY = ("hardware", "dtype", "framework", "phase", "regime")
+
+PHASES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
+"""Phase of a table -> kernel class of `perfmodel.base.regimes`."""
+
+COUNTS = ("batch", "heads", "kv_heads", "d_qk", "d_v", "q_len", "kv_len")
+
+# SGLang rows of width 192 are those of models with narrower values (MiMo-V2: 192 and 128);
+# with values of 192 they would read more than the memory's peak.
+NARROW_VALUES = {("sglang", 192): 128}
+
+
+WHOLE_CACHE = {("sglang", "trtllm_mha"): 8192}
+"""Framework and kernel -> window that decode does not apply: chunked attention (Llama 4), for which
+the kernel has no mask. The rows take the time of the whole cache."""
+
+UNFUSED = ("pyt_math",)
+"""Ends of the frameworks whose attention is no single kernel."""
+
+GENERATION_2 = ("torch/flash_attention", "torch/pyt_flash_attention")
+"""Frameworks that run FlashAttention-2 whatever the device."""
+
+EAGER_START = {"transformerengine/flash-attn": 45e-6}
+"""Framework -> time of the forward call before its kernel starts [s], where rows are loops around
+a Python call: SimuMax 4dcaae5 B200, time against heads at 4096 tokens, extrapolated to none."""
+
+
+class Variant(NamedTuple):
+    """What is the same for all rows priced in one call."""
+
+    precision: str
+    kv_precision: str
+    backward: bool
+    replayed: bool
+    library: str
+    generation: int  # of FlashAttention; 0: that of the device
+    start: float  # before the kernel [s]
+
+
+def check(row: MeasuredRow) -> None:
+    """Raise DataError where a cell that should be a number is none."""
+    for column in COUNTS:
+        row.whole(column)
+    row.number("window")
+    check_time(row)  # infinite: a call that did not fit the memory
+    if row.text("causal") and row.lower("causal") not in TRUTH:
+        raise row.error("causal", "True or False")
+
+
+def derived(row: MeasuredRow) -> dict[str, str]:
+    """Return the ``regime`` of a row."""
+    kernel_class = PHASES.get(row.lower("phase"))
+    sizes = [row.whole(name) for name in ("batch", "heads", "d_qk", "d_v", "q_len", "kv_len")]
+    if kernel_class is None or None in sizes:
+        return {"regime": ""}
+    batch, heads, width_qk, width_v, queries, keys = (float(size or 0) for size in sizes)
+    window = row.number("window") or 0.0
+    if kernel_class == "decode":
+        seen = min(keys, queries + window - 1.0) if window else keys
+        stored = (row.whole("kv_heads") or heads) * (width_qk + width_v)
+        quantity = batch * seen * stored * element_bytes(row)
+    else:
+        pairs = unmasked_pairs(queries, keys, is_causal(row), window)
+        quantity = 2.0 * pairs * (width_qk + width_v) * heads * batch
+    return {"regime": regime_name(kernel_class, quantity)}
+
+
+def unmasked_pairs(queries: float, keys: float, causal: bool, window: float) -> float:
+    """Return the pairs of query and key that a mask leaves in one head of one sequence.
+
+    A window that is not causal counts both sides, without what the ends cut off.
+    """
+    if not causal:
+        return queries * (min(keys, 2.0 * window - 1.0) if window else keys)
+    first = keys - queries + 1.0  # keys that the first query sees
+    if not window or keys <= window:
+        return queries * (first + keys) / 2.0
+    short = min(queries, max(0.0, window - first))
+    return short * (2.0 * first + short - 1.0) / 2.0 + (queries - short) * window
+
+
+def is_causal(row: MeasuredRow) -> bool:
+    """Return the mask of a row; causal where nothing is stated."""
+    return row.truth("causal", True)
+
+
+def element_bytes(row: MeasuredRow) -> float:
+    """Return the bytes of one stored key or value element [B]."""
+    return INPUT_BYTES.get(row.lower("kv_dtype") or row.lower("dtype"), 2.0)
+
+
+def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
+    """Return the precision of the matrix products and that of the cache.
+
+    With an fp8 cache the libraries cast the queries too, where the device multiplies fp8;
+    portable kernels and FlashInfer's own widen the keys instead in decode.
+
+    Raises
+    ------
+    Skip
+        A precision that attention does not have.
+    """
+    stated_precision = row.lower("dtype") or "bf16"
+    stored = row.lower("kv_dtype") or stated_precision
+    for name in (stated_precision, stored):
+        if name not in INPUT_BYTES:
+            raise Skip("attention has no such precision", name)
+    widened = library_of(row) in ("portable", "flashinfer") and row.lower("phase") == "decode"
+    if widened and stored == "fp8":
+        return "bf16", stored
+    if stored == "fp8" and "fp8" in hardware.device.peak_flops:
+        return "fp8", stored
+    return stated_precision, stored
+
+
+def is_portable(row: MeasuredRow) -> bool:
+    """Return whether a row's kernel is written in a portable language."""
+    return "triton" in row.lower("kernel")
+
+
+def library_of(row: MeasuredRow) -> str:
+    """Return the library of a row's kernel, as `attention_device` names it."""
+    if is_portable(row):
+        return "portable"
+    if row.lower("kernel") == "flashinfer":
+        return "flashinfer"
+    return "trtllm" if row.lower("framework") == "trtllm" else ""
+
+
+def case_of(row: MeasuredRow) -> Case:
+    """Turn a row into what the model needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    return attention_case(row, stated(row, "heads") if not row.text("kv_heads") else None)
+
+
+def attention_case(
+    row: MeasuredRow, key_value_heads: int | None = None, latent: bool = False
+) -> Case:
+    """Turn a row into what the model needs.
+
+    Parameters
+    ----------
+    row : MeasuredRow
+    key_value_heads : int, optional
+        In place of the row's ``kv_heads``.
+    latent : bool
+        Whether the row belongs to latent attention, absorbed in decode.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    phase = row.lower("phase")
+    if phase not in PHASES:
+        raise Skip("unknown phase", phase)
+    hardware, notes = kernel_hardware(row)
+    precision, stored = precisions(row, hardware)
+    framework = row.lower("framework")
+    if framework.endswith(UNFUSED):
+        raise Skip("unfused reference implementation", scorable=False)
+    width_qk, width_v = stated(row, "d_qk"), stated(row, "d_v")
+    if not latent and width_v == width_qk and (framework, width_qk) in NARROW_VALUES:
+        width_v = NARROW_VALUES[framework, width_qk]
+        notes = (*notes, f"values of {framework} taken as {width_v} wide")
+    window = row.number("window") or 0.0
+    whole = WHOLE_CACHE.get((framework, row.lower("kernel")))
+    if phase == "decode" and window == whole:
+        window = 0.0
+        notes = (*notes, "the kernel reads the whole cache")
+    shared = stated(row, "kv_heads") if key_value_heads is None else key_value_heads
+    sizes = {
+        "batch": float(stated(row, "batch")),
+        "query_length": float(stated(row, "q_len")),
+        "key_length": float(stated(row, "kv_len")),
+        "heads": float(stated(row, "heads")),
+        "key_value_heads": float(shared),
+        "head_dim_qk": float(width_qk),
+        "head_dim_v": float(width_v),
+        "causal": float(is_causal(row)),
+        "window": window,
+        "latent": float(latent and phase == "decode"),
+        "prefill": float(phase == "fwd"),
+    }
+    call = Call(
+        framework,
+        row.lower("kernel"),
+        phase,
+        row.lower("kv_dtype") or stored,
+        latent,
+        is_causal(row),
+        sizes["batch"],
+        sizes["query_length"],
+        sizes["heads"],
+        sizes["key_value_heads"],
+        sizes["head_dim_qk"],
+        sizes["head_dim_v"],
+    )
+    beside = small_kernels(call)
+    sizes |= {"launches": beside.launches, "moved": beside.moved}
+    variant = Variant(
+        precision=precision,
+        kv_precision=stored,
+        backward=phase == "bwd",
+        replayed=framework in SERVING,
+        library=library_of(row),
+        generation=2 if framework in GENERATION_2 else 0,
+        start=EAGER_START.get(framework, 0.0) if phase == "fwd" else 0.0,
+    )
+    return Case(hardware, variant, sizes, measured_time(row), notes)
+
+
+def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
+    """Price rows of one device and variant: ``time`` [s] and bound."""
+    shapes: dict[str, Any] = {
+        name: column for name, column in columns.items() if name not in ("launches", "moved")
+    }
+    if variant.replayed:
+        found: AttentionTimes = replayed_times(
+            hardware,
+            variant.precision,
+            shapes,
+            columns["launches"],
+            columns["moved"],
+            kv_precision=variant.kv_precision,
+            library=variant.library,
+        )
+    else:
+        found = attention_times(
+            hardware,
+            variant.precision,
+            **shapes,
+            backward=variant.backward,
+            kv_precision=variant.kv_precision,
+            library=variant.library,
+        )
+    time = found.time + variant.start
+    if variant.generation:
+        time = time * generation_slowdown(hardware, variant.generation)
+    return {"time": time, "bound": np.array(ATTENTION_BOUNDS)[found.bound]}
+
+
+def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
+    """Price every row."""
+    return project_cases(rows, case_of, price, progress)

@@ -1,0 +1,197 @@
+"""Measured collectives, row by row; see `perfmodel.measured.compare` for the rest.
+
+Read are tables (columns of docs/calibration.md), and the output of nccl-tests and rccl-tests
+(`perfmodel.formats.nccl_tests`), of which every size gives a row out of place and one in
+place. Sizes are those of nccl-tests throughout. Only what a library of collectives does by
+itself is scored: calls through a framework, timed one by one, also hold the framework's
+time on the host, and the all-reduces of serving engines are other kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import PurePath
+
+import numpy as np
+
+from perfmodel.base.errors import did_you_mean
+from perfmodel.base.regimes import regime_name
+from perfmodel.formats.nccl_tests import COLLECTIVE_OF, NcclTest, is_nccl_tests, read_nccl_tests
+from perfmodel.hwprofiles import Hardware, list_aliases, list_hardware
+from perfmodel.measured.cases import (
+    Case,
+    Columns,
+    check_time,
+    kernel_hardware,
+    measured_time,
+    project_cases,
+    stated,
+)
+from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+from perfmodel.network.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS, collective_choices
+from perfmodel.sweeps.collective_grids import bus_factor, strides
+
+QUANTITY = "time"
+UNIT = "s"
+NEEDED = ("op", "n_gpus", "bytes", "time_us")
+MEASUREMENTS = ("time_us",)
+DEFAULT_BY = ("hardware", "op", "n_gpus", "regime")
+ALIASES = {
+    "collective": "op",
+    "n_nodes": "nodes",
+    "msg_bytes": "bytes",
+    "measured_us": "time_us",
+}
+
+# Name of the model by the name in a table or of a test.
+COLLECTIVE_NAMES: Mapping[str, str] = {
+    **{name: name for name in COLLECTIVES},
+    **COLLECTIVE_OF,
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "send_recv": "point_to_point",
+}
+LIBRARIES = ("", "nccl", "rccl")
+PER_CALL = "per-call"
+ENGINES = ("sglang", "vllm", "trtllm")
+# nccl-tests runs these in place too, but into the buffer that it still sends.
+NOT_IN_PLACE = ("all_to_all", "point_to_point")
+LOG_COLUMNS = (
+    "hardware",
+    "op",
+    "impl",
+    "n_gpus",
+    "nodes",
+    "bytes",
+    "dtype",
+    "placement",
+    "time_us",
+    "wrong",
+)
+_VENDORS = re.compile(r"^(?:NVIDIA|AMD|Instinct|Tesla|\s)+")
+_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9-]*[0-9][A-Za-z0-9-]*")
+
+
+def read(path: str | os.PathLike[str]) -> tuple[list[str], list[MeasuredRow]] | None:
+    """Read the output of nccl-tests; None where the file is none.
+
+    Raises
+    ------
+    FormatError
+        It is, but broken (file and line named).
+    """
+    if not is_nccl_tests(path):
+        return None
+    tests = read_nccl_tests(path)
+    return list(LOG_COLUMNS), [row for test in tests for row in _rows_of(os.fspath(path), test)]
+
+
+def _rows_of(file: str, test: NcclTest) -> list[MeasuredRow]:
+    device = _VENDORS.sub("", test.device)
+    impl = "nccl" if test.timer == "time" else test.timer
+    found = []
+    for row in test.rows:
+        halves = {"out_of_place": row.out_of_place, "in_place": row.in_place}
+        if test.collective in NOT_IN_PLACE:
+            halves.pop("in_place")
+        for placement, timing in halves.items():
+            if not row.size or not timing.time:  # less than an element per rank
+                continue
+            cells = (device, test.test, impl, test.members, test.nodes, row.size, row.dtype)
+            measured = (placement, f"{timing.time * 1e6:.10g}", timing.wrong or "")
+            texts = [str(cell) for cell in (*cells, *measured)]
+            named = dict(zip(LOG_COLUMNS, texts, strict=True))
+            found.append(MeasuredRow(named, file, row.line))
+    return found
+
+
+def check(row: MeasuredRow) -> None:
+    """Raise DataError where a cell that should be a number is none."""
+    for column in ("n_gpus", "nodes"):
+        row.whole(column)
+    row.positive("bytes")
+    check_time(row)
+
+
+def derived(row: MeasuredRow) -> dict[str, str]:
+    """Return the ``regime`` of a row, and its ``hardware`` where only its source says it."""
+    size = row.positive("bytes")
+    found = {"regime": regime_name("collective", size) if size else ""}
+    if "hardware" not in row.cells:
+        found["hardware"] = _named_hardware(row.text("source"), PurePath(row.file).stem)
+    return found
+
+
+def _named_hardware(*texts: str) -> str:
+    """Return the profile that the first word which is a name or an alias means, or nothing."""
+    known = _known_hardware()
+    words = (word.lower() for text in texts for word in _WORDS.findall(text))
+    return next((known[word] for word in words if word in known), "")
+
+
+@lru_cache(maxsize=1)
+def _known_hardware() -> Mapping[str, str]:
+    aliases = {alias.lower(): name for alias, name in list_aliases().items()}
+    return aliases | {name.lower(): name for name in list_hardware()}
+
+
+def case_of(row: MeasuredRow) -> Case:
+    """Turn a row into what the model needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    name = row.lower("op")
+    if name not in COLLECTIVE_NAMES:
+        raise Skip("unknown collective", f"{name}{did_you_mean(name, COLLECTIVE_NAMES)}")
+    impl = row.lower("impl")
+    if PER_CALL in impl:
+        raise Skip("per-call timing through a framework", impl, scorable=False)
+    if impl == "cputime":
+        raise Skip("time of the host, not of the device", scorable=False)
+    if row.text("wrong") not in ("", "0"):
+        raise Skip("wrong results", f"{row.text('wrong')} elements", scorable=False)
+    if impl.startswith(ENGINES):
+        raise Skip("custom all-reduce of a serving engine", impl)
+    if impl not in LIBRARIES:
+        raise Skip("unknown implementation", impl)
+    if not row.text("hardware"):
+        raise Skip("hardware not stated", scorable=False)
+    hardware, notes = kernel_hardware(row)
+    members, nodes = stated(row, "n_gpus"), row.whole("nodes") or 1
+    if members < 2:
+        raise Skip("a group of one moves nothing", scorable=False)
+    if members % nodes:
+        raise Skip("members spread unevenly over nodes", f"{members} on {nodes}")
+    stride = int(strides(hardware, members, members // nodes)[0])
+    if not stride:
+        raise Skip("more members per node than the node has devices", f"{members // nodes}")
+    size = row.positive("bytes")
+    if size is None:
+        raise Skip("shape not stated", "bytes", scorable=False)
+    sizes = {"size": size, "members": float(members), "stride": float(stride)}
+    return Case(hardware, COLLECTIVE_NAMES[name], sizes, measured_time(row), notes)
+
+
+def price(hardware: Hardware, collective: str, columns: Columns) -> Columns:
+    """Price rows of one system and collective: ``time`` [s], algorithm, protocol, busbw."""
+    members = columns["members"].astype(np.int64)
+    stride = columns["stride"].astype(np.int64)
+    found = collective_choices(hardware, collective, columns["size"], members, stride)
+    return {
+        "time": found.time,
+        "bus_bandwidth": columns["size"] / found.time * bus_factor(collective, members),
+        "algorithm": np.array(ALGORITHMS)[found.algorithm],
+        "protocol": np.array(PROTOCOLS)[found.protocol],
+    }
+
+
+def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
+    """Price every row."""
+    return project_cases(rows, case_of, price, progress)

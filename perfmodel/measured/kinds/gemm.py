@@ -1,0 +1,125 @@
+"""Measured matrix products, row by row; see `perfmodel.measured.compare` for the rest.
+
+A row of a quantised precision holds the quantisation of A too, as serving libraries run
+it, unless its ``quantised_input`` says ``yes`` (A came in quantised; weights always do) or
+the precision is one that is only measured so (``fp8_rowwise``, AMD's tuned tables).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.regimes import regime_name
+from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_times, quantised_gemm_times
+from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles.hardware import PEAK_OF
+from perfmodel.measured.cases import (
+    Case,
+    Columns,
+    check_time,
+    kernel_hardware,
+    measured_time,
+    project_cases,
+    stated,
+)
+from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+
+QUANTITY = "time"
+UNIT = "s"
+NEEDED = ("hardware", "m", "n", "k", "time_us")
+MEASUREMENTS = ("time_us",)
+DEFAULT_BY = ("hardware", "dtype", "regime")
+# Other spellings of columns in published tables (hipBLASLt, Primus).
+ALIASES = {"M": "m", "N": "n", "K": "k", "measured_us": "time_us", "a_type": "dtype"}
+
+# Precision of the model by the name in a table.
+PRECISION_OF = {
+    "fp8_rowwise": "fp8",
+    "bf16_r": "bf16",
+    "f16_r": "fp16",
+    "f8_r": "fp8",
+    "f32_r": "fp32",
+}
+WIDE = ("fp64", "fp32", "tf32", "bf16", "fp16")
+IMPOSSIBLE = 2.0  # a rate this many times the datasheet's is a broken measurement
+OUTPUT_BYTES = {"fp32": 4.0, "f32_r": 4.0}
+
+
+def check(row: MeasuredRow) -> None:
+    """Raise DataError where a cell that should be a number is none."""
+    for column in ("m", "n", "k", "batch"):
+        row.whole(column)
+    check_time(row)
+
+
+def derived(row: MeasuredRow) -> dict[str, str]:
+    """Return the ``regime`` of a row."""
+    rows = row.whole("m")
+    return {"regime": regime_name("gemm", rows) if rows else ""}
+
+
+def case_of(row: MeasuredRow) -> Case:
+    """Turn a row into what the model needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    name = row.text("dtype")
+    if not name:
+        raise Skip("dtype not stated", scorable=False)
+    hardware, notes = kernel_hardware(row)
+    precision = PRECISION_OF.get(name, name)
+    layout = dict(part.split("=", 1) for part in row.text("kernel").split(";") if "=" in part)
+    output = layout.get("out") or row.text("d_type") or ("fp32" if precision == "fp32" else "")
+    sizes = {
+        "m": float(stated(row, "m")),
+        "n": float(stated(row, "n")),
+        "k": float(stated(row, "k")),
+        "batch": float(row.whole("batch") or 1),
+        "output_bytes": OUTPUT_BYTES.get(output, 2.0),
+        "accumulate": float(layout.get("accumulate") == "True" or row.text("beta") == "1"),
+    }
+    quantises = (
+        precision not in WIDE
+        and name in (precision, "")
+        and hardware.device.vendor == "NVIDIA"
+        and not row.truth("quantised_input", False)
+    )
+    measured = measured_time(row)
+    flops = 2.0 * sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]
+    peak = hardware.device.peak_flops.get(PEAK_OF.get(precision, precision))
+    if peak is not None and flops > IMPOSSIBLE * measured * peak:
+        raise Skip("faster than the device can be", row.text("time_us"), scorable=False)
+    # Tables of training products state their layout; they are timed in a loop of seconds.
+    steady = row.truth("steady", False) if row.text("steady") else "accumulate" in layout
+    return Case(hardware, (precision, quantises, steady), sizes, measured, notes)
+
+
+def price(hardware: Hardware, variant: tuple[str, bool, bool], columns: Columns) -> Columns:
+    """Price rows of one device and variant: ``time`` [s], tile, split and bound."""
+    precision, quantises, steady = variant
+    sizes: dict[str, Any] = dict(columns)
+    sizes["accumulate"] = sizes["accumulate"] > 0.0
+    if quantises:
+        found, quantise = quantised_gemm_times(hardware, precision, **sizes, steady=steady)
+    else:
+        found = gemm_times(hardware, precision, **sizes, steady=steady)
+        quantise = np.zeros(found.time.size)
+    return {
+        "time": found.time + quantise,
+        "quantise_time": quantise,
+        "tile_m": found.tile_m,
+        "tile_n": found.tile_n,
+        "split_k": found.split_k,
+        "bound": np.array(GEMM_BOUNDS)[found.bound],
+    }
+
+
+def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
+    """Price every row."""
+    return project_cases(rows, case_of, price, progress)

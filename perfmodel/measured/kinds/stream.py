@@ -1,0 +1,190 @@
+"""Measured streaming operations, row by row; see `perfmodel.measured.compare` for the rest.
+
+Two tables are read: single operations (``op, rows, cols, dtype, time_us``), and the
+operations of training graphs (``target, input_shapes, output_shape, fwd_us, bwd_us``;
+see `perfmodel.measured.kinds.stream_graph`). All ran again and again on the same tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from perfmodel.base.errors import did_you_mean
+from perfmodel.base.regimes import regime_name
+from perfmodel.compute.stream_catalogue import ELEMENTWISE, StreamWork, elementwise, norm, softmax
+from perfmodel.compute.stream_quantise import QUANTISATIONS, quantise, quantise_unfused
+from perfmodel.hwprofiles import Hardware
+from perfmodel.measured.cases import (
+    Case,
+    Columns,
+    check_time,
+    kernel_hardware,
+    measured_time,
+    project_cases,
+    stated,
+)
+from perfmodel.measured.kinds.stream_graph import works as node_works
+from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+
+QUANTITY = "time"
+UNIT = "s"
+NEEDED = ("hardware", "dtype")
+MEASUREMENTS = ("time_us", "fwd_us")
+DEFAULT_BY = ("hardware", "dtype", "framework", "op", "regime")
+
+ELEMENT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "bf16->fp8": 2.0}
+
+OTHER_NAMES = {
+    "addu": "add_scalar",
+    "mulu": "mul_scalar",
+    "divu": "div_scalar",
+    "powu": "pow_scalar",
+    "layernorm": "layer_norm",
+    "ln": "layer_norm",
+    "fp8_scale_matrix": "fp8_static",
+}
+
+ROW_OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray, float, bool], StreamWork]] = {
+    "layer_norm": lambda r, c, s, back: norm(r, c, s, mean=True, backward=back, fused=False),
+    "rms_norm": lambda r, c, s, back: norm(r, c, s, backward=back, fused=False),
+    "softmax": lambda r, c, s, back: softmax(r, c, s, backward=back),
+}
+
+REPLAYED = ("sglang", "vllm", "trtllm", "pytorch_graph")
+"""Frameworks whose kernels are timed in a replayed graph; others are called from Python."""
+
+COMPILED = ("gelu", "layer_norm")
+"""LLMCompass (2e015fd) times these through torch.compile, its softmax not."""
+
+
+class Variant(NamedTuple):
+    """What is the same for all rows priced in one call."""
+
+    operation: str
+    backward: bool
+    element_bytes: float
+    framework: str
+    dispatch: str
+
+
+def check(row: MeasuredRow) -> None:
+    """Raise DataError where a cell that should be a number is none."""
+    for column in ("rows", "cols"):
+        row.whole(column)
+    check_time(row)
+    for column in ("fwd_us", "bwd_us"):
+        row.number(column)
+
+
+def _graph(row: MeasuredRow) -> bool:
+    return "fwd_us" in row.cells
+
+
+def derived(row: MeasuredRow) -> dict[str, str]:
+    """Return the ``regime`` of a row, from the bytes that it reads and writes once."""
+    try:
+        case = case_of(row)
+    except Skip:
+        return {"regime": ""}
+    columns = {name: np.array([value]) for name, value in case.sizes.items()}
+    works = works_of(cast(Variant, case.variant), columns)
+    size = sum(float(np.sum(work.bytes_read + work.bytes_written)) for work in works)
+    return {"regime": regime_name("stream", size)}
+
+
+def case_of(row: MeasuredRow) -> Case:
+    """Read a row of single operations or of a training graph.
+
+    Raises
+    ------
+    Skip
+        No profile, no measurement, or an operation that the catalogue does not have.
+    """
+    hardware, notes = kernel_hardware(row)
+    dtype = row.text("dtype")
+    if dtype not in ELEMENT_BYTES:
+        raise Skip("unknown dtype", f"'{dtype}'{did_you_mean(dtype, ELEMENT_BYTES)}")
+    if _graph(row):
+        return _node_case(row, hardware, notes)
+    named = row.lower("op")
+    operation = OTHER_NAMES.get(named, named)
+    if operation not in {**ELEMENTWISE, **ROW_OPERATIONS, **QUANTISATIONS}:
+        raise Skip("unknown streaming operation", named)
+    framework = row.lower("framework")
+    dispatch = "graph" if framework in REPLAYED else "eager"
+    if row.text("source").startswith("LLMCompass") and operation in COMPILED:
+        dispatch = "compiled"
+    backward = row.lower("phase") in ("bwd", "backward")
+    variant = Variant(operation, backward, ELEMENT_BYTES[dtype], framework, dispatch)
+    sizes = {"rows": float(stated(row, "rows")), "columns": float(stated(row, "cols"))}
+    return Case(hardware, variant, sizes, measured_time(row), notes)
+
+
+def _node_case(row: MeasuredRow, hardware: Hardware, notes: tuple[str, ...]) -> Case:
+    """Read a node of a training graph; its sizes are those of its kernels."""
+    size = ELEMENT_BYTES[row.text("dtype")]
+    works = node_works(row, size)
+    passes = ("fwd_us", "bwd_us")[: len(works)]
+    measured = sum(row.number(name) or 0.0 for name in passes) * 1e-6
+    if measured <= 0.0:
+        raise Skip("no usable measurement", scorable=False)
+    names = StreamWork._fields
+    sizes = {
+        f"{i}.{name}": float(value)
+        for i, work in enumerate(works)
+        for name, value in zip(names, work, strict=True)
+    }
+    variant = Variant(f"node of {len(works)}", len(works) > 1, size, "pytorch", "eager")
+    return Case(hardware, variant, sizes, measured, notes)
+
+
+def works_of(variant: Variant, columns: Columns) -> tuple[StreamWork, ...]:
+    """Return the kernels of an operation, one after the other."""
+    if variant.operation.startswith("node"):
+        count = len(columns) // len(StreamWork._fields)
+        return tuple(
+            StreamWork(*(columns[f"{i}.{name}"] for name in StreamWork._fields))
+            for i in range(count)
+        )
+    r, c = columns["rows"], columns["columns"]
+    name, size = variant.operation, variant.element_bytes
+    if name in ROW_OPERATIONS:
+        return (ROW_OPERATIONS[name](r, c, size, variant.backward),)
+    if name in QUANTISATIONS:
+        # SGLang has no kernel for a scale that is known: it divides, clips, casts, copies.
+        if name == "fp8_static" and variant.framework == "sglang":
+            return quantise_unfused(r * c, size)
+        work = quantise(name, r, c, size)
+        # vLLM gives a block to each row, 16 elements to a thread, even where no row needs one.
+        by_row = {"rows": r, "row_bytes": c * size, "threads": np.clip(c / 16.0, 64.0, 1024.0)}
+        return (work._replace(**by_row) if variant.framework == "vllm" else work,)
+    return (elementwise(f"{name}_backward" if variant.backward else name, r * c, size),)
+
+
+def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
+    """Return time, bytes and bound of the rows of one variant."""
+    from perfmodel.compute.stream import STREAM_BOUNDS, work_times
+
+    works = works_of(variant, columns)
+    # Forward and backward of a node are called one by one; the kernels of one call queue up.
+    called = [i == 0 or variant.operation.startswith("node") for i in range(len(works))]
+    times = [
+        work_times(hardware, work, 1.0, variant.dispatch if alone else "graph")
+        for work, alone in zip(works, called, strict=True)
+    ]
+    moved = [np.asarray(work.bytes_read + work.bytes_written) for work in works]
+    longest = np.argmax([one.time for one in times], axis=0)
+    bound = np.stack([one.bound for one in times])[longest, np.arange(longest.size)]
+    return {
+        "time": np.sum([one.time for one in times], axis=0),
+        "bytes": np.sum(moved, axis=0),
+        "bound": np.array(STREAM_BOUNDS)[bound],
+    }
+
+
+def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
+    """Price every row."""
+    return project_cases(rows, case_of, price, progress)

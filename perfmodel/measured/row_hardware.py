@@ -1,0 +1,153 @@
+"""The hardware that a row of a table of measured runs names.
+
+The profile gives every number; a cell of the row replaces one only where it states a
+number of its own. All bandwidths become bytes per second, device and direction.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from perfmodel.base.errors import HardwareError
+from perfmodel.measured.rows import MeasuredRow, Skip
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+SAME = 0.05  # a stated number this near to the profile's is the profile's
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_PER_DEVICE = re.compile(_NUMBER + r"\s*Gb(?:/s|ps|it/s)?\s*(?:/|per )\s*(?:GPU|device|chip)", re.I)
+_PER_NODE = re.compile(_NUMBER + r"\s*Gb(?:/s|ps|it/s)?\s*(?:/|per |\s)\s*(?:node|host)", re.I)
+_ADAPTERS = re.compile(r"(\d+)\s*x\s*[^,;+]*?" + _NUMBER + r"\s*(?:Gb/s|Gbps|Gbit/s|GbE|G\b)", re.I)
+_LINK = re.compile(_NUMBER + r"\s*GB/s", re.I)
+_DOMAIN = re.compile(r"NVL\s*(\d+)", re.I)
+
+
+def hardware_of(row: MeasuredRow) -> tuple[Hardware, tuple[str, ...]]:
+    """Return the hardware of a row, and notes on how its cells were read.
+
+    Raises
+    ------
+    Skip
+        No profile has that name.
+    """
+    name = row.text("hardware")
+    try:
+        base = _profile(name)
+    except HardwareError:
+        raise Skip("no hardware profile", name) from None
+    values: dict[str, float] = {}
+    notes = [note for note in base.notes if note.startswith(f"'{name}'")]
+    if _counts_halves(row, base):
+        values |= _halves(base)
+        notes.append("the table counts half chips (cores) as devices; the profile is halved")
+    else:
+        values |= _node(row, base)
+        values |= _scale_up(row, base)
+        values |= _scale_out(row, base)
+        notes += [f"{path}={value:g} from the row" for path, value in values.items()]
+    return _changed(name, tuple(sorted(values.items()))), tuple(notes)
+
+
+@lru_cache(maxsize=64)
+def _profile(name: str) -> Hardware:
+    from perfmodel.hwprofiles import load_hardware
+
+    return load_hardware(name)
+
+
+@lru_cache(maxsize=256)
+def _changed(name: str, values: tuple[tuple[str, float], ...]) -> Hardware:
+    base = _profile(name)
+    return base.with_values(dict(values)) if values else base
+
+
+def _counts_halves(row: MeasuredRow, base: Hardware) -> bool:
+    """Tell whether a table's device is half of the profile's: one core of a two-core chip."""
+    stated = row.number("bf16_peak_used")
+    nodes = row.whole("gpus_per_node")
+    cores = base.name.startswith("trn") and nodes == 2 * base.system.devices_per_node
+    peak = base.device.peak_flops.get("bf16", 0.0) / 1e12
+    return cores or (stated is not None and abs(stated - peak / 2) < SAME * peak / 2)
+
+
+def _halves(base: Hardware) -> dict[str, float]:
+    """Values of a profile whose devices are cut in two."""
+    device, system = base.device, base.system
+    values: dict[str, float] = {
+        f"device.peak_flops.{name}": rate / 2 for name, rate in device.peak_flops.items()
+    }
+    values["device.compute_units"] = max(device.compute_units // 2, 1)
+    values["device.vector_flops"] = device.vector_flops / 2
+    values["device.special_function_rate"] = device.special_function_rate / 2
+    for name in ("capacity", "bandwidth", "l2_capacity", "l2_bandwidth"):
+        values[f"device.memory.{name}"] = getattr(device.memory, name) / 2
+    values["system.devices_per_node"] = system.devices_per_node * 2
+    values["system.network.0.size"] = system.network[0].size * 2
+    for i, network in enumerate(system.network):
+        values[f"system.network.{i}.bandwidth"] = network.bandwidth / 2
+    return values
+
+
+def _is_torus(base: Hardware) -> bool:
+    return base.system.network[0].topology.startswith("torus")
+
+
+def _node(row: MeasuredRow, base: Hardware) -> dict[str, float]:
+    """Devices per node, where a full node of the row is not the profile's."""
+    stated = row.whole("gpus_per_node")
+    devices = row.whole("n_gpus") or 0
+    system = base.system
+    if stated is None or len(system.network) < 2:
+        return {}
+    if _is_torus(base):
+        # For a torus the table states the chips of a slice or pod, and "DCN" joins several.
+        joined = "dcn" in row.lower("scaleout_link") and devices > stated
+        differs = joined and stated not in (system.devices_per_node, system.network[0].size)
+        return {"system.network.0.size": stated} if differs else {}
+    if devices <= stated or stated == system.devices_per_node:
+        return {}
+    values = {"system.devices_per_node": float(stated)}
+    if system.network[0].size == system.devices_per_node:
+        values["system.network.0.size"] = float(stated)
+    return values
+
+
+def _scale_up(row: MeasuredRow, base: Hardware) -> dict[str, float]:
+    """Device links: ``400GB/s bidir`` is both directions together, as NVLink is sold."""
+    text = row.text("scaleup_link")
+    if "nvlink" not in text.lower() and "xgmi" not in text.lower():
+        return {}
+    values: dict[str, float] = {}
+    inner = base.system.network[0]
+    found = _LINK.search(text)
+    if found and "aggregate" not in text.lower():
+        both_ways = "unidir" not in text.lower()
+        bandwidth = float(found.group(1)) * 1e9 / (2 if both_ways else 1)
+        if abs(bandwidth / inner.bandwidth - 1) > SAME:
+            values["system.network.0.bandwidth"] = bandwidth
+    domain = _DOMAIN.search(text)
+    if domain and int(domain.group(1)) > 8 and int(domain.group(1)) != inner.size:
+        values["system.network.0.size"] = float(domain.group(1))
+    return values
+
+
+def _scale_out(row: MeasuredRow, base: Hardware) -> dict[str, float]:
+    """Adapters: ``200Gb/s/GPU`` or ``4x … 400Gb/s`` per node, spread over its devices."""
+    if len(base.system.network) < 2 or _is_torus(base):
+        return {}
+    text = row.text("scaleout_link")
+    text = text.split("Compute:")[-1]  # MLPerf systems list storage adapters before
+    per_node = row.whole("gpus_per_node") or base.system.devices_per_node
+    bandwidth = 0.0
+    if found := _PER_DEVICE.search(text):
+        bandwidth = float(found.group(1)) / 8 * 1e9
+    elif found := _PER_NODE.search(text):
+        bandwidth = float(found.group(1)) / 8 * 1e9 / per_node
+    elif found := _ADAPTERS.search(text):
+        bandwidth = int(found.group(1)) * float(found.group(2)) / 8 * 1e9 / per_node
+    if not bandwidth or abs(bandwidth / base.system.network[1].bandwidth - 1) <= SAME:
+        return {}
+    return {"system.network.1.bandwidth": bandwidth}

@@ -1,0 +1,169 @@
+"""Models from rows of tables of measured runs, whose columns state an architecture.
+
+The columns are those of our training table: ``layers``, ``hidden``, ``ffn``,
+``gated_mlp``, ``heads``, ``kv_heads``, ``head_dim``, ``vocab``, ``seq``, for experts
+``n_experts``, ``topk``, ``n_shared_experts``, ``moe_ffn``, ``first_dense_layers``,
+``moe_every``, for latent attention ``mla_q_lora``, ``mla_kv_lora``, ``mla_nope``,
+``mla_rope``, ``mla_v``, and ``attn_note``. An empty cell means that the row has no such thing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from perfmodel.base.errors import ModelError
+from perfmodel.model.build import LayerSpec, ModelSpec, dense_model, moe_model
+
+# (experts, experts per token) of models that limit a token to groups of experts, which no
+# column states: DeepSeek-V3 and V2 (n_group and topk_group of their config.json).
+_ROUTING_GROUPS: dict[tuple[int | None, int | None], tuple[int, int]] = {
+    (256, 8): (8, 4),
+    (160, 6): (8, 3),
+}
+_SLIDING = re.compile(r"(\d+) of (\d+) layers sliding window (\d+)")
+
+
+def model_from_row(row: Mapping[str, Any], **overrides: Any) -> ModelSpec:
+    """Build the model that a row of a measured-run table describes.
+
+    Parameters
+    ----------
+    row : mapping
+        Column to value; strings as `csv` reads them, or numbers.
+    **overrides
+        Arguments of `dense_model` or `moe_model` that are known better.
+
+    Returns
+    -------
+    ModelSpec
+
+    Raises
+    ------
+    ModelError
+        Naming the column at fault.
+
+    Notes
+    -----
+    A table states sizes only, so the rest follows the habit of each kind: a gated block
+    comes with RMS norms, rotary positions, no biases and an output matrix of its own
+    (Llama), a plain one with layer norms, biases, learned positions and a tied output
+    matrix (GPT). Where ``gated_mlp`` is empty, a block of width ``4 * hidden`` is plain.
+    A first name that begins with "BLOOM" or "MPT" adds what those models are known for.
+    """
+    name = str(row.get("model") or "model")
+    hidden, ffn = _size(row, "hidden"), _optional(row, "ffn")
+    gated = _flag(row, "gated_mlp", ffn != 4 * hidden)
+    shared: dict[str, Any] = {
+        "layers": _size(row, "layers"),
+        "hidden_size": hidden,
+        "heads": _size(row, "heads"),
+        "vocab_size": _size(row, "vocab"),
+        "source": str(row.get("source") or ""),
+    }
+    for column, key in (("kv_heads", "key_value_heads"), ("head_dim", "head_dim")):
+        found = _optional(row, column)
+        if found:
+            shared[key] = found
+    if _optional(row, "n_experts"):
+        return moe_model(name, **{**shared, **_experts(row, ffn), **overrides})
+    if not ffn:
+        raise ModelError("column 'ffn': empty")
+    fields = {**shared, "intermediate_size": ffn, "gated": gated}
+    if not gated:
+        fields |= _plain_fields(name, _optional(row, "seq"))
+    return _with_windows(dense_model(name, **{**fields, **overrides}), row)
+
+
+def _experts(row: Mapping[str, Any], ffn: int) -> dict[str, Any]:
+    """Arguments of `moe_model` from the columns about experts and latent attention."""
+    width = _optional(row, "moe_ffn") or ffn
+    found = {
+        "experts": _size(row, "n_experts"),
+        "experts_per_token": _size(row, "topk"),
+        "expert_intermediate_size": width,
+        "shared_intermediate_size": _optional(row, "n_shared_experts") * width,
+        "first_dense_layers": _optional(row, "first_dense_layers"),
+        "moe_every": _optional(row, "moe_every") or 1,
+        "intermediate_size": ffn or None,
+    }
+    if _optional(row, "mla_kv_lora"):
+        groups = _ROUTING_GROUPS.get((found["experts"], found["experts_per_token"]), (0, 0))
+        found |= {
+            "expert_groups": groups[0],
+            "expert_groups_per_token": groups[1],
+            "q_lora_rank": _optional(row, "mla_q_lora"),
+            "kv_lora_rank": _size(row, "mla_kv_lora"),
+            "qk_nope_head_dim": _size(row, "mla_nope"),
+            "qk_rope_head_dim": _size(row, "mla_rope"),
+            "value_head_dim": _size(row, "mla_v"),
+        }
+    return found
+
+
+def _plain_fields(name: str, sequence_length: int) -> dict[str, Any]:
+    """What a model with a plain feed-forward block usually has, by the name's beginning."""
+    fields: dict[str, Any] = {"norm": "layer", "bias": True, "tied_embeddings": True}
+    if name.lower().startswith("bloom"):
+        return {**fields, "position_embedding": "alibi", "embedding_norm": True}
+    if name.lower().startswith("mpt"):
+        return {**fields, "norm": "layer_no_bias", "bias": False, "position_embedding": "alibi"}
+    return {**fields, "position_embedding": "learned", "max_positions": sequence_length or 2048}
+
+
+def _with_windows(model: ModelSpec, row: Mapping[str, Any]) -> ModelSpec:
+    """Give the layers the windows that ``attn_note`` states."""
+    note = str(row.get("attn_note") or "").strip()
+    if not note:
+        return model
+    match = _SLIDING.fullmatch(note)
+    if match is None:
+        raise ModelError(
+            f"column 'attn_note': {note!r} should be like '5 of 6 layers sliding window 1024'"
+        )
+    sliding, period, window = (int(group) for group in match.groups())
+    if not 0 < sliding <= period or window < 1:
+        raise ModelError(f"column 'attn_note': {note!r} makes no sense")
+
+    def layer(index: int, spec: LayerSpec) -> LayerSpec:
+        if index % period >= sliding:
+            return spec
+        return replace(spec, attention=replace(spec.attention, kind="sliding", window=window))
+
+    return replace(model, layers=tuple(layer(i, spec) for i, spec in enumerate(model.layers)))
+
+
+def _optional(row: Mapping[str, Any], column: str) -> int:
+    """Return a whole number, 0 where the cell is empty."""
+    value = row.get(column)
+    if value is None or str(value).strip() in ("", "nan"):
+        return 0
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not number >= 0 or not math.isfinite(number) or number != int(number):
+        raise ModelError(f"column {column!r}: {value!r} should be a whole number")
+    return int(number)
+
+
+def _size(row: Mapping[str, Any], column: str) -> int:
+    """Return a positive whole number."""
+    found = _optional(row, column)
+    if not found:
+        raise ModelError(f"column {column!r}: empty or 0, should be a positive whole number")
+    return found
+
+
+def _flag(row: Mapping[str, Any], column: str, default: bool) -> bool:
+    """Return a truth value written as 0 or 1."""
+    text = str(row.get(column) if row.get(column) is not None else "").strip()
+    if text == "":
+        return default
+    number = _optional(row, column)
+    if number not in (0, 1):
+        raise ModelError(f"column {column!r}: {text} should be 0 or 1")
+    return bool(number)

@@ -1,0 +1,183 @@
+"""Models known by name: the presets shipped as ``presets/*.json``, and `load_model`.
+
+Each file holds one family: a mapping from a preset's name to its ``source``, its other
+names under ``aliases``, and its ``config`` with the keys of a Hugging Face
+``config.json``. Only facts that shape the model are kept there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from perfmodel.base.errors import ModelError, did_you_mean
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.config import model_from_config, read_config
+
+# Parts of published names that leave the architecture as it is; four digits are a date.
+_VARIANT = re.compile(r"-(hf|instruct|it|chat|base|pt|bf16|fp8|\d{4})(?=-|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """One line about a preset.
+
+    Attributes
+    ----------
+    name, family : str
+    parameters, active_parameters : int
+        All parameters, and those that one token meets.
+    aliases : tuple of str
+    source : str
+    """
+
+    name: str
+    family: str
+    parameters: int
+    active_parameters: int
+    aliases: tuple[str, ...]
+    source: str
+
+
+def load_model(name_or_path: str | Path | Mapping[str, Any]) -> ModelSpec:
+    """Return a model by preset name, from a file or directory, or from a mapping.
+
+    Parameters
+    ----------
+    name_or_path : str, Path or mapping
+        A preset's name in any case, with or without its organisation
+        ("meta-llama/Llama-3.1-70B"); a ``config.json``, or a directory that holds one;
+        or the contents of a ``config.json``.
+
+    Returns
+    -------
+    ModelSpec
+
+    Raises
+    ------
+    ModelError
+        If there is no such preset or file, or if the description is at fault.
+
+    Examples
+    --------
+    >>> load_model("llama-3.1-70b").parameter_count()
+    70553706496
+    """
+    if isinstance(name_or_path, Mapping):
+        return model_from_config(name_or_path, name=_stated_name(name_or_path), source="")
+    if isinstance(name_or_path, Path):
+        return read_config(name_or_path)
+    if not isinstance(name_or_path, str) or not name_or_path.strip():
+        raise ModelError(f"model {name_or_path!r}: should be a preset's name or a path")
+    if _looks_like_path(name_or_path):
+        return read_config(name_or_path)
+    preset = find_preset(name_or_path)
+    if preset is not None:
+        return _preset_model(preset)
+    if Path(name_or_path).exists():
+        return read_config(name_or_path)
+    names = [*_entries(), *(alias for entry in _entries().values() for alias in entry[1])]
+    families = sorted({_preset_model(name).family for name in _entries()})
+    hint = did_you_mean(_plain(name_or_path), names)
+    hint = hint or "; there are presets of these families: " + ", ".join(families)
+    raise ModelError(f"no model preset and no file is called {name_or_path!r}{hint}")
+
+
+def find_preset(name: str) -> str | None:
+    """Return the name of the preset that `name` means, or None.
+
+    Case, organisation, hyphens, underscores and spaces make no difference, nor do
+    parts such as "-Instruct" and dates.
+    """
+    known = _squashed_names()
+    plain = _plain(name)
+    for stated in (plain, _VARIANT.sub("", plain)):
+        for candidate in (stated, stated.removeprefix("meta-")):
+            if _squash(candidate) in known:
+                return known[_squash(candidate)]
+    return None
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the names of all presets, families together."""
+    return tuple(_entries())
+
+
+def list_models() -> tuple[ModelSummary, ...]:
+    """Return one summary per preset, families together."""
+    summaries = []
+    for name, (_, aliases, source) in _entries().items():
+        model = _preset_model(name)
+        summaries.append(
+            ModelSummary(
+                name,
+                model.family,
+                model.parameter_count(),
+                model.active_parameter_count(),
+                aliases,
+                source,
+            )
+        )
+    return tuple(summaries)
+
+
+@cache
+def _entries() -> dict[str, tuple[dict[str, Any], tuple[str, ...], str]]:
+    """Every preset: its config, aliases and source, in the order of the files."""
+    found = {}
+    folder = resources.files("perfmodel.model") / "presets"
+    files = [item for item in folder.iterdir() if item.name.endswith(".json")]
+    for file in sorted(files, key=lambda item: item.name):
+        for name, entry in json.loads(file.read_text(encoding="utf-8")).items():
+            found[name] = (entry["config"], tuple(entry.get("aliases", ())), entry["source"])
+    return found
+
+
+@cache
+def _squashed_names() -> dict[str, str]:
+    """Every way to write a preset's name, squashed, and the preset it means."""
+    known = {}
+    for name, (_, aliases, _) in _entries().items():
+        for spelling in (name, *aliases):
+            known[_squash(spelling)] = name
+    return known
+
+
+@cache
+def _preset_model(name: str) -> ModelSpec:
+    """Build the model of one preset."""
+    config, _, source = _entries()[name]
+    try:
+        model = model_from_config(config, name=name)
+    except ModelError as error:
+        raise ModelError(f"preset {name!r}: {error}") from None
+    return replace(model, source=source)
+
+
+def _looks_like_path(text: str) -> bool:
+    """Whether a string can only mean a file or directory."""
+    marks = text.endswith((".json", "/")) or text.startswith(("/", "./", "../", "~"))
+    return marks or text.count("/") > 1 or "\\" in text or text in (".", "..")
+
+
+def _plain(name: str) -> str:
+    """Return the name without organisation, in small letters and with hyphens."""
+    last = name.strip().rsplit("/", 1)[-1].lower()
+    return re.sub(r"[\s_-]+", "-", last)
+
+
+def _squash(name: str) -> str:
+    """Return the name without the characters that spellings differ in."""
+    return re.sub(r"[^a-z0-9.]", "", name.lower())
+
+
+def _stated_name(config: Mapping[str, Any]) -> str:
+    """Return the name that a config states for itself, if any."""
+    stated = config.get("_name_or_path")
+    return stated.rsplit("/", 1)[-1] if isinstance(stated, str) and stated else "model"

@@ -1,0 +1,1 @@
+"""Times of communication on a profile's network; links and schedules beside it."""

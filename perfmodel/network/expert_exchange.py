@@ -1,0 +1,175 @@
+"""The exchange of tokens between the ranks of a mixture of experts, as DeepEP does it.
+
+*Dispatch* sends every token to the ranks of its experts, quantised to fp8; *combine* brings
+the results back in bf16. Mode ``normal`` (training, prefill) sends a token once to each rank
+that needs it, mode ``low_latency`` (decode) once to each of its experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.hwprofiles import Hardware
+from perfmodel.network.collectives import members_per_domain
+from perfmodel.network.table import is_scale_out
+
+PHASES = ("dispatch", "combine")
+MODES = ("normal", "low_latency")
+# Bytes of an element on the wire: fp8 with a 4-byte scale per 128 elements, bf16
+# (deepseek-ai/DeepEP README).
+ELEMENT_BYTES = {"dispatch": 1.0 + 4.0 / 128.0, "combine": 2.0}
+# Compute units that copy where nothing is said: DeepSeek-V3 report, section 3.2.2.
+COMPUTE_UNITS = 20
+
+# Keys of [calibration.network]; docs/collectives.md defines them.
+CONSTANTS = (
+    "exchange_dispatch_latency",
+    "exchange_combine_latency",
+    "exchange_dispatch_token_time",
+    "exchange_combine_token_time",
+    "exchange_dispatch_forward_copies",
+    "exchange_combine_forward_copies",
+    "exchange_unit_rate",
+    "exchange_efficiency",
+    "exchange_scale_out_efficiency",
+    "exchange_scale_out_latency",
+    "exchange_low_latency_latency",
+    "exchange_low_latency_efficiency",
+)
+
+
+def exchange_constants(
+    constants: Mapping[str, float], hardware: Hardware, phase: str, mode: str
+) -> NDArray[np.float64]:
+    """Return the kernel's constants for a phase and mode.
+
+    Parameters
+    ----------
+    constants : mapping of str to float
+        By the keys of `CONSTANTS`.
+    hardware : Hardware
+    phase, mode : str
+        Of `PHASES` and `MODES`.
+
+    Returns
+    -------
+    float64[kernels.expert_exchange.COLUMNS]
+    """
+    from perfmodel.kernels.collective import expert_exchange as column
+
+    found = np.zeros(column.COLUMNS)
+    levels = hardware.system.network
+    outside = [level for i, level in enumerate(levels) if is_scale_out(level, i)]
+    adapter = (outside or [levels[-1]])[0]
+    rates = constants["exchange_scale_out_efficiency"] * adapter.bandwidth
+    found[column.ADAPTER_BANDWIDTH] = rates / adapter.oversubscription
+    found[column.SCALE_OUT_LATENCY] = constants["exchange_scale_out_latency"]
+    if mode == "low_latency":
+        found[column.LATENCY] = constants["exchange_low_latency_latency"]
+        efficiency = constants["exchange_low_latency_efficiency"]
+    else:
+        found[column.LATENCY] = constants[f"exchange_{phase}_latency"]
+        found[column.TOKEN_TIME] = constants[f"exchange_{phase}_token_time"]
+        found[column.FORWARD_COPIES] = constants[f"exchange_{phase}_forward_copies"]
+        found[column.UNIT_RATE] = constants["exchange_unit_rate"]
+        efficiency = constants["exchange_efficiency"]
+    found[column.LINK_BANDWIDTH] = efficiency * levels[0].bandwidth
+    return found
+
+
+def moe_exchange_times(
+    hardware: Hardware,
+    phase: str,
+    mode: str,
+    tokens_per_rank: ArrayLike,
+    hidden: ArrayLike,
+    top_k: ArrayLike,
+    experts: ArrayLike,
+    members: ArrayLike,
+    stride: ArrayLike = 1,
+    compute_units: ArrayLike = COMPUTE_UNITS,
+) -> NDArray[np.float64]:
+    """Return the times of token exchanges with evenly chosen experts.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    phase : {"dispatch", "combine"}
+    mode : {"normal", "low_latency"}
+    tokens_per_rank, hidden, top_k, experts : array of int
+        Tokens of a rank, elements of a token, experts of a token, all experts.
+    members : array of int
+        Ranks that share the experts.
+    stride : array of int
+        Distance between neighbouring ranks.
+    compute_units : array of int
+        Units that copy; mode ``normal`` only.
+
+    Returns
+    -------
+    float64[rows]
+        [s]; the arguments are broadcast together; 0 for a single member or no token.
+
+    Raises
+    ------
+    StrategyError
+        Unknown phase or mode, a number that is negative or not finite, more choices than
+        experts, fewer experts than members.
+    HardwareError
+        The profile lacks a constant.
+    """
+    from perfmodel.kernels.collective.expert_exchange import exchange_times
+
+    for what, name, known in (("phase", phase, PHASES), ("mode", mode, MODES)):
+        if name not in known:
+            raise StrategyError(f"unknown {what} of exchange '{name}'{did_you_mean(name, known)}")
+    columns = {
+        "tokens_per_rank": tokens_per_rank,
+        "hidden": hidden,
+        "top_k": top_k,
+        "experts": experts,
+        "members": members,
+        "stride": stride,
+        "compute_units": compute_units,
+    }
+    numbers = {name: np.atleast_1d(np.asarray(x, np.float64)) for name, x in columns.items()}
+    for name, values in numbers.items():
+        least = 0.0 if name == "tokens_per_rank" else 1.0
+        bad = values[~(np.isfinite(values) & (values >= least))]
+        if bad.size:
+            raise StrategyError(f"{name} of an exchange is {bad.flat[0]}; at least {least:g}")
+    try:
+        rows = [np.ascontiguousarray(x).ravel() for x in np.broadcast_arrays(*numbers.values())]
+    except ValueError:
+        shapes = ", ".join(f"{name} {x.shape}" for name, x in numbers.items())
+        raise StrategyError(f"shapes do not broadcast together: {shapes}") from None
+    tokens, width, choices, all_experts, ranks, steps, units = rows
+    if np.any(choices > all_experts):
+        raise StrategyError("a token cannot choose more experts (top_k) than there are (experts)")
+    if np.any(ranks > all_experts):
+        i = int(np.argmax(ranks > all_experts))
+        raise StrategyError(
+            f"{ranks[i]:g} members share {all_experts[i]:g} experts; at least one expert per member"
+        )
+    node = members_per_domain(hardware, ranks.astype(np.int64), steps.astype(np.int64))
+    inside = node[0]
+    for level, network in enumerate(hardware.system.network):
+        if not is_scale_out(network, level):
+            inside = node[level]
+    constants = {key: hardware.calibrated("network", key) for key in CONSTANTS}
+    times: NDArray[np.float64] = exchange_times(
+        mode == "low_latency",
+        tokens,
+        width * ELEMENT_BYTES[phase],
+        choices,
+        all_experts,
+        ranks,
+        inside.astype(np.float64),
+        units,
+        exchange_constants(constants, hardware, phase, mode),
+    )
+    return times

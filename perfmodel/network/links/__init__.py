@@ -1,0 +1,1 @@
+"""A network link by link: axes, distances, cuts, loads of links."""

@@ -1,0 +1,1 @@
+"""Collectives message by message, and what they cost laid on links."""

@@ -1,0 +1,1 @@
+"""What a model does: lists of operations, each distinct shape priced once."""

@@ -1,0 +1,1 @@
+"""Twins of other tools, oddities included; nothing below imports them."""

@@ -1,0 +1,186 @@
+"""Costs to the nanosecond as ASTRA-sim's analytical backend has them.
+
+Sources: astra-sim af2492b, `workload/Workload.cc` (W) and `system/Sys.cc`; collectives are
+those of :mod:`perfmodel.parity.astra.collective`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.base.errors import FormatError
+from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.parity.astra.collective import simulate_collectives
+from perfmodel.parity.astra.plan import network_table
+from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
+from perfmodel.simulation.costs import (
+    Flags,
+    Floats,
+    Integers,
+    LocalCosts,
+    check_sizes,
+    coordinates_slices,
+    empty_local,
+    node_text,
+    on_host,
+    states_collective,
+)
+from perfmodel.trace import (
+    COLLECTIVES,
+    COMPUTE,
+    MEM_LOAD,
+    MEM_STORE,
+    Trace,
+)
+
+# Our numbers of the collectives that ASTRA-sim runs: W issue_comm.
+RUN = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter")
+GROUP_DELAY = 10  # [ns]; kernels.astra_ranks has the same
+BROADCAST = COLLECTIVES.index("broadcast")
+
+
+class AstraCosts:
+    """ASTRA-sim's times: whole nanoseconds.
+
+    Parameters
+    ----------
+    network : AstraNetwork
+    system : AstraSystem
+    engine : {"congestion-unaware", "congestion-aware"}
+        Backend that times the collectives; messages share no links.
+
+    Raises
+    ------
+    HardwareError
+        The roofline is on without a peak performance.
+    """
+
+    tick = 1e-9
+    whole = True
+    streams = "one"
+
+    def __init__(
+        self, network: AstraNetwork, system: AstraSystem, engine: str = "congestion-unaware"
+    ) -> None:
+        check_roofline(system)
+        self.network = network
+        self.system = system
+        self.engine = engine
+
+    def check(self, ranks: int) -> None:
+        """Raise unless the network has a device for every rank."""
+        check_devices(ranks, self.network)
+
+    def synchronised(self, trace: Trace) -> Flags:
+        """Tell which collectives run; broadcasts replay their duration (W issue_comm)."""
+        states = states_collective(trace)
+        known = np.isin(trace.collective, [COLLECTIVES.index(name) for name in RUN])
+        wrong = np.flatnonzero(states & ~known & (trace.collective != BROADCAST))
+        if wrong.size:
+            position = int(wrong[0])
+            raise FormatError(
+                f"{node_text(trace, position)} is a {COLLECTIVES[trace.collective[position]]}: "
+                "unsupported collective of ASTRA-sim; it runs " + ", ".join((*RUN, "broadcast"))
+            )
+        check_sizes(trace, states & known)
+        check_involved(trace, states & known, self.network.dimensions)
+        flags: Flags = states & known
+        return flags
+
+    def local(self, trace: Trace) -> LocalCosts:
+        """Return roofline times, and durations where there is nothing to price.
+
+        Notes
+        -----
+        W issue_replay: the duration, 1 ns where it is 0. W issue_comp with
+        ``roofline-enabled``: ``floor(num_ops / min(bandwidth · num_ops / tensor_size, peak))``;
+        nodes of 0 bytes are skipped. Nodes that state no operations or bytes, at which
+        ASTRA-sim stops, replay their duration.
+        """
+        remote = np.flatnonzero((trace.kinds == MEM_LOAD) | (trace.kinds == MEM_STORE))
+        if remote.size:
+            raise FormatError(
+                f"{node_text(trace, int(remote[0]))} loads or stores remote memory, which "
+                "ASTRA-sim refuses with NO_MEMORY_EXPANSION; price it on a hardware profile"
+            )
+        costs = empty_local(trace.nodes)
+        costs.times[:] = np.maximum(np.rint(trace.duration * 1e9), 1.0)
+        if not self.system.roofline_enabled:
+            return costs
+        stated = (
+            (trace.kinds == COMPUTE)
+            & ~on_host(trace)
+            & (trace.num_ops >= 0)
+            & (trace.tensor_size >= 0)
+        )
+        costs.skipped[:] = stated & (trace.tensor_size == 0)
+        rows = np.flatnonzero(stated & (trace.tensor_size > 0))
+        operations = trace.num_ops[rows].astype(np.float64)
+        size = trace.tensor_size[rows].astype(np.float64)
+        bandwidth = self.system.local_memory_bandwidth_gb_per_second * 1e9
+        peak = self.system.peak_performance_teraflops * 1e12
+        intensity = operations / size
+        performance = np.minimum(bandwidth * intensity, peak)
+        some = operations > 0  # 0 / 0 in ASTRA-sim; here the bytes alone count
+        seconds = np.divide(operations, performance, out=size / bandwidth, where=some)
+        costs.times[rows] = np.floor(seconds * 1e9)
+        costs.priced[rows] = True
+        costs.compute_bound[rows] = performance >= peak
+        costs.compute_utilization[rows] = performance / peak
+        costs.memory_utilization[rows] = (
+            np.divide(performance, intensity, out=np.full(len(rows), bandwidth), where=some)
+            / bandwidth
+        )
+        costs.operation_intensity[rows] = intensity
+        return costs
+
+    def collective_times(
+        self,
+        kind: int,
+        sizes: Integers,
+        members: tuple[int, ...],
+        involved: tuple[bool, ...] | None,
+    ) -> Floats:
+        """Return times of the slowest member [ns]; a group of one device needs none."""
+        if len(members) < 2:
+            return np.zeros(len(sizes))
+        name = COLLECTIVES[kind]
+        everybody = len(members) == self.network.devices
+        times = simulate_collectives(
+            self.network,
+            self.system,
+            name,
+            sizes,
+            self._flags(involved),
+            self.engine,
+            None if everybody or involved is not None else members,
+            least_size=0,
+        )
+        return times[:, 0].astype(np.float64)
+
+    def collective_tail(self, members: tuple[int, ...]) -> float:
+        """Return D, after which what has arrived is handled; 10 ns in groups (MemBus.cc:54)."""
+        everybody = len(members) == self.network.devices
+        return float(self.system.endpoint_delay_nanoseconds if everybody else GROUP_DELAY)
+
+    def slices(self, involved: tuple[bool, ...], ranks: int) -> Integers:
+        """Return the groups that keep to the involved dimensions; the first is innermost."""
+        return coordinates_slices(self._flags(involved) or (), self.network.npus_count)
+
+    def message_times(self, sources: Integers, destinations: Integers, sizes: Integers) -> Floats:
+        """Return times of messages [ns]: latency of each hop, transfer once."""
+        from perfmodel.kernels.astra.messages import message_times
+
+        times = message_times(sources, destinations, sizes, network_table(self.network))
+        wrong = np.flatnonzero(times < 0)
+        if wrong.size:
+            row = int(wrong[0])
+            raise FormatError(
+                f"message of {sizes[row]} B from rank {sources[row]} to rank "
+                f"{destinations[row]}: ASTRA-sim asserts that none is empty"
+            )
+        return times.astype(np.float64)
+
+    def _flags(self, involved: tuple[bool, ...] | None) -> tuple[bool, ...] | None:
+        """Return one flag per dimension; more than there are do no harm (Sys.cc)."""
+        return None if involved is None else involved[: self.network.dimensions]

@@ -1,0 +1,145 @@
+"""Which phases a collective of ASTRA-sim has, and whether it can have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.errors import HardwareError
+from perfmodel.formats.astra.records import COLLECTIVES, AstraNetwork, split_implementation
+
+WHOLE_SYSTEM = ("oneRing", "oneDirect", "oneHalvingDoubling")
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalDimension:
+    """What one entry of a list of implementations works on.
+
+    Attributes
+    ----------
+    algorithm : str
+        Without the ``one`` of whole-system implementations.
+    window : int
+        Messages in flight at most; -1: no limit.
+    members, stride : int
+        Devices, and the difference of neighbours' ids.
+    index : int
+        Of the network's dimension whose queue its phases wait in.
+    """
+
+    algorithm: str
+    window: int
+    members: int
+    stride: int
+    index: int
+
+
+def logical_dimensions(
+    network: AstraNetwork, implementation: Sequence[str]
+) -> list[LogicalDimension]:
+    """Return what each implementation works on: its dimension, or the whole system as one.
+
+    GeneralComplexTopology.cc: an implementation over the whole system ends the list.
+    """
+    dimensions = []
+    stride = 1
+    for index, name in enumerate(implementation[: network.dimensions]):
+        algorithm, window = split_implementation(name)
+        if algorithm in WHOLE_SYSTEM:
+            plain = algorithm.removeprefix("one")
+            plain = plain[0].lower() + plain[1:]
+            dimensions.append(LogicalDimension(plain, window, network.devices, 1, index))
+            return dimensions
+        members = network.npus_count[index]
+        dimensions.append(LogicalDimension(algorithm, window, members, stride, index))
+        stride *= members
+    if len(implementation) != network.dimensions:
+        raise HardwareError(
+            f"{len(implementation)} collective implementations for {network.dimensions} "
+            f"dimensions ({', '.join(implementation)}); there should be one per dimension, or "
+            f"{WHOLE_SYSTEM[0]} for all"
+        )
+    return dimensions
+
+
+def phase_plan(
+    collective: str, dimensions: Sequence[LogicalDimension], optimization: str
+) -> NDArray[np.int64]:
+    """Return the phases that a chunk passes, one row each (kernels' PLAN_COLUMNS).
+
+    Sys.cc:819-982: all-gather from the outermost dimension inwards, the others outwards;
+    an all-reduce that is aware of bandwidth scatters on the way out and gathers on the way
+    back, and reduces whole only on the outermost dimension.
+    """
+    if collective == "all_reduce" and optimization == "localBWAware":
+        inner = list(dimensions[:-1])
+        steps = [("reduce_scatter", dimension) for dimension in inner]
+        steps += [("all_reduce", dimensions[-1])]
+        steps += [("all_gather", dimension) for dimension in reversed(inner)]
+    elif collective == "all_gather":
+        steps = [(collective, dimension) for dimension in reversed(dimensions)]
+    else:
+        steps = [(collective, dimension) for dimension in dimensions]
+    algorithms = ("ring", "direct", "halvingDoubling")  # numbered as in kernels.astra_phase
+    return np.array(
+        [
+            (
+                COLLECTIVES.index(kind),
+                algorithms.index(dimension.algorithm),
+                dimension.window,
+                dimension.members,
+                dimension.stride,
+                dimension.index,
+            )
+            for kind, dimension in steps
+        ],
+        np.int64,
+    )
+
+
+def network_table(network: AstraNetwork) -> NDArray[np.float64]:
+    """Return the network as the kernels read it (NETWORK_COLUMNS)."""
+    names = ("Ring", "FullyConnected", "Switch")  # numbered as in kernels.astra_phase
+    for dimension, name in enumerate(network.topology):
+        if name not in names:
+            raise HardwareError(
+                f"topology {name} of dimension {dimension} is not known to the "
+                "congestion-unaware engine; it should be " + ", ".join(names)
+            )
+    return np.array(
+        [
+            (names.index(name), members, bandwidth * 2**30 / 1e9, latency)
+            for name, members, bandwidth, latency in zip(
+                network.topology,
+                network.npus_count,
+                network.bandwidth_gib_per_second,
+                network.latency_nanoseconds,
+                strict=True,
+            )
+        ],
+        np.float64,
+    )
+
+
+def check_algorithms(collective: str, dimensions: Sequence[LogicalDimension]) -> None:
+    """Raise for algorithms that cannot do a collective on the dimensions that take part."""
+    for dimension in dimensions:
+        of = f"on {dimension.members} devices"
+        is_power = math.log2(dimension.members).is_integer()
+        if dimension.algorithm == "halvingDoubling" and collective == "all_to_all":
+            raise HardwareError(
+                "halvingDoubling cannot do all_to_all: ASTRA-sim exits with 'unknown "
+                "communication type'; it should be ring or direct"
+            )
+        if dimension.algorithm in ("halvingDoubling", "doubleBinaryTree") and not is_power:
+            raise HardwareError(f"{dimension.algorithm} {of}; it needs a power of two")
+        if dimension.algorithm != "doubleBinaryTree":
+            continue
+        if collective != "all_reduce":
+            raise HardwareError(f"doubleBinaryTree cannot do {collective}, only all_reduce")
+        if len(dimensions) > 1 or dimension.index > 0:
+            raise HardwareError("doubleBinaryTree is covered on dimension 0 alone")

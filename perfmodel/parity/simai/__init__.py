@@ -1,0 +1,1 @@
+"""SimAI-Analytical."""

@@ -1,0 +1,1 @@
+"""Declared behaviour of software: what a training framework overlaps, fuses and keeps."""

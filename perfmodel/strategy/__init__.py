@@ -1,0 +1,1 @@
+"""What a user may choose: fields, grids of them, rules, enumeration, mapping onto levels."""

@@ -1,0 +1,342 @@
+"""Enumerate strategies: the axes that a user names times those that make sense.
+
+The axes that decide whether a strategy is possible (degrees, batches, sequence)
+are multiplied out and checked first; the free ones (recompute, ZeRO stage, …)
+multiply what is left. So millions of strategies cost a few array passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.model.build import ModelSpec
+from perfmodel.strategy.grid import (
+    FIELDS,
+    IntColumn,
+    StrategyGrid,
+    axis_values,
+    columns_from_rows,
+    encode,
+)
+from perfmodel.strategy.rules import (
+    LATE_RULES,
+    STATUS_NAMES,
+    STATUS_REASONS,
+    VALID,
+    strategy_status,
+)
+
+# A free axis enters no rule but LATE_RULES, which are checked at the end.
+FREE_AXES = ("recompute", "precision", "mapping", "zero_stage", "shard_group")
+LAYOUT_AXES = tuple(
+    spec.name
+    for spec in FIELDS
+    if spec.name not in FREE_AXES and spec.name not in ("data_parallel", "pipeline_schedule")
+)
+MAX_TENSOR_PARALLEL = 8
+MAX_MICRO_BATCH = 8
+MIN_TOKENS_PER_CONTEXT_RANK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """A grid of possible strategies, and how many impossible ones were left out.
+
+    Attributes
+    ----------
+    grid : StrategyGrid
+        What is possible (or everything, with ``keep_impossible``).
+    rejected : mapping of str to int
+        Impossible strategies by the name of the rule that they break.
+    """
+
+    grid: StrategyGrid
+    rejected: Mapping[str, int]
+
+
+def strategy_grid(
+    model: ModelSpec,
+    devices: int,
+    *,
+    sequence_length: int | Sequence[int],
+    global_batch_size: int | Sequence[int],
+    keep_impossible: bool = False,
+    **axes: Any,
+) -> StrategyGrid:
+    """Enumerate the strategies of a model on a number of devices.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        Its heads, layers and experts bound the degrees.
+    devices : int
+        Devices of the run; data_parallel is what the other degrees leave over.
+    sequence_length : int or sequence of int
+        Tokens per sequence.
+    global_batch_size : int or sequence of int
+        Sequences per step.
+    keep_impossible : bool
+        Keep impossible strategies, with the code of the broken rule in ``status``.
+    **axes
+        One value or a list for any strategy field; an axis that is not given takes
+        every value that makes sense for this model and number of devices, and ``"all"``
+        every label of a field that has labels (``mapping="all"``: all 24 orders).
+
+    Returns
+    -------
+    StrategyGrid
+
+    Raises
+    ------
+    StrategyError
+        Unknown axis, bad value, or no strategy is possible (the message counts the
+        reasons).
+
+    Examples
+    --------
+    >>> grid = strategy_grid(load_model("llama-3.1-70b"), 1024,
+    ...                      sequence_length=8192, global_batch_size=2048)
+    """
+    found = enumerate_strategies(
+        model,
+        devices,
+        {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes},
+        keep_impossible=keep_impossible,
+    )
+    if not len(found.grid):
+        raise StrategyError(describe_rejected(found.rejected, devices))
+    return found.grid
+
+
+def enumerate_strategies(
+    model: ModelSpec,
+    devices: int,
+    axes: Mapping[str, Any],
+    *,
+    keep_impossible: bool = False,
+) -> Enumeration:
+    """Do the work of `strategy_grid` and also count what is impossible, by reason."""
+    devices = _checked_devices(devices)
+    given = {name: axis_values(name, values) for name, values in axes.items() if values is not None}
+    for name in ("sequence_length", "global_batch_size"):
+        if name not in given:
+            raise StrategyError(f"{name}: a value is needed")
+    layout = _product(_layout_axes(model, devices, given))
+    _add_derived_columns(layout, devices, given)
+    status = strategy_status({**layout, **_free_defaults(layout)}, model, devices)
+    free = _free_axes(given)
+    free_count = int(np.prod([values.size for values in free.values()]))
+    rejected = _count(status, _repeats(layout, free, given))
+    if not keep_impossible:
+        kept = status == VALID
+        layout = {name: column[kept] for name, column in layout.items()}
+        status = status[kept]
+    columns = _multiply(layout, free, free_count)
+    status = np.repeat(status, free_count)
+    keep = np.ones(status.size, bool)
+    if free["zero_stage"].max() > 3 or free["shard_group"].any() or free["mapping"].any():
+        late = strategy_status(columns, model, devices, rules=LATE_RULES)
+        late[status != VALID] = VALID
+        for name, count in _count(late, np.ones(late.size)).items():
+            rejected[name] = rejected.get(name, 0) + count
+        status = np.where(late != VALID, late, status)
+        if not keep_impossible:
+            keep &= status == VALID
+    if "zero_stage" not in given:
+        keep &= _sensible_zero(columns)
+    if not keep.all():
+        columns = {name: column[keep] for name, column in columns.items()}
+        status = status[keep]
+    ordered = {spec.name: columns[spec.name] for spec in FIELDS}
+    return Enumeration(StrategyGrid(devices, ordered, status), rejected)
+
+
+def strategies_from_rows(
+    model: ModelSpec, devices: int, rows: Sequence[Mapping[str, Any]]
+) -> StrategyGrid:
+    """Make a grid of explicitly written strategies; impossible ones keep their status.
+
+    ``data_parallel`` is derived where a row leaves it out, ``pipeline_schedule`` follows
+    ``virtual_pipeline``, and ``sequence_parallel`` is off without tensor parallelism.
+    """
+    devices = _checked_devices(devices)
+    completed = [_complete(dict(row), devices) for row in rows]
+    columns = columns_from_rows(completed)
+    return StrategyGrid(devices, columns, strategy_status(columns, model, devices))
+
+
+def describe_rejected(rejected: Mapping[str, int], devices: int) -> str:
+    """Write one line that says why no strategy is possible."""
+    reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
+    listed = sorted(rejected.items(), key=lambda item: -item[1])[:3]
+    why = "; ".join(f"{reasons[name]} ({count:,})" for name, count in listed)
+    return f"no strategy is possible on {devices:,} devices: {why or 'every axis is empty'}"
+
+
+def _checked_devices(devices: Any) -> int:
+    if isinstance(devices, bool) or not isinstance(devices, int | np.integer) or devices < 1:
+        raise StrategyError(f"devices: {devices!r} is not a positive whole number")
+    return int(devices)
+
+
+def _complete(row: dict[str, Any], devices: int) -> dict[str, Any]:
+    """Fill in what follows from other fields: data_parallel, sharding of the sequence, schedule."""
+    degrees = {
+        name: encode(name, row.get(name, 1))
+        for name in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline")
+    }
+    virtual = degrees.pop("virtual_pipeline")
+    row.setdefault("data_parallel", max(devices // math.prod(degrees.values()), 1))
+    row.setdefault("sequence_parallel", degrees["tensor_parallel"] > 1)
+    row.setdefault("pipeline_schedule", "interleaved" if virtual > 1 else "1f1b")
+    return row
+
+
+def _powers_of_two(limit: int) -> list[int]:
+    """Powers of two up to `limit`; always 1."""
+    return [2**i for i in range(max(int(limit), 1).bit_length())]
+
+
+def _divisors(number: int) -> list[int]:
+    return [i for i in range(1, number + 1) if number % i == 0]
+
+
+def _layout_axes(
+    model: ModelSpec, devices: int, given: Mapping[str, IntColumn]
+) -> dict[str, IntColumn]:
+    """Values of every layout axis: the given ones, else every sensible one."""
+    heads = min(layer.attention.heads for layer in model.layer_kinds()[0])
+    longest = int(given["sequence_length"].max())
+    largest_batch = int(given["global_batch_size"].max())
+    experts = max((layer.mlp.experts for layer in model.layer_kinds()[0]), default=0)
+    tensor = [i for i in _powers_of_two(min(MAX_TENSOR_PARALLEL, devices)) if heads % i == 0]
+    layers = model.num_layers
+    pipeline = sorted(
+        {i for i in _powers_of_two(min(layers, devices))}
+        | {i for i in _divisors(layers) if devices % i == 0}
+    )
+    virtual = {1} | {i for i in _divisors(layers) + _divisors(layers + 2) if i <= layers // 2}
+    sensible: dict[str, Sequence[int]] = {
+        "tensor_parallel": tensor or [1],
+        "sequence_parallel": [0, 1],
+        "context_parallel": _powers_of_two(longest // MIN_TOKENS_PER_CONTEXT_RANK),
+        "context_parallel_kind": [0],
+        "pipeline_parallel": pipeline,
+        "virtual_pipeline": sorted(virtual),
+        "expert_parallel": [i for i in _powers_of_two(devices) if experts and experts % i == 0]
+        or [1],
+        "expert_tensor_parallel": [1],
+        "micro_batch_size": _powers_of_two(min(MAX_MICRO_BATCH, largest_batch)),
+    }
+    axes = {
+        name: given[name] if name in given else np.asarray(sensible[name], np.int64)
+        for name in LAYOUT_AXES
+    }
+    if "data_parallel" in given:
+        axes["data_parallel"] = given["data_parallel"]
+    return axes
+
+
+def _product(axes: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+    """Cartesian product of axes as flat columns."""
+    total = int(np.prod([values.size for values in axes.values()], dtype=object))
+    if total > 200_000_000:
+        raise StrategyError(
+            f"the axes multiply to {total:,} combinations; name fewer values per axis"
+        )
+    meshed = np.meshgrid(*axes.values(), indexing="ij", copy=False)
+    return {name: values.ravel() for name, values in zip(axes, meshed, strict=True)}
+
+
+def _add_derived_columns(
+    layout: dict[str, IntColumn], devices: int, given: Mapping[str, IntColumn]
+) -> None:
+    """Add data_parallel and the schedule, and drop what no user would call a strategy.
+
+    Values that were only proposed by `_layout_axes` are dropped where they do not
+    apply; what the user gave is kept, so that rules can report it.
+    """
+    if "data_parallel" not in given:
+        # In floating point, where absurd degrees cannot overflow.
+        model_parallel = layout["tensor_parallel"].astype(np.float64)
+        model_parallel = model_parallel * layout["context_parallel"] * layout["pipeline_parallel"]
+        layout["data_parallel"] = np.maximum(devices // model_parallel, 1).astype(np.int64)
+    virtual = layout["virtual_pipeline"] > 1
+    layout["pipeline_schedule"] = np.where(virtual, 2, 1).astype(np.int64)
+    if "pipeline_schedule" in given:
+        wanted = given["pipeline_schedule"]
+        repeated = {name: np.repeat(column, wanted.size) for name, column in layout.items()}
+        rows = layout["tensor_parallel"].size
+        repeated["pipeline_schedule"] = np.tile(wanted, rows)
+        layout.clear()
+        layout.update(repeated)
+    keep = np.ones(layout["tensor_parallel"].shape, bool)
+    if "sequence_parallel" not in given:
+        keep &= (layout["sequence_parallel"] == 1) == (layout["tensor_parallel"] > 1)
+    if "virtual_pipeline" not in given:
+        keep &= (layout["virtual_pipeline"] == 1) | (layout["pipeline_parallel"] > 1)
+    for name, column in layout.items():
+        layout[name] = column[keep]
+
+
+def _free_axes(given: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+    sensible = {
+        "recompute": [0, 1, 2],
+        "precision": [0],
+        "mapping": [0],
+        "zero_stage": [0, 1, 2, 3],
+        "shard_group": [0],
+    }
+    return {
+        name: given[name] if name in given else np.asarray(sensible[name], np.int64)
+        for name in FREE_AXES
+    }
+
+
+def _free_defaults(layout: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+    zeros = np.zeros(layout["tensor_parallel"].shape, np.int64)
+    return {name: zeros for name in FREE_AXES}
+
+
+def _multiply(
+    layout: Mapping[str, IntColumn], free: Mapping[str, IntColumn], free_count: int
+) -> dict[str, IntColumn]:
+    rows = layout["tensor_parallel"].size
+    columns = {name: np.repeat(column, free_count) for name, column in layout.items()}
+    for name, values in _product(free).items():
+        columns[name] = np.tile(values, rows)
+    return columns
+
+
+def _sensible_zero(columns: Mapping[str, IntColumn]) -> np.ndarray:
+    """Leave out ZeRO stages that gain nothing (one replica) or fight the pipeline."""
+    replicas = columns["data_parallel"] * columns["context_parallel"]
+    stage = columns["zero_stage"]
+    return ((replicas > 1) | (stage == 0)) & ((columns["pipeline_parallel"] == 1) | (stage <= 1))
+
+
+def _repeats(
+    layout: Mapping[str, IntColumn], free: Mapping[str, IntColumn], given: Mapping[str, IntColumn]
+) -> np.ndarray:
+    """How many strategies each layout becomes, shape of the layout's columns."""
+    if "zero_stage" in given:
+        stages = np.full(layout["tensor_parallel"].shape, free["zero_stage"].size)
+    else:
+        stages = np.zeros(layout["tensor_parallel"].shape, np.int64)
+        for stage in free["zero_stage"]:
+            stages += _sensible_zero({**layout, "zero_stage": stage})
+    others = [values.size for name, values in free.items() if name != "zero_stage"]
+    return stages * int(np.prod(others))
+
+
+def _count(status: np.ndarray, weights: np.ndarray) -> dict[str, int]:
+    """Count broken rules by name, each strategy with its weight."""
+    broken = status != VALID
+    counts = np.bincount(status[broken], weights=weights[broken])
+    return {STATUS_NAMES[code]: int(n) for code, n in enumerate(counts) if n}

@@ -1,0 +1,154 @@
+"""Strategy fields and the column form in which sets of strategies are kept.
+
+A strategy is everything that the user may choose for a run. A set of them is a
+struct of arrays: one 1-D column per field, so that millions cost megabytes and
+no Python object per strategy ever exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.strategy.fields import (
+    CONTEXT_PARALLEL_KINDS,
+    FIELD_BY_NAME,
+    FIELDS,
+    MAPPING_AXES,
+    MAPPINGS,
+    PIPELINE_SCHEDULES,
+    PRECISIONS,
+    RECOMPUTE,
+    StrategyField,
+)
+
+__all__ = [
+    "CONTEXT_PARALLEL_KINDS",
+    "FIELDS",
+    "FIELD_BY_NAME",
+    "MAPPINGS",
+    "MAPPING_AXES",
+    "PIPELINE_SCHEDULES",
+    "PRECISIONS",
+    "RECOMPUTE",
+    "IntColumn",
+    "StrategyField",
+    "StrategyGrid",
+    "axis_values",
+    "columns_from_rows",
+    "decode",
+    "encode",
+]
+
+IntColumn = NDArray[np.int64]
+
+
+def encode(name: str, value: Any) -> int:
+    """Turn one written value of a field into the integer that its column stores.
+
+    Raises
+    ------
+    StrategyError
+        Unknown field, label or type, or a value below the field's minimum.
+    """
+    if name not in FIELD_BY_NAME:
+        raise StrategyError(f"unknown strategy field '{name}'{did_you_mean(name, FIELD_BY_NAME)}")
+    spec = FIELD_BY_NAME[name]
+    if spec.kind == "choice":
+        if isinstance(value, str) and value in spec.choices:
+            return spec.choices.index(value)
+        near = did_you_mean(str(value), spec.choices) if spec.form else ""
+        near = near if "did you mean" in near else ""
+        raise StrategyError(f"{name}: '{value}' is not {spec.expected}{near}")
+    if spec.kind == "bool":
+        if isinstance(value, bool | np.bool_) or value in (0, 1):
+            return int(value)
+        raise StrategyError(f"{name}: '{value}' is neither true nor false")
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise StrategyError(f"{name}: {value!r} is not a whole number")
+    if value < spec.minimum:
+        raise StrategyError(f"{name}: {value} is below {spec.minimum}")
+    if value > 2**40:
+        raise StrategyError(f"{name}: {value} is larger than any run; check the number")
+    return int(value)
+
+
+def decode(name: str, code: int) -> int | bool | str:
+    """Inverse of `encode` for one stored integer."""
+    spec = FIELD_BY_NAME[name]
+    if spec.kind == "choice":
+        return spec.choices[int(code)]
+    return bool(code) if spec.kind == "bool" else int(code)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyGrid:
+    """Columns of strategies for one number of devices.
+
+    Attributes
+    ----------
+    devices : int
+        Devices of the run; the same for every strategy.
+    columns : mapping of str to ndarray, shape (strategies,)
+        One integer column per field of `FIELDS`.
+    status : ndarray of uint8, shape (strategies,)
+        0 where a strategy is possible, else the code of the rule that it breaks
+        (`perfmodel.strategy.rules`).
+    """
+
+    devices: int
+    columns: Mapping[str, IntColumn]
+    status: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+    def __len__(self) -> int:
+        return int(self.columns["tensor_parallel"].size)
+
+    def __getitem__(self, name: str) -> IntColumn:
+        return self.columns[name]
+
+    def row(self, index: int) -> dict[str, int | bool | str]:
+        """Return one strategy with labels, for printing."""
+        return {name: decode(name, column[index]) for name, column in self.columns.items()}
+
+    def take(self, index: NDArray[Any] | slice) -> StrategyGrid:
+        """Return the strategies at `index` (positions, mask or slice)."""
+        return StrategyGrid(
+            self.devices,
+            {name: column[index] for name, column in self.columns.items()},
+            self.status[index],
+        )
+
+
+def columns_from_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, IntColumn]:
+    """Turn written strategies (field -> value) into columns; missing fields get defaults."""
+    columns = {}
+    for spec in FIELDS:
+        values = (row.get(spec.name, spec.default) for row in rows)
+        columns[spec.name] = np.fromiter(
+            (encode(spec.name, value) for value in values), np.int64, count=len(rows)
+        )
+    unknown = {name for row in rows for name in row} - set(FIELD_BY_NAME)
+    if unknown:
+        encode(sorted(unknown)[0], 0)
+    return columns
+
+
+def axis_values(name: str, values: Any) -> IntColumn:
+    """Turn the values of one axis (scalar or iterable) into a column without repeats.
+
+    ``"all"`` stands for every label of a field that has labels.
+    """
+    if isinstance(values, str) and values == "all" and name in FIELD_BY_NAME:
+        values = FIELD_BY_NAME[name].choices or values
+    listed: Iterable[Any] = (
+        [values] if isinstance(values, str | bytes) or not isinstance(values, Iterable) else values
+    )
+    encoded = list(dict.fromkeys(encode(name, value) for value in listed))
+    if not encoded:
+        raise StrategyError(f"{name}: the list of values is empty")
+    return np.asarray(encoded, np.int64)

@@ -1,0 +1,300 @@
+"""Rules that a strategy must keep, each with its code and its reason.
+
+One small function per rule; each takes the columns of a grid and returns a mask
+of the strategies that break it. The first broken rule becomes the status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.build import ModelSpec
+from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES, IntColumn
+from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
+
+Columns = Mapping[str, IntColumn]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule, its stable code, its flag name and what to say to the user."""
+
+    code: int
+    name: str
+    reason: str
+    broken: Callable[[Columns, ModelSpec, int], Mask]
+
+
+def _devices(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    product = c["tensor_parallel"].astype(np.float64)  # absurd degrees must not overflow
+    for axis in ("context_parallel", "pipeline_parallel", "data_parallel"):
+        product = product * c[axis]
+    return product != devices
+
+
+def _heads(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    degree = c["tensor_parallel"]
+    broken = np.zeros(degree.shape, bool)
+    for layer in model.layer_kinds()[0]:
+        heads, groups = layer.attention.heads, layer.attention.key_value_heads
+        broken |= heads % degree != 0
+        if layer.attention.kind != "mla":
+            broken |= (groups % degree != 0) & (degree % groups != 0)
+    return broken
+
+
+def _width(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    broken = np.zeros(c["tensor_parallel"].shape, bool)
+    for layer in model.layer_kinds()[0]:
+        if layer.mlp.kind == "moe":
+            broken |= layer.mlp.expert_intermediate_size % c["expert_tensor_parallel"] != 0
+            broken |= layer.mlp.shared_intermediate_size % c["tensor_parallel"] != 0
+        else:
+            broken |= layer.mlp.intermediate_size % c["tensor_parallel"] != 0
+    return broken
+
+
+def _sequence(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    per_rank, rest = np.divmod(c["sequence_length"], c["context_parallel"])
+    # A causal ring gives each rank two half-blocks, one early and one late.
+    ring = (c["context_parallel_kind"] == CONTEXT_PARALLEL_KINDS.index("ring")) & (
+        c["context_parallel"] > 1
+    )
+    uneven_ring = ring & (per_rank % 2 != 0)
+    uneven_tensor = (c["sequence_parallel"] == 1) & (
+        per_rank * c["micro_batch_size"] % c["tensor_parallel"] != 0
+    )
+    return (rest != 0) | uneven_ring | uneven_tensor
+
+
+def _batch(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    return c["global_batch_size"] % (c["data_parallel"] * c["micro_batch_size"]) != 0
+
+
+def _layers(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    # Embedding and output may stand in chunks of their own (`schedule.chunk_sizes`).
+    return c["pipeline_parallel"] * c["virtual_pipeline"] > model.num_layers + 2
+
+
+def _interleaving(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    interleaved = c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("interleaved")
+    virtual = c["virtual_pipeline"] > 1
+    return (virtual & (c["pipeline_parallel"] == 1)) | (virtual != interleaved)
+
+
+def _interleaved_batches(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    batches = c["global_batch_size"] // (c["data_parallel"] * c["micro_batch_size"])
+    return (c["virtual_pipeline"] > 1) & (batches % c["pipeline_parallel"] != 0)
+
+
+def _sequence_parallel(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    return (c["sequence_parallel"] == 1) & (c["tensor_parallel"] == 1)
+
+
+def _experts(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    degree, inner = c["expert_parallel"], c["expert_tensor_parallel"]
+    counts = {layer.mlp.experts for layer in model.layer_kinds()[0] if layer.mlp.kind == "moe"}
+    if not counts:
+        return (degree > 1) | (inner > 1)
+    broken = np.zeros(degree.shape, bool)
+    for count in counts:
+        broken |= count % degree != 0
+    return broken
+
+
+def _expert_groups(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    plane = c["tensor_parallel"] * c["context_parallel"] * c["data_parallel"]
+    return plane % (c["expert_parallel"] * c["expert_tensor_parallel"]) != 0
+
+
+def _expert_tokens(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    experts = any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
+    repeated = (c["tensor_parallel"] > 1) & (c["sequence_parallel"] == 0)
+    return repeated & experts
+
+
+def _expert_mapping(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    return cut_expert_groups(c)
+
+
+def _shard_mapping(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    return cut_shard_sets(c, any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0]))
+
+
+def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    exchange = (c["context_parallel_kind"] == CONTEXT_PARALLEL_KINDS.index("all_to_all")) & (
+        c["context_parallel"] > 1
+    )
+    broken = np.zeros(exchange.shape, bool)
+    for layer in model.layer_kinds()[0]:
+        local = np.maximum(layer.attention.heads // c["tensor_parallel"], 1)
+        broken |= local % c["context_parallel"] != 0
+    return exchange & broken
+
+
+def _zero(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    return c["zero_stage"] > 3
+
+
+def _shard_group(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    group = c["shard_group"]
+    if not group.any():
+        return np.zeros(group.shape, bool)
+    replicas = c["data_parallel"] * c["context_parallel"]
+    uneven = replicas % np.maximum(group, 1) != 0
+    # Shard sets and expert groups must nest, or copies of an expert would differ in number.
+    devices_of_set = np.maximum(group * c["tensor_parallel"], 1)
+    plane = c["expert_parallel"] * c["expert_tensor_parallel"]
+    crossed = (devices_of_set % plane != 0) & (plane % devices_of_set != 0)
+    return (group > 0) & (uneven | crossed | (c["zero_stage"] == 0))
+
+
+def _context_heads(c: Columns, model: ModelSpec, devices: int) -> Mask:
+    recurrent = any(
+        layer.attention.kind in ("linear", "state_space") for layer in model.layer_kinds()[0]
+    )
+    return (c["context_parallel"] > 1) & recurrent
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        1,
+        "devices_mismatch",
+        "tensor × context × pipeline × data degrees do not multiply to the number of devices",
+        _devices,
+    ),
+    Rule(
+        2,
+        "heads_not_divisible",
+        "attention heads (or key-value groups) do not divide over tensor_parallel",
+        _heads,
+    ),
+    Rule(
+        3,
+        "width_not_divisible",
+        "an MLP width does not divide over tensor_parallel or expert_tensor_parallel",
+        _width,
+    ),
+    Rule(
+        4,
+        "sequence_not_divisible",
+        "sequence_length does not divide over context_parallel (twice that for a ring) and "
+        "tensor_parallel",
+        _sequence,
+    ),
+    Rule(
+        5,
+        "batch_not_divisible",
+        "global_batch_size is not a multiple of data_parallel × micro_batch_size",
+        _batch,
+    ),
+    Rule(
+        6,
+        "too_few_layers",
+        "pipeline_parallel × virtual_pipeline exceeds the layers, embedding and output included",
+        _layers,
+    ),
+    Rule(
+        7,
+        "schedule_mismatch",
+        "virtual_pipeline > 1 needs pipeline_parallel > 1 and goes with the interleaved schedule",
+        _interleaving,
+    ),
+    Rule(
+        8,
+        "batches_not_divisible",
+        "the interleaved schedule needs a multiple of pipeline_parallel micro-batches",
+        _interleaved_batches,
+    ),
+    Rule(
+        9,
+        "sequence_parallel_alone",
+        "sequence_parallel needs tensor_parallel > 1",
+        _sequence_parallel,
+    ),
+    Rule(
+        10,
+        "experts_not_divisible",
+        "experts do not divide over expert_parallel, or the model has none",
+        _experts,
+    ),
+    Rule(
+        11,
+        "expert_group_mismatch",
+        "expert_parallel × expert_tensor_parallel does not divide tensor × context × data degrees",
+        _expert_groups,
+    ),
+    Rule(
+        12,
+        "context_heads_not_divisible",
+        "all-to-all context parallelism needs heads per tensor rank divisible by context_parallel",
+        _ulysses,
+    ),
+    Rule(13, "unknown_zero_stage", "zero_stage is above 3", _zero),
+    Rule(
+        14,
+        "shard_group_mismatch",
+        "shard_group does not divide data × context degrees or does not nest with expert groups, "
+        "or zero_stage is 0",
+        _shard_group,
+    ),
+    Rule(
+        15,
+        "context_parallel_recurrence",
+        "context parallelism over recurrent layers is not modelled",
+        _context_heads,
+    ),
+    Rule(
+        16,
+        "experts_need_sequence_parallel",
+        "experts with tensor_parallel > 1 need sequence_parallel, or every rank would route "
+        "the same tokens",
+        _expert_tokens,
+    ),
+    Rule(
+        17,
+        "expert_group_spread",
+        "expert groups neither fill nor divide the blocks of ranks into which the pipeline axis "
+        "cuts a stage",
+        _expert_mapping,
+    ),
+    Rule(
+        18,
+        "shard_group_spread",
+        "ZeRO shard sets neither fill nor divide the blocks of ranks into which the mapping cuts "
+        "the data × context ranks or the copies of an expert",
+        _shard_mapping,
+    ),
+)
+# Rules about the axes that multiply an already checked layout.
+LATE_RULES = tuple(
+    rule for rule in RULES if rule.broken in (_zero, _shard_group, _expert_mapping, _shard_mapping)
+)
+VALID = 0
+PRECISION_UNSUPPORTED = 100
+STATUS_NAMES: Mapping[int, str] = {
+    VALID: "valid",
+    **{rule.code: rule.name for rule in RULES},
+    PRECISION_UNSUPPORTED: "precision_unsupported",
+}
+STATUS_REASONS: Mapping[int, str] = {
+    VALID: "possible",
+    **{rule.code: rule.reason for rule in RULES},
+    PRECISION_UNSUPPORTED: "the device has no matrix rate for this precision",
+}
+
+
+def strategy_status(
+    columns: Columns, model: ModelSpec, devices: int, rules: tuple[Rule, ...] = RULES
+) -> NDArray[np.uint8]:
+    """Return the code of the first rule that each strategy breaks; 0 where it keeps all."""
+    status = np.zeros(columns["tensor_parallel"].shape, np.uint8)
+    for rule in rules:
+        broken = rule.broken(columns, model, devices)
+        status[broken & (status == VALID)] = rule.code
+    return status

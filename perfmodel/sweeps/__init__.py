@@ -1,0 +1,1 @@
+"""Strategies x hardware as one labelled dataset: stored, reopened, ranked, explained."""

@@ -1,0 +1,244 @@
+"""Where the time and the memory of one strategy go, operation by operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.units import format_si
+from perfmodel.base.variables import STEP_VARIABLES
+from perfmodel.model.build import ModelSpec
+from perfmodel.operations.operations import Attention, Communication, Gemm, LayerKeys, Stream
+from perfmodel.operations.parts import Part
+from perfmodel.operations.pricing import Priced
+from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.grid import PRECISIONS, StrategyGrid
+from perfmodel.strategy.rules import STATUS_REASONS, VALID
+from perfmodel.training.part_table import price_parts
+from perfmodel.training.project import Workload, layer_columns, project_grid
+from perfmodel.training.schedule import stage_compositions
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCost:
+    """One operation of the slowest stage, over a whole step.
+
+    Attributes
+    ----------
+    part, name, phase, kind : str
+        Part of the model, operation, phase, and "gemm", "attention", "stream" or an
+        axis of communication.
+    shape : str
+        Sizes, readable.
+    calls : float
+        Times it runs per step on the stage.
+    time, exposed : float
+        Of one call, and what all calls add to the step [s].
+    half_width : float
+        Half the 10-90 % band of `exposed` [s].
+    flops : float
+        Matrix FLOP of one call.
+    traffic : float
+        Bytes of one call, memory or wire [B].
+    bound : str
+        What limits it.
+    level : str
+        Outermost network level that a communication crosses; "" for other operations.
+    """
+
+    part: str
+    name: str
+    phase: str
+    kind: str
+    shape: str
+    calls: float
+    time: float
+    exposed: float
+    half_width: float
+    flops: float
+    traffic: float
+    bound: str
+    level: str = ""
+
+
+def check_one_strategy(grid: StrategyGrid, hardware: Hardware, what: str) -> None:
+    """Raise unless a grid is one possible strategy; `what` begins the sentence that says so.
+
+    Raises
+    ------
+    StrategyError
+        Not exactly one strategy, an impossible one (with its reason), or a precision that
+        the device lacks.
+    """
+    if len(grid) != 1:
+        raise StrategyError(f"{what} exactly one strategy, not {len(grid)}")
+    if grid.status[0] != VALID:
+        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
+    try:
+        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
+    except HardwareError as error:
+        raise StrategyError(f"precision: {error}") from error
+
+
+def explain(
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    *,
+    framework: str | Framework = "megatron",
+) -> list[OperationCost]:
+    """Price every operation of the slowest stage of one strategy.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    grid : StrategyGrid
+        Exactly one strategy.
+    hardware : Hardware
+    framework : str or Framework
+
+    Returns
+    -------
+    list of OperationCost
+        In the order in which they run. Their ``exposed`` times add up to compute and
+        tensor-, context- and expert-parallel components of the step.
+
+    Raises
+    ------
+    StrategyError
+        As of `check_one_strategy`.
+    """
+    check_one_strategy(grid, hardware, "explain takes")
+    framework = load_framework(framework)
+    keys = LayerKeys(layer_columns(grid.columns))
+    priced = price_parts(model, keys, hardware, framework, grid.devices)
+    counts = stage_compositions(
+        model, int(grid["pipeline_parallel"][0]), int(grid["virtual_pipeline"][0])
+    )
+    batches = int(
+        grid["global_batch_size"][0] // (grid["data_parallel"][0] * grid["micro_batch_size"][0])
+    )
+    stage = counts[_critical_stage(model, grid, hardware, framework, batches * counts, priced)]
+    costs = []
+    for (part, items), held in zip(priced, stage, strict=True):
+        for item in items:
+            count = float(np.asarray(item.operation.count).reshape(-1)[0])
+            if held == 0 or count == 0:
+                continue
+            runs = float(held) * batches
+            costs.append(
+                OperationCost(
+                    part.name,
+                    item.operation.name,
+                    item.operation.phase,
+                    _kind(item.operation),
+                    _shape(item.operation, hardware),
+                    runs * count,
+                    float(item.time[0]) / count,
+                    runs * float(item.exposed[0]),
+                    runs * float(item.half_width[0]),
+                    float(item.flops[0]) / count,
+                    float(item.traffic[0]) / count,
+                    item.bound[0],
+                    _level(item.operation, hardware),
+                )
+            )
+    return costs
+
+
+# Components of the step that add up from operations; the others have no operations.
+OPERATION_COMPONENTS = (
+    "forward_time",
+    "backward_time",
+    "recompute_time",
+    "tensor_parallel_exposed",
+    "context_parallel_exposed",
+    "expert_parallel_exposed",
+)
+
+
+def component(cost: OperationCost) -> str:
+    """Return the component of the step time to which an operation adds."""
+    return _component(cost.kind.partition(" ")[0], cost.phase)
+
+
+def _component(kind: str, phase: str) -> str:
+    if kind in ("tensor", "context", "expert"):
+        return f"{kind}_parallel_exposed"
+    return {"forward": "forward_time", "recompute": "recompute_time"}.get(phase, "backward_time")
+
+
+def _critical_stage(
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    framework: Framework,
+    runs: NDArray[np.float64],
+    priced: list[tuple[Part, list[Priced]]],
+) -> int:
+    """Return the stage whose operations add up to the components of the projected step.
+
+    The closing pass picks the slowest stage with everything that can delay it; this
+    finds the stage that it picked.
+    """
+    out = np.empty((len(STEP_VARIABLES), 1))
+    project_grid(Workload(model, grid), hardware, framework, out, threads=1)
+    rows = {variable.name: i for i, variable in enumerate(STEP_VARIABLES)}
+    projected = np.array([out[rows[name], 0] for name in OPERATION_COMPONENTS])
+    per_part = np.zeros((len(priced), projected.size))
+    for i, (_, items) in enumerate(priced):
+        for item in items:
+            name = _component(_kind(item.operation).partition(" ")[0], item.operation.phase)
+            per_part[i, OPERATION_COMPONENTS.index(name)] += float(item.exposed[0])
+    return int(np.argmin(np.abs(runs @ per_part - projected).sum(axis=1)))
+
+
+def _kind(operation: object) -> str:
+    if isinstance(operation, Communication):
+        return f"{operation.axis} {operation.collective}"
+    return type(operation).__name__.lower()
+
+
+def _level(operation: object, hardware: Hardware) -> str:
+    """Return the name of the outermost network level that an operation crosses."""
+    from perfmodel.network.collectives import outermost_level
+
+    if not isinstance(operation, Communication):
+        return ""
+    members, stride = (
+        int(np.asarray(value).reshape(-1)[0]) for value in (operation.members, operation.stride)
+    )
+    return hardware.system.network[int(outermost_level(hardware, members, stride)[0])].name
+
+
+def _shape(operation: object, hardware: Hardware) -> str:
+    def number(value: object) -> str:
+        return f"{float(np.asarray(value).reshape(-1)[0]):g}"
+
+    if isinstance(operation, Gemm):
+        batch = number(operation.batch)
+        shape = f"{number(operation.m)}×{number(operation.n)}×{number(operation.k)}"
+        return shape if batch == "1" else f"{batch} of {shape}"
+    if isinstance(operation, Attention):
+        return (
+            f"b{number(operation.batch)} q{number(operation.query_length)} "
+            f"k{number(operation.key_length)} h{number(operation.heads)}/"
+            f"{number(operation.key_value_heads)} d{number(operation.head_dim_qk)}"
+        )
+    if isinstance(operation, Communication):
+        size = float(np.asarray(operation.size).reshape(-1)[0])
+        return (
+            f"{format_si(size, 'B')} over {number(operation.members)} ranks, "
+            f"{number(operation.stride)} apart ({_level(operation, hardware)})"
+        )
+    if isinstance(operation, Stream):
+        size = np.asarray(operation.bytes_read) + np.asarray(operation.bytes_written)
+        return format_si(float(size.reshape(-1)[0]), "B")
+    return ""

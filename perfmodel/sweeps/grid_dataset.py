@@ -1,0 +1,236 @@
+"""A grid of kernels on one or more devices as a labelled dataset.
+
+Dimensions are ``hardware`` and ``shape``; the axes of the grid are coordinates along
+``shape``. A kernel that a device has no unit for has NaN as its time, and the bound
+``unsupported``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel._version import __version__
+from perfmodel.base.errors import DataError
+from perfmodel.base.variables import Variable
+from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles.hardware import PEAK_OF
+from perfmodel.hwprofiles.paths import row_names, unit_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SCHEMA_VERSION = "1.0"
+MAX_KERNELS = 5_000_000
+UNSUPPORTED = "unsupported"
+
+KERNEL_VARIABLES: Mapping[str, Variable] = {
+    variable.name: variable
+    for variable in (
+        Variable("time", "s", "time of one call on the device, without the host's launch"),
+        Variable("flops", "FLOP", "operations of one call, masked pairs left out"),
+        Variable("memory_traffic", "B", "bytes from and to the device memory"),
+        Variable("flops_per_second", "FLOP/s", "achieved rate of operations"),
+        Variable("bytes_per_second", "B/s", "achieved rate of bytes"),
+        Variable("peak_share", "1", "achieved rate over the dense matrix rate of the precision"),
+        Variable("bandwidth_share", "1", "achieved rate of bytes over the datasheet bandwidth"),
+        Variable("quantise_time", "s", "part of the time that quantises the activations"),
+        Variable("tile_m", "1", "rows of an output tile"),
+        Variable("tile_n", "1", "columns of an output tile"),
+        Variable("split_k", "1", "parts into which the inner size is split"),
+        Variable("active_experts", "1", "experts of the rank that have tokens"),
+        Variable("largest_load", "1", "tokens of the rank's busiest expert"),
+        Variable("bound", "1", "what the time is mostly spent on"),
+    )
+}
+COUNTED = ("tile_m", "tile_n", "split_k")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a grid.
+
+    Attributes
+    ----------
+    name : str
+    values : sequence
+        Numbers or texts, in the order of the grid.
+    units, long_name : str
+    """
+
+    name: str
+    values: Sequence[Any]
+    units: str
+    long_name: str
+
+
+def cartesian(axes: Sequence[Axis], devices: int = 1) -> dict[str, NDArray[Any]]:
+    """Return every combination of the axes as columns, the last axis fastest.
+
+    Raises
+    ------
+    DataError
+        There are more than `MAX_KERNELS` combinations, devices included.
+    """
+    shapes = math.prod(len(axis.values) for axis in axes)
+    if shapes * devices > MAX_KERNELS:
+        raise DataError(
+            f"the axes make {shapes:,} kernels on {devices:,} rows of hardware; "
+            f"at most {MAX_KERNELS:,} in all"
+        )
+    columns, inner = {}, shapes
+    for axis in axes:
+        inner //= len(axis.values)
+        repeated = np.repeat(np.asarray(axis.values), inner)
+        columns[axis.name] = np.tile(repeated, shapes // repeated.size)
+    return columns
+
+
+def kernel_dataset(
+    kernel: str,
+    rows: Sequence[Hardware],
+    axes: Sequence[Axis],
+    columns: Mapping[str, NDArray[Any]],
+    results: Mapping[str, NDArray[Any]],
+    bounds: Sequence[str],
+    swept: Mapping[str, Sequence[float]] | None = None,
+) -> xr.Dataset:
+    """Label the results of a grid.
+
+    Parameters
+    ----------
+    kernel : str
+        ``gemm``, ``attention``, …
+    rows : sequence of Hardware
+        Along ``hardware``.
+    axes, columns
+        The grid, and its columns from `cartesian`; further columns are coordinates too.
+    results : mapping of str to ndarray, shape (hardware, shape)
+        Names of `KERNEL_VARIABLES`; ``bound`` is an index into `bounds`, -1 where the
+        device has no such kernel.
+    bounds : sequence of str
+    swept : mapping of str to sequence of float, optional
+        Values of swept paths of the profile along ``hardware``.
+
+    Returns
+    -------
+    xarray.Dataset
+        Also with the achieved rates, where `results` allows.
+    """
+    import xarray as xr
+
+    coordinates: dict[str, Any] = {
+        "shape": (
+            "shape",
+            np.arange(len(next(iter(columns.values())))),
+            {"units": "1", "long_name": "kernel of the grid"},
+        ),
+        "hardware": (
+            "hardware",
+            row_names(rows),
+            {"units": "1", "long_name": "hardware profile"},
+        ),
+    }
+    for path, numbers in (swept or {}).items():
+        about = {"units": unit_of(rows[0], path), "long_name": f"swept value of {path}"}
+        coordinates[path] = ("hardware", np.asarray(numbers), about)
+    for axis in axes:
+        about = {"units": axis.units, "long_name": axis.long_name}
+        coordinates[axis.name] = ("shape", columns[axis.name], about)
+    data = {}
+    for name, values in {**results, **_rates(rows, columns, results)}.items():
+        variable = KERNEL_VARIABLES[name]
+        attributes: dict[str, Any] = {"units": variable.units, "long_name": variable.long_name}
+        if name == "bound":
+            labels = (*bounds, UNSUPPORTED)
+            values = np.where(values < 0, len(bounds), values).astype(np.int8)
+            attributes |= {
+                "flag_values": np.arange(len(labels), dtype=np.int8),
+                "flag_meanings": " ".join(labels),
+            }
+        elif name in COUNTED:
+            values = values.astype(np.int32)
+        data[name] = (("hardware", "shape"), values, attributes)
+    ordered = {name: data[name] for name in KERNEL_VARIABLES if name in data}
+    return xr.Dataset(ordered, coordinates, _attributes(kernel, rows))
+
+
+def _rates(
+    rows: Sequence[Hardware],
+    columns: Mapping[str, NDArray[Any]],
+    results: Mapping[str, NDArray[Any]],
+) -> dict[str, NDArray[np.float64]]:
+    """Return the achieved rates and their shares of the datasheet's."""
+    found = {}
+    if "flops" in results:
+        found["flops_per_second"] = results["flops"] / results["time"]
+    if "flops" in results and "precision" in columns:
+        peaks = np.array([_peaks(row, columns["precision"]) for row in rows])
+        found["peak_share"] = found["flops_per_second"] / peaks
+    if "memory_traffic" in results:
+        found["bytes_per_second"] = results["memory_traffic"] / results["time"]
+        bandwidth = np.array([[row.device.memory.bandwidth] for row in rows])
+        found["bandwidth_share"] = found["bytes_per_second"] / bandwidth
+    return found
+
+
+def _peaks(hardware: Hardware, precisions: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the dense matrix rate of every precision, NaN where there is none."""
+    names, places = np.unique(precisions, return_inverse=True)
+    known = hardware.device.peak_flops
+    return np.array([known.get(PEAK_OF.get(n, n), math.nan) for n in names.tolist()])[places]
+
+
+def _attributes(kernel: str, rows: Sequence[Hardware]) -> dict[str, Any]:
+    versions = {
+        "perfmodel": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+    provenance = {
+        "hardware": {name: row.to_dict() for name, row in zip(row_names(rows), rows, strict=True)},
+        "versions": versions,
+    }
+    return {
+        "Conventions": "CF-1.11",
+        "schema_version": SCHEMA_VERSION,
+        "title": f"Times of {kernel} kernels",
+        "source": f"perfmodel {__version__}",
+        "kernel": kernel,
+        "provenance": json.dumps(provenance),
+    }
+
+
+def kernel_rows(dataset: xr.Dataset, limit: int | None = None) -> list[dict[str, Any]]:
+    """Return the kernels as dictionaries with plain Python values, device by device.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+    limit : int, optional
+        How many at most.
+    """
+    shapes = dataset.sizes["shape"]
+    total = shapes * dataset.sizes["hardware"]
+    count = total if limit is None else min(limit, total)
+    along = [name for name in map(str, dataset.coords) if name not in ("shape", "hardware")]
+    columns: dict[str, list[Any]] = {}
+    device, shape = np.divmod(np.arange(count), shapes)
+    for name in ("hardware", *along, *map(str, dataset.data_vars)):
+        variable = dataset[name]
+        values = variable.values
+        if "flag_meanings" in variable.attrs:
+            values = np.array(variable.attrs["flag_meanings"].split())[values]
+        if variable.dims == ("hardware",):
+            values = values[device]
+        else:
+            values = values[shape] if variable.dims == ("shape",) else values[device, shape]
+        columns[name] = values.tolist()
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]

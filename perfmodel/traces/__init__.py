@@ -1,1 +1,0 @@
-"""Execution traces made from other things: task graphs, recordings, projections."""

@@ -1,0 +1,1 @@
+"""Closes the operations as a training step: schedule, memory, projection of a grid."""

@@ -1,0 +1,232 @@
+"""Project the training step of every strategy of a grid on one device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.build import ModelSpec
+from perfmodel.operations.flops import model_flops_per_token
+from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
+from perfmodel.operations.parts import model_parts
+from perfmodel.operations.pricing import matrix_rates
+from perfmodel.operations.uncertainty import kernel_widths, step_width
+from perfmodel.software.framework import Framework
+from perfmodel.strategy.distinct import distinct_keys
+from perfmodel.strategy.grid import IntColumn, StrategyGrid
+from perfmodel.strategy.mapping import layer_placement
+from perfmodel.training.memory import shared_table
+from perfmodel.training.part_table import machine_of, part_table
+from perfmodel.training.schedule import StageTable, stage_table
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.kernels.step.tables import KeyTables, Settings, Stages
+
+CHUNK = 1 << 17
+GATHER_BYTES = 2.0  # parameters travel in 16 bits
+
+
+class Workload:
+    """What all devices share: layer keys, stage compositions and strategy columns."""
+
+    def __init__(self, model: ModelSpec, grid: StrategyGrid) -> None:
+        from perfmodel.kernels.step.tables import Strategies
+
+        self.model = model
+        self.grid = grid
+        self.experts = any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
+        columns = layer_columns(grid.columns)
+        distinct, layer_key = distinct_keys(columns, tuple(columns))
+        self.keys = LayerKeys(distinct)
+        pairs, pipeline_key = distinct_keys(grid.columns, ("pipeline_parallel", "virtual_pipeline"))
+        both, stage_key = distinct_keys(
+            {"layer": layer_key, "pipeline": pipeline_key}, ("layer", "pipeline")
+        )
+        compositions = stage_table(
+            model,
+            list(
+                zip(
+                    pairs["pipeline_parallel"].tolist(),
+                    pairs["virtual_pipeline"].tolist(),
+                    strict=True,
+                )
+            ),
+        )
+        self._spread_compositions(compositions, both["layer"], both["pipeline"])
+        fields = {
+            "tensor": "tensor_parallel",
+            "context": "context_parallel",
+            "pipeline": "pipeline_parallel",
+            "virtual": "virtual_pipeline",
+            "schedule": "pipeline_schedule",
+            "data": "data_parallel",
+            "zero": "zero_stage",
+            "shard_group": "shard_group",
+            "expert": "expert_parallel",
+            "expert_tensor": "expert_tensor_parallel",
+            "micro_batch": "micro_batch_size",
+            "global_batch": "global_batch_size",
+            "sequence": "sequence_length",
+            "mapping": "mapping",
+        }
+        chosen = {name: np.ascontiguousarray(grid[field]) for name, field in fields.items()}
+        self.strategies = Strategies(stage_key=stage_key, **chosen)
+
+    def _spread_compositions(
+        self, compositions: StageTable, layer: IntColumn, pipeline: IntColumn
+    ) -> None:
+        """Repeat the stage compositions of each pipeline pair for its layer keys."""
+        start = compositions.offset[pipeline]
+        count = compositions.offset[pipeline + 1] - start
+        self.stage_layer_key = layer
+        self.stage_offset = np.concatenate(([0], np.cumsum(count)))
+        within = np.arange(self.stage_offset[-1]) - np.repeat(self.stage_offset[:-1], count)
+        row = np.repeat(start, count) + within
+        self.row_layer_key = np.repeat(layer, count)
+        self.counts = compositions.counts[row]
+        self.first_stage = compositions.first_stage[row]
+        self.stages = compositions.stages[row]
+
+    def stage_sums(self, keys: KeyTables) -> Stages:
+        """Sum the parts of every distinct stage on one device."""
+        from perfmodel.kernels.step.stages import sum_stages, sum_widths
+        from perfmodel.kernels.step.tables import STAGE_COLUMNS, Stages
+
+        kinds = [part.kind for part in model_parts(self.model)]
+        sums = np.empty((self.row_layer_key.size, STAGE_COLUMNS))
+        sum_stages(
+            keys.parts,
+            self.row_layer_key,
+            self.counts,
+            keys.shared_table,
+            kinds.index("embedding"),
+            kinds.index("output"),
+            sums,
+        )
+        widths = np.empty((self.stage_layer_key.size, 3))
+        sum_widths(sums, self.stage_offset, self.stages, widths)
+        return Stages(
+            self.stage_layer_key,
+            self.stage_offset,
+            sums,
+            self.counts,
+            self.first_stage,
+            self.stages,
+            widths,
+        )
+
+
+def layer_columns(columns: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+    """Return the strategy columns on which the operations of a layer depend, shape (n,)."""
+    return {name: columns[name] for name in LAYER_KEY_FIELDS} | layer_placement(columns)
+
+
+def project_grid(
+    work: Workload,
+    hardware: Hardware,
+    framework: Framework,
+    out: NDArray[Any],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Project every strategy of a workload on one device.
+
+    Parameters
+    ----------
+    work : Workload
+        Only possible strategies; impossible ones are left out by the caller.
+    hardware : Hardware
+    framework : Framework
+    out : ndarray of float64 or float32, shape (RESULT_ROWS, strategies)
+        Result, rows as in `perfmodel.base.variables.STEP_VARIABLES`. Times are NaN where
+        the device lacks the strategy's precision.
+    threads : int, optional
+        Threads over chunks of the strategy axis; default: one per core.
+    progress : callable, optional
+        Called with the number of strategies closed since the last call.
+    """
+    from perfmodel.compute.stream import stream_device
+    from perfmodel.kernels.step.close import close_strategies
+    from perfmodel.kernels.step.tables import Strategies
+    from perfmodel.network.table import network_table
+
+    if not len(work.grid):
+        return
+    keys = _key_tables(work, hardware, framework)
+    shared = (
+        keys,
+        work.stage_sums(keys),
+        _settings(work, hardware, framework),
+        stream_device(hardware),
+        network_table(hardware),
+    )
+    total = len(work.grid)
+
+    def close(start: int) -> None:
+        rows = slice(start, min(start + CHUNK, total))
+        chunk = Strategies(*(column[rows] for column in work.strategies))
+        close_strategies(chunk, *shared, out[:, rows])
+        if progress:
+            progress(rows.stop - rows.start)
+
+    starts = range(0, total, CHUNK)
+    workers = min(threads or os.cpu_count() or 1, len(starts))
+    if workers <= 1:
+        for start in starts:
+            close(start)
+        return
+    close(0)  # compiles once, before threads share the compiled code
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(close, starts[1:]))
+
+
+def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyTables:
+    from perfmodel.kernels.step.tables import KeyTables
+
+    keys = work.keys
+    length = keys.number("sequence_length")
+    wide_copy = 0.0 if framework.low_precision_parameters else 2.0
+    weight_bytes = {
+        name: wide_copy + copies for name, copies in machine_of(hardware).cast_bytes().items()
+    }
+    return KeyTables(
+        parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
+        shared_table=shared_table(work.model, keys, framework),
+        boundary_bytes=keys.stream_tokens * work.model.hidden_size * 2.0,
+        weight_bytes=keys.by_precision(weight_bytes, 2.0),
+        flops_causal=model_flops_per_token(work.model, length, causal=True),
+        flops_non_causal=model_flops_per_token(work.model, length, causal=False),
+        peak=matrix_rates(hardware)[keys.columns["precision"]],
+    )
+
+
+def _settings(work: Workload, hardware: Hardware, framework: Framework) -> Settings:
+    from perfmodel.kernels.step.tables import Settings
+
+    return Settings(
+        devices=work.grid.devices,
+        domain=machine_of(hardware).domain,
+        gradient_bytes=framework.gradient_bytes,
+        reduce_bytes=framework.gradient_reduce_bytes,
+        gather_bytes=GATHER_BYTES,
+        optimizer_bytes=framework.optimizer_bytes,
+        bucket_bytes=framework.bucket_bytes,
+        overlap_reduce=framework.overlap_gradient_reduce,
+        overlap_gather=framework.overlap_parameter_gather,
+        overlap_pipeline=framework.overlap_pipeline,
+        tax_inside=hardware.calibrated("network", "overlap_compute_tax"),
+        tax_outside=hardware.calibrated("network", "overlap_compute_tax_scale_out"),
+        step_overhead=hardware.calibrated("host", "step_overhead"),
+        reserve_bytes=hardware.calibrated("host", "reserve_bytes"),
+        fragmentation=hardware.calibrated("host", "fragmentation"),
+        stream_widths=kernel_widths(hardware, "stream"),
+        collective_widths=kernel_widths(hardware, "collective"),
+        step_width=step_width(hardware, work.experts),
+    )

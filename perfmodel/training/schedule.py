@@ -1,0 +1,125 @@
+"""Pipeline stages: which parts of a model each stage of a schedule holds.
+
+Stages with the same composition share one row, so that the closing pass looks at
+a handful of rows per strategy however many stages there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.build import ModelSpec
+from perfmodel.operations.parts import model_parts
+
+
+class StageTable(NamedTuple):
+    """Distinct stage compositions of every (pipeline, virtual) pair.
+
+    Attributes
+    ----------
+    offset : ndarray of int64, shape (pairs + 1,)
+        Rows of pair i are ``offset[i]:offset[i + 1]``.
+    counts : ndarray of float64, shape (rows, parts)
+        How many of each part one stage of this composition holds.
+    first_stage : ndarray of float64, shape (rows,)
+        Earliest stage with this composition, which keeps most micro-batches in flight.
+    stages : ndarray of float64, shape (rows,)
+        Number of stages with this composition.
+    """
+
+    offset: NDArray[np.int64]
+    counts: NDArray[np.float64]
+    first_stage: NDArray[np.float64]
+    stages: NDArray[np.float64]
+
+
+def chunk_sizes(layers: int, chunks: int, *, heavy_end: bool = False) -> list[int]:
+    """Layers of each model chunk, first to last.
+
+    Even where it divides. Otherwise embedding and output count as one layer each, as
+    frameworks do that place models such as Llama 3.1 405B (126 layers in 128 places)
+    or BLOOM (70 in 72), and what then is left over goes to the chunks in the middle,
+    one layer each. A model whose end is heavy (multi-token prediction: a layer and a
+    second head) fills its chunks from the front, and the last takes what is left, as
+    Megatron-Bridge lays out DeepSeek-V3 (61 layers on 16 stages: 15 times 4, and 1).
+    """
+    if layers % chunks == 0:
+        return [layers // chunks] * chunks
+    if heavy_end:
+        size = -(-layers // chunks)
+        full = min(layers // size, chunks)
+        sizes = [size] * full + [0] * (chunks - full)
+        if full < chunks:
+            sizes[full] = layers - size * full
+        return sizes
+    places, extra = divmod(layers + 2, chunks)
+    sizes = [places] * chunks
+    start = (chunks - extra) // 2
+    for i in range(start, start + extra):
+        sizes[i] += 1
+    sizes[0] -= 1
+    sizes[-1] -= 1
+    # A model with fewer layers than places would leave an edge chunk negative.
+    for i in (0, chunks - 1):
+        if sizes[i] < 0:
+            sizes[i] += 1
+            sizes[sizes.index(max(sizes))] -= 1
+    return sizes
+
+
+def stage_compositions(
+    model: ModelSpec, pipeline_parallel: int, virtual_pipeline: int
+) -> NDArray[np.float64]:
+    """Count the parts on every stage, shape (pipeline_parallel, parts).
+
+    Chunk c of an interleaved schedule runs on stage ``c % pipeline_parallel``
+    (Narayanan et al. 2021, section 2.2).
+    """
+    parts = model_parts(model)
+    position = {part.layer: i for i, part in enumerate(parts) if part.layer is not None}
+    kinds = [part.kind for part in parts]
+    counts = np.zeros((pipeline_parallel, len(parts)))
+    layer = 0
+    for chunk, size in enumerate(
+        chunk_sizes(
+            model.num_layers,
+            pipeline_parallel * virtual_pipeline,
+            heavy_end=bool(model.mtp_layers),
+        )
+    ):
+        for spec in model.layers[layer : layer + size]:
+            counts[chunk % pipeline_parallel, position[spec]] += 1
+        layer += size
+    counts[0, kinds.index("embedding")] += 1
+    counts[-1, kinds.index("output")] += 1 + len(model.mtp_layers)
+    for spec in model.mtp_layers:
+        counts[-1, position[spec]] += 1
+        counts[-1, kinds.index("mtp")] += 1
+    return counts
+
+
+def stage_table(model: ModelSpec, pairs: Sequence[tuple[int, int]]) -> StageTable:
+    """Build the rows of every distinct (pipeline_parallel, virtual_pipeline) pair."""
+    empty = np.zeros(0)
+    offset, counts, first, stages = [0], [np.zeros((0, len(model_parts(model))))], [empty], [empty]
+    for pipeline, virtual in pairs:
+        rows, index, times = np.unique(
+            stage_compositions(model, pipeline, virtual),
+            axis=0,
+            return_index=True,
+            return_counts=True,
+        )
+        counts.append(rows)
+        first.append(index.astype(np.float64))
+        stages.append(times.astype(np.float64))
+        offset.append(offset[-1] + len(rows))
+    return StageTable(
+        np.asarray(offset, np.int64),
+        np.concatenate(counts),
+        np.concatenate(first),
+        np.concatenate(stages),
+    )

@@ -1,0 +1,86 @@
+"""Readable units."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from perfmodel.base.errors import PerfModelError, StrategyError, did_you_mean
+from perfmodel.base.units import GIB, format_gib, format_range, format_si, format_size, format_time
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (4.5e11, "B/s", "450 GB/s"),
+        (989.4e12, "FLOP/s", "989 TFLOP/s"),
+        (1e3, "B", "1 kB"),
+        (999.9, "B", "1 kB"),  # rounds up into the next prefix
+        (999.0, "B", "999 B"),
+        (1.5, "", "1.5"),
+        (-2e6, "B", "-2 MB"),
+        (0.0, "B", "0 B"),
+        (3.2e18, "FLOP", "3.2e+03 PFLOP"),
+        (math.nan, "s", "nan s"),
+        (math.inf, "", "inf"),
+    ],
+)
+def test_si_prefixes(value, unit, text):
+    assert format_si(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (12.3456, "12.35 s"),
+        (1.0, "1 s"),
+        (0.0123, "12.3 ms"),
+        (4.2e-6, "4.2 µs"),
+        (3e-9, "0.003 µs"),
+        (0.0, "0 s"),
+        (math.nan, "nan"),
+    ],
+)
+def test_times(seconds, text):
+    assert format_time(seconds) == text
+
+
+def test_gib_is_binary():
+    assert GIB == 1073741824  # 2**30, IEC 80000-13
+    assert format_gib(80e9) == "74.5 GiB"
+
+
+def test_hints_name_the_nearest_or_the_few_known():
+    known = ["tensor_parallel", "pipeline_parallel", "recompute"]
+    assert did_you_mean("tensor_paralel", known).startswith("; did you mean tensor_parallel")
+    assert did_you_mean("zzz", known) == "; known: pipeline_parallel, recompute, tensor_parallel"
+    assert did_you_mean("zzz", map(str, range(100))) == ""
+    assert did_you_mean("RECOMPUTE", known) == "; did you mean recompute?"
+    assert issubclass(StrategyError, PerfModelError)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "like", "text"),
+    [
+        (0.93, 1.1, 1.01, "0.930–1.10 s"),
+        (12.94, 59.0, 20.0, "12.9–59.0 s"),
+        (950.0, 1234.4, 1000.0, "950–1234 s"),
+        (0.009, 0.0101, 0.0095, "9.00–10.1 ms"),
+        (0.9, 1.1, 0.99, "900–1100 ms"),  # in the unit of the middle
+        (2e-7, 3e-7, 2.5e-7, "0.200–0.300 µs"),
+        (1.0, 1.0, 1.0, ""),
+        (math.nan, math.nan, math.nan, ""),
+    ],
+)
+def test_ranges_share_the_unit_of_their_middle(low, high, like, text):
+    assert format_range(low, high, like) == text
+    assert format_range(low, high, like, unit=False) == text.partition(" ")[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(65536, "64 KiB"), (1536, "1.5 KiB"), (2**30, "1 GiB"), (10**9, "1 GB"), (10**15, "1 PB")],
+)
+def test_sizes_are_written_in_the_unit_that_is_exact(size, text):
+    assert format_size(size) == text

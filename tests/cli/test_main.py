@@ -1,0 +1,297 @@
+"""The program as a whole: help, versions, errors of one line, what it imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from perfmodel import __version__
+from perfmodel.cli.main import cli
+from perfmodel.cli.shared import options
+from perfmodel.model.presets import load_model
+from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.strategy.enumerate import strategy_grid
+from perfmodel.strategy.grid import FIELDS
+
+RUN = ["--devices", "8", "--seq-len", "4096", "--global-batch", "64"]
+SMALL = ["--model", "llama-3.1-8b", "--hardware", "dgx-h100", *RUN]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
+
+
+def assert_one_line(result: Result, code: int, *parts: str) -> None:
+    """The run ended with a code, one line on stderr, and nothing on stdout."""
+    assert result.exit_code == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("perfmodel: error: ")
+    assert "Traceback" not in result.stderr
+    for part in parts:
+        assert part in result.stderr
+
+
+def commands() -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = [()]
+    for name, command in cli.commands.items():
+        found.append((name,))
+        if isinstance(command, click.Group):
+            found += [(name, inner) for inner in command.commands]
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_has_a_help_page_with_examples(command: tuple[str, ...]) -> None:
+    for flag in ("--help", "-h"):
+        result = run(*command, flag)
+        assert result.exit_code == 0
+        assert "Examples:" in result.stdout
+        assert " ".join(["perfmodel", *command]) in result.stdout
+        assert result.stderr == ""
+
+
+def test_help_of_sweep_and_project_covers_every_strategy_field() -> None:
+    for command in ("sweep", "project", "explain"):
+        text = run(command, "--help").stdout
+        for spec in FIELDS:
+            assert f"--{spec.option}" in text
+            for choice in spec.choices:
+                assert choice.split("-")[0] in text
+        for name in FRAMEWORKS:
+            assert name in text
+
+
+def test_axes_said_to_be_swept_are_those_that_a_grid_varies() -> None:
+    grid = strategy_grid(
+        load_model("mixtral-8x7b"), 64, sequence_length=32768, global_batch_size=512
+    )
+    varied = {spec.name for spec in FIELDS if np.unique(grid[spec.name]).size > 1}
+    assert varied - set(options.DERIVED) == set(options.SWEPT_FIELDS)
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"perfmodel {__version__}\n"
+
+
+def test_no_arguments_show_the_help() -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "Commands:" in result.stdout
+
+
+def test_importing_and_asking_for_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from perfmodel.cli.main import cli\n"
+        "for name in [[], *([name] for name in cli.commands)]:\n"
+        "    assert CliRunner().invoke(cli, [*name, '--help']).exit_code == 0\n"
+        "heavy = ('numpy', 'numba', 'xarray', 'scipy', 'rich', 'netCDF4')\n"
+        "print([name for name in heavy if name in sys.modules], end='')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["sweep"], ["Missing option '--model'", "perfmodel sweep --help"]),
+        (["swep"], ["No such command 'swep'"]),
+        (["project", "--tpp", "2"], ["No such option '--tpp'", "--tp"]),
+        (["project", *SMALL, "--model", "llama-3.1-7b"], ["did you mean", "llama-3.1-70b"]),
+        (["project", *SMALL, "--model", "./none.json"], ["none.json: no such file"]),
+        (["project", *SMALL, "--hardware", "dgx-h10"], ["unknown hardware", "dgx-h100"]),
+        (["project", *SMALL, "--hardware", "./none.toml"], ["none.toml"]),
+        (["project", *SMALL, "--hardware", "nvidia-hopper"], ["not a complete system"]),
+        (["project", *SMALL, "--framework", "megatrn"], ["did you mean megatron"]),
+        (["project", *SMALL, "--devices", "0"], ["--devices", "0 is not in the range"]),
+        (["project", *SMALL, "--devices", "-8"], ["--devices"]),
+        (["project", *SMALL, "--seq-len", "nan"], ["--seq-len", "not a whole number"]),
+        (["project", *SMALL, "--seq-len", "0"], ["0 is below 1"]),
+        (["project", *SMALL, "--global-batch", "-64"], ["-64 is below 1"]),
+        (["project", *SMALL, "--micro-batch", "1.5"], ["'1.5' is not a whole number"]),
+        (["project", *SMALL, "--tp", "2,4"], ["should be one value"]),
+        (["project", *SMALL, "--tp", "3"], ["8 devices are not a multiple of tp 3", "6 or 9"]),
+        (["project", *SMALL, "--tp", "16"], ["not a multiple of tp 16", "16 would be"]),
+        (["project", *SMALL, "--tp", "2", "--dp", "8"], ["= 16 is not the 8", "--dp 4"]),
+        (
+            ["project", *SMALL, "--devices", "63", "--global-batch", "63", "--tp", "3"],
+            ["tensor_parallel 3", "32 heads in 8 groups"],
+        ),
+        (
+            ["project", *SMALL, "--pp", "8", "--vpp", "8"],
+            ["pipeline_parallel × virtual_pipeline exceeds", "32 layers"],
+        ),
+        (["project", *SMALL, "--micro-batch", "16"], ["global_batch_size 64", "data_parallel 8"]),
+        (["project", *SMALL, "--ep", "2"], ["or the model has none"]),
+        (["project", *SMALL, "--sp", "maybe"], ["neither true nor false"]),
+        (["project", *SMALL, "--precision", "fp9"], ["did you mean fp8"]),
+        (["project", *SMALL, "--precision", "nvfp4"], ["no matrix rate for precision 'nvfp4'"]),
+        (["project", *SMALL, "--precision", "mxfp8"], ["no matrix rate for precision 'mxfp8'"]),
+        (["project", *SMALL, "--set", "device.memory.bandwidth"], ["PATH=VALUE"]),
+        (["project", *SMALL, "--set", "device.memory.bandwith=1e12"], ["device.memory.bandwidth"]),
+        (["project", *SMALL, "--set", "device.memory.bandwidth=-1"], ["above 0"]),
+        (["project", *SMALL, "--set", "device.memory.bandwidth=nan"], ["finite"]),
+        (["project", *SMALL, "--set", "device.memory.bandwidth=fast"], ["a finite number"]),
+        (["explain", *SMALL, "--phase", "sideways"], ["--phase"]),
+        (["explain", *SMALL, "--top", "0"], ["--top"]),
+        (["sweep", *SMALL, "--tp", "1,,2"], ["empty value"]),
+        (["sweep", *SMALL, "--tp", "two"], ["'two' is not a whole number"]),
+        (["sweep", *SMALL, "--tp", "2", "--dp", "3"], ["never multiply to 8", "--dp"]),
+        (["sweep", *SMALL, "--tp", "16"], ["no strategy is possible on 8 devices"]),
+        (
+            ["sweep", *SMALL, "--tp", "16", "--keep-impossible"],
+            ["no strategy is possible on 8 devices"],
+        ),
+        (["sweep", *SMALL, "--sweep", "device.memory.bandwidth=1:2"], ["START:STOP:COUNT"]),
+        (["sweep", *SMALL, "--sweep", "device.memory.bandwidth=1e12:2e12:1"], ["count 1"]),
+        (["sweep", *SMALL, "--sweep", "device.memory.bandwidth=0:2e12:3:log"], ["positive ends"]),
+        (["sweep", *SMALL, "--sweep", "device.memory.bandwidth=1:2:3:cubic"], ["START:STOP"]),
+        (["sweep", *SMALL, "--sweep", "device.memory.bandwidth=1e12,inf"], ["not a finite"]),
+        (["sweep", *SMALL, "--sweep", "device.memory.bandwidth=1e12:x:3"], ["'x' is not a number"]),
+        (["sweep", *SMALL, "--sweep", "device.memory.speed=1e12,2e12"], ["no value at"]),
+        (
+            ["sweep", *SMALL, "--sweep", "device.tdp=1,2", "--set", "device.tdp=3"],
+            ["both set and swept"],
+        ),
+        (["sweep", *SMALL, "-o", "missing/sweep.nc"], ["folder 'missing' does not exist"]),
+        (["sweep", *SMALL, "-o", "."], ["it is a folder"]),
+        (["sweep", *SMALL, "--threads", "0"], ["--threads"]),
+        (["sweep", "--config", "none.toml"], ["none.toml: cannot be read"]),
+        (["best", "none.nc"], ["'none.nc' does not exist"]),
+        (["best", "none.nc", "--pareto", "a,b", "--by", "c"], ["exclude each other"]),
+        (["hardware", "show", "dgx-h10"], ["unknown hardware"]),
+        (["model", "show", "lama-3.1-8b"], ["did you mean llama-3.1-8b"]),
+        (["model", "show", "llama-3.1-8b", "--seq-len", "0"], ["--seq-len"]),
+        (["compare", "trainin", "runs.csv"], ["did you mean training"]),
+        (["compare", "training", "none.csv"], ["none.csv"]),
+        (["compare", "training", "none.csv", "--max-error", "lots"], ["10% or 0.1"]),
+        (["compare", "training", "none.csv", "--output", "missing/x.csv"], ["does not exist"]),
+        (["completion", "tcsh"], ["tcsh"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    arguments: list[str], parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_one_line(run(*arguments), 2, *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("{", "not valid JSON, line 1"),
+        ("[]", "should hold a JSON object"),
+        ('{"model_type": "llama", "hidden_size": -1}', "hidden_size"),
+        ('{"model_type": "jamba"}', "not modelled yet"),
+        ("\x00\x01", "not valid JSON"),
+    ],
+)
+def test_a_broken_model_file_is_one_line(text: str, part: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    for command in (["model", "show", str(path)], ["project", *SMALL, "--model", str(path)]):
+        assert_one_line(run(*command), 2, part, str(path))
+
+
+def test_a_broken_hardware_file_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("name = ", encoding="utf-8")
+    assert_one_line(run("hardware", "show", str(path)), 2, "not valid TOML", str(path))
+
+
+def test_an_unexpected_failure_is_one_line_and_a_traceback_only_on_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(name: str) -> Any:
+        raise RuntimeError("the roof\nis on fire")
+
+    monkeypatch.setattr("perfmodel.model.presets.load_model", fail)
+    assert_one_line(
+        run("model", "show", "gpt2"), 1, "unexpected RuntimeError: the roof is on fire", "-v"
+    )
+    loud = run("model", "show", "gpt2", "-v")
+    assert loud.exit_code == 1
+    assert "Traceback" in loud.stderr
+
+
+def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(name: str) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perfmodel.model.presets.load_model", interrupt)
+    result = run("model", "show", "gpt2")
+    assert result.exit_code == 130
+    assert result.stderr.strip() == "perfmodel: interrupted"
+
+
+def test_a_closed_pipe_is_no_failure_with_a_traceback() -> None:
+    code = "from perfmodel.cli.main import main; main()"
+    program = subprocess.Popen(
+        [sys.executable, "-c", code, "hardware", "show", "dgx-h100"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert program.stdout is not None
+    assert program.stderr is not None
+    program.stdout.close()
+    assert b"Traceback" not in program.stderr.read()
+    program.stderr.close()
+    program.wait()
+
+
+def test_the_program_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "perfmodel", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"perfmodel {__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_the_program(shell: str) -> None:
+    script = run("completion", shell).stdout
+    assert "_PERFMODEL_COMPLETE" in script
+    assert f"{shell}_complete" in script
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("perfmodel ex", {"explain"}),
+        ("perfmodel model show llama-3.1-4", {"llama-3.1-405b"}),
+        ("perfmodel project --model llama-3.1-4", {"llama-3.1-405b"}),
+        ("perfmodel sweep --hardware dgx-b2", {"dgx-b200"}),
+        ("perfmodel sweep --framework megatron-t", {"megatron-tuned"}),
+        ("perfmodel best x.nc --by step", {"step_time", "step_time_low", "step_time_high"}),
+        ("perfmodel best x.nc --pareto step_time,memory_to", {"step_time,memory_total"}),
+        ("perfmodel sweep --recompute none,f", {"none,full"}),
+        ("perfmodel sweep --sp f", {"false"}),
+        (
+            "perfmodel project --hardware dgx-h100 --set device.memory.capa",
+            {"device.memory.capacity="},
+        ),
+    ],
+)
+def test_completion_knows_commands_models_profiles_and_variables(
+    words: str, expected: set[str]
+) -> None:
+    typed = words.split(" ")
+    environment = {
+        "_PERFMODEL_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(typed) - 1),
+    }
+    result = CliRunner().invoke(cli, [], prog_name="perfmodel", env=environment)
+    found = {line.partition(",")[2] for line in result.stdout.splitlines()}
+    assert found == expected

@@ -1,0 +1,307 @@
+"""``perfmodel sweep`` and ``perfmodel best``: what they print, write and return."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner, Result
+
+from perfmodel import load_hardware, load_model, open_results, strategy_grid, sweep
+from perfmodel.base.variables import SCHEMA_VERSION, VARIABLES
+from perfmodel.cli.main import cli
+
+PROBLEM = "--model llama-3.1-8b --devices 16 --seq-len 4096 --global-batch 64"
+AXES = "--tp 1,2,3 --pp 1,2 --cp 1 --vpp 1 --micro-batch 1,2 --recompute none,full"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
+
+
+def run_sweep(text: str, *more: str) -> Result:
+    return run("sweep", *shlex.split(f"{PROBLEM} {AXES} {text}"), *more)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep") / "sweep.nc"
+    result = run_sweep("--hardware dgx-h100 --hardware dgx-b200", "-o", str(path))
+    assert result.exit_code == 0, result.stderr
+    return path
+
+
+def test_the_file_is_what_the_python_interface_gives(file: Path) -> None:
+    model = load_model("llama-3.1-8b")
+    grid = strategy_grid(
+        model,
+        16,
+        sequence_length=4096,
+        global_batch_size=64,
+        tensor_parallel=[1, 2, 3],
+        pipeline_parallel=[1, 2],
+        context_parallel=1,
+        virtual_pipeline=1,
+        micro_batch_size=[1, 2],
+        recompute=["none", "full"],
+    )
+    expected = sweep(model, grid, [load_hardware("dgx-h100"), load_hardware("dgx-b200")])
+    with open_results(file) as found:
+        xr.testing.assert_identical(found.load(), expected)
+
+
+def test_the_summary_counts_explains_and_suggests(tmp_path: Path) -> None:
+    path = tmp_path / "out.nc"
+    result = run_sweep("--hardware dgx-h100 --top 2", "-o", str(path))
+    assert result.exit_code == 0
+    for text in (
+        "llama-3.1-8b, 8.03 G parameters, on 16 devices",
+        "strategies possible",
+        "do not multiply to the number of devices",
+        "fit in memory",
+        "Best by tokens per second and device",
+        "Share of the step",
+        "fwd",
+    ):
+        assert text in result.stdout
+    for text in (f"wrote {path}", "What to try next", "perfmodel best", "perfmodel explain"):
+        assert text in result.stderr
+    assert path.is_file()
+
+
+def test_the_suggested_command_projects_the_best_strategy(file: Path) -> None:
+    result = run_sweep("--hardware dgx-h100 --top 1")
+    line = next(line for line in result.stderr.splitlines() if "perfmodel explain" in line)
+    projected = run("project", *shlex.split(line)[2:], "--json")
+    top = json.loads(run("best", str(file), "--where", 'hardware == "dgx-h100"', "--json").stdout)
+    row = json.loads(projected.stdout)
+    assert row["step_time"] == top["strategies"][0]["step_time"]
+    assert row["recompute"] == top["strategies"][0]["recompute"]
+
+
+def test_quiet_says_nothing_on_stderr_and_verbose_says_more() -> None:
+    assert run_sweep("--hardware dgx-h100 --quiet").stderr == ""
+    assert "enumerated" in run_sweep("--hardware dgx-h100 -v").stderr
+    arguments = shlex.split(f"{PROBLEM} {AXES} --hardware dgx-h100")
+    assert run("-q", "sweep", *arguments).stderr == ""
+
+
+def test_json_has_counts_units_and_strategies() -> None:
+    result = run_sweep("--hardware dgx-h100 --json --top 3")
+    document = json.loads(result.stdout)
+    assert document["schema_version"] == SCHEMA_VERSION
+    assert document["model"] == "llama-3.1-8b"
+    assert document["devices"] == 16
+    assert document["possible"] > 0
+    assert document["impossible"]["devices_mismatch"] > 0
+    assert document["output"] is None
+    assert 0 < document["fitting"]["dgx-h100"] <= document["possible"]
+    assert len(document["strategies"]) == 3
+    assert {*VARIABLES} <= {*document["units"]}
+    assert {*VARIABLES} <= {*document["strategies"][0]}
+
+
+def test_swept_values_become_rows_and_a_coordinate(tmp_path: Path) -> None:
+    path = tmp_path / "network.nc"
+    result = run_sweep(
+        "--hardware dgx-h100 --set device.tdp=500 "
+        "--sweep system.network.1.bandwidth=25e9:400e9:4 "
+        "--sweep system.network.0.bandwidth=100e9:400e9:3:log -o",
+        str(path),
+    )
+    assert result.exit_code == 0, result.stderr
+    with open_results(path) as dataset:
+        assert dataset.sizes["hardware"] == 12
+        outer = dataset["system.network.1.bandwidth"].values
+        inner = dataset["system.network.0.bandwidth"].values
+        np.testing.assert_allclose(np.unique(outer), [25e9, 150e9, 275e9, 400e9])
+        np.testing.assert_allclose(np.unique(inner), [100e9, 200e9, 400e9])
+        assert len(set(dataset["hardware"].values.tolist())) == 12
+        profiles = json.loads(dataset.attrs["provenance"])["hardware"]
+        assert all(profile["device"]["tdp"] == 500 for profile in profiles.values())
+        fastest = dataset["step_time"].min("strategy")
+        assert fastest.isel(hardware=-1) < fastest.isel(hardware=0)
+
+
+def test_keep_impossible_keeps_them_with_their_reason(tmp_path: Path) -> None:
+    path = tmp_path / "all.nc"
+    result = run_sweep("--hardware dgx-h100 --keep-impossible --json -o", str(path))
+    document = json.loads(result.stdout)
+    with open_results(path) as dataset:
+        assert dataset.sizes["strategy"] > document["possible"]
+        valid = int((dataset["status"] == 0).sum())
+    assert valid == document["possible"]
+
+
+def test_single_precision_results_are_close_and_small(tmp_path: Path) -> None:
+    path = tmp_path / "single.nc"
+    assert run_sweep("--hardware dgx-h100 --float32 --threads 1 -o", str(path)).exit_code == 0
+    with open_results(path) as dataset:
+        assert dataset["step_time"].dtype == np.float32
+
+
+def test_nothing_fits_is_exit_code_3_and_the_file_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "big.nc"
+    arguments = "--model llama-3.1-405b --devices 8 --seq-len 4096 --global-batch 8"
+    axes = "--hardware l40s-server --tp 8 --pp 1 --micro-batch 1 -o"
+    result = run("sweep", *shlex.split(f"{arguments} {axes}"), str(path))
+    assert result.exit_code == 3
+    assert "no strategy fits in memory (l40s-server needs" in result.stderr
+    assert path.is_file()
+    assert run("best", str(path)).exit_code == 3
+    assert "--all shows" in run("best", str(path)).stderr
+    shown = run("best", str(path), "--all")
+    assert shown.exit_code == 0
+    assert "(no)" in shown.stdout
+
+
+def test_the_same_profile_twice_is_one_row() -> None:
+    result = run_sweep("--hardware dgx-h100 --hardware H100-80GB-SXM --json")
+    assert json.loads(result.stdout)["hardware"] == ["dgx-h100"]
+
+
+def test_compiling_is_announced_only_where_no_kernel_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfmodel.kernels._jit.CACHE_FOLDER", str(tmp_path))
+    assert "compiling kernels, first run only" in run_sweep("--hardware dgx-h100").stderr
+    (tmp_path / "kernel.nbc").touch()
+    assert "compiling" not in run_sweep("--hardware dgx-h100").stderr
+
+
+CONFIG = """
+model = "llama-3.1-8b"
+hardware = ["dgx-h100", "dgx-b200"]
+devices = 16
+seq-len = 4096
+global_batch_size = 64
+tp = [1, 2]
+sp = [true, false]
+pp = 1
+micro-batch = [1]
+recompute = "full"
+json = true
+[set]
+device.tdp = 500
+[sweep]
+"system.network.1.bandwidth" = "25e9:50e9:2"
+"""
+
+
+def test_a_configuration_file_gives_options_and_the_command_line_wins(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(CONFIG, encoding="utf-8")
+    result = run("sweep", "--config", str(path), "--hardware", "dgx-h200", "--tp", "4")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert len(document["hardware"]) == 2
+    assert all("dgx-h200[device.tdp=500" in name for name in document["hardware"])
+    assert {row["tensor_parallel"] for row in document["strategies"]} == {4}
+    assert {row["sequence_parallel"] for row in document["strategies"]} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = ", "not valid TOML"),
+        ("modl = 'x'", "did you mean model"),
+        ("tp = 2\ntensor-parallel = 4", "there twice"),
+        ("json = 'yes'", "'json' should be true or false"),
+        ("tp = { a = 1 }", "not a table"),
+        ("devices = 2020-01-01", "should be text, a number"),
+        ("tp = [0]", "0 is below 1"),
+        ("devices = -4", "--devices"),
+        ("set = 'device.tdp'", "PATH=VALUE"),
+    ],
+)
+def test_a_bad_configuration_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    problem = "--model llama-3.1-8b --hardware dgx-h100 --seq-len 4096 --global-batch 64"
+    devices = [] if "devices" in text else ["--devices", "8"]
+    result = run("sweep", *shlex.split(problem), *devices, "--config", str(path))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def best(file: Path, *arguments: str) -> Any:
+    result = run("best", str(file), *arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_best_ranks_filters_and_limits(file: Path) -> None:
+    document = best(file, "--top", "4", "--by", "step_time", "--where", "tp == 2 and pp == 1")
+    rows = document["strategies"]
+    assert len(rows) == min(4, document["selected"])
+    assert [row["step_time"] for row in rows] == sorted(row["step_time"] for row in rows)
+    assert {row["tensor_parallel"] for row in rows} == {2}
+    assert document["total"] > document["selected"]
+    assert document["schema_version"] == SCHEMA_VERSION
+    assert document["units"]["step_time"] == "s"
+
+
+def test_best_prints_one_table_per_question(file: Path) -> None:
+    result = run("best", str(file), "--top", "2")
+    assert result.exit_code == 0
+    assert "Training step of llama-3.1-8b on 16 devices" in result.stdout
+    assert "tok/s/device" in result.stdout
+    assert "Share of the step" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_pareto_shows_the_front_in_order(file: Path) -> None:
+    rows = best(file, "--pareto", "step_time,memory_total")["strategies"]
+    assert [row["step_time"] for row in rows] == sorted(row["step_time"] for row in rows)
+    sizes = [row["memory_total"] for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(best(file, "--pareto", "step_time, memory_total", "--top", "1")["strategies"]) == 1
+
+
+def test_a_filter_that_nothing_passes_is_exit_code_3(file: Path) -> None:
+    result = run("best", str(file), "--where", "tp == 7")
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert "passes the filter" in result.stderr
+    empty = run("best", str(file), "--where", "tp == 7", "--json")
+    assert empty.exit_code == 3
+    assert json.loads(empty.stdout)["strategies"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--by", "step_tim"], "did you mean step_time"),
+        (["--by", "recompute"], "holds text"),
+        (["--where", "tp <"], "at its end"),
+        (["--where", "recompute == none"], "text needs quotes"),
+        (["--pareto", "step_time"], "two or more"),
+        (["--pareto", "step_time,memory"], "no variable 'memory'"),
+        (["--top", "0"], "--top"),
+    ],
+)
+def test_bad_queries_are_one_line(file: Path, arguments: list[str], message: str) -> None:
+    result = run("best", str(file), *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_the_band_of_the_step_time_is_shown_where_a_file_has_one(
+    file: Path, tmp_path: Path
+) -> None:
+    assert "step (10–90 %)" in run("best", str(file)).stdout
+    older = tmp_path / "older.nc"
+    with xr.open_dataset(file) as dataset:
+        dataset.drop_vars(["step_time_low", "step_time_high"]).to_netcdf(older)
+    text = run("best", str(older)).stdout
+    assert "step" in text
+    assert "10–90 %" not in text

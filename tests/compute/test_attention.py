@@ -1,0 +1,313 @@
+"""Attention on hardware profiles: measured rows, and input that is refused."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+
+from perfmodel.base.errors import DataError, HardwareError
+from perfmodel.compute.attention import (
+    ATTENTION_BOUNDS,
+    attention_device,
+    attention_times,
+    ragged_attention_time,
+)
+from perfmodel.hwprofiles import list_hardware, load_hardware
+
+# profile, batch, queries and keys, heads, key-value heads, d_qk, d_v, backward, seconds, tolerance
+LARGE_CALLS = [
+    ("dgx-a100", 4, 8192, 32, 2, 128, 128, False, 11.001e-3, 0.05),  # aiconfigurator 095f58a sglang
+    (
+        "dgx-a100",
+        4,
+        16384,
+        64,
+        2,
+        128,
+        128,
+        False,
+        85.644e-3,
+        0.05,
+    ),  # aiconfigurator 095f58a sglang
+    (
+        "dgx-h100",
+        16,
+        8192,
+        64,
+        4,
+        128,
+        128,
+        False,
+        31.714e-3,
+        0.15,
+    ),  # aiconfigurator 095f58a sglang
+    ("dgx-h100", 4, 4096, 32, 4, 128, 128, False, 1.1358e-3, 0.2),  # aiconfigurator 095f58a sglang
+    ("dgx-b200", 8, 16384, 32, 4, 64, 64, False, 11.798e-3, 0.1),  # aiconfigurator 095f58a sglang
+    (
+        "dgx-b200",
+        4,
+        16384,
+        48,
+        48,
+        256,
+        256,
+        False,
+        20.730e-3,
+        0.1,
+    ),  # aiconfigurator 095f58a sglang
+    ("dgx-b200", 1, 131072, 128, 8, 128, 128, False, 423.2e-3, 0.1),  # cudnn-frontend 9793df5 cuDNN
+    ("dgx-b200", 1, 131072, 128, 8, 128, 128, True, 1375.1e-3, 0.1),  # cudnn-frontend 9793df5 cuDNN
+    (
+        "dgx-b200",
+        1,
+        4096,
+        64,
+        8,
+        128,
+        128,
+        True,
+        837.45e-6,
+        0.1,
+    ),  # SimuMax 4dcaae5 TransformerEngine
+    (
+        "dgx-b200",
+        1,
+        131072,
+        64,
+        64,
+        192,
+        128,
+        True,
+        1.1882,
+        0.15,
+    ),  # SimuMax 4dcaae5 TransformerEngine
+]
+
+
+@pytest.mark.parametrize("call", LARGE_CALLS)
+def test_attention_near_measured_large_calls(call):
+    profile, batch, length, heads, kv_heads, width_qk, width_v, backward, seconds, tolerance = call
+    times = attention_times(
+        load_hardware(profile),
+        "bf16",
+        batch,
+        length,
+        length,
+        heads,
+        kv_heads,
+        width_qk,
+        width_v,
+        True,
+        0,
+        backward,
+    )
+    assert times.time[0] == pytest.approx(seconds, rel=tolerance)
+
+
+def test_fp8_attention_near_measured_call():
+    # cudnn-frontend 9793df5, B200 cuDNN, 131072 tokens, 128 heads: 330.13 ms, 878.53 ms
+    times = attention_times(
+        load_hardware("dgx-b200"),
+        "fp8",
+        1,
+        131072,
+        131072,
+        128,
+        8,
+        128,
+        128,
+        True,
+        0,
+        [False, True],
+    )
+    assert times.time == pytest.approx([330.13e-3, 878.53e-3], rel=0.2)
+
+
+def test_median_error_of_large_prefill_on_a100(development_table):
+    with development_table("measured/attention.csv").open(newline="") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if (row["hardware"], row["framework"], row["phase"]) == ("A100_SXM", "sglang", "fwd")
+        ]
+
+    def column(name):
+        return np.array([int(row[name]) for row in rows])
+
+    times = attention_times(
+        load_hardware("dgx-a100"),
+        "bf16",
+        column("batch"),
+        column("q_len"),
+        column("kv_len"),
+        column("heads"),
+        column("kv_heads"),
+        column("d_qk"),
+        column("d_v"),
+        np.array([row["causal"] == "True" for row in rows]),
+        column("window"),
+    )
+    measured = np.array([float(row["time_us"]) for row in rows]) * 1e-6
+    large = times.flops > 1e12
+    assert large.sum() > 50
+    assert np.median(np.abs(times.time[large] / measured[large] - 1.0)) < 0.05
+
+
+def test_every_profile_prices_attention():
+    for name in list_hardware():
+        hardware = load_hardware(name)
+        rates = hardware.device.peak_flops
+        precision = next((p for p in ("bf16", "fp16") if p in rates), None)
+        if precision:
+            times = attention_times(
+                hardware, precision, 2, 8192, 8192, 32, 8, 128, 128, True, 0, [False, True]
+            )
+            share = times.flops / times.time / hardware.device.peak(precision)
+            assert ((share > 0.15) & (share <= 1.0)).all(), (name, share)
+
+
+def test_rows_broadcast_and_do_not_depend_on_company():
+    hardware = load_hardware("dgx-h100")
+    lengths = np.array([128, 2048, 4096, 32768])
+    together = attention_times(hardware, "bf16", 1, lengths, lengths, 32, 8, 128, 128)
+    for row, length in enumerate(lengths):
+        alone = attention_times(hardware, "bf16", 1, length, length, 32, 8, 128, 128)
+        assert all(a[0] == b[row] for a, b in zip(alone, together, strict=True))
+    assert set(ATTENTION_BOUNDS[code] for code in together.bound) <= set(ATTENTION_BOUNDS)
+
+
+def test_more_bandwidth_or_compute_is_never_slower():
+    slow = load_hardware("dgx-h100")
+
+    def both_passes(hardware):
+        return attention_times(
+            hardware, "bf16", 4, 4096, 4096, 32, 8, 128, 128, backward=[False, True]
+        ).time
+
+    for path, value in (
+        ("device.memory.bandwidth", 4.8e12),
+        ("device.peak_flops.bf16", 2e15),
+        ("device.special_function_rate", 8e12),
+    ):
+        fast = slow.with_values({path: value})
+        assert (both_passes(fast) <= both_passes(slow)).all()
+
+
+def test_devices_keep_facts_and_calibration():
+    hardware = load_hardware("dgx-h100")
+    device = attention_device(hardware, "bf16")
+    assert device.matrix_rate == hardware.device.peak("bf16")
+    assert device.units == 132  # NVIDIA H100 SXM5 datasheet
+    assert attention_device(hardware, "fp8").query_bytes == 1.0
+    narrow = attention_device(hardware, "bf16", kv_precision="fp8")
+    assert (narrow.query_bytes, narrow.key_bytes) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 0}, r"batch\[0\] = 0"),
+        ({"query_length": -4}, r"query_length\[0\] = -4"),
+        ({"key_length": float("nan")}, "key_length"),
+        ({"heads": 30}, "not a multiple"),
+        ({"heads": 2.5}, "whole number"),
+        ({"head_dim_v": float("inf")}, "head_dim_v"),
+        ({"window": -1}, "window"),
+        ({"causal": 2}, "true or false"),
+        ({"batch": "four"}, "must be numbers"),
+        ({"batch": [1, 2], "heads": [8, 8, 8]}, "do not broadcast"),
+    ],
+)
+def test_attention_refuses_bad_columns(change, message):
+    call = {
+        "batch": 1,
+        "query_length": 128,
+        "key_length": 128,
+        "heads": 32,
+        "key_value_heads": 8,
+        "head_dim_qk": 128,
+        "head_dim_v": 128,
+    }
+    with pytest.raises(DataError, match=message):
+        attention_times(load_hardware("dgx-h100"), "bf16", **(call | change))
+
+
+def test_attention_refuses_what_the_device_lacks():
+    with pytest.raises(HardwareError, match="fp8"):
+        attention_times(load_hardware("dgx-a100"), "fp8", 1, 128, 128, 8, 8, 128, 128)
+    with pytest.raises(HardwareError, match="bf16"):
+        attention_times(load_hardware("dgx-a100"), "bf61", 1, 128, 128, 8, 8, 128, 128)
+
+
+def test_attention_refuses_values_wider_than_the_latent_row():
+    with pytest.raises(DataError, match="holds the values"):
+        attention_times(load_hardware("dgx-h100"), "bf16", 1, 1, 64, 8, 1, 512, 576, latent=True)
+
+
+@pytest.mark.parametrize("profile", ["dgx-a100", "dgx-h100", "dgx-b200"])
+def test_ragged_sequences_of_one_length_are_a_batch(profile):
+    hardware = load_hardware(profile)
+    shape = (32, 8, 128, 128)
+    together = attention_times(hardware, "bf16", 6, 1500, 2000, *shape)
+    apart = ragged_attention_time(hardware, "bf16", [1500] * 6, [2000] * 6, *shape)
+    assert apart.time == pytest.approx(together.time, rel=1e-9)
+    assert apart.memory_traffic == pytest.approx(together.memory_traffic, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "message"),
+    [
+        ([], [], "one of each per sequence"),
+        ([1, 2], [4], "one of each per sequence"),
+        ([0], [4], r"query_lengths\[0\] = 0"),
+        ([1], [float("inf")], "key_lengths"),
+    ],
+)
+def test_ragged_sequences_refuse_bad_lengths(queries, keys, message):
+    with pytest.raises(DataError, match=message):
+        ragged_attention_time(load_hardware("dgx-h100"), "bf16", queries, keys, 8, 8, 128, 128)
+
+
+@pytest.mark.parametrize("profile", ["dgx-h100", "dgx-b200", "gb300-nvl72"])
+def test_an_fp8_cache_is_never_slower_where_memory_bounds_decode(profile):
+    hardware = load_hardware(profile)
+    batch = np.array([16, 64, 256])
+    call = (batch, 1, 32768, 32, 8, 128, 128)
+    wide = attention_times(hardware, "bf16", *call)
+    narrow = attention_times(hardware, "fp8", *call)
+    assert all(ATTENTION_BOUNDS[code] == "memory" for code in wide.bound)
+    assert (narrow.time <= wide.time).all()
+
+
+def test_a_steady_load_is_never_faster():
+    hardware = load_hardware("dgx-h100")
+    call = ("bf16", 8, 16384, 16384, 64, 8, 128, 128)
+    cold = attention_times(hardware, *call).time
+    assert (attention_times(hardware, *call, steady=True).time >= cold).all()
+
+
+def test_constants_stand_in_for_the_profile():
+    hardware = load_hardware("dgx-h100")
+    call = (1, 1, 64, 8, 8, 128, 128)
+    slow = attention_times(hardware, "bf16", *call, constants={"launch_latency": 1e-3}).time
+    assert slow[0] > 1e-3 > attention_times(hardware, "bf16", *call).time[0]
+    with pytest.raises(HardwareError, match="launch_latency"):
+        attention_times(hardware, "bf16", *call, constants={"launch_latenzy": 1e-3})
+
+
+def test_devices_of_a_family_follow_their_datasheets():
+    # H200 is H100 with 4.8 TB/s instead of 3.35; GB300 doubles the exponentials of GB200
+    decode = (64, 1, 32768, 32, 8, 128, 128)
+    h100, h200 = (
+        attention_times(load_hardware(name), "bf16", *decode).time[0]
+        for name in ("dgx-h100", "dgx-h200")
+    )
+    assert h100 / h200 == pytest.approx(4.8 / 3.352, rel=0.05)
+    prefill = (4, 16384, 16384, 64, 8, 64, 64)
+    gb200, gb300 = (
+        attention_times(load_hardware(name), "bf16", *prefill).time[0]
+        for name in ("gb200-nvl72", "gb300-nvl72")
+    )
+    assert gb300 < 0.85 * gb200

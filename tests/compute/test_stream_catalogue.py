@@ -1,0 +1,170 @@
+"""The catalogue of streaming operations against tables worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.base.errors import DataError
+from perfmodel.compute.stream_catalogue import (
+    ELEMENTWISE,
+    cast,
+    cross_entropy,
+    elementwise,
+    embedding,
+    norm,
+    permute,
+    rope,
+    router_top_k,
+    softmax,
+    traffic,
+)
+from perfmodel.compute.stream_optimizer import adam, clip_gradients, muon, sgd
+from perfmodel.compute.stream_quantise import QUANTISATIONS, quantise, quantise_unfused
+
+
+# 1000 elements of 2 bytes: bytes read, bytes written, worked out by hand
+@pytest.mark.parametrize(
+    ("name", "read", "written"),
+    [
+        ("copy", 2000, 2000),
+        ("fill", 0, 2000),
+        ("add", 4000, 2000),  # two addends, one sum
+        ("add_scalar", 2000, 2000),
+        ("gelu", 2000, 2000),
+        ("gelu_backward", 4000, 2000),  # input and gradient
+        ("gated", 4000, 2000),  # gate and up
+        ("gated_backward", 6000, 4000),  # gate, up, gradient -> two gradients
+        ("dropout", 2000, 3000),  # a mask of one byte each
+        ("mul_backward", 6000, 4000),  # both factors and the gradient -> two gradients
+    ],
+)
+def test_elementwise_bytes(name, read, written):
+    assert traffic(elementwise(name, 1000)) == (read, written)
+
+
+# a row kernel over 10 rows of 2048 elements of 2 bytes: read, read again, written, launches
+@pytest.mark.parametrize(
+    ("work", "read", "again", "written", "launches"),
+    [
+        (norm(10, 2048), 40960, 0, 40960, 1),
+        (norm(10, 2048, fused=False), 40960, 40960, 40960, 1),
+        (norm(10, 2048, residual=True), 81920, 0, 81920, 1),
+        (norm(10, 2048, backward=True), 81920, 0, 40960, 2),
+        (norm(10, 2048, backward=True, fused=False), 81920, 81920, 40960, 2),
+        (softmax(10, 2048), 40960, 81920, 40960, 1),
+        (softmax(20, 1024), 40960, 0, 40960, 1),
+        (softmax(10, 2048, backward=True), 81920, 81920, 40960, 1),
+    ],
+)
+def test_row_kernel_bytes(work, read, again, written, launches):
+    assert float(work.bytes_read) == read
+    assert float(work.bytes_reread) == again
+    assert float(work.bytes_written) == written
+    assert work.launches == launches
+
+
+def test_rows_that_registers_cannot_hold_are_read_twice():
+    assert float(norm(1, 32768).bytes_reread) == 0  # 64 KiB
+    assert float(norm(1, 32776).bytes_reread) == 65552
+
+
+def test_short_rows_that_start_within_a_sector_touch_one_more():
+    # 1000 columns of 4 bytes are 125 sectors; 1001 end 4 bytes into a sector
+    aligned, other = softmax(8, 1000, 4.0), softmax(8, 1001, 4.0)
+    assert float(aligned.bytes_read) == 8 * 4000
+    assert float(other.bytes_read) == pytest.approx(8 * 4004 * 1.25)
+
+
+# 64 rows of 1024 bf16 elements: 131072 bytes read
+@pytest.mark.parametrize(
+    ("scheme", "again", "written", "launches"),
+    [
+        ("fp8_static", 0, 65536, 1),
+        ("fp8_tensor", 131072, 65536 + 4, 2),
+        ("fp8_token", 131072, 65536 + 64 * 4, 1),
+        ("int8_token", 131072, 65536 + 64 * 4, 1),
+        ("fp8_block", 0, 65536 + 512 * 4, 1),  # 8 groups of 128 per row
+        ("mxfp8", 0, 65536 + 2048, 1),  # 32 groups of 32 per row
+        ("nvfp4", 0, 32768 + 4096, 1),  # 64 groups of 16 per row
+        ("mxfp4", 0, 32768 + 2048, 1),
+    ],
+)
+def test_quantisation_bytes(scheme, again, written, launches):
+    work = quantise(scheme, 64, 1024)
+    assert float(work.bytes_read) == 131072
+    assert float(work.bytes_reread) == again
+    assert float(work.bytes_written) == written
+    assert work.launches == launches
+
+
+def test_every_quantisation_is_in_the_table_of_its_docstring():
+    for scheme in QUANTISATIONS:
+        assert f"{scheme} " in (quantise.__doc__ or "")
+
+
+def test_unfused_quantisation_moves_seven_times_the_bytes():
+    # 2 + 4, 4 + 4, 4 + 1, 1 + 1 bytes an element
+    assert [sum(traffic(work)) for work in quantise_unfused(1000)] == [6000, 8000, 5000, 2000]
+
+
+def test_other_operations_by_hand():
+    # 10 tokens of 8 heads of 64: 5120 elements, and 64 fp32 sines and cosines per token
+    assert traffic(rope(10, 8, 64)) == (2 * 5120 + 10 * 64 * 4, 2 * 5120)
+    assert traffic(cast(1000, 2, 4)) == (2000, 4000)
+    assert traffic(embedding(10, 512)) == (10240, 10240)
+    assert traffic(embedding(10, 512, tables=2)) == (20480, 10240)
+    assert traffic(embedding(10, 512, backward=True)) == (10240 + 20480, 20480)
+    # 4 tokens of 100 to 2 experts each; gathered rows count 1.5 times
+    assert traffic(permute(4, 100, 2)) == (1.5 * 800, 1.5 * 1600)
+    assert traffic(permute(4, 100, 2, reverse=True)) == (1.5 * 1600, 1.5 * 800)
+    # fp32 logits of 64 experts; index and weight of 8
+    assert traffic(router_top_k(10, 64, 8, fused=True)) == (10 * 64 * 4, 10 * 8 * 8)
+    assert traffic(cross_entropy(10, 1000)) == (40000, 20000)
+    assert traffic(cross_entropy(10, 1000, backward=True)) == (20000, 20000)
+    assert traffic(cross_entropy(10, 1000, fused=False)) == (140000, 120000)
+
+
+def test_optimizer_bytes_by_hand():
+    # fp32 gradient, master, two moments in; the latter three and a 16-bit weight out
+    assert traffic(adam(1000)) == (16000, 14000)
+    assert traffic(adam(1000, gradient_bytes=2, state_bytes=12)) == (14000, 14000)
+    assert traffic(adam(1000, weight_bytes=0)) == (16000, 12000)
+    assert traffic(sgd(1000)) == (12000, 8000)
+    assert traffic(sgd(1000, momentum=False)) == (8000, 4000)
+    assert traffic(clip_gradients(1000)) == (8000, 4000)
+
+
+def test_muon_flop_of_a_square_matrix():
+    # K. Jordan 2024: at most 6 n^3 per step of the iteration and square matrix, 5 steps
+    step = muon(1024, 1024)
+    assert sum(2 * p.m * p.n * p.k * p.repeats for p in step.products) == 5 * 6 * 1024**3
+    # the shorter side carries the Gram matrix, however the matrix lies
+    assert muon(512, 4096).products == muon(4096, 512).products
+    assert muon(512, 4096).products[0][:3] == (512, 512, 4096)
+
+
+@given(
+    st.sampled_from(sorted(ELEMENTWISE)), st.integers(1, 10**9), st.sampled_from([1.0, 2.0, 4.0])
+)
+def test_bytes_scale_with_elements_and_their_size(name, elements, size):
+    one = elementwise(name, 1.0, size)
+    many = elementwise(name, elements, size)
+    assert traffic(many) == pytest.approx(tuple(elements * part for part in traffic(one)))
+
+
+@given(st.integers(1, 10**5), st.integers(1, 10**5))
+def test_columns_equal_scalars(rows, columns):
+    for kernel in (norm, softmax):
+        alone, column = kernel(rows, columns), kernel(np.array([rows, 1]), columns)
+        for one, many in zip(alone, column, strict=True):
+            assert np.ravel(many)[0] == one
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    with pytest.raises(DataError, match=r"unknown elementwise operation 'gleu'.*gelu"):
+        elementwise("gleu", 1)
+    with pytest.raises(DataError, match=r"unknown quantisation 'fp8_tokn'.*fp8_token"):
+        quantise("fp8_tokn", 1, 1)

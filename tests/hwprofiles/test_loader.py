@@ -1,0 +1,334 @@
+"""Loading hardware profiles: overrides, inheritance and wrong input."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from perfmodel.base.errors import HardwareError
+from perfmodel.hwprofiles import hardware_from_dict, known_paths, load_hardware
+from perfmodel.hwprofiles.schema import DEVICE, MEMORY
+
+# A complete system in one file, for tests that write profiles.
+COMPLETE = """
+name = "{name}"
+[device]
+name = "chip"
+vendor = "maker"
+architecture = "arch"
+compute_units = 10
+compute_unit_name = "core"
+boost_clock = 1e9
+vector_flops = 1e12
+special_function_rate = 1e11
+tdp = 100
+[device.peak_flops]
+bf16 = 1e14
+[device.memory]
+capacity = 1e10
+bandwidth = 1e12
+l2_capacity = 1e6
+l2_bandwidth = 2e12
+shared_memory_per_unit = 1e5
+register_file_per_unit = 1e5
+[system]
+devices_per_node = 4
+[[system.network]]
+name = "inner"
+topology = "ring"
+size = 4
+bandwidth = 1e11
+latency = 1e-6
+[[system.network]]
+name = "outer"
+topology = "fat-tree"
+size = 0
+bandwidth = 1e10
+latency = 2e-6
+[calibration.host]
+launch_time = {{ value = 4e-6, prior = 5e-6, low = 1e-6, high = 9e-6, source = "prior" }}
+[source]
+device = "test"
+system = "test"
+"""
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def complete(tmp_path: Path) -> Path:
+    return write(tmp_path, "complete", COMPLETE.format(name="complete"))
+
+
+# ---------------------------------------------------------------- overrides
+
+
+def test_override_changes_the_value_and_its_source() -> None:
+    plain = load_hardware("dgx-h100")
+    changed = load_hardware("dgx-h100", {"device.memory.bandwidth": 4.8e12})
+    assert changed.device.memory.bandwidth == 4.8e12
+    assert changed.overrides == {"device.memory.bandwidth": 4.8e12}
+    assert changed.source["device.memory.bandwidth"].startswith("override")
+    assert plain.source["device.memory.bandwidth"] in changed.source["device.memory.bandwidth"]
+    assert plain.device.memory.bandwidth == 3.352e12  # NVIDIA H100 whitepaper; unchanged
+    assert hash(changed) != hash(plain)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("system.network.1.bandwidth", "1e11", 1e11),
+        ("system.network.infiniband.bandwidth", 1e11, 1e11),
+        ("system.devices_per_node", "4", 4),
+        ("system.network.0.in_network_reduction", "false", False),
+        ("system.network.0.topology", "ring", "ring"),
+        ("calibration.host.launch_time", 2e-5, 2e-5),
+        ("calibration.host.launch_time.value", 3e-6, 3e-6),
+        ("device.peak_flops.fp8", 1e15, 1e15),
+    ],
+)
+def test_override_by_dotted_path(path: str, text: object, value: object) -> None:
+    hardware = load_hardware("dgx-h100", {path: text})
+    assert hardware.value(path) == value
+    assert list(hardware.overrides.values()) == [value]
+    assert hardware_from_dict(hardware.to_dict()) == hardware
+
+
+def test_overrides_accumulate() -> None:
+    hardware = load_hardware("dgx-h100", {"device.tdp": 500})
+    hardware = hardware.with_values({"device.boost_clock": 1.5e9})
+    assert hardware.overrides == {"device.tdp": 500.0, "device.boost_clock": 1.5e9}
+    assert hardware.with_values({}) is hardware
+
+
+def test_every_path_reads_and_takes_back_its_own_value() -> None:
+    hardware = load_hardware("dgx-h100")
+    values = {path: hardware.value(path) for path in known_paths(hardware)}
+    changed = hardware.with_values(values)
+    assert changed.device == hardware.device
+    assert changed.system == hardware.system
+    assert {f"device.{key}" for key in DEVICE} | {f"device.memory.{key}" for key in MEMORY} < set(
+        values
+    )
+
+
+def test_hardware_can_be_pickled_and_hashed() -> None:
+    hardware = load_hardware("dgx-h100")
+    assert pickle.loads(pickle.dumps(hardware)) == hardware
+    assert hash(hardware) == hash(load_hardware("H100"))
+
+
+# ---------------------------------------------------------------- inheritance
+
+
+def test_child_refines_tables_and_replaces_the_network(tmp_path: Path, complete: Path) -> None:
+    child = write(
+        tmp_path,
+        "child",
+        """
+extends = "complete.toml"
+[device.memory]
+bandwidth = 3e12
+[[system.network]]
+name = "only"
+topology = "switch"
+size = 0
+bandwidth = 5e10
+latency = 1e-6
+[source]
+"device.memory.bandwidth" = "new datasheet"
+""",
+    )
+    hardware = load_hardware(child)
+    assert hardware.name == "child"
+    assert hardware.device.memory.bandwidth == 3e12
+    assert hardware.device.memory.capacity == 1e10
+    assert hardware.source["device.memory.bandwidth"] == "new datasheet"
+    assert hardware.source["device.memory.capacity"] == "test"
+    assert [level.name for level in hardware.system.network] == ["only"]
+    assert hardware.source["system.network.0.bandwidth"].startswith("not stated")
+    assert "system.network.1.bandwidth" not in hardware.source
+
+
+def test_child_refines_one_network_level_by_index(tmp_path: Path, complete: Path) -> None:
+    child = write(
+        tmp_path, "child", 'extends = "complete.toml"\n[system.network.1]\nbandwidth = 2e10\n'
+    )
+    hardware = load_hardware(child)
+    assert [level.bandwidth for level in hardware.system.network] == [1e11, 2e10]
+    bad = write(tmp_path, "bad", 'extends = "complete.toml"\n[system.network.7]\nbandwidth = 1.0\n')
+    with pytest.raises(HardwareError, match=r"bad\.toml.*system\.network\.7.*0 to 1"):
+        load_hardware(bad)
+
+
+def test_child_may_extend_a_profile_that_ships(tmp_path: Path) -> None:
+    child = write(tmp_path, "mine", 'extends = "DGX-H100"\n[device]\ntdp = 500\n')
+    hardware = load_hardware(str(child))
+    assert hardware.device.tdp == 500
+    assert hardware.device.peak_flops == load_hardware("dgx-h100").device.peak_flops
+
+
+def test_calibration_entry_replaces_as_a_whole(tmp_path: Path, complete: Path) -> None:
+    child = write(
+        tmp_path,
+        "child",
+        'extends = "complete.toml"\n[calibration.host]\nlaunch_time = { value = 2e-6 }\n',
+    )
+    with pytest.raises(HardwareError, match=r"launch_time\.prior' is missing"):
+        load_hardware(child)
+
+
+def test_circle_of_extends_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "a", 'extends = "b.toml"\n')
+    write(tmp_path, "b", 'extends = "a.toml"\n')
+    with pytest.raises(HardwareError, match=r"circle: a -> b -> a"):
+        load_hardware(tmp_path / "a.toml")
+
+
+def test_unknown_parent_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a", 'extends = "nvidia-hoper"\n')
+    with pytest.raises(HardwareError, match=r"'nvidia-hoper'; did you mean nvidia-hopper"):
+        load_hardware(path)
+
+
+# ---------------------------------------------------------------- wrong input
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("bandwidth = 1e12", "bandwidth = -1e12", r"device\.memory\.bandwidth' must be a finite"),
+        ("bandwidth = 1e12", "bandwidth = 0", r"above 0 \[B/s\], not 0"),
+        ("bandwidth = 1e12", "bandwidth = nan", r"device\.memory\.bandwidth.*not nan"),
+        ("bandwidth = 1e12", "bandwidth = inf", r"device\.memory\.bandwidth.*not inf"),
+        ("bandwidth = 1e12", 'bandwidth = "1 TB/s"', r"must be a finite number.*not '1 TB/s'"),
+        ("bandwidth = 1e12", "bandwidth = true", r"must be a finite number.*not True"),
+        ("bandwidth = 1e12", "bandwith = 1e12", r"'device\.memory\.bandwith'; did you mean band"),
+        ("tdp = 100", "", r"'device\.tdp' is missing \(board power limit"),
+        ("compute_units = 10", "compute_units = 1.5", r"compute_units' must be an integer"),
+        ("bf16 = 1e14", "", r"device\.peak_flops' needs at least one of"),
+        ("bf16 = 1e14", "bf61 = 1e14", r"unknown key 'device\.peak_flops\.bf61'; did you mean"),
+        ('topology = "ring"', 'topology = "rings"', r"network\.0\.topology.*did you mean ring\?"),
+        ("size = 4", "size = 0", r"system\.network\.0\.size' is 0.*outermost"),
+        ("size = 4", "size = 4\noversubscription = 0.5", r"oversubscription.*at least 1"),
+        ('name = "outer"', 'name = "inner"', r"system\.network\.1\.name' must be unique"),
+        ("[system]", "[sytem]", r"unknown key 'sytem'; did you mean system\?"),
+        ("[calibration.host]", "[calibration.hots]", r"unknown key 'calibration\.hots'"),
+        ("value = 4e-6", "value = 1.0", r"launch_time\.value' = 1 lies outside its bounds"),
+        ('source = "prior"', 'source = ""', r"launch_time\.source' is empty"),
+        ("launch_time = {{", "launch_time = 3.0 # {{", r"launch_time' must be a table"),
+        ("[device.memory]", "[[device.memory]]", r"'device\.memory' must be a table"),
+        ('name = "{name}"', 'name = "{name}"\naliases = "x"', r"'aliases' must be a list of texts"),
+        ('name = "{name}"', 'name = "{name}"\nnotes = [1]', r"'notes' must be a list of texts"),
+    ],
+)
+def test_wrong_profile_is_refused_by_file_and_key(
+    tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    assert before in COMPLETE
+    path = write(tmp_path, "broken", COMPLETE.replace(before, after, 1).format(name="broken"))
+    with pytest.raises(HardwareError, match=message) as caught:
+        load_hardware(path)
+    assert "broken.toml" in str(caught.value)
+
+
+def test_message_names_the_file_of_the_parent_that_is_wrong(tmp_path: Path) -> None:
+    write(tmp_path, "parent", COMPLETE.replace("tdp = 100", "tdp = -1").format(name="parent"))
+    child = write(tmp_path, "child", 'extends = "parent.toml"\n')
+    with pytest.raises(HardwareError, match=r"parent\.toml.*device\.tdp"):
+        load_hardware(child)
+
+
+def test_profile_without_system_or_device_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "chip", 'extends = "chip-h100-sxm"\n')
+    with pytest.raises(HardwareError, match=r"has no \[system\]"):
+        load_hardware(path)
+    path = write(tmp_path, "nothing", 'title = "x"\n')
+    with pytest.raises(HardwareError, match=r"has no \[device\]"):
+        load_hardware(path)
+
+
+def test_broken_toml_names_file_and_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "broken", 'name = "broken"\n[device\n')
+    with pytest.raises(HardwareError, match=r"broken\.toml: not valid TOML: .*line 2"):
+        load_hardware(path)
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'name = "caf\xe9"\n')
+    with pytest.raises(HardwareError, match=r"latin\.toml: not UTF-8"):
+        load_hardware(path)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(HardwareError, match=r"cannot read .*nowhere\.toml"):
+        load_hardware(tmp_path / "nowhere.toml")
+    with pytest.raises(HardwareError, match="not a file"):
+        load_hardware(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dgx-h10", r"unknown hardware 'dgx-h10'; did you mean dgx-h100"),
+        ("h100_sxn", r"did you mean .*H100_SXM"),
+        ("zzzzzzzz", r"list_hardware\(\) names the profiles"),
+        ("  ", "hardware name is empty"),
+        ("chip-h100-sxm", r"not a complete system; systems with it: .*dgx-h100"),
+        ("nvidia-hopper", r"not a complete system; systems with it: .*dgx-h200"),
+    ],
+)
+def test_unknown_or_incomplete_name(name: str, message: str) -> None:
+    with pytest.raises(HardwareError, match=message):
+        load_hardware(name)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("device.memory.bandwith", 1e12, r"nearest: device\.memory\.bandwidth"),
+        ("memory.bandwidth", 1e12, r"nearest: device\.memory\.bandwidth"),
+        ("system.network.7.bandwidth", 1e12, r"nearest: .*system\.network\.0\.bandwidth"),
+        ("calibration.host.lunch_time", 1e-6, r"nearest: .*calibration\.host\.launch_time"),
+        ("", 1.0, r"no value at ''"),
+        ("device", 1.0, r"no value at 'device'"),
+        ("device.memory.bandwidth", -1.0, r"override: 'device\.memory\.bandwidth' must be"),
+        ("device.memory.bandwidth", float("nan"), r"not nan"),
+        ("device.memory.bandwidth", "fast", r"not 'fast'"),
+        ("device.memory.bandwidth", True, r"not True"),
+        ("system.devices_per_node", 2.5, r"must be an integer"),
+        ("system.network.0.topology", "star", r"one of ring, "),
+        ("system.network.0.size", 0, r"only the outermost"),
+        ("system.network.0.in_network_reduction", "maybe", r"true or false"),
+    ],
+)
+def test_wrong_override(path: str, value: object, message: str) -> None:
+    with pytest.raises(HardwareError, match=message):
+        load_hardware("dgx-h100", {path: value})
+
+
+def test_absent_precision_and_calibration_are_named() -> None:
+    hardware = load_hardware("dgx-a100")
+    hopper = load_hardware("dgx-h100").device
+    assert hopper.peak("fp8_block") == 1978.9e12  # NVIDIA H100 whitepaper
+    with pytest.raises(HardwareError, match=r"'mxfp8', whose block scales need.*fp4"):
+        hopper.peak("mxfp8")
+    assert load_hardware("dgx-b200").device.peak("mxfp8") == 4500e12  # NVIDIA HGX B200 datasheet
+    with pytest.raises(HardwareError, match=r"A100.*'fp8'; it has .*bf16"):
+        hardware.device.peak("fp8")
+    with pytest.raises(HardwareError, match=r"dgx-a100.*'lunch_time'.*did you mean launch_time"):
+        hardware.calibrated("host", "lunch_time")
+    with pytest.raises(HardwareError, match=r"dgx-a100.*\[calibration\.hots\]"):
+        hardware.calibrated("hots", "launch_time")
+
+
+def test_document_without_a_name_is_refused() -> None:
+    with pytest.raises(HardwareError, match="'name' is missing"):
+        hardware_from_dict({})

@@ -1,0 +1,303 @@
+"""Hardware profiles that ship: their facts, sources, names and documentation."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+
+import pytest
+
+from perfmodel.hwprofiles import (
+    Hardware,
+    hardware_from_dict,
+    known_paths,
+    list_aliases,
+    list_ambiguous,
+    list_hardware,
+    load_hardware,
+    resolve_name,
+)
+from perfmodel.hwprofiles.loader import FOLDER, normalise
+from perfmodel.hwprofiles.schema import CALIBRATION_GROUPS, DEVICE, MEMORY, NETWORK, TOPOLOGIES
+from tests.data import DOCS, SHARED
+
+SYSTEMS = list_hardware()
+EVERYTHING = list_hardware(all=True)
+GIB = 2**30
+
+
+# ---------------------------------------------------------------- every profile
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_loads_with_a_source_for_every_number(name: str) -> None:
+    hardware = load_hardware(name)
+    numbers = [path for path in known_paths(hardware) if not is_text(hardware, path)]
+    assert len(numbers) > 25
+    for path in numbers:
+        assert hardware.source[path].strip(), path
+        assert not hardware.source[path].startswith("not stated"), path
+        assert math.isfinite(float(hardware.value(path))), path
+
+
+def is_text(hardware: Hardware, path: str) -> bool:
+    return isinstance(hardware.value(path), str)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_survives_the_round_trip_through_json(name: str) -> None:
+    hardware = load_hardware(name)
+    assert hardware_from_dict(json.loads(json.dumps(hardware.to_dict()))) == hardware
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_matrix_rates_ordered_by_width_and_above_vector_rate(name: str) -> None:
+    device = load_hardware(name).device
+    for wide, narrow in (("tf32", "bf16"), ("bf16", "fp8"), ("fp8", "fp4")):
+        if wide in device.peak_flops and narrow in device.peak_flops:
+            assert device.peak(wide) <= device.peak(narrow)
+    assert device.vector_flops <= max(device.peak_flops.values())
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_has_host_times_and_known_groups_only(name: str) -> None:
+    hardware = load_hardware(name)
+    assert set(hardware.calibration) <= set(CALIBRATION_GROUPS)
+    for key in ("launch_time", "graph_launch_time", "step_overhead"):
+        assert hardware.calibrated("host", key) >= 0.0
+    assert hardware.calibrated("host", "graph_launch_time") <= hardware.calibrated(
+        "host", "launch_time"
+    )
+
+
+def test_profiles_are_named_after_their_files() -> None:
+    assert {normalise(path.stem) for path in FOLDER.glob("*.toml")} == set(EVERYTHING)
+    for name in EVERYTHING:
+        assert f'name = "{name}"' in (FOLDER / f"{name}.toml").read_text()
+
+
+def test_no_alias_means_two_profiles_or_hides_a_profile() -> None:
+    owner: dict[str, str] = {normalise(name): name for name in EVERYTHING}
+    for alias, name in list_aliases().items():
+        assert owner.setdefault(normalise(alias), name) == name, alias
+
+
+def test_list_hardware_shows_systems_and_all_shows_parts_too() -> None:
+    assert "dgx-h100" in SYSTEMS
+    assert "nvidia-hopper" not in SYSTEMS
+    assert {"nvidia-hopper", "chip-h100-sxm"} < set(EVERYTHING)
+
+
+def test_the_families_of_the_contract_exist() -> None:
+    families = {
+        *("nvidia-ampere", "nvidia-hopper", "nvidia-blackwell", "nvidia-ada"),
+        *("amd-cdna3", "amd-cdna4", "google-tpu", "aws-trainium"),
+    }
+    assert families < set(EVERYTHING)
+
+
+# ---------------------------------------------------------------- facts
+
+FACTS = [
+    # profile, dotted path, value                                              source
+    ("dgx-a100", "device.peak_flops.bf16", 312e12),  # NVIDIA A100 datasheet
+    ("dgx-a100", "device.memory.bandwidth", 2039e9),  # NVIDIA A100 80GB datasheet
+    ("dgx-a100", "device.compute_units", 108),  # NVIDIA A100 whitepaper
+    ("dgx-a100", "system.network.0.bandwidth", 300e9),  # NVLink3, 12 x 25 GB/s
+    ("dgx-a100", "system.network.1.bandwidth", 25e9),  # HDR 200 Gb/s
+    ("dgx-a100-40gb", "device.memory.bandwidth", 1555e9),  # NVIDIA A100 datasheet
+    ("dgx-a100-40gb", "device.memory.capacity", 42405855232),  # deviceQuery
+    ("a100-80gb-pcie", "device.memory.bandwidth", 1935e9),  # NVIDIA A100 datasheet, PCIe
+    ("a100-40gb-pcie", "device.tdp", 250),  # NVIDIA A100 datasheet, PCIe
+    ("dgx-h100", "device.peak_flops.bf16", 989.4e12),  # NVIDIA H100 whitepaper
+    ("dgx-h100", "device.peak_flops.fp8", 1978.9e12),  # NVIDIA H100 whitepaper
+    ("dgx-h100", "system.network.0.bandwidth", 450e9),  # NVLink4, 18 x 25 GB/s
+    ("dgx-h100", "system.network.1.bandwidth", 50e9),  # NDR 400 Gb/s
+    ("h100-pcie", "device.compute_units", 114),  # NVIDIA H100 whitepaper
+    ("h100-pcie", "device.peak_flops.bf16", 756.4e12),  # NVIDIA H100 whitepaper
+    ("h100-nvl", "device.memory.bandwidth", 3938e9),  # H100 NVL product brief
+    ("h100-96gb-hbm2e", "device.memory.bandwidth", 2.4e12),  # torchtitan docs/performance.md
+    ("h100-96gb-hbm2e", "device.tdp", 500),  # torchtitan docs/performance.md
+    ("dgx-h200", "device.memory.bandwidth", 4.8e12),  # NVIDIA H200 datasheet
+    ("hgx-h800", "system.network.0.bandwidth", 200e9),  # DeepSeek ISCA 2025: 400 GB/s both ways
+    ("dgx-b200", "device.peak_flops.fp4", 9000e12),  # NVIDIA HGX B200 datasheet
+    ("dgx-b200", "device.memory.bandwidth", 7.7e12),  # aiconfigurator b200_sxm.yaml
+    ("dgx-b300", "system.network.1.bandwidth", 100e9),  # NVIDIA DGX B300 datasheet, 800 Gb/s
+    ("gb200-nvl72", "system.network.0.size", 72),  # NVIDIA GB200 NVL72 datasheet
+    ("gb200-nvl72", "system.devices_per_node", 4),  # NVIDIA GB200 NVL72: 4 GPUs per tray
+    ("gb200-nvl72", "device.peak_flops.bf16", 2500e12),  # NVIDIA GB200 NVL72 datasheet
+    ("gb300-nvl72", "device.peak_flops.fp4", 15000e12),  # NVIDIA GB300 NVL72 datasheet
+    ("l40s-server", "device.peak_flops.bf16", 362.05e12),  # NVIDIA L40S datasheet, dense
+    ("mi300x-server", "device.peak_flops.bf16", 1307.4e12),  # AMD MI300X datasheet
+    ("mi300x-server", "system.network.0.bandwidth", 448e9),  # 7 links x 64 GB/s
+    ("mi325x-server", "device.memory.bandwidth", 6.0e12),  # AMD MI325X datasheet
+    ("mi355x-server", "device.peak_flops.fp8", 5033.2e12),  # AMD MI355X datasheet
+    ("mi350x-server", "device.boost_clock", 2.2e9),  # AMD MI350X datasheet
+    ("tpu-v5e-pod", "device.peak_flops.bf16", 197e12),  # scaling-book tpus.md
+    ("tpu-v5e-pod", "system.network.0.bandwidth", 180e9),  # 4 links x 45 GB/s
+    ("tpu-v5p-pod", "system.network.0.size", 8960),  # 16 x 20 x 28, scaling-book tpus.md
+    ("tpu-v6e-pod", "device.memory.bandwidth", 1640e9),  # cloud.google.com/tpu/docs
+    ("trn1-32xl", "device.memory.bandwidth", 820e9),  # AWS Neuron documentation
+    ("trn2-48xl", "device.peak_flops.bf16", 667e12),  # AWS Neuron documentation
+    ("astra-sanity", "system.network.0.bandwidth", 450 * GIB),  # ASTRA-sim counts GiB/s
+    ("astra-sanity", "device.memory.bandwidth", 1600e9),  # ASTRA-sim counts GB/s here
+    ("astra-system-1", "device.peak_flops.bf16", 450e12),  # ASTRA-sim peak-perf in TFLOP/s
+    ("astra-system-2", "system.network.2.bandwidth", 2000 * GIB),  # system_2, 2000 GiB/s
+]
+
+
+@pytest.mark.parametrize(("name", "path", "value"), FACTS)
+def test_published_fact(name: str, path: str, value: float) -> None:
+    assert load_hardware(name).value(path) == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "flop_per_clock"),
+    [
+        ("dgx-a100", 2048),  # FLOP/clk/SM bf16, NVIDIA A100 whitepaper
+        ("dgx-h100", 4096),  # NVIDIA H100 whitepaper
+        ("h100-nvl", 4096),
+        ("dgx-b200", 8192),
+        ("gb300-nvl72", 8192),
+        ("l40s-server", 1024),  # NVIDIA Ada whitepaper
+        ("mi300x-server", 2048),  # AMD CDNA3 whitepaper, FLOP/clk/CU
+        ("mi355x-server", 4096),  # AMD CDNA4 whitepaper
+    ],
+)
+def test_peak_equals_units_times_clock_times_rate(name: str, flop_per_clock: int) -> None:
+    device = load_hardware(name).device
+    derived = device.compute_units * device.boost_clock * flop_per_clock
+    assert derived == pytest.approx(device.peak("bf16"), rel=0.015)
+
+
+@pytest.mark.parametrize(
+    ("name", "per_clock"),
+    [
+        ("dgx-a100", 16),  # CUDA C++ programming guide, arithmetic throughput, 8.0
+        ("dgx-h100", 16),  # same table, 9.0
+        ("dgx-b200", 16),  # same table, 10.0
+        ("dgx-b300", 32),  # NVIDIA blog 'Inside NVIDIA Blackwell Ultra': doubled
+        ("mi300x-server", 16),  # CDNA3 ISA guide: quarter rate of 64 lanes
+        ("mi355x-server", 32),  # AMD CDNA4 whitepaper: doubled
+    ],
+)
+def test_special_function_rate(name: str, per_clock: int) -> None:
+    device = load_hardware(name).device
+    derived = device.compute_units * device.boost_clock * per_clock
+    assert device.special_function_rate == pytest.approx(derived, rel=1e-3)
+
+
+def test_capacity_is_what_a_process_sees_not_the_label() -> None:
+    nominal = {"dgx-a100": 80, "dgx-h100": 80, "dgx-h200": 141, "mi300x-server": 192}
+    for name, label in nominal.items():
+        capacity = load_hardware(name).device.memory.capacity
+        assert 0.97 * label * 1e9 < capacity < label * GIB
+
+
+def test_in_network_reduction_exists_from_hopper_on() -> None:
+    def reduces(name: str) -> bool:
+        return load_hardware(name).system.network[0].in_network_reduction
+
+    assert reduces("dgx-h100")
+    assert reduces("gb200-nvl72")
+    assert not reduces("dgx-a100")  # NVLink SHARP came with the third NVSwitch
+    assert not reduces("mi300x-server")
+
+
+def test_ideal_systems_lose_nothing_to_the_host() -> None:
+    hardware = load_hardware("astra-sanity")
+    assert hardware.calibrated("host", "launch_time") == 0.0
+    assert [level.size for level in hardware.system.network] == [2, 4, 2]
+
+
+# ---------------------------------------------------------------- names
+
+NAMES = {
+    "H100-80GB-SXM": "dgx-h100",
+    "H100_SXM": "dgx-h100",
+    "NVIDIA H100 SXM": "dgx-h100",
+    "NVIDIA H100 80GB HBM3": "dgx-h100",
+    "H100-96GB-HBM2e(500W)": "h100-96gb-hbm2e",
+    "H200-141GB": "dgx-h200",
+    "NVIDIA H200 SXM": "dgx-h200",
+    "H800 SXM": "hgx-h800",
+    "GH200-480GB": "gh200",
+    "A100_SXM": "dgx-a100",
+    "A100-80GB-SXM": "dgx-a100",
+    "A100-SXM4-80GB": "dgx-a100",
+    "A100-40GB-SXM": "dgx-a100-40gb",
+    "A100-40GB": "dgx-a100-40gb",
+    "A100_PCIE_40": "a100-40gb-pcie",
+    "NVIDIA A100 PCIe": "a100-80gb-pcie",
+    "H100-80GB-PCIe": "h100-pcie",
+    "b200": "dgx-b200",
+    "B300": "dgx-b300",
+    "GB200": "gb200-nvl72",
+    "GB300": "gb300-nvl72",
+    "L40S": "l40s-server",
+    "RTX PRO 6000": "rtx-pro-6000-server",
+    "V100_PCIE": "v100-pcie",
+    "AMD MI300X": "mi300x-server",
+    "MI300X|MI325X": "mi300x-server",
+    "MI308X": "mi308x-server",
+    "MI210": "mi210-server",
+    "MI325X": "mi325x-server",
+    "MI350X": "mi350x-server",
+    "mi355x_2400": "mi355x-server",
+    "TPU-v5e": "tpu-v5e-pod",
+    "TPU-v5p": "tpu-v5p-pod",
+    "TPU-v6e": "tpu-v6e-pod",
+    "TPU7x": "tpu7x-pod",
+    "Trn1": "trn1-32xl",
+    "trn1.32xlarge (16 Trainium1)": "trn1-32xl",
+}
+
+
+@pytest.mark.parametrize(("name", "profile"), NAMES.items())
+def test_name_as_written_in_published_tables(name: str, profile: str) -> None:
+    assert resolve_name(name)[0] == profile
+    assert resolve_name(name.upper())[0] == profile
+    assert load_hardware(name).name == profile
+
+
+def test_ambiguous_name_is_loaded_with_a_note() -> None:
+    assert any("PCIe" in note or "pcie" in note for note in load_hardware("A100-80GB").notes)
+    assert any("MI325X" in note for note in load_hardware("MI300X|MI325X").notes)
+    assert load_hardware("dgx-a100").notes == ()
+    assert "A100-80GB" in list_ambiguous()
+    assert "A100-80GB" in load_hardware("dgx-a100").aliases
+
+
+# Names that are no device of ours: a maker without a family here, devices without a published
+# datasheet, and a network adapter.
+NOT_COVERED = {"r100", "vr200", "Intel Gaudi 2", "Intel Gaudi 3", "NDR 400 NIC"}
+
+
+def test_every_hardware_name_of_the_measured_tables_resolves() -> None:
+    if not SHARED.is_dir():
+        pytest.skip("the measured tables are not beside this checkout")
+    names = set()
+    for folder in ("measured", "e2e", "primus"):
+        for path in (SHARED / folder).glob("*.csv"):
+            if path.name in ("hardware.csv", "simulator_errors.csv"):
+                continue  # a fact table of other machines too; free text
+            with path.open(newline="") as file:
+                for row in csv.DictReader(file):
+                    names |= {row[key] for key in ("hardware", "gpu") if row.get(key)}
+    assert names
+    for name in names - NOT_COVERED:
+        assert resolve_name(name)[0] in SYSTEMS, name
+
+
+# ---------------------------------------------------------------- documentation
+
+DOCUMENT = DOCS / "hardware.md"
+
+
+@pytest.mark.skipif(not DOCUMENT.is_file(), reason="an installed package has no docs folder")
+def test_documentation_names_every_system_key_and_ambiguity() -> None:
+    text = DOCUMENT.read_text()
+    keys = {*DEVICE, *MEMORY, *NETWORK, *TOPOLOGIES}
+    for word in (*SYSTEMS, *sorted(keys), *list_ambiguous()):
+        assert f"`{word}`" in text, word

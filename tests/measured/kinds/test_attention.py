@@ -1,0 +1,186 @@
+"""Measured attention tables: how rows are read, and how near the model comes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.base.errors import DataError
+from perfmodel.compute.attention_calls import Call, small_kernels
+from perfmodel.kernels.attention.tiles import visited_tiles
+from perfmodel.measured.compare import compare_file
+from perfmodel.measured.kinds.attention import unmasked_pairs
+
+HEADER = (
+    "hardware,framework,kernel,phase,batch,heads,kv_heads,d_qk,d_v,q_len,kv_len,causal,window,"
+    "dtype,kv_dtype,time_us"
+)
+ROWS = (
+    "H100_SXM,sglang,fa3,decode,8,4,2,128,128,1,65536,True,0,bf16,bf16,187.69",  # aiconfigurator
+    "H100_SXM,sglang,fa3,fwd,4,64,4,128,128,12288,12288,True,0,bf16,bf16,16474",  # aiconfigurator
+    "B200,sglang,trtllm_mha,decode,16,4,4,128,128,1,131072,True,0,bf16,fp8,295",
+)
+
+
+def table(tmp_path, *rows, header=HEADER):
+    path = tmp_path / "attention.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def test_rows_are_scored_and_grouped(tmp_path):
+    found = compare_file("attention", table(tmp_path, *ROWS)).to_json_dict()
+    assert found["count"] == found["rows"] == 3
+    assert set(found["groups"]["phase"]) == {"decode", "fwd"}
+    assert found["groups"]["regime"]["large"]["count"] == 3
+    assert found["worst_absolute_error"] < 0.2
+
+
+def test_decode_regimes_are_bytes_of_the_cache(tmp_path):
+    # 2 x 8192 tokens x 8 heads x 256 elements: 33.5 MB in fp8, 67 MB in bf16, in between
+    # small (< 10 MB) and large (>= 200 MB)
+    row = "H100_SXM,sglang,fa3,decode,{},32,8,128,128,1,8192,True,{},bf16,bf16,50"
+    path = table(tmp_path, row.format(2, 0), row.format(8, 0), row.format(8, 128))
+    regimes = [row.cells["regime"] for row in compare_file("attention", path).rows]
+    assert regimes == ["middle", "large", "small"]
+
+
+def test_unknown_hardware_precision_and_phase_are_skipped(tmp_path):
+    row = ROWS[0]
+    path = table(
+        tmp_path,
+        row.replace("H100_SXM", "Z9000"),
+        row.replace("bf16,bf16", "int3,int3"),
+        row.replace("decode", "sideways"),
+        row.replace("187.69", "inf"),
+        row.replace("128,128,1", ",128,1"),
+    )
+    found = compare_file("attention", path).to_json_dict()
+    assert found["count"] == 0
+    assert found["skipped"] == {
+        "attention has no such precision": 1,
+        "the kernel failed (time is infinite)": 1,
+        "no hardware profile": 1,
+        "shape not stated": 1,
+        "unknown phase": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("187.69", "-3", "time_us"),
+        (",8,4,2,", ",8,x,2,", "heads"),
+        ("True", "perhaps", "causal"),
+    ],
+)
+def test_broken_cells_name_file_line_and_column(tmp_path, old, new, message):
+    with pytest.raises(DataError, match=f"line 2, column '{message}'"):
+        compare_file("attention", table(tmp_path, ROWS[0].replace(old, new, 1)))
+
+
+def test_latent_decode_shares_one_key_of_576(tmp_path):
+    header = (
+        "hardware,framework,kernel,phase,batch,heads,d_qk,d_v,q_len,kv_len,dtype,kv_dtype,time_us"
+    )
+    # aiconfigurator 095f58a
+    path = table(
+        tmp_path,
+        "H100_SXM,sglang,flash_attention,decode,16,16,576,512,1,65536,bf16,bf16,415.68",
+        "B200,sglang,trtllm_mla,fwd,1,128,192,128,8192,8192,bf16,bf16,2082.3",
+        header=header,
+    )
+    found = compare_file("mla", path).to_json_dict()
+    assert found["count"] == 2
+    assert found["worst_absolute_error"] < 0.15
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(0, 60),
+    st.sampled_from([0, 1, 5, 33, 200]),
+)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_unmasked_pairs_of_causal_masks_are_exact(queries, cached, window):
+    keys = queries + cached
+    assert unmasked_pairs(queries, keys, True, window) == visited_tiles(
+        queries, keys, 1, 1, True, window
+    )
+    assert unmasked_pairs(queries, keys, False, 0) == queries * keys
+
+
+def test_kernels_beside_attention_follow_the_framework():
+    call = Call("sglang", "fa3", "decode", "bf16", False, True, 4, 1, 32, 8, 128, 128)
+    append = small_kernels(call)
+    assert append == (1.0, 2 * 4 * 8 * 256 * 2)  # read and write keys and values of 4 tokens
+    assert small_kernels(call._replace(width_qk=192)).launches == 5.0
+    narrow = call._replace(kv_precision="fp8")
+    assert small_kernels(narrow).launches == 3.0
+    assert small_kernels(narrow._replace(kernel="trtllm_mha")).launches == 6.0
+    assert small_kernels(narrow._replace(kernel="triton")).launches == 2.0
+    assert small_kernels(call._replace(causal=False)) == (0.0, 0.0)
+
+
+# hardware, phase -> median, mean, median of the large regime; targets of the reference rows
+REFERENCE = {
+    ("A100_SXM", "fwd"): (0.07, 0.12, 0.05),
+    ("H100_SXM", "fwd"): (0.07, 0.12, 0.05),
+    ("B200", "fwd"): (0.07, 0.12, 0.05),
+    ("A100_SXM", "decode"): (0.08, 0.14, 0.04),
+    ("H100_SXM", "decode"): (0.08, 0.14, 0.04),
+    ("B200", "decode"): (0.08, 0.14, 0.04),
+}
+KERNELS = {"A100_SXM": "flash_attention", "H100_SXM": "fa3", "B200": "trtllm_mha"}
+
+
+@pytest.mark.parametrize(("hardware", "phase"), REFERENCE)
+def test_reference_rows_meet_their_targets(development_table, hardware, phase):
+    median, mean, large = REFERENCE[hardware, phase]
+    where = (
+        f'framework == "sglang" and kernel == "{KERNELS[hardware]}" and dtype == "bf16" '
+        f'and kv_dtype == "bf16" and hardware == "{hardware}" and phase == "{phase}"'
+    )
+    found = compare_file("attention", development_table("measured/attention.csv"), where)
+    document = found.to_json_dict()
+    assert document["median_absolute_error"] < median
+    assert document["mean_absolute_error"] < mean
+    errors = [abs(row.error) for row in found.rows if row.cells["regime"] == "large"]
+    assert np.median(errors) < large
+
+
+# hardware, phase -> median and mean of all SGLang rows: also Triton, FlashInfer, fp8, encoders
+ALL_ROWS = {
+    ("H100_SXM", "fwd"): (0.075, 0.10),
+    ("H100_SXM", "decode"): (0.075, 0.105),
+    ("B200", "fwd"): (0.075, 0.105),
+    ("B200", "decode"): (0.085, 0.125),
+}
+
+
+@pytest.mark.parametrize(("hardware", "phase"), ALL_ROWS)
+def test_all_rows_of_the_reference_framework_stay_close(development_table, hardware, phase):
+    median, mean = ALL_ROWS[hardware, phase]
+    where = f'framework == "sglang" and hardware == "{hardware}" and phase == "{phase}"'
+    document = compare_file(
+        "attention", development_table("measured/attention.csv"), where
+    ).to_json_dict()
+    assert document["median_absolute_error"] < median
+    assert document["mean_absolute_error"] < mean
+
+
+def test_latent_attention_of_ampere_is_that_of_its_reference_library(development_table):
+    for phase, median in (("decode", 0.05), ("fwd", 0.08)):
+        where = f'framework == "trtllm" and hardware == "A100_SXM" and phase == "{phase}"'
+        document = compare_file("mla", development_table("measured/mla.csv"), where).to_json_dict()
+        assert document["median_absolute_error"] < median
+
+
+def test_training_backward_meets_its_target(development_table):
+    where = 'phase == "bwd" and framework == "TransformerEngine/flash-attn"'
+    found = compare_file(
+        "attention", development_table("measured/attention_fwd_bwd.csv"), where
+    ).to_json_dict()
+    assert found["count"] >= 15
+    assert found["median_absolute_error"] < 0.08

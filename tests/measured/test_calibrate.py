@@ -1,0 +1,440 @@
+"""Fitting a profile to measured kernels: round trips with known constants, borders."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.base.errors import DataError, HardwareError
+from perfmodel.base.regimes import LIMITS, REGIMES, regime_name
+from perfmodel.hwprofiles import Calibrated, Hardware, load_hardware
+from perfmodel.hwprofiles.schema import KERNEL_CLASSES, KERNEL_REGIMES
+from perfmodel.measured.calibrate import adjustable, calibrate_file, spread_by_regime
+from perfmodel.measured.cases import Case, kernel_hardware, measured_time, project_cases, stated
+from perfmodel.measured.compare import KINDS, compare_file
+from perfmodel.measured.fit import Scale, fit, folds
+from perfmodel.measured.problem import infer_kind, read_problem, sample
+from perfmodel.measured.rows import MeasuredRow
+
+# A matrix product without any structure: launch, then a share of the peak. The real
+# models change; what is tested here is the machinery.
+PROFILE = """\
+name = "my-h100"
+extends = "dgx-h100"
+aliases = ["my card"]
+[calibration.gemm.launch_latency]
+value = 2e-6
+prior = 3e-6
+low = 3e-7
+high = 9e-6
+unit = "s"
+adjustable = true
+source = "test"
+[calibration.gemm.issue_efficiency]
+value = 0.8
+prior = 0.9
+low = 0.3
+high = 1.0
+adjustable = true
+source = "test"
+[calibration.gemm.split_latency]
+value = 2e-6
+prior = 1e-6
+low = 2e-7
+high = 8e-6
+unit = "s"
+adjustable = true
+source = "test"
+[calibration.gemm.tile_half]
+value = 1
+prior = 1
+low = 0
+high = 40
+source = "test"
+"""
+
+
+def price(hardware: Hardware, variant: Any, columns: Mapping[str, np.ndarray]) -> Any:
+    rate = hardware.device.peak(variant) * hardware.calibrated("gemm", "issue_efficiency")
+    flops = 2.0 * columns["m"] * columns["n"] * columns["k"]
+    return {"time": hardware.calibrated("gemm", "launch_latency") + flops / rate}
+
+
+def case_of(row: MeasuredRow) -> Case:
+    hardware, notes = kernel_hardware(row)
+    sizes = {name: float(stated(row, name)) for name in ("m", "n", "k")}
+    return Case(hardware, row.text("dtype"), sizes, measured_time(row), notes)
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The kind ``gemm`` with the simple model above."""
+    module = ModuleType("toy_gemm")
+    module.__dict__.update(
+        QUANTITY="time",
+        UNIT="s",
+        NEEDED=("hardware", "dtype", "m", "n", "k", "time_us"),
+        MEASUREMENTS=("time_us",),
+        DEFAULT_BY=("hardware", "regime"),
+        check=lambda row: row.positive("time_us"),
+        derived=lambda row: {"regime": regime_name("gemm", row.whole("m") or 1)},
+        case_of=case_of,
+        price=price,
+        project=lambda rows, progress: project_cases(rows, case_of, price, progress),
+    )
+    monkeypatch.setitem(sys.modules, "toy_gemm", module)
+    monkeypatch.setitem(KINDS, "gemm", "toy_gemm")  # type: ignore[misc]
+    return module
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    path = tmp_path / "my-h100.toml"
+    path.write_text(PROFILE, encoding="utf-8")
+    return path
+
+
+def shapes() -> list[tuple[int, int, int]]:
+    sizes = (256, 1024, 4096, 16384)
+    return [(m, n, k) for m in (1, 16, 128, 1024, 4096) for n in sizes for k in sizes]
+
+
+def write_table(
+    path: Path,
+    launch: float,
+    efficiency: float,
+    noise: float = 0.0,
+    hardware: str = "H100_SXM",
+    rows: list[tuple[int, int, int]] | None = None,
+) -> Path:
+    """Times that the toy model gives for known constants, with log-normal noise."""
+    random = np.random.default_rng(7)
+    peak = load_hardware("dgx-h100").device.peak("bf16")
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["hardware", "dtype", "m", "n", "k", "time_us", "clock_mhz"])
+        for m, n, k in rows or shapes():
+            time = launch + 2.0 * m * n * k / (peak * efficiency)
+            time *= float(np.exp(noise * random.standard_normal()))
+            writer.writerow([hardware, "bf16", m, n, k, time * 1e6, 1755])
+    return path
+
+
+def named(found: Any) -> dict[str, Any]:
+    return {item.path.rsplit(".", 1)[1]: item for item in found.parameters}
+
+
+# ---------------------------------------------------------------- round trips
+
+
+def test_known_constants_are_recovered(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55)
+    found = calibrate_file(str(profile), table)
+    by = named(found)
+    assert by["launch_latency"].after == pytest.approx(4e-6, rel=0.01)
+    assert by["issue_efficiency"].after == pytest.approx(0.55, rel=0.01)
+    assert found.kind == "gemm"
+    assert found.errors("before")["all"]["median_absolute_error"] > 0.2
+    assert found.errors("after")["all"]["median_absolute_error"] < 0.01
+    assert found.errors("cross_validated")["all"]["median_absolute_error"] < 0.01
+    assert found.fold_count == 5
+
+
+def test_noise_widens_the_uncertainty_which_covers_the_truth(
+    toy: ModuleType, profile: Path, tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, noise=0.05)
+    by = named(calibrate_file(str(profile), table))
+    for key, truth in (("launch_latency", 4e-6), ("issue_efficiency", 0.55)):
+        assert abs(by[key].after - truth) < 3.0 * by[key].uncertainty, key
+        assert by[key].uncertainty < 0.1 * truth, key
+    # Half of the band of a normal distribution is 1.2816 standard deviations.
+    spread = calibrate_file(str(profile), table).uncertainty
+    assert spread["gemm_small"][0] == pytest.approx(1.2816 * 0.05, rel=0.4)
+
+
+def test_outliers_do_not_decide(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, noise=0.02)
+    lines = table.read_text().splitlines()
+    for i in range(5, len(lines), 12):  # one row in twelve timed a slow fallback
+        cells = lines[i].split(",")
+        cells[5] = str(float(cells[5]) * 20)
+        lines[i] = ",".join(cells)
+    table.write_text("\n".join(lines))
+    by = named(calibrate_file(str(profile), table))
+    assert by["issue_efficiency"].after == pytest.approx(0.55, rel=0.06)
+
+
+def test_what_the_rows_do_not_say_is_kept(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+    """The toy model has no split; large products say nothing about the launch."""
+    large = [(m, n, 16384) for m in (8192, 16384) for n in (8192, 16384, 32768)]
+    table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, rows=large)
+    found = calibrate_file(str(profile), table)
+    by = named(found)
+    for key in ("split_latency", "launch_latency"):
+        assert not by[key].informed
+        assert by[key].after == by[key].before == 2e-6
+        assert by[key].uncertainty == 0.0
+    assert by["issue_efficiency"].informed
+    assert "tile_half" not in by
+    assert "gemm_large" not in found.uncertainty  # 6 rows are too few to tell a spread
+
+
+def test_from_prior_starts_and_is_held_there(
+    toy: ModuleType, profile: Path, tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55)
+    by = named(calibrate_file(str(profile), table, from_prior=True))
+    assert by["issue_efficiency"].prior == 0.9
+    assert by["issue_efficiency"].after == pytest.approx(0.55, rel=0.01)
+    assert by["split_latency"].after == 2e-6  # the value in use, where the rows say nothing
+
+
+def test_bounds_hold_and_are_reported(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.1)
+    parameter = named(calibrate_file(str(profile), table))["issue_efficiency"]
+    assert parameter.after == pytest.approx(0.3, rel=1e-3)
+    assert parameter.at_bound
+
+
+def test_written_profile_loads_and_holds_what_changed_with_its_source(
+    toy: ModuleType, profile: Path, tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, noise=0.03)
+    found = calibrate_file(str(profile), table, where="n > 256")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    output = folder / "new.toml"
+    found.write_profile(output)
+    new = load_hardware(output)
+    base = load_hardware(profile)
+    assert new.name == "new"
+    assert new.device == base.device
+    entry = new.calibration["gemm"]["issue_efficiency"]
+    assert entry.value == pytest.approx(named(found)["issue_efficiency"].after, rel=1e-5)
+    assert entry.prior == base.calibration["gemm"]["issue_efficiency"].value
+    assert entry.uncertainty > 0.0
+    assert entry.adjustable
+    for words in ("mine.csv", "60 rows", "where n > 256", "median residual", "cross-validated"):
+        assert words in entry.source, words
+    assert str(tmp_path) not in output.read_text()
+    assert new.calibration["gemm"]["split_latency"] == base.calibration["gemm"]["split_latency"]
+    assert new.uncertainty("gemm", "small") == pytest.approx(
+        found.uncertainty["gemm_small"][0], rel=1e-5
+    )
+    assert new.uncertainty("moe", "small") == base.uncertainty("moe", "small")
+    assert [child.name for child in folder.iterdir()] == ["new.toml"]
+
+
+def test_compare_with_the_new_profile_gives_the_reported_errors(
+    toy: ModuleType, profile: Path, tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, noise=0.03)
+    found = calibrate_file(str(profile), table)
+    output = tmp_path / "new.toml"
+    found.write_profile(output)
+    compared = compare_file("gemm", table, hardware=str(output)).to_json_dict()
+    after = found.errors("after")["all"]
+    for key in ("count", "median_absolute_error", "p90_absolute_error", "bias"):
+        assert compared[key] == pytest.approx(after[key], rel=1e-3, abs=1e-5), key
+    assert list(compared["groups"]["hardware"]) == ["H100_SXM"]
+
+
+def test_a_second_calibration_extends_the_first(
+    toy: ModuleType, profile: Path, tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55)
+    first = tmp_path / "first.toml"
+    calibrate_file(str(profile), table).write_profile(first)
+    again = calibrate_file(str(first), table)
+    assert again.errors("before")["all"]["median_absolute_error"] < 0.01
+    second = tmp_path / "second.toml"
+    again.write_profile(second)
+    assert load_hardware(second).calibrated("gemm", "issue_efficiency") == pytest.approx(
+        0.55, rel=0.01
+    )
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_only_rows_of_the_profile_count_unless_told_otherwise(
+    toy: ModuleType, profile: Path, tmp_path: Path
+) -> None:
+    lines = []
+    for name in ("H100_SXM", "my card", "A100_SXM", "nobody's card"):
+        table = write_table(tmp_path / "part.csv", 4e-6, 0.5, hardware=name)
+        lines += table.read_text().splitlines()[1 if lines else 0 :]
+    table.write_text("\n".join(lines))
+    count = len(shapes())
+    mine = calibrate_file(str(profile), table)
+    assert mine.regimes.size == 2 * count
+    assert mine.skipped == {"other hardware": 2 * count}
+    every = calibrate_file(str(profile), table, all_rows=True)
+    assert every.regimes.size == 3 * count
+    assert every.skipped == {"no hardware profile": count}
+
+
+def test_rows_of_other_devices_keep_their_own_facts(
+    toy: ModuleType, profile: Path, tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "a100.csv", 4e-6, 0.5, hardware="A100_SXM", rows=[(4096,) * 3])
+    problem = read_problem("gemm", str(table), load_hardware(profile), str(profile), all_rows=True)
+    ratio = problem.log_ratios({"launch_latency": 4e-6, "issue_efficiency": 0.5})
+    peaks = [load_hardware(name).device.peak("bf16") for name in ("dgx-h100", "dgx-a100")]
+    assert ratio[0] == pytest.approx(np.log(peaks[0] / peaks[1]), abs=0.02)
+
+
+def test_subset_prices_the_same_rows_alike(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "mine.csv", 4e-6, 0.5, noise=0.1)
+    problem = read_problem("gemm", str(table), load_hardware(profile), str(profile))
+    mask = sample(problem, 31)
+    assert mask.sum() == 31
+    regimes, counts = np.unique(problem.regimes[mask], return_counts=True)
+    assert set(regimes) == {"gemm_small", "gemm_middle", "gemm_large"}
+    assert counts.min() >= 10
+    part = problem.subset(mask)
+    assert part.log_ratios({}) == pytest.approx(problem.log_ratios({})[mask])
+    assert part.regimes.tolist() == problem.regimes[mask].tolist()
+
+
+def test_kind_is_inferred_from_columns(toy: ModuleType, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "mine.csv", 4e-6, 0.5)
+    assert infer_kind(str(table)) == "gemm"
+    other = tmp_path / "other.csv"
+    other.write_text("hardware,time_us\nH100_SXM,1\n")
+    with pytest.raises(DataError, match="not the columns of any kind"):
+        infer_kind(str(other))
+
+
+# ---------------------------------------------------------------- borders
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("time_us", "micros"), "line 1: no column 'time_us'"),
+        (("bf16,1,256,256,", "bf16,1,256,256,fast"), "line 2, column 'time_us'"),
+        (("bf16,1,256,256,", "bf16,1,256,256,-"), "line 2, column 'time_us'"),
+        (("bf16,1,256,256,", "bf16,1.5,256,256,"), "line 2, column 'm'"),
+    ],
+)
+def test_bad_tables_are_named_with_the_line(
+    toy: ModuleType, profile: Path, tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    table = write_table(tmp_path / "mine.csv", 4e-6, 0.5)
+    text = table.read_text()
+    assert change[0] in text
+    table.write_text(text.replace(*change, 1))
+    with pytest.raises(DataError, match=message):
+        calibrate_file(str(profile), table, kind="gemm")
+
+
+def test_nothing_to_fit_is_one_clear_error(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "mine.csv", 4e-6, 0.5, hardware="A100_SXM")
+    with pytest.raises(DataError, match=r"no row to calibrate 'my-h100' with \(80 other hardware"):
+        calibrate_file(str(profile), table)
+    with pytest.raises(DataError, match="nothing to calibrate for 'training'"):
+        calibrate_file(str(profile), table, kind="training")
+    with pytest.raises(HardwareError, match=r"'tile_half'.*is not adjustable"):
+        calibrate_file(str(profile), table, all_rows=True, only=["tile_half"])
+    with pytest.raises(HardwareError, match=r"'launch_latncy'.*did you mean launch_latency"):
+        calibrate_file(str(profile), table, all_rows=True, only=["launch_latncy"])
+    entry = Calibrated(value=1.0, prior=1.0, low=0.0, high=2.0, source="test")
+    rigid = replace(load_hardware(profile), calibration={"gemm": {"fixed": entry}})
+    with pytest.raises(HardwareError, match="declares nothing in"):
+        adjustable(rigid, "gemm")
+    with pytest.raises(HardwareError, match=r"has no \[calibration.gemm\]"):
+        read_problem("gemm", str(table), replace(rigid, calibration={}), str(profile))
+
+
+def test_files_are_not_replaced_unasked(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "mine.csv", 4e-6, 0.5)
+    found = calibrate_file(str(profile), table)
+    with pytest.raises(DataError, match="would extend itself"):
+        found.write_profile(profile, force=True)
+    with pytest.raises(DataError, match=r"ends in \.toml"):
+        found.write_profile(tmp_path / "new.txt")
+    output = tmp_path / "new.toml"
+    output.write_text("precious")
+    with pytest.raises(DataError, match="exists; name another file, or use --force"):
+        found.write_profile(output)
+    assert output.read_text() == "precious"
+    found.write_profile(output, force=True)
+    assert load_hardware(output).name == "new"
+
+
+# ---------------------------------------------------------------- the fit itself
+
+
+@given(
+    low=st.one_of(st.just(0.0), st.floats(1e-15, 1e3)),
+    width=st.floats(1e-3, 1e6),
+    place=st.floats(0.0, 1.0),
+)
+def test_places_and_values_are_inverse_within_the_bounds(
+    low: float, width: float, place: float
+) -> None:
+    scale = Scale(np.array([low]), np.array([low + width]))
+    value = scale.values(np.array([place]))
+    assert low <= value[0] <= low + width
+    assert scale.places(value)[0] == pytest.approx(place, abs=1e-6)
+
+
+def test_slopes_are_the_derivative_of_values() -> None:
+    scale = Scale(np.array([0.0, 1e-7, 0.5]), np.array([1.0, 1e-5, 1.0]))
+    places, step = np.array([0.3, 0.4, 0.9]), 1e-6
+    numeric = (scale.values(places + step) - scale.values(places - step)) / (2 * step)
+    assert scale.slopes(places) == pytest.approx(numeric, rel=1e-5)
+
+
+def test_a_line_with_known_noise_has_the_textbook_uncertainty() -> None:
+    """One parameter, rows = x + noise: the standard error is s / sqrt(n)."""
+    random = np.random.default_rng(3)
+    noise = 0.02 * random.standard_normal(4000)
+    scale = Scale(np.array([0.0]), np.array([1.0]))
+    found = fit(lambda x: x[0] - 0.4 + noise, np.array([0.5]), np.array([0.5]), scale)
+    assert found.values[0] == pytest.approx(0.4, abs=0.002)
+    assert found.uncertainty[0] == pytest.approx(0.02 / np.sqrt(4000), rel=0.1)
+    assert found.resolution[0] > 0.99
+
+
+def test_folds_keep_groups_together_and_are_even() -> None:
+    groups = [i // 4 for i in range(100)]
+    fold = folds(groups, 5)
+    for group in set(groups):
+        assert len({fold[i] for i in range(100) if groups[i] == group}) == 1
+    assert np.bincount(fold).tolist() == [20] * 5
+    assert folds(["same"] * 7, 5).tolist() == [0] * 7
+
+
+def test_spread_is_half_the_width_between_the_deciles() -> None:
+    values = np.linspace(-0.5, 0.5, 101)
+    found = spread_by_regime(np.array(["gemm_small"] * 101), values)
+    assert found["gemm_small"] == (pytest.approx(0.4), 101)
+    assert spread_by_regime(np.array(["gemm_unknown"] * 101), values) == {}
+
+
+def test_profiles_know_the_classes_and_regimes_of_the_kernel_models() -> None:
+    assert tuple(LIMITS) == KERNEL_CLASSES
+    assert REGIMES == KERNEL_REGIMES
+
+
+def test_uncertainty_of_an_unknown_class_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(
+        'name = "bad"\nextends = "dgx-h100"\n[calibration.uncertainty]\n'
+        "gem_small = { value = 0.1, prior = 0.2, low = 0, high = 1, source = 'x' }\n"
+    )
+    with pytest.raises(HardwareError, match=r"unknown key.*did you mean gemm_small"):
+        load_hardware(path)

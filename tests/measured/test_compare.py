@@ -1,0 +1,271 @@
+"""Comparing tables of measured runs: statistics, grouping, files, errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfmodel.base.errors import DataError
+from perfmodel.measured.compare import ComparedRow, Comparison, compare_file, statistics
+from perfmodel.measured.rows import MeasuredRow, Outcome, Skip, read_rows
+
+# Korthikanti et al. 2022 (arXiv:2205.05198), Table 5: seconds per iteration on A100 80 GB with
+# full recompute and no sequence parallelism ("Baseline"), and with both present techniques.
+KORTHIKANTI_TABLE_5 = """\
+family,hardware,n_gpus,model,layers,hidden,ffn,gated_mlp,heads,vocab,seq,precision,framework,version,\
+tp,pp,vpp,sequence_parallel,recompute,mbs,gbs,flash,meas_iter_s
+Korthikanti,A100-80GB-SXM,8,GPT-22B,48,6144,24576,0,64,51200,2048,fp16,Megatron-LM,2022-05,\
+8,1,1,no,full,4,4,no,1.42
+Korthikanti,A100-80GB-SXM,8,GPT-22B,48,6144,24576,0,64,51200,2048,fp16,Megatron-LM,2022-05,\
+8,1,1,yes,selective,4,4,no,1.10
+Korthikanti,A100-80GB-SXM,64,GPT-175B,96,12288,49152,0,96,51200,2048,fp16,Megatron-LM,2022-05,\
+8,8,3,no,full,1,64,no,18.13
+Korthikanti,A100-80GB-SXM,64,GPT-175B,96,12288,49152,0,96,51200,2048,fp16,Megatron-LM,2022-05,\
+8,8,3,yes,selective,1,64,no,13.75
+Korthikanti,A100-80GB-SXM,280,GPT-530B,105,20480,81920,0,128,51200,2048,fp16,Megatron-LM,2022-05,\
+8,35,3,no,full,1,280,no,49.05
+Korthikanti,A100-80GB-SXM,280,GPT-530B,105,20480,81920,0,128,51200,2048,fp16,Megatron-LM,2022-05,\
+8,35,3,yes,selective,1,280,no,37.83
+Korthikanti,A100-80GB-SXM,512,GPT-1T,128,25600,102400,0,160,51200,2048,fp16,Megatron-LM,2022-05,\
+8,64,1,no,full,1,512,no,94.42
+Korthikanti,A100-80GB-SXM,512,GPT-1T,128,25600,102400,0,160,51200,2048,fp16,Megatron-LM,2022-05,\
+8,64,1,yes,selective,1,512,no,71.49
+"""
+STATISTICS = (
+    "count",
+    "rows",
+    "coverage",
+    "median_absolute_error",
+    "mean_absolute_error",
+    "p90_absolute_error",
+    "worst_absolute_error",
+    "bias",
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.csv"
+    path.write_text(KORTHIKANTI_TABLE_5, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    path = tmp_path_factory.mktemp("table") / "runs.csv"
+    path.write_text(KORTHIKANTI_TABLE_5, encoding="utf-8")
+    return compare_file("training", path)
+
+
+def row(
+    projected: float | None, measured: float, scorable: bool = True, **cells: str
+) -> ComparedRow:
+    if projected is None:
+        outcome = Outcome.skipped(Skip("no reason", scorable=scorable))
+    else:
+        outcome = Outcome(measured, projected)
+    return ComparedRow(cells, 2, outcome)
+
+
+def test_korthikanti_2022_table_5_is_projected_within_a_quarter(compared: Comparison) -> None:
+    assert len(compared.rows) == 8
+    for item in compared.rows:
+        assert item.error is not None
+        assert abs(item.error) < 0.25, (item.cells["model"], item.error)
+
+
+def test_projection_prefers_selective_recompute_as_the_paper_measured(
+    compared: Comparison,
+) -> None:
+    projected = [item.outcome.projected or 0.0 for item in compared.rows]
+    for full, selective in zip(projected[::2], projected[1::2], strict=True):
+        assert selective < full
+
+
+def test_json_has_the_keys_of_the_design_and_survives_a_round_trip(compared: Comparison) -> None:
+    document = compared.to_json_dict()
+    assert json.loads(json.dumps(document)) == document
+    assert set(STATISTICS) <= set(document)
+    assert document["kind"] == "training"
+    assert document["error_of"] == "step_time"
+    assert document["rows"] == document["count"] == 8
+    assert document["coverage"] == 1.0
+    assert document["skipped"] == {}
+    assert set(document["groups"]) == {
+        *("hardware", "precision", "architecture", "scale", "family", "assumed")
+    }
+    assert list(document["groups"]["scale"]) == ["1-8", "9-64", "65-512"]
+    for values in document["groups"].values():
+        assert sum(group["count"] for group in values.values()) == 8
+        assert all(set(group) == set(STATISTICS) for group in values.values())
+
+
+def test_error_is_projected_over_measured_and_throughput_error_its_inverse(
+    compared: Comparison,
+) -> None:
+    for item in compared.rows:
+        out = item.outcome
+        assert out.projected is not None
+        assert out.measured is not None
+        assert item.error is not None
+        assert item.throughput_error is not None
+        assert item.error == pytest.approx(out.projected / out.measured - 1)
+        assert (1 + item.error) * (1 + item.throughput_error) == pytest.approx(1)
+    times, speeds = compared.to_json_dict(), compared.to_json_dict(throughput=True)
+    assert speeds["error_of"] == "throughput"
+    assert np.sign(times["bias"]) == -np.sign(speeds["bias"])
+
+
+def test_statistics_computed_by_hand() -> None:
+    rows = [row(1.1, 1.0), row(0.8, 1.0), row(1.5, 1.0), row(None, 1.0), row(None, 1.0, False)]
+    found = statistics(rows)
+    assert found["count"] == 3
+    assert found["rows"] == 5
+    assert found["coverage"] == pytest.approx(3 / 4)  # one row states nothing to be judged by
+    assert found["median_absolute_error"] == pytest.approx(0.2)
+    assert found["mean_absolute_error"] == pytest.approx(0.8 / 3)
+    assert found["p90_absolute_error"] == pytest.approx(0.2 + 0.8 * 0.3)  # linear between 0.2, 0.5
+    assert found["worst_absolute_error"] == pytest.approx(0.5)
+    assert found["bias"] == pytest.approx(0.4 / 3)
+
+
+def test_statistics_of_nothing_are_null() -> None:
+    found = statistics([])
+    assert found["count"] == 0
+    assert found["coverage"] is None
+    assert found["bias"] is None
+
+
+def test_rank_correlation_computed_by_hand() -> None:
+    measured, projected = [1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 1.0, 3.0, 5.0, 4.0]
+    rows = tuple(
+        row(p, m, model="m", hardware="h") for m, p in zip(measured, projected, strict=True)
+    )
+    found = Comparison("training", "step_time", "f", None, (), ("model",), rows)
+    (correlation,) = found.rank_correlation().values()
+    assert correlation["count"] == 5
+    assert correlation["spearman"] == pytest.approx(1 - 6 * 4 / (5 * 24))  # 1 - 6 Σd² / n(n²-1)
+
+
+def test_where_chooses_rows_before_they_are_projected(table: Path) -> None:
+    found = compare_file(
+        "training", table, where='recompute == "full" and n_gpus <= 64', by=["model"]
+    )
+    assert len(found.rows) == 2
+    assert set(found.to_json_dict()["groups"]) == {"model"}
+    derived = compare_file("training", table, where='scale == "1-8" and architecture == "dense"')
+    assert len(derived.rows) == 2
+
+
+def test_where_that_chooses_nothing_gives_an_empty_comparison(table: Path) -> None:
+    found = compare_file("training", table, where="n_gpus > 100000").to_json_dict()
+    assert found["count"] == found["rows"] == 0
+    assert found["median_absolute_error"] is None
+
+
+def test_order_of_rows_does_not_matter(table: Path, compared: Comparison) -> None:
+    head, *lines = KORTHIKANTI_TABLE_5.splitlines()
+    table.write_text("\n".join([head, *reversed(lines)]), encoding="utf-8")
+    reversed_ = compare_file("training", table)
+    assert [r.outcome.projected for r in reversed(reversed_.rows)] == pytest.approx(
+        [r.outcome.projected for r in compared.rows]
+    )
+
+
+def test_progress_counts_to_the_number_of_rows(table: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    compare_file("training", table, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (8, 8)
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+
+
+def test_write_rows_keeps_every_row_and_adds_the_projection(
+    compared: Comparison, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    compared.write_rows(path)
+    with path.open(newline="", encoding="utf-8") as stream:
+        written = list(csv.DictReader(stream))
+    assert [item["model"] for item in written] == [r.cells["model"] for r in compared.rows]
+    assert [int(item["line"]) for item in written] == list(range(2, 10))
+    for item, source in zip(written, compared.rows, strict=True):
+        assert float(item["error"]) == pytest.approx(source.error)
+        assert item["projected_profile"] == "dgx-a100"
+        assert float(item["projected_forward_time"]) > 0
+    assert [child.name for child in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_unwritable_output_is_one_clear_error(compared: Comparison, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot write"):
+        compared.write_rows(tmp_path / "missing" / "rows.csv")
+    with pytest.raises(DataError, match="cannot write"):
+        compared.write_rows(tmp_path)  # a folder
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_kind_and_column_are_named(table: Path) -> None:
+    with pytest.raises(DataError, match="unknown kind 'trainning'; did you mean training"):
+        compare_file("trainning", table)
+    with pytest.raises(DataError, match=r"cannot group by 'hardwar'.*hardware"):
+        compare_file("training", table, by=["hardwar"])
+    with pytest.raises(DataError, match="no column 'gpus'"):
+        compare_file("training", table, where="gpus > 8")
+
+
+def test_bad_files_are_named_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    with pytest.raises(DataError, match=r"cannot read .*runs\.csv: No such file"):
+        compare_file("training", path)
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match="empty"):
+        compare_file("training", path)
+    path.write_bytes(b"hardware,\xff\xfe\n")
+    with pytest.raises(DataError, match="not UTF-8"):
+        compare_file("training", path)
+    path.write_text("hardware,hardware\n", encoding="utf-8")
+    with pytest.raises(DataError, match="stands there twice"):
+        compare_file("training", path)
+    path.write_text(KORTHIKANTI_TABLE_5.replace(",gbs,", ",batch,", 1), encoding="utf-8")
+    with pytest.raises(DataError, match="line 1: no column 'gbs'"):
+        compare_file("training", path)
+    path.write_text(KORTHIKANTI_TABLE_5.replace("meas_iter_s", "seconds"), encoding="utf-8")
+    with pytest.raises(DataError, match="none of the columns meas_iter_s"):
+        compare_file("training", path)
+    path.write_text(KORTHIKANTI_TABLE_5.replace("18.13", "18,13,1"), encoding="utf-8")
+    with pytest.raises(DataError, match="line 4: 25 cells"):
+        compare_file("training", path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("no,18.13", "no,fast", "line 4, column 'meas_iter_s': 'fast' should be a number"),
+        ("no,18.13", "no,-3", "line 4, column 'meas_iter_s'"),
+        ("no,18.13", "no,0", "line 4, column 'meas_iter_s': '0' should be a number > 0"),
+        ("1,64,no,18.13", "1,64.5,no,18.13", "line 4, column 'gbs': '64.5' should be a whole"),
+        ("1,64,no,18.13", "zero,64,no,18.13", "line 4, column 'mbs'"),
+    ],
+)
+def test_broken_numbers_are_errors_with_file_and_line(
+    table: Path, old: str, new: str, message: str
+) -> None:
+    text = KORTHIKANTI_TABLE_5
+    assert text.count(old) == 1
+    table.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        compare_file("training", table)
+
+
+def test_empty_cells_are_not_stated(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c\n1, ,nan\n\n2,3\n", encoding="utf-8")
+    _, rows = read_rows(path, ["a"])
+    assert [item.line for item in rows] == [2, 4]
+    assert rows[0].whole("b") is None
+    assert rows[0].number("c") is None
+    assert rows[1].text("c") == ""
+    assert MeasuredRow({"a": "7"}, "f", 2).whole("a") == 7

@@ -1,0 +1,253 @@
+"""How cells about the machine and the software of a measured run are understood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfmodel.measured.row_hardware import hardware_of
+from perfmodel.measured.row_software import (
+    framework_of,
+    precision_of,
+    recompute_of,
+    sequence_parallel,
+    zero_of,
+)
+from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.software.framework import load_framework
+
+
+def row(**cells: Any) -> MeasuredRow:
+    basic = {"hardware": "H100-80GB-SXM", "n_gpus": "64", "precision": "fp8"}
+    return MeasuredRow({**basic, **{k: str(v) for k, v in cells.items()}}, "runs.csv", 2)
+
+
+@pytest.mark.parametrize(
+    ("cells", "path", "value"),
+    [
+        # Jean Zay: 4 Omni-Path links of 100 Gb/s per node of 8 A100.
+        (
+            {"hardware": "A100-80GB-SXM", "scaleout_link": "50Gb/s/GPU (4 Omni-Path 100Gb links)"},
+            "system.network.1.bandwidth",
+            6.25e9,
+        ),
+        ({"scaleout_link": "200Gb/s/GPU RoCE (1600Gb/s node)"}, "system.network.1.bandwidth", 25e9),
+        ({"scaleout_link": "400Gb/s/GPU IB (DGX H100)"}, "system.network.1.bandwidth", 50e9),
+        ({"scaleout_link": "1600 Gb/s per node"}, "system.network.1.bandwidth", 25e9),
+        (
+            {
+                "hardware": "GB200",
+                "gpus_per_node": 4,
+                "scaleout_link": "4x ConnectX-7 IB NDR 400Gb/s",
+            },
+            "system.network.1.bandwidth",
+            50e9,
+        ),
+        (
+            {
+                "gpus_per_node": 8,
+                "scaleout_link": "Storage: 2x ConnectX-7 IB NDR 400Gb/s, "
+                "Compute: 4x ConnectX-7 IB NDR 400Gb/s",
+            },
+            "system.network.1.bandwidth",
+            25e9,
+        ),
+        # PCIe rates say nothing about adapters.
+        (
+            {"scaleout_link": "InfiniBand; Data bandwidth for GPU-PCIe: 504 GB/s"},
+            "system.network.1.bandwidth",
+            50e9,
+        ),
+        ({"scaleup_link": "NVLink4 400GB/s bidir"}, "system.network.0.bandwidth", 200e9),
+        ({"scaleup_link": "NVLink4 900GB/s bidir"}, "system.network.0.bandwidth", 450e9),
+        (
+            {"hardware": "B200", "scaleup_link": "5th Gen NVLink, 14.4 TB/s aggregated bandwidth"},
+            "system.network.0.bandwidth",
+            900e9,
+        ),
+        (
+            {"hardware": "B200", "scaleup_link": "NVLink5 1800GB/s bidir, NVL72 domain"},
+            "system.network.0.size",
+            72,
+        ),
+        ({"gpus_per_node": 4}, "system.devices_per_node", 4),
+        ({"gpus_per_node": 4, "n_gpus": 4}, "system.devices_per_node", 8),  # half a node in use
+        (
+            {
+                "hardware": "TPU-v6e",
+                "n_gpus": 256,
+                "gpus_per_node": 128,
+                "scaleout_link": "DCN between slices",
+            },
+            "system.network.0.size",
+            128,
+        ),
+        # trn1.32xlarge: 16 chips, or 32 cores of 95 TFLOP/s where a table counts cores.
+        ({"hardware": "Trn1", "gpus_per_node": 32}, "device.peak_flops.bf16", 95e12),
+        ({"hardware": "Trn1", "gpus_per_node": 16}, "device.peak_flops.bf16", 190e12),
+    ],
+)
+def test_hardware_cells(cells: dict[str, Any], path: str, value: float) -> None:
+    hardware, _ = hardware_of(row(**cells))
+    assert hardware.value(path) == pytest.approx(value)
+
+
+def test_a_profile_is_left_alone_where_the_row_repeats_it() -> None:
+    hardware, notes = hardware_of(
+        row(gpus_per_node=8, scaleup_link="NVLink4 900GB/s bidir", scaleout_link="400Gb/s/GPU IB")
+    )
+    assert hardware.overrides == {}
+    assert notes == ()
+
+
+@pytest.mark.parametrize(
+    ("cells", "preset", "fields"),
+    [
+        ({"framework": "Megatron-LM", "version": "2021-04"}, "megatron-2021", {}),
+        ({"framework": "Megatron-LM", "version": "2022-05"}, "megatron-2022", {}),
+        ({"framework": "Megatron-DeepSpeed", "flash": "no (fused softmax)"}, "megatron-2021", {}),
+        ({"framework": "Megatron-Core"}, "megatron", {"flash_attention": True}),
+        (
+            {"framework": "Megatron-Bridge/Megatron-Core"},
+            "megatron-tuned",
+            {"overlap_tensor_parallel": "full", "gradient_bytes": 2.0},
+        ),
+        (
+            {"framework": "Megatron-Bridge/Megatron-Core", "precision": "nvfp4"},
+            "megatron-tuned",
+            {"overlap_tensor_parallel": "backward"},
+        ),
+        (
+            {"framework": "llm-foundry/Composer FSDP", "notes": "MP mode DEFAULT (…)"},
+            "fsdp",
+            {"gradient_reduce_bytes": 4.0, "attention_generation": 1},
+        ),
+        (
+            {"framework": "llm-foundry/Composer FSDP", "notes": "MP mode PURE (…)"},
+            "fsdp",
+            {"gradient_reduce_bytes": 2.0},
+        ),
+        (
+            {"framework": "torchtitan (FSDP2)", "overlap": "torch.compile, async-TP"},
+            "torchtitan",
+            {"overlap_tensor_parallel": "full", "fused_elementwise": True},
+        ),
+        (
+            {"framework": "torchtitan (FSDP2)", "precision": "bf16"},
+            "torchtitan",
+            {"overlap_tensor_parallel": "none", "fused_elementwise": False},
+        ),
+        (
+            {"framework": "Megatron-LM 0.14 + TE 2.11", "overlap": "all comm overlap off"},
+            "megatron",
+            {"overlap_gradient_reduce": False, "overlap_tensor_parallel": "none"},
+        ),
+        (
+            {"framework": "Megatron-Core MoE", "overlap": "DeepEP +1f1b a2a overlap"},
+            "megatron",
+            {"overlap_expert_parallel": True, "deduplicated_dispatch": True},
+        ),
+        (
+            {"framework": "NeMo", "overlap": "cuda_graph=local [full_iteration]"},
+            "megatron-tuned",
+            {"graph_launch": True},
+        ),
+        (
+            {"framework": "NeMo", "overlap": "cuda_graph=none [full_iteration]"},
+            "megatron-tuned",
+            {},
+        ),
+        (
+            {"framework": "Megatron-Core MoE (HybridEP)"},
+            "megatron",
+            {"deduplicated_dispatch": True},
+        ),
+        ({"framework": "NeMo", "version": "NeMo 24.07"}, "megatron-tuned", {"scaling": "delayed"}),
+        (
+            {"framework": "PyTorch NVIDIA Release 23.09", "version": "MLPerf v3.1"},
+            "megatron-tuned",
+            {"scaling": "delayed"},
+        ),
+        (
+            {"framework": "Megatron-Bridge", "version": "NeMo container 26.04.01"},
+            "megatron-tuned",
+            {"scaling": "current"},
+        ),
+        (
+            {"framework": "HAI-LLM (DualPipe)"},
+            "megatron",
+            {"overlap_expert_parallel": True, "optimizer_bytes": 8.0},
+        ),
+        ({"framework": "MaxText"}, "maxtext", {"graph_launch": True}),
+        ({"framework": "somebody's own"}, "megatron", {}),
+    ],
+)
+def test_software_cells(cells: dict[str, Any], preset: str, fields: dict[str, Any]) -> None:
+    framework, _ = framework_of(row(**cells))
+    assert framework.name == preset
+    for name, value in fields.items():
+        assert getattr(framework, name) == value
+    if "none [" in cells.get("overlap", ""):
+        assert not framework.graph_launch
+
+
+@pytest.mark.parametrize(
+    ("cells", "stage", "group"),
+    [
+        ({"fsdp_zero": "FSDP full-shard (ZeRO-3)"}, 3, 0),
+        ({"fsdp_zero": "FSDP shard-grad-op (ZeRO-2)"}, 2, 0),
+        ({"fsdp_zero": "ZeRO-1"}, 1, 0),
+        ({"fsdp_zero": "ZeRO-0"}, 0, 0),
+        ({"fsdp_zero": "Megatron-FSDP shard=64"}, 3, 64),
+        ({"fsdp_zero": "no", "dist_optimizer": "yes (recipe)"}, 1, 0),
+        ({"dist_optimizer": "no"}, 0, 0),
+        ({}, 1, 0),
+        (
+            {"fsdp_zero": "FSDP in-pod + DP across pods", "gpus_per_node": 256, "n_gpus": 1024},
+            3,
+            256,
+        ),
+        ({"fsdp_zero": "ici_fsdp 256 x dcn_fsdp 2", "gpus_per_node": 256, "n_gpus": 512}, 3, 0),
+    ],
+)
+def test_sharding_cells(cells: dict[str, Any], stage: int, group: int) -> None:
+    assert zero_of(row(**cells), load_framework("megatron"), 1, 1) == (stage, group)
+
+
+def test_fsdp2_keeps_parameters_gathered_beside_a_pipeline() -> None:
+    cells = row(fsdp_zero="FSDP2 full-shard")
+    assert zero_of(cells, load_framework("torchtitan"), 8, 64)[0] == 2
+    assert zero_of(cells, load_framework("torchtitan"), 1, 8)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("cell", "level"),
+    [
+        ("", ""),
+        ("none", "none"),
+        ("none/default (recipe sets none)", "none"),
+        ("selective [mla_up_proj]", "selective"),
+        ("full", "full"),
+        ("custom (offload)", "full"),
+    ],
+)
+def test_recompute_cells(cell: str, level: str) -> None:
+    assert recompute_of(row(recompute=cell))[0] == level
+
+
+def test_precision_cells() -> None:
+    assert precision_of(row(precision="mxfp8")) == ("mxfp8", (), ())
+    assert precision_of(row(precision="", version="2024"))[:2] == ("bf16", ("precision=bf16",))
+    assert precision_of(row(precision="", version="MLPerf v5.1"))[0] == "fp8"
+    assert precision_of(row(precision="fp8 or nvfp4 (both configs)"))[0] == "nvfp4"
+    with pytest.raises(Skip, match="unknown precision"):
+        precision_of(row(precision="decimal"))
+
+
+def test_sequence_parallelism_follows_the_cell_then_the_software() -> None:
+    modern, old = load_framework("megatron"), load_framework("megatron-2021")
+    assert sequence_parallel(row(), modern, 8)
+    assert not sequence_parallel(row(), modern, 1)
+    assert not sequence_parallel(row(), old, 8)
+    assert not sequence_parallel(row(sequence_parallel="no"), modern, 8)

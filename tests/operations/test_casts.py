@@ -1,0 +1,93 @@
+"""Low-precision copies: what a device's operand layouts make of casts and weights."""
+
+import numpy as np
+import pytest
+
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.model.build import dense_model
+from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Machine, Stream
+from perfmodel.operations.parts import model_parts, part_operations
+from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.grid import columns_from_rows
+from perfmodel.training.part_table import machine_of
+
+
+@pytest.fixture(scope="module")
+def model():
+    return dense_model(
+        "small",
+        layers=2,
+        hidden_size=1024,
+        heads=8,
+        intermediate_size=4096,
+        vocab_size=1024,
+        gated=True,
+        norm="rms",
+    )
+
+
+def casts(model, precision, machine, framework=None):
+    columns = columns_from_rows([{"sequence_length": 2048, "precision": precision}])
+    keys = LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
+    part = model_parts(model)[0]
+    operations = part_operations(model, part, keys, framework or Framework(), machine)
+    return {
+        (item.name, item.phase): item
+        for item in operations
+        if isinstance(item, Stream) and item.name.endswith(".cast")
+    }
+
+
+def written(found):
+    item = found["mlp.down.cast", "forward"]
+    return float(np.ravel(item.bytes_written)[0]) / (2048 * 4096)
+
+
+@pytest.mark.parametrize(
+    ("precision", "transposed", "one_layout"),
+    [
+        ("fp8", 2.0, 1.0),
+        # Block scales run along the reduction: both copies whatever the layouts.
+        ("mxfp8", 2 * (1 + 1 / 32), 2 * (1 + 1 / 32)),  # OCP MX v1.0: 1 byte per 32
+        ("nvfp4", 2 * (1 / 2 + 1 / 16), 2 * (1 / 2 + 1 / 16)),
+    ],
+)
+def test_bytes_written_per_cast_element(model, precision, transposed, one_layout):
+    assert written(casts(model, precision, Machine())) == transposed
+    assert written(casts(model, precision, Machine(fp8_transposed_copies=False))) == one_layout
+
+
+def test_current_scaling_reads_a_tensor_twice(model):
+    def read(framework):
+        item = casts(model, "fp8", Machine(), framework)["mlp.up.cast", "forward"]
+        return float(np.ravel(item.bytes_read)[0])
+
+    assert read(Framework(scaling="current")) == 2 * read(Framework(scaling="delayed"))
+
+
+def test_no_casts_in_16_bits(model):
+    assert all(not np.any(item.count) for item in casts(model, "bf16", Machine()).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "copied"), [("dgx-h100", True), ("l40s-server", True), ("dgx-b200", False)]
+)
+def test_layouts_of_devices(name, copied):
+    assert machine_of(load_hardware(name)).fp8_transposed_copies is copied
+
+
+def test_low_precision_parameters_drop_the_16_bit_copy(model):
+    from perfmodel import sweep
+    from perfmodel.strategy.enumerate import strategies_from_rows
+
+    row = {"sequence_length": 2048, "global_batch_size": 8, "precision": "fp8"}
+    grid = strategies_from_rows(model, 8, [row])
+
+    def bytes_per_parameter(hardware, **changes):
+        framework = load_framework("megatron", pads_vocabulary_to=1, **changes)
+        results = sweep(model, grid, load_hardware(hardware), framework=framework)
+        return float(results["memory_parameters"].values[0, 0]) / model.parameter_count()
+
+    assert bytes_per_parameter("dgx-h100") == pytest.approx(4.0)  # bf16, row- and column-wise
+    assert bytes_per_parameter("dgx-h100", low_precision_parameters=True) == pytest.approx(2.0)
+    assert bytes_per_parameter("dgx-b200", low_precision_parameters=True) == pytest.approx(1.0)

@@ -1,0 +1,187 @@
+"""How often routed tokens travel, and what dispatch and overlap make of it."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from perfmodel.model.build import MlpSpec, moe_model
+from perfmodel.operations.mlp_block import dispatch_copies
+from perfmodel.operations.operations import (
+    LAYER_KEY_FIELDS,
+    Communication,
+    Gemm,
+    LayerKeys,
+    Machine,
+    OperationList,
+)
+from perfmodel.operations.parts import model_parts, part_operations
+from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.grid import columns_from_rows
+
+DEDUPLICATED = Framework(deduplicated_dispatch=True)
+
+
+def keys_of(**fields):
+    columns = columns_from_rows([{"sequence_length": 4096, **fields}])
+    return LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
+
+
+def copies(experts, chosen, degree, *, domain=8, framework=DEDUPLICATED, groups=(0, 0)):
+    mlp = MlpSpec(
+        "moe",
+        experts=experts,
+        experts_per_token=chosen,
+        expert_intermediate_size=64,
+        expert_groups=groups[0],
+        expert_groups_per_token=groups[1],
+    )
+    ops = OperationList(keys_of(expert_parallel=degree), framework, Machine(domain))
+    return float(dispatch_copies(ops, mlp)[0])
+
+
+def enumerated(experts, chosen, places):
+    """Mean number of distinct places over every choice of experts."""
+    size = experts // places
+    found = [
+        len({expert // size for expert in choice})
+        for choice in itertools.combinations(range(experts), chosen)
+    ]
+    return np.mean(found)
+
+
+@pytest.mark.parametrize(("experts", "chosen", "ranks"), [(8, 2, 4), (8, 3, 2), (16, 4, 8)])
+def test_copies_are_the_mean_over_every_choice_of_experts(experts, chosen, ranks):
+    assert copies(experts, chosen, ranks) == pytest.approx(enumerated(experts, chosen, ranks))
+
+
+def test_one_expert_a_rank_is_visited_once_each():
+    assert copies(16, 4, 16, domain=64) == pytest.approx(4.0)
+
+
+def test_between_nodes_a_token_goes_once_to_each_node():
+    # 64 ranks on nodes of 8: eight places, not sixty-four.
+    assert copies(256, 8, 64) == pytest.approx(copies(256, 8, 8))
+
+
+def test_routing_limited_to_half_of_the_groups_visits_half_of_the_nodes_at_most():
+    # DeepSeek-V3: 8 groups, 4 of them per token (arXiv:2412.19437, section 2.1.2).
+    limited = copies(256, 8, 64, groups=(8, 4))
+    assert limited < 4.0
+    assert limited == pytest.approx(copies(128, 8, 4), rel=1e-12)
+
+
+def test_without_deduplication_a_token_is_sent_once_per_expert():
+    assert copies(256, 8, 64, framework=Framework()) == 8.0
+
+
+@pytest.fixture(scope="module")
+def small():
+    return moe_model(
+        "small",
+        layers=2,
+        hidden_size=1024,
+        heads=8,
+        vocab_size=1024,
+        experts=16,
+        experts_per_token=2,
+        expert_intermediate_size=512,
+    )
+
+
+def layer(model, framework, **fields):
+    return part_operations(model, model_parts(model)[0], keys_of(**fields), framework, Machine())
+
+
+def sent(operations, name, phase):
+    found = [
+        item
+        for item in operations
+        if isinstance(item, Communication)
+        and item.collective == "all_to_all"
+        and item.name.startswith(name)
+        and item.phase == phase
+    ]
+    assert len(found) == 1
+    return float(found[0].size[0])
+
+
+def test_dispatched_bytes_follow_their_format(small):
+    whole = layer(small, Framework(), expert_parallel=8)
+    half = layer(small, Framework(dispatch_bytes=1.0), expert_parallel=8)
+    # 4,096 tokens, 2 experts each, 1,024 wide, 2 bytes.
+    assert sent(whole, "mlp.dispatch", "forward") == 4096 * 2 * 1024 * 2
+    assert sent(half, "mlp.dispatch", "forward") == 4096 * 2 * 1024
+    # Gradients of what was combined in 2 bytes come back as dispatches do, and conversely.
+    assert sent(half, "mlp.combine", "forward") == 4096 * 2 * 1024 * 2
+    assert sent(half, "mlp.combine", "backward_input") == 4096 * 2 * 1024
+
+
+def test_only_a_counting_dispatcher_exchanges_counts(small):
+    for framework, expected in ((Framework(), 1), (DEDUPLICATED, 0)):
+        operations = layer(small, framework, expert_parallel=8)
+        counts = [item for item in operations if item.name == "mlp.dispatch.counts"]
+        assert len(counts) == expected
+
+
+def test_one_launch_or_one_product_per_expert(small):
+    def products(grouped):
+        operations = layer(small, Framework(grouped_gemm=grouped), expert_parallel=8)
+        return [
+            item
+            for item in operations
+            if isinstance(item, Gemm) and item.name == "mlp.experts_up" and item.phase == "forward"
+        ]
+
+    (together,), (apart,) = products(True), products(False)
+    assert (float(together.batch[0]), float(together.count)) == (2.0, 1.0)
+    assert (float(apart.batch), float(apart.count[0])) == (1.0, 2.0)
+    flops = [float(np.ravel(2 * x.m * x.n * x.k * x.batch * x.count)[0]) for x in (together, apart)]
+    assert flops[0] == flops[1]
+
+
+def test_overlapped_exchanges_hide_behind_the_opposite_pass(small):
+    operations = layer(small, load_framework("megatron-deepep"), expert_parallel=8)
+    for item in operations:
+        if isinstance(item, Communication) and item.collective == "all_to_all":
+            phases = {phase for _, phase in item.hidden_by}
+            assert item.phase not in phases
+            assert item.hides == 0.5  # dispatch and combine share the time
+
+
+def optimizer_bytes(model, devices, **row):
+    from perfmodel import load_hardware, sweep
+    from perfmodel.strategy.enumerate import strategies_from_rows
+
+    fields = {"sequence_length": 4096, "global_batch_size": devices, **row}
+    grid = strategies_from_rows(model, devices, [fields])
+    assert grid.status[0] == 0
+    framework = load_framework("megatron", pads_vocabulary_to=1)
+    results = sweep(model, grid, load_hardware("dgx-h100"), framework=framework)
+    return float(results["memory_optimizer"].values[0, 0])
+
+
+def split_parameters(model):
+    experts = sum(
+        3 * model.hidden_size * layer.mlp.expert_intermediate_size * layer.mlp.experts
+        for layer in model.layers
+    )
+    return model.parameter_count() - experts, experts
+
+
+@pytest.mark.parametrize("degree", [1, 2, 8])
+def test_expert_state_is_sharded_over_all_ranks_that_hold_an_expert(small, degree):
+    # 32 devices: dense state over 4 data ranks of 8 tensor ranks each, expert state over
+    # 32 / degree copies of each expert.
+    found = optimizer_bytes(small, 32, tensor_parallel=8, expert_parallel=degree)
+    dense, experts = split_parameters(small)
+    exact = 12 * (dense / 8 / 4 + experts / degree / (32 / degree))
+    assert found == pytest.approx(exact, rel=0.05)  # norms and router are not tensor-sharded
+
+
+def test_a_shard_set_holds_each_expert_once_where_experts_fill_it(small):
+    # 16 devices, experts over 8, shard sets of 8: two sets, one copy of an expert in each,
+    # so the experts' state is not sharded at all.
+    found = optimizer_bytes(small, 16, expert_parallel=8, shard_group=8, zero_stage=3)
+    dense, experts = split_parameters(small)
+    assert found == pytest.approx(12 * (dense / 8 + experts / 8), rel=1e-9)

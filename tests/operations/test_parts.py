@@ -1,0 +1,500 @@
+"""Operations: FLOPs and bytes are conserved however a model is spread over devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.model.build import dense_model
+from perfmodel.model.presets import load_model
+from perfmodel.network.collectives import COLLECTIVES
+from perfmodel.operations.flops import attended_keys, model_flops_per_token
+from perfmodel.operations.operations import (
+    AXES,
+    LAYER_KEY_FIELDS,
+    PHASES,
+    Attention,
+    Communication,
+    Gemm,
+    LayerKeys,
+    Machine,
+    Stream,
+)
+from perfmodel.operations.parts import model_parts, padded_vocabulary, part_operations
+from perfmodel.software.framework import load_framework
+from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.strategy.grid import columns_from_rows
+from perfmodel.strategy.rules import VALID
+from perfmodel.training.schedule import stage_compositions
+
+PASSES = ("forward", "backward_input", "backward_weight")
+MEGATRON = load_framework("megatron")
+
+
+def number(value):
+    """The first key's value of a size."""
+    return float(np.asarray(value).reshape(-1)[0])
+
+
+def keys_of(**fields):
+    columns = columns_from_rows([{"sequence_length": 2048, **fields}])
+    return LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
+
+
+def operations_of(model, part_name, framework=MEGATRON, **fields):
+    (part,) = [item for item in model_parts(model) if item.name == part_name]
+    return part_operations(model, part, keys_of(**fields), framework, Machine())
+
+
+def matrix_flops(operation):
+    """FLOP of one operation per micro-batch, as mathematics asks for them."""
+    if isinstance(operation, Gemm):
+        sizes = (operation.m, operation.n, operation.k, operation.batch, operation.count)
+        return 2.0 * np.prod([number(size) for size in sizes])
+    if isinstance(operation, Attention):
+        length, keys = number(operation.query_length), number(operation.key_length)
+        window = number(operation.window) or keys
+        seen = keys
+        if operation.causal:
+            seen = min(window, keys) * (1 - min(window, keys) / (2 * keys))
+        width = operation.head_dim_qk + operation.head_dim_v
+        calls = number(operation.batch) * number(operation.heads) * number(operation.count)
+        return 2.0 * calls * length * seen * width * (2.0 if operation.backward else 1.0)
+    return 0.0
+
+
+def step_flops(model, grid, framework=MEGATRON):
+    """FLOP of all devices in one step, recomputation left out."""
+    row = grid.row(0)
+    keys = LayerKeys({name: grid[name] for name in LAYER_KEY_FIELDS})
+    per_part = np.array(
+        [
+            sum(
+                matrix_flops(item)
+                for item in part_operations(model, part, keys, framework, Machine())
+                if item.phase in PASSES
+            )
+            for part in model_parts(model)
+        ]
+    )
+    stages = stage_compositions(model, row["pipeline_parallel"], row["virtual_pipeline"])
+    plane = row["tensor_parallel"] * row["context_parallel"] * row["data_parallel"]
+    batches = row["global_batch_size"] // (row["data_parallel"] * row["micro_batch_size"])
+    return float((stages @ per_part).sum() * plane * batches)
+
+
+def needed_flops(model, grid, causal=True):
+    row = grid.row(0)
+    tokens = row["global_batch_size"] * row["sequence_length"]
+    return float(model_flops_per_token(model, row["sequence_length"], causal=causal)) * tokens
+
+
+LAYOUTS = st.fixed_dictionaries(
+    {
+        "tensor_parallel": st.sampled_from([1, 2, 4, 8]),
+        "context_parallel": st.sampled_from([1, 2, 4]),
+        "context_parallel_kind": st.sampled_from(["ring", "all_gather", "all_to_all"]),
+        "pipeline": st.sampled_from([(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (3, 1)]),
+        "data_parallel": st.sampled_from([1, 2, 4]),
+        "micro_batch_size": st.sampled_from([1, 2]),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "precision": st.sampled_from(["bf16", "fp8", "mxfp8"]),
+        "sequence_length": st.sampled_from([1024, 4096]),
+        "sequence_parallel": st.booleans(),
+    }
+)
+
+
+def layout_fields(layout):
+    fields = dict(layout)
+    fields["pipeline_parallel"], fields["virtual_pipeline"] = fields.pop("pipeline")
+    if fields["tensor_parallel"] == 1:
+        fields["sequence_parallel"] = False
+    if fields["context_parallel_kind"] == "all_to_all":
+        # Fewer key-value heads than ranks would be held several times.
+        fields["tensor_parallel"] = min(fields["tensor_parallel"], 2)
+    return {**fields, "micro_batches": 12}
+
+
+@settings(max_examples=60)
+@given(layout=LAYOUTS)
+def test_dense_flops_are_conserved(small_dense, grid_of, layout):
+    grid = grid_of(small_dense, **layout_fields(layout))
+    assert step_flops(small_dense, grid) == pytest.approx(
+        needed_flops(small_dense, grid), rel=1e-12
+    )
+
+
+@settings(max_examples=60)
+@given(
+    layout=LAYOUTS,
+    experts=st.sampled_from([(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]),
+    grouped=st.booleans(),
+)
+def test_expert_flops_are_conserved(small_moe, grid_of, layout, experts, grouped):
+    fields = layout_fields(layout)
+    fields["sequence_parallel"] = fields["tensor_parallel"] > 1
+    plane = fields["tensor_parallel"] * fields["context_parallel"] * fields["data_parallel"]
+    if plane % (experts[0] * experts[1]) == 0:
+        fields["expert_parallel"], fields["expert_tensor_parallel"] = experts
+    framework = load_framework("megatron", grouped_gemm=grouped)
+    grid = grid_of(small_moe, **fields)
+    assert step_flops(small_moe, grid, framework) == pytest.approx(
+        needed_flops(small_moe, grid), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "gemma-3-27b", "gpt-oss-120b", "mixtral-8x7b"])
+def test_flops_of_published_models_are_conserved(name, grid_of):
+    model = load_model(name)
+    for fields in ({}, {"tensor_parallel": 4, "pipeline_parallel": 2, "data_parallel": 2}):
+        grid = grid_of(model, sequence_length=4096, **fields)
+        unpadded = load_framework("megatron", pads_vocabulary_to=1)
+        assert step_flops(model, grid, unpadded) == pytest.approx(
+            needed_flops(model, grid), rel=1e-6
+        )
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_gather"])
+@pytest.mark.parametrize("window", [512, 2048, 4096, 8192, 20000])
+def test_context_ranks_share_the_work_of_windows(kind, window, small_dense):
+    """Each rank does the mean work, or a middle rank's: never less, never the full square."""
+    model = dense_model(
+        "windowed",
+        layers=2,
+        hidden_size=2048,
+        heads=16,
+        intermediate_size=4096,
+        vocab_size=1024,
+        window=window,
+    )
+    length, degree = 16384, 8
+    calls = [
+        item
+        for item in operations_of(
+            model,
+            "layer0",
+            sequence_length=length,
+            context_parallel=degree,
+            context_parallel_kind=kind,
+        )
+        if isinstance(item, Attention) and not item.backward
+    ]
+    done = sum(matrix_flops(item) for item in calls) / (2.0 * 16 * 256)
+    local = length / degree
+    mean = local * float(attended_keys(model.layers[0], length, causal=True))
+    assert mean * (1 - 1e-12) <= done <= local * min(window, length)
+
+
+def test_unfused_attention_computes_the_full_square(small_dense, grid_of):
+    framework = load_framework("megatron-2022")
+    for fields in ({}, {"tensor_parallel": 4, "pipeline_parallel": 2, "data_parallel": 2}):
+        grid = grid_of(small_dense, **fields)
+        assert step_flops(small_dense, grid, framework) == pytest.approx(
+            needed_flops(small_dense, grid, causal=False), rel=1e-12
+        )
+
+
+@pytest.mark.parametrize("degrees", [(2, 1), (4, 2), (2, 4)])
+def test_experts_without_sequence_parallelism_are_impossible_or_not_repeated(small_moe, degrees):
+    """Every tensor rank then holds all tokens, and must not send its copies to the experts.
+
+    Megatron-Core refuses it: "When using MoE and tensor parallelism, sequence parallelism
+    must be used" (transformer_config.py).
+    """
+    tensor, expert = degrees
+    row = {
+        "tensor_parallel": tensor,
+        "expert_parallel": expert,
+        "sequence_parallel": False,
+        "data_parallel": 4,
+        "sequence_length": 2048,
+        "global_batch_size": 16,
+    }
+    grid = strategies_from_rows(small_moe, 4 * tensor, [row])
+    if grid.status[0] == VALID:
+        assert step_flops(small_moe, grid) == pytest.approx(needed_flops(small_moe, grid))
+
+
+# -- communication ---------------------------------------------------------------------
+
+
+def wire_bytes(operation):
+    """Bytes that one rank sends: ring algorithms, nccl-tests PERFORMANCE.md."""
+    members = number(operation.members)
+    share = (members - 1) / members
+    factor = {"all_reduce": 2 * share, "point_to_point": 1.0}.get(operation.collective, share)
+    return number(operation.size) * factor * number(operation.count)
+
+
+def communications(operations, axis=None):
+    return [
+        item
+        for item in operations
+        if isinstance(item, Communication)
+        and number(item.count) > 0
+        and (axis is None or item.axis == axis)
+    ]
+
+
+def total_bytes(operations, axis, phases):
+    return sum(
+        wire_bytes(item) for item in communications(operations, axis) if item.phase in phases
+    )
+
+
+@pytest.mark.parametrize("tensor", [2, 4, 8])
+@pytest.mark.parametrize("part", ["layer0", "embedding"])
+def test_sequence_parallelism_moves_the_bytes_of_all_reduce(small_dense, part, tensor):
+    plain = operations_of(small_dense, part, tensor_parallel=tensor, sequence_parallel=False)
+    sharded = operations_of(small_dense, part, tensor_parallel=tensor, sequence_parallel=True)
+    kinds = {item.collective for item in communications(plain, "tensor")}
+    assert kinds == {"all_reduce"}
+    kinds = {item.collective for item in communications(sharded, "tensor")}
+    assert kinds == {"all_gather", "reduce_scatter"}
+    whole = 2048 * 2048 * 2.0  # tokens × hidden size × 2 bytes
+    once = 2 * (tensor - 1) / tensor * whole
+    if part == "embedding":
+        both = ("forward", "backward_weight")
+        assert total_bytes(plain, "tensor", both) == pytest.approx(once)
+        assert total_bytes(sharded, "tensor", both) == pytest.approx(once)
+        return
+    # Two all-reduces forward and two backward (Shoeybi et al. 2019, section 3).
+    assert total_bytes(plain, "tensor", ["forward"]) == pytest.approx(2 * once)
+    assert total_bytes(plain, "tensor", PASSES) == pytest.approx(4 * once)
+    assert total_bytes(sharded, "tensor", ["forward"]) == pytest.approx(2 * once)
+    # Inputs are gathered again for the weight gradient (Korthikanti et al. 2022, section 4.2.2).
+    assert total_bytes(sharded, "tensor", PASSES) == pytest.approx(4 * once + 2 * once / 2)
+
+
+@pytest.mark.parametrize("framework", ["megatron", "megatron-2022", "maxtext"])
+@pytest.mark.parametrize("name", ["small_dense", "small_moe"])
+def test_degree_one_communicates_nothing(request, name, framework):
+    model = request.getfixturevalue(name)
+    for part in model_parts(model):
+        operations = operations_of(model, part.name, load_framework(framework))
+        assert not communications(operations)
+
+
+@pytest.mark.parametrize(
+    ("degree", "axis"),
+    [
+        ("tensor_parallel", "tensor"),
+        ("context_parallel", "context"),
+        ("expert_parallel", "expert"),
+    ],
+)
+def test_each_degree_communicates_on_its_own_axis_only(small_moe, degree, axis):
+    axes = set()
+    for part in model_parts(small_moe):
+        operations = operations_of(
+            small_moe, part.name, **{degree: 4, "sequence_parallel": axis == "tensor"}
+        )
+        axes |= {item.axis for item in communications(operations)}
+    assert axes == {axis}
+
+
+def test_a_key_of_degree_one_is_free_beside_one_of_degree_two(small_dense):
+    """Operations are listed for all keys at once; counts say which key has them."""
+    rows = [{"tensor_parallel": t, "sequence_parallel": t > 1} for t in (1, 2)]
+    columns = columns_from_rows([{"sequence_length": 2048, **row} for row in rows])
+    keys = LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
+    for part in model_parts(small_dense):
+        for item in part_operations(small_dense, part, keys, MEGATRON, Machine()):
+            if isinstance(item, Communication):
+                assert np.broadcast_to(item.count, 2)[0] == 0
+
+
+def test_all_gather_and_ring_move_the_same_keys_and_values(small_dense):
+    for degree in (2, 4, 8):
+        ring, gather = (
+            operations_of(
+                small_dense, "layer0", context_parallel=degree, context_parallel_kind=kind
+            )
+            for kind in ("ring", "all_gather")
+        )
+        # (c - 1) hops of one rank's keys and values: 8 heads, 128 + 128 numbers, 2 bytes.
+        sent = (degree - 1) * 2048 / degree * 8 * 256 * 2.0
+        assert total_bytes(ring, "context", ["forward"]) == pytest.approx(sent)
+        assert total_bytes(gather, "context", ["forward"]) == pytest.approx(sent)
+        # Backward returns a gradient for every key and value.
+        assert total_bytes(ring, "context", ["backward_input"]) == pytest.approx(2 * sent)
+
+
+def test_ulysses_exchanges_queries_keys_values_and_outputs(small_dense):
+    # arXiv:2309.14509, section 3.2: volume 4 N h / P per link with as many keys as queries.
+    operations = operations_of(
+        small_dense, "layer0", context_parallel=4, context_parallel_kind="all_to_all"
+    )
+    (forward,) = [item for item in communications(operations, "context") if item.phase == "forward"]
+    tokens = 2048 / 4
+    assert number(forward.size) == tokens * 128 * (2 * 16 + 2 * 8) * 2.0
+    assert number(forward.members) == 4
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_gather", "all_to_all"])
+def test_unfused_attention_gets_its_keys_from_the_other_context_ranks(small_dense, kind):
+    operations = operations_of(
+        small_dense,
+        "layer0",
+        load_framework("megatron-2022"),
+        context_parallel=2,
+        context_parallel_kind=kind,
+    )
+    assert total_bytes(operations, "context", ["forward"]) > 0
+
+
+@pytest.mark.parametrize("degree", [2, 4, 8, 16])
+def test_experts_exchange_every_routed_token_twice(small_moe, degree):
+    operations = operations_of(small_moe, "layer1", expert_parallel=degree)
+    # How many tokens go where is told first, in small exchanges of their own.
+    tokens = [item for item in communications(operations, "expert") if "counts" not in item.name]
+    exchanges = [item for item in tokens if item.phase == "forward"]
+    assert {item.collective for item in exchanges} == {"all_to_all"}
+    routed = 2048 * 4 * 2048 * 2.0  # tokens × experts per token × hidden size × 2 bytes
+    assert [number(item.size) for item in exchanges] == [routed, routed]
+    backward = [item for item in tokens if item.phase != "forward"]
+    assert sum(number(item.size) for item in backward) == 2 * routed
+
+
+def test_groups_fit_inside_one_another(small_moe):
+    operations = operations_of(
+        small_moe,
+        "layer1",
+        tensor_parallel=4,
+        context_parallel=2,
+        expert_parallel=4,
+        expert_tensor_parallel=2,
+        context_parallel_kind="all_gather",
+    )
+    groups = {
+        item.axis: (number(item.members), number(item.stride))
+        for item in communications(operations)
+        if item.axis != "tensor"
+    }
+    assert groups["context"] == (2, 4)
+    assert groups["expert"] == (4, 2)
+
+
+# -- phases and habits -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("framework", ["megatron", "megatron-2022", "fsdp"])
+def test_full_recomputation_repeats_the_forward_of_layers(small_moe, framework):
+    framework = load_framework(framework)
+    fields = {"tensor_parallel": 2, "expert_parallel": 2, "recompute": "full"}
+    for part in model_parts(small_moe):
+        operations = operations_of(small_moe, part.name, framework, **fields)
+        forward = [item.name for item in operations if item.phase == "forward"]
+        again = [item.name for item in operations if item.phase == "recompute"]
+        assert again == (forward if part.layer else [])
+
+
+def test_no_recomputation_repeats_nothing(small_moe):
+    for part in model_parts(small_moe):
+        assert all(
+            number(item.count) == 0
+            for item in operations_of(small_moe, part.name, tensor_parallel=2)
+            if item.phase == "recompute"
+        )
+
+
+def test_selective_recomputation_repeats_the_unfused_attention_matrix(small_dense):
+    # Korthikanti et al. 2022, section 5: the scores, their softmax and dropout, and the values.
+    framework = load_framework("megatron-2022")
+    operations = operations_of(small_dense, "layer0", framework, recompute="selective")
+    again = {item.name for item in operations if item.phase == "recompute"}
+    assert {
+        "attention.scores",
+        "attention.softmax",
+        "attention.dropout",
+        "attention.values",
+    } <= again
+    assert not {"attention.qkv", "attention.output", "mlp.up", "mlp.down"} & again
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "mxfp8", "nvfp4"])
+def test_casts_come_with_low_precision_only(small_dense, precision):
+    operations = operations_of(small_dense, "layer0", precision=precision)
+    casts = [item for item in operations if item.name.endswith(".cast") and number(item.count)]
+    # The inputs of four products, and their output gradients.
+    assert len(casts) == (0 if precision == "bf16" else 8)
+    (cast,) = [c for c in casts if c.name == "mlp.up.cast" and c.phase == "forward"] or [None]
+    if precision == "mxfp8":
+        # Two copies with a scale byte per 32 elements (OCP MX v1.0).
+        assert number(cast.bytes_written) == 2048 * 2048 * 2 * (1 + 1 / 32)
+
+
+@pytest.mark.parametrize("model_name", ["llama-3.1-8b", "deepseek-v3", "gpt-oss-20b", "gpt3-175b"])
+def test_operations_are_well_formed(model_name):
+    model = load_model(model_name)
+    for part in model_parts(model):
+        operations = operations_of(model, part.name, tensor_parallel=2, context_parallel=2)
+        names = {(item.name, item.phase) for item in operations}
+        for item in operations:
+            assert item.phase in PHASES
+            assert number(item.count) >= 0
+            if isinstance(item, Communication):
+                assert item.axis in AXES
+                assert item.collective in COLLECTIVES
+                assert number(item.members) >= 2 or number(item.count) == 0
+                assert 0 <= number(item.hides) <= 1
+                assert 0 <= number(item.tail) <= 1
+                # What hides a communication exists, or the framework lacks it.
+                if number(item.hides) and number(item.count) and item.axis == "tensor":
+                    assert set(item.hidden_by) & names, item.name
+            if isinstance(item, Stream):
+                assert number(item.bytes_read) + number(item.bytes_written) > 0
+                assert number(item.launches) > 0
+
+
+def test_weight_gradients_accumulate_into_the_main_gradient(small_dense):
+    gradients = [
+        item
+        for item in operations_of(small_dense, "layer0")
+        if isinstance(item, Gemm) and item.phase == "backward_weight"
+    ]
+    assert [item.name for item in gradients] == [
+        "attention.qkv",
+        "attention.output",
+        "mlp.up",
+        "mlp.down",
+    ]
+    assert all(item.accumulate and item.output_bytes == 4.0 for item in gradients)
+    # C[m, n] sums over the tokens.
+    assert all(number(item.k) == 2048 for item in gradients)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "tensor", "rows"),
+    [
+        (50257, 1, 50304),  # GPT-2 in Megatron-LM: padded by 47 tokens at degree 1
+        (50257, 8, 51200 // 8),  # and to 51,200 at degree 8
+        (128256, 8, 129024 // 8),  # Llama 3 at degree 8: a multiple of 1,024
+        (32768, 8, 4096),
+    ],
+)
+def test_vocabulary_padding(vocabulary, tensor, rows):
+    model = dense_model(
+        "v",
+        layers=1,
+        hidden_size=64,
+        heads=8,
+        intermediate_size=64,
+        vocab_size=vocabulary,
+    )
+    keys = keys_of(tensor_parallel=tensor)
+    assert float(padded_vocabulary(model, keys, MEGATRON)[0]) == rows
+    plain = padded_vocabulary(model, keys, load_framework("fsdp"))
+    assert float(plain[0]) == -(-vocabulary // tensor)
+
+
+def test_parts_are_the_distinct_layers_and_the_edges():
+    names = [part.name for part in model_parts(load_model("deepseek-v3"))]
+    assert names[:2] == ["layer0", "layer1"]  # dense, then with experts
+    assert names[2:4] == ["embedding", "output"]
+    names = [part.name for part in model_parts(load_model("gemma-3-27b"))]
+    assert names == ["layer0", "layer1", "embedding", "output"]  # sliding and full
+    assert len(model_parts(load_model("llama-3.1-70b"))) == 3

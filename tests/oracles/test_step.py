@@ -1,0 +1,667 @@
+"""The closing pass against a plain retelling of it, in loops over random tables.
+
+The oracle follows the docstrings: it has no memo, no stage sums made beforehand, and
+takes only single collectives and streams from the kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.base.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
+from perfmodel.compute.stream import stream_device
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.kernels.collective.times import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    POINT_TO_POINT,
+    REDUCE_SCATTER,
+    collective_time,
+)
+from perfmodel.kernels.step import tables as columns
+from perfmodel.kernels.step.close import close_strategies
+from perfmodel.kernels.step.data_parallel import beside_sends, hide
+from perfmodel.kernels.step.stages import sum_stages, sum_widths
+from perfmodel.kernels.stream import stream_time
+from perfmodel.network.table import network_table
+from perfmodel.strategy.fields import MAPPINGS
+
+NAMES = [item.name for item in STEP_VARIABLES]
+EXPOSED = (columns.TENSOR_EXPOSED, columns.CONTEXT_EXPOSED, columns.EXPERT_EXPOSED)
+COMPUTE = (columns.FORWARD, columns.BACKWARD, columns.RECOMPUTE)
+OUTPUT_PART = 3
+EMBEDDING_PART = 2
+
+
+def ranks_of(fields, axes):
+    """Devices of a group, one after the other, innermost axis first."""
+    ranks, stride = [0], 1
+    for axis in MAPPINGS[fields["mapping"]].split("-"):
+        if axis in axes:
+            ranks = [rank + i * stride for i in range(fields[axis]) for rank in ranks]
+        stride *= fields[axis]
+    return ranks
+
+
+def spacing(ranks, domain):
+    """Distance of neighbours; of uneven groups, that which fills a domain as they do."""
+    gaps = np.diff(ranks)
+    if len(ranks) == 1 or np.all(gaps == gaps[0]):
+        return int(gaps[0]) if len(ranks) > 1 else 1
+    inner = int(np.argmax(gaps != gaps[0])) + 1
+    inside = sum(rank < domain for rank in ranks)
+    mean = ranks[inner] // inner
+    return max(stride for stride in range(1, mean + 1) if max(domain // stride, 1) == inside)
+
+
+class Oracle:
+    """One strategy on one device, as the docstrings of `perfmodel.kernels.step.close` tell it."""
+
+    def __init__(self, fields, parts, stages, key, settings, device, network):
+        self.f, self.parts, self.stages, self.key = fields, parts, stages, key
+        self.settings, self.device, self.network = settings, device, network
+        self.m = fields["global_batch"] // (fields["data"] * fields["micro_batch"])
+        self.replicas = fields["context"] * fields["data"]
+        self.dense = ranks_of(fields, ("context", "data"))
+        self.stride = spacing(self.dense, settings.domain)
+        self.pipeline_stride = ranks_of(fields, ("pipeline",))[-1] // max(fields["pipeline"] - 1, 1)
+        spread = fields["expert"] * fields["expert_tensor"]
+        self.experts = ranks_of(fields, ("tensor", "context", "data"))[::spread]
+        self.expert_stride = spread
+
+    def collective(self, kind, size, members, stride):
+        if members <= 1 or size <= 0:
+            return 0.0
+        return collective_time(kind, float(size), members, stride, self.network)
+
+    def grouped(self, kind, size, ranks, group):
+        """Over the whole group, or within HSDP groups and then among their copies."""
+        domain = self.settings.domain
+        if group == 0 or group >= len(ranks):
+            return self.collective(kind, size, len(ranks), spacing(ranks, domain))
+        time = self.collective(kind, size, group, spacing(ranks[:group], domain))
+        if kind == REDUCE_SCATTER:
+            copies = ranks[::group]
+            time += self.collective(ALL_REDUCE, size / group, len(copies), spacing(copies, domain))
+        return time
+
+    @property
+    def expert_group(self):
+        """Ranks of one expert in a shard set of data ranks; 0 for all there are."""
+        devices = self.f["shard_group"] * self.f["tensor"]
+        return max(1, devices // self.expert_stride) if devices else 0
+
+    def dense_and_experts(self, kind, weights, experts, size):
+        group = self.f["shard_group"]
+        time = self.grouped(kind, weights * size, self.dense, group)
+        return time + self.grouped(kind, experts * size, self.experts, self.expert_group)
+
+    @property
+    def tax(self):
+        outside = self.replicas * self.stride > self.settings.domain
+        return self.settings.tax_outside if outside else self.settings.tax_inside
+
+    def hidden(self, time, window, tail=0.0):
+        exposed = min(time, max(time - window, tail))
+        return exposed + self.tax * (time - exposed)
+
+    def half_width(self, time, size, exposed=lambda time: time):
+        """Half of what separates a slow from a fast communication of some bytes."""
+        relative = relative_width(size, self.settings.collective_widths)
+        slow, fast = (1 + relative) * time, max(0.0, 1 - relative) * time
+        return (exposed(slow) - exposed(fast)) / 2
+
+    def stage_widths(self, counts, shard_width):
+        """Half-widths of a stage per micro-batch; classes of compute in quadrature."""
+        compute = [self.stage(counts, c) for c in range(columns.FIRST_WIDTH, columns.STREAM_CLASS)]
+        return {
+            "compute": np.linalg.norm(compute),
+            "stream": self.stage(counts, columns.STREAM_CLASS),
+            "collective": self.stage(counts, columns.COLLECTIVE_CLASS) + shard_width,
+        }
+
+    def stage(self, counts, column):
+        return sum(n * part[column] for n, part in zip(counts, self.parts, strict=True))
+
+    def stored(self, counts, column):
+        """Parameters: one output matrix for all heads, and a tied table once per stage."""
+        kept = list(counts)
+        kept[OUTPUT_PART] = min(kept[OUTPUT_PART], 1)
+        both = kept[OUTPUT_PART] and kept[EMBEDDING_PART] and column == columns.WEIGHTS
+        return self.stage(kept, column) - (self.key["shared_table"] if both else 0.0)
+
+    def busy(self, counts):
+        return sum(self.stage(counts, column) for column in (*COMPUTE, *EXPOSED, columns.HOST))
+
+    def shard_times(self, counts):
+        """Total, exposed and half-width of ZeRO-3's communication per micro-batch."""
+        total = exposed = width = 0.0
+        if self.f["zero"] != 3:
+            return total, exposed, width
+        s = self.settings
+        for n, part in zip(counts, self.parts, strict=True):
+            weights, experts = part[columns.WEIGHTS], part[columns.EXPERTS]
+            gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
+            reduce = self.dense_and_experts(REDUCE_SCATTER, weights, experts, s.reduce_bytes)
+            total += n * (2 * gather + reduce)
+            size = (weights + experts) * s.gather_bytes
+            for time, hides, window in (
+                (gather, s.overlap_gather, part[columns.FORWARD_WINDOW]),
+                (gather + reduce, s.overlap_reduce, part[columns.BACKWARD_WINDOW]),
+            ):
+
+                def delays(time, hides=hides, window=window):
+                    return self.hidden(time, window) if hides else time
+
+                exposed += n * delays(time)
+                width += n * self.half_width(time, size, delays)
+        return total, exposed, width
+
+    def result(self):
+        f, s, m = self.f, self.settings, self.m
+        p, v = f["pipeline"], f["virtual"]
+        loads = []
+        for counts, _, copies in self.stages:
+            total, exposed, width = self.shard_times(counts)
+            loads.append((self.busy(counts) + exposed, copies, counts, total, exposed, width))
+        slowest = max(loads, key=lambda load: load[0])
+        stage_time, _, critical, gathered, gather_exposed, _ = slowest
+        self.widths = {"compute": 0.0, "stream": 0.0, "collective": 0.0}
+        for _, copies, counts, _, _, shard_width in loads:
+            times = m if counts is critical else 0.0
+            times += (copies - (counts is critical)) / v
+            for name, width in self.stage_widths(counts, shard_width).items():
+                self.widths[name] += times * width
+        everything = sum(load[0] * load[1] for load in loads)
+        out = dict.fromkeys(NAMES, 0.0)
+        for name, column in (
+            ("forward_time", columns.FORWARD),
+            ("backward_time", columns.BACKWARD),
+            ("recompute_time", columns.RECOMPUTE),
+            ("tensor_parallel_exposed", columns.TENSOR_EXPOSED),
+            ("context_parallel_exposed", columns.CONTEXT_EXPOSED),
+            ("expert_parallel_exposed", columns.EXPERT_EXPOSED),
+            ("tensor_parallel_total", columns.TENSOR_TOTAL),
+            ("context_parallel_total", columns.CONTEXT_TOTAL),
+            ("expert_parallel_total", columns.EXPERT_TOTAL),
+        ):
+            out[name] = m * self.stage(critical, column)
+        out["pipeline_bubble"] = (everything - stage_time) / v
+        out["host_time"] = m * self.stage(critical, columns.HOST) + s.step_overhead
+        self.add_sends(out, stage_time)
+        weights, experts = self.most_parameters()
+        if f["zero"] == 3:
+            out["data_parallel_total"] = m * gathered
+            out["data_parallel_exposed"] = m * gather_exposed
+        else:
+            self.add_data_parallel(out, critical, weights, experts)
+        self.add_tied_table(out)
+        self.add_optimizer(out, weights, experts)
+        out["step_time"] = sum(out[name] for name in TIME_COMPONENTS)
+        relative = np.hypot(
+            s.step_width, np.linalg.norm([*self.widths.values()]) / out["step_time"]
+        )
+        out["step_time_low"] = out["step_time"] * np.exp(-relative)
+        out["step_time_high"] = out["step_time"] * np.exp(relative)
+        tokens = f["global_batch"] * f["sequence"]
+        rate = tokens / (out["step_time"] * s.devices)
+        out["tokens_per_second_per_device"] = rate
+        peak = self.key["peak"]
+        out["model_flops_utilization"] = rate * self.key["flops_causal"] / peak
+        out["model_flops_utilization_non_causal"] = rate * self.key["flops_non_causal"] / peak
+        executed = m * sum(n * self.stage(c, columns.FLOPS) for c, _, n in self.stages)
+        out["hardware_flops_utilization"] = executed / p / (out["step_time"] * peak)
+        self.add_memory(out)
+        return out
+
+    @property
+    def crosses(self):
+        """Whether some neighbouring stages lie in different scale-up domains."""
+        return self.pipeline_stride * self.f["pipeline"] > self.settings.domain
+
+    @property
+    def send(self):
+        """Over the slowest boundary: between domains where there is one."""
+        far = max(self.pipeline_stride, -(-self.pipeline_stride * self.f["pipeline"] // 2))
+        return self.collective(POINT_TO_POINT, self.key["boundary"], 2, far)
+
+    def add_sends(self, out, stage_time):
+        p, v, m = self.f["pipeline"], self.f["virtual"], self.m
+        if p == 1:
+            return
+        send = self.send
+        out["pipeline_total"] = 2 * (p - 1 + m * v) * send
+
+        def delays(send):
+            steady = send
+            if self.settings.overlap_pipeline and v > 1:
+                steady = max(0.0, send - stage_time / (2 * v))
+            return 2 * (p - 1) * send + 2 * m * v * steady
+
+        out["pipeline_exposed"] = delays(send)
+        self.widths["collective"] += self.half_width(send, self.key["boundary"], delays)
+
+    def most_parameters(self):
+        pairs = [
+            (self.stored(counts, columns.WEIGHTS), self.stored(counts, columns.EXPERTS))
+            for counts, _, _ in self.stages
+        ]
+        return max(pairs, key=sum)
+
+    def add_tied_table(self, out):
+        """First and last stage add up the gradients of the table that both hold."""
+        table, p = self.key["shared_table"], self.f["pipeline"]
+        if p > 1 and table:
+            size = table * self.settings.gradient_bytes
+            time = self.collective(ALL_REDUCE, size, 2, self.pipeline_stride * (p - 1))
+            out["data_parallel_exposed"] += time
+            out["data_parallel_total"] += time
+            self.widths["collective"] += self.half_width(time, size)
+
+    def add_data_parallel(self, out, critical, weights, experts):
+        s, zero, m = self.settings, self.f["zero"], self.m
+        kind = REDUCE_SCATTER if zero else ALL_REDUCE
+        reduce = self.dense_and_experts(kind, weights, experts, s.reduce_bytes)
+        gather = 0.0
+        if zero:
+            gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
+        times = m if zero == 2 else 1
+        tail = min(1.0, s.bucket_bytes / max((weights + experts) * s.gradient_bytes, 1.0))
+        forward = self.stage(critical, columns.FORWARD_WINDOW)
+        backward = self.stage(critical, columns.BACKWARD_WINDOW)
+        out["data_parallel_total"] = times * reduce + gather
+        size = (weights + experts) * s.reduce_bytes
+        for time, repeats, hides, window in (
+            (reduce, times, s.overlap_reduce, backward),
+            (gather, 1, s.overlap_gather, forward),
+        ):
+            # Sends of a micro-batch through the same adapters: both get half of them, as long
+            # as both last. Sends that show lengthen the pass, others slow the collective.
+            together, slowed = 0.0, 0.0
+            crosses = self.crosses and self.replicas * self.stride > s.domain
+            if hides and self.f["pipeline"] > 1 and crosses:
+                together = min((1 - tail) * time, self.f["virtual"] * self.send)
+                if s.overlap_pipeline and self.f["virtual"] > 1:
+                    slowed = min(together, window / 2)
+                else:
+                    window += together
+                    out["pipeline_total"] += repeats * together
+                    out["pipeline_exposed"] += repeats * together
+
+            last = tail * time / (time + slowed) if time else 0.0
+
+            def delays(time, hides=hides, window=window, last=last):
+                return self.hidden(time, window, last * time) if hides else time
+
+            out["data_parallel_exposed"] += repeats * delays(time + slowed)
+            self.widths["collective"] += repeats * self.half_width(time + slowed, size, delays)
+
+    @property
+    def shards(self):
+        if self.f["zero"] == 0:
+            return 1, 1
+        dense = self.f["shard_group"] or self.replicas
+        return dense, self.expert_group or len(self.experts)
+
+    def add_optimizer(self, out, weights, experts):
+        """Norm, scale and update read own gradients; the update reads and writes the state."""
+        s = self.settings
+        dense, expert = self.shards
+        own = weights / dense + experts / expert
+        zeroed = own if self.f["zero"] >= 2 else weights + experts
+        read = own * s.gradient_bytes * 3 + own * s.optimizer_bytes
+        written = own * s.gradient_bytes + own * s.optimizer_bytes + own * 2.0
+        written += zeroed * s.gradient_bytes
+        time = stream_time(self.device, read, written, 12.0 * own, 8.0, 0.0)[0]
+        out["optimizer_time"] = time
+        relative = relative_width(read + written, s.stream_widths)
+        self.widths["stream"] += relative * time
+
+    def add_memory(self, out):
+        s, zero = self.settings, self.f["zero"]
+        p, v, m = self.f["pipeline"], self.f["virtual"], self.m
+        dense, expert = self.shards
+        worst = None
+        for counts, first, _ in self.stages:
+            weights = self.stored(counts, columns.WEIGHTS)
+            experts = self.stored(counts, columns.EXPERTS)
+            own, whole = weights / dense + experts / expert, weights + experts
+            flight = {
+                0: m,
+                1: min(m, p - first),
+                2: min(m, (2 * (p - first - 1) + (v - 1) * p + 1) / v),
+            }[self.f["schedule"]]
+            held = [part for n, part in zip(counts, self.parts, strict=True) if n]
+            buffers = max(part[columns.WORKING] for part in held)
+            if zero == 3:
+                largest = max(part[columns.WEIGHTS] + part[columns.EXPERTS] for part in held)
+                buffers += largest * (2 * s.gather_bytes + s.reduce_bytes)
+            elif dense > 1:
+                buffers += min(s.bucket_bytes, whole * s.gradient_bytes)
+            memory = {
+                "memory_parameters": (own if zero == 3 else whole) * self.key["weight_bytes"],
+                "memory_gradients": (own if zero >= 2 else whole) * s.gradient_bytes,
+                "memory_optimizer": own * s.optimizer_bytes,
+                "memory_activations": flight * self.stage(counts, columns.ACTIVATIONS)
+                + (m if self.f["schedule"] == 0 else 1) * self.stage(counts, columns.LOGITS),
+                "memory_buffers": buffers,
+            }
+            memory["memory_reserve"] = s.reserve_bytes + s.fragmentation * (
+                memory["memory_activations"] + buffers
+            )
+            memory["memory_total"] = sum(memory.values())
+            if worst is None or memory["memory_total"] > worst["memory_total"]:
+                worst = memory
+        out.update(worst)
+
+
+def relative_width(size, regimes):
+    """Half-width of the regime of a size: small below the first limit, large from the second."""
+    return regimes[2:][int(size >= regimes[0]) + int(size >= regimes[1])]
+
+
+def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
+    """Random tables for the pass, and the same as plain Python for the oracle."""
+    rng = np.random.default_rng(seed)
+    scale = np.ones(columns.PART_COLUMNS)
+    scale[:10] = scale[columns.FORWARD_WINDOW] = scale[columns.BACKWARD_WINDOW] = 1e-3  # s
+    scale[columns.FIRST_WIDTH :] = 1e-4  # s
+    scale[columns.FLOPS] = 1e12
+    scale[columns.WEIGHTS] = scale[columns.EXPERTS] = 1e8
+    scale[columns.ACTIVATIONS] = scale[columns.WORKING] = scale[columns.LOGITS] = 1e9
+    parts = rng.uniform(0.1, 1.0, (keys, 4, columns.PART_COLUMNS)) * scale
+    for exposed in EXPOSED:
+        parts[:, :, exposed] *= 0.3
+    parts[:, [0, 2, 3], columns.EXPERTS] = 0.0  # one of two layers has experts
+    parts[:, :, columns.HOST] *= rng.integers(0, 2)  # sometimes the host is fast enough
+    pairs = [(1, 1), (2, 1), (4, 1), (4, 2), (8, 3)]
+    layer_key, offset, rows, row_key, first, copies = [], [0], [], [], [], []
+    for key in range(keys):
+        for p, _ in pairs:
+            distinct = min(p, 3)
+            layer_key.append(key)
+            starts = (
+                sorted(rng.choice(np.arange(1, p), distinct - 1, replace=False)) if p > 1 else []
+            )
+            starts = [0, *map(int, starts)]
+            for i, start in enumerate(starts):
+                counts = [*rng.integers(1, 9, 2).astype(float), 0.0, 0.0]
+                counts[EMBEDDING_PART] = float(i == 0)
+                counts[OUTPUT_PART] = float(rng.integers(1, 3)) if i == len(starts) - 1 else 0.0
+                rows.append(counts)
+                row_key.append(key)
+                first.append(float(start))
+                copies.append(float([*starts[1:], p][i] - start))
+            offset.append(len(rows))
+    stage_keys = rng.integers(0, len(layer_key), count)
+    strategies = []
+    for stage_key in stage_keys:
+        p, v = pairs[stage_key % len(pairs)]
+        tensor, context, data = (int(2 ** rng.integers(0, 4)) for _ in range(3))
+        expert = int(2 ** rng.integers(0, 3))
+        expert_tensor = int(2 ** rng.integers(0, 2))
+        while tensor * context * data % (expert * expert_tensor):
+            expert, expert_tensor = max(expert // 2, 1), 1
+        micro_batch = int(rng.integers(1, 4))
+        zero = int(rng.integers(0, 4))
+        group = int(2 ** rng.integers(0, 4))
+        strategies.append(
+            {
+                "stage_key": int(stage_key),
+                "tensor": tensor,
+                "context": context,
+                "pipeline": p,
+                "virtual": v,
+                "schedule": 2 if v > 1 else int(rng.integers(0, 2)),
+                "data": data,
+                "zero": zero,
+                "shard_group": group if zero and context * data % group == 0 else 0,
+                "expert": expert,
+                "expert_tensor": expert_tensor,
+                "micro_batch": micro_batch,
+                "global_batch": data * micro_batch * p * int(rng.integers(1, 9)),
+                "sequence": 4096,
+                "mapping": int(rng.integers(0, len(MAPPINGS))),
+            }
+        )
+    scalars: dict[str, np.ndarray] = {
+        "shared_table": np.full(keys, 2e7 * tied),
+        "boundary": rng.uniform(1e6, 1e8, keys),
+        "weight_bytes": rng.choice([2.0, 4.0], keys),
+        "flops_causal": rng.uniform(1e9, 1e11, keys),
+        "flops_non_causal": rng.uniform(1e9, 1e11, keys),
+        "peak": np.full(keys, 1e15),
+    }
+    made = {
+        "devices": 64,
+        "domain": 8,
+        "gradient_bytes": float(rng.choice([2, 4])),
+        "reduce_bytes": float(rng.choice([2, 4])),
+        "gather_bytes": 2.0,
+        "optimizer_bytes": 12.0,
+        "bucket_bytes": float(rng.uniform(1e8, 5e9)),
+        "overlap_reduce": bool(rng.integers(0, 2)),
+        "overlap_gather": bool(rng.integers(0, 2)),
+        "overlap_pipeline": bool(rng.integers(0, 2)),
+        "tax_inside": 0.1,
+        "tax_outside": 0.03,
+        "step_overhead": 0.01,
+        "reserve_bytes": 2e9,
+        "fragmentation": 0.04,
+        "stream_widths": (1e6, 1e8, 0.2, 0.15, 0.1),
+        "collective_widths": (1e6, 1e8, 0.3, 0.2, 0.15),
+        "step_width": 0.05,
+    }
+    return {
+        "parts": parts,
+        "layer_key": np.array(layer_key),
+        "offset": np.array(offset),
+        "rows": np.array(rows),
+        "row_key": np.array(row_key),
+        "first": np.array(first),
+        "copies": np.array(copies),
+        "strategies": strategies,
+        "scalars": scalars,
+        "settings": columns.Settings(**{**made, **(settings or {})}),
+    }
+
+
+def closed(case, device, network, *, dtype: Any = np.float64):
+    """Run the kernel on a case: variable name to column."""
+    sums = np.empty((len(case["rows"]), columns.STAGE_COLUMNS))
+    scalars = case["scalars"]
+    sum_stages(
+        case["parts"],
+        case["row_key"],
+        case["rows"],
+        scalars["shared_table"],
+        EMBEDDING_PART,
+        OUTPUT_PART,
+        sums,
+    )
+    widths = np.empty((len(case["layer_key"]), 3))
+    sum_widths(sums, np.array(case["offset"]), case["copies"], widths)
+    stages = columns.Stages(
+        case["layer_key"], case["offset"], sums, case["rows"], case["first"], case["copies"], widths
+    )
+    strategies = columns.Strategies(
+        **{
+            name: np.array([row[name] for row in case["strategies"]], np.int64)
+            for name in columns.Strategies._fields
+        }
+    )
+    keys = columns.KeyTables(
+        case["parts"],
+        scalars["shared_table"],
+        scalars["boundary"],
+        scalars["weight_bytes"],
+        scalars["flops_causal"],
+        scalars["flops_non_causal"],
+        scalars["peak"],
+    )
+    out = np.empty((columns.RESULT_ROWS, len(case["strategies"])), dtype)
+    close_strategies(strategies, keys, stages, case["settings"], device, network, out)
+    return dict(zip(NAMES, out, strict=True))
+
+
+@pytest.fixture(scope="module", params=["dgx-h100", "mi300x-server"])
+def machine(request):
+    hardware = load_hardware(request.param)
+    return stream_device(hardware), network_table(hardware)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_pass_agrees_with_the_oracle(machine, seed):
+    device, network = machine
+    case = random_case(seed, tied=bool(seed % 2))
+    found = closed(case, device, network)
+    for i, fields in enumerate(case["strategies"]):
+        stage_key = fields["stage_key"]
+        key = case["layer_key"][stage_key]
+        rows = range(case["offset"][stage_key], case["offset"][stage_key + 1])
+        expected = Oracle(
+            fields,
+            case["parts"][key],
+            [(case["rows"][r], case["first"][r], case["copies"][r]) for r in rows],
+            {name: values[key] for name, values in case["scalars"].items()},
+            case["settings"],
+            device,
+            network,
+        ).result()
+        wrong = {
+            name: (float(found[name][i]), expected[name])
+            for name in NAMES
+            if found[name][i] != pytest.approx(expected[name], rel=1e-10, abs=1e-15)
+        }
+        assert not wrong, fields
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_components_add_up(machine, seed):
+    found = closed(random_case(seed, count=300), *machine)
+    times = sum(found[name] for name in TIME_COMPONENTS)
+    np.testing.assert_allclose(times, found["step_time"], rtol=1e-12)
+    memory = sum(found[name] for name in MEMORY_COMPONENTS)
+    np.testing.assert_allclose(memory, found["memory_total"], rtol=1e-15)
+
+
+def test_rows_are_numbered_as_the_variables_are_listed():
+    assert len(STEP_VARIABLES) == columns.RESULT_ROWS
+    numbers = {
+        "step_time": columns.STEP_TIME,
+        "step_time_low": columns.STEP_TIME_LOW,
+        "step_time_high": columns.STEP_TIME_HIGH,
+        "host_time": columns.HOST_TIME,
+        "pipeline_bubble": columns.PIPELINE_BUBBLE,
+        "data_parallel_exposed": columns.OUT_DATA_EXPOSED,
+        "data_parallel_total": columns.OUT_DATA_TOTAL,
+        "tokens_per_second_per_device": columns.TOKENS_PER_SECOND,
+        "hardware_flops_utilization": columns.UTILIZATION_HARDWARE,
+        "memory_parameters": columns.MEMORY_PARAMETERS,
+        "memory_total": columns.MEMORY_TOTAL,
+    }
+    for name, number in numbers.items():
+        assert NAMES[number] == name
+
+
+def test_single_precision_is_close(machine):
+    case = random_case(3, count=200)
+    double = closed(case, *machine)
+    device, network = machine
+    single = closed(case, device, network, dtype=np.float32)
+    for name in NAMES:
+        assert single[name].dtype == np.float32
+        np.testing.assert_allclose(single[name], double[name], rtol=1e-6, atol=1e-30)
+
+
+def test_each_strategy_alone_equals_its_row(machine):
+    """The memo of collectives is only a memo: neighbours change nothing."""
+    case = random_case(11, count=40)
+    together = closed(case, *machine)
+    reversed_case = {**case, "strategies": case["strategies"][::-1]}
+    backwards = closed(reversed_case, *machine)
+    for i, fields in enumerate(case["strategies"]):
+        alone = closed({**case, "strategies": [fields]}, *machine)
+        for name in NAMES:
+            assert alone[name][0] == together[name][i] == backwards[name][-1 - i]
+
+
+def test_a_missing_precision_makes_times_nan_but_keeps_memory(machine):
+    case = random_case(5, count=30)
+    case["scalars"]["peak"] = np.full(3, np.nan)
+    found = closed(case, *machine)
+    known = closed(random_case(5, count=30), *machine)
+    for name in (
+        "step_time",
+        "step_time_low",
+        "step_time_high",
+        "forward_time",
+        "tokens_per_second_per_device",
+    ):
+        assert np.isnan(found[name]).all()
+    for name in (*MEMORY_COMPONENTS, "memory_total"):
+        np.testing.assert_array_equal(found[name], known[name])
+
+
+def test_gradient_reduction_hides_behind_backward_only_if_the_framework_says_so(machine):
+    fields = {"overlap_reduce": True, "overlap_gather": True, "bucket_bytes": 1e6}
+    shown = {"overlap_reduce": False, "overlap_gather": False}
+    hidden = closed(random_case(7, settings=fields), *machine)
+    exposed = closed(random_case(7, settings=shown), *machine)
+    # Without overlap all of it delays the step, sharded parameters (ZeRO-3) included.
+    np.testing.assert_allclose(
+        exposed["data_parallel_exposed"], exposed["data_parallel_total"], rtol=1e-12
+    )
+    assert np.all(exposed["step_time"] >= hidden["step_time"] * (1 - 1e-12))
+    # With ZeRO-3 another stage may become the slowest; below, both tell of the same one.
+    below_three = np.array([s["zero"] for s in random_case(7)["strategies"]]) < 3
+    for name, compare in (("total", np.equal), ("exposed", np.greater_equal)):
+        pair = (found[f"data_parallel_{name}"][below_three] for found in (exposed, hidden))
+        assert np.all(compare(*pair))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exposed_is_never_more_than_total(machine, seed):
+    found = closed(random_case(seed, count=300), *machine)
+    for axis in ("tensor", "context", "expert", "data"):
+        exposed, total = found[f"{axis}_parallel_exposed"], found[f"{axis}_parallel_total"]
+        if axis == "data":
+            assert np.all(exposed <= total * (1 + 1e-12))
+    assert np.all(found["pipeline_exposed"] <= found["pipeline_total"] * (1 + 1e-12))
+
+
+def test_nothing_to_close_is_no_error(machine):
+    assert closed({**random_case(1), "strategies": []}, *machine)["step_time"].size == 0
+
+
+def test_gradients_and_sends_share_adapters_by_hand():
+    # 8 s of gradients and 4 s of sends, both through the same adapters, beside 10 s of compute.
+    # Sends that delay compute: the pass lasts 10 + 4 s, and as the sends get half of the
+    # adapters, 4 s more; in these 18 s the gradients have 10 + 8 / 2 s of the adapters.
+    assert beside_sends(8.0, 10.0, 4.0, True, 0.0) == (4.0, 0.0, 14.0)
+    # Sends beside compute take 4 of its 10 s from the gradients, which end after 12 s.
+    assert beside_sends(8.0, 10.0, 4.0, False, 0.0) == (0.0, 4.0, 10.0)
+    # Never more than half of the pass, and nothing from the last bucket, when no send is left.
+    assert beside_sends(20.0, 10.0, 9.0, False, 0.0) == (0.0, 5.0, 10.0)
+    assert beside_sends(8.0, 10.0, 9.0, True, 0.25) == (6.0, 0.0, 16.0)
+    assert beside_sends(8.0, 10.0, 0.0, True, 0.1) == (0.0, 0.0, 10.0)
+
+
+@pytest.mark.parametrize("total", [1.0, 5.0, 12.0, 30.0])
+@pytest.mark.parametrize("sends", [0.0, 2.0, 9.0, 40.0])
+@pytest.mark.parametrize("show", [True, False])
+def test_sharing_conserves_the_work_of_the_adapters(total, sends, show):
+    # What shows is at least what the adapters cannot have done inside the pass.
+    wait, lost, window = beside_sends(total, 10.0, sends, show, 0.0)
+    exposed = hide(total + lost, window, 0.0, 0.0)
+    assert 0.0 <= exposed <= total
+    length = 10.0 + (sends + wait if show else 0.0) + exposed
+    alone = 10.0 + (sends if show else 0.0) + hide(total, 10.0, 0.0, 0.0)
+    assert length >= total  # the gradients alone
+    if show:
+        assert length >= max(total + sends, 10.0 + sends)
+        assert length <= 10.0 + sends + total
+    assert length >= min(alone, total + sends) - 1e-12

@@ -1,0 +1,418 @@
+"""AICB's inference workloads for SimAI and for Vidur: its files byte for byte, sizes and times."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.formats.aicb.aiob import AiobFile, AiobTime
+from perfmodel.formats.aicb.text import parse_aicb_text
+from perfmodel.parity.aicb import inference, vidur
+from perfmodel.parity.aicb.arguments import AicbArguments, parse_arguments
+from perfmodel.parity.aicb.inference import inference_text, inference_workload
+from perfmodel.parity.aicb.inference_model import inference_model, inference_times
+from perfmodel.parity.aicb.vidur import vidur_csv, vidur_parts
+
+SIMAI = "python -m workload_generator.SimAI_inference_workload_generator"
+VIDUR = "python -m workload_generator.Vidur_workload_generator"
+DEEPSEEK = "DeepSeek-671B scripts/inference_configs/deepseek_default.json"
+QWEN3 = "Qwen3-Moe-235B scripts/inference_configs/qwen3_moe_default.json"
+DECODE_8 = (
+    "--phase decode --seq_length 1024 --micro_batch 32 --world_size 8 "
+    "--tensor_model_parallel_size 1 --expert_model_parallel_size 8 --pipeline_model_parallel 1 "
+    "--moe_enable --result_dir results/workload/"
+)
+PREFILL_32 = (
+    "--phase prefill --seq_length 4096 --micro_batch 1 --world_size 32 "
+    "--tensor_model_parallel_size 8 --expert_model_parallel_size 32 --pipeline_model_parallel 1 "
+    "--moe_enable --result_dir results/workload/"
+)
+PREFILL_QWEN3 = (
+    "--phase prefill --seq_length 1024 --micro_batch 4 --world_size 32 "
+    "--tensor_model_parallel_size 1 --expert_model_parallel_size 32 --pipeline_model_parallel 1 "
+    "--moe_enable --result_dir results/workload/"
+)
+# Command, SHA-256 and number of lines of the file that AICB 23eec3c4 wrote, and its name.
+FILES = {
+    "i01_deepseek_decode": (
+        f"{SIMAI} {DEEPSEEK} {DECODE_8}",
+        "00ab58e805a678feee8aa7ee62212bf5635c235a2f30ef9f96fddc693f283f9c",
+        240,
+        "DeepSeek-671B-world_size8-tp1-pp1-ep8-bs32-seq1024-decode.txt",
+    ),
+    "i02_deepseek_prefill_tp8_ep32": (
+        f"{SIMAI} {DEEPSEEK} {PREFILL_32}",
+        "e501fe0486fbe0400f73ac22f68f5a0a773f68a929a1f49d7987a7ff59f649ff",
+        240,
+        "DeepSeek-671B-world_size32-tp8-pp1-ep32-bs1-seq4096-prefill.txt",
+    ),
+    "i03_qwen3moe_prefill": (
+        f"{SIMAI} {QWEN3} {PREFILL_QWEN3}",
+        "8e9da2b6f7694410260326f1b77196faa78095056477947d47daa19651fe70e1",
+        472,
+        "Qwen3-Moe-235B-world_size32-tp1-pp1-ep32-bs4-seq1024-prefill.txt",
+    ),
+    "i06_vidur_deepseek_decode": (
+        f"{VIDUR} {DEEPSEEK} {DECODE_8}",
+        "3a66ca8baf72dbd24f4b01d3ee1a09d335165d508d04396b5a36d2704fb382f6",
+        123,
+        "vidur-DeepSeek-671B-world_size8-tp1-pp1-ep8-bs32-seq1024-decode.csv",
+    ),
+    "i07_vidur_qwen3moe_prefill": (
+        f"{VIDUR} {QWEN3} {PREFILL_QWEN3}",
+        "aa64823606e5e7507db67e0d257a37b82646bb9e61419436672c4178f2c15d71",
+        189,
+        "vidur-Qwen3-Moe-235B-world_size32-tp1-pp1-ep32-bs4-seq1024-prefill.csv",
+    ),
+}
+
+# Times of a decode step [µs], with AIOB's section names of all three families.
+AVERAGES = {
+    "atten_norm": 4,
+    "gdn_in_proj": 5,
+    "gdn_core": 2.5,
+    "atten_qkv": 30,
+    "atten_flash": 12.0004,
+    "shared_mlp_1": 8,
+    "moe_norm_2": 3,
+    "moe_route": 6,
+    "moe_gemm": 70,
+    "logit": 1000,
+}
+TIMES = AiobFile(
+    {name: AiobTime(time, time, time) for name, time in AVERAGES.items()}, inference_term="decode"
+)
+
+
+def command(model="DeepSeek-671B", **changes):
+    values = {"module": "SimAI_inference_workload_generator", "model_name": model, "seq_length": 1}
+    return AicbArguments(**{**values, "moe_enable": True, **changes})
+
+
+def write_files(arguments):
+    """Text and name of the file that a command asks for."""
+    if arguments.generator == "vidur":
+        return vidur_csv(arguments), vidur.file_name(arguments)
+    return inference_text(arguments), inference.file_name(arguments)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_those_of_aicb_byte_for_byte(name):
+    words, digest, lines, original_name = FILES[name]
+    text, file_name = write_files(parse_arguments(shlex.split(words)))
+    assert text.count("\n") == lines
+    assert hashlib.sha256(text.encode()).hexdigest() == digest
+    assert file_name == original_name
+
+
+def test_files_by_their_own_commands(development_table):
+    with development_table("aicb/manifest.csv").open(encoding="utf-8", newline="") as table:
+        rows = [row for row in csv.DictReader(table) if row["id"].startswith("i0")]
+    assert len(rows) == 5
+    for row in rows:
+        text, _ = write_files(parse_arguments(shlex.split(row["command"])))
+        assert text.encode() == development_table(f"aicb/{row['file']}").read_bytes(), row["file"]
+
+
+def test_a_layer_with_experts_by_hand():
+    # Prefill of 2 tokens on 8 tensor-parallel ranks: 2 · 2 · 7168 bytes of activations, 8
+    # experts per token, in FP8 with scales 33/64 of the bytes.
+    arguments = command(
+        phase="prefill", seq_length=2, micro_batch=3, world_size=8, tensor_model_parallel_size=8
+    )
+    lines = inference_text(arguments).split("\n")
+    assert lines[0] == (
+        "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 all_gpus: 8 "
+        "mode: 1 vpp: 1 ga: 1 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0"
+    )
+    assert lines[1] == "238"  # 3 · 2 and 58 · 4
+    assert lines[2:4] == [
+        "attention_layer\t-1\t1\tALLREDUCE\t28672\t0\tNONE\t0\t0\tNONE\t0\t100",
+        "dense_mlp\t-1\t1\tALLREDUCE\t28672\t0\tNONE\t0\t0\tNONE\t0\t100",
+    ]
+    assert lines[8:12] == [
+        "attention_layer\t-1\t1\tALLREDUCE\t28672\t0\tNONE\t0\t0\tNONE\t0\t100",
+        "shared_experts\t-1\t1\tNONE\t0\t0\tNONE\t0\t0\tNONE\t0\t100",
+        "moe_route\t-1\t1\tALLTOALL_EP\t14784\t1\tNONE\t0\t1\tNONE\t0\t100",
+        "moe_expert\t-1\t1\tALLTOALL_EP\t28672\t1\tNONE\t0\t1\tNONE\t0\t100",
+    ]
+
+
+def test_only_decoding_counts_the_batch():
+    decode = [inference_text(command(micro_batch=batch)) for batch in (1, 2)]
+    prefill = [inference_text(command(micro_batch=batch, phase="prefill")) for batch in (1, 2)]
+    assert decode[0] != decode[1]
+    assert prefill[0] == prefill[1]
+
+
+def test_a_pipeline_is_in_the_header_only():
+    piped = command(pipeline_model_parallel=2, world_size=2, micro_batch=3, seq_length=5)
+    assert inference_workload(piped).header.pipeline_message == 2 * 3 * 5 * 7168
+    assert inference_workload(piped).rows == 238
+
+
+def test_qwen3_next_has_full_attention_in_every_fourth_layer():
+    workload = inference_workload(command("Qwen3-Next-80B"))
+    names = workload.name.tolist()
+    layer = ["attention_norm", "attention_gdn", "moe_norm", "moe_route", "moe_expert"]
+    full = ["attention_norm", "attention_layer", *layer[2:]]
+    assert names == [*layer * 3, *full] * 12
+    # 10 experts per token of 2048 elements.
+    experts = workload.forward.size[workload.name == "moe_expert"]
+    assert set(experts.tolist()) == {2 * 2048 * 10}
+
+
+def test_times_come_from_the_sections_of_their_names():
+    assert inference_times(TIMES, "decode") == {
+        "attention_norm": 4_000,
+        "attention_gdn": 7_500,
+        "attention_layer": 42_000,
+        "mlp": 8_000,
+        "moe_norm": 3_000,
+        "moe_route": 6_000,
+        "moe_expert": 70_000,
+    }
+    assert inference_times(None, "decode") == {}
+
+
+def test_a_time_of_nothing_is_unknown():
+    nothing = AiobFile({"moe_gemm": AiobTime(0, 0, 0.0004)}, inference_term="decode")
+    assert inference_times(nothing, "decode") == {}
+
+
+def test_rows_have_their_times():
+    names = {}
+    for model in ("DeepSeek-671B", "Qwen3-Next-80B"):
+        workload = inference_workload(command(model), TIMES)
+        times = zip(workload.name.tolist(), workload.forward.compute_time.tolist(), strict=True)
+        names[model] = dict(times)
+    assert names["DeepSeek-671B"] == {
+        "attention_layer": 42_000,
+        "dense_mlp": 8_000,
+        "shared_experts": 8_000,
+        "moe_route": 1,  # AICB's own time, whatever is measured
+        "moe_expert": 70_000,
+    }
+    assert names["Qwen3-Next-80B"] == {
+        "attention_norm": 4_000,
+        "attention_gdn": 7_500,
+        "attention_layer": 42_000,
+        "moe_norm": 3_000,
+        "moe_route": 6_000,
+        "moe_expert": 70_000,
+    }
+
+
+@given(
+    st.sampled_from(["DeepSeek-671B", "Qwen3-Moe-235B", "Qwen3-Next-80B"]),
+    st.sampled_from(["decode", "prefill"]),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 9000),
+    st.booleans(),
+)
+def test_both_files_say_the_same(model, phase, split, tokens, timed):
+    arguments = command(
+        model, phase=phase, seq_length=tokens, micro_batch=tokens, world_size=split,
+        tensor_model_parallel_size=split,
+    )  # fmt: skip
+    times = TIMES if timed and phase == "decode" else None
+    workload = inference_workload(arguments, times)
+    parts = vidur_parts(arguments, times)
+    assert sum(part.message_size for part in parts) == int(workload.forward.size.sum())
+    # DeepSeek's router has a row and no piece.
+    routers = int((workload.name == "moe_route").sum()) if "DeepSeek" in model else 0
+    time = int(workload.forward.compute_time.sum())
+    assert sum(part.compute_time for part in parts) == time - routers
+    assert parse_aicb_text(inference_text(arguments, times)).rows == workload.rows
+
+
+def test_sizes_come_from_a_json_file(tmp_path):
+    path = tmp_path / "small.json"
+    sizes = {"model_name": "Qwen3-Moe-small", "num_hidden_layers": 2, "hidden_size": 8}
+    path.write_text(json.dumps({**sizes, "num_experts_per_tok": 3}))
+    arguments = command("Qwen3-Moe-235B", config_file=str(path))
+    assert [(part.layer, part.part, part.message_size) for part in vidur_parts(arguments)] == [
+        (0, "attention", 0),
+        (0, "moe", 48 + 24),  # 2 · 8 · 3 bytes to combine, 33/64 of them to dispatch
+        (1, "attention", 0),
+        (1, "moe", 48 + 24),
+    ]
+    assert inference.file_name(arguments).startswith("Qwen3-Moe-small-world_size1-")
+
+
+@pytest.mark.parametrize(
+    ("family", "frame", "route", "rows"),
+    [
+        # The default frame of each family; a frame that names none of them, without FP8.
+        ("DeepSeek-671B", None, 24, ["moe_route", "moe_expert"]),
+        ("DeepSeek-671B", "DeepSeek-V3", None, ["moe_expert"]),
+        ("DeepSeek-671B", "other", None, ["moe_expert"]),
+        ("Qwen3-Moe-235B", None, 24, ["moe_route", "moe_expert"]),
+        ("Qwen3-Moe-235B", "other", 48, ["moe_route", "moe_expert"]),
+        ("Qwen3-Moe-235B", "DeepSeek", 24, ["moe_route", "moe_route", "moe_expert"]),
+    ],
+)
+def test_the_frame_of_a_json_file_decides_on_messages(tmp_path, family, frame, route, rows):
+    # get_comm_size: FP8 where the frame has "DeepSeek" or "Qwen3" in it; a row for the dispatch
+    # before DeepSeek's experts only where the frame is just that.
+    sizes = {
+        "num_layers": 1, "num_hidden_layers": 1, "hidden_size": 8, "moe_router_topk": 3,
+        "dense_layer": 0, "shared_experts": 0,
+    }  # fmt: skip
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(sizes if frame is None else {**sizes, "frame": frame}))
+    arguments = command(family, config_file=str(path))
+    workload = inference_workload(arguments)
+    sent = [
+        (name, size)
+        for name, size in zip(workload.name.tolist(), workload.forward.size.tolist(), strict=True)
+        if name in rows
+    ]
+    assert [name for name, _ in sent] == rows
+    assert {size for name, size in sent if name == "moe_route"} == ({route} if route else set())
+    assert sent[-1][1] == 48
+    dispatch = 48 if frame == "other" else 24
+    assert [p.message_size for p in vidur_parts(arguments) if p.part == "moe"] == [48 + dispatch]
+
+
+DEEPSEEK_WIDTHS = {
+    "num_attention_heads": 6, "d_q": 2, "d_r": 2, "d_kv": 1, "expert_dim": 6, "vocab_size": 12,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "width"),
+    [
+        ({}, None),
+        ({"num_attention_heads": 4, "d_q": 1, "d_kv": 3}, None),
+        ({"d_q": 3, "num_attention_heads": 4}, 20),
+        ({"num_attention_heads": 4, "d_q": 1}, 8),
+        ({"expert_dim": 4, "dense_layer": 1}, 8),
+        ({"expert_dim": 4, "dense_layer": 0}, None),  # experts are not divided
+        ({"vocab_size": 13}, 13),
+    ],
+)
+def test_tensor_parallelism_divides_the_widths_of_deepseek(tmp_path, changes, width):
+    sizes = {**DEEPSEEK_SIZES, **DEEPSEEK_WIDTHS, "num_layers": 2, **changes}
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(sizes))
+    arguments = command(config_file=str(path), world_size=3, tensor_model_parallel_size=3)
+    for write in (inference_text, vidur_csv):
+        if width is None:
+            assert write(arguments)
+        else:
+            with pytest.raises(StrategyError, match=f"671B, {width}, is no multiple of --tensor"):
+                write(arguments)
+
+
+def test_shipped_sizes_are_divided_by_powers_of_two():
+    # AICB divides 129280 words and 128 heads; Qwen3's models have no widths there.
+    def split(model, ranks):
+        return command(model, world_size=ranks, tensor_model_parallel_size=ranks)
+
+    assert inference_text(split("DeepSeek-671B", 256))
+    with pytest.raises(StrategyError, match="no multiple of --tensor_model_parallel_size=5"):
+        inference_text(split("DeepSeek-671B", 5))
+    assert inference_text(split("Qwen3-Moe-235B", 5))
+
+
+def test_without_a_file_the_shipped_sizes_hold():
+    named = command("Qwen3-Next-80B", config_file="anywhere/qwen3_next_default_aiob.json")
+    assert inference_model(named) == inference_model(command("Qwen3-Next-80B"))
+
+
+DEEPSEEK_SIZES = {
+    "num_layers": 61, "dense_layer": 3, "hidden_size": 7168, "shared_experts": 1,
+    "moe_router_topk": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not a JSON object"),
+        ("[]", "not a JSON object"),
+        ("[" * 100_000, "not a JSON object"),
+        ('{"hidden_size": ' + "1" * 5000 + "}", "not a JSON object"),
+        (" " * (1 << 20) + "{}", "not a JSON object"),
+        ({"num_layers": None}, "'num_layers' = None; a whole number >= 1"),
+        ({"hidden_size": 0}, "'hidden_size' = 0; a whole number >= 1"),
+        ({"hidden_size": True}, "'hidden_size' = True"),
+        ({"hidden_size": 1.5}, "'hidden_size' = 1.5"),
+        ({"dense_layer": -1}, "'dense_layer' = -1; a whole number >= 0 is needed for a model of"),
+        ({"shared_experts": "1"}, "'shared_experts' = 1"),
+        ({"model_name": "../DeepSeek"}, "'model_name' should be a name, as DeepSeek-671B"),
+        ({"frame": 3}, "'frame' should be a text, as DeepSeek"),
+    ],
+)
+def test_bad_json_files_are_refused_in_one_line(tmp_path, content, message):
+    path = tmp_path / "model.json"
+    text = content if isinstance(content, str) else json.dumps({**DEEPSEEK_SIZES, **content})
+    path.write_text(text)
+    with pytest.raises(FormatError, match=message) as raised:
+        inference_text(command(config_file=str(path)))
+    assert "\n" not in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+def test_a_missing_size_is_named(tmp_path):
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({key: 1 for key in DEEPSEEK_SIZES if key != "moe_router_topk"}))
+    with pytest.raises(FormatError, match="'num_experts_per_tok' is missing"):
+        inference_text(command(config_file=str(path)))
+
+
+@pytest.mark.parametrize("name", ["none.json", "", "\0"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name):
+    with pytest.raises(FormatError, match=r"cannot read|not a JSON object"):
+        inference_text(command(config_file=str(tmp_path / name)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (command("Llama-7B"), "unknown inference model 'Llama-7B'; known: DeepSeek-671B"),
+        (command("Qwen3-Moe-235B", config_file="deepseek_default.json"), "is a model of DeepSeek"),
+        (command(micro_batch=2**62), "messages of more than 9223372036854775807 bytes"),
+        (
+            command(pipeline_model_parallel=2, seq_length=2**40, micro_batch=2**20),
+            "messages of more than",
+        ),
+    ],
+)
+def test_commands_that_no_file_holds_are_refused(arguments, message):
+    for write in (inference_text, vidur_csv):
+        with pytest.raises(StrategyError, match=message) as raised:
+            write(arguments)
+        assert "\n" not in str(raised.value)
+
+
+def test_a_model_without_bound_is_refused(tmp_path):
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({**DEEPSEEK_SIZES, "num_layers": 10**12}))
+    with pytest.raises(StrategyError, match="1000000000000 layers with 1 shared experts"):
+        inference_text(command(config_file=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (AiobFile({}, inference_term="prefill"), "is of prefill; one of decode is needed"),
+        (AiobFile({}, train_iter=10), "is of training; one of decode is needed"),
+        (
+            AiobFile({"moe": AiobTime(1, 1, 1e300)}, inference_term="decode"),
+            "times of more than 9223372036854775807 ns",
+        ),
+    ],
+)
+def test_computation_files_of_something_else_are_refused(file, message):
+    for write in (inference_text, vidur_csv):
+        with pytest.raises(StrategyError, match=message):
+            write(command(), file)

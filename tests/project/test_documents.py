@@ -1,0 +1,42 @@
+"""The documents name every field, rule and variable that there is."""
+
+import click
+import pytest
+
+from perfmodel.base.variables import VARIABLES
+from perfmodel.cli.main import cli
+from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.strategy.fields import FIELDS
+from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
+from tests.data import DOCS
+
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="an installed package has no docs folder")
+
+
+def test_strategies_name_every_field_and_rule():
+    text = (DOCS / "strategies.md").read_text()
+    for field in FIELDS:
+        assert f"| `{field.name}` | `--{field.option}` |" in text
+        assert all(choice in text for choice in field.choices)
+    for code, name in STATUS_NAMES.items():
+        assert f"| {code} | `{name}` | {STATUS_REASONS[code]} |" in text
+
+
+def test_results_name_every_variable_with_its_units():
+    text = (DOCS / "results.md").read_text()
+    for variable in VARIABLES.values():
+        assert f"| `{variable.name}` | {variable.units} | {variable.long_name} |" in text
+
+
+def test_training_names_every_framework():
+    text = (DOCS / "training.md").read_text()
+    assert all(f"`{name}`" in text for name in FRAMEWORKS)
+
+
+def test_the_command_line_names_every_command():
+    text = (DOCS / "cli.md").read_text()
+    for name, command in cli.commands.items():
+        assert f"perfmodel {name}" in text
+        for inner in command.commands if isinstance(command, click.Group) else ():
+            pages = "".join(page.read_text() for page in sorted(DOCS.glob("*.md")))
+            assert f"{name} {inner}" in pages or f"`{inner}`" in pages, (name, inner)

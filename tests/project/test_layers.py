@@ -1,0 +1,156 @@
+"""Imports run one way: each floor sees only those below it, kernels see nothing of ours."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import perfmodel
+from tests.data import PYPROJECT
+
+PACKAGE = Path(perfmodel.__file__).parent
+# Bottom up, as in the design; a module name stands for the floor of its file or folder.
+KERNEL_IMPORTS = {"numpy", "numba"}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the installed package by dotted name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(("perfmodel", *parts)).removesuffix(".__init__")
+        found[name] = path
+    # Folders behind symlinks, which rglob does not follow.
+    for folder in ("kernels", "hwprofiles", "cli"):
+        for path in sorted((PACKAGE / folder).resolve().rglob("*.py")):
+            parts = path.relative_to((PACKAGE / folder).resolve()).with_suffix("").parts
+            found[".".join(("perfmodel", folder, *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(path: Path, name: str, *, top_level_only: bool = False) -> set[str]:
+    """Dotted names that a module imports; inside functions too, unless told otherwise."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tree.body if top_level_only else ast.walk(tree)
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = name if path.stem == "__init__" else name.rpartition(".")[0]
+                up = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*up, base]).rstrip(".")
+            found.add(base)
+            found |= {f"{base}.{alias.name}" for alias in node.names}
+    return found
+
+
+def our_imports(path: Path, name: str) -> set[str]:
+    """Floor names (first part below `perfmodel`) that a module imports."""
+    found = {item.split(".")[1] for item in imports(path, name) if item.startswith("perfmodel.")}
+    return found & {item.split(".")[1] for item in MODULES if "." in item}
+
+
+def floors() -> list[list[str]]:
+    """Floors of ``[tool.importlinter]``, top down."""
+    if not PYPROJECT.exists():
+        pytest.skip("the tests run outside the repository")
+    table = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
+    (contract,) = [
+        item for item in table["tool"]["importlinter"]["contracts"] if item["type"] == "layers"
+    ]
+    return [[name.strip() for name in layer.split(":")] for layer in contract["layers"]]
+
+
+def test_modules_were_found():
+    assert {
+        "perfmodel.kernels.step.close",
+        "perfmodel.sweeps.sweep",
+        "perfmodel.hwprofiles",
+    } <= set(MODULES)
+    assert "perfmodel.cli.main" in MODULES
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("perfmodel.kernels")])
+def test_kernels_import_only_numpy_numba_and_each_other(name):
+    for item in imports(MODULES[name], name):
+        root = item.split(".")[0]
+        if root == "perfmodel":
+            assert item.startswith("perfmodel.kernels"), item
+        else:
+            assert root in KERNEL_IMPORTS or root in sys.stdlib_module_names, item
+
+
+def test_every_module_has_a_floor():
+    listed = {name for floor in floors() for name in floor}
+    exempt = {"__main__", "_version"}
+    first = {name.split(".")[1] for name in MODULES if "." in name}
+    assert first - exempt == listed
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if "." in name])
+def test_floors_import_from_below_only(name):
+    height = {item: -i for i, floor in enumerate(floors()) for item in floor}
+    own = name.split(".")[1]
+    if own not in height:
+        return
+    for other in our_imports(MODULES[name], name):
+        if other == own or other not in height:
+            continue
+        assert height[other] <= height[own], f"{name} imports {other}"
+
+
+def test_the_floors_are_those_of_the_design():
+    """Order of the words that the design fixes, bottom up."""
+    height = {item: -i for i, floor in enumerate(floors()) for item in floor}
+    order = ["kernels", "model", "compute", "operations", "training", "sweeps", "measured"]
+    order += ["parity", "cli"]
+    assert [height[item] for item in order] == sorted(height[item] for item in order)
+    # What is above must not share a floor with what it rests on.
+    assert len({height[item] for item in order}) == len(order)
+
+
+# Rooms that compute, themselves imported late.
+COMPUTING = (
+    *("perfmodel.kernels", "perfmodel.compute.", "perfmodel.network.", "perfmodel.measured.kinds."),
+    *("perfmodel.sweeps.grids", "perfmodel.sweeps.collective_grids"),
+)
+SLOW = ("numba", "xarray", "netCDF4", "matplotlib", "scipy")
+
+
+def loaded_with(name: str, seen: set[str]) -> set[str]:
+    """Everything that importing a module imports at once, packages of ours followed."""
+    for item in imports(MODULES[name], name, top_level_only=True) - seen:
+        seen.add(item)
+        if item in MODULES:
+            loaded_with(item, seen)
+    return seen
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith(COMPUTING)])
+def test_jitted_modules_are_imported_late(name):
+    """Importing numba costs half a second; only functions that compute pay for it."""
+    for item in loaded_with(name, set()):
+        assert item.split(".")[0] not in SLOW, item
+
+
+def test_importing_the_package_is_light():
+    code = (
+        "import sys, perfmodel; "
+        "perfmodel.load_model; perfmodel.strategy_grid; perfmodel.load_hardware; "
+        "print(sorted({'numba', 'xarray', 'netCDF4', 'scipy', 'rich'} & set(sys.modules)))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"

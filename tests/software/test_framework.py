@@ -1,0 +1,52 @@
+"""Framework presets: what they declare, and how bad names are answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_presets_are_consistent(name):
+    framework = load_framework(name)
+    assert framework.name == name
+    assert framework.overlap_tensor_parallel in ("none", "backward", "full")
+    assert framework.gradient_bytes in (2.0, 4.0)
+    assert framework.gradient_reduce_bytes <= framework.gradient_bytes
+    assert framework.optimizer_bytes == 12.0  # fp32 master copy and two moments: 3 × 4
+    assert framework.bucket_bytes > 0
+    assert framework.pads_vocabulary_to >= 1
+
+
+def test_megatron_bucket_is_forty_million_fp32_elements():
+    assert Framework().bucket_bytes == 40e6 * 4  # Megatron-Core ddp_config bucket_size default
+
+
+def test_old_frameworks_have_no_flash_attention():
+    # Narayanan et al. 2021 and Korthikanti et al. 2022 predate its use in Megatron.
+    assert not load_framework("megatron-2021").flash_attention
+    assert not load_framework("megatron-2022").flash_attention
+    assert load_framework("megatron").flash_attention
+
+
+def test_single_fields_can_be_changed():
+    changed = load_framework("fsdp", dropout=True)
+    assert changed.dropout
+    assert changed.name == "fsdp"
+    assert not FRAMEWORKS["fsdp"].dropout
+    assert load_framework(changed) is not None
+    assert load_framework(changed, dropout=False) == FRAMEWORKS["fsdp"]
+
+
+def test_unknown_names_get_a_suggestion():
+    with pytest.raises(StrategyError, match="unknown framework 'megatrn'; did you mean megatron"):
+        load_framework("megatrn")
+    with pytest.raises(StrategyError, match="unknown framework field 'drop_out'; did you mean"):
+        load_framework("megatron", drop_out=True)
+
+
+def test_a_framework_cannot_be_altered():
+    with pytest.raises(AttributeError):
+        Framework().dropout = True  # type: ignore[misc]

@@ -1,0 +1,242 @@
+"""Stored sweeps: the same after a round trip, read lazily, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from perfmodel import load_hardware, load_model, strategy_grid, sweep
+from perfmodel.base.errors import DataError
+from perfmodel.base.files import atomic_path, check_writable
+from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
+from perfmodel.strategy.grid import FIELDS
+from perfmodel.sweeps import results as stored
+
+
+@pytest.fixture(scope="module")
+def dataset() -> xr.Dataset:
+    """A small sweep with two devices, a swept value and impossible strategies."""
+    model = load_model("llama-3.1-8b")
+    grid = strategy_grid(
+        model,
+        16,
+        sequence_length=4096,
+        global_batch_size=64,
+        keep_impossible=True,
+        tensor_parallel=[1, 2, 8, 16],
+        pipeline_parallel=[1, 2],
+        virtual_pipeline=[1, 2],
+        context_parallel=[1, 2],
+        micro_batch_size=[1, 8],
+        recompute=["none", "full"],
+        precision=["bf16", "nvfp4"],
+    )
+    base = load_hardware("dgx-h100")
+    path = "system.network.1.bandwidth"
+    rows = [base, base.with_values({path: 25e9}), load_hardware("dgx-b200")]
+    return sweep(model, grid, rows, hardware_values={path: [50e9, 25e9, 50e9]})
+
+
+@pytest.fixture
+def file(dataset: xr.Dataset, tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.nc"
+    stored.save_results(dataset, path)
+    return path
+
+
+def test_a_round_trip_changes_nothing(dataset: xr.Dataset, file: Path) -> None:
+    with stored.open_results(file) as reopened:
+        xr.testing.assert_identical(reopened.load(), dataset)
+        for name in dataset.variables:
+            assert reopened[name].dtype.kind in (dataset[name].dtype.kind, "O", "T"), name
+
+
+def test_a_file_is_reopened_lazily(file: Path) -> None:
+    with stored.open_results(file) as reopened:
+        assert not reopened["step_time"].variable._in_memory
+        assert stored.best(reopened, 1)
+        assert not reopened["memory_buffers"].variable._in_memory
+
+
+def test_every_variable_states_units_and_a_long_name(dataset: xr.Dataset) -> None:
+    assert {*VARIABLES} <= {*dataset.data_vars}
+    for name in VARIABLES:
+        assert dataset[name].attrs["units"] == VARIABLES[name].units
+        assert dataset[name].attrs["long_name"]
+    for spec in FIELDS:
+        assert dataset[spec.name].dims == ("strategy",)
+
+
+def test_the_file_is_compressed_and_self_describing(file: Path) -> None:
+    with xr.open_dataset(file) as reopened:
+        assert reopened["step_time"].encoding["zlib"]
+        assert reopened.attrs["Conventions"] == "CF-1.11"
+        assert '"versions"' in reopened.attrs["provenance"]
+
+
+def test_components_add_up_in_every_row(dataset: xr.Dataset) -> None:
+    for total, parts in (("step_time", TIME_COMPONENTS), ("memory_total", MEMORY_COMPONENTS)):
+        added = sum(dataset[name] for name in parts)
+        np.testing.assert_allclose(added, dataset[total], rtol=1e-12)
+
+
+def test_impossible_pairs_have_a_reason_and_no_time(dataset: xr.Dataset) -> None:
+    status = stored.column(dataset, "status")
+    times = stored.column(dataset, "step_time")
+    np.testing.assert_array_equal(np.isfinite(times), status == "valid")
+    assert "heads_not_divisible" in status or "schedule_mismatch" in status
+    h100_fp4 = (stored.column(dataset, "hardware") == "dgx-h100") & (
+        stored.column(dataset, "precision") == "nvfp4"
+    )
+    assert set(status[h100_fp4]) <= set(status) - {"valid"}
+
+
+def test_best_ranks_rates_downwards_and_the_rest_upwards(dataset: xr.Dataset) -> None:
+    rates = [row["tokens_per_second_per_device"] for row in stored.best(dataset, 8)]
+    assert rates == sorted(rates, reverse=True)
+    sizes = [row["memory_total"] for row in stored.best(dataset, 8, by="memory_total")]
+    assert sizes == sorted(sizes)
+    assert rates[0] == np.nanmax(
+        dataset["tokens_per_second_per_device"].where(dataset["fits"]).values
+    )
+
+
+def test_best_leaves_out_what_does_not_fit_unless_asked(dataset: xr.Dataset) -> None:
+    everything = stored.select(dataset, fitting=False)
+    fitting = stored.select(dataset)
+    assert 0 < fitting.size < everything.size
+    assert all(row["fits"] for row in stored.best(dataset, 10_000))
+    assert len(stored.best(dataset, 10_000, fitting=False)) == everything.size
+
+
+def test_rows_hold_labels_and_plain_values(dataset: xr.Dataset) -> None:
+    row = stored.best(dataset, 1, where='hardware == "dgx-h100"')[0]
+    assert row["hardware"] == "dgx-h100"
+    assert row["precision"] == "bf16"
+    assert row["status"] == "valid"
+    assert type(row["sequence_parallel"]) is bool
+    assert type(row["step_time"]) is float
+    assert type(row["tensor_parallel"]) is int
+
+
+def test_filters_take_short_names_and_swept_values(dataset: xr.Dataset) -> None:
+    rows = stored.best(dataset, 99, where="tp == 2 and system.network.1.bandwidth < 30e9")
+    assert rows
+    assert {row["tensor_parallel"] for row in rows} == {2}
+    assert {row["system.network.1.bandwidth"] for row in rows} == {25e9}
+
+
+def test_pareto_rows_are_not_beaten_and_beat_all_others(dataset: xr.Dataset) -> None:
+    names = ["step_time", "memory_total"]
+    front = np.array([[row[name] for name in names] for row in stored.pareto(dataset, names)])
+    chosen = stored.select(dataset)
+    costs = np.stack([stored.column(dataset, name)[chosen] for name in names], axis=1)
+    assert np.all(np.diff(front[:, 0]) > 0)
+    assert np.all(np.diff(front[:, 1]) < 0)
+    for cost in costs:
+        assert np.any(np.all(front <= cost, axis=1))
+        assert not np.any(np.all(cost <= front, axis=1) & np.any(cost < front, axis=1))
+
+
+def test_a_pareto_front_in_two_variables_lies_on_the_one_in_three(dataset: xr.Dataset) -> None:
+    two = stored.pareto(dataset, ["tokens_per_second_per_device", "memory_total"])
+    three = stored.pareto(
+        dataset, ["tokens_per_second_per_device", "memory_total", "optimizer_time"]
+    )
+    values = {(row["step_time"], row["memory_total"]) for row in three}
+    assert {(row["step_time"], row["memory_total"]) for row in two} <= values
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: stored.best(d, by="step_tim"), "did you mean step_time"),
+        (lambda d: stored.best(d, by="recompute"), "it holds text"),
+        (lambda d: stored.pareto(d, ["step_time"]), "two or more"),
+        (lambda d: stored.pareto(d, ["step_time", "status"]), "not a number"),
+        (lambda d: stored.best(d, where="tp <"), "filter"),
+    ],
+)
+def test_bad_queries_say_what_is_wrong(dataset: xr.Dataset, call: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        call(dataset)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    dataset: xr.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "sweep.nc"
+    target.write_text("old")
+
+    def fail(self: xr.Dataset, path: Path, **kwargs: Any) -> None:
+        Path(path).write_text("half")
+        raise RuntimeError("NetCDF: HDF error")
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", fail)
+    with pytest.raises(DataError, match="HDF error"):
+        stored.save_results(dataset, target)
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["sweep.nc"]
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
+    def write() -> None:
+        with atomic_path(tmp_path / "sweep.nc") as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("missing/sweep.nc", "does not exist"), (".", "is a folder"), ("pipe", "not a regular file")],
+)
+def test_unwritable_targets_are_found_before_any_work(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match=message):
+        check_writable(tmp_path / name)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_files_that_are_no_sweeps_are_refused(tmp_path: Path) -> None:
+    text = tmp_path / "text.nc"
+    text.write_text("not netCDF")
+    other = tmp_path / "other.nc"
+    xr.Dataset({"x": ("y", [1.0])}).to_netcdf(other)
+    for path, message in (
+        (tmp_path / "none.nc", "does not exist"),
+        (tmp_path, "is a folder"),
+        (text, "not a readable netCDF-4 file"),
+        (other, "not a perfmodel sweep"),
+    ):
+        with pytest.raises(DataError, match=message):
+            stored.open_results(path)
+
+
+def test_a_link_stays_and_its_target_is_written(dataset, tmp_path):
+    target, link = tmp_path / "target.nc", tmp_path / "link.nc"
+    target.write_text("before")
+    link.symlink_to(target)
+    stored.save_results(dataset, link)
+    assert link.is_symlink()
+    assert stored.open_results(target).sizes == dataset.sizes
+
+
+def test_devices_are_never_replaced():
+    with pytest.raises(DataError, match="not a regular file"):
+        check_writable("/dev/stdout")
+
+
+def test_best_of_none_is_refused(dataset):
+    with pytest.raises(DataError, match="top: 0"):
+        stored.best(dataset, 0)

@@ -1,0 +1,320 @@
+"""Datasets of sweeps: the schema of the design, several devices, and a baseline."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.base.variables import (
+    MEMORY_COMPONENTS,
+    SCHEMA_VERSION,
+    STEP_VARIABLES,
+    TIME_COMPONENTS,
+    VARIABLES,
+)
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.model.presets import load_model
+from perfmodel.software.framework import load_framework
+from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
+from perfmodel.strategy.grid import FIELDS
+from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
+from perfmodel.sweeps.results import open_results, save_results
+from perfmodel.sweeps.sweep import sweep
+from tests.data import BASELINES
+
+RUN = {"sequence_length": 4096, "global_batch_size": 64}
+
+
+@pytest.fixture(scope="module")
+def grid(llama_8b):
+    """Possible and impossible strategies in two precisions."""
+    return strategy_grid(
+        llama_8b,
+        16,
+        **RUN,
+        tensor_parallel=[1, 2, 3],
+        pipeline_parallel=[1, 4],
+        context_parallel=1,
+        precision=["bf16", "fp8"],
+        zero_stage=1,
+        keep_impossible=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def hardware(h100, a100):
+    slow = h100.with_values({"system.network.1.bandwidth": 25e9})
+    return [h100, a100, slow]
+
+
+@pytest.fixture(scope="module")
+def dataset(llama_8b, grid, hardware):
+    values = {"system.network.1.bandwidth": [50e9, 25e9, 25e9]}
+    return sweep(llama_8b, grid, hardware, hardware_values=values)
+
+
+def test_dimensions_and_variables(dataset, grid, hardware):
+    assert dict(dataset.sizes) == {"strategy": len(grid), "hardware": len(hardware)}
+    assert set(dataset.data_vars) == set(VARIABLES)
+    for name in VARIABLES:
+        dims = ("strategy",) if name.startswith("model_flops_per_token") else None
+        assert dataset[name].dims == (dims or ("strategy", "hardware")), name
+    assert dataset["fits"].dtype == bool
+    assert dataset["step_time"].dtype == np.float64
+
+
+def test_every_variable_states_its_units(dataset):
+    for name, variable in dataset.data_vars.items():
+        assert variable.attrs["units"] == VARIABLES[name].units
+        assert variable.attrs["long_name"] == VARIABLES[name].long_name
+    for name, coordinate in dataset.coords.items():
+        assert coordinate.attrs["long_name"], name
+        if coordinate.dtype.kind in "iuf":
+            assert coordinate.attrs["units"], name
+
+
+def test_every_field_is_a_coordinate(dataset, grid):
+    for spec in FIELDS:
+        coordinate = dataset.coords[spec.name]
+        assert coordinate.dims == ("strategy",)
+        np.testing.assert_array_equal(coordinate.values, grid[spec.name])
+        if spec.kind == "int":
+            assert "flag_values" not in coordinate.attrs
+            continue
+        meanings = coordinate.attrs["flag_meanings"].split()
+        assert meanings == list(spec.choices or ("false", "true"))
+        assert coordinate.attrs["flag_values"].tolist() == list(range(len(meanings)))
+        assert coordinate.attrs["flag_values"].dtype == coordinate.dtype  # CF-1.11, section 3.5
+
+
+def test_hardware_rows_have_distinct_names_and_their_values(dataset, hardware):
+    names = dataset["hardware"].values.tolist()
+    assert names == ["dgx-h100", "dgx-a100", "dgx-h100[system.network.1.bandwidth=2.5e+10]"]
+    np.testing.assert_array_equal(
+        dataset["memory_capacity"], [row.device.memory.capacity for row in hardware]
+    )
+    assert dataset["system.network.1.bandwidth"].values.tolist() == [50e9, 25e9, 25e9]
+
+
+def test_status_says_what_is_possible(dataset, grid):
+    status = dataset["status"]
+    assert status.attrs["flag_meanings"].split() == list(STATUS_NAMES.values())
+    assert status.attrs["flag_values"].tolist() == list(STATUS_NAMES)
+    assert status.attrs["flag_values"].dtype == status.dtype
+    impossible = grid.status != 0
+    assert impossible.any()
+    np.testing.assert_array_equal(
+        status.values[impossible], grid.status[impossible][:, None] * [1, 1, 1]
+    )
+    fp8 = ~impossible & (grid["precision"] == 2)
+    # An A100 has no fp8 (NVIDIA A100 whitepaper); an H100 has.
+    assert np.all(status.values[fp8, 1] == PRECISION_UNSUPPORTED)
+    assert np.all(status.values[fp8][:, [0, 2]] == 0)
+    possible = status.values == 0
+    for name in ("step_time", *TIME_COMPONENTS, "tokens_per_second_per_device"):
+        values = dataset[name].values
+        assert np.all(np.isfinite(values[possible])), name
+    assert np.all(np.isnan(dataset["step_time"].values[~possible]))
+    assert not dataset["fits"].values[~possible].any()
+
+
+def test_components_add_up_in_every_row(dataset):
+    times = sum(dataset[name].values for name in TIME_COMPONENTS)
+    np.testing.assert_allclose(times, dataset["step_time"].values, rtol=1e-12)
+    memory = sum(dataset[name].values for name in MEMORY_COMPONENTS)
+    np.testing.assert_allclose(memory, dataset["memory_total"].values, rtol=1e-14)
+
+
+def test_fits_is_memory_within_capacity(dataset):
+    good = np.isfinite(dataset["step_time"].values)
+    within = dataset["memory_total"].values <= dataset["memory_capacity"].values
+    np.testing.assert_array_equal(dataset["fits"].values, good & within)
+
+
+def test_every_hardware_row_is_as_if_alone(dataset, grid, hardware, llama_8b):
+    for index, row in enumerate(hardware):
+        alone = sweep(llama_8b, grid, row)
+        for item in STEP_VARIABLES:
+            np.testing.assert_array_equal(
+                alone[item.name].values[:, 0], dataset[item.name].values[:, index]
+            )
+
+
+def test_a_slower_network_is_slower(dataset, grid):
+    good = np.isfinite(dataset["step_time"].values[:, 0])
+    fast, slow = dataset["step_time"].values[good][:, 0], dataset["step_time"].values[good][:, 2]
+    assert np.all(slow >= fast * (1 - 1e-12))
+    assert np.any(slow > fast)
+
+
+def test_provenance(dataset, llama_8b):
+    attributes = dataset.attrs
+    assert attributes["Conventions"] == "CF-1.11"
+    assert attributes["schema_version"] == SCHEMA_VERSION
+    assert attributes["devices"] == 16
+    assert attributes["model"] == llama_8b.name
+    provenance = json.loads(attributes["provenance"])
+    assert set(provenance) == {"model", "hardware", "framework", "versions"}
+    assert provenance["model"]["hidden_size"] == 4096  # config.json of Llama-3.1-8B
+    assert list(provenance["hardware"]) == dataset["hardware"].values.tolist()
+    assert provenance["framework"]["name"] == "megatron"
+    assert {"perfmodel", "python", "numpy", "numba", "xarray"} <= set(provenance["versions"])
+    text = json.dumps(provenance)
+    assert "25000000000" in text  # the value that was set on the third row
+
+
+def test_a_round_trip_changes_nothing(dataset, tmp_path):
+    import xarray as xr
+
+    file = tmp_path / "sweep.nc"
+    save_results(dataset, file)
+    with open_results(file) as again:
+        xr.testing.assert_identical(again.load(), dataset)
+        for name, variable in dataset.variables.items():
+            assert again[name].dtype.kind == variable.dtype.kind, name
+
+
+def test_single_precision_halves_the_results(llama_8b, grid, dataset, hardware):
+    single = sweep(llama_8b, grid, hardware, dtype=np.float32)
+    assert single["step_time"].dtype == np.float32
+    for item in STEP_VARIABLES:
+        np.testing.assert_allclose(
+            single[item.name].values, dataset[item.name].values, rtol=1e-6, atol=1e-12
+        )
+    np.testing.assert_array_equal(single["fits"], dataset["fits"])
+
+
+def test_frameworks_are_named_or_given(llama_8b, grid, h100):
+    named = sweep(llama_8b, grid, h100, framework="fsdp")
+    given = sweep(llama_8b, grid, h100, framework=load_framework("fsdp"))
+    np.testing.assert_array_equal(named["step_time"], given["step_time"])
+    assert named.attrs["framework"] == "fsdp"
+    with pytest.raises(StrategyError, match="unknown framework"):
+        sweep(llama_8b, grid, h100, framework="fdsp")
+
+
+def test_progress_counts_pairs(llama_8b, grid, hardware):
+    seen: list[int] = []
+    sweep(llama_8b, grid, hardware, progress=seen.append)
+    assert sum(seen) == int((grid.status == 0).sum()) * len(hardware)
+
+
+def test_only_impossible_strategies_give_their_reasons(llama_8b, h100):
+    grid = strategies_from_rows(llama_8b, 8, [{**RUN, "tensor_parallel": 3}])
+    dataset = sweep(llama_8b, grid, h100)
+    assert np.isnan(dataset["step_time"].values).all()
+    assert dataset["status"].values.tolist() == [[1]]
+    assert not dataset["fits"].values.any()
+
+
+def test_nothing_to_sweep_is_an_error(llama_8b, grid, h100):
+    with pytest.raises(StrategyError, match="at least one strategy and one hardware profile"):
+        sweep(llama_8b, grid, [])
+    with pytest.raises(StrategyError, match="at least one strategy and one hardware profile"):
+        sweep(llama_8b, grid.take(slice(0, 0)), h100)
+
+
+@pytest.mark.parametrize(
+    ("profile", "unsupported"),
+    [
+        ("dgx-1-v100", {"bf16", "fp8", "mxfp8", "nvfp4"}),  # V100 whitepaper: fp16 and fp32
+        ("dgx-a100", {"fp8", "mxfp8", "nvfp4"}),  # A100 whitepaper
+        ("dgx-h100", {"mxfp8", "nvfp4"}),  # H100 whitepaper
+        ("dgx-b200", set()),  # Blackwell architecture brief
+        ("tpu-v5p-pod", {"fp16", "mxfp8", "nvfp4"}),  # Cloud TPU v5p page: bf16 and int8
+    ],
+)
+def test_precisions_that_a_device_lacks(llama_8b, profile, unsupported):
+    precisions = ["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+    grid = strategies_from_rows(llama_8b, 8, [{**RUN, "precision": name} for name in precisions])
+    dataset = sweep(llama_8b, grid, load_hardware(profile))
+    for i, name in enumerate(precisions):
+        lacking = int(dataset["status"].values[i, 0]) == PRECISION_UNSUPPORTED
+        assert lacking == bool(np.isnan(dataset["step_time"].values[i, 0]))
+        if profile != "tpu-v5p-pod" or name in ("bf16", "fp16", "nvfp4"):
+            assert lacking == (name in unsupported), name
+        assert dataset["memory_total"].values[i, 0] > 0
+
+
+@pytest.mark.parametrize(
+    ("profile", "precision"),
+    [("dgx-1-v100", "bf16"), ("dgx-1-v100", "fp16"), ("tpu-v5p-pod", "fp16")],
+)
+def test_one_precision_that_a_device_lacks_is_no_failure(llama_8b, profile, precision):
+    grid = strategies_from_rows(llama_8b, 8, [{**RUN, "precision": precision}])
+    dataset = sweep(llama_8b, grid, load_hardware(profile))
+    lacking = int(dataset["status"].values[0, 0]) == PRECISION_UNSUPPORTED
+    assert lacking == ((profile, precision) != ("dgx-1-v100", "fp16"))
+
+
+def test_sequence_lengths_share_one_sweep(llama_8b, h100):
+    rows = [{**RUN, "sequence_length": length} for length in (2048, 8192, 4096)]
+    dataset = sweep(llama_8b, strategies_from_rows(llama_8b, 8, rows), h100)
+    flops = dataset["model_flops_per_token"].values
+    assert flops[0] < flops[2] < flops[1]
+    rates = dataset["tokens_per_second_per_device"].values[:, 0]
+    utilization = dataset["model_flops_utilization"].values[:, 0]
+    np.testing.assert_allclose(utilization, rates * flops / h100.device.peak("bf16"), rtol=1e-12)
+
+
+# -- regression ------------------------------------------------------------------------
+
+BASELINE_CASES: dict[str, tuple[int, str, list[dict[str, Any]]]] = {
+    "llama-3.1-70b": (
+        512,
+        "megatron",
+        [
+            {"tensor_parallel": 8, "pipeline_parallel": 4, "virtual_pipeline": 5},
+            {"tensor_parallel": 4, "context_parallel": 2, "pipeline_parallel": 4},
+            {"tensor_parallel": 8, "zero_stage": 3, "recompute": "full"},
+            {"tensor_parallel": 4, "pipeline_parallel": 8, "recompute": "selective"},
+        ],
+    ),
+    "mixtral-8x7b": (
+        64,
+        "megatron-tuned",
+        [
+            {"expert_parallel": 8, "pipeline_parallel": 4, "virtual_pipeline": 8},
+            {"tensor_parallel": 2, "expert_parallel": 8, "precision": "fp8"},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BASELINE_CASES)
+def test_baseline(request, name):
+    """A few projections as they were when last accepted, to 1e-6.
+
+    After a deliberate change of a model, rewrite the files with
+    ``pytest tests/sweeps/test_sweep.py --regenerate-baselines`` and read their difference.
+    """
+    devices, framework, rows = BASELINE_CASES[name]
+    model = load_model(name)
+    run = {"sequence_length": 8192, "global_batch_size": 512}
+    grid = strategies_from_rows(model, devices, [{**run, **row} for row in rows])
+    assert not grid.status.any()
+    dataset = sweep(
+        model,
+        grid,
+        [load_hardware("dgx-h100"), load_hardware("mi300x-server")],
+        framework=framework,
+    )
+    # Twelve digits: a last-digit difference of another processor changes no file.
+    found = {
+        item.name: [[float(f"{x:.12g}") for x in row] for row in dataset[item.name].values.tolist()]
+        for item in STEP_VARIABLES
+    }
+    file = BASELINES / f"{name}.json"
+    if request.config.getoption("--regenerate-baselines"):
+        BASELINES.mkdir(exist_ok=True)
+        lines = [f'  "{key}": {json.dumps(values)}' for key, values in found.items()]
+        file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        pytest.skip(f"{file.name} rewritten")
+    expected = json.loads(file.read_text(encoding="utf-8"))
+    assert set(found) == set(expected)
+    for key, values in found.items():
+        np.testing.assert_allclose(values, expected[key], rtol=1e-6, atol=1e-15, err_msg=key)

@@ -1,0 +1,353 @@
+"""Memory against Korthikanti et al. 2022, Rajbhandari et al. 2020 and parameter counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.base.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.step.memory import in_flight
+from perfmodel.model.build import dense_model
+from perfmodel.model.presets import load_model
+from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
+from perfmodel.operations.parts import model_parts
+from perfmodel.software.framework import load_framework
+from perfmodel.strategy.grid import columns_from_rows
+from perfmodel.training.memory import layer_weights, part_memory
+from perfmodel.training.schedule import stage_compositions
+
+# a heads, h hidden size, L layers of Korthikanti et al. 2022 (arXiv:2205.05198), table 3
+GPT_22B, GPT_175B = (64, 6144, 48), (96, 12288, 96)
+GPT_530B, GPT_1T = (128, 20480, 105), (160, 25600, 128)
+SEQUENCE = 2048  # ibid., section 6
+
+
+def gpt(heads, hidden, layers, **changes):
+    return dense_model(
+        "gpt",
+        layers=layers,
+        hidden_size=hidden,
+        heads=heads,
+        intermediate_size=4 * hidden,
+        vocab_size=51200,
+        gated=False,
+        norm="layer",
+        bias=True,
+        tied_embeddings=True,
+        position_embedding="learned",
+        max_positions=SEQUENCE,
+        **changes,
+    )
+
+
+def keys_of(**fields):
+    columns = columns_from_rows([{"sequence_length": SEQUENCE, **fields}])
+    return LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
+
+
+def layer_activations(model, framework="megatron-2022", **fields):
+    part = model_parts(model)[0]
+    kept = part_memory(model, part, keys_of(**fields), load_framework(framework))
+    return float(kept.activations[0])
+
+
+KORTHIKANTI_TABLE_2 = {
+    # Configuration: strategy fields, and bytes per layer in units of s b h.
+    "no parallelism": (
+        {"tensor_parallel": 1, "sequence_parallel": False, "recompute": "none"},
+        lambda t, ash: 34 + 5 * ash,
+    ),
+    "tensor parallel": (
+        {"sequence_parallel": False, "recompute": "none"},
+        lambda t, ash: 10 + 24 / t + 5 * ash / t,
+    ),
+    "tensor and sequence parallel": (
+        {"sequence_parallel": True, "recompute": "none"},
+        lambda t, ash: 34 / t + 5 * ash / t,
+    ),
+    "tensor parallel, selective recomputation": (
+        {"sequence_parallel": False, "recompute": "selective"},
+        lambda t, ash: 10 + 24 / t,
+    ),
+    "tensor and sequence parallel, selective recomputation": (
+        {"sequence_parallel": True, "recompute": "selective"},
+        lambda t, ash: 34 / t,
+    ),
+    "full recomputation": (
+        {"sequence_parallel": False, "recompute": "full"},
+        lambda t, ash: 2,
+    ),
+    "full recomputation of the sharded input": (
+        {"sequence_parallel": True, "recompute": "full"},
+        lambda t, ash: 2 / t,
+    ),
+}
+
+
+@pytest.mark.parametrize("size", [GPT_22B, GPT_175B, GPT_530B, GPT_1T])
+@pytest.mark.parametrize("name", KORTHIKANTI_TABLE_2)
+@pytest.mark.parametrize("batch", [1, 4])
+def test_korthikanti_2022_table_2(size, name, batch):
+    heads, hidden, layers = size
+    fields, expected = KORTHIKANTI_TABLE_2[name]
+    fields = {"tensor_parallel": 8, "micro_batch_size": batch, **fields}
+    unit = SEQUENCE * batch * hidden
+    ash = heads * SEQUENCE / hidden
+    assert layer_activations(gpt(heads, hidden, layers), **fields) == pytest.approx(
+        unit * expected(fields["tensor_parallel"], ash), rel=1e-12
+    )
+
+
+def test_korthikanti_2022_attention_share():
+    # Section 5: 5 a s / h is 80 for GPT-3 and 64 for the 530B model, so selective
+    # recomputation saves 70 % and 65 % of the activations.
+    for size, ratio, saved in ((GPT_175B, 80, 0.70), (GPT_530B, 64, 0.65)):
+        model = gpt(*size)
+        everything = layer_activations(model)
+        kept = layer_activations(model, recompute="selective")
+        assert 34 * (everything - kept) / kept == pytest.approx(ratio)
+        assert 1 - kept / everything == pytest.approx(saved, abs=0.01)
+
+
+def test_flash_attention_replaces_the_matrix_by_one_statistic_per_query():
+    model = gpt(*GPT_175B)
+    unit = SEQUENCE * 12288
+    fused = layer_activations(model, "megatron")
+    # 34 sbh without the two dropout masks, and an fp32 number per query and head.
+    assert fused == pytest.approx(unit * 32 + 4 * SEQUENCE * 96, rel=1e-12)
+
+
+@pytest.mark.parametrize("p", [2, 4, 8, 35])
+@pytest.mark.parametrize("v", [2, 3, 4])
+def test_korthikanti_2022_interleaving_factor(p, v):
+    """First stage: L/p layers × p × (1 + (p - 1)/(p v)) micro-batches, section 4.2.3."""
+    assert in_flight(2, 0, 10_000, p, v) == pytest.approx(p * (1 + (p - 1) / (p * v)))
+
+
+@given(
+    st.sampled_from([0, 1, 2]),
+    st.integers(1, 64),
+    st.integers(1, 64),
+    st.integers(1, 8),
+    st.integers(0, 63),
+)
+def test_micro_batches_in_flight(schedule, batches, p, v, stage):
+    stage = min(stage, p - 1)
+    found = in_flight(schedule, stage, batches, p, v)
+    assert 0 < found <= batches
+    assert found <= in_flight(0, stage, batches, p, v)  # GPipe keeps most
+    if stage:
+        assert found <= in_flight(schedule, stage - 1, batches, p, v)  # later stages keep less
+    if schedule == 1:
+        assert found == min(batches, p - stage)
+        assert found <= in_flight(2, stage, batches, p, v)  # interleaving keeps more
+
+
+def test_micro_batches_in_flight_on_a_grid_of_stages(project, h100, small_dense):
+    def run(schedule, batches):
+        return project(
+            small_dense,
+            h100,
+            pipeline_parallel=4,
+            micro_batches=batches,
+            pipeline_schedule=schedule,
+        )
+
+    # 1F1B: the first stage (whose embedding keeps no activations) holds 4 micro-batches.
+    one, more = run("1f1b", 8), run("1f1b", 16)
+    assert more["memory_activations"] == one["memory_activations"]
+    # GPipe: every stage holds all of them, the last one their logits too.
+    same, twice = run("gpipe", 8), run("gpipe", 16)
+    assert twice["memory_activations"] == pytest.approx(2 * same["memory_activations"])
+    assert same["memory_activations"] > 2 * one["memory_activations"]
+    assert same["step_time"] == one["step_time"]
+
+
+def test_gpipe_keeps_the_logits_of_every_micro_batch(project, h100, small_dense):
+    keys = keys_of(micro_batch_size=1, sequence_length=2048)
+    parts = model_parts(small_dense)
+    kept = [part_memory(small_dense, part, keys, load_framework("megatron")) for part in parts]
+    logits = float(np.asarray(kept[[part.kind for part in parts].index("output")].logits)[0])
+    # Two bytes of logits and four of softmax a row of the padded vocabulary, and two hidden
+    # states of 2 bytes a token.
+    vocabulary = -(-small_dense.vocab_size // 128) * 128
+    assert logits == 2048 * vocabulary * 6 + 2048 * small_dense.hidden_size * 2 * 2
+    first, second = (
+        project(
+            small_dense,
+            h100,
+            pipeline_parallel=4,
+            micro_batches=batches,
+            pipeline_schedule="gpipe",
+            sequence_length=2048,
+        )["memory_activations"]
+        for batches in (8, 9)
+    )
+    assert second - first > logits
+
+
+# -- parameters, gradients, optimizer state --------------------------------------------
+
+ZERO_TABLE_1 = {0: 120e9, 1: 31.4e9, 2: 16.6e9, 3: 1.88e9}  # Rajbhandari et al. 2020, figure 1
+
+
+@pytest.mark.parametrize("stage", ZERO_TABLE_1)
+def test_rajbhandari_2020_figure_1(project, h100, stage):
+    """7.5e9 parameters on 64 devices with 2 + 2 + 12 bytes a parameter (arXiv:1910.02054)."""
+    model = load_model("llama-3.1-8b")
+    framework = load_framework("megatron", gradient_bytes=2.0)
+    found = project(model, h100, framework, data_parallel=64, zero_stage=stage)
+    states = sum(found[f"memory_{name}"] for name in ("parameters", "gradients", "optimizer"))
+    scaled = states * 7.5e9 / model.parameter_count()
+    assert scaled == pytest.approx(ZERO_TABLE_1[stage], rel=5e-3)
+
+
+def stored_parameters(model, pipeline=1, virtual=1, **fields):
+    """Parameters on every device of a tensor-parallel plane, summed over stages."""
+    keys = keys_of(**fields)
+    framework = load_framework("megatron", pads_vocabulary_to=1)
+    parts = model_parts(model)
+    kept = [part_memory(model, part, keys, framework) for part in parts]
+    weights = np.array([float(np.asarray(item.weights).reshape(-1)[0]) for item in kept])
+    experts = np.array([float(np.asarray(item.experts).reshape(-1)[0]) for item in kept])
+    counts = stage_compositions(model, pipeline, virtual)
+    output = [part.kind for part in parts].index("output")
+    counts[:, output] = np.minimum(counts[:, output], 1)  # several heads share one matrix
+    return float((counts @ weights).sum()), float((counts @ experts).sum())
+
+
+UNTIED = ["llama-3.1-8b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b"]
+
+
+@pytest.mark.parametrize("name", UNTIED)
+@pytest.mark.parametrize(("pipeline", "virtual"), [(1, 1), (4, 1), (2, 3)])
+def test_stages_hold_the_whole_model(name, pipeline, virtual):
+    model = load_model(name)
+    weights, experts = stored_parameters(model, pipeline, virtual)
+    assert weights + experts == model.parameter_count(include_mtp=True)
+
+
+@pytest.mark.parametrize("name", ["bloom-176b", "gpt3-175b", "gpt2-xl", "opt-66b"])
+def test_a_tied_matrix_is_kept_by_the_first_and_the_last_stage(name):
+    model = load_model(name)
+    assert model.tied_embeddings
+    weights, _ = stored_parameters(model, 2)
+    table = model.vocab_size * model.hidden_size
+    assert weights == model.parameter_count() + table
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "bloom-176b", "gemma-3-27b"])
+def test_projected_parameters_are_the_models(name, project, h100):
+    """One device holds everything once, tied tables included, in 2 bytes a parameter."""
+    model = load_model(name)
+    found = project(model, h100, load_framework("fsdp"))
+    assert found["memory_parameters"] == pytest.approx(2.0 * model.parameter_count(), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", UNTIED)
+def test_tensor_parallel_shards_add_up(name):
+    """Together, t devices hold the model once, and what is not sharded t times."""
+    model = load_model(name)
+    whole, _ = stored_parameters(model)
+    for tensor in (2, 4):
+        weights, _ = stored_parameters(model, tensor_parallel=tensor)
+        repeated = (tensor * weights - whole) / (tensor - 1)
+        assert 0 < repeated < 0.07 * whole  # norms, routers, latent down-projections
+        assert weights >= whole / tensor
+
+
+@pytest.mark.parametrize(("expert", "inner"), [(2, 1), (8, 1), (4, 2), (1, 4)])
+def test_expert_shards_add_up(expert, inner):
+    model = load_model("mixtral-8x7b")
+    _, whole = stored_parameters(model)
+    _, experts = stored_parameters(model, expert_parallel=expert, expert_tensor_parallel=inner)
+    assert experts * expert * inner == whole
+
+
+def test_latent_down_projections_are_not_sharded():
+    model = load_model("deepseek-v3")
+    one = layer_weights(model, model.layers[0], keys_of())[0][0]
+    eight = layer_weights(model, model.layers[0], keys_of(tensor_parallel=8))[0][0]
+    down = 7168 * (1536 + 512 + 64)  # config.json of DeepSeek-V3
+    assert one - eight < 7 / 8 * (one - down) + 1
+    assert eight > down
+
+
+# -- the projected stage ---------------------------------------------------------------
+
+FIELDS = st.fixed_dictionaries(
+    {
+        "tensor_parallel": st.sampled_from([1, 2, 4]),
+        "pipeline_parallel": st.sampled_from([1, 2, 4]),
+        "data_parallel": st.sampled_from([2, 4, 8]),
+        "micro_batch_size": st.sampled_from([1, 2]),
+        "micro_batches": st.sampled_from([4, 8]),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "zero_stage": st.sampled_from([0, 1, 2, 3]),
+        "expert_parallel": st.sampled_from([1, 2]),
+    }
+)
+LEVELS = ["none", "selective", "full"]
+
+
+@settings(max_examples=25)
+@given(fields=FIELDS, framework=st.sampled_from(["megatron", "megatron-2022", "fsdp"]))
+def test_memory_falls_with_sharding_and_recomputation(project, small_moe, fields, framework):
+    model = replace(small_moe, layers=small_moe.layers * 4)  # so that no one layer is a large part
+
+    def total(**changes):
+        return project(model, "dgx-h100", framework, **{**fields, **changes})["memory_total"]
+
+    base = project(model, "dgx-h100", framework, **fields)
+    assert base["memory_total"] == pytest.approx(
+        sum(base[name] for name in MEMORY_COMPONENTS), rel=1e-14
+    )
+    assert all(base[name] >= 0 for name in MEMORY_COMPONENTS)
+    tolerance = 1 + 1e-12
+    assert total(tensor_parallel=2 * fields["tensor_parallel"]) <= base["memory_total"] * tolerance
+    for stage in range(fields["zero_stage"] + 1, 4):
+        assert total(zero_stage=stage) <= base["memory_total"] * tolerance
+    for level in LEVELS[LEVELS.index(fields["recompute"]) + 1 :]:
+        assert total(recompute=level) <= base["memory_total"] * tolerance
+    assert total(micro_batch_size=2 * fields["micro_batch_size"]) >= base["memory_total"]
+    plane = fields["tensor_parallel"] * fields["data_parallel"]
+    most = min(plane, 16)
+    assert total(expert_parallel=most) <= total(expert_parallel=1) * tolerance
+
+
+def test_hsdp_shards_over_its_group_only(project, h100, small_dense):
+    """8 replicas in groups of 4: each device owns a quarter."""
+    fields = {"data_parallel": 8, "zero_stage": 3}
+    whole = project(small_dense, h100, data_parallel=8, zero_stage=0)
+    quarter = project(small_dense, h100, **fields, shard_group=4)
+    eighth = project(small_dense, h100, **fields)
+    for name in ("memory_parameters", "memory_gradients", "memory_optimizer"):
+        assert quarter[name] == pytest.approx(whole[name] / 4)
+        assert eighth[name] == pytest.approx(whole[name] / 8)
+
+
+def test_context_ranks_share_optimizer_state(project, h100, small_dense):
+    one = project(small_dense, h100, zero_stage=1, data_parallel=1)
+    shared = project(small_dense, h100, zero_stage=1, data_parallel=1, context_parallel=4)
+    assert shared["memory_optimizer"] == pytest.approx(one["memory_optimizer"] / 4)
+    assert shared["memory_parameters"] == one["memory_parameters"]
+
+
+@pytest.mark.parametrize(("precision", "size"), [("bf16", 2.0), ("fp16", 2.0)])
+def test_parameter_bytes(project, h100, small_dense, precision, size):
+    found = project(small_dense, h100, precision=precision)
+    assert found["memory_parameters"] == size * small_dense.parameter_count()
+
+
+def test_activations_scale_with_the_batch_and_the_context_degree(project, h100, small_dense):
+    one = project(small_dense, h100)
+    assert project(small_dense, h100, micro_batch_size=2)["memory_activations"] == pytest.approx(
+        2 * one["memory_activations"]
+    )
+    assert project(small_dense, h100, context_parallel=2)["memory_activations"] == pytest.approx(
+        one["memory_activations"] / 2
+    )

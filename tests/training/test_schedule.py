@@ -1,0 +1,197 @@
+"""Stages and chunks: every part is somewhere, and bubbles have their closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.model.presets import load_model
+from perfmodel.operations.parts import model_parts
+from perfmodel.software.framework import load_framework
+from perfmodel.training.schedule import chunk_sizes, stage_compositions, stage_table
+
+
+@given(st.integers(1, 200), st.integers(1, 200), st.booleans())
+def test_chunks_hold_every_layer(layers, chunks, heavy_end):
+    sizes = chunk_sizes(layers, chunks, heavy_end=heavy_end)
+    assert len(sizes) == chunks
+    assert sum(sizes) == layers
+    assert min(sizes) >= 0
+    if heavy_end:
+        assert sizes == sorted(sizes, reverse=True)
+        return
+    if layers % chunks == 0:
+        assert len(set(sizes)) == 1
+    if chunks <= layers:
+        # With the edges counted as a layer each, no two chunks differ by more than one.
+        loads = list(sizes)
+        loads[0] += 1
+        loads[-1] += 1
+        assert layers % chunks == 0 or max(loads) - min(loads) <= 1
+
+
+def test_llama_3_405b():
+    # Llama 3 (arXiv:2407.21783, section 3.3.2): 126 layers on 16 stages; the first and the
+    # last stage have one layer less.
+    sizes = chunk_sizes(126, 16)
+    assert sizes == [7, *[8] * 14, 7]
+    sizes = chunk_sizes(126, 16 * 8)
+    assert sizes == [0, *[1] * 126, 0]
+
+
+def test_bloom_176b():
+    # BLOOM (arXiv:2211.05100, section 3.3): 70 layers, and two embeddings, on 12 stages.
+    assert chunk_sizes(70, 12) == [5, *[6] * 10, 5]
+
+
+def test_a_heavy_end_takes_what_is_left():
+    # Megatron-Bridge deepseek_v3.py pipeline layouts: 61 layers and MTP on 16 stages.
+    assert chunk_sizes(61, 16, heavy_end=True) == [*[4] * 15, 1]
+    counts = stage_compositions(load_model("deepseek-v3"), 16, 1)
+    layers = [part.kind == "layer" for part in model_parts(load_model("deepseek-v3"))]
+    # The last stage has one layer of the model and one of the MTP module.
+    assert counts[:, layers].sum(axis=1).tolist() == [*[4.0] * 15, 2.0]
+
+
+def test_what_is_left_over_goes_to_the_middle():
+    # 63 places over 16 chunks: 15 have 4, one has 3; the first and the last lose one.
+    assert sorted(chunk_sizes(61, 16)) == [2, 3, *[4] * 14]
+    assert chunk_sizes(10, 4) == [2, 3, 3, 2]
+    assert chunk_sizes(12, 4) == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "gemma-3-27b", "llama-3.1-405b", "gpt-oss-20b"])
+@pytest.mark.parametrize(("pipeline", "virtual"), [(1, 1), (2, 1), (4, 2), (8, 1), (8, 3)])
+def test_stages_hold_every_part_of_the_model(name, pipeline, virtual):
+    model = load_model(name)
+    parts = model_parts(model)
+    counts = stage_compositions(model, pipeline, virtual)
+    assert counts.shape == (pipeline, len(parts))
+    assert np.all(counts >= 0)
+    for column, part in zip(counts.T, parts, strict=True):
+        expected = {
+            "layer": model.layers.count(part.layer) + model.mtp_layers.count(part.layer),
+            "embedding": 1,
+            "output": 1 + len(model.mtp_layers),
+            "mtp": len(model.mtp_layers),
+        }[part.kind]
+        assert column.sum() == expected
+    kinds = [part.kind for part in parts]
+    assert counts[0, kinds.index("embedding")] == 1
+    assert counts[-1, kinds.index("output")] >= 1
+    if model.mtp_layers:
+        assert counts[-1, kinds.index("mtp")] == len(model.mtp_layers)
+
+
+def test_deepseek_v3_dense_layers_come_first():
+    model = load_model("deepseek-v3")  # 3 dense of 61 layers, arXiv:2412.19437, section 4.2
+    parts = model_parts(model)
+    dense = [part.layer is not None and part.layer.mlp.kind == "dense" for part in parts].index(
+        True
+    )
+    counts = stage_compositions(model, 16, 1)
+    assert counts[0, dense] == 3
+    assert counts[1:, dense].sum() == 0
+
+
+def test_interleaved_chunks_go_round_the_stages():
+    model = load_model("gemma-3-27b")  # 62 layers, every sixth attends to everything
+    counts = stage_compositions(model, 2, 1)
+    interleaved = stage_compositions(model, 2, 31)
+    layers = [part.kind == "layer" for part in model_parts(model)]
+    assert counts[:, layers].sum(axis=1).tolist() == [31, 31]
+    assert interleaved[:, layers].sum(axis=1).tolist() == [31, 31]
+    # Full layers are 5, 11, …, so all odd: chunks of one layer put all on the second stage.
+    full = [
+        part.layer is not None and part.layer.attention.window == 0 for part in model_parts(model)
+    ]
+    assert interleaved[0, full].sum() == 0
+    assert interleaved[1, full].sum() == 10
+
+
+@given(
+    st.lists(
+        st.sampled_from([(1, 1), (2, 1), (4, 1), (4, 4), (8, 2), (16, 1), (61, 1), (7, 3)]),
+        min_size=1,
+        unique=True,
+    )
+)
+def test_a_table_repeats_no_composition_and_misses_none(pairs):
+    model = load_model("deepseek-v3")
+    table = stage_table(model, pairs)
+    assert table.offset[0] == 0
+    assert table.offset[-1] == len(table.counts) == len(table.stages) == len(table.first_stage)
+    for i, (pipeline, virtual) in enumerate(pairs):
+        rows = slice(table.offset[i], table.offset[i + 1])
+        whole = stage_compositions(model, pipeline, virtual)
+        assert table.stages[rows].sum() == pipeline
+        assert len(np.unique(table.counts[rows], axis=0)) == len(table.counts[rows])
+        np.testing.assert_array_equal(
+            (table.counts[rows] * table.stages[rows, None]).sum(axis=0), whole.sum(axis=0)
+        )
+        for first, counts in zip(table.first_stage[rows], table.counts[rows], strict=True):
+            matching = np.flatnonzero((whole == counts).all(axis=1))
+            assert matching[0] == first
+
+
+# -- bubbles ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.parametrize("m", [8, 32])
+@pytest.mark.parametrize("v", [1, 2])
+def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
+    """(p - 1)/(m v) of the compute (Narayanan et al. 2021, section 2.2), exactly.
+
+    The edges of the model are taken away, so that stages are equal.
+    """
+    from dataclasses import replace
+
+    from perfmodel.base.variables import STEP_VARIABLES
+    from perfmodel.training import project as training
+    from perfmodel.training import schedule
+
+    model = replace(small_dense, layers=small_dense.layers * 2)
+    grid = grid_of(model, pipeline_parallel=p, virtual_pipeline=v, micro_batches=m)
+    work = training.Workload(model, grid)
+    kinds = [part.kind for part in model_parts(model)]
+    table = schedule.stage_table(model, [(p, v)])
+    counts = table.counts.copy()
+    counts[:, [kinds.index("embedding"), kinds.index("output")]] = 0
+    work.counts = counts
+    out = np.empty((len(STEP_VARIABLES), 1))
+    training.project_grid(work, h100, load_framework("megatron"), out, threads=1)
+    found = {item.name: out[i, 0] for i, item in enumerate(STEP_VARIABLES)}
+    busy = found["forward_time"] + found["backward_time"]
+    stalls = found["host_time"] - h100.calibrated("host", "step_overhead")
+    assert found["pipeline_bubble"] / (busy + stalls) == pytest.approx((p - 1) / (m * v), rel=1e-9)
+
+
+def test_no_pipeline_has_no_bubble_and_no_sends(project, h100, small_dense):
+    found = project(small_dense, h100)
+    assert found["pipeline_bubble"] == 0
+    assert found["pipeline_exposed"] == found["pipeline_total"] == 0
+
+
+def test_gpipe_is_as_fast_as_1f1b_but_keeps_more(project, h100, small_dense):
+    fields = {"pipeline_parallel": 4, "micro_batches": 16}
+    gpipe = project(small_dense, h100, **fields, pipeline_schedule="gpipe")
+    one = project(small_dense, h100, **fields)
+    assert all(gpipe[name] == one[name] for name in gpipe if not name.startswith("memory_"))
+    assert gpipe["memory_activations"] > one["memory_activations"]
+    assert gpipe["memory_total"] > one["memory_total"]
+
+
+def test_the_bubble_shrinks_with_micro_batches_and_chunks(project, h100, small_dense):
+    fields = {"pipeline_parallel": 4}
+    share = []
+    for batches in (4, 8, 16, 32):
+        found = project(small_dense, h100, **fields, micro_batches=batches)
+        share.append(found["pipeline_bubble"] / found["step_time"])
+    assert np.all(np.diff(share) < 0)
+    one = project(small_dense, h100, **fields, micro_batches=8)
+    two = project(small_dense, h100, **fields, micro_batches=8, virtual_pipeline=2)
+    assert two["pipeline_bubble"] == pytest.approx(one["pipeline_bubble"] / 2, rel=0.05)
+    assert two["pipeline_total"] > one["pipeline_total"]
