@@ -82,6 +82,8 @@ def jit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled(function: Callable[..., Any], inline: bool = False) -> Callable[..., Any]:
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return function  # NUMBA_DISABLE_JIT=1: plain Python, for debuggers and coverage
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = CACHE_FOLDER  # type: ignore[attr-defined]
     try:
@@ -96,9 +98,12 @@ def _once_for_all_constants(compiled: Any) -> Callable[..., Any]:
 
     Numba compiles a function that another kernel calls with a number written out once more
     for each such number, and all that it calls with it. LLVM inserts constants into what it
-    inlines anyway.
+    inlines anyway. This reaches into Numba: a version whose dispatchers have no such method
+    compiles more often, and is otherwise as good.
     """
-    template = compiled.get_call_template
+    template = getattr(compiled, "get_call_template", None)
+    if template is None:
+        return compiled  # type: ignore[no-any-return]
 
     def unliteral(arguments: Any, keywords: Any) -> Any:
         return template(
