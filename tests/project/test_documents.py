@@ -1,5 +1,7 @@
 """The documents name every field, rule and variable that there is."""
 
+import re
+
 import click
 import pytest
 
@@ -8,7 +10,9 @@ from perfmodel.cli.main import cli
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
-from tests.data import DOCS
+from tests.data import DOCS, ROOT
+
+README = ROOT / "README.md"
 
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="an installed package has no docs folder")
 
@@ -40,3 +44,13 @@ def test_the_command_line_names_every_command():
         for inner in command.commands if isinstance(command, click.Group) else ():
             pages = "".join(page.read_text() for page in sorted(DOCS.glob("*.md")))
             assert f"{name} {inner}" in pages or f"`{inner}`" in pages, (name, inner)
+
+
+PLACE = re.compile(r"`((?:perfmodel|kernels|hwprofiles|cli|tests|benchmarks|docs)/[\w./*-]*)`")
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (*DOCS.glob("*.md"), README)))
+def test_every_place_that_a_document_names_is_there(page):
+    path = README if page == README.name else DOCS / page
+    for place in PLACE.findall(path.read_text()):
+        assert list(ROOT.glob(place.rstrip("/"))), place
