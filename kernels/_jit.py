@@ -103,7 +103,7 @@ def _once_for_all_constants(compiled: Any) -> Callable[..., Any]:
     """
     template = getattr(compiled, "get_call_template", None)
     if template is None:
-        return compiled  # type: ignore[no-any-return]
+        return compiled
 
     def unliteral(arguments: Any, keywords: Any) -> Any:
         return template(
