@@ -21,6 +21,7 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.rules import VALID
 from perfmodel.training.project import Workload, project_grid
 from tests.data import SHARED
+from tests.kernels.collective.networks import realistic_network
 
 # No deadline: the first example may compile a kernel. The same examples on every run.
 settings.register_profile("perfmodel", deadline=None, derandomize=True)
@@ -78,6 +79,12 @@ def small_moe():
         first_dense_layers=1,
         intermediate_size=5632,
     )
+
+
+@pytest.fixture
+def realistic() -> np.ndarray:
+    """Network table of two levels like nodes of H100; a test may change it."""
+    return realistic_network()
 
 
 def complete(fields: dict[str, Any]) -> tuple[int, dict[str, Any]]:

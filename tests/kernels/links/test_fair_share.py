@@ -1,4 +1,4 @@
-"""Max-min fair rates, fluid flows and shared resources: worked by hand, and by property."""
+"""Max-min fair rates and processor sharing: worked by hand, and by property."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from perfmodel.kernels.links.fair_share import (
     weighted_max_min_rates,
     weighted_processor_sharing_times,
 )
-from perfmodel.kernels.links.fluid import fluid_finish_times
-
-
-def compressed(routes: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    offsets = np.cumsum([0, *map(len, routes)]).astype(np.int64)
-    return offsets, np.array([link for route in routes for link in route], dtype=np.int64)
+from tests.kernels.links.flows import compressed, networks, use_of
 
 
 def rates(routes, capacity, cap=None, weight=None):
@@ -33,25 +28,6 @@ def rates(routes, capacity, cap=None, weight=None):
         np.full(count, math.inf) if cap is None else np.array(cap, dtype=float),
         np.ones(count) if weight is None else np.array(weight, dtype=float),
     )
-
-
-def fluid(routes, capacity, size, stage=None, ready=(0.0,), after=(-1,), delay=None, **flows):
-    """Finish times of flows and stages."""
-    count = len(routes)
-    return fluid_finish_times(
-        np.array(size, dtype=float),
-        np.zeros(count, dtype=np.int64) if stage is None else np.array(stage, dtype=np.int64),
-        *compressed(routes),
-        np.array(capacity, dtype=float),
-        np.array(flows.get("cap", [math.inf] * count), dtype=float),
-        np.array(flows.get("weight", [1.0] * count), dtype=float),
-        np.array(ready, dtype=float),
-        np.array(after, dtype=np.int64),
-        np.zeros(len(ready)) if delay is None else np.array(delay, dtype=float),
-    )
-
-
-# Worked by hand ---------------------------------------------------------------------
 
 
 def test_three_links_three_bottlenecks():
@@ -107,88 +83,12 @@ def test_flows_of_links_turns_routes_round():
     assert flows.tolist() == [0, 0, 2]
 
 
-def test_two_flows_on_a_link_finish_by_processor_sharing():
-    """20 B and 60 B at 10 B/s: 5 each until 4 s; the other 40 B take 4 s more."""
-    finish, begin, over = fluid([[0], [0]], [10.0], [20.0, 60.0])
-    np.testing.assert_allclose(finish, [4.0, 8.0])
-    assert (begin[0], over[0]) == (0.0, 8.0)
-
-
-def test_an_arrival_slows_the_first_down():
-    """60 B at 10 B/s alone for 2 s, then 5 B/s beside 10 B until 4 s; 30 B left: 7 s."""
-    finish, _, _ = fluid([[0], [0]], [10.0], [60.0, 10.0], [0, 1], ready=[0.0, 2.0], after=[-1, -1])
-    np.testing.assert_allclose(finish, [7.0, 4.0])
-
-
-def test_stages_wait_for_each_other_and_for_their_delay():
-    """A step is over with its slowest flow; the next pays its delay first."""
-    finish, begin, over = fluid(
-        [[0], [1], [0]],
-        [10.0, 5.0],
-        [10.0, 20.0, 10.0],
-        stage=[0, 0, 1],
-        ready=[0.0, 0.0],
-        after=[-1, 0],
-        delay=[0.5, 0.25],
-    )
-    np.testing.assert_allclose(finish, [1.5, 4.5, 5.75])
-    np.testing.assert_allclose(begin, [0.0, 4.5])
-    np.testing.assert_allclose(over, [4.5, 5.75])
-
-
-def test_empty_stages_and_empty_messages_take_their_delay_only():
-    finish, _, over = fluid(
-        [[0], []],
-        [1.0],
-        [0.0, 7.0],
-        stage=[0, 2],
-        ready=[1.0, 0.0, 9.0],
-        after=[-1, 0, 1],
-        delay=[2.0, 3.0, 0.5],
-    )
-    np.testing.assert_allclose(over, [3.0, 6.0, 9.5])
-    np.testing.assert_allclose(finish, [3.0, 9.5])
-
-
-def test_two_stages_may_follow_one():
-    _, begin, over = fluid(
-        [[0], [0], [1]], [1.0, 1.0], [2.0, 3.0, 1.0], [0, 1, 2], [0.0] * 3, [-1, 0, 0]
-    )
-    np.testing.assert_allclose(begin, [0.0, 2.0, 2.0])
-    np.testing.assert_allclose(over, [2.0, 5.0, 3.0])
-
-
 def test_processor_sharing_by_hand():
     # 1, 2, 4 s: all three until 3 s; two until 3 + 2 × 1 = 5 s; one until 5 + 2 = 7 s
     np.testing.assert_allclose(processor_sharing_times(np.array([4.0, 1.0, 2.0])), [7, 3, 5])
     # weight 3 of 4: 3 s of work are done at 4 s, with 1 s of the other one's 3 s
     found = weighted_processor_sharing_times(np.array([3.0, 3.0]), np.array([3.0, 1.0]))
     np.testing.assert_allclose(found, [4.0, 6.0])
-
-
-# Properties -------------------------------------------------------------------------
-
-
-@st.composite
-def networks(draw):
-    """Random routes without a link twice, capacities, caps and weights."""
-    links = draw(st.integers(1, 8))
-    route = st.lists(st.integers(0, links - 1), min_size=1, max_size=links, unique=True)
-    routes = draw(st.lists(route, min_size=1, max_size=12))
-    number = st.floats(0.1, 100.0)
-    capacity = draw(st.lists(number, min_size=links, max_size=links))
-    some = {"min_size": len(routes), "max_size": len(routes)}
-    cap = draw(st.lists(st.one_of(number, st.just(math.inf)), **some))
-    weight = draw(st.lists(st.floats(0.25, 4.0), **some))
-    return routes, np.array(capacity), np.array(cap), np.array(weight)
-
-
-def use_of(routes, capacity, rate):
-    """Rate over every link."""
-    load = np.zeros(len(capacity))
-    for route, value in zip(routes, rate, strict=True):
-        load[route] += value
-    return load
 
 
 @given(networks())
@@ -238,30 +138,3 @@ def test_names_of_flows_and_links_do_not_matter(network, random):
     renamed = [[label[link] for link in routes[flow]] for flow in order]
     found = rates(renamed, moved, cap[order], weight[order])
     np.testing.assert_allclose(found, rates(routes, capacity, cap, weight)[order], rtol=1e-8)
-
-
-@given(networks(), st.integers(0, 99))
-def test_fluid_lasts_as_long_as_its_bounds_at_least(network, seed):
-    """No flow beats its own links, no link moves more than its capacity; all finish."""
-    routes, capacity, cap, weight = network
-    size = np.random.default_rng(seed).uniform(0.0, 50.0, len(routes))
-    finish, _, over = fluid(routes, capacity, size, cap=cap, weight=weight)
-    assert np.isfinite(finish).all()
-    assert over[0] == finish.max()
-    load = use_of(routes, capacity, size)
-    assert over[0] >= (load / capacity).max() * (1 - 1e-9)
-    for flow, route in enumerate(routes):
-        assert finish[flow] >= size[flow] / min(cap[flow], capacity[route].min()) * (1 - 1e-9)
-    faster, _, _ = fluid(routes, 2 * capacity, size, cap=2 * cap, weight=weight)
-    np.testing.assert_allclose(faster, finish / 2, rtol=1e-7, atol=1e-12)
-
-
-@given(st.lists(st.tuples(st.floats(0.0, 100.0), st.floats(0.1, 10.0)), min_size=1, max_size=9))
-def test_processor_sharing_is_the_fluid_on_one_link(classes):
-    times, weights = map(np.array, zip(*classes, strict=True))
-    found = weighted_processor_sharing_times(times, weights)
-    finish, _, _ = fluid([[0]] * len(classes), [1.0], times, weight=weights)
-    np.testing.assert_allclose(found, finish, rtol=1e-7, atol=1e-7)
-    assert found.max() == pytest.approx(times.sum())
-    equal = processor_sharing_times(times)
-    np.testing.assert_allclose(equal, [np.minimum(times, own).sum() for own in times], atol=1e-9)

@@ -1,0 +1,143 @@
+"""What must hold of every collective: bounds, monotone in size and links, degree 1 is free."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from perfmodel.kernels.collective import table as column
+from perfmodel.kernels.collective.times import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    AUTO,
+    BROADCAST,
+    MULTICAST,
+    REDUCE_SCATTER,
+    algorithm_time,
+    collective_time,
+    traffic,
+)
+from tests.kernels.collective.networks import EVERY, INNER, KINDS, OUTER, PROTOCOLS, nodes_of_eight
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_member_or_nothing_to_send_takes_no_time(kind, realistic):
+    assert collective_time(kind, 1e9, 1, 1, realistic) == 0.0
+    assert collective_time(kind, 0.0, 8, 1, realistic) == 0.0
+
+
+@pytest.mark.parametrize("members", [2, 3, 8, 16, 40])
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
+def test_reduce_scatter_and_all_gather_make_a_ring_all_reduce(members, size):
+    table = nodes_of_eight()[:1]
+    table[0, column.SIZE] = 0
+    parts = sum(
+        collective_time(kind, size, members, 1, table) for kind in (REDUCE_SCATTER, ALL_GATHER)
+    )
+    whole = collective_time(ALL_REDUCE, size, members, 1, table)
+    assert whole == pytest.approx(parts, rel=1e-12)
+    assert traffic(ALL_REDUCE, size, members) == pytest.approx(
+        traffic(REDUCE_SCATTER, size, members) + traffic(ALL_GATHER, size, members)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("members", [2, 3, 8, 12, 64])
+@pytest.mark.parametrize("stride", [1, 2, 8])
+def test_never_beats_the_bandwidth_bound(kind, members, stride):
+    table = nodes_of_eight()
+    for size in (1e4, 1e7, 1e10):
+        bound = traffic(kind, size, members) / INNER
+        assert collective_time(kind, size, members, stride, table) >= bound
+
+
+@pytest.mark.parametrize("kind", [ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER])
+def test_bytes_between_nodes_meet_the_hierarchical_bound(kind):
+    # m nodes of 8 must exchange (m-1)/m of every shard of S/8 through each adapter.
+    passes = 2 if kind == ALL_REDUCE else 1
+    for nodes in (2, 4, 16):
+        bound = passes * (nodes - 1) / nodes * 1e9 / 8 / OUTER
+        assert collective_time(kind, 1e9, 8 * nodes, 1, nodes_of_eight()) >= bound
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), EVERY)
+def test_no_algorithm_beats_what_must_cross_a_border(kind, algorithm, realistic):
+    # Bytes that every port must carry at least: (m-1)/m S of m nodes through 8 ports each, and
+    # the whole result into every rank (Chan et al. 2007, table 1).
+    for nodes in (1, 2, 4, 16):
+        members = 8 * nodes
+        for size in (1e4, 1e6, 1e9):
+            if nodes == 1:
+                least = (1 - 1 / members) * size / INNER
+            elif kind == ALL_TO_ALL:  # every rank's own bytes leave through its own port
+                least = (members - 8) / members * size / OUTER
+            else:
+                least = (1 - 1 / nodes) * size / 8 / OUTER
+            for protocol in PROTOCOLS:
+                time = algorithm_time(kind, algorithm, protocol, size, members, 1, realistic)
+                assert time >= least
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), EVERY)
+@pytest.mark.parametrize(("members", "stride"), [(2, 1), (8, 1), (16, 1), (64, 8), (12, 1)])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_algorithm_grows_with_size(kind, algorithm, members, stride, protocol, realistic):
+    times = [
+        algorithm_time(kind, algorithm, protocol, 2.0**e, members, stride, realistic)
+        for e in range(8, 36)
+    ]
+    assert all(a <= b for a, b in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), EVERY)
+def test_every_algorithm_gains_from_bandwidth_and_lower_latency(kind, algorithm, realistic):
+    faster = realistic.copy()
+    faster[:, [column.BANDWIDTH, column.IN_NETWORK_BANDWIDTH]] *= 2
+    sooner = realistic.copy()
+    sooner[:, [column.LOW_LATENCY_HOP, column.LOW_LATENCY_128_HOP, column.HOP]] /= 2
+    for members, stride in ((2, 1), (8, 1), (24, 1), (64, 4)):
+        for size in (1e3, 1e6, 1e9):
+            group = (size, members, stride)
+            base = algorithm_time(kind, algorithm, AUTO, *group, realistic)
+            assert algorithm_time(kind, algorithm, AUTO, *group, faster) <= base
+            assert algorithm_time(kind, algorithm, AUTO, *group, sooner) <= base
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("members", "stride"), [(2, 1), (8, 1), (16, 1), (64, 8), (12, 1)])
+def test_time_grows_with_size(kind, members, stride, realistic):
+    times = [collective_time(kind, 2.0**e, members, stride, realistic) for e in range(8, 36)]
+    assert all(a <= b for a, b in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("members", [2, 8, 64])
+def test_more_bandwidth_is_never_slower_and_helps_large_messages(kind, members, realistic):
+    faster = realistic.copy()
+    faster[:, [column.BANDWIDTH, column.IN_NETWORK_BANDWIDTH]] *= 2
+    for size in (1e3, 1e6, 1e9):
+        slow = collective_time(kind, size, members, 1, realistic)
+        fast = collective_time(kind, size, members, 1, faster)
+        assert fast <= slow
+    assert fast < 0.7 * slow
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("members", [2, 4, 8, 32])
+def test_a_larger_stride_is_never_faster(kind, members, realistic):
+    # Below that a tree over nodes may beat the chain that NCCL makes of a node.
+    smallest = 1e6 if kind in (ALL_REDUCE, BROADCAST, MULTICAST) else 1e3
+    for size in (smallest, 1e7, 1e8, 1e10):
+        times = [
+            collective_time(kind, size, members, stride, realistic) for stride in (1, 2, 4, 8, 16)
+        ]
+        assert all(a <= b * (1 + 1e-12) for a, b in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_inside_the_first_level_does_not_see_the_others(kind, realistic):
+    for members in (2, 5, 8):
+        inside = collective_time(kind, 1e8, members, 1, realistic)
+        assert inside == collective_time(kind, 1e8, members, 1, realistic[:1])
