@@ -148,7 +148,7 @@ def _device(document: object, where: Where, source: dict[str, str]) -> Device:
     if not peaks:
         raise HardwareError(
             f"{where('device.peak_flops')}: 'device.peak_flops' needs at least one of "
-            + ", ".join(schema.PRECISIONS)
+            + ", ".join(schema.PEAK_FLOPS)
         )
     memory = _table(table.get("memory", {}), "device.memory", where)
     return Device(

@@ -11,15 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.precisions import rate_format
 from perfmodel.hwprofiles.schema import Scalar
-
-# Precisions that run at the rate of another number format.
-PEAK_OF = {
-    "fp8_block": "fp8",
-    "mxfp8": "fp8",
-    "nvfp4": "fp4",
-    "mxfp4": "fp4",
-}
 
 
 @dataclass(frozen=True)
@@ -96,7 +89,7 @@ class Device:
         HardwareError
             The device has no matrix unit for this precision.
         """
-        key = PEAK_OF.get(precision, precision)
+        key = rate_format(precision)
         if precision == "mxfp8" and "fp4" not in self.peak_flops:
             # Matrix units that scale blocks came with 4 bits.
             raise HardwareError(

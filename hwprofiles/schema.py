@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from perfmodel.base.precisions import MATRIX_RATES
+
 Kind = Literal["text", "count", "number", "flag"]
 Scalar = float | int | str | bool
 
@@ -22,7 +24,6 @@ TOPOLOGIES = (
     "torus-3d",
     "mesh-2d",
 )
-PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
 CALIBRATION_GROUPS = (
     "gemm",
     "attention",
@@ -128,7 +129,7 @@ DEVICE = {
 
 PEAK_FLOPS = {
     precision: Field("number", f"dense {precision} matrix rate", "FLOP/s", positive=True)
-    for precision in PRECISIONS
+    for precision in MATRIX_RATES
 }
 
 MEMORY = {

@@ -14,10 +14,6 @@ from perfmodel.cli.shared.parsing import parse_range
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SHAPE = "Shape"
-PRECISIONS = (
-    *("bf16", "fp16", "fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4", "int8"),
-    *("tf32", "fp32", "fp64"),
-)
 
 
 class Counts(click.ParamType):

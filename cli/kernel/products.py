@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perfmodel.base.precisions import ATTENTION_PRECISIONS, FORMATS
 from perfmodel.cli.group import Command
-from perfmodel.cli.kernel.axes import PRECISIONS, SHAPE, counts, names
+from perfmodel.cli.kernel.axes import SHAPE, counts, names
 from perfmodel.cli.kernel.output import grid_options, run_grid
 from perfmodel.cli.shared import options
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from perfmodel.hwprofiles import Hardware
 
-ATTENTION_PRECISIONS = ("bf16", "fp16", "fp8")
 PHASES = ("forward", "backward", "decode")
 
 
@@ -34,7 +34,7 @@ PHASES = ("forward", "backward", "decode")
     minimum=0,
 )
 @names("--launches", known=("one", "each"), text="Launches of a grouped product", default="one")
-@names("--precision", known=PRECISIONS, text="Number formats of A and B", default="bf16")
+@names("--precision", known=tuple(FORMATS), text="Number formats of A and B", default="bf16")
 @options.option(
     "--quantise/--no-quantise",
     "--quantize/--no-quantize",

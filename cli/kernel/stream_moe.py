@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perfmodel.base.precisions import FORMATS, STREAM_PRECISIONS
 from perfmodel.cli.group import Command
-from perfmodel.cli.kernel.axes import PRECISIONS, SHAPE, counts, names
+from perfmodel.cli.kernel.axes import SHAPE, counts, names
 from perfmodel.cli.kernel.output import grid_options, run_grid
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.parsing import split_names
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
 
     from perfmodel.hwprofiles import Hardware
 
-DTYPES = ("bf16", "fp16", "fp32")
-
 
 @click.command("stream", cls=Command, short_help="Memory-bound operations.")
 @click.argument("operation", metavar="[OPERATION,…]", required=False)
 @counts("--rows", "tensor_rows", text="Rows of the tensor (tokens)", default="4096")
 @counts("--columns", text="Columns of the tensor (width)", default="4096")
-@names("--dtype", known=DTYPES, text="Number formats of the tensor", default="bf16")
+@names("--dtype", known=STREAM_PRECISIONS, text="Number formats of the tensor", default="bf16")
 @counts("--bytes-read", text="In place of OPERATION: bytes read", default="0", minimum=0)
 @counts("--bytes-written", text="In place of OPERATION: bytes written", default="0", minimum=0)
 @options.option(
@@ -88,7 +87,7 @@ def stream_command(
 @counts("--top-k", text="Experts per token")
 @counts("--tp", "tensor_parallel", text="Ranks that share each expert's width", default="1")
 @counts("--ep", "expert_parallel", text="Ranks that share the experts", default="1")
-@names("--precision", known=PRECISIONS, text="Number formats of the products", default="bf16")
+@names("--precision", known=tuple(FORMATS), text="Number formats of the products", default="bf16")
 @options.option(
     "--routing",
     section=SHAPE,

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.compute.attention import AttentionTimes, attention_times
 from perfmodel.compute.attention_device import (
-    INPUT_BYTES,
     attention_constants,
     attention_device,
     library_table,
@@ -89,7 +89,7 @@ def small_kernels(call: Call) -> SmallKernels:
     - latent attention in prefill assembles queries and keys from their two parts;
     - encoders have no cache; FlashAttention-3 pads their odd head widths.
     """
-    element = INPUT_BYTES[call.kv_precision]
+    element = OPERAND_BYTES[call.kv_precision]
     tokens = call.batch * call.queries
     stored = call.key_value_heads * (call.width_qk + call.width_v)
     if call.latent and call.phase == "decode":

@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.precisions import ATTENTION_PRECISIONS, OPERAND_BYTES
 from perfmodel.hwprofiles import Hardware
 
 if TYPE_CHECKING:
     from perfmodel.kernels.attention.columns import AttentionDevice
-
-INPUT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
-"""Element of Q, K, V and dO by precision [B]; O and gradients are 2 bytes wide."""
-
-OUTPUT_BYTES = 2.0
 
 # Fields of `AttentionDevice` that are a number of ``[calibration.attention]`` as it stands.
 CONSTANTS = (
@@ -182,9 +178,9 @@ def attention_device(
 
     stored = precision if kv_precision is None else kv_precision
     for name in (precision, stored):
-        if name not in INPUT_BYTES:
+        if name not in ATTENTION_PRECISIONS:
             raise HardwareError(
-                f"attention has no precision '{name}'{did_you_mean(name, INPUT_BYTES)}"
+                f"attention has no precision '{name}'{did_you_mean(name, ATTENTION_PRECISIONS)}"
             )
     device = hardware.device
     memory = device.memory
@@ -213,16 +209,16 @@ def attention_device(
         cache_capacity=float(max(memory.l2_capacity, memory.last_level_cache_capacity)),
         scratchpad=float(memory.shared_memory_per_unit),
         power_limit=float(device.tdp),
-        query_bytes=INPUT_BYTES[precision],
-        key_bytes=INPUT_BYTES[stored],
-        output_bytes=OUTPUT_BYTES,
+        query_bytes=OPERAND_BYTES[precision],
+        key_bytes=OPERAND_BYTES[stored],
+        output_bytes=OPERAND_BYTES["bf16"],  # O and gradients stay wide
         narrow_query_tile=table.get(narrow_tile, constant("query_tile")),
         smallest_query_tile=PORTABLE_QUERY_TILE if portable else SMALLEST_QUERY_TILE,
         most_splits=PORTABLE_SPLITS if portable else MOST_SPLITS,
         matrix_efficiency=constant("matrix_efficiency") * narrow,
         # products over a latent cache reach as much of the fp8 rate as of the bf16 rate
         latent_efficiency=constant("latent_efficiency") / narrow,
-        energy_per_flop=energy * INPUT_BYTES[precision] / 2.0,
+        energy_per_flop=energy * OPERAND_BYTES[precision] / 2.0,
         power_exponent=float(hardware.calibrated("gemm", "power_exponent")),
         heat_time=0.0 if steady else float(hardware.calibrated("gemm", "heat_time")),
         **{key: constant(key) for key in CONSTANTS},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
+from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.hwprofiles import Hardware
 
 if TYPE_CHECKING:
@@ -16,21 +17,6 @@ if TYPE_CHECKING:
 
 GEMM_BOUNDS = ("compute", "l2", "memory", "latency")  # kernels.gemm.BOUNDS
 
-# Bytes per element of A and B, block scales included: fp8_block has one fp32 scale
-# per 128 elements, the microscaling formats one byte per 32 (mx) or 16 (nvfp4).
-OPERAND_BYTES = {
-    "fp64": 8.0,
-    "fp32": 4.0,
-    "tf32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "fp8_block": 1.0 + 4.0 / 128.0,
-    "mxfp8": 1.0 + 1.0 / 32.0,
-    "int8": 1.0,
-    "nvfp4": 0.5 + 1.0 / 16.0,
-    "mxfp4": 0.5 + 1.0 / 32.0,
-}
 # What follows "<key>_<precision>" in the names of constants.
 LIBRARY_SUFFIX = {"serving": "", "training": "_training"}
 
@@ -94,7 +80,7 @@ def gemm_device(
     hardware : Hardware
         Profile; its datasheet facts set rates, bandwidths, capacities and power.
     precision : str
-        One of `OPERAND_BYTES`; the device must have a matrix rate for it.
+        One of `perfmodel.base.precisions.FORMATS`; the device must have a matrix rate for it.
     steady : bool
         True for a load that lasts minutes (training): the device is as warm as it
         gets. False for a benchmark of a few milliseconds.

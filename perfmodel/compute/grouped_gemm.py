@@ -118,7 +118,7 @@ def grouped_gemm_times(
     ----------
     hardware : Hardware
     precision : str
-        One of `perfmodel.compute.gemm.OPERAND_BYTES`.
+        One of `perfmodel.base.precisions.FORMATS`.
     rows : sequence of array_like, or Loads
         For each product: rows of each of its groups, >= 0.
     n, k : array_like, shape (product,)

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
-from perfmodel.compute.gemm import OPERAND_BYTES
+from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
 from perfmodel.compute.grouped_gemm import GROUPED_BOUNDS, Loads, pack_loads
 from perfmodel.compute.moe_device import (
-    QUANTISED,
     MoeKernel,
     default_kernel,
     grouped_device,

@@ -20,8 +20,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Tiles = tuple[tuple[float, float, float], ...]
 
-QUANTISED = ("fp8", "fp8_block", "mxfp8", "int8", "nvfp4", "mxfp4")
-
 
 @dataclass(frozen=True)
 class MoeKernel:
@@ -206,7 +204,7 @@ def grouped_device(
     ----------
     hardware : Hardware
     precision : str
-        Of both operands, one of `perfmodel.compute.gemm.OPERAND_BYTES`.
+        Of both operands, one of `perfmodel.base.precisions.FORMATS`.
     kernel : str
         One of `KERNELS`.
     replayed : float

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.precisions import FORMATS
 from perfmodel.compute.stream_catalogue import StreamWork
 
 
@@ -35,16 +36,17 @@ QUANTISATIONS: Mapping[str, Quantisation] = {
     "fp8_tensor": Quantisation(1.0, -1, 4.0),  # two launches: maximum, then cast
     "fp8_token": Quantisation(1.0, 0, 4.0),  # one scale per row
     "int8_token": Quantisation(1.0, 0, 4.0),
-    "fp8_block": Quantisation(1.0, 128, 4.0),  # DeepSeek-V3 (arXiv:2412.19437), 1 x 128
-    "mxfp8": Quantisation(1.0, 32, 1.0),  # OCP Microscaling Formats 1.0
-    "nvfp4": Quantisation(0.5, 16, 1.0),  # fp8 scale per 16 elements
-    "mxfp4": Quantisation(0.5, 32, 1.0),  # OCP Microscaling Formats 1.0
+    **{
+        name: Quantisation(item.element_bytes, item.group, item.scale_bytes)
+        for name, item in FORMATS.items()
+        if item.group
+    },
 }
 
 PRODUCT_QUANTISATION: Mapping[str, str] = {
     "fp8": "fp8_token",
     "int8": "int8_token",
-    **{name: name for name in ("fp8_block", "mxfp8", "nvfp4", "mxfp4")},
+    **{name: name for name, item in FORMATS.items() if item.group},
 }
 """Scheme with which a serving library quantises the input of a product of a precision
 (SGLang, vLLM: per token for fp8 and int8)."""

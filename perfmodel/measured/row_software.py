@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from perfmodel.base.precisions import PRECISIONS, format_name
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.software.framework import Framework, load_framework
 
@@ -58,20 +59,6 @@ SOFTWARE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (r"fsdp", "fsdp", {}),
 )
 GRAPH_SCOPES = ("full_iteration", "attn")
-
-# What a table calls a number format, and what a strategy calls it.
-_PRECISIONS = {
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "fp16": "fp16",
-    "fp8": "fp8",
-    "fp8_cs": "fp8",
-    "fp8-cs": "fp8",
-    "mxfp8": "mxfp8",
-    "fp8_mx": "mxfp8",
-    "nvfp4": "nvfp4",
-    "fp4": "nvfp4",
-}
 
 
 def framework_of(row: MeasuredRow) -> tuple[Framework, tuple[str, ...]]:
@@ -191,8 +178,9 @@ def precision_of(row: MeasuredRow) -> tuple[str, tuple[str, ...], tuple[str, ...
         A format that is not modelled.
     """
     text = row.lower("precision")
-    if text in _PRECISIONS:
-        return _PRECISIONS[text], (), ()
+    known = "nvfp4" if text == "fp4" else format_name(text)
+    if known in PRECISIONS:
+        return known, (), ()
     if not text:
         if row.lower("version").startswith("mlperf"):
             # The closed-division configurations of H100 and later train in fp8 or below.

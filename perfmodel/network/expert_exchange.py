@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.hwprofiles import Hardware
 from perfmodel.network.collectives import members_per_domain
 from perfmodel.network.table import is_scale_out
@@ -21,7 +22,7 @@ PHASES = ("dispatch", "combine")
 MODES = ("normal", "low_latency")
 # Bytes of an element on the wire: fp8 with a 4-byte scale per 128 elements, bf16
 # (deepseek-ai/DeepEP README).
-ELEMENT_BYTES = {"dispatch": 1.0 + 4.0 / 128.0, "combine": 2.0}
+ELEMENT_BYTES = {"dispatch": OPERAND_BYTES["fp8_block"], "combine": OPERAND_BYTES["bf16"]}
 # Compute units that copy where nothing is said: DeepSeek-V3 report, section 3.2.2.
 COMPUTE_UNITS = 20
 

@@ -13,18 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.precisions import OPERAND_BYTES, PRECISIONS, QUANTISED
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.grid import PRECISIONS, RECOMPUTE
+from perfmodel.strategy.grid import RECOMPUTE
 
 Column = NDArray[np.floating[Any]]
 Size = Column | float
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute", "optimizer")
 AXES = ("tensor", "context", "expert", "pipeline", "data")
-LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4")
-# Bytes of one copy of a cast element, block scales included: fp8 per tensor none, mxfp8
-# 1 byte per 32 elements (OCP MX v1.0), nvfp4 half a byte and 1 per 16 elements.
-CAST_BYTES = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +128,7 @@ class Machine:
 
     def cast_bytes(self) -> dict[str, float]:
         """Bytes written per cast element, all copies, by precision [B]."""
-        copies = self.copies()
-        return {name: copies[name] * size for name, size in CAST_BYTES.items()}
+        return {name: copies * OPERAND_BYTES[name] for name, copies in self.copies().items()}
 
 
 @dataclass(frozen=True)
@@ -198,8 +194,7 @@ class LayerKeys:
     @property
     def low_precision(self) -> Column:
         """1 where matrix products run in fp8 or below."""
-        codes = [PRECISIONS.index(name) for name in LOW_PRECISIONS]
-        return np.isin(self.columns["precision"], codes).astype(np.float64)
+        return self.by_precision(dict.fromkeys(QUANTISED, 1.0), 0.0)
 
     def by_precision(self, table: dict[str, float], otherwise: float) -> Column:
         """Return ``table[precision]`` for each key, shape (keys,)."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import HardwareError
+from perfmodel.base.precisions import PRECISIONS, wide_format
 from perfmodel.operations.operations import (
     Attention,
     Column,
@@ -22,13 +23,9 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.operations.uncertainty import relative_width
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.grid import PRECISIONS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-
-# Matrix format of a product that does not follow the strategy's low precision.
-WIDE_PRECISION = {"bf16": "bf16", "fp16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +132,7 @@ def _stack(operations: Sequence[Any], names: Iterable[str], size: int) -> list[C
 def _gemm_formats(operations: Sequence[Gemm], keys: LayerKeys) -> NDArray[np.int64]:
     """Code in `PRECISIONS` of the format in which each product runs on each key."""
     codes = keys.columns["precision"]
-    wide = np.array([PRECISIONS.index(WIDE_PRECISION.get(name, "bf16")) for name in PRECISIONS])
+    wide = np.array([PRECISIONS.index(wide_format(name)) for name in PRECISIONS])
     return np.concatenate([codes if item.quantised else wide[codes] for item in operations])
 
 
@@ -241,7 +238,7 @@ def _attention_formats(hardware: Hardware, keys: LayerKeys) -> NDArray[np.str_]:
     has = dict(zip(PRECISIONS, supported_precisions(hardware), strict=True))
     formats = []
     for name in PRECISIONS:
-        wanted = WIDE_PRECISION.get(name, "bf16")
+        wanted = wide_format(name)
         formats.append(wanted if has[wanted] else "")
     return np.array(formats)[keys.columns["precision"]]
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
+from perfmodel.base.precisions import PRECISIONS
+
 
 @dataclass(frozen=True, slots=True)
 class StrategyField:
@@ -51,7 +53,6 @@ class StrategyField:
 
 
 RECOMPUTE = ("none", "selective", "full")
-PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 PIPELINE_SCHEDULES = ("gpipe", "1f1b", "interleaved")
 CONTEXT_PARALLEL_KINDS = ("ring", "all_to_all", "all_gather")
 MAPPING_AXES = ("tensor", "context", "data", "pipeline")

@@ -22,7 +22,6 @@ from perfmodel.strategy.fields import (
     MAPPING_AXES,
     MAPPINGS,
     PIPELINE_SCHEDULES,
-    PRECISIONS,
     RECOMPUTE,
     StrategyField,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "MAPPINGS",
     "MAPPING_AXES",
     "PIPELINE_SCHEDULES",
-    "PRECISIONS",
     "RECOMPUTE",
     "IntColumn",
     "StrategyField",

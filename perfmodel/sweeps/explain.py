@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
 from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
@@ -16,7 +17,7 @@ from perfmodel.operations.operations import Attention, Communication, Gemm, Laye
 from perfmodel.operations.parts import Part
 from perfmodel.operations.pricing import Priced
 from perfmodel.software.framework import Framework, load_framework
-from perfmodel.strategy.grid import PRECISIONS, StrategyGrid
+from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
 from perfmodel.training.part_table import price_parts
 from perfmodel.training.project import Workload, layer_columns, project_grid

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
+from perfmodel.base.precisions import rate_format
 from perfmodel.base.variables import Variable
 from perfmodel.hwprofiles import Hardware
-from perfmodel.hwprofiles.hardware import PEAK_OF
 from perfmodel.hwprofiles.paths import row_names, unit_of
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _peaks(hardware: Hardware, precisions: NDArray[Any]) -> NDArray[np.float64]:
     """Return the dense matrix rate of every precision, NaN where there is none."""
     names, places = np.unique(precisions, return_inverse=True)
     known = hardware.device.peak_flops
-    return np.array([known.get(PEAK_OF.get(n, n), math.nan) for n in names.tolist()])[places]
+    return np.array([known.get(rate_format(n), math.nan) for n in names.tolist()])[places]
 
 
 def _attributes(kernel: str, rows: Sequence[Hardware]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError
+from perfmodel.base.precisions import QUANTISED
 from perfmodel.compute.attention import ATTENTION_BOUNDS, attention_times
-from perfmodel.compute.gemm import GEMM_BOUNDS, OPERAND_BYTES, gemm_times, quantised_gemm_times
+from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_times, quantised_gemm_times
 from perfmodel.hwprofiles import Hardware
 from perfmodel.sweeps.grid_dataset import Axis, cartesian, kernel_dataset
 
@@ -143,7 +144,7 @@ def gemm_grid(
         precision = str(same[0])
         m, n, k, batch = (part[name] for name in ("m", "n", "k", "batch"))
         options = {"output_bytes": output_bytes, "steady": steady}
-        if quantise and OPERAND_BYTES[precision] < 2.0:
+        if quantise and precision in QUANTISED:
             found, passes = quantised_gemm_times(hardware, precision, m, n, k, batch, **options)
         else:
             found = gemm_times(hardware, precision, m, n, k, batch, output_bytes, steady=steady)

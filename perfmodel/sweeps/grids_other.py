@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.compute.grouped_gemm import GROUPED_BOUNDS, even_loads, grouped_gemm_times
 from perfmodel.compute.moe import MOE_BOUNDS, moe_times
 from perfmodel.compute.routing import parse_routing
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 Numbers = NDArray[np.float64]
 Work = Callable[[Numbers, Numbers, float], StreamWork]
 """(rows, columns, bytes of an element) -> what the operation moves."""
-
-ELEMENT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0}
 
 
 def _elementwise(name: str) -> Work:
@@ -76,7 +75,7 @@ def stream_grid(
     ----------
     rows : sequence of Hardware
     axes : mapping of str to sequence
-        ``operation`` (of `STREAM_KERNELS`), ``dtype`` (of `ELEMENT_BYTES`), ``rows``,
+        ``operation`` (of `STREAM_KERNELS`), ``dtype`` (of `STREAM_PRECISIONS`), ``rows``,
         ``columns``.
     cached : float
         Share of the bytes that the cache holds if the tensors fit, 0 to 1.
@@ -99,7 +98,7 @@ def stream_grid(
     def evaluate(hardware: Hardware, same: Sequence[Any], part: Columns) -> Columns:
         operation, dtype = same
         sizes = (part["rows"].astype(float), part["columns"].astype(float))
-        work = STREAM_KERNELS[operation](*sizes, ELEMENT_BYTES[dtype])
+        work = STREAM_KERNELS[operation](*sizes, OPERAND_BYTES[dtype])
         found = work_times(hardware, work, cached)
         count = found.time.size
         return {

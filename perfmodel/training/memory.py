@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
 from perfmodel.model.build import LayerSpec, ModelSpec, layer_parameters, norm_parameters
-from perfmodel.operations.operations import CAST_BYTES, LayerKeys, Size
+from perfmodel.operations.operations import LayerKeys, Size
 from perfmodel.operations.parts import Part, padded_vocabulary
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE
@@ -119,7 +120,8 @@ def _layer_memory(
 
 def _input_bytes(keys: LayerKeys, framework: Framework) -> Column:
     """Bytes of one stored input of a matrix product: only the column-wise copy is kept."""
-    return keys.by_precision(CAST_BYTES, framework.activation_bytes)
+    cast = {name: OPERAND_BYTES[name] for name in QUANTISED}
+    return keys.by_precision(cast, framework.activation_bytes)
 
 
 def _attention_activations(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, HardwareError
-from perfmodel.compute.gemm import GEMM_BOUNDS, OPERAND_BYTES, gemm_device, gemm_times
+from perfmodel.base.precisions import OPERAND_BYTES
+from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_device, gemm_times
 from perfmodel.hwprofiles import load_hardware
 
 

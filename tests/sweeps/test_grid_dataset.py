@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError, HardwareError
+from perfmodel.base.precisions import STREAM_PRECISIONS
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
 from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, Axis, cartesian, kernel_rows
 from perfmodel.sweeps.grids import attention_grid, gemm_grid
-from perfmodel.sweeps.grids_other import ELEMENT_BYTES, STREAM_KERNELS, bytes_grid, stream_grid
+from perfmodel.sweeps.grids_other import STREAM_KERNELS, bytes_grid, stream_grid
 from perfmodel.sweeps.results import save_results
 from tests.data import DOCS
 
@@ -171,7 +172,7 @@ def test_bytes_grid_equals_stream_times(h100: Hardware) -> None:
 def test_every_operation_of_the_catalogue_takes_time_and_grows(
     h100: Hardware, operation: str
 ) -> None:
-    axes = {"operation": [operation], "dtype": list(ELEMENT_BYTES), "rows": [128, 8192]}
+    axes = {"operation": [operation], "dtype": list(STREAM_PRECISIONS), "rows": [128, 8192]}
     found = stream_grid([h100], axes | {"columns": [4096]})
     time = found["time"].values.reshape(3, 2)
     assert (time > 0.0).all()

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.base.precisions import ATTENTION_PRECISIONS, OPERAND_BYTES
 from perfmodel.base.regimes import regime_name
 from perfmodel.compute.attention import ATTENTION_BOUNDS, AttentionTimes, attention_times
 from perfmodel.compute.attention_calls import SERVING, Call, replayed_times, small_kernels
-from perfmodel.compute.attention_device import INPUT_BYTES, generation_slowdown
+from perfmodel.compute.attention_device import generation_slowdown
 from perfmodel.hwprofiles import Hardware
 from perfmodel.measured.cases import (
     Case,
@@ -122,7 +123,8 @@ def is_causal(row: MeasuredRow) -> bool:
 
 def element_bytes(row: MeasuredRow) -> float:
     """Return the bytes of one stored key or value element [B]."""
-    return INPUT_BYTES.get(row.lower("kv_dtype") or row.lower("dtype"), 2.0)
+    stored = row.lower("kv_dtype") or row.lower("dtype")
+    return OPERAND_BYTES[stored if stored in ATTENTION_PRECISIONS else "bf16"]
 
 
 def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
@@ -139,7 +141,7 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     stated_precision = row.lower("dtype") or "bf16"
     stored = row.lower("kv_dtype") or stated_precision
     for name in (stated_precision, stored):
-        if name not in INPUT_BYTES:
+        if name not in ATTENTION_PRECISIONS:
             raise Skip("attention has no such precision", name)
     widened = library_of(row) in ("portable", "flashinfer") and row.lower("phase") == "decode"
     if widened and stored == "fp8":

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED, format_name, rate_format
 from perfmodel.base.regimes import regime_name
 from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_times, quantised_gemm_times
 from perfmodel.hwprofiles import Hardware
-from perfmodel.hwprofiles.hardware import PEAK_OF
 from perfmodel.measured.cases import (
     Case,
     Columns,
@@ -35,17 +35,7 @@ DEFAULT_BY = ("hardware", "dtype", "regime")
 # Other spellings of columns in published tables (hipBLASLt, Primus).
 ALIASES = {"M": "m", "N": "n", "K": "k", "measured_us": "time_us", "a_type": "dtype"}
 
-# Precision of the model by the name in a table.
-PRECISION_OF = {
-    "fp8_rowwise": "fp8",
-    "bf16_r": "bf16",
-    "f16_r": "fp16",
-    "f8_r": "fp8",
-    "f32_r": "fp32",
-}
-WIDE = ("fp64", "fp32", "tf32", "bf16", "fp16")
 IMPOSSIBLE = 2.0  # a rate this many times the datasheet's is a broken measurement
-OUTPUT_BYTES = {"fp32": 4.0, "f32_r": 4.0}
 
 
 def check(row: MeasuredRow) -> None:
@@ -73,26 +63,26 @@ def case_of(row: MeasuredRow) -> Case:
     if not name:
         raise Skip("dtype not stated", scorable=False)
     hardware, notes = kernel_hardware(row)
-    precision = PRECISION_OF.get(name, name)
+    precision = format_name(name)
     layout = dict(part.split("=", 1) for part in row.text("kernel").split(";") if "=" in part)
-    output = layout.get("out") or row.text("d_type") or ("fp32" if precision == "fp32" else "")
+    output = format_name(layout.get("out") or row.text("d_type") or precision)
     sizes = {
         "m": float(stated(row, "m")),
         "n": float(stated(row, "n")),
         "k": float(stated(row, "k")),
         "batch": float(row.whole("batch") or 1),
-        "output_bytes": OUTPUT_BYTES.get(output, 2.0),
+        "output_bytes": OPERAND_BYTES["fp32" if output == "fp32" else "bf16"],
         "accumulate": float(layout.get("accumulate") == "True" or row.text("beta") == "1"),
     }
     quantises = (
-        precision not in WIDE
+        precision in QUANTISED
         and name in (precision, "")
         and hardware.device.vendor == "NVIDIA"
         and not row.truth("quantised_input", False)
     )
     measured = measured_time(row)
     flops = 2.0 * sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]
-    peak = hardware.device.peak_flops.get(PEAK_OF.get(precision, precision))
+    peak = hardware.device.peak_flops.get(rate_format(precision))
     if peak is not None and flops > IMPOSSIBLE * measured * peak:
         raise Skip("faster than the device can be", row.text("time_us"), scorable=False)
     # Tables of training products state their layout; they are timed in a loop of seconds.

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.precisions import format_name
 from perfmodel.base.regimes import regime_name
 from perfmodel.compute.grouped_gemm import (
     GROUPED_BOUNDS,
@@ -52,17 +53,7 @@ DEFAULT_BY = ("hardware", "framework", "dtype", "regime")
 
 WHOLE = ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep", "groups",
          "m_per_group", "n", "k")  # fmt: skip
-PRECISIONS = {
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "fp8": "fp8",
-    "fp8_block": "fp8_block",
-    "nvfp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "int8": "int8",
-    "bfloat16xbfloat16": "bf16",
-    "int8xint8": "int8",
-}
+PRODUCTS = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int8")
 
 # Layers for which SGLang ships tuned tiles: experts on the rank -> width of an expert
 # (names of its configuration files for A100 and H100, bf16).
@@ -308,8 +299,8 @@ def _benchmark(
 
 def _precision(row: MeasuredRow) -> str:
     text = row.lower("dtype")
-    if text in PRECISIONS:
-        return PRECISIONS[text]
+    if format_name(text) in PRODUCTS:
+        return format_name(text)
     if text.startswith("float8") and text.count("float8") == 2:
         return "fp8_block" if "1x128" in row.lower("kernel") else "fp8"
     raise Skip("precision not modelled", text)

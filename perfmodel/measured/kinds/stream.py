@@ -13,6 +13,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from perfmodel.base.errors import did_you_mean
+from perfmodel.base.precisions import OPERAND_BYTES, STREAM_PRECISIONS
 from perfmodel.base.regimes import regime_name
 from perfmodel.compute.stream_catalogue import ELEMENTWISE, StreamWork, elementwise, norm, softmax
 from perfmodel.compute.stream_quantise import QUANTISATIONS, quantise, quantise_unfused
@@ -35,7 +36,9 @@ NEEDED = ("hardware", "dtype")
 MEASUREMENTS = ("time_us", "fwd_us")
 DEFAULT_BY = ("hardware", "dtype", "framework", "op", "regime")
 
-ELEMENT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "bf16->fp8": 2.0}
+ELEMENT_BYTES = {name: OPERAND_BYTES[name] for name in STREAM_PRECISIONS} | {
+    "bf16->fp8": OPERAND_BYTES["bf16"]
+}
 
 OTHER_NAMES = {
     "addu": "add_scalar",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.precisions import ALIASES
 from perfmodel.compute.stream_catalogue import StreamWork, elementwise
 from perfmodel.formats.aicb.aiob import AiobFile, AiobTime
 from perfmodel.hwprofiles import Hardware
@@ -24,7 +25,7 @@ from perfmodel.parity.aicb.computation_regions import (
 )
 from perfmodel.parity.aicb.parameters import layers_of_stage, total_parameters
 
-PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+DTYPES = ("bfloat16", "float16", "float32")
 
 CALL_LATENCY = 40e-6
 """Host time of one call of PyTorch's inside a region [s].
@@ -147,8 +148,8 @@ def _check(a: AicbArguments) -> None:
             f"--hidden_size={a.hidden_size} is no multiple of "
             f"--num_attention_heads={a.attention_heads}"
         )
-    if a.dtype not in PRECISIONS:
-        raise StrategyError(f"--dtype={a.dtype}: AIOB knows {', '.join(PRECISIONS)}")
+    if a.dtype not in DTYPES:
+        raise StrategyError(f"--dtype={a.dtype}: AIOB knows {', '.join(DTYPES)}")
 
 
 def _kernel_times(kernels: Sequence[Kernel], a: AicbArguments, hardware: Hardware) -> list[float]:
@@ -158,7 +159,7 @@ def _kernel_times(kernels: Sequence[Kernel], a: AicbArguments, hardware: Hardwar
     from perfmodel.compute.grouped_gemm import grouped_gemm_times
     from perfmodel.compute.stream import work_times
 
-    precision = PRECISIONS[a.dtype]
+    precision = ALIASES[a.dtype]
     times: list[float] = []
     for kernel in kernels:
         if isinstance(kernel, StreamWork):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perfmodel.base.precisions import ALIASES, OPERAND_BYTES
 from perfmodel.compute.stream_catalogue import (
     StreamWork,
     cast,
@@ -18,8 +19,6 @@ from perfmodel.compute.stream_catalogue import (
     softmax,
 )
 from perfmodel.parity.aicb.arguments import AicbArguments
-
-ELEMENT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def timed_regions(arguments: AicbArguments) -> dict[str, Region]:
         counts the parameters.
     """
     a = arguments
-    size = ELEMENT_BYTES.get(a.dtype, 4.0)
+    size = OPERAND_BYTES[ALIASES.get(a.dtype, "fp32")]
     tokens = a.seq_length * a.micro_batch
     # Under sequence parallelism, norms see a part of the tokens; all else sees all (M:350).
     normed = tokens // a.tensor_model_parallel_size if a.enable_sequence_parallel else tokens

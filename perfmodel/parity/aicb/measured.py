@@ -18,10 +18,11 @@ from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.files import atomic_path
+from perfmodel.base.precisions import ALIASES
 from perfmodel.formats.aicb.aiob import AiobFile, AiobTime
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.parity.aicb.arguments import AicbArguments
-from perfmodel.parity.aicb.computation import PRECISIONS
+from perfmodel.parity.aicb.computation import DTYPES
 from perfmodel.parity.aicb.computation_regions import (
     FlashAttention,
     GroupedProduct,
@@ -81,7 +82,7 @@ def calibration_rows(aiob: AiobFile, arguments: AicbArguments, device: str) -> d
     _check(aiob, arguments)
     rows: dict[str, list[Row]] = {kind: [] for kind in COLUMNS}
     regions = timed_regions(arguments)
-    common = {"hardware": device, "dtype": PRECISIONS[arguments.dtype]}
+    common = {"hardware": device, "dtype": ALIASES[arguments.dtype]}
     for name, time in aiob.sections.items():
         if name in NOT_USED:
             continue
@@ -143,8 +144,8 @@ def _check(aiob: AiobFile, arguments: AicbArguments) -> None:
     """Refuse what is no training run of these arguments."""
     if aiob.train_iter is None or arguments.generator != "training":
         raise StrategyError("calibration data come from AIOB files of training workloads")
-    if arguments.dtype not in PRECISIONS:
-        raise StrategyError(f"--dtype={arguments.dtype}: AIOB knows {', '.join(PRECISIONS)}")
+    if arguments.dtype not in DTYPES:
+        raise StrategyError(f"--dtype={arguments.dtype}: AIOB knows {', '.join(DTYPES)}")
     known = [*timed_regions(arguments), OPTIMIZER]
     for name in aiob.sections:
         if name not in known:

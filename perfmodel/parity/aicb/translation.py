@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.precisions import ALIASES
 from perfmodel.model.layers import AttentionSpec, LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.parity.aicb.arguments import AicbArguments
@@ -10,7 +11,7 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
 
-PRECISIONS = {"bfloat16": "bf16", "float16": "fp16"}
+DTYPES = ("bfloat16", "float16")
 
 
 def model_of(arguments: AicbArguments, key_value_heads: int | None = None) -> ModelSpec:
@@ -83,8 +84,8 @@ def strategy_of(arguments: AicbArguments, model: ModelSpec) -> StrategyGrid:
         The strategy is impossible; the message has the reason.
     """
     a = arguments
-    if a.dtype not in PRECISIONS:
-        raise StrategyError(f"--dtype={a.dtype}: a projection knows {', '.join(PRECISIONS)}")
+    if a.dtype not in DTYPES:
+        raise StrategyError(f"--dtype={a.dtype}: a projection knows {', '.join(DTYPES)}")
     row = {
         "tensor_parallel": a.tensor_model_parallel_size,
         "sequence_parallel": a.enable_sequence_parallel and a.tensor_model_parallel_size > 1,
@@ -95,7 +96,7 @@ def strategy_of(arguments: AicbArguments, model: ModelSpec) -> StrategyGrid:
         "global_batch_size": a.global_batch,
         "sequence_length": a.seq_length,
         "recompute": "selective" if a.recompute_activations else "none",
-        "precision": PRECISIONS[a.dtype],
+        "precision": ALIASES[a.dtype],
         "zero_stage": 1 if a.use_distributed_optimizer else 0,
     }
     grid = strategies_from_rows(model, a.world_size, [row])
