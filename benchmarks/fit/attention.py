@@ -23,8 +23,7 @@ import numpy as np
 
 from perfmodel.hwprofiles import Hardware, load_hardware
 from perfmodel.measured.cases import CaseGroup, read_cases
-from perfmodel.measured.kinds import attention as compare_attention
-from perfmodel.measured.kinds import mla as compare_mla
+from perfmodel.measured.kinds import attention, mla
 from perfmodel.measured.problem import with_constants
 from perfmodel.measured.rows import MeasuredRow, read_rows
 
@@ -94,7 +93,7 @@ class Rows:
         found = np.empty(self.measured.size)
         changed = with_constants(hardware, "attention", constants)
         for group in self.groups:
-            time = compare_attention.price(changed, group.variant, group.columns)["time"]
+            time = attention.price(changed, group.variant, group.columns)["time"]
             found[group.rows] = np.log(time)
         return found - np.log(self.measured)
 
@@ -102,15 +101,15 @@ class Rows:
 def reference_rows(folder: Path, device: str, name: str) -> list[MeasuredRow]:
     """Return the rows of one set."""
     table, framework, kernels, phase, cache = COMMON[name]
-    module = compare_mla if table == "mla" else compare_attention
-    _, rows = read_rows(folder / f"{table}.csv", module.NEEDED, module.MEASUREMENTS)
+    kind = mla.KIND if table == "mla" else attention.KIND
+    _, rows = read_rows(folder / f"{table}.csv", kind.needed, kind.measurements)
     found = []
     for row in rows:
         library = row.text("framework") if table == "attention_fwd_bwd" else row.text("kernel")
         same = row.text("hardware") == device and row.text("phase") == phase
         same = same and library in kernels and framework in ("", row.text("framework"))
         if same and cache in ("", row.text("kv_dtype") or row.text("dtype")):
-            found.append(MeasuredRow({**row.cells, **module.derived(row)}, row.file, row.line))
+            found.append(MeasuredRow({**row.cells, **kind.derived(row)}, row.file, row.line))
     return found
 
 
@@ -122,11 +121,11 @@ def read_sets(folder: Path, device: str, limit: int = 0) -> list[Rows]:
         if limit and len(rows) > limit:
             chosen = np.random.default_rng(SEED).permutation(len(rows))[:limit]
             rows = [rows[i] for i in sorted(chosen)]
-        module = compare_mla if table == "mla" else compare_attention
-        groups, skipped = read_cases(rows, module.case_of)
+        kind = mla.KIND if table == "mla" else attention.KIND
+        groups, skipped = read_cases(rows, kind.case_of)
         if not groups or skipped:
             rows = [row for i, row in enumerate(rows) if i not in skipped]
-            groups, _ = read_cases(rows, module.case_of)
+            groups, _ = read_cases(rows, kind.case_of)
         if rows:
             measured = np.array([float(row.text("time_us")) * 1e-6 for row in rows])
             regimes = np.array([row.text("regime") for row in rows])

@@ -1,8 +1,8 @@
 """Tables of measured kernels: from rows to priced columns and back to outcomes.
 
-A kind (``gemm``, ``attention``, …) says how a row reads (``case_of(row)``, a `Case`) and
-how equal-variant rows are priced together (``price(hardware, variant, columns)``);
-everything else is the same for all kinds, here and in `perfmodel.measured.calibrate`.
+A `perfmodel.measured.kind.KernelKind` says how a row reads and how cases of one variant are
+priced together; everything else is the same for all kinds, here and in
+`perfmodel.measured.calibrate`.
 """
 
 from __future__ import annotations

@@ -1,20 +1,6 @@
 """Projected against measured: error statistics of a table of measured runs.
 
-A kind (``training``, …) has one module that turns rows into projections; everything
-else here is the same for all kinds. A kind's module has
-
-- ``QUANTITY``, ``UNIT``: what is compared, in which unit;
-- ``NEEDED``, ``MEASUREMENTS``: columns that must exist, columns of which one must;
-- ``DEFAULT_BY``: columns to group by;
-- ``ALIASES`` (may be missing): other spellings of columns -> name;
-- ``read(path)`` (may be missing): columns and rows of a file that is no table, else None;
-- ``check(row)``: raise `DataError` where a number is broken;
-- ``derived(row)``: further columns to filter and group by;
-- ``project(rows, progress)``: an `Outcome` per row.
-
-A kind of kernels has ``case_of(row)`` and ``price(hardware, variant, columns)`` besides
-(see `perfmodel.measured.cases`), so that `perfmodel.measured.calibrate` can price its rows again
-with other constants.
+What a table holds and how its rows are projected is the `perfmodel.measured.kind.Kind`'s.
 """
 
 from __future__ import annotations
@@ -23,9 +9,7 @@ import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -35,18 +19,9 @@ from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import atomic_path
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.measured.kind import Kind, load_kind
 from perfmodel.measured.rows import NOTHING, MeasuredRow, Outcome, read_rows
 
-KINDS: Mapping[str, str] = {
-    "training": "perfmodel.measured.kinds.training",
-    "gemm": "perfmodel.measured.kinds.gemm",
-    "attention": "perfmodel.measured.kinds.attention",
-    "mla": "perfmodel.measured.kinds.mla",
-    "moe": "perfmodel.measured.kinds.moe",
-    "stream": "perfmodel.measured.kinds.stream",
-    "collective": "perfmodel.measured.kinds.collective",
-    "moe-alltoall": "perfmodel.measured.kinds.moe_exchange",
-}
 SCHEMA_VERSION = "1.0"
 # Columns that a projection adds, known only after it.
 OUTCOME_COLUMNS = ("assumed",)
@@ -219,15 +194,14 @@ class Table:
 
     Attributes
     ----------
-    module : module
-        What the kind knows.
+    kind : Kind
     columns, known : tuple of str
         Columns of the file; these and derived ones.
     rows : tuple of MeasuredRow
         Rows that passed the filter, with their derived cells.
     """
 
-    module: ModuleType
+    kind: Kind
     columns: tuple[str, ...]
     known: tuple[str, ...]
     rows: tuple[MeasuredRow, ...]
@@ -241,20 +215,18 @@ def read_table(kind: str, path: str | os.PathLike[str], where: str | None = None
     DataError
         Unknown kind or column, or a table that cannot be read (file and line named).
     """
-    if kind not in KINDS:
-        raise DataError(f"unknown kind '{kind}'{did_you_mean(kind, KINDS)}")
-    module = import_module(KINDS[kind])
-    aliases = getattr(module, "ALIASES", None)
-    found = module.read(path) if hasattr(module, "read") else None
-    columns, rows = found or read_rows(path, module.NEEDED, module.MEASUREMENTS, aliases)
+    found = load_kind(kind)
+    columns, rows = found.read(path) or read_rows(
+        path, found.needed, found.measurements, found.aliases
+    )
     for row in rows:
-        module.check(row)
-    rows = [MeasuredRow({**row.cells, **module.derived(row)}, row.file, row.line) for row in rows]
+        found.check(row)
+    rows = [MeasuredRow({**row.cells, **found.derived(row)}, row.file, row.line) for row in rows]
     known = tuple(dict.fromkeys([*columns, *(rows[0].cells if rows else ())]))
     if where:
         mask = evaluate_mask(where, lambda name: _typed(rows, name), known, len(rows))
         rows = [row for row, chosen in zip(rows, mask, strict=True) if chosen]
-    return Table(module, tuple(columns), known, tuple(rows))
+    return Table(found, tuple(columns), known, tuple(rows))
 
 
 def compare_file(
@@ -270,7 +242,7 @@ def compare_file(
     Parameters
     ----------
     kind : str
-        One of `KINDS`.
+        One of `perfmodel.measured.kind.KINDS`.
     path : str or path
         CSV with the columns of docs/accuracy.md (training) or docs/calibration.md
         (kernels); unknown columns are ignored.
@@ -295,7 +267,7 @@ def compare_file(
         `hardware` is no profile.
     """
     table = read_table(kind, path, where)
-    chosen_by = tuple(table.module.DEFAULT_BY if by is None else dict.fromkeys(by))
+    chosen_by = tuple(table.kind.group_by if by is None else dict.fromkeys(by))
     for name in chosen_by if by is not None else ():
         if name not in (*table.known, *OUTCOME_COLUMNS):
             hint = did_you_mean(name, [*table.known, *OUTCOME_COLUMNS])
@@ -312,20 +284,20 @@ def compare_file(
         if progress:
             progress(done, len(rows))
 
-    outcomes: list[Outcome] = table.module.project(rows, count)
+    outcomes: list[Outcome] = table.kind.project(rows, count)
     compared = tuple(
         ComparedRow({**row.cells, "assumed": _assumed(outcome)}, row.line, outcome)
         for row, outcome in zip(table.rows, outcomes, strict=True)
     )
     return Comparison(
         kind,
-        table.module.QUANTITY,
+        table.kind.quantity,
         os.fspath(path),
         where,
         chosen_by,
         table.columns,
         compared,
-        table.module.UNIT,
+        table.kind.unit,
     )
 
 

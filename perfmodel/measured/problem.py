@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,41 +12,12 @@ from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.loader import normalise
 from perfmodel.measured.cases import CaseGroup, Price, kernel_hardware, read_cases
-from perfmodel.measured.compare import KINDS, read_table
+from perfmodel.measured.compare import read_table
+from perfmodel.measured.kind import KernelKind, calibrated_kinds
 from perfmodel.measured.rows import MeasuredRow, Skip, read_rows
-
-GROUPS: Mapping[str, str] = {
-    "gemm": "gemm",
-    "attention": "attention",
-    "mla": "attention",
-    "moe": "moe",
-    "stream": "stream",
-    "collective": "network",
-}
-"""Kind of table -> group of the profile's calibration that it is fitted to."""
-
-ALIKE: Mapping[str, tuple[str, ...]] = {
-    "gemm": ("n", "k"),
-    "attention": ("phase", "heads", "kv_heads", "d_qk", "batch"),
-    "mla": ("phase", "heads", "batch"),
-    "moe": ("hidden", "inter", "experts", "moe_tp", "moe_ep"),
-    "stream": ("op", "cols", "columns"),
-    "collective": ("op", "n_gpus", "nodes"),
-}
-"""Kind -> columns whose rows are near-identical and belong into one fold."""
 
 LOOKED_AT = 50
 """Rows that tell the kind of a table."""
-
-PHASES = {"bwd": "attention_backward", "backward": "attention_backward", "decode": "decode"}
-"""Phases of attention that are kernel classes of their own."""
-
-
-def kernel_class(kind: str, row: MeasuredRow) -> str:
-    """Return the class of `perfmodel.base.regimes` to which a row of a table belongs."""
-    if kind in ("attention", "mla"):
-        return PHASES.get(row.lower("phase"), "attention")
-    return kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +118,15 @@ def infer_kind(path: str) -> str:
     DataError
         None can, or more than one reads equally many of the first rows.
     """
-    kinds = [kind for kind in KINDS if kind in GROUPS]
-    for kind in kinds:  # what is no table, such as the log of a benchmark
-        read = getattr(_module(kind), "read", None)
-        if read is not None and read(path) is not None:
-            return kind
+    kinds = calibrated_kinds()
+    for name, kind in kinds.items():  # what is no table, such as the log of a benchmark
+        if kind.read(path) is not None:
+            return name
     columns, rows = read_rows(path, ())
     readable = {
-        kind: sum(_reads(_module(kind), row) for row in rows[:LOOKED_AT])
-        for kind in kinds
-        if set(_module(kind).NEEDED) <= set(columns)
-        and set(_module(kind).MEASUREMENTS) & set(columns)
+        name: sum(_reads(kind, row) for row in rows[:LOOKED_AT])
+        for name, kind in kinds.items()
+        if set(kind.needed) <= set(columns) and set(kind.measurements) & set(columns)
     }
     most = max(readable.values(), default=0)
     best = [kind for kind, count in readable.items() if count == most]
@@ -170,22 +138,16 @@ def infer_kind(path: str) -> str:
         return next(iter(readable))
     if readable:
         raise DataError(f"{path} could be {' or '.join(best)}; say which with --kind")
-    needs = "; ".join(f"{kind} needs {', '.join(_module(kind).NEEDED)}" for kind in kinds)
+    needs = "; ".join(f"{name} needs {', '.join(kind.needed)}" for name, kind in kinds.items())
     raise DataError(f"{path}, line 1: not the columns of any kind of kernels ({needs})")
 
 
-def _reads(module: ModuleType, row: MeasuredRow) -> bool:
+def _reads(kind: KernelKind, row: MeasuredRow) -> bool:
     try:
-        module.case_of(row)
+        kind.case_of(row)
     except (Skip, DataError):
         return False
     return True
-
-
-def _module(kind: str) -> ModuleType:
-    from importlib import import_module
-
-    return import_module(KINDS[kind])
 
 
 def read_problem(
@@ -217,9 +179,11 @@ def read_problem(
     HardwareError
         The profile has no calibration of this kind.
     """
-    if kind not in GROUPS:
-        raise DataError(f"there is nothing to calibrate for '{kind}'{did_you_mean(kind, GROUPS)}")
-    calibration = GROUPS[kind]
+    kinds = calibrated_kinds()
+    if kind not in kinds:
+        raise DataError(f"there is nothing to calibrate for '{kind}'{did_you_mean(kind, kinds)}")
+    kernels = kinds[kind]
+    calibration = kernels.calibration
     if calibration not in profile.calibration:
         raise HardwareError(
             f"hardware profile '{profile.name}' has no [calibration.{calibration}], "
@@ -236,7 +200,7 @@ def read_problem(
             own.append(mine)
         else:
             skipped["other hardware"] = skipped.get("other hardware", 0) + 1
-    groups, unread = read_cases(kept, table.module.case_of)
+    groups, unread = read_cases(kept, kernels.case_of)
     for skip in unread.values():
         skipped[skip.reason] = skipped.get(skip.reason, 0) + 1
     constants = profile.calibration[calibration]
@@ -246,7 +210,7 @@ def read_problem(
         hardware = replace(base, calibration={**base.calibration, calibration: constants})
         measured = np.array([case.measured for case in group.cases])
         try:
-            time = np.asarray(table.module.price(hardware, group.variant, group.columns)["time"])
+            time = np.asarray(kernels.price(hardware, group.variant, group.columns)["time"])
         except HardwareError:
             reason = "the device has no such kernel"
             skipped[reason] = skipped.get(reason, 0) + measured.size
@@ -265,11 +229,11 @@ def read_problem(
     return Problem(
         kind,
         calibration,
-        table.module.price,
+        kernels.price,
         tuple(parts),
         tuple(kept),
-        np.array([f"{kernel_class(kind, row)}_{row.text('regime') or 'unknown'}" for row in kept]),
-        tuple(_alike(kind, row) for row in kept),
+        np.array([f"{kernels.class_of(row)}_{row.text('regime') or 'unknown'}" for row in kept]),
+        tuple(_alike(kernels.alike, row) for row in kept),
         skipped,
     ).subset(usable)
 
@@ -296,8 +260,8 @@ def _names(row: MeasuredRow, profile: Hardware) -> bool:
     return hardware.device.name == profile.device.name
 
 
-def _alike(kind: str, row: MeasuredRow) -> Hashable:
-    cells = tuple(row.text(column) for column in ALIKE[kind] if column in row.cells)
+def _alike(columns: Sequence[str], row: MeasuredRow) -> Hashable:
+    cells = tuple(row.text(column) for column in columns if column in row.cells)
     return cells or row.line
 
 

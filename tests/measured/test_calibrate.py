@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,9 +18,11 @@ from perfmodel.base.regimes import LIMITS, REGIMES, regime_name
 from perfmodel.hwprofiles import Calibrated, Hardware, load_hardware
 from perfmodel.hwprofiles.schema import KERNEL_CLASSES, KERNEL_REGIMES
 from perfmodel.measured.calibrate import adjustable, calibrate_file, spread_by_regime
-from perfmodel.measured.cases import Case, kernel_hardware, measured_time, project_cases, stated
-from perfmodel.measured.compare import KINDS, compare_file
+from perfmodel.measured.cases import Case, check_time, kernel_hardware, measured_time, stated
+from perfmodel.measured.compare import compare_file
 from perfmodel.measured.fit import Scale, fit, folds
+from perfmodel.measured.kind import KernelKind
+from perfmodel.measured.kinds import gemm
 from perfmodel.measured.problem import infer_kind, read_problem, sample
 from perfmodel.measured.rows import MeasuredRow
 
@@ -77,24 +77,22 @@ def case_of(row: MeasuredRow) -> Case:
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def toy(monkeypatch: pytest.MonkeyPatch) -> KernelKind:
     """The kind ``gemm`` with the simple model above."""
-    module = ModuleType("toy_gemm")
-    module.__dict__.update(
-        QUANTITY="time",
-        UNIT="s",
-        NEEDED=("hardware", "dtype", "m", "n", "k", "time_us"),
-        MEASUREMENTS=("time_us",),
-        DEFAULT_BY=("hardware", "regime"),
-        check=lambda row: row.positive("time_us"),
+    kind = KernelKind(
+        name="gemm",
+        needed=("hardware", "dtype", "m", "n", "k", "time_us"),
+        group_by=("hardware", "regime"),
+        check=lambda row: check_time(row),
         derived=lambda row: {"regime": regime_name("gemm", row.whole("m") or 1)},
         case_of=case_of,
         price=price,
-        project=lambda rows, progress: project_cases(rows, case_of, price, progress),
+        kernel_class="gemm",
+        calibration="gemm",
+        alike=("n", "k"),
     )
-    monkeypatch.setitem(sys.modules, "toy_gemm", module)
-    monkeypatch.setitem(KINDS, "gemm", "toy_gemm")  # type: ignore[misc]
-    return module
+    monkeypatch.setattr(gemm, "KIND", kind)
+    return kind
 
 
 @pytest.fixture
@@ -137,7 +135,7 @@ def named(found: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- round trips
 
 
-def test_known_constants_are_recovered(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+def test_known_constants_are_recovered(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55)
     found = calibrate_file(str(profile), table)
     by = named(found)
@@ -151,7 +149,7 @@ def test_known_constants_are_recovered(toy: ModuleType, profile: Path, tmp_path:
 
 
 def test_noise_widens_the_uncertainty_which_covers_the_truth(
-    toy: ModuleType, profile: Path, tmp_path: Path
+    toy: KernelKind, profile: Path, tmp_path: Path
 ) -> None:
     table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, noise=0.05)
     by = named(calibrate_file(str(profile), table))
@@ -163,7 +161,7 @@ def test_noise_widens_the_uncertainty_which_covers_the_truth(
     assert spread["gemm_small"][0] == pytest.approx(1.2816 * 0.05, rel=0.4)
 
 
-def test_outliers_do_not_decide(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+def test_outliers_do_not_decide(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, noise=0.02)
     lines = table.read_text().splitlines()
     for i in range(5, len(lines), 12):  # one row in twelve timed a slow fallback
@@ -175,7 +173,7 @@ def test_outliers_do_not_decide(toy: ModuleType, profile: Path, tmp_path: Path) 
     assert by["issue_efficiency"].after == pytest.approx(0.55, rel=0.06)
 
 
-def test_what_the_rows_do_not_say_is_kept(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+def test_what_the_rows_do_not_say_is_kept(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
     """The toy model has no split; large products say nothing about the launch."""
     large = [(m, n, 16384) for m in (8192, 16384) for n in (8192, 16384, 32768)]
     table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, rows=large)
@@ -191,7 +189,7 @@ def test_what_the_rows_do_not_say_is_kept(toy: ModuleType, profile: Path, tmp_pa
 
 
 def test_from_prior_starts_and_is_held_there(
-    toy: ModuleType, profile: Path, tmp_path: Path
+    toy: KernelKind, profile: Path, tmp_path: Path
 ) -> None:
     table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55)
     by = named(calibrate_file(str(profile), table, from_prior=True))
@@ -200,7 +198,7 @@ def test_from_prior_starts_and_is_held_there(
     assert by["split_latency"].after == 2e-6  # the value in use, where the rows say nothing
 
 
-def test_bounds_hold_and_are_reported(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+def test_bounds_hold_and_are_reported(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.1)
     parameter = named(calibrate_file(str(profile), table))["issue_efficiency"]
     assert parameter.after == pytest.approx(0.3, rel=1e-3)
@@ -208,7 +206,7 @@ def test_bounds_hold_and_are_reported(toy: ModuleType, profile: Path, tmp_path: 
 
 
 def test_written_profile_loads_and_holds_what_changed_with_its_source(
-    toy: ModuleType, profile: Path, tmp_path: Path
+    toy: KernelKind, profile: Path, tmp_path: Path
 ) -> None:
     table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, noise=0.03)
     found = calibrate_file(str(profile), table, where="n > 256")
@@ -237,7 +235,7 @@ def test_written_profile_loads_and_holds_what_changed_with_its_source(
 
 
 def test_compare_with_the_new_profile_gives_the_reported_errors(
-    toy: ModuleType, profile: Path, tmp_path: Path
+    toy: KernelKind, profile: Path, tmp_path: Path
 ) -> None:
     table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55, noise=0.03)
     found = calibrate_file(str(profile), table)
@@ -251,7 +249,7 @@ def test_compare_with_the_new_profile_gives_the_reported_errors(
 
 
 def test_a_second_calibration_extends_the_first(
-    toy: ModuleType, profile: Path, tmp_path: Path
+    toy: KernelKind, profile: Path, tmp_path: Path
 ) -> None:
     table = write_table(tmp_path / "mine.csv", launch=4e-6, efficiency=0.55)
     first = tmp_path / "first.toml"
@@ -269,7 +267,7 @@ def test_a_second_calibration_extends_the_first(
 
 
 def test_only_rows_of_the_profile_count_unless_told_otherwise(
-    toy: ModuleType, profile: Path, tmp_path: Path
+    toy: KernelKind, profile: Path, tmp_path: Path
 ) -> None:
     lines = []
     for name in ("H100_SXM", "my card", "A100_SXM", "nobody's card"):
@@ -286,7 +284,7 @@ def test_only_rows_of_the_profile_count_unless_told_otherwise(
 
 
 def test_rows_of_other_devices_keep_their_own_facts(
-    toy: ModuleType, profile: Path, tmp_path: Path
+    toy: KernelKind, profile: Path, tmp_path: Path
 ) -> None:
     table = write_table(tmp_path / "a100.csv", 4e-6, 0.5, hardware="A100_SXM", rows=[(4096,) * 3])
     problem = read_problem("gemm", str(table), load_hardware(profile), str(profile), all_rows=True)
@@ -295,7 +293,7 @@ def test_rows_of_other_devices_keep_their_own_facts(
     assert ratio[0] == pytest.approx(np.log(peaks[0] / peaks[1]), abs=0.02)
 
 
-def test_subset_prices_the_same_rows_alike(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+def test_subset_prices_the_same_rows_alike(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "mine.csv", 4e-6, 0.5, noise=0.1)
     problem = read_problem("gemm", str(table), load_hardware(profile), str(profile))
     mask = sample(problem, 31)
@@ -308,7 +306,7 @@ def test_subset_prices_the_same_rows_alike(toy: ModuleType, profile: Path, tmp_p
     assert part.regimes.tolist() == problem.regimes[mask].tolist()
 
 
-def test_kind_is_inferred_from_columns(toy: ModuleType, tmp_path: Path) -> None:
+def test_kind_is_inferred_from_columns(toy: KernelKind, tmp_path: Path) -> None:
     table = write_table(tmp_path / "mine.csv", 4e-6, 0.5)
     assert infer_kind(str(table)) == "gemm"
     other = tmp_path / "other.csv"
@@ -330,7 +328,7 @@ def test_kind_is_inferred_from_columns(toy: ModuleType, tmp_path: Path) -> None:
     ],
 )
 def test_bad_tables_are_named_with_the_line(
-    toy: ModuleType, profile: Path, tmp_path: Path, change: tuple[str, str], message: str
+    toy: KernelKind, profile: Path, tmp_path: Path, change: tuple[str, str], message: str
 ) -> None:
     table = write_table(tmp_path / "mine.csv", 4e-6, 0.5)
     text = table.read_text()
@@ -340,7 +338,7 @@ def test_bad_tables_are_named_with_the_line(
         calibrate_file(str(profile), table, kind="gemm")
 
 
-def test_nothing_to_fit_is_one_clear_error(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+def test_nothing_to_fit_is_one_clear_error(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "mine.csv", 4e-6, 0.5, hardware="A100_SXM")
     with pytest.raises(DataError, match=r"no row to calibrate 'my-h100' with \(80 other hardware"):
         calibrate_file(str(profile), table)
@@ -358,7 +356,7 @@ def test_nothing_to_fit_is_one_clear_error(toy: ModuleType, profile: Path, tmp_p
         read_problem("gemm", str(table), replace(rigid, calibration={}), str(profile))
 
 
-def test_files_are_not_replaced_unasked(toy: ModuleType, profile: Path, tmp_path: Path) -> None:
+def test_files_are_not_replaced_unasked(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "mine.csv", 4e-6, 0.5)
     found = calibrate_file(str(profile), table)
     with pytest.raises(DataError, match="would extend itself"):

@@ -1,4 +1,4 @@
-"""Measured attention kernels, row by row; see `perfmodel.measured.compare` for the rest.
+"""Measured attention kernels, row by row; see `perfmodel.measured.kind` for the rest.
 
 Rows of serving frameworks are replayed graphs (see `perfmodel.compute.attention_calls`);
 others are loops around one kernel. The constants of the profiles follow the reference
@@ -9,7 +9,6 @@ same model with what they launch beside the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,16 +25,10 @@ from perfmodel.measured.cases import (
     check_time,
     kernel_hardware,
     measured_time,
-    project_cases,
     stated,
 )
-from perfmodel.measured.rows import TRUTH, MeasuredRow, Outcome, Skip
-
-QUANTITY = "time"
-UNIT = "s"
-NEEDED = ("hardware", "phase", "batch", "heads", "d_qk", "d_v", "q_len", "kv_len", "time_us")
-MEASUREMENTS = ("time_us",)
-DEFAULT_BY = ("hardware", "dtype", "framework", "phase", "regime")
+from perfmodel.measured.kind import KernelKind
+from perfmodel.measured.rows import TRUTH, MeasuredRow, Skip
 
 PHASES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
 """Phase of a table -> kernel class of `perfmodel.base.regimes`."""
@@ -283,6 +276,16 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
     return {"time": time, "bound": np.array(ATTENTION_BOUNDS)[found.bound]}
 
 
-def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
-    """Price every row."""
-    return project_cases(rows, case_of, price, progress)
+KIND = KernelKind(
+    name="attention",
+    needed=("hardware", "phase", "batch", "heads", "d_qk", "d_v", "q_len", "kv_len", "time_us"),
+    group_by=("hardware", "dtype", "framework", "phase", "regime"),
+    check=check,
+    derived=derived,
+    case_of=case_of,
+    price=price,
+    kernel_class="attention",
+    phases=PHASES,
+    calibration="attention",
+    alike=("phase", "heads", "kv_heads", "d_qk", "batch"),
+)

@@ -1,4 +1,4 @@
-"""Measured collectives, row by row; see `perfmodel.measured.compare` for the rest.
+"""Measured collectives, row by row; see `perfmodel.measured.kind` for the rest.
 
 Read are tables (columns of docs/calibration.md), and the output of nccl-tests and rccl-tests
 (`perfmodel.formats.nccl_tests`), of which every size gives a row out of place and one in
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import PurePath
 
@@ -27,18 +27,13 @@ from perfmodel.measured.cases import (
     check_time,
     kernel_hardware,
     measured_time,
-    project_cases,
     stated,
 )
-from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+from perfmodel.measured.kind import KernelKind
+from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.network.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS, collective_choices
 from perfmodel.sweeps.collective_grids import bus_factor, strides
 
-QUANTITY = "time"
-UNIT = "s"
-NEEDED = ("op", "n_gpus", "bytes", "time_us")
-MEASUREMENTS = ("time_us",)
-DEFAULT_BY = ("hardware", "op", "n_gpus", "regime")
 ALIASES = {
     "collective": "op",
     "n_nodes": "nodes",
@@ -192,6 +187,17 @@ def price(hardware: Hardware, collective: str, columns: Columns) -> Columns:
     }
 
 
-def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
-    """Price every row."""
-    return project_cases(rows, case_of, price, progress)
+KIND = KernelKind(
+    name="collective",
+    needed=("op", "n_gpus", "bytes", "time_us"),
+    group_by=("hardware", "op", "n_gpus", "regime"),
+    aliases=ALIASES,
+    check=check,
+    derived=derived,
+    read=read,
+    case_of=case_of,
+    price=price,
+    kernel_class="collective",
+    calibration="network",
+    alike=("op", "n_gpus", "nodes"),
+)

@@ -1,4 +1,4 @@
-"""Measured matrix products, row by row; see `perfmodel.measured.compare` for the rest.
+"""Measured matrix products, row by row; see `perfmodel.measured.kind` for the rest.
 
 A row of a quantised precision holds the quantisation of A too, as serving libraries run
 it, unless its ``quantised_input`` says ``yes`` (A came in quantised; weights always do) or
@@ -7,7 +7,6 @@ the precision is one that is only measured so (``fp8_rowwise``, AMD's tuned tabl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,11 @@ from perfmodel.measured.cases import (
     check_time,
     kernel_hardware,
     measured_time,
-    project_cases,
     stated,
 )
-from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+from perfmodel.measured.kind import KernelKind
+from perfmodel.measured.rows import MeasuredRow, Skip
 
-QUANTITY = "time"
-UNIT = "s"
-NEEDED = ("hardware", "m", "n", "k", "time_us")
-MEASUREMENTS = ("time_us",)
-DEFAULT_BY = ("hardware", "dtype", "regime")
 # Other spellings of columns in published tables (hipBLASLt, Primus).
 ALIASES = {"M": "m", "N": "n", "K": "k", "measured_us": "time_us", "a_type": "dtype"}
 
@@ -110,6 +104,16 @@ def price(hardware: Hardware, variant: tuple[str, bool, bool], columns: Columns)
     }
 
 
-def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
-    """Price every row."""
-    return project_cases(rows, case_of, price, progress)
+KIND = KernelKind(
+    name="gemm",
+    needed=("hardware", "m", "n", "k", "time_us"),
+    group_by=("hardware", "dtype", "regime"),
+    aliases=ALIASES,
+    check=check,
+    derived=derived,
+    case_of=case_of,
+    price=price,
+    kernel_class="gemm",
+    calibration="gemm",
+    alike=("n", "k"),
+)

@@ -1,4 +1,4 @@
-"""Measured latent attention (MLA), row by row; see `perfmodel.measured.compare` for the rest.
+"""Measured latent attention (MLA), row by row; see `perfmodel.measured.kind` for the rest.
 
 ``fwd`` rows run all heads with their own keys and values (192 and 128 wide); ``decode``
 rows run the absorbed form: all heads share one key of 576, whose first 512 elements are
@@ -8,38 +8,13 @@ the value. Rows of serving frameworks are replayed graphs, as in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from perfmodel.base.regimes import regime_name
-from perfmodel.measured.cases import Case, project_cases, stated
-from perfmodel.measured.kinds import attention as compare_attention
-from perfmodel.measured.kinds.attention import (
-    attention_case,
-    check,
-    element_bytes,
-    price,
-    unmasked_pairs,
-)
-from perfmodel.measured.rows import MeasuredRow, Outcome
-
-__all__ = [
-    "DEFAULT_BY",
-    "MEASUREMENTS",
-    "NEEDED",
-    "QUANTITY",
-    "UNIT",
-    "case_of",
-    "check",
-    "derived",
-    "price",
-    "project",
-]
-
-QUANTITY = compare_attention.QUANTITY
-UNIT = compare_attention.UNIT
-NEEDED = compare_attention.NEEDED
-MEASUREMENTS = compare_attention.MEASUREMENTS
-DEFAULT_BY = ("hardware", "kv_dtype", "framework", "phase", "regime")
+from perfmodel.measured.cases import Case, stated
+from perfmodel.measured.kinds import attention
+from perfmodel.measured.kinds.attention import attention_case, element_bytes, unmasked_pairs
+from perfmodel.measured.rows import MeasuredRow
 
 
 def derived(row: MeasuredRow) -> dict[str, str]:
@@ -67,6 +42,11 @@ def case_of(row: MeasuredRow) -> Case:
     return attention_case(row, 1 if decode else stated(row, "heads"), latent=True)
 
 
-def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
-    """Price every row."""
-    return project_cases(rows, case_of, price, progress)
+KIND = replace(
+    attention.KIND,
+    name="mla",
+    group_by=("hardware", "kv_dtype", "framework", "phase", "regime"),
+    derived=derived,
+    case_of=case_of,
+    alike=("phase", "heads", "batch"),
+)

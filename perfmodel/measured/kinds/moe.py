@@ -1,4 +1,4 @@
-"""Measured mixture-of-experts layers and grouped products; see `perfmodel.measured.compare`.
+"""Measured mixture-of-experts layers and grouped products; see `perfmodel.measured.kind`.
 
 Two schemas, told apart by their columns: whole layers (``num_tokens``, ``hidden``, …) and
 the grouped products of training (``groups``, ``m_per_group``, ``n``, ``k``, ``stage``).
@@ -10,7 +10,6 @@ down here, not in the model: see `_Benchmark`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -38,18 +37,12 @@ from perfmodel.measured.cases import (
     check_time,
     kernel_hardware,
     measured_time,
-    project_cases,
     stated,
 )
-from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+from perfmodel.measured.kind import KernelKind
+from perfmodel.measured.rows import MeasuredRow, Skip
 
 Integers = NDArray[np.int64]
-
-QUANTITY = "time"
-UNIT = "s"
-NEEDED = ("hardware", "dtype", "time_us")
-MEASUREMENTS = ("time_us",)
-DEFAULT_BY = ("hardware", "framework", "dtype", "regime")
 
 WHOLE = ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep", "groups",
          "m_per_group", "n", "k")  # fmt: skip
@@ -114,11 +107,6 @@ def derived(row: MeasuredRow) -> dict[str, str]:
     if groups and each:
         tokens = groups * each
     return {"regime": regime_name("moe", tokens) if tokens else ""}
-
-
-def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
-    """Project every row."""
-    return project_cases(rows, case_of, price, progress)
 
 
 def case_of(row: MeasuredRow) -> Case:
@@ -304,3 +292,17 @@ def _precision(row: MeasuredRow) -> str:
     if text.startswith("float8") and text.count("float8") == 2:
         return "fp8_block" if "1x128" in row.lower("kernel") else "fp8"
     raise Skip("precision not modelled", text)
+
+
+KIND = KernelKind(
+    name="moe",
+    needed=("hardware", "dtype", "time_us"),
+    group_by=("hardware", "framework", "dtype", "regime"),
+    check=check,
+    derived=derived,
+    case_of=case_of,
+    price=price,
+    kernel_class="moe",
+    calibration="moe",
+    alike=("hidden", "inter", "experts", "moe_tp", "moe_ep"),
+)

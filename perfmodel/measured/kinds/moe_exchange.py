@@ -1,4 +1,4 @@
-"""Measured token exchanges of experts, row by row; see `perfmodel.measured.compare` for the rest.
+"""Measured token exchanges of experts, row by row; see `perfmodel.measured.kind` for the rest.
 
 Dispatch sends every token to the ranks of its experts, combine brings the results back
 (DeepEP). Compared is the time of the transfer; ``notify_us``, in which ranks tell each other
@@ -7,7 +7,6 @@ how many tokens come and wait for the slowest host, is another kernel and left o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,21 +20,12 @@ from perfmodel.measured.cases import (
     check_time,
     kernel_hardware,
     measured_time,
-    project_cases,
     stated,
 )
-from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+from perfmodel.measured.kind import KernelKind
+from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.network.expert_exchange import COMPUTE_UNITS, PHASES, moe_exchange_times
 from perfmodel.sweeps.collective_grids import strides
-
-QUANTITY = "time"
-UNIT = "s"
-NEEDED = (
-    *("hardware", "mode", "phase", "ep", "tokens_per_rank", "hidden", "topk", "experts"),
-    "time_us",
-)
-MEASUREMENTS = ("time_us",)
-DEFAULT_BY = ("hardware", "mode", "phase", "nodes", "regime")
 
 MODES = {
     "deepep_normal": "normal",
@@ -111,6 +101,16 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
     return {"time": time}
 
 
-def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
-    """Price every row."""
-    return project_cases(rows, case_of, price, progress)
+KIND = KernelKind(
+    name="moe-alltoall",
+    needed=(
+        *("hardware", "mode", "phase", "ep", "tokens_per_rank", "hidden", "topk", "experts"),
+        "time_us",
+    ),
+    group_by=("hardware", "mode", "phase", "nodes", "regime"),
+    check=check,
+    derived=derived,
+    case_of=case_of,
+    price=price,
+    kernel_class="collective",
+)

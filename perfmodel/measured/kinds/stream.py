@@ -1,4 +1,4 @@
-"""Measured streaming operations, row by row; see `perfmodel.measured.compare` for the rest.
+"""Measured streaming operations, row by row; see `perfmodel.measured.kind` for the rest.
 
 Two tables are read: single operations (``op, rows, cols, dtype, time_us``), and the
 operations of training graphs (``target, input_shapes, output_shape, fwd_us, bwd_us``;
@@ -7,7 +7,7 @@ see `perfmodel.measured.kinds.stream_graph`). All ran again and again on the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -24,17 +24,11 @@ from perfmodel.measured.cases import (
     check_time,
     kernel_hardware,
     measured_time,
-    project_cases,
     stated,
 )
+from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.kinds.stream_graph import works as node_works
-from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
-
-QUANTITY = "time"
-UNIT = "s"
-NEEDED = ("hardware", "dtype")
-MEASUREMENTS = ("time_us", "fwd_us")
-DEFAULT_BY = ("hardware", "dtype", "framework", "op", "regime")
+from perfmodel.measured.rows import MeasuredRow, Skip
 
 ELEMENT_BYTES = {name: OPERAND_BYTES[name] for name in STREAM_PRECISIONS} | {
     "bf16->fp8": OPERAND_BYTES["bf16"]
@@ -188,6 +182,16 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
     }
 
 
-def project(rows: Sequence[MeasuredRow], progress: Callable[[int], None]) -> list[Outcome]:
-    """Price every row."""
-    return project_cases(rows, case_of, price, progress)
+KIND = KernelKind(
+    name="stream",
+    needed=("hardware", "dtype"),
+    measurements=("time_us", "fwd_us"),
+    group_by=("hardware", "dtype", "framework", "op", "regime"),
+    check=check,
+    derived=derived,
+    case_of=case_of,
+    price=price,
+    kernel_class="stream",
+    calibration="stream",
+    alike=("op", "cols", "columns"),
+)

@@ -17,6 +17,7 @@ import numpy as np
 
 from perfmodel.base.errors import ModelError, PerfModelError
 from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
+from perfmodel.measured.kind import Kind
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import model_from_row
 from perfmodel.measured.row_software import (
@@ -36,15 +37,11 @@ from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_REASONS, VALI
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-QUANTITY = "step_time"
-UNIT = "s"
-NEEDED = ("hardware", "n_gpus", "layers", "hidden", "heads", "vocab", "tp", "pp", "gbs", "seq")
 MEASUREMENTS = ("meas_iter_s", "meas_tokens_s_gpu", "der_iter_s", "der_tokens_s_gpu")
 WHOLE_NUMBERS = (
     *("n_gpus", "gpus_per_node", "layers", "hidden", "heads", "kv_heads", "head_dim", "vocab"),
     *("ffn", "moe_ffn", "topk", "seq", "tp", "pp", "cp", "ep", "etp", "dp", "mbs", "gbs"),
 )
-DEFAULT_BY = ("hardware", "precision", "architecture", "scale", "family", "assumed")
 SCALES = ((8, "1-8"), (64, "9-64"), (512, "65-512"))
 LARGEST_MICRO_BATCH = 64
 # A measured run did fit: what a row leaves open is not ruled out by an excess that lies
@@ -114,32 +111,6 @@ def derived(row: MeasuredRow) -> dict[str, str]:
         "architecture": "moe" if row.text("n_experts") not in ("", "0") else "dense",
         "scale": scale,
     }
-
-
-def project(
-    rows: Sequence[MeasuredRow], progress: Callable[[int], None] | None = None
-) -> list[Outcome]:
-    """Project every row; those that share model, devices, hardware and software at once."""
-    outcomes: list[Outcome | None] = [None] * len(rows)
-    groups: dict[Any, _Group] = {}
-    for i, row in enumerate(rows):
-        try:
-            case = case_of(row)
-        except Skip as skip:
-            outcomes[i] = Outcome.skipped(skip)
-            if progress:
-                progress(1)
-            continue
-        key = (case.model, case.devices, case.hardware, case.framework)
-        group = groups.setdefault(key, _Group(case))
-        group.members.append((i, case, len(group.strategies)))
-        group.strategies += case.candidates
-    for group in groups.values():
-        for i, outcome in _project_group(group):
-            outcomes[i] = outcome
-        if progress:
-            progress(len(group.members))
-    return [outcome for outcome in outcomes if outcome is not None]
 
 
 def measured_step_time(row: MeasuredRow) -> float:
@@ -392,3 +363,42 @@ def _choose(case: Case, columns: Mapping[str, Any]) -> Outcome:
 def _impossible(case: Case, status: int) -> Outcome:
     detail = case.candidates[0]["precision"] if status == PRECISION_UNSUPPORTED else ""
     return Outcome.skipped(Skip(STATUS_REASONS[int(status)], detail))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingKind(Kind):
+    """Training runs; rows that share model, devices and software are projected in one sweep."""
+
+    def project(
+        self, rows: Sequence[MeasuredRow], progress: Callable[[int], None]
+    ) -> list[Outcome]:
+        """Project every row."""
+        outcomes: list[Outcome | None] = [None] * len(rows)
+        groups: dict[Any, _Group] = {}
+        for i, row in enumerate(rows):
+            try:
+                case = case_of(row)
+            except Skip as skip:
+                outcomes[i] = Outcome.skipped(skip)
+                progress(1)
+                continue
+            key = (case.model, case.devices, case.hardware, case.framework)
+            group = groups.setdefault(key, _Group(case))
+            group.members.append((i, case, len(group.strategies)))
+            group.strategies += case.candidates
+        for group in groups.values():
+            for i, outcome in _project_group(group):
+                outcomes[i] = outcome
+            progress(len(group.members))
+        return [outcome for outcome in outcomes if outcome is not None]
+
+
+KIND = TrainingKind(
+    name="training",
+    quantity="step_time",
+    needed=("hardware", "n_gpus", "layers", "hidden", "heads", "vocab", "tp", "pp", "gbs", "seq"),
+    measurements=MEASUREMENTS,
+    group_by=("hardware", "precision", "architecture", "scale", "family", "assumed"),
+    check=check,
+    derived=derived,
+)

@@ -1,0 +1,145 @@
+"""What a table of measurements holds: one `Kind` per table, all of them by name.
+
+How to add a kind of measured kernels
+-------------------------------------
+1. Write ``perfmodel/measured/kinds/<name>.py``. ``case_of(row)`` turns a row into a
+   `perfmodel.measured.cases.Case` (hardware, variant, sizes, seconds) or raises `Skip` with
+   the reason; ``price(hardware, variant, columns)`` prices all cases of one device and
+   variant in one call; ``check(row)`` refuses broken numbers; ``derived(row)`` adds columns to
+   filter and group by, ``regime`` among them. Its last lines make ``KIND = KernelKind(…)``.
+2. Name the module in `KINDS` below. `perfmodel compare <name>` works then, and, where the kind
+   names a ``calibration``, so does `perfmodel calibrate`.
+3. State the columns in docs/calibration.md, and the name in the help of ``compare``.
+
+What is no kernel derives from `Kind` and says itself how its rows are projected, as
+`perfmodel.measured.kinds.training` does.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.measured.cases import Case, Price, project_cases
+from perfmodel.measured.rows import MeasuredRow, Outcome
+
+KINDS: Mapping[str, str] = {
+    "training": "training",
+    "gemm": "gemm",
+    "attention": "attention",
+    "mla": "mla",
+    "moe": "moe",
+    "stream": "stream",
+    "collective": "collective",
+    "moe-alltoall": "moe_exchange",
+}
+"""Kind -> its module in `perfmodel.measured.kinds`, whose ``KIND`` `load_kind` returns."""
+
+Rows = tuple[list[str], list[MeasuredRow]]
+"""Columns and rows of a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(ABC):
+    """A kind of table: its columns, and how its rows are projected.
+
+    Attributes
+    ----------
+    name : str
+        As in `KINDS`.
+    quantity, unit : str
+        What is compared, and in which unit.
+    needed : tuple of str
+        Columns that must exist.
+    measurements : tuple of str
+        Columns of which one must exist.
+    group_by : tuple of str
+        Columns that errors are grouped by unless a user says otherwise.
+    check : callable
+        Raises `DataError` where a number of a row is broken.
+    derived : callable
+        Row -> further columns to filter and group by.
+    aliases : mapping of str to str
+        Other spelling of a column -> its name.
+    read : callable
+        Path -> columns and rows of a file that is no table; None where it is one.
+    """
+
+    name: str
+    quantity: str = "time"
+    unit: str = "s"
+    needed: tuple[str, ...]
+    measurements: tuple[str, ...] = ("time_us",)
+    group_by: tuple[str, ...]
+    check: Callable[[MeasuredRow], None]
+    derived: Callable[[MeasuredRow], Mapping[str, str]]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[str | os.PathLike[str]], Rows | None] = lambda path: None
+
+    @abstractmethod
+    def project(
+        self, rows: Sequence[MeasuredRow], progress: Callable[[int], None]
+    ) -> list[Outcome]:
+        """Return what becomes of every row; `progress` is told how many more are done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelKind(Kind):
+    """A kind of kernels, whose rows can be priced again with other constants.
+
+    Attributes
+    ----------
+    case_of : callable
+        Row -> `Case`; raises `Skip` with the reason where there is none.
+    price : callable
+        See `perfmodel.measured.cases.Price`.
+    kernel_class : str
+        Class of `perfmodel.base.regimes`.
+    phases : mapping of str to str
+        Value of the column ``phase`` -> its class, where that makes a difference.
+    calibration : str
+        Group of the profile's calibration that the kind is fitted to; empty for none.
+    alike : tuple of str
+        Columns in which near-identical rows agree, which a cross-validation keeps together.
+    """
+
+    case_of: Callable[[MeasuredRow], Case]
+    price: Price
+    kernel_class: str
+    phases: Mapping[str, str] = field(default_factory=dict)
+    calibration: str = ""
+    alike: tuple[str, ...] = ()
+
+    def project(
+        self, rows: Sequence[MeasuredRow], progress: Callable[[int], None]
+    ) -> list[Outcome]:
+        """Price the rows, those of one device and variant in one call."""
+        return project_cases(rows, self.case_of, self.price, progress)
+
+    def class_of(self, row: MeasuredRow) -> str:
+        """Return the class of `perfmodel.base.regimes` to which a row belongs."""
+        return self.phases.get(row.lower("phase"), self.kernel_class)
+
+
+def load_kind(name: str) -> Kind:
+    """Return a kind by its name; its models are imported now.
+
+    Raises
+    ------
+    DataError
+        There is no such kind.
+    """
+    if name not in KINDS:
+        raise DataError(f"unknown kind '{name}'{did_you_mean(name, KINDS)}")
+    kind: Kind = import_module(f"perfmodel.measured.kinds.{KINDS[name]}").KIND
+    return kind
+
+
+def calibrated_kinds() -> dict[str, KernelKind]:
+    """Return the kinds that a profile has constants for, by name."""
+    kinds = map(load_kind, KINDS)
+    return {kind.name: kind for kind in kinds if isinstance(kind, KernelKind) and kind.calibration}

@@ -1,0 +1,65 @@
+"""Kinds of tables: what each states fits the profiles, the regimes and the help."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from click.testing import CliRunner
+
+from perfmodel.base.errors import DataError
+from perfmodel.base.regimes import LIMITS
+from perfmodel.cli.main import cli
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.measured.kind import KINDS, KernelKind, calibrated_kinds, load_kind
+from perfmodel.measured.rows import MeasuredRow
+
+KERNELS = sorted(set(KINDS) - {"training"})
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_goes_by_the_name_it_is_loaded_with(name: str) -> None:
+    kind = load_kind(name)
+    assert kind.name == name
+    assert kind.unit == "s"
+    assert kind.measurements
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kind.name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_classes_of_a_kind_have_regimes(name: str) -> None:
+    kind = load_kind(name)
+    assert isinstance(kind, KernelKind)
+    assert {kind.kernel_class, *kind.phases.values()} <= set(LIMITS)
+
+
+def test_classes_depend_on_the_phase_where_that_makes_a_difference() -> None:
+    def class_of(name: str, phase: str) -> str:
+        kind = load_kind(name)
+        assert isinstance(kind, KernelKind)
+        return kind.class_of(MeasuredRow({"phase": phase}, "runs.csv", 2))
+
+    phases = ("fwd", "bwd", "Decode", "")
+    expected = ["attention", "attention_backward", "decode", "attention"]
+    assert [class_of("attention", phase) for phase in phases] == expected
+    assert [class_of("gemm", phase) for phase in phases] == ["gemm"] * 4
+
+
+def test_calibrated_kinds_have_constants_to_fit() -> None:
+    kinds = calibrated_kinds()
+    assert set(kinds) == set(KINDS) - {"training", "moe-alltoall"}
+    calibration = load_hardware("dgx-h100").calibration
+    for kind in kinds.values():
+        assert any(entry.adjustable for entry in calibration[kind.calibration].values())
+        assert kind.alike
+
+
+def test_the_help_names_every_kind() -> None:
+    text = CliRunner().invoke(cli, ["compare", "--help"]).output
+    assert [name for name in KINDS if f"'{name}'" not in text] == []
+
+
+def test_an_unknown_kind_is_answered_with_the_nearest() -> None:
+    with pytest.raises(DataError, match=r"unknown kind 'gem'; did you mean gemm\?"):
+        load_kind("gem")
