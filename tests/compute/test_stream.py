@@ -16,7 +16,6 @@ from perfmodel.compute.stream import (
     work_times,
 )
 from perfmodel.compute.stream_catalogue import elementwise, norm, softmax
-from perfmodel.compute.stream_quantise import QUANTISATIONS, quantise
 from perfmodel.hwprofiles import list_hardware, load_hardware
 
 # profile, bytes read, bytes written, cached, seconds, tolerance
@@ -62,36 +61,6 @@ def test_streams_near_measured_large_tensors(row):
     times = stream_times(load_hardware(profile), read, written, cached=cached)
     assert times.time[0] == pytest.approx(seconds, rel=tolerance)
     assert STREAM_BOUNDS[times.bound[0]] == "memory"
-
-
-# SGLang quantises per token ahead of its fp8 products. With 64 columns, a product costs
-# little more than the quantisation and one read of the quantised rows (aiconfigurator
-# 095f58a, gemm fp8, m x k, n = 64).
-QUANTISED_PRODUCTS = [
-    ("dgx-h100", 32768, 65536, 4443.5e-6),
-    ("dgx-b200", 32768, 65536, 2063.7e-6),
-    ("dgx-h100", 8192, 51200, 890.33e-6),
-    ("dgx-b200", 8192, 51200, 418.02e-6),
-]
-
-
-@pytest.mark.parametrize("row", QUANTISED_PRODUCTS)
-def test_quantisation_per_token_is_most_of_a_narrow_fp8_product(row):
-    profile, rows, columns, seconds = row
-    hardware = load_hardware(profile)
-    pass_time = quantise_times(hardware, "fp8", rows, columns, cached=0.0).time[0]
-    read = rows * columns / stream_device(hardware).bandwidth
-    assert pass_time + read == pytest.approx(seconds, rel=0.1)
-
-
-def test_every_scheme_costs_its_bytes_or_more_and_scales():
-    hardware = load_hardware("dgx-b200")
-    bandwidth = hardware.device.memory.bandwidth
-    for scheme in QUANTISATIONS:
-        work = quantise(scheme, [64.0, 32768.0], 8192.0)
-        times = quantise_times(hardware, scheme, [64, 32768], 8192, cached=0.0).time
-        assert (times * bandwidth >= work.bytes_read + work.bytes_written).all(), scheme
-        assert times[1] > times[0]
 
 
 def test_a_long_row_is_walked_by_one_block():

@@ -22,7 +22,7 @@ from perfmodel.compute.stream_catalogue import (
     traffic,
 )
 from perfmodel.compute.stream_optimizer import adam, clip_gradients, muon, sgd
-from perfmodel.compute.stream_quantise import QUANTISATIONS, quantise, quantise_unfused
+from perfmodel.compute.stream_quantise import quantise
 
 
 # 1000 elements of 2 bytes: bytes read, bytes written, worked out by hand
@@ -76,38 +76,6 @@ def test_short_rows_that_start_within_a_sector_touch_one_more():
     aligned, other = softmax(8, 1000, 4.0), softmax(8, 1001, 4.0)
     assert float(aligned.bytes_read) == 8 * 4000
     assert float(other.bytes_read) == pytest.approx(8 * 4004 * 1.25)
-
-
-# 64 rows of 1024 bf16 elements: 131072 bytes read
-@pytest.mark.parametrize(
-    ("scheme", "again", "written", "launches"),
-    [
-        ("fp8_static", 0, 65536, 1),
-        ("fp8_tensor", 131072, 65536 + 4, 2),
-        ("fp8_token", 131072, 65536 + 64 * 4, 1),
-        ("int8_token", 131072, 65536 + 64 * 4, 1),
-        ("fp8_block", 0, 65536 + 512 * 4, 1),  # 8 groups of 128 per row
-        ("mxfp8", 0, 65536 + 2048, 1),  # 32 groups of 32 per row
-        ("nvfp4", 0, 32768 + 4096, 1),  # 64 groups of 16 per row
-        ("mxfp4", 0, 32768 + 2048, 1),
-    ],
-)
-def test_quantisation_bytes(scheme, again, written, launches):
-    work = quantise(scheme, 64, 1024)
-    assert float(work.bytes_read) == 131072
-    assert float(work.bytes_reread) == again
-    assert float(work.bytes_written) == written
-    assert work.launches == launches
-
-
-def test_every_quantisation_is_in_the_table_of_its_docstring():
-    for scheme in QUANTISATIONS:
-        assert f"{scheme} " in (quantise.__doc__ or "")
-
-
-def test_unfused_quantisation_moves_seven_times_the_bytes():
-    # 2 + 4, 4 + 4, 4 + 1, 1 + 1 bytes an element
-    assert [sum(traffic(work)) for work in quantise_unfused(1000)] == [6000, 8000, 5000, 2000]
 
 
 def test_other_operations_by_hand():

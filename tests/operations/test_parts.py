@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
 from perfmodel.network.collectives import COLLECTIVES
-from perfmodel.operations.flops import attended_keys, model_flops_per_token
 from perfmodel.operations.operations import (
     AXES,
     LAYER_KEY_FIELDS,
     PHASES,
-    Attention,
     Communication,
     Gemm,
     LayerKeys,
@@ -27,69 +25,17 @@ from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.strategy.rules import VALID
-from perfmodel.training.schedule import stage_compositions
-
-PASSES = ("forward", "backward_input", "backward_weight")
-MEGATRON = load_framework("megatron")
-
-
-def number(value):
-    """The first key's value of a size."""
-    return float(np.asarray(value).reshape(-1)[0])
-
-
-def keys_of(**fields):
-    columns = columns_from_rows([{"sequence_length": 2048, **fields}])
-    return LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
-
-
-def operations_of(model, part_name, framework=MEGATRON, **fields):
-    (part,) = [item for item in model_parts(model) if item.name == part_name]
-    return part_operations(model, part, keys_of(**fields), framework, Machine())
-
-
-def matrix_flops(operation):
-    """FLOP of one operation per micro-batch, as mathematics asks for them."""
-    if isinstance(operation, Gemm):
-        sizes = (operation.m, operation.n, operation.k, operation.batch, operation.count)
-        return 2.0 * np.prod([number(size) for size in sizes])
-    if isinstance(operation, Attention):
-        length, keys = number(operation.query_length), number(operation.key_length)
-        window = number(operation.window) or keys
-        seen = keys
-        if operation.causal:
-            seen = min(window, keys) * (1 - min(window, keys) / (2 * keys))
-        width = operation.head_dim_qk + operation.head_dim_v
-        calls = number(operation.batch) * number(operation.heads) * number(operation.count)
-        return 2.0 * calls * length * seen * width * (2.0 if operation.backward else 1.0)
-    return 0.0
-
-
-def step_flops(model, grid, framework=MEGATRON):
-    """FLOP of all devices in one step, recomputation left out."""
-    row = grid.row(0)
-    keys = LayerKeys({name: grid[name] for name in LAYER_KEY_FIELDS})
-    per_part = np.array(
-        [
-            sum(
-                matrix_flops(item)
-                for item in part_operations(model, part, keys, framework, Machine())
-                if item.phase in PASSES
-            )
-            for part in model_parts(model)
-        ]
-    )
-    stages = stage_compositions(model, row["pipeline_parallel"], row["virtual_pipeline"])
-    plane = row["tensor_parallel"] * row["context_parallel"] * row["data_parallel"]
-    batches = row["global_batch_size"] // (row["data_parallel"] * row["micro_batch_size"])
-    return float((stages @ per_part).sum() * plane * batches)
-
-
-def needed_flops(model, grid, causal=True):
-    row = grid.row(0)
-    tokens = row["global_batch_size"] * row["sequence_length"]
-    return float(model_flops_per_token(model, row["sequence_length"], causal=causal)) * tokens
-
+from tests.operations.counting import (
+    MEGATRON,
+    PASSES,
+    communications,
+    keys_of,
+    needed_flops,
+    number,
+    operations_of,
+    step_flops,
+    total_bytes,
+)
 
 LAYOUTS = st.fixed_dictionaries(
     {
@@ -157,46 +103,6 @@ def test_flops_of_published_models_are_conserved(name, grid_of):
         )
 
 
-@pytest.mark.parametrize("kind", ["ring", "all_gather"])
-@pytest.mark.parametrize("window", [512, 2048, 4096, 8192, 20000])
-def test_context_ranks_share_the_work_of_windows(kind, window, small_dense):
-    """Each rank does the mean work, or a middle rank's: never less, never the full square."""
-    model = dense_model(
-        "windowed",
-        layers=2,
-        hidden_size=2048,
-        heads=16,
-        intermediate_size=4096,
-        vocab_size=1024,
-        window=window,
-    )
-    length, degree = 16384, 8
-    calls = [
-        item
-        for item in operations_of(
-            model,
-            "layer0",
-            sequence_length=length,
-            context_parallel=degree,
-            context_parallel_kind=kind,
-        )
-        if isinstance(item, Attention) and not item.backward
-    ]
-    done = sum(matrix_flops(item) for item in calls) / (2.0 * 16 * 256)
-    local = length / degree
-    mean = local * float(attended_keys(model.layers[0], length, causal=True))
-    assert mean * (1 - 1e-12) <= done <= local * min(window, length)
-
-
-def test_unfused_attention_computes_the_full_square(small_dense, grid_of):
-    framework = load_framework("megatron-2022")
-    for fields in ({}, {"tensor_parallel": 4, "pipeline_parallel": 2, "data_parallel": 2}):
-        grid = grid_of(small_dense, **fields)
-        assert step_flops(small_dense, grid, framework) == pytest.approx(
-            needed_flops(small_dense, grid, causal=False), rel=1e-12
-        )
-
-
 @pytest.mark.parametrize("degrees", [(2, 1), (4, 2), (2, 4)])
 def test_experts_without_sequence_parallelism_are_impossible_or_not_repeated(small_moe, degrees):
     """Every tensor rank then holds all tokens, and must not send its copies to the experts.
@@ -216,33 +122,6 @@ def test_experts_without_sequence_parallelism_are_impossible_or_not_repeated(sma
     grid = strategies_from_rows(small_moe, 4 * tensor, [row])
     if grid.status[0] == VALID:
         assert step_flops(small_moe, grid) == pytest.approx(needed_flops(small_moe, grid))
-
-
-# -- communication ---------------------------------------------------------------------
-
-
-def wire_bytes(operation):
-    """Bytes that one rank sends: ring algorithms, nccl-tests PERFORMANCE.md."""
-    members = number(operation.members)
-    share = (members - 1) / members
-    factor = {"all_reduce": 2 * share, "point_to_point": 1.0}.get(operation.collective, share)
-    return number(operation.size) * factor * number(operation.count)
-
-
-def communications(operations, axis=None):
-    return [
-        item
-        for item in operations
-        if isinstance(item, Communication)
-        and number(item.count) > 0
-        and (axis is None or item.axis == axis)
-    ]
-
-
-def total_bytes(operations, axis, phases):
-    return sum(
-        wire_bytes(item) for item in communications(operations, axis) if item.phase in phases
-    )
 
 
 @pytest.mark.parametrize("tensor", [2, 4, 8])
@@ -307,45 +186,6 @@ def test_a_key_of_degree_one_is_free_beside_one_of_degree_two(small_dense):
                 assert np.broadcast_to(item.count, 2)[0] == 0
 
 
-def test_all_gather_and_ring_move_the_same_keys_and_values(small_dense):
-    for degree in (2, 4, 8):
-        ring, gather = (
-            operations_of(
-                small_dense, "layer0", context_parallel=degree, context_parallel_kind=kind
-            )
-            for kind in ("ring", "all_gather")
-        )
-        # (c - 1) hops of one rank's keys and values: 8 heads, 128 + 128 numbers, 2 bytes.
-        sent = (degree - 1) * 2048 / degree * 8 * 256 * 2.0
-        assert total_bytes(ring, "context", ["forward"]) == pytest.approx(sent)
-        assert total_bytes(gather, "context", ["forward"]) == pytest.approx(sent)
-        # Backward returns a gradient for every key and value.
-        assert total_bytes(ring, "context", ["backward_input"]) == pytest.approx(2 * sent)
-
-
-def test_ulysses_exchanges_queries_keys_values_and_outputs(small_dense):
-    # arXiv:2309.14509, section 3.2: volume 4 N h / P per link with as many keys as queries.
-    operations = operations_of(
-        small_dense, "layer0", context_parallel=4, context_parallel_kind="all_to_all"
-    )
-    (forward,) = [item for item in communications(operations, "context") if item.phase == "forward"]
-    tokens = 2048 / 4
-    assert number(forward.size) == tokens * 128 * (2 * 16 + 2 * 8) * 2.0
-    assert number(forward.members) == 4
-
-
-@pytest.mark.parametrize("kind", ["ring", "all_gather", "all_to_all"])
-def test_unfused_attention_gets_its_keys_from_the_other_context_ranks(small_dense, kind):
-    operations = operations_of(
-        small_dense,
-        "layer0",
-        load_framework("megatron-2022"),
-        context_parallel=2,
-        context_parallel_kind=kind,
-    )
-    assert total_bytes(operations, "context", ["forward"]) > 0
-
-
 @pytest.mark.parametrize("degree", [2, 4, 8, 16])
 def test_experts_exchange_every_routed_token_twice(small_moe, degree):
     operations = operations_of(small_moe, "layer1", expert_parallel=degree)
@@ -378,9 +218,6 @@ def test_groups_fit_inside_one_another(small_moe):
     assert groups["expert"] == (4, 2)
 
 
-# -- phases and habits -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("framework", ["megatron", "megatron-2022", "fsdp"])
 def test_full_recomputation_repeats_the_forward_of_layers(small_moe, framework):
     framework = load_framework(framework)
@@ -399,20 +236,6 @@ def test_no_recomputation_repeats_nothing(small_moe):
             for item in operations_of(small_moe, part.name, tensor_parallel=2)
             if item.phase == "recompute"
         )
-
-
-def test_selective_recomputation_repeats_the_unfused_attention_matrix(small_dense):
-    # Korthikanti et al. 2022, section 5: the scores, their softmax and dropout, and the values.
-    framework = load_framework("megatron-2022")
-    operations = operations_of(small_dense, "layer0", framework, recompute="selective")
-    again = {item.name for item in operations if item.phase == "recompute"}
-    assert {
-        "attention.scores",
-        "attention.softmax",
-        "attention.dropout",
-        "attention.values",
-    } <= again
-    assert not {"attention.qkv", "attention.output", "mlp.up", "mlp.down"} & again
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8", "mxfp8", "nvfp4"])

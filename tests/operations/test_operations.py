@@ -1,4 +1,4 @@
-"""Low-precision copies: what a device's operand layouts make of casts and weights."""
+"""Operations of a linear layer: casts, layouts and gradients of low precision."""
 
 import numpy as np
 import pytest

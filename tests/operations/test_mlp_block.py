@@ -1,4 +1,4 @@
-"""How often routed tokens travel, and what dispatch and overlap make of it."""
+"""Experts: how often routed tokens travel, and what dispatch and overlap make of it."""
 
 import itertools
 

@@ -1,0 +1,63 @@
+"""A row's model: cells to layers, and cells at fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.base.errors import ModelError
+from perfmodel.measured.row_model import model_from_row
+
+ROW = {"model": "m", "layers": "2", "hidden": "64", "heads": "4", "vocab": "100", "ffn": "256"}
+
+
+def test_row_follows_the_habit_of_its_kind() -> None:
+    plain = model_from_row({**ROW, "gated_mlp": "0", "seq": "512"})
+    assert (plain.layers[0].norm, plain.tied_embeddings, plain.max_positions) == (
+        "layer",
+        True,
+        512,
+    )
+    gated = model_from_row({**ROW, "gated_mlp": "1"})
+    assert (gated.layers[0].norm, gated.tied_embeddings) == ("rms", False)
+    assert model_from_row(ROW) == model_from_row({**ROW, "gated_mlp": "0"})
+    assert model_from_row({**ROW, "ffn": "200"}).layers[0].mlp.gated
+    assert model_from_row(ROW, tied_embeddings=False).output_parameters() == 6400
+
+
+def test_row_with_windows() -> None:
+    note = "1 of 2 layers sliding window 32"
+    model = model_from_row({**ROW, "gated_mlp": "1", "attn_note": note})
+    assert [layer.attention.window for layer in model.layers] == [32, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": ""}, "column 'layers': empty or 0"),
+        ({"hidden": "-3"}, "column 'hidden': '-3' should be a whole number"),
+        ({"heads": "2.5"}, "column 'heads': '2.5' should be a whole number"),
+        ({"vocab": "many"}, "column 'vocab': 'many' should be a whole number"),
+        ({"ffn": ""}, "column 'ffn': empty"),
+        ({"gated_mlp": "2"}, "column 'gated_mlp': 2 should be 0 or 1"),
+        ({"attn_note": "some sliding"}, "column 'attn_note': 'some sliding' should be like"),
+        ({"n_experts": "8"}, "column 'topk': empty or 0"),
+    ],
+)
+def test_row_at_fault_names_the_column(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(ModelError) as error:
+        model_from_row({**ROW, **changes})
+    assert message in str(error.value)
+
+
+def test_rows_of_the_development_table_give_the_counts_stated_beside_them(
+    training_runs: list[dict[str, str]],
+) -> None:
+    rows = [row for row in training_runs if row["params_total_B"]]
+    assert rows
+    for row in rows:
+        model = model_from_row(row)
+        tied = model.vocab_size * model.hidden_size if model.tied_embeddings else 0
+        positions = model.max_positions * model.hidden_size
+        learned = positions if model.position_embedding == "learned" else 0
+        count = (model.parameter_count() + tied - learned) / 1e9
+        assert count == pytest.approx(float(row["params_total_B"]), rel=2e-3), row["model"]

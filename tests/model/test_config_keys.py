@@ -1,0 +1,78 @@
+"""Typed keys of a config.json: what each may hold, and errors that name it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.base.errors import ModelError
+from perfmodel.model.config import model_from_config
+from perfmodel.model.presets import load_model
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": -64}, "key 'hidden_size': -64 should be a positive integer"),
+        ({"hidden_size": 0}, "key 'hidden_size': 0 should be a positive integer"),
+        ({"hidden_size": "64"}, "key 'hidden_size': '64' should be a positive integer"),
+        ({"hidden_size": True}, "key 'hidden_size': True should be a positive integer"),
+        ({"hidden_size": 64.0}, "key 'hidden_size': 64.0 should be a positive integer"),
+        ({"hidden_size": math.nan}, "key 'hidden_size': nan should be a positive integer"),
+        ({"hidden_size": [64]}, "key 'hidden_size': [64] should be a positive integer"),
+        ({"hidden_size": None}, "key 'hidden_size': missing or null"),
+        ({"num_hidden_layers": 10**8}, "key 'num_hidden_layers': 100000000 should be at most"),
+        ({"num_attention_heads": 7}, "key 'num_attention_heads': 7 should be a multiple of"),
+        ({"num_attention_heads": 6}, "'hidden_size': 64 should be a multiple of 'num_attention"),
+        ({"num_key_value_heads": 3}, "'num_attention_heads': 8 should be a multiple of 'num_key"),
+        ({"hidden_act": "tanhshrink"}, "key 'hidden_act': 'tanhshrink' should be one of silu"),
+        ({"tie_word_embeddings": "no"}, "key 'tie_word_embeddings': 'no' should be true or"),
+        ({"layer_types": ["full_attention"]}, "key 'layer_types': 1 entries should be 2"),
+        ({"layer_types": ["linear_attention"] * 2}, "'linear_attention' layers are not modelled"),
+        ({"num_local_experts": 8}, "key 'num_local_experts': 8 changes the architecture"),
+        ({"sliding_window": 128}, "key 'sliding_window': 128 changes the architecture"),
+        ({"mamba_d_state": 128}, "key 'mamba_d_state': 128 changes the architecture"),
+        ({"kv_lora_rank": 512}, "key 'kv_lora_rank': 512 changes the architecture"),
+        ({"model_type": "lama"}, "'lama' is not modelled yet; did you mean llama"),
+        ({"model_type": "t5"}, "key 'model_type': 't5' is not modelled yet"),
+        ({"model_type": 3}, "key 'model_type': 3 should be a name"),
+        ({"model_type": None}, "key 'model_type': missing, and so is 'architectures'"),
+        ({"model_type": None, "architectures": ["T5"]}, "'architectures': 'T5' is not modelled"),
+        ({"text_config": 5}, "key 'text_config': 5 should be an object"),
+    ],
+)
+def test_config_at_fault_names_file_and_key(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    file = tmp_path / "some.json"
+    file.write_text(json.dumps({**LLAMA, **changes}))
+    with pytest.raises(ModelError) as error:
+        load_model(file)
+    assert str(error.value).startswith(f"{file}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", [key for key in LLAMA if key.endswith(("size", "layers", "heads"))])
+@given(value=st.none() | st.booleans() | st.integers(-3, 0) | st.floats() | st.text())
+def test_no_size_but_a_positive_integer_gets_through(key: str, value: object) -> None:
+    if key == "num_key_value_heads" and value is None:
+        return  # absent means as many as query heads
+    with pytest.raises(ModelError, match=key):
+        model_from_config({**LLAMA, key: value})

@@ -1,0 +1,95 @@
+"""Models by name: their spellings, their parts, and unknown names."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.base.errors import ModelError
+from perfmodel.model.build import (
+    active_layer_parameters,
+    attention_parameters,
+    expert_parameters,
+    layer_parameters,
+    mlp_parameters,
+)
+from perfmodel.model.presets import find_preset, list_models, load_model, preset_names
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_parts_of_every_preset_add_up(name: str) -> None:
+    model = load_model(name)
+    h = model.hidden_size
+    layers = 0
+    for layer in model.layers:
+        parts = layer_parameters(layer, h)
+        assert parts.attention == attention_parameters(layer, h)
+        assert (parts.mlp_dense, parts.experts, parts.router) == mlp_parameters(layer, h)
+        assert parts.experts == layer.mlp.experts * expert_parameters(layer, h)
+        assert active_layer_parameters(layer, h) <= parts.total
+        layers += parts.total
+    ends = model.embedding_parameters() + model.output_parameters() + model.final_norm_parameters()
+    assert model.parameter_count() == layers + ends
+    assert model.active_parameter_count() <= model.parameter_count()
+    if all(layer.mlp.kind == "dense" for layer in model.layers):
+        assert model.active_parameter_count() == model.parameter_count()
+    assert model.parameter_count(include_mtp=True) == (
+        model.parameter_count() + model.mtp_parameters()
+    )
+
+
+def test_summaries_cover_every_preset() -> None:
+    summaries = list_models()
+    assert tuple(summary.name for summary in summaries) == preset_names()
+    for summary in summaries:
+        assert summary.parameters == load_model(summary.name).parameter_count()
+        assert summary.source
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("Llama-3.1-70B", "llama-3.1-70b"),
+        ("meta-llama/Meta-Llama-3.1-70B", "llama-3.1-70b"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.3-70b"),
+        ("LLAMA3.1_405B", "llama-3.1-405b"),
+        ("LLAMA3_70B", "llama-3-70b"),
+        ("Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("Qwen3_30B_a3B", "qwen3-30b-a3b"),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+        ("Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
+        ("mixtral-8x7b-instruct-v0.1", "mixtral-8x7b"),
+        ("google/gemma-3-27b-it", "gemma-3-27b"),
+        ("GPT3-175B", "gpt3-175b"),
+        ("gpt oss 120b", "gpt-oss-120b"),
+        ("CodeLlama-13b-hf", "codellama-13b"),
+    ],
+)
+def test_preset_by_the_spellings_in_use(written: str, meant: str) -> None:
+    assert find_preset(written) == meant
+
+
+def test_no_two_presets_share_a_spelling() -> None:
+    spellings = [
+        "".join(c for c in spelling if c.isalnum() or c == ".")
+        for summary in list_models()
+        for spelling in (summary.name, *summary.aliases)
+    ]
+    assert len(set(spellings)) == len(spellings)
+    assert all(find_preset(name) == name for name in preset_names())
+
+
+def test_unknown_name_is_told_the_nearest() -> None:
+    with pytest.raises(ModelError, match=r"'lama-3-8b'; did you mean llama-3-8b"):
+        load_model("lama-3-8b")
+    with pytest.raises(ModelError, match="there are presets of these families: bloom"):
+        load_model("zzz")
+    with pytest.raises(ModelError, match="should be a preset's name or a path"):
+        load_model("  ")
+
+
+def test_preset_says_where_it_is_from() -> None:
+    assert load_model("llama-3.1-8b").source == (
+        "config.json of meta-llama/Llama-3.1-8B (Hugging Face)"
+    )
+    assert "arXiv:2205.05198" in load_model("megatron-22b").source

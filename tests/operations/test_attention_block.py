@@ -1,0 +1,114 @@
+"""Operations of attention: FLOP, keys and values over context ranks, recomputation."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.model.build import dense_model
+from perfmodel.operations.flops import attended_keys
+from perfmodel.operations.operations import (
+    Attention,
+)
+from perfmodel.software.framework import load_framework
+from tests.operations.counting import (
+    communications,
+    matrix_flops,
+    needed_flops,
+    number,
+    operations_of,
+    step_flops,
+    total_bytes,
+)
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_gather"])
+@pytest.mark.parametrize("window", [512, 2048, 4096, 8192, 20000])
+def test_context_ranks_share_the_work_of_windows(kind, window, small_dense):
+    """Each rank does the mean work, or a middle rank's: never less, never the full square."""
+    model = dense_model(
+        "windowed",
+        layers=2,
+        hidden_size=2048,
+        heads=16,
+        intermediate_size=4096,
+        vocab_size=1024,
+        window=window,
+    )
+    length, degree = 16384, 8
+    calls = [
+        item
+        for item in operations_of(
+            model,
+            "layer0",
+            sequence_length=length,
+            context_parallel=degree,
+            context_parallel_kind=kind,
+        )
+        if isinstance(item, Attention) and not item.backward
+    ]
+    done = sum(matrix_flops(item) for item in calls) / (2.0 * 16 * 256)
+    local = length / degree
+    mean = local * float(attended_keys(model.layers[0], length, causal=True))
+    assert mean * (1 - 1e-12) <= done <= local * min(window, length)
+
+
+def test_unfused_attention_computes_the_full_square(small_dense, grid_of):
+    framework = load_framework("megatron-2022")
+    for fields in ({}, {"tensor_parallel": 4, "pipeline_parallel": 2, "data_parallel": 2}):
+        grid = grid_of(small_dense, **fields)
+        assert step_flops(small_dense, grid, framework) == pytest.approx(
+            needed_flops(small_dense, grid, causal=False), rel=1e-12
+        )
+
+
+def test_all_gather_and_ring_move_the_same_keys_and_values(small_dense):
+    for degree in (2, 4, 8):
+        ring, gather = (
+            operations_of(
+                small_dense, "layer0", context_parallel=degree, context_parallel_kind=kind
+            )
+            for kind in ("ring", "all_gather")
+        )
+        # (c - 1) hops of one rank's keys and values: 8 heads, 128 + 128 numbers, 2 bytes.
+        sent = (degree - 1) * 2048 / degree * 8 * 256 * 2.0
+        assert total_bytes(ring, "context", ["forward"]) == pytest.approx(sent)
+        assert total_bytes(gather, "context", ["forward"]) == pytest.approx(sent)
+        # Backward returns a gradient for every key and value.
+        assert total_bytes(ring, "context", ["backward_input"]) == pytest.approx(2 * sent)
+
+
+def test_ulysses_exchanges_queries_keys_values_and_outputs(small_dense):
+    # arXiv:2309.14509, section 3.2: volume 4 N h / P per link with as many keys as queries.
+    operations = operations_of(
+        small_dense, "layer0", context_parallel=4, context_parallel_kind="all_to_all"
+    )
+    (forward,) = [item for item in communications(operations, "context") if item.phase == "forward"]
+    tokens = 2048 / 4
+    assert number(forward.size) == tokens * 128 * (2 * 16 + 2 * 8) * 2.0
+    assert number(forward.members) == 4
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_gather", "all_to_all"])
+def test_unfused_attention_gets_its_keys_from_the_other_context_ranks(small_dense, kind):
+    operations = operations_of(
+        small_dense,
+        "layer0",
+        load_framework("megatron-2022"),
+        context_parallel=2,
+        context_parallel_kind=kind,
+    )
+    assert total_bytes(operations, "context", ["forward"]) > 0
+
+
+def test_selective_recomputation_repeats_the_unfused_attention_matrix(small_dense):
+    # Korthikanti et al. 2022, section 5: the scores, their softmax and dropout, and the values.
+    framework = load_framework("megatron-2022")
+    operations = operations_of(small_dense, "layer0", framework, recompute="selective")
+    again = {item.name for item in operations if item.phase == "recompute"}
+    assert {
+        "attention.scores",
+        "attention.softmax",
+        "attention.dropout",
+        "attention.values",
+    } <= again
+    assert not {"attention.qkv", "attention.output", "mlp.up", "mlp.down"} & again

@@ -1,0 +1,171 @@
+"""Parameters of every preset against the counts that its authors publish."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.model.build import (
+    layer_parameters,
+)
+from perfmodel.model.presets import load_model
+
+# Exact totals. "safetensors" is the count of distinct parameters that the model's Hugging
+# Face page shows, or half the total_size (bytes in bf16) of model.safetensors.index.json.
+PUBLISHED = {
+    "gpt2": 124_439_808,  # transformers GPT2LMHeadModel("gpt2").num_parameters()
+    "gpt2-medium": 354_823_168,  # transformers GPT2LMHeadModel("gpt2-medium").num_parameters()
+    "gpt2-large": 774_030_080,  # transformers GPT2LMHeadModel("gpt2-large").num_parameters()
+    "gpt2-xl": 1_557_611_200,  # transformers GPT2LMHeadModel("gpt2-xl").num_parameters()
+    "gpt-j-6b": 6_050_882_784,  # transformers GPTJForCausalLM("EleutherAI/gpt-j-6b")
+    "bloom-176b": 176_247_271_424,  # model card of bigscience/bloom: 176,247,271,424
+    "bloom-7b1": 7_069_016_064,  # model card of bigscience/bloom-7b1: 7,069,016,064
+    "mpt-7b": 6_649_286_656,  # safetensors of mosaicml/mpt-7b
+    "llama-2-7b": 6_738_415_616,  # safetensors of meta-llama/Llama-2-7b-hf
+    "llama-2-13b": 13_015_864_320,  # safetensors of meta-llama/Llama-2-13b-hf
+    "llama-2-70b": 68_976_648_192,  # safetensors of meta-llama/Llama-2-70b-hf
+    "llama-3-8b": 8_030_261_248,  # safetensors of meta-llama/Meta-Llama-3-8B
+    "llama-3.1-70b": 70_553_706_496,  # safetensors of meta-llama/Llama-3.1-70B
+    "llama-3.1-405b": 405_853_388_800,  # safetensors of meta-llama/Llama-3.1-405B
+    "llama-3.2-1b": 1_235_814_400,  # safetensors of meta-llama/Llama-3.2-1B
+    "llama-3.2-3b": 3_212_749_824,  # safetensors of meta-llama/Llama-3.2-3B
+    "mistral-7b": 7_241_732_096,  # safetensors of mistralai/Mistral-7B-v0.1
+    "mistral-7b-v0.3": 7_248_023_552,  # safetensors of mistralai/Mistral-7B-v0.3
+    "mixtral-8x7b": 46_702_792_704,  # safetensors of mistralai/Mixtral-8x7B-v0.1
+    "mixtral-8x22b": 140_620_634_112,  # safetensors of mistralai/Mixtral-8x22B-v0.1
+    "qwen2.5-0.5b": 494_032_768,  # safetensors of Qwen/Qwen2.5-0.5B
+    "qwen2.5-1.5b": 1_543_714_304,  # safetensors of Qwen/Qwen2.5-1.5B
+    "qwen2.5-3b": 3_085_938_688,  # safetensors of Qwen/Qwen2.5-3B
+    "qwen2.5-7b": 7_615_616_512,  # safetensors of Qwen/Qwen2.5-7B
+    "qwen2.5-14b": 14_770_033_664,  # safetensors of Qwen/Qwen2.5-14B
+    "qwen2.5-32b": 32_763_876_352,  # safetensors of Qwen/Qwen2.5-32B
+    "qwen2.5-72b": 72_706_203_648,  # safetensors of Qwen/Qwen2.5-72B
+    "qwen3-4b": 4_022_468_096,  # safetensors of Qwen/Qwen3-4B
+    "qwen3-8b": 8_190_735_360,  # safetensors of Qwen/Qwen3-8B
+    "qwen3-14b": 14_768_307_200,  # safetensors of Qwen/Qwen3-14B
+    "qwen3-32b": 32_762_123_264,  # safetensors of Qwen/Qwen3-32B
+    "qwen3-30b-a3b": 30_532_122_624,  # safetensors of Qwen/Qwen3-30B-A3B
+    "qwen3-235b-a22b": 235_093_634_560,  # safetensors of Qwen/Qwen3-235B-A22B
+    "deepseek-v2": 235_741_434_880,  # safetensors of deepseek-ai/DeepSeek-V2
+    "deepseek-v2-lite": 15_706_484_224,  # safetensors of deepseek-ai/DeepSeek-V2-Lite
+    "gemma-2-2b": 2_614_341_888,  # safetensors of google/gemma-2-2b
+    "gemma-2-9b": 9_241_705_984,  # safetensors of google/gemma-2-9b
+    "gemma-2-27b": 27_227_128_320,  # safetensors of google/gemma-2-27b
+    "gemma-3-1b": 999_885_952,  # safetensors of google/gemma-3-1b-pt
+}
+
+# Rounded figures, with half a unit of their last digit [billions].
+ROUNDED = {
+    "llama-3.3-70b": (70.6, 0.05),  # model card of meta-llama/Llama-3.3-70B-Instruct: 70.6B
+    "gpt3-175b": (174.6, 0.05),  # arXiv:2005.14165, table D.1: 174,600 M
+    "gpt3-13b": (12.85, 0.005),  # arXiv:2005.14165, table D.1: 12,850 M
+    "gpt3-6.7b": (6.66, 0.005),  # arXiv:2005.14165, table D.1: 6,660 M
+    "gpt-oss-20b": (20.91, 0.005),  # arXiv:2508.10925, table 1: total 20.91B
+    "gpt-oss-120b": (116.83, 0.005),  # arXiv:2508.10925, table 1: total 116.83B
+    "deepseek-v3": (671, 0.5),  # arXiv:2412.19437, abstract: 671B
+    "kimi-k2": (1000, 50),  # model card of moonshotai/Kimi-K2-Base: 1T
+    "minimax-m2": (230, 2.5),  # model card of MiniMaxAI/MiniMax-M2: 230B
+    "nemotron-4-340b": (341, 0.5),  # arXiv:2406.11704, section 2: 9.4B embedding + 331.6B other
+    "megatron-2021-1.7b": (1.7, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-2021-3.6b": (3.6, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-2021-7.5b": (7.5, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-2021-18b": (18.4, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-2021-39b": (39.1, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-2021-76b": (76.1, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-2021-145b": (145.6, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-2021-310b": (310.1, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-2021-530b": (529.6, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-2021-1t": (1008.0, 0.05),  # arXiv:2104.04473, table 1
+    "megatron-22b": (22, 0.5),  # arXiv:2205.05198, table 3
+    "megatron-175b": (175, 0.5),  # arXiv:2205.05198, table 3
+    "megatron-530b": (530, 0.5),  # arXiv:2205.05198, table 3
+    "megatron-1t": (1000, 10),  # arXiv:2205.05198, table 3
+}
+
+# Active parameters: figure, tolerance [billions], whether the input table counts.
+ACTIVE = {
+    "mixtral-8x7b": (12.9, 0.05, True),  # arXiv:2401.04088, section 1: 13B; announcement: 12.9B
+    "mixtral-8x22b": (39, 0.5, True),  # announcement of Mixtral 8x22B: 39B of 141B
+    "qwen3-30b-a3b": (3.3, 0.06, True),  # model card of Qwen/Qwen3-30B-A3B: 3.3B (cut)
+    "qwen3-235b-a22b": (22, 0.5, True),  # model card of Qwen/Qwen3-235B-A22B: 22B
+    "deepseek-v2": (21, 0.5, False),  # arXiv:2405.04434, abstract: 21B
+    "deepseek-v2-lite": (2.4, 0.06, False),  # model card of deepseek-ai/DeepSeek-V2-Lite (cut)
+    "deepseek-v3": (37, 0.5, False),  # arXiv:2412.19437, abstract: 37B
+    "kimi-k2": (32, 0.5, False),  # model card of moonshotai/Kimi-K2-Base: 32B
+    "gpt-oss-20b": (3.61, 0.005, False),  # arXiv:2508.10925, table 1: active 3.61B
+    "gpt-oss-120b": (5.13, 0.005, False),  # arXiv:2508.10925, table 1: active 5.13B
+    "minimax-m2": (10, 0.5, False),  # model card of MiniMaxAI/MiniMax-M2: 10B
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameter_count_is_the_published_one(name: str) -> None:
+    assert load_model(name).parameter_count() == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_parameter_count_rounds_to_the_published_figure(name: str) -> None:
+    figure, tolerance = ROUNDED[name]
+    assert load_model(name).parameter_count() / 1e9 == pytest.approx(figure, abs=tolerance)
+
+
+@pytest.mark.parametrize("name", ACTIVE)
+def test_active_parameter_count_rounds_to_the_published_figure(name: str) -> None:
+    figure, tolerance, embeddings = ACTIVE[name]
+    count = load_model(name).active_parameter_count(include_embeddings=embeddings)
+    assert count / 1e9 == pytest.approx(figure, abs=tolerance)
+
+
+def test_gpt_oss_20b_split_of_table_1() -> None:
+    """Table 1 of arXiv:2508.10925 splits 20.91B into MLP, attention and embeddings."""
+    model = load_model("gpt-oss-20b")
+    parts = [layer_parameters(layer, model.hidden_size) for layer in model.layers]
+    mlp = sum(part.experts + part.router for part in parts)
+    attention = sum(part.attention for part in parts)
+    tables = model.embedding_parameters() + model.output_parameters()
+    assert mlp / 1e9 == pytest.approx(19.12, abs=0.005)  # arXiv:2508.10925, table 1: MLP 19.12B
+    assert attention / 1e9 == pytest.approx(0.64, abs=0.005)  # table 1: attention 0.64B
+    assert tables / 1e9 == pytest.approx(1.16, abs=0.005)  # table 1: embed + unembed 1.16B
+
+
+def test_deepseek_v3_by_hand() -> None:
+    """Every matrix of DeepSeek-V3 (arXiv:2412.19437, section 4.2), added up by hand."""
+    h = 7168
+    query = h * 1536 + 1536 + 1536 * 128 * 192
+    key_value = h * (512 + 64) + 512 + 512 * 128 * (128 + 128)
+    attention = query + key_value + 128 * 128 * h
+    dense = 3 * h * 18432
+    expert = 3 * h * 2048
+    sparse = 257 * expert + 256 * h + 256  # 256 routed, 1 shared, router, correction bias
+    norms = 2 * h
+    tables = 2 * 129280 * h
+    main = 61 * (attention + norms) + 3 * dense + 58 * sparse + h + tables
+    module = attention + norms + sparse + 2 * h * h + 3 * h  # section 2.2
+    model = load_model("deepseek-v3")
+    assert model.parameter_count() == main == 671_026_419_200
+    assert model.parameter_count(include_mtp=True) == main + module
+    assert model.mtp_parameters() == module
+    idle = 248 * expert
+    assert model.active_parameter_count() == main - 58 * idle
+    assert model.active_parameter_count(include_mtp=True) == main + module - 59 * idle
+
+
+def test_bloom_embedding_parameters() -> None:
+    model = load_model("bloom")
+    table = model.embedding_parameters() - 2 * model.hidden_size  # without the norm behind it
+    assert table == 3_596_615_680  # model card of bigscience/bloom: 3,596,615,680 embedding
+
+
+def test_gemma_3_4b_with_its_vision_part_is_the_published_checkpoint() -> None:
+    vision = 416_866_032  # SigLIP So400m/14 at 896 pixels without head, arXiv:2503.19786: 417M
+    projector = 1152 * 2560 + 1152  # projection and norm of Gemma3MultiModalProjector
+    total = load_model("gemma-3-4b").parameter_count() + vision + projector
+    assert total == 4_300_079_472  # safetensors of google/gemma-3-4b-pt
+
+
+def test_sliding_layers_stand_where_the_reports_say() -> None:
+    gemma3 = [layer.attention.window for layer in load_model("gemma-3-27b").layers]
+    assert gemma3[:6] == [1024] * 5 + [0]  # arXiv:2503.19786, section 2: five local to one global
+    gemma2 = [layer.attention.window for layer in load_model("gemma-2-9b").layers]
+    assert gemma2[:2] == [4096, 0]  # arXiv:2408.00118, section 2: every other layer local
+    oss = [layer.attention.window for layer in load_model("gpt-oss-20b").layers]
+    assert oss[:2] == [128, 0]  # config.json of openai/gpt-oss-20b, layer_types
