@@ -34,41 +34,6 @@ def unit_uniform(seed, index):
 
 
 @jit
-def inclusion_scale(weights, top_k):
-    """Scale ``t`` with ``sum(1 - exp(-t w)) = top_k``.
-
-    Parameters
-    ----------
-    weights : ndarray, shape (expert,)
-        Relative popularity, >= 0, more than `top_k` of them positive.
-    top_k : float
-        Distinct experts per token.
-
-    Returns
-    -------
-    float
-        ``1 - exp(-t w_e)`` is the probability that a token's `top_k` draws without
-        replacement hold expert ``e`` (Rosén 1972, J. Appl. Prob. 9, asymptotic).
-
-    Notes
-    -----
-    Newton from below: the sum is concave in ``t``, so no step overshoots.
-    """
-    t = top_k / weights.sum()
-    for _ in range(200):
-        value = -top_k
-        slope = 0.0
-        for w in weights:
-            rest = math.exp(-t * w)
-            value += 1.0 - rest
-            slope += w * rest
-        if value >= -1e-12 * top_k or slope <= 0.0:
-            break
-        t -= value / slope
-    return t
-
-
-@jit
 def assign_tokens(weights, top_k, groups, group_limit, seed, first, assignment):
     """Draw every token's experts without replacement, in proportion to `weights`.
 

@@ -15,8 +15,6 @@ import click
 from perfmodel.cli.group import Settings
 from perfmodel.strategy.fields import FIELDS
 
-BAR = "█"
-
 
 def styled(text: str, **style: Any) -> str:
     """Return text with colour, unless NO_COLOR is set or stdout is not a terminal."""
@@ -101,11 +99,6 @@ def error_statistic(name: str, value: float | None) -> str:
     """Return a relative error as a cell, with its sign where it is a bias."""
     sign = "+" if name == "bias" else ""
     return "–" if value is None else f"{value:{sign}.1%}"
-
-
-def bar(part: float, whole: float, width: int = 24) -> str:
-    """Return a bar as long as the share is large."""
-    return BAR * round(width * part / whole) if whole else ""
 
 
 def strategy_label(row: dict[str, Any]) -> str:

@@ -251,84 +251,7 @@ def direct_time(kind, size, members, stride, delay, memory_bandwidth, network):
 
 
 @jit
-def windowed_direct_time(kind, size, members, stride, window, delay, memory_bandwidth, network):
-    """Time of the direct algorithm with at most `window` < n - 1 messages in flight.
-
-    Other parameters as :func:`ring_time`.
-
-    Notes
-    -----
-    AllToAll.cc and Ring.cc. The first `window` messages start after D. Each arrival readies
-    the next one after D, and p if it is reduced: of every 2 `window` messages the second
-    half is, in reduce-scatter throughout and in all-reduce in the first half of these
-    batches. Messages go to offsets 1, 2, … n - 1 and, in all-reduce, round again; there,
-    the second round waits for all arrivals of the first and then sends `window` at each
-    further step.
-    """
-    message = size if kind == ALL_GATHER else size // members
-    to_send = 2 * (members - 1) if kind == ALL_REDUCE else members - 1
-    reduction = reduction_time(message, memory_bandwidth)
-
-    # Each message in turn: readied -> (sent ->) arrived, which readies another one.
-    ready = np.empty(to_send + window, np.int64)
-    arrival = np.empty(to_send, np.int64)
-    readied = window
-    ready[:window] = delay
-    done = 0  # messages whose readiness was noticed
-    # All before these were noticed: what is in flight lies close together.
-    oldest_ready = oldest_arrival = 0
-    sent = 0
-    arrived = 0
-    free = 0
-    now = delay
-    while done < to_send + window:
-        # The next event: an arrival or a message becoming ready, arrivals first.
-        while oldest_ready < readied and ready[oldest_ready] < 0:
-            oldest_ready += 1
-        while oldest_arrival < sent and arrival[oldest_arrival] < 0:
-            oldest_arrival += 1
-        next_ready = -1
-        for i in range(oldest_ready, readied):
-            if ready[i] >= 0 and (next_ready < 0 or ready[i] < ready[next_ready]):
-                next_ready = i
-        next_arrival = -1
-        for i in range(oldest_arrival, sent):
-            if arrival[i] >= 0 and (next_arrival < 0 or arrival[i] < arrival[next_arrival]):
-                next_arrival = i
-        if next_arrival >= 0 and (next_ready < 0 or arrival[next_arrival] <= ready[next_ready]):
-            now = arrival[next_arrival]
-            arrival[next_arrival] = -1
-            batch = readied // window
-            reduced = batch % 2 == 1 and (
-                kind == REDUCE_SCATTER or (kind == ALL_REDUCE and batch // 2 % 2 == 0)
-            )
-            ready[readied] = now + delay + (reduction if reduced else 0)
-            readied += 1
-            arrived += 1
-            continue
-        now = ready[next_ready]
-        ready[next_ready] = -1
-        done += 1
-        free += 1
-        tries = 1
-        if kind == ALL_REDUCE and sent >= members - 1:
-            tries = window if arrived >= members - 1 else 0
-        for _ in range(tries):
-            if sent < to_send and free > 0 and sent < readied:
-                offset = sent % (members - 1) + 1
-                time = message_time(message, offset * stride, network)
-                if time == ABORTED:
-                    return ABORTED
-                arrival[sent] = now + time
-                sent += 1
-                free -= 1
-        if sent == to_send and free == window:
-            break
-    return now
-
-
-@jit
-def phase_time(kind, algorithm, window, size, members, stride, delay, memory_bandwidth, network):
+def phase_time(kind, algorithm, size, members, stride, delay, memory_bandwidth, network):
     """Time of one phase.
 
     Parameters
@@ -337,8 +260,6 @@ def phase_time(kind, algorithm, window, size, members, stride, delay, memory_ban
         ``ALL_REDUCE``, ``ALL_GATHER``, ``REDUCE_SCATTER`` or ``ALL_TO_ALL``.
     algorithm : int
         ``RING``, ``DIRECT`` or ``HALVING_DOUBLING``.
-    window : int
-        Messages in flight at most (``DIRECT``); below 1: no limit.
     size, members, delay : int
         S [B], n >= 2, D [ns].
     stride : int
@@ -356,8 +277,4 @@ def phase_time(kind, algorithm, window, size, members, stride, delay, memory_ban
         return ring_time(kind, size, members, stride, delay, memory_bandwidth, network)
     if algorithm == HALVING_DOUBLING:
         return halving_doubling_time(kind, size, members, stride, delay, memory_bandwidth, network)
-    if 1 <= window < members - 1:
-        return windowed_direct_time(
-            kind, size, members, stride, window, delay, memory_bandwidth, network
-        )
     return direct_time(kind, size, members, stride, delay, memory_bandwidth, network)

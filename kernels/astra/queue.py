@@ -10,11 +10,10 @@ from perfmodel.kernels.astra.phase import ABORTED, ALL_GATHER, final_size, phase
 # Columns of a plan, one row per phase in the order in which a chunk passes them.
 KIND = 0
 ALGORITHM = 1
-WINDOW = 2
-MEMBERS = 3
-STRIDE = 4
-QUEUE = 5
-PLAN_COLUMNS = 6
+MEMBERS = 2
+STRIDE = 3
+QUEUE = 4
+PLAN_COLUMNS = 5
 
 NO_CHUNK = -2  # fewer bytes than chunks: the simulator never ends
 
@@ -186,7 +185,6 @@ def collective_times(kind, sizes, plan, splits, active, delay, memory_bandwidth,
             duration[phase] = phase_time(
                 step[KIND],
                 step[ALGORITHM],
-                step[WINDOW],
                 size,
                 step[MEMBERS],
                 step[STRIDE],

@@ -5,8 +5,6 @@ A `Routing` names a distribution of load over experts. From it follow
 - assignments of tokens to experts, never the same expert twice for a token;
 - loads, whole numbers that sum to tokens times experts per token.
 
-What is expected without a draw stands in `perfmodel.compute.routing_expectations`.
-
 docs/routing.md describes the distributions and how they compare with real loads.
 """
 

@@ -335,26 +335,6 @@ def embedding(
     return StreamWork(n * element_bytes * tables, n * element_bytes, n * (tables - 1.0))
 
 
-def permute(
-    tokens: ArrayLike,
-    hidden: ArrayLike,
-    copies: ArrayLike,
-    element_bytes: float = 2.0,
-    *,
-    reverse: bool = False,
-) -> StreamWork:
-    """Return the work of copying tokens in the order of their experts, or back.
-
-    A token is read once and written ``copies`` times; the way back reads all copies and
-    writes their weighted sum. Gathered rows count `ROW_GATHER` times.
-    """
-    once = np.asarray(tokens, np.float64) * np.asarray(hidden, np.float64) * element_bytes
-    many = once * np.asarray(copies, np.float64)
-    read, written = (many, once) if reverse else (once, many)
-    flops = 2.0 * many / element_bytes if reverse else 0.0
-    return StreamWork(read * ROW_GATHER, written * ROW_GATHER, flops)
-
-
 def router_top_k(
     tokens: ArrayLike,
     experts: ArrayLike,

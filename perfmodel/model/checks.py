@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perfmodel.base.errors import ModelError, did_you_mean
+from perfmodel.base.errors import ModelError
 
 SIZE_LIMIT = 10**9  # far above any real size, and its products still fit in 64 bits
 LAYER_LIMIT = 10_000  # far above any real depth, and a tuple of so many is still small
@@ -62,11 +62,3 @@ def check_at_most(key: str, value: int, limit_key: str, limit: int) -> None:
     """Refuse a `value` above the `limit` that another key sets."""
     if value > limit:
         raise ModelError(f"key {key!r}: {value} should be at most {limit_key!r}, which is {limit}")
-
-
-def check_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse the first of the `given` names that is not `known`."""
-    names = set(known)
-    for name in given:
-        if name not in names:
-            raise ModelError(f"unknown {what} {name!r}{did_you_mean(name, names)}")

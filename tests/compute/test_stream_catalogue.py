@@ -15,13 +15,11 @@ from perfmodel.compute.stream_catalogue import (
     elementwise,
     embedding,
     norm,
-    permute,
     rope,
     router_top_k,
     softmax,
     traffic,
 )
-from perfmodel.compute.stream_optimizer import adam, clip_gradients, muon, sgd
 from perfmodel.compute.stream_quantise import quantise
 
 
@@ -85,33 +83,11 @@ def test_other_operations_by_hand():
     assert traffic(embedding(10, 512)) == (10240, 10240)
     assert traffic(embedding(10, 512, tables=2)) == (20480, 10240)
     assert traffic(embedding(10, 512, backward=True)) == (10240 + 20480, 20480)
-    # 4 tokens of 100 to 2 experts each; gathered rows count 1.5 times
-    assert traffic(permute(4, 100, 2)) == (1.5 * 800, 1.5 * 1600)
-    assert traffic(permute(4, 100, 2, reverse=True)) == (1.5 * 1600, 1.5 * 800)
     # fp32 logits of 64 experts; index and weight of 8
     assert traffic(router_top_k(10, 64, 8, fused=True)) == (10 * 64 * 4, 10 * 8 * 8)
     assert traffic(cross_entropy(10, 1000)) == (40000, 20000)
     assert traffic(cross_entropy(10, 1000, backward=True)) == (20000, 20000)
     assert traffic(cross_entropy(10, 1000, fused=False)) == (140000, 120000)
-
-
-def test_optimizer_bytes_by_hand():
-    # fp32 gradient, master, two moments in; the latter three and a 16-bit weight out
-    assert traffic(adam(1000)) == (16000, 14000)
-    assert traffic(adam(1000, gradient_bytes=2, state_bytes=12)) == (14000, 14000)
-    assert traffic(adam(1000, weight_bytes=0)) == (16000, 12000)
-    assert traffic(sgd(1000)) == (12000, 8000)
-    assert traffic(sgd(1000, momentum=False)) == (8000, 4000)
-    assert traffic(clip_gradients(1000)) == (8000, 4000)
-
-
-def test_muon_flop_of_a_square_matrix():
-    # K. Jordan 2024: at most 6 n^3 per step of the iteration and square matrix, 5 steps
-    step = muon(1024, 1024)
-    assert sum(2 * p.m * p.n * p.k * p.repeats for p in step.products) == 5 * 6 * 1024**3
-    # the shorter side carries the Gram matrix, however the matrix lies
-    assert muon(512, 4096).products == muon(4096, 512).products
-    assert muon(512, 4096).products[0][:3] == (512, 512, 4096)
 
 
 @given(

@@ -21,8 +21,8 @@ from perfmodel.export.astra_text import astra_text_workload
 from perfmodel.export.chakra import projected_traces
 from perfmodel.export.groups import rank_groups
 from perfmodel.export.workload import projected_workload
-from perfmodel.formats.aicb.text import read_aicb_text, write_aicb_text
-from perfmodel.formats.astra_text.text import RECOMPUTING, read_astra_text, write_astra_text
+from perfmodel.formats.aicb.text import format_aicb_text, parse_aicb_text
+from perfmodel.formats.astra_text.text import RECOMPUTING, format_astra_text, parse_astra_text
 from perfmodel.formats.chakra.files import read_traces, write_traces
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.simulation.hardware_costs import HardwareCosts
@@ -279,20 +279,19 @@ def test_chakra_files_carry_all_of_it(case, workload_of, files_of):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_aicb_files_carry_times_and_bytes(case, workload_of, tmp_path):
+def test_aicb_files_carry_times_and_bytes(case, workload_of):
     workload = workload_of(case)
     for stage in range(len(workload.stages)):
-        write_aicb_text(corrected_workload(workload, stage), tmp_path / "workload.txt")
-        assert_aicb_says_the_same(workload, read_aicb_text(tmp_path / "workload.txt"), stage)
+        text = format_aicb_text(corrected_workload(workload, stage))
+        assert_aicb_says_the_same(workload, parse_aicb_text(text), stage)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_astra_text_files_carry_times_and_bytes(case, workload_of, tmp_path):
+def test_astra_text_files_carry_times_and_bytes(case, workload_of):
     workload = workload_of(case)
     for stage in range(len(workload.stages)):
         made = astra_text_workload(workload, stage)
-        write_astra_text(made, tmp_path / "workload.txt")
-        file = read_astra_text(tmp_path / "workload.txt")
+        file = parse_astra_text(format_astra_text(made))
         assert file.equals(made)
         assert_text_says_the_same(workload, file, stage)
 

@@ -1,7 +1,6 @@
 """Draws without replacement and loads that add up."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,14 +32,6 @@ def test_two_draws_without_replacement_match_the_exact_probabilities():
     )
     counts = np.bincount(assigned(w, 40_000, 2).ravel(), minlength=4) / 40_000
     np.testing.assert_allclose(counts, exact, atol=0.01)
-
-
-def test_inclusion_scale_gives_top_k_in_sum_and_meets_draws():
-    w = np.random.default_rng(0).gamma(2.0, 1.0, 256)
-    chosen = 1.0 - np.exp(-routing.inclusion_scale(w, 8.0) * w)
-    assert chosen.sum() == pytest.approx(8.0)
-    counts = np.bincount(assigned(w, 20_000, 8).ravel(), minlength=256) / 20_000
-    assert np.abs(counts - chosen).max() < 0.01
 
 
 @given(st.integers(1, 40), st.integers(1, 6), st.sampled_from([8, 16, 24]), st.integers(0, 2**40))

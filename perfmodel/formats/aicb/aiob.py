@@ -22,10 +22,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.files import atomic_path, read_text
+from perfmodel.base.files import read_text
 
 TRAINING = "train_iter"
 INFERENCE = "inference_term"
@@ -143,21 +142,6 @@ def format_aiob(aiob: AiobFile) -> str:
     text = "\n".join(lines) + "\n"
     parse_aiob(text)
     return text
-
-
-def write_aiob(aiob: AiobFile, path: str | os.PathLike[str]) -> None:
-    """Write a computation file, completely or not at all.
-
-    Raises
-    ------
-    FormatError
-        As of `format_aiob`.
-    DataError
-        The file cannot be written.
-    """
-    text = format_aiob(aiob)
-    with atomic_path(Path(path)) as temporary:
-        temporary.write_bytes(text.encode())
 
 
 def _first_line(content: str, where: str) -> tuple[int | None, str | None]:

@@ -25,10 +25,9 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.files import atomic_path, read_text
+from perfmodel.base.files import read_text
 
 # LogItem's fields, in file order.
 COLUMNS = (
@@ -194,21 +193,6 @@ def format_aicb_csv(events: Iterable[AicbEvent]) -> str:
             lines[id(event)] = (event, line)
         text.append(lines[id(event)][1])
     return "\n".join(text) + "\n"
-
-
-def write_aicb_csv(events: Iterable[AicbEvent], path: str | os.PathLike[str]) -> None:
-    """Write a CSV workload, completely or not at all.
-
-    Raises
-    ------
-    FormatError
-        As of `format_aicb_csv`.
-    DataError
-        The file cannot be written.
-    """
-    text = format_aicb_csv(events)
-    with atomic_path(Path(path)) as temporary:
-        temporary.write_bytes(text.encode())
 
 
 def split_lines(text: str) -> list[str]:

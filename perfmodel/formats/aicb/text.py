@@ -25,13 +25,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.files import atomic_path, read_text, shortened
+from perfmodel.base.files import read_text, shortened
 
 TRANSFORMER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 # Workload::decode_parallelsim of SimAI.
@@ -288,21 +287,6 @@ def format_aicb_text(workload: AicbWorkload) -> str:
     _check_cells(texts, range(3, workload.rows + 3), "workload")
     rows = ("\t".join(row) + "\n" for row in zip(*texts, strict=True))
     return f"{_header_line(workload.header)}\n{workload.rows}\n{''.join(rows)}"
-
-
-def write_aicb_text(workload: AicbWorkload, path: str | os.PathLike[str]) -> None:
-    """Write a workload file, completely or not at all.
-
-    Raises
-    ------
-    FormatError
-        As of `format_aicb_text`.
-    DataError
-        The file cannot be written.
-    """
-    text = format_aicb_text(workload)
-    with atomic_path(Path(path)) as temporary:
-        temporary.write_bytes(text.encode())
 
 
 def _header(line: str, file: str) -> AicbHeader:

@@ -15,10 +15,9 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
-from pathlib import Path
 
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.files import atomic_path, read_text, shortened
+from perfmodel.base.files import read_text, shortened
 from perfmodel.formats.aicb.csv import split_lines
 
 COLUMNS = ("layer_id", "layer_name", "comp_time", "comm_size")
@@ -88,21 +87,6 @@ def format_vidur_csv(parts: Iterable[VidurPart]) -> str:
         lines.append("\t".join(map(str, astuple(part))))
         _part(lines[-1], f"workload, row {number}")
     return "\n".join(lines) + "\n"
-
-
-def write_vidur_csv(parts: Iterable[VidurPart], path: str | os.PathLike[str]) -> None:
-    """Write a Vidur CSV, completely or not at all.
-
-    Raises
-    ------
-    FormatError
-        As of `format_vidur_csv`.
-    DataError
-        The file cannot be written.
-    """
-    text = format_vidur_csv(parts)
-    with atomic_path(Path(path)) as temporary:
-        temporary.write_bytes(text.encode())
 
 
 def _part(line: str, place: str) -> VidurPart:

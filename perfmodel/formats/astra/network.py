@@ -24,10 +24,10 @@ from perfmodel.formats.astra.records import (
     TOPOLOGIES,
     AstraNetwork,
     AstraSystem,
+    check_implementation,
     check_name,
     check_number,
     check_whole,
-    split_implementation,
 )
 
 # key of network.yml: field, an example for error messages
@@ -198,33 +198,6 @@ def read_system(path: str | Path) -> AstraSystem:
     return AstraSystem(**values, other=MappingProxyType(other))
 
 
-def write_system(system: AstraSystem, path: str | Path) -> None:
-    """Write a ``system.json``.
-
-    Parameters
-    ----------
-    system : AstraSystem
-    path : str or Path
-        Replaced when all is written.
-
-    Raises
-    ------
-    DataError
-        The file cannot be written.
-    """
-    document: dict[str, Any] = {}
-    for key, field in SYSTEM_KEYS.items():
-        value = getattr(system, field)
-        if key in SWITCHES:
-            value = int(value)
-        elif isinstance(value, tuple):
-            value = list(value)
-        document[key] = value
-    document.update(system.other)
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-
-
 def _yaml_root(path: str | Path, text: str) -> yaml.Node:
     """Return the root node of a YAML document; nodes know their lines."""
     try:
@@ -322,7 +295,7 @@ def _system_value(key: str, value: Any) -> Any:
                 'dimension, such as ["ring", "direct"]'
             )
         for name in value:
-            split_implementation(name)
+            check_implementation(name)
         return tuple(value)
     if key in SWITCHES:
         if value not in (0, 1):

@@ -32,7 +32,7 @@ IMPLEMENTATIONS = (
 )
 LARGEST_WHOLE = 2**31 - 1  # the simulator's own int
 LARGEST_NUMBER = 1e15
-WINDOWED = re.compile(r"(direct|oneDirect)([0-9]{1,5})")
+WINDOWED = re.compile(r"(direct|oneDirect)0*[1-9][0-9]{0,4}")
 
 
 def check_whole(where: str, value: Any, least: int) -> None:
@@ -67,31 +67,14 @@ def check_name(where: str, value: Any, known: Iterable[str]) -> None:
         raise HardwareError(f"unknown {where} {shortened(repr(value))}{did_you_mean(text, known)}")
 
 
-def split_implementation(name: str) -> tuple[str, int]:
-    """Return the algorithm of a collective implementation and its window.
+def check_implementation(name: Any) -> None:
+    """Raise unless a collective implementation is one of ``IMPLEMENTATIONS``.
 
-    Parameters
-    ----------
-    name : str
-        One of ``IMPLEMENTATIONS``; ``direct`` and ``oneDirect`` may carry a window, the
-        most messages that a member keeps in flight: ``direct4``.
-
-    Returns
-    -------
-    algorithm : str
-    window : int
-        -1 where none is given: all peers at once.
-
-    Raises
-    ------
-    HardwareError
-        There is no such implementation.
+    ``direct`` and ``oneDirect`` may carry the most messages that a member keeps in flight:
+    ``direct4``.
     """
-    match = WINDOWED.fullmatch(name) if isinstance(name, str) else None
-    if match and int(match[2]) >= 1:
-        return match[1], int(match[2])
-    check_name("collective implementation", name, IMPLEMENTATIONS)
-    return name, -1
+    if not (isinstance(name, str) and WINDOWED.fullmatch(name)):
+        check_name("collective implementation", name, IMPLEMENTATIONS)
 
 
 def mesh_shape(members: int) -> tuple[int, int]:
@@ -173,7 +156,7 @@ class AstraSystem:
     Attributes
     ----------
     all_reduce_implementation, all_gather_implementation : tuple of str
-        Algorithm per dimension, as :func:`split_implementation` reads it.
+        Algorithm per dimension, see :func:`check_implementation`.
     reduce_scatter_implementation, all_to_all_implementation : tuple of str
         Likewise.
     preferred_dataset_splits : int
@@ -194,7 +177,7 @@ class AstraSystem:
     roofline_enabled, trace_enabled, track_local_memory : bool
         Switches of the simulator that change no collective.
     other : mapping of str to value
-        Keys of the file that no collective depends on, kept for writing it back.
+        Keys of the file that no collective depends on.
 
     Raises
     ------
@@ -222,7 +205,7 @@ class AstraSystem:
         """Check every value."""
         for collective in COLLECTIVES:
             for name in self.implementation(collective):
-                split_implementation(name)
+                check_implementation(name)
         check_whole("preferred_dataset_splits", self.preferred_dataset_splits, 1)
         check_whole("active_chunks_per_dimension", self.active_chunks_per_dimension, 1)
         check_whole("endpoint_delay", self.endpoint_delay_nanoseconds, 0)

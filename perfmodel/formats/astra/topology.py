@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.units import GIB
-from perfmodel.formats.astra.network import read_network, write_network
+from perfmodel.formats.astra.network import read_network
 from perfmodel.formats.astra.records import AstraNetwork, mesh_shape
 from perfmodel.network.links.dimensions import Dimension
 from perfmodel.network.links.topology import Topology
@@ -141,16 +141,3 @@ def read_topology(path: str | Path) -> Topology:
         See `perfmodel.formats.astra.network.read_network`.
     """
     return topology_of_astra(read_network(path))
-
-
-def write_topology(topology: Topology, path: str | Path, *, rails: bool = False) -> None:
-    """Write a topology as a ``network.yml``, completely or not at all.
-
-    Raises
-    ------
-    FormatError
-        See `astra_of_topology`.
-    DataError
-        The file cannot be written.
-    """
-    write_network(astra_of_topology(topology, rails=rails), path)

@@ -9,14 +9,12 @@ Source: astra-network-analytical d27635b (``NetworkConfigParser``).
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
-from perfmodel.base.files import atomic_path, json_object, key_line, read_text, shortened
+from perfmodel.base.files import json_object, key_line, read_text, shortened
 from perfmodel.formats.astra.records import check_name, check_number, check_whole
 from perfmodel.formats.astra_text.system import FilePath
 
@@ -195,25 +193,6 @@ def read_native_network(path: FilePath) -> NativeNetwork:
         key = next((key for key in known if str(error).startswith((key, f"unknown {key}"))), "")
         at = where(key or "topologies-per-dim")
         raise FormatError(f"{at}: {error}") from None
-
-
-def write_native_network(network: NativeNetwork, path: FilePath) -> None:
-    """Write a network's JSON; every dimension gets the type ``N``.
-
-    Raises
-    ------
-    DataError
-        The file cannot be written.
-    """
-    document: dict[str, Any] = {
-        "topology-name": HIERARCHICAL,
-        "topologies-per-dim": network.topology,
-        "dimension-type": ["N"] * network.dimensions,
-        "dimensions-count": network.dimensions,
-    }
-    document |= {key: getattr(network, field) for key, (field, _, _) in NETWORK_KEYS.items()}
-    with atomic_path(Path(path)) as temporary:
-        temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _is_nested(value: Any) -> bool:

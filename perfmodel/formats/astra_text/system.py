@@ -11,17 +11,16 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
-from perfmodel.base.files import atomic_path, read_text, shortened
+from perfmodel.base.files import read_text, shortened
 from perfmodel.formats.astra.records import (
     COLLECTIVE_OPTIMIZATIONS,
     COLLECTIVES,
+    check_implementation,
     check_name,
     check_whole,
-    split_implementation,
 )
 
 SCHEDULING_POLICIES = ("LIFO", "FIFO")
@@ -110,7 +109,7 @@ class NativeSystem:
             if not self.implementation(collective):
                 raise HardwareError(f"{collective} has no implementation; one per dimension is due")
             for name in self.implementation(collective):
-                split_implementation(name)
+                check_implementation(name)
         for key, (field, known) in SYSTEM_WORDS.items():
             check_name(key, getattr(self, field), known)
         for key, (field, least) in SYSTEM_WHOLES.items():
@@ -165,24 +164,6 @@ def read_native_system(path: FilePath) -> NativeSystem:
     return NativeSystem(**values)
 
 
-def write_native_system(system: NativeSystem, path: FilePath) -> None:
-    """Write a system's text.
-
-    Raises
-    ------
-    DataError
-        The file cannot be written.
-    """
-    lines = [f"{key}: {getattr(system, field)}" for key, (field, _) in SYSTEM_WORDS.items()]
-    lines += [f"{key}: {getattr(system, field)}" for key, (field, _) in SYSTEM_WHOLES.items()]
-    lines += [
-        f"{key}: {'_'.join(system.implementation(name))}"
-        for key, name in IMPLEMENTATION_KEYS.items()
-    ]
-    with atomic_path(Path(path)) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 def _system_value(key: str, word: str) -> Mapping[str, Any]:
     """Return the field that a line of a system file sets."""
     if key in SYSTEM_WORDS:
@@ -193,7 +174,7 @@ def _system_value(key: str, word: str) -> Mapping[str, Any]:
     if key in IMPLEMENTATION_KEYS:
         names = tuple(word.split("_"))
         for name in names:
-            split_implementation(name)
+            check_implementation(name)
         return {f"{IMPLEMENTATION_KEYS[key]}_implementation": names}
     number: int | str = int(word) if re.fullmatch(r"[0-9]{1,18}", word) else word
     if key in SYSTEM_WHOLES:

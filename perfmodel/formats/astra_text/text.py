@@ -24,13 +24,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.files import atomic_path, read_text, shortened
+from perfmodel.base.files import read_text, shortened
 from perfmodel.formats.astra_text.words import (
     COLLECTIVES,
     COLUMNS,
@@ -59,7 +58,6 @@ __all__ = [
     "parse_astra_text",
     "read_astra_text",
     "workload_from_columns",
-    "write_astra_text",
 ]
 
 Integers = NDArray[np.int64]
@@ -269,21 +267,6 @@ def format_astra_text(workload: AstraTextWorkload) -> str:
     if not workload.equals(parse_astra_text(text, "workload to be written")):
         raise FormatError("the header of the text workload has fields that its kind does not have")
     return text
-
-
-def write_astra_text(workload: AstraTextWorkload, path: str | os.PathLike[str]) -> None:
-    """Write a workload file, completely or not at all.
-
-    Raises
-    ------
-    FormatError
-        As of `format_astra_text`.
-    DataError
-        The file cannot be written.
-    """
-    text = format_astra_text(workload)
-    with atomic_path(Path(path)) as temporary:
-        temporary.write_bytes(text.encode())
 
 
 def _header_lines(workload: AstraTextWorkload) -> tuple[str, str]:

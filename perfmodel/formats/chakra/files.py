@@ -16,7 +16,6 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,7 @@ from perfmodel.base.files import atomic_path
 from perfmodel.formats.chakra.groups import check_groups, read_groups, write_groups
 from perfmodel.formats.chakra.messages import parse_messages, serialise
 from perfmodel.formats.chakra.schema import NODE_INPUTS, shorten
-from perfmodel.trace import METADATA, RECEIVE, SEND, Ragged, Trace, TraceSet
+from perfmodel.trace import METADATA, RECEIVE, SEND, Trace, TraceSet
 
 GZIP = b"\x1f\x8b"
 # A gzipped file may unpack to this many times its size and no more.
@@ -66,27 +65,6 @@ def parse_trace(content: bytes, path: str | Path) -> Trace:
 
         return parse_json_trace(content, path)
     return parse_messages(content, path)
-
-
-def write_trace(trace: Trace, path: str | Path) -> None:
-    """Write the trace of one rank; `read_trace` returns an equal one.
-
-    Parameters
-    ----------
-    trace : Trace
-    path : str or Path
-        ``.et``, or ``.json``.
-
-    Raises
-    ------
-    FormatError
-        The trace holds what the schema cannot.
-    DataError
-        The file cannot be written.
-    """
-    content = _serialised(trace, path)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(content)
 
 
 def read_traces(
@@ -262,22 +240,6 @@ def process_groups(trace: Trace, devices: int) -> dict[str, tuple[int, ...]]:
             node = trace.identifiers[position]
             raise FormatError(f"node {node}: its list of process groups is not readable") from None
     return groups
-
-
-def drop_missing_control_parents(trace: Trace) -> tuple[Trace, int]:
-    """Return a trace without control parents that it does not hold, and how many those were.
-
-    Traces made from PyTorch's keep control dependencies on host operators that the
-    converter left out; the feeder of mlcommons/chakra reads no control dependencies at all,
-    ASTRA-sim's refuses such a trace.
-    """
-    parents = trace.control_parents
-    known = np.isin(parents.values, trace.identifiers)
-    if known.all():
-        return trace, 0
-    before = np.concatenate(([0], np.cumsum(known)))
-    kept = Ragged(before[parents.offsets], parents.values[known])
-    return replace(trace, control_parents=kept), int((~known).sum())
 
 
 def read_bytes(path: str | Path) -> bytes:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from perfmodel.base.errors import HardwareError, did_you_mean
 
 KINDS = ("ring", "fully-connected", "switch", "mesh", "torus", "fat-tree", "rail")
-SWITCHED = ("switch", "rail", "fat-tree")
 MOST_AXES = 3
 
 

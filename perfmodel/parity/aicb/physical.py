@@ -22,8 +22,6 @@ from perfmodel.parity.simai.step import SimaiPhase, SimaiResult, kind_and_group,
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-Floats = NDArray[np.float64]
-
 COLLECTIVES = {
     "ALLREDUCE": "all_reduce",
     "ALLGATHER": "all_gather",

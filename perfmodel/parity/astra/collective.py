@@ -22,7 +22,6 @@ from perfmodel.formats.astra.records import (
     AstraSystem,
     check_name,
     mesh_shape,
-    split_implementation,
     uniform_system,
 )
 from perfmodel.parity.astra.plan import (
@@ -40,7 +39,6 @@ __all__ = [
     "mesh_shape",
     "simulate_collective",
     "simulate_collectives",
-    "split_implementation",
     "uniform_system",
 ]
 

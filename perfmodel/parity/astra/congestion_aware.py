@@ -18,8 +18,8 @@ from perfmodel.formats.astra.records import (
     AstraNetwork,
     AstraSystem,
     mesh_shape,
-    split_implementation,
 )
+from perfmodel.parity.astra.plan import checked_algorithm
 
 if TYPE_CHECKING:
     from perfmodel.kernels.astra.aware_state import Plan
@@ -118,7 +118,7 @@ def congestion_aware_run(
         raise HardwareError(
             f"{ranks} devices; the congestion-aware backend covers {MOST_DEVICES} at most"
         )
-    algorithm, window = _algorithm(system, collective, ranks)
+    algorithm = _algorithm(system, collective, ranks)
     sends = _sends(algorithm, collective, ranks)
     chunk, streams = _chunks(system, collective, size, ranks)
     messages = streams * ranks * sends
@@ -127,7 +127,7 @@ def congestion_aware_run(
             f"{algorithm} {collective} of {ranks} devices in {streams} chunks takes "
             f"{messages:,} messages; at most {MOST_MESSAGES:,} are simulated"
         )
-    plan = _plan(network, system, collective, algorithm, window, sends, chunk)
+    plan = _plan(network, system, collective, algorithm, sends, chunk)
     _check_duration(plan, messages)
     active = system.active_chunks_per_dimension
     slots = int(plan.steps[:, SLOT].max()) + 1
@@ -140,14 +140,14 @@ def congestion_aware_run(
     return CongestionAwareRun(finish, link_bytes, link_source, plan.target, messages, events)
 
 
-def _algorithm(system: AstraSystem, collective: str, ranks: int) -> tuple[str, int]:
-    """Return the algorithm of a collective on one dimension, and its window."""
+def _algorithm(system: AstraSystem, collective: str, ranks: int) -> str:
+    """Return the algorithm of a collective on one dimension."""
     names = system.implementation(collective)
     if len(names) != 1:
         raise HardwareError(
             f"{len(names)} implementations of {collective}; a network of one dimension needs one"
         )
-    name, window = split_implementation(names[0])
+    name = checked_algorithm(names[0])
     # On one dimension "the whole system as one" is that dimension.
     whole = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
     name = whole.get(name, name)
@@ -159,7 +159,7 @@ def _algorithm(system: AstraSystem, collective: str, ranks: int) -> tuple[str, i
         raise HardwareError("halvingDoubling cannot do all_to_all; use ring or direct")
     if name == "halvingDoubling" and ranks & (ranks - 1):
         raise HardwareError(f"halvingDoubling on {ranks} devices; it needs a power of two")
-    return name, window
+    return name
 
 
 def _chunks(system: AstraSystem, collective: str, size: int, ranks: int) -> tuple[int, int]:
@@ -198,7 +198,6 @@ def _plan(
     system: AstraSystem,
     collective: str,
     algorithm: str,
-    window: int,
     sends: int,
     chunk: int,
 ) -> Plan:
@@ -206,9 +205,7 @@ def _plan(
     from perfmodel.kernels.astra.aware_state import Plan
 
     ranks = network.npus_count[0]
-    parallel = 1
-    if algorithm == "direct":
-        parallel = ranks - 1 if window < 0 else min(window, ranks - 1)
+    parallel = ranks - 1 if algorithm == "direct" else 1
     count = sends + parallel
     size = _message_sizes(algorithm, collective, ranks, chunk, count)
     if size[:sends].min() == 0:

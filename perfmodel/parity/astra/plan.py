@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.formats.astra.records import COLLECTIVES, AstraNetwork, split_implementation
+from perfmodel.formats.astra.records import COLLECTIVES, IMPLEMENTATIONS, AstraNetwork
 
 WHOLE_SYSTEM = ("oneRing", "oneDirect", "oneHalvingDoubling")
 
@@ -23,8 +23,6 @@ class LogicalDimension:
     ----------
     algorithm : str
         Without the ``one`` of whole-system implementations.
-    window : int
-        Messages in flight at most; -1: no limit.
     members, stride : int
         Devices, and the difference of neighbours' ids.
     index : int
@@ -32,10 +30,20 @@ class LogicalDimension:
     """
 
     algorithm: str
-    window: int
     members: int
     stride: int
     index: int
+
+
+def checked_algorithm(implementation: str) -> str:
+    """Return an implementation of a system, or raise for one that limits messages in flight."""
+    if implementation not in IMPLEMENTATIONS:
+        raise HardwareError(
+            f"{implementation} limits the messages in flight, which is not covered: no run of "
+            "ASTRA-sim is known to check its times against; it should be "
+            + implementation.rstrip("0123456789")
+        )
+    return implementation
 
 
 def logical_dimensions(
@@ -48,14 +56,14 @@ def logical_dimensions(
     dimensions = []
     stride = 1
     for index, name in enumerate(implementation[: network.dimensions]):
-        algorithm, window = split_implementation(name)
+        algorithm = checked_algorithm(name)
         if algorithm in WHOLE_SYSTEM:
             plain = algorithm.removeprefix("one")
             plain = plain[0].lower() + plain[1:]
-            dimensions.append(LogicalDimension(plain, window, network.devices, 1, index))
+            dimensions.append(LogicalDimension(plain, network.devices, 1, index))
             return dimensions
         members = network.npus_count[index]
-        dimensions.append(LogicalDimension(algorithm, window, members, stride, index))
+        dimensions.append(LogicalDimension(algorithm, members, stride, index))
         stride *= members
     if len(implementation) != network.dimensions:
         raise HardwareError(
@@ -90,7 +98,6 @@ def phase_plan(
             (
                 COLLECTIVES.index(kind),
                 algorithms.index(dimension.algorithm),
-                dimension.window,
                 dimension.members,
                 dimension.stride,
                 dimension.index,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -222,36 +222,6 @@ def stage_arguments(values: Mapping[str, Any]) -> StageArguments:
             raise StrategyError(f"'{key}' is given twice ({name}); it should be given once")
         chosen[name] = _value_of_word(name, value) if isinstance(value, str) else value
     return StageArguments(**chosen)
-
-
-def arguments_of_command_line(words: Sequence[str]) -> StageArguments:
-    """Return arguments from the words of the generator's command line.
-
-    Parameters
-    ----------
-    words : sequence of str
-        ``--dp 2 --tp 4 …``, or ``--dp=2``.
-
-    Raises
-    ------
-    StrategyError
-        A word without its value, or as for `stage_arguments`.
-    """
-    values: dict[str, str] = {}
-    remaining = list(words)
-    while remaining:
-        word = remaining.pop(0)
-        if not word.startswith("--"):
-            raise StrategyError(f"'{word}' is not an option; options begin with --")
-        name, equals, value = word[2:].partition("=")
-        if not equals:
-            if not remaining:
-                raise StrategyError(f"option --{name} has no value")
-            value = remaining.pop(0)
-        if name in values:
-            raise StrategyError(f"option --{name} is given twice")
-        values[name] = value
-    return stage_arguments(values)
 
 
 def _spelling(name: str) -> str:

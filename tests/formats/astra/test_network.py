@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.formats.astra.network import read_network, read_system, write_network, write_system
+from perfmodel.formats.astra.network import read_network, read_system, write_network
 from perfmodel.formats.astra.records import (
-    COLLECTIVE_OPTIMIZATIONS,
-    IMPLEMENTATIONS,
-    SCHEDULING_POLICIES,
     TOPOLOGIES,
     AstraNetwork,
-    AstraSystem,
 )
 
 # The example files of ASTRA-sim's repository have this form.
@@ -111,16 +105,7 @@ def test_files_of_a_real_run(development_table, tmp_path):
     system = read_system(development_table("astra/sanity/system.json"))
     assert system.track_local_memory is True
     write_network(network, tmp_path / "network.yml")
-    write_system(system, tmp_path / "system.json")
     assert read_network(tmp_path / "network.yml") == network
-    assert read_system(tmp_path / "system.json") == system
-
-
-def test_written_keys_of_a_system_are_those_read(system_file, tmp_path):
-    path = tmp_path / "again.json"
-    write_system(read_system(system_file()), path)
-    written, read = json.loads(path.read_text()), json.loads(SYSTEM)
-    assert {key: written[key] for key in read} == read
 
 
 positive = st.floats(1e-6, 1e9, allow_nan=False)
@@ -135,40 +120,6 @@ def test_networks_survive_a_round_trip(tmp_path_factory, dimensions):
     network = AstraNetwork(*(tuple(column) for column in zip(*dimensions, strict=True)))
     write_network(network, path)
     assert read_network(path) == network
-
-
-implementations = st.lists(
-    st.sampled_from([*IMPLEMENTATIONS, "direct7", "oneDirect12"]), min_size=1, max_size=4
-).map(tuple)
-
-
-@given(
-    system=st.builds(
-        AstraSystem,
-        implementations,
-        implementations,
-        implementations,
-        implementations,
-        preferred_dataset_splits=st.integers(1, 1000),
-        active_chunks_per_dimension=st.integers(1, 1000),
-        endpoint_delay_nanoseconds=st.integers(0, 10**6),
-        scheduling_policy=st.sampled_from(SCHEDULING_POLICIES),
-        collective_optimization=st.sampled_from(COLLECTIVE_OPTIMIZATIONS),
-        local_memory_bandwidth_gb_per_second=positive,
-        peak_performance_teraflops=st.floats(0.0, 1e6),
-        roofline_enabled=st.booleans(),
-        trace_enabled=st.booleans(),
-        track_local_memory=st.booleans(),
-        other=st.dictionaries(
-            st.sampled_from(["boost-mode", "L", "o", "g", "G", "replay-only"]),
-            st.one_of(st.integers(0, 9), st.text(), st.lists(st.integers())),
-        ),
-    )
-)
-def test_systems_survive_a_round_trip(tmp_path_factory, system):
-    path = tmp_path_factory.mktemp("round") / "system.json"
-    write_system(system, path)
-    assert read_system(path) == system
 
 
 @pytest.mark.parametrize(

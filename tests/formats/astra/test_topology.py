@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.units import GIB
+from perfmodel.formats.astra.network import write_network
 from perfmodel.formats.astra.records import TOPOLOGIES, AstraNetwork
 from perfmodel.formats.astra.topology import (
     KIND_OF,
     astra_of_topology,
     read_topology,
     topology_of_astra,
-    write_topology,
 )
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.network.links.topology import Dimension, Topology
@@ -79,16 +79,15 @@ def test_a_torus_is_written_as_one_ring_per_axis():
 
 def test_a_topology_file_is_written_and_read(tmp_path):
     path = tmp_path / "network.yml"
-    write_topology(RAILS, path)
+    write_network(astra_of_topology(RAILS), path)
     assert read_topology(path).link_bandwidth == pytest.approx(RAILS.link_bandwidth)
     assert [item.kind for item in read_topology(path).dimensions] == ["switch", "switch"]
 
 
-def test_a_fat_tree_is_written_as_rails_only_where_asked(tmp_path):
+def test_a_fat_tree_is_written_as_rails_only_where_asked():
     topology = Topology.from_hardware(load_hardware("dgx-h100"), 32)
     with pytest.raises(FormatError, match=r"dimension 1 \('infiniband'\) is a fat-tree"):
-        write_topology(topology, tmp_path / "network.yml")
-    assert not (tmp_path / "network.yml").exists()
+        astra_of_topology(topology)
     network = astra_of_topology(topology, rails=True)
     assert network.topology == ("Switch", "Switch")
     assert network.npus_count == (8, 4)

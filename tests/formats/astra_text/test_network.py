@@ -12,16 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.base.errors import DataError, FormatError, HardwareError, PerfModelError
+from perfmodel.base.errors import FormatError, HardwareError, PerfModelError
 from perfmodel.formats.astra_text.network import (
     DIMENSION_TYPES,
     MOST_DIMENSIONS,
     NETWORK_KEYS,
     OTHER_NETWORK_KEYS,
-    TOPOLOGIES,
     NativeNetwork,
     read_native_network,
-    write_native_network,
 )
 
 DOCUMENT = {
@@ -108,15 +106,6 @@ def test_line_ends_and_byte_order_marks(network, line_end):
 def test_every_type_of_dimension_is_the_same(network):
     for kind in DIMENSION_TYPES:
         assert network(DOCUMENT | {"dimension-type": [kind] * 3}) == network(DOCUMENT)
-
-
-def test_a_written_file_is_read_back(network, tmp_path):
-    path = tmp_path / "written.json"
-    write_native_network(network(DOCUMENT), path)
-    assert read_native_network(path) == network(DOCUMENT)
-    assert set(json.loads(path.read_text())) == set(DOCUMENT)
-    with pytest.raises(DataError):
-        write_native_network(network(DOCUMENT), tmp_path / "none" / "written.json")
 
 
 # --- What is refused ---------------------------------------------------------------------
@@ -230,35 +219,6 @@ def test_every_field_has_a_key():
 
 NUMBERS = st.one_of(st.integers(0, 10**6), st.floats(0, 1e15, allow_subnormal=False))
 POSITIVE = st.one_of(st.integers(1, 10**6), st.floats(1e-9, 1e15))
-
-
-@st.composite
-def networks(draw):
-    dimensions = draw(st.integers(1, MOST_DIMENSIONS))
-
-    def column(values):
-        return tuple(draw(st.lists(values, min_size=dimensions, max_size=dimensions)))
-
-    members = column(st.integers(1, 2**31 - 1))
-    links = tuple(2 * n if n < 2**30 else 2**31 - 1 for n in members)
-    plain = [column(NUMBERS) for _ in range(4)]
-    return NativeNetwork(
-        column(st.sampled_from(TOPOLOGIES)),
-        members,
-        links,
-        column(POSITIVE),
-        *plain,
-        column(POSITIVE),
-        column(NUMBERS),
-    )
-
-
-@settings(max_examples=40)
-@given(networks())
-def test_any_network_round_trips(tmp_path_factory, network):
-    path = tmp_path_factory.getbasetemp() / "any-network.json"
-    write_native_network(network, path)
-    assert read_native_network(path) == network
 
 
 PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9))

@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.formats.chakra.files import (
-    drop_missing_control_parents,
     parse_trace,
     read_trace,
     read_traces,
-    write_trace,
     write_traces,
 )
 from perfmodel.formats.chakra.messages import frames, serialise
@@ -275,7 +273,7 @@ class TestBytes:
 class TestRoundTrip:
     def test_small_trace(self, tmp_path):
         trace = small_trace()
-        write_trace(trace, tmp_path / "t.0.et")
+        write_traces(TraceSet((trace,)), tmp_path / "t")
         again = read_trace(tmp_path / "t.0.et")
         assert again.equals(trace)
         assert not again.equals(replace(trace, duration=trace.duration + 1e-9))
@@ -457,7 +455,7 @@ class TestBadTraces:
     )
     def test_nothing_is_written(self, tmp_path, change, message):
         with pytest.raises(FormatError, match=message):
-            write_trace(replace(small_trace(), **change), tmp_path / "t.0.et")
+            write_traces(TraceSet((replace(small_trace(), **change),)), tmp_path / "t")
         assert not list(tmp_path.iterdir())
 
 
@@ -493,7 +491,7 @@ class TestSets:
         assert read_traces(tmp_path / "w.1.et").devices == 1
 
     def test_files_in_the_order_given(self, tmp_path):
-        write_trace(small_trace(), tmp_path / "b.et")
+        (tmp_path / "b.et").write_bytes(serialise(small_trace()))
         (tmp_path / "a.et").write_bytes(TYPES_FILE)
         traces = read_traces([tmp_path / "b.et", tmp_path / "a.et"]).traces
         assert [trace.nodes for trace in traces] == [3, 4]
@@ -584,18 +582,6 @@ class TestSets:
         self.write_metadata(tmp_path, *texts)
         with pytest.raises(FormatError, match="process group '1' differs between files"):
             read_traces(tmp_path / "w")
-
-
-def test_control_parents_that_are_not_there():
-    builder = TraceBuilder()
-    builder.add("a", COMPUTE, control=[7], data=[1])
-    builder.add("b", COMPUTE, control=[0, 9])
-    builder.add("c", COMPUTE, control=[8, 1, 0])
-    trace, dropped = drop_missing_control_parents(builder.build())
-    assert dropped == 3
-    assert [trace.control_parents[i].tolist() for i in range(3)] == [[], [0], [1, 0]]
-    assert trace.data_parents[0].tolist() == [1]
-    assert drop_missing_control_parents(trace) == (trace, 0)
 
 
 def test_the_metadata_of_a_double_attribute_is_eight_bytes():

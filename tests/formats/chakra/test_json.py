@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError
-from perfmodel.formats.chakra.files import parse_trace, read_trace, write_trace
+from perfmodel.formats.chakra.files import parse_trace, read_trace, write_traces
 from perfmodel.formats.chakra.json import json_text, parse_json_trace
 from perfmodel.formats.chakra.messages import frames, serialise
 from perfmodel.formats.chakra.schema import IO_INFO, NODE_INPUTS, SCALAR_KINDS, Attribute, messages
-from perfmodel.trace import ABSENT, COLLECTIVE, COMPUTE, TraceBuilder
+from perfmodel.trace import ABSENT, COLLECTIVE, COMPUTE, TraceBuilder, TraceSet
 
 # As in mlcommons/chakra 21585d8, tests/data: a host operator, a kernel, a collective.
 SAMPLE = """{
@@ -117,7 +117,7 @@ class TestFeederForm:
 
     def test_a_full_trace_comes_back(self, tmp_path):
         trace = full_trace()
-        write_trace(trace, tmp_path / "t.0.json")
+        write_traces(TraceSet((trace,)), tmp_path / "t", ".json")
         again = read_trace(tmp_path / "t.0.json")
         assert again.equals(trace)
         assert serialise(again) == serialise(trace)
@@ -152,7 +152,7 @@ class TestFeederForm:
             {"other": {0: {"x": float("inf")}}},
         ):
             with pytest.raises(FormatError, match="cannot write"):
-                write_trace(replace(full_trace(), **change), tmp_path / "t.0.json")
+                write_traces(TraceSet((replace(full_trace(), **change),)), tmp_path / "t", ".json")
         assert not list(tmp_path.iterdir())
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.chakra.files import (
-    drop_missing_control_parents,
     parse_trace,
     read_trace,
     read_traces,
@@ -99,6 +98,3 @@ class TestReferenceFiles:
         assert parse_trace(serialise(trace), path).equals(trace)
         with pytest.raises(FormatError, match="waits for node 3, which is not in the trace"):
             trace.parent_positions()
-        kept, dropped = drop_missing_control_parents(trace)
-        assert dropped == 1277
-        assert len(kept.parent_positions()) == 3664

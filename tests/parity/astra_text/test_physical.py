@@ -15,8 +15,12 @@ from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
 from perfmodel.cli.main import cli
-from perfmodel.formats.astra_text.network import NativeNetwork, write_native_network
-from perfmodel.formats.astra_text.system import NativeSystem, write_native_system
+from perfmodel.formats.astra_text.network import NETWORK_KEYS, NativeNetwork, read_native_network
+from perfmodel.formats.astra_text.system import (
+    IMPLEMENTATION_KEYS,
+    NativeSystem,
+    read_native_system,
+)
 from perfmodel.formats.astra_text.text import parse_astra_text, read_astra_text
 from perfmodel.parity.astra_text.comparison import compare_modes
 from perfmodel.parity.astra_text.differences import LONGER, REASONS, RUN_REASONS, SHORTER
@@ -447,8 +451,20 @@ def files(tmp_path):
     row = TYPICAL.format(f="ALLREDUCE", i="ALLREDUCE", w="ALLREDUCE")
     text = "HYBRID_TRANSFORMER group: 4 2 a -1 " + row + " b -1 " + row
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    write_native_network(CUBE, paths[1])
-    write_native_system(CUBE_SYSTEM, paths[2])
+    network = {
+        "topology-name": "Hierarchical",
+        "topologies-per-dim": CUBE.topology,
+        "dimension-type": ["N", "N"],
+        "dimensions-count": 2,
+    }
+    network |= {key: getattr(CUBE, field) for key, (field, _, _) in NETWORK_KEYS.items()}
+    (tmp_path / "network.json").write_text(json.dumps(network))
+    lines = ["scheduling-policy: LIFO", "collective-optimization: localBWAware"]
+    lines += [f"preferred-dataset-splits: {CUBE_SYSTEM.preferred_dataset_splits}"]
+    for key, name in IMPLEMENTATION_KEYS.items():
+        lines.append(f"{key}: {'_'.join(CUBE_SYSTEM.implementation(name))}")
+    (tmp_path / "system.txt").write_text("\n".join(lines))
+    assert (read_native_network(paths[1]), read_native_system(paths[2])) == (CUBE, CUBE_SYSTEM)
     return paths
 
 
