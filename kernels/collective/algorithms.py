@@ -18,8 +18,6 @@ import math
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective.table import (
-    PAIRWISE_FRACTION,
-    TOPOLOGY,
     TORUS,
     link_share,
     neighbour_share,
@@ -220,7 +218,7 @@ def level_steps(kind, algorithm, positions, members, below, row, innermost):
         n.
     below : float
         c.
-    row : float64[COLUMNS]
+    row : record of LEVEL
         The level.
     innermost : bool
         Level 0: NCCL chains the ranks of a node and makes trees of nodes.
@@ -239,7 +237,7 @@ def level_steps(kind, algorithm, positions, members, below, row, innermost):
     if positions <= 1.0:
         return 0.0
     passes = 2.0 if kind == ALL_REDUCE else 1.0
-    torus = row[TOPOLOGY] == TORUS
+    torus = row.topology == TORUS
     if kind == POINT_TO_POINT:
         return 1.0
     if kind == ALL_TO_ALL:
@@ -286,7 +284,7 @@ def level_share(kind, algorithm, row, positions, spacing):
     if kind == POINT_TO_POINT:
         return neighbour_share(row)
     pairwise = is_pairwise(kind)
-    pattern = torus_pattern(kind, algorithm) if row[TOPOLOGY] == TORUS else -1
+    pattern = torus_pattern(kind, algorithm) if row.topology == TORUS else -1
     if pattern >= 0 and kind in (GATHER, SCATTER):
         share = neighbour_share(row)  # the partners of the root come over one link
     elif pattern >= 0:
@@ -294,5 +292,5 @@ def level_share(kind, algorithm, row, positions, spacing):
     else:
         share = link_share(row, positions, spacing, pairwise)
     if pairwise:
-        share *= row[PAIRWISE_FRACTION]
+        share *= row.pairwise_fraction
     return share

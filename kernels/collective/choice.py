@@ -21,13 +21,10 @@ from perfmodel.kernels.collective.algorithms import (
     TWO_SHOT,
     is_pairwise,
 )
-from perfmodel.kernels.collective.cost import network_cost, serves_all_pairs
+from perfmodel.kernels.collective.cost import Cost, network_cost, serves_all_pairs
 from perfmodel.kernels.collective.protocols import in_network_time, protocol_time, shot_time
 from perfmodel.kernels.collective.table import (
-    LOW_LATENCY_LIMIT,
-    TOPOLOGY,
     TORUS,
-    TUNED_LOW_LATENCY_BANDWIDTH,
     domain_of_level,
 )
 from perfmodel.kernels.collective.tuning import (
@@ -48,10 +45,10 @@ def allows_low_latency(size, members, stride, network):
     """Whether a message is small enough for the flag protocols on all levels it crosses."""
     domain = 1.0
     below = 1.0
-    for level in range(network.shape[0]):
-        row = network[level]
+    for level in range(network.levels.shape[0]):
+        row = network.levels[level]
         above, inside = domain_of_level(network, level, members, stride, domain)
-        if inside > below and 0.0 < row[LOW_LATENCY_LIMIT] < size:
+        if inside > below and 0.0 < row.low_latency_limit < size:
             return False
         below = inside
         domain = above
@@ -72,7 +69,7 @@ def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
     size : float
         S [B].
     members, stride : int
-    network : float64[levels, COLUMNS]
+    network : Network
 
     Returns
     -------
@@ -114,7 +111,7 @@ def fastest_choice(kind, size, members, stride, network):
     for trial in range(4):
         if trial == 0:
             candidate = DIRECT if pairwise else RING
-            if not pairwise and network[0, TOPOLOGY] == TORUS:
+            if not pairwise and network.levels[0].topology == TORUS:
                 candidate = BIDIRECTIONAL_RING
         elif pairwise:
             break
@@ -150,8 +147,17 @@ def fastest_choice(kind, size, members, stride, network):
 @jit
 def slower(cost, reached):
     """Costs of a tree that reaches a part of its bandwidth: what NCCL corrects for."""
-    low, middle, filled = cost[0] / reached, cost[1] / reached, cost[2] / reached
-    return low, middle, filled, cost[3], cost[4], cost[5], cost[6], cost[7], cost[8]
+    return Cost(
+        cost.low_latency_transfer / reached,
+        cost.low_latency_128_transfer / reached,
+        cost.simple_transfer / reached,
+        cost.low_latency_hops,
+        cost.low_latency_128_hops,
+        cost.simple_hops,
+        cost.tuned_transfer,
+        cost.node,
+        cost.beyond,
+    )
 
 
 @jit
@@ -165,7 +171,7 @@ def library_choice(kind, size, members, stride, network):
         S [B], > 0.
     members, stride : int
         n > 1.
-    network : float64[levels, COLUMNS]
+    network : Network
 
     Returns
     -------
@@ -173,17 +179,19 @@ def library_choice(kind, size, members, stride, network):
     time : float
         [s].
     """
-    if network[0, TUNED_LOW_LATENCY_BANDWIDTH] <= 0.0:
+    if network.facts.tuned_low_latency_bandwidth <= 0.0:
         return fastest_choice(kind, size, members, stride, network)
     if is_pairwise(kind):
         cost = network_cost(kind, DIRECT, size, members, stride, network)
         piece = size if kind == POINT_TO_POINT else size / members
         protocol = SIMPLE
-        if piece <= PAIRWISE_LOW_LATENCY_LIMIT and not cost[8]:
+        if piece <= PAIRWISE_LOW_LATENCY_LIMIT and not cost.beyond:
             protocol = LOW_LATENCY
         return DIRECT, protocol, protocol_time(protocol, kind, size, members, cost, network)
     cost = network_cost(kind, RING, size, members, stride, network)
-    algorithm, protocol = tuned_choice(kind, size, members, cost[7], cost[8], cost[6], network)
+    algorithm, protocol = tuned_choice(
+        kind, size, members, cost.node, cost.beyond, cost.tuned_transfer, network
+    )
     if algorithm == IN_NETWORK:
         time = in_network_time(kind, size, members, stride, network)
         return algorithm, protocol, time

@@ -8,6 +8,7 @@ Letters
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective.algorithms import (
@@ -31,27 +32,26 @@ from perfmodel.kernels.collective.algorithms import (
 )
 from perfmodel.kernels.collective.table import (
     ADAPTER,
-    BANDWIDTH,
     FULLY_CONNECTED,
-    HOP,
-    LINK_CLASS,
-    LOCAL_COPY_FRACTION,
-    LOW_LATENCY_128_FRACTION,
-    LOW_LATENCY_128_HOP,
-    LOW_LATENCY_FRACTION,
-    LOW_LATENCY_HOP,
-    MESSAGE_LATENCY,
-    PAIRWISE_PIPELINE_LATENCY,
-    PIPELINE_LATENCY,
-    SHOT_FRACTION,
-    SIZE,
-    TOPOLOGY,
-    TUNED_BANDWIDTH,
     domain_of_level,
     fewest_inside,
 )
 
 PAIRWISE_PIECE = 4 * 2**20  # largest piece that a rail-mate forwards at once [B]: PXN buffers
+
+
+class Cost(NamedTuple):
+    """Times that an algorithm spends on links and hops, before any protocol."""
+
+    low_latency_transfer: float  # bytes / bandwidth, slowest level (pipelined) or all levels [s]
+    low_latency_128_transfer: float  # the same with its bandwidth [s]
+    simple_transfer: float  # with the cost of filling the pipeline [s]
+    low_latency_hops: float  # sum of the hop latencies on the critical path, by protocol [s]
+    low_latency_128_hops: float
+    simple_hops: float
+    tuned_transfer: float  # bytes / the bandwidth that a library's table believes [s]
+    node: float  # members per domain of the levels within a node
+    beyond: bool  # whether the group crosses adapters
 
 
 @jit
@@ -65,35 +65,23 @@ def network_cost(kind, algorithm, size, members, stride, network):
         S [B].
     members, stride : int
         n > 1; ranks r, r + stride, ...
-    network : float64[levels, COLUMNS]
+    network : Network
 
     Returns
     -------
-    low_transfer, middle_transfer : float
-        Bytes over the bandwidth of the two low-latency protocols, slowest level
-        (pipelined) or all levels [s].
-    filled : float
-        Bytes over the achievable bandwidth, with the cost of filling the pipeline [s].
-    low, middle, simple : float
-        Sum of the hop latencies on the critical path, by protocol [s].
-    tuned : float
-        Bytes over the bandwidth that a library's table believes [s].
-    inside : float
-        Members per domain of the levels within a node.
-    beyond : bool
-        Whether the group crosses adapters.
+    Cost
     """
     pairwise = is_pairwise(kind)
     shot = algorithm in (ONE_SHOT, TWO_SHOT)
     own_copy = 0.0
     if not shot and kind not in (BROADCAST, MULTICAST, POINT_TO_POINT):
-        own_copy = network[0, LOCAL_COPY_FRACTION] * size / members
+        own_copy = network.facts.local_copy_fraction * size / members
     pipelined = is_pipelined(algorithm)
     direct = algorithm in (DIRECT, ONE_SHOT, TWO_SHOT) and kind != ALL_TO_ALL
 
-    filled = own_copy / network[0, BANDWIDTH]
-    low_transfer = filled / network[0, LOW_LATENCY_FRACTION]
-    middle_transfer = filled / max(network[0, LOW_LATENCY_128_FRACTION], 1e-9)
+    filled = own_copy / network.levels[0].bandwidth
+    low_transfer = filled / network.levels[0].low_latency_fraction
+    middle_transfer = filled / max(network.levels[0].low_latency_128_fraction, 1e-9)
     tuned = 0.0
     low = 0.0
     middle = 0.0
@@ -108,8 +96,8 @@ def network_cost(kind, algorithm, size, members, stride, network):
     domain = 1.0
     below = 1.0
     ports = 1.0
-    for level in range(network.shape[0]):
-        row = network[level]
+    for level in range(network.levels.shape[0]):
+        row = network.levels[level]
         above, inside = domain_of_level(network, level, members, stride, domain)
         if inside <= below:
             domain = above
@@ -118,16 +106,16 @@ def network_cost(kind, algorithm, size, members, stride, network):
         spacing = max(1.0, stride / domain)
         share = level_share(kind, algorithm, row, positions, spacing)
         load = level_load(kind, algorithm, size, members, below, inside, ports)
-        if row[TUNED_BANDWIDTH] > 0.0:
-            tuned = max(tuned, load / (share * row[TUNED_BANDWIDTH]))
+        if row.tuned_bandwidth > 0.0:
+            tuned = max(tuned, load / (share * row.tuned_bandwidth))
         if level == 0:
             load += own_copy
-        time = load / (share * row[BANDWIDTH])
-        latency = row[PAIRWISE_PIPELINE_LATENCY] if pairwise else row[PIPELINE_LATENCY]
+        time = load / (share * row.bandwidth)
+        latency = row.pairwise_pipeline_latency if pairwise else row.pipeline_latency
         fill = math.log2(1.0 + positions) * latency
         with_fill = time + 2.0 * math.sqrt(fill * time)
-        low_time = time / row[SHOT_FRACTION if shot else LOW_LATENCY_FRACTION]
-        middle_time = time / max(row[LOW_LATENCY_128_FRACTION], 1e-9)
+        low_time = time / (row.shot_fraction if shot else row.low_latency_fraction)
+        middle_time = time / max(row.low_latency_128_fraction, 1e-9)
         if pipelined:
             low_transfer = max(low_transfer, low_time)
             middle_transfer = max(middle_transfer, middle_time)
@@ -139,29 +127,29 @@ def network_cost(kind, algorithm, size, members, stride, network):
 
         hops = level_steps(kind, algorithm, positions, members, below, row, level == 0)
         if direct:  # every message goes straight to its target
-            low = max(low, hops * row[LOW_LATENCY_HOP])
-            middle = max(middle, hops * row[LOW_LATENCY_128_HOP])
-            simple = max(simple, hops * row[HOP])
+            low = max(low, hops * row.low_latency_hop)
+            middle = max(middle, hops * row.low_latency_128_hop)
+            simple = max(simple, hops * row.simple_hop)
         else:
-            low += hops * row[LOW_LATENCY_HOP]
-            middle += hops * row[LOW_LATENCY_128_HOP]
-            simple += hops * row[HOP]
-        slowest_low = max(slowest_low, row[LOW_LATENCY_HOP])
-        slowest_middle = max(slowest_middle, row[LOW_LATENCY_128_HOP])
-        slowest_simple = max(slowest_simple, row[HOP])
+            low += hops * row.low_latency_hop
+            middle += hops * row.low_latency_128_hop
+            simple += hops * row.simple_hop
+        slowest_low = max(slowest_low, row.low_latency_hop)
+        slowest_middle = max(slowest_middle, row.low_latency_128_hop)
+        slowest_simple = max(slowest_simple, row.simple_hop)
         crossed += 1
-        if row[LINK_CLASS] == ADAPTER:
+        if row.link_class == ADAPTER:
             beyond = True
             if pairwise and kind != POINT_TO_POINT:
                 peers = members - ports
                 if algorithm in (HIERARCHICAL, RAIL_ALIGNED):
                     peers = positions - 1.0
-                messages = peers * row[MESSAGE_LATENCY]
+                messages = peers * row.message_latency
                 low += messages
                 middle += messages
                 simple += messages
             if algorithm == RAIL_ALIGNED:
-                piece = min(load, PAIRWISE_PIECE) / network[0, BANDWIDTH]
+                piece = min(load, PAIRWISE_PIECE) / network.levels[0].bandwidth
                 filled += piece
                 low_transfer += piece
         else:
@@ -179,11 +167,11 @@ def network_cost(kind, algorithm, size, members, stride, network):
         low = steps * slowest_low
         middle = steps * slowest_middle
         simple = steps * slowest_simple
-    return low_transfer, middle_transfer, filled, low, middle, simple, tuned, node, beyond
+    return Cost(low_transfer, middle_transfer, filled, low, middle, simple, tuned, node, beyond)
 
 
 @jit
 def serves_all_pairs(members, network):
     """Whether a group is a whole fully connected level: direct exchange has all links."""
-    size = network[0, SIZE]
-    return network[0, TOPOLOGY] == FULLY_CONNECTED and size > 2.0 and members == size
+    size = network.levels[0].domains
+    return network.levels[0].topology == FULLY_CONNECTED and size > 2.0 and members == size

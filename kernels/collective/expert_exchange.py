@@ -12,20 +12,24 @@ Letters
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.kernels._jit import jit
 
-# Columns of the constants; docs/collectives.md defines them.
-LATENCY = 0  # of an exchange inside a node [s]
-SCALE_OUT_LATENCY = 1  # more for every doubling of the nodes [s]
-TOKEN_TIME = 2  # of one token on one compute unit, beside its bytes [s]
-UNIT_RATE = 3  # bytes that one compute unit copies [B/s]
-LINK_BANDWIDTH = 4  # achievable between devices of a node [B/s]
-ADAPTER_BANDWIDTH = 5  # achievable between nodes, per device [B/s]
-FORWARD_COPIES = 6  # copies of a token that forwarding between nodes costs
-COLUMNS = 7
+
+class ExchangeConstants(NamedTuple):
+    """What an exchange costs on a device; docs/collectives.md defines the constants."""
+
+    latency: float  # of an exchange inside a node [s]
+    scale_out_latency: float  # more for every doubling of the nodes [s]
+    link_bandwidth: float  # achievable between devices of a node [B/s]
+    adapter_bandwidth: float  # achievable between nodes, per device [B/s]
+    # Of the kernels that send a token once to every rank, 0 for the others.
+    token_time: float  # of one token on one compute unit, beside its bytes [s]
+    unit_rate: float  # bytes that one compute unit copies [B/s]
+    forward_copies: float  # copies of a token that forwarding between nodes costs
 
 
 @jit
@@ -90,7 +94,7 @@ def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node,
         k, E, n, c.
     units : float
         s.
-    constants : float64[COLUMNS]
+    constants : ExchangeConstants
 
     Returns
     -------
@@ -100,7 +104,7 @@ def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node,
     Notes
     -----
     DeepEP's normal kernels: units copy T R tokens, and where adapters are between pass every
-    token on through buffers of the network (T times ``FORWARD_COPIES``); links carry the
+    token on through buffers of the network (T times ``forward_copies``); links carry the
     share (c-1)/c of the T R, adapters T M (m-1)/m, each node once. Copying units and links
     slow each other down: the root of the sum of squares.
     """
@@ -110,16 +114,16 @@ def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node,
     across = 0.0
     if nodes > 1.0:
         met = distinct_groups(nodes, top_k, experts)
-        copies += constants[FORWARD_COPIES]
+        copies += constants.forward_copies
         across = tokens * token_bytes * met * (nodes - 1.0) / nodes
-    copied = tokens * token_bytes * copies / constants[UNIT_RATE] + tokens * constants[TOKEN_TIME]
+    copied = tokens * token_bytes * copies / constants.unit_rate + tokens * constants.token_time
     copied /= units
-    sent = tokens * token_bytes * ranks * (node - 1.0) / node / constants[LINK_BANDWIDTH]
+    sent = tokens * token_bytes * ranks * (node - 1.0) / node / constants.link_bandwidth
     inside = math.sqrt(copied * copied + sent * sent)
     return (
-        constants[LATENCY]
-        + constants[SCALE_OUT_LATENCY] * math.log2(nodes)
-        + max(inside, across / constants[ADAPTER_BANDWIDTH])
+        constants.latency
+        + constants.scale_out_latency * math.log2(nodes)
+        + max(inside, across / constants.adapter_bandwidth)
     )
 
 
@@ -131,7 +135,7 @@ def low_latency_exchange_time(tokens, token_bytes, top_k, members, node, constan
     ----------
     tokens, token_bytes, top_k, members, node : float
         T, b [B], k, n, c.
-    constants : float64[COLUMNS]
+    constants : ExchangeConstants
 
     Returns
     -------
@@ -145,11 +149,9 @@ def low_latency_exchange_time(tokens, token_bytes, top_k, members, node, constan
     """
     nodes = math.ceil(members / node)
     sent = tokens * top_k * token_bytes
-    inside = sent * node / members / constants[LINK_BANDWIDTH]
-    across = sent * (members - node) / members / constants[ADAPTER_BANDWIDTH]
-    return (
-        constants[LATENCY] + constants[SCALE_OUT_LATENCY] * math.log2(nodes) + max(inside, across)
-    )
+    inside = sent * node / members / constants.link_bandwidth
+    across = sent * (members - node) / members / constants.adapter_bandwidth
+    return constants.latency + constants.scale_out_latency * math.log2(nodes) + max(inside, across)
 
 
 @jit
@@ -162,7 +164,7 @@ def exchange_times(
     ----------
     low_latency : bool
     tokens, token_bytes, top_k, experts, members, node, units : float64[rows]
-    constants : float64[COLUMNS]
+    constants : ExchangeConstants
 
     Returns
     -------

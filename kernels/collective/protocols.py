@@ -26,20 +26,6 @@ from perfmodel.kernels.collective.algorithms import (
     level_share,
 )
 from perfmodel.kernels.collective.table import (
-    BANDWIDTH,
-    BASE_LATENCY,
-    HOP,
-    IN_NETWORK_BANDWIDTH,
-    IN_NETWORK_BASE,
-    IN_NETWORK_PIPELINE_LATENCY,
-    LOW_LATENCY_128_BASE,
-    LOW_LATENCY_128_FRACTION,
-    PAIRWISE_BASE,
-    PAIRWISE_SIMPLE_BASE,
-    PAIRWISE_SPREAD_LATENCY,
-    SHOT_BASE,
-    SIMPLE_BASE,
-    SPREAD_LATENCY,
     domain_of_level,
     fewest_inside,
 )
@@ -66,9 +52,8 @@ def shot_time(protocol, cost, network):
     ----------
     protocol : int
         ``LOW_LATENCY``: peers are met by flags. There is no other.
-    cost : tuple
-        What `network_cost` returns.
-    network : float64[levels, COLUMNS]
+    cost : Cost
+    network : Network
 
     Returns
     -------
@@ -77,7 +62,7 @@ def shot_time(protocol, cost, network):
     """
     if protocol != LOW_LATENCY:
         return np.inf
-    return network[0, SHOT_BASE] + cost[3] + cost[0]
+    return network.facts.shot_base + cost.low_latency_hops + cost.low_latency_transfer
 
 
 @jit
@@ -93,9 +78,8 @@ def protocol_time(protocol, kind, size, members, cost, network):
         S [B].
     members : int
         n > 1.
-    cost : tuple
-        What `network_cost` returns.
-    network : float64[levels, COLUMNS]
+    cost : Cost
+    network : Network
 
     Returns
     -------
@@ -113,22 +97,23 @@ def protocol_time(protocol, kind, size, members, cost, network):
     ``(sqrt(F) + sqrt(T))**2`` with ``F = s a`` (Johnsson & Ho 1989, "Optimum
     broadcasting and personalized communication in hypercubes"); H holds the F.
     """
-    low_transfer, middle_transfer, filled, low, middle, simple = cost[:6]
-    facts = network[0]
+    facts = network.facts
     if is_pairwise(kind):
         if protocol == SIMPLE:
-            return facts[PAIRWISE_SIMPLE_BASE] + low + filled
+            return facts.pairwise_simple_base + cost.low_latency_hops + cost.simple_transfer
         piece = size if kind == POINT_TO_POINT else size / members
-        extra = facts[PAIRWISE_SPREAD_LATENCY] * spread(piece / PAIRWISE_BLOCK_BYTES)
-        return facts[PAIRWISE_BASE] + low + extra + low_transfer
+        extra = facts.pairwise_spread_latency * spread(piece / PAIRWISE_BLOCK_BYTES)
+        return facts.pairwise_base + cost.low_latency_hops + extra + cost.low_latency_transfer
     if protocol == LOW_LATENCY:
-        extra = facts[SPREAD_LATENCY] * spread(size / (BLOCK_BYTES * members))
-        return facts[BASE_LATENCY] + low + extra + low_transfer
+        extra = facts.spread_latency * spread(size / (BLOCK_BYTES * members))
+        return facts.low_latency_base + cost.low_latency_hops + extra + cost.low_latency_transfer
     if protocol == LOW_LATENCY_128:
-        if facts[LOW_LATENCY_128_FRACTION] <= 0.0:
+        if network.levels[0].low_latency_128_fraction <= 0.0:
             return np.inf
-        return facts[LOW_LATENCY_128_BASE] + middle + middle_transfer
-    return facts[SIMPLE_BASE] + simple + filled
+        return (
+            facts.low_latency_128_base + cost.low_latency_128_hops + cost.low_latency_128_transfer
+        )
+    return facts.simple_base + cost.simple_hops + cost.simple_transfer
 
 
 @jit
@@ -142,7 +127,7 @@ def in_network_time(kind, size, members, stride, network):
     size : float
         S [B].
     members, stride : int
-    network : float64[levels, COLUMNS]
+    network : Network
 
     Returns
     -------
@@ -163,28 +148,28 @@ def in_network_time(kind, size, members, stride, network):
     domain = 1.0
     below = 1.0
     ports = 1.0
-    for level in range(network.shape[0]):
-        row = network[level]
+    for level in range(network.levels.shape[0]):
+        row = network.levels[level]
         above, inside = domain_of_level(network, level, members, stride, domain)
         if inside <= below:
             domain = above
             continue
         positions = math.ceil(inside / below)
-        if row[IN_NETWORK_BANDWIDTH] > 0.0:
+        if row.in_network_bandwidth > 0.0:
             reduces = True
             share = (positions - 1.0) / positions
             if kind == ALL_REDUCE:
                 share = 1.0 + 1.0 / positions if level == 0 else 1.0
             elif kind in (BROADCAST, MULTICAST):
                 share = 1.0
-            time = share * size / ports / row[IN_NETWORK_BANDWIDTH]
-            fill = row[IN_NETWORK_PIPELINE_LATENCY]
+            time = share * size / ports / row.in_network_bandwidth
+            fill = row.in_network_pipeline_latency
         else:
             spacing = max(1.0, stride / domain)
             tree = DOUBLE_BINARY_TREE
-            bandwidth = level_share(kind, tree, row, positions, spacing) * row[BANDWIDTH]
+            bandwidth = level_share(kind, tree, row, positions, spacing) * row.bandwidth
             time = level_load(kind, tree, size, members, below, inside, ports) / bandwidth
-            fill = math.log2(1.0 + positions) * row[HOP]
+            fill = math.log2(1.0 + positions) * row.simple_hop
             latency += (2.0 if kind == ALL_REDUCE else 1.0) * fill
         best = max(best, time + 2.0 * math.sqrt(fill * time))
         ports = fewest_inside(float(members), inside)
@@ -194,4 +179,4 @@ def in_network_time(kind, size, members, stride, network):
             break
     if not reduces:
         return np.inf
-    return network[0, IN_NETWORK_BASE] + latency + best
+    return network.facts.in_network_base + latency + best

@@ -1,4 +1,4 @@
-"""How a communication group lies on the levels of a network, and what a level carries.
+"""A network as kernels read it: what each level carries, and what holds for all of them.
 
 Letters
     l   network level, innermost first
@@ -9,46 +9,80 @@ Letters
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from perfmodel.kernels._jit import jit
 
-# Columns of a network table: one row per level, innermost first, float64.
-SIZE = 0  # domains of the level below that this level joins; 0: unbounded
-BANDWIDTH = 1  # achievable, per device and direction, oversubscription included [B/s]
-TOPOLOGY = 2  # one of the codes below
-DIMENSIONS = 3  # of a ring, torus or mesh; 1 otherwise
-WRAPS = 4  # 1: a ring or torus closes on itself, 0: a mesh does not
-LINK_CLASS = 5  # one of the codes below
-IRREGULAR_LINKS = 6  # links that serve a group of more than half, but not all, of a mesh
-LOW_LATENCY_HOP = 7  # one hop of the protocols, by protocol [s]
-LOW_LATENCY_128_HOP = 8
-HOP = 9
-PIPELINE_LATENCY = 10  # time scale of the fill of the pipeline, simple protocol [s]
-PAIRWISE_PIPELINE_LATENCY = 11  # the same, pairwise exchange [s]
-PAIRWISE_FRACTION = 12  # bandwidth of pairwise exchange / BANDWIDTH
-IN_NETWORK_BANDWIDTH = 13  # achievable when the switch reduces [B/s]; 0: it cannot
-IN_NETWORK_PIPELINE_LATENCY = 14  # time scale of its pipeline [s]
-MESSAGE_LATENCY = 15  # per further peer of an all-to-all [s]
-LOW_LATENCY_LIMIT = 16  # largest size of the low-latency protocols [B]; 0: none
-# What a library believes of the level when it chooses.
-TUNED_BANDWIDTH = 17  # [B/s]
-LOW_LATENCY_FRACTION = 18  # bandwidth of a protocol / BANDWIDTH
-LOW_LATENCY_128_FRACTION = 19  # 0 on level 0: the protocol is not there
-# Facts of the whole network: row 0 is read.
-BASE_LATENCY = 20  # launch and synchronisation, by protocol [s]
-LOW_LATENCY_128_BASE = 21
-SIMPLE_BASE = 22
-IN_NETWORK_BASE = 23
-PAIRWISE_BASE = 24
-PAIRWISE_SIMPLE_BASE = 25
-SPREAD_LATENCY = 26  # a low-latency collective over many thread blocks against one [s]
-PAIRWISE_SPREAD_LATENCY = 27
-LOCAL_COPY_FRACTION = 28  # bandwidth of the link / bandwidth of the copy to oneself
-TUNED_LOW_LATENCY_BANDWIDTH = 29  # 0: the library takes the fastest, no table
-TUNED_IN_NETWORK_FRACTION = 30  # of TUNED_BANDWIDTH; 0: the switch does not reduce
-SHOT_BASE = 31  # launch and barrier of one kernel that reads its peers [s]
-SHOT_FRACTION = 32  # bandwidth of such reads / BANDWIDTH
-COLUMNS = 33
+# What kernels know of one level: `network.levels[l].bandwidth`.
+LEVEL = np.dtype(
+    [
+        ("domains", np.float64),  # of the level below that this level joins; 0: unbounded
+        ("bandwidth", np.float64),  # achievable, per device and way, oversubscribed [B/s]
+        ("topology", np.int64),  # one of the codes below
+        ("dimensions", np.float64),  # of a ring, torus or mesh; 1 otherwise
+        ("wraps", np.float64),  # 1: a ring or torus closes on itself, 0: a mesh does not
+        ("link_class", np.int64),  # one of the codes below
+        ("irregular_links", np.float64),  # for a group of over half, but not all, of a mesh
+        ("low_latency_hop", np.float64),  # one hop of the protocols, by protocol [s]
+        ("low_latency_128_hop", np.float64),
+        ("simple_hop", np.float64),
+        ("pipeline_latency", np.float64),  # time scale of the pipeline's fill, simple [s]
+        ("pairwise_pipeline_latency", np.float64),  # the same, pairwise exchange [s]
+        ("pairwise_fraction", np.float64),  # bandwidth of pairwise exchange / bandwidth
+        ("in_network_bandwidth", np.float64),  # when the switch reduces [B/s]; 0: it cannot
+        ("in_network_pipeline_latency", np.float64),  # time scale of its pipeline [s]
+        ("message_latency", np.float64),  # per further peer of an all-to-all [s]
+        ("low_latency_limit", np.float64),  # largest size of these protocols [B]; 0: none
+        ("low_latency_fraction", np.float64),  # bandwidth of a protocol / bandwidth
+        ("low_latency_128_fraction", np.float64),  # 0 on level 0: the protocol is not there
+        ("shot_fraction", np.float64),  # bandwidth of reads from peers / bandwidth
+        ("tuned_bandwidth", np.float64),  # what a library believes when it chooses [B/s]
+    ],
+    align=True,
+)
+
+# What holds for the whole network: `network.facts.simple_base`.
+FACTS = np.dtype(
+    [
+        ("low_latency_base", np.float64),  # launch and synchronisation, by protocol [s]
+        ("low_latency_128_base", np.float64),
+        ("simple_base", np.float64),
+        ("in_network_base", np.float64),
+        ("pairwise_base", np.float64),
+        ("pairwise_simple_base", np.float64),
+        ("shot_base", np.float64),  # of one kernel that reads its peers, with a barrier [s]
+        ("spread_latency", np.float64),  # low latency: many thread blocks against one [s]
+        ("pairwise_spread_latency", np.float64),
+        ("local_copy_fraction", np.float64),  # bandwidth of the link / of the copy to oneself
+        ("tuned_low_latency_bandwidth", np.float64),  # 0: the library takes the fastest
+        ("tuned_in_network_fraction", np.float64),  # of tuned_bandwidth; 0: it has no switch
+    ],
+    align=True,
+)
+
+
+class Network(NamedTuple):
+    """The network of a device as `perfmodel.network.table.network_table` makes it.
+
+    Attributes
+    ----------
+    levels : record array of `LEVEL`, shape (levels,)
+        Innermost first.
+    facts : record of `FACTS`
+    """
+
+    levels: np.recarray
+    facts: np.record
+
+
+def blank_network(levels: int) -> Network:
+    """Return a network of so many levels, all values 0, to fill in."""
+    return Network(
+        np.zeros(levels, LEVEL).view(np.recarray), np.zeros(1, FACTS).view(np.recarray)[0]
+    )
+
 
 # Topologies: a fat tree is a switch with oversubscription, a ring a torus of one dimension.
 SWITCH = 0
@@ -97,7 +131,7 @@ def domain_of_level(network, level, members, stride, below):
 
     Parameters
     ----------
-    network : float64[levels, COLUMNS]
+    network : Network
     level : int
     members, stride : int
     below : float
@@ -108,8 +142,8 @@ def domain_of_level(network, level, members, stride, below):
     domain, inside : float
         The outermost level holds all members, whatever its size.
     """
-    domain = below * network[level, SIZE]
-    if level == network.shape[0] - 1:
+    domain = below * network.levels[level].domains
+    if level == network.levels.shape[0] - 1:
         return domain, float(members)
     return domain, members_inside(members, stride, domain)
 
@@ -187,7 +221,7 @@ def link_share(row, positions, spacing, pairwise):
 
     Parameters
     ----------
-    row : float64[COLUMNS]
+    row : record of LEVEL
         The level's row of the network table.
     positions : float
         Domains of the level below that the group occupies, >= 2.
@@ -208,19 +242,19 @@ def link_share(row, positions, spacing, pairwise):
     not all of it, fall to ``IRREGULAR_LINKS`` (RCCL finds one ring: 5 to 7 of
     8 MI355X reach 47 GB/s, 61 in all-to-all, 8 reach 396; mit-orcd/amd-benchmarks).
     """
-    topology = row[TOPOLOGY]
-    size = row[SIZE]
+    topology = row.topology
+    size = row.domains
     if topology == FULLY_CONNECTED and size > 2.0:
         if positions >= size:
             return 1.0
         links = positions - 1.0
-        if positions > 0.5 * size and row[IRREGULAR_LINKS] > 0.0:
-            links = min(links, row[IRREGULAR_LINKS])
+        if positions > 0.5 * size and row.irregular_links > 0.0:
+            links = min(links, row.irregular_links)
             if pairwise:
                 links = max(links, 1.0)
         return links / (size - 1.0)
     if topology == TORUS:
-        return torus_share(positions, spacing, size, row[DIMENSIONS], row[WRAPS])
+        return torus_share(positions, spacing, size, row.dimensions, row.wraps)
     return 1.0
 
 
@@ -231,10 +265,10 @@ def neighbour_share(row):
     One of the N-1 links of a fully connected level, one of the 2 k links of a
     k-dimensional torus (both along a closed side of two), all of a switch port.
     """
-    if row[TOPOLOGY] == FULLY_CONNECTED and row[SIZE] > 2.0:
-        return 1.0 / (row[SIZE] - 1.0)
-    if row[TOPOLOGY] == TORUS:
-        if row[WRAPS] > 0.0 and abs(row[SIZE] - 2.0 ** row[DIMENSIONS]) < 1e-9:
-            return 1.0 / row[DIMENSIONS]
-        return 0.5 / row[DIMENSIONS]
+    if row.topology == FULLY_CONNECTED and row.domains > 2.0:
+        return 1.0 / (row.domains - 1.0)
+    if row.topology == TORUS:
+        if row.wraps > 0.0 and abs(row.domains - 2.0**row.dimensions) < 1e-9:
+            return 1.0 / row.dimensions
+        return 0.5 / row.dimensions
     return 1.0

@@ -89,7 +89,7 @@ def collective_time(kind, size, members, stride, network):
         n >= 1; ranks r, r + stride, ..., r + (n-1) stride.
     stride : int
         >= 1, in the numbering whose innermost network dimension is contiguous.
-    network : float64[levels, COLUMNS]
+    network : Network
         See :mod:`perfmodel.kernels.collective.table`.
 
     Returns
@@ -113,7 +113,7 @@ def collective_times(kind, size, members, stride, network):
         [B].
     members : int64[rows]
     stride : int64[rows]
-    network : float64[levels, COLUMNS]
+    network : Network
 
     Returns
     -------
@@ -139,7 +139,7 @@ def serving_all_reduce_times(size, members, stride, network):
     size : float64[rows]
         [B].
     members, stride : int64[rows]
-    network : float64[levels, COLUMNS]
+    network : Network
 
     Returns
     -------
@@ -191,7 +191,7 @@ def algorithm_times(kind, algorithm, protocol, size, members, stride, network):
     size : float64[rows]
         [B].
     members, stride : int64[rows]
-    network : float64[levels, COLUMNS]
+    network : Network
 
     Returns
     -------

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.collective.table import DIMENSIONS, SIZE, UNBOUNDED_SIDE, WRAPS
+from perfmodel.kernels.collective.table import UNBOUNDED_SIDE
 
 # What the group does on the level.
 ONE_WAY = 0  # a ring in one sense of rotation: every neighbour, in one direction
@@ -44,7 +44,7 @@ def traffic_share(pattern, row, positions, spacing):
     ----------
     pattern : int
         ``ONE_WAY`` ... ``GROWING``.
-    row : float64[COLUMNS]
+    row : record of LEVEL
         The level.
     positions : float
         p, >= 2.
@@ -64,11 +64,11 @@ def traffic_share(pattern, row, positions, spacing):
     log2(e) steps; doubling, the distances 1 + 2 + ... = e - 1; growing, 1 + 4 + 16 + ... =
     (e^2 - 1)/3 blocks. Groups that interleave in the first dimension add up.
     """
-    dimensions = row[DIMENSIONS]
+    dimensions = row.dimensions
     side = UNBOUNDED_SIDE
-    if row[SIZE] > 0.0:
-        side = row[SIZE] ** (1.0 / dimensions)
-    pair = row[WRAPS] > 0.0 and abs(side - 2.0) < 1e-9
+    if row.domains > 0.0:
+        side = row.domains ** (1.0 / dimensions)
+    pair = row.wraps > 0.0 and abs(side - 2.0) < 1e-9
     link = (1.0 if pair else 0.5) / dimensions
     busy = 0.0
     share = 0.0
@@ -86,7 +86,7 @@ def traffic_share(pattern, row, positions, spacing):
             if pattern == ONE_WAY:
                 share += link / crowd
             elif pattern == EXCHANGE:
-                closed = row[WRAPS] > 0.0 and end >= above * (1.0 - 1e-9)
+                closed = row.wraps > 0.0 and end >= above * (1.0 - 1e-9)
                 part = (1.0 if closed else 0.5) / dimensions
                 busy = max(busy, mean_hops(extent) * crowd / part)
             elif pattern == HALVING:
@@ -109,13 +109,13 @@ def traffic_share(pattern, row, positions, spacing):
 @jit
 def torus_hops(row, positions):
     """Links that a message passes along all dimensions of the group, one way: k (e - 1)."""
-    return row[DIMENSIONS] * (positions ** (1.0 / row[DIMENSIONS]) - 1.0)
+    return row.dimensions * (positions ** (1.0 / row.dimensions) - 1.0)
 
 
 @jit
 def torus_diameter(row, positions):
     """Links between the two positions that are farthest apart; half of them where it closes."""
-    if row[WRAPS] > 0.0 and positions >= row[SIZE] > 0.0:
-        side = positions ** (1.0 / row[DIMENSIONS])
-        return row[DIMENSIONS] * math.floor(side / 2.0 + 1e-9)
+    if row.wraps > 0.0 and positions >= row.domains > 0.0:
+        side = positions ** (1.0 / row.dimensions)
+        return row.dimensions * math.floor(side / 2.0 + 1e-9)
     return torus_hops(row, positions)

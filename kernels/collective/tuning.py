@@ -29,11 +29,6 @@ from perfmodel.kernels.collective.algorithms import (
 )
 from perfmodel.kernels.collective.table import (
     ADAPTER,
-    LINK_CLASS,
-    LOW_LATENCY_128_FRACTION,
-    TUNED_BANDWIDTH,
-    TUNED_IN_NETWORK_FRACTION,
-    TUNED_LOW_LATENCY_BANDWIDTH,
 )
 
 LOW_LATENCY = 0
@@ -100,7 +95,7 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
         Whether the group crosses adapters.
     ring_time : float
         W [s].
-    network : float64[levels, COLUMNS]
+    network : Network
         ``TUNED_LOW_LATENCY_BANDWIDTH`` is above 0.
 
     Returns
@@ -111,7 +106,7 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
     -----
     NCCL 2.28, src/graph/tuning.cc, ncclTopoTuneModel and ncclTopoGetAlgoTime.
     """
-    inner = int(network[0, LINK_CLASS])
+    inner = network.levels[0].link_class
     if inner == ADAPTER:
         inner = 0
     nodes = math.ceil(members / node) if beyond else 1.0
@@ -122,8 +117,8 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
     if beyond:
         across = 2.0 * nodes if kind == ALL_REDUCE else nodes - 1.0
         across = min(across, steps)
-    has_128 = network[0, LOW_LATENCY_128_FRACTION] > 0.0
-    low_bandwidth = network[0, TUNED_LOW_LATENCY_BANDWIDTH]
+    has_128 = network.levels[0].low_latency_128_fraction > 0.0
+    low_bandwidth = network.facts.tuned_low_latency_bandwidth
     if beyond:
         low_bandwidth = LOW_LATENCY_ACROSS[0] if nodes <= 2.0 else LOW_LATENCY_ACROSS[1]
     capped = traffic(kind, size, members) / low_bandwidth
@@ -169,7 +164,7 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
             algorithm = DOUBLE_BINARY_TREE
             protocol = p
 
-    in_network = network[0, TUNED_IN_NETWORK_FRACTION] * network[0, TUNED_BANDWIDTH]
+    in_network = network.facts.tuned_in_network_fraction * network.levels[0].tuned_bandwidth
     if in_network > 0.0 and not beyond and members > 2:
         heads = min(1.0, members / IN_NETWORK_HEADS)
         time = IN_NETWORK_LATENCY + size / (in_network * heads * IN_NETWORK_RATIO)

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.collective.table import SIZE
 
 TENSOR, CONTEXT, DATA, PIPELINE = 0, 1, 2, 3
 # Axes of every order, innermost first; the row is the code of the order.
@@ -140,8 +139,8 @@ def even_stride(inner, stride, outer, outer_stride, network):
     ----------
     inner, stride, outer, outer_stride : int
         As of `split`.
-    network : float64[levels, columns]
-        Network table; only ``SIZE`` is read.
+    network : Network
+        Only the domains of its levels are read.
 
     Returns
     -------
@@ -155,8 +154,8 @@ def even_stride(inner, stride, outer, outer_stride, network):
     members = inner * outer
     smallest, largest = 1, max(1, outer_stride // inner)
     domain = 1
-    for level in range(network.shape[0] - 1):
-        domain *= int(network[level, SIZE])
+    for level in range(network.levels.shape[0] - 1):
+        domain *= int(network.levels[level].domains)
         if domain == 0:
             break
         count = members_in_domain(inner, stride, outer, outer_stride, domain)

@@ -8,6 +8,7 @@ that needs it, mode ``low_latency`` (decode) once to each of its experts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,9 @@ from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.hwprofiles import Hardware
 from perfmodel.network.collectives import members_per_domain
 from perfmodel.network.table import is_scale_out
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.collective.expert_exchange import ExchangeConstants
 
 PHASES = ("dispatch", "combine")
 MODES = ("normal", "low_latency")
@@ -45,7 +49,7 @@ CONSTANTS = (
 
 def exchange_constants(
     constants: Mapping[str, float], hardware: Hardware, phase: str, mode: str
-) -> NDArray[np.float64]:
+) -> ExchangeConstants:
     """Return the kernel's constants for a phase and mode.
 
     Parameters
@@ -58,28 +62,26 @@ def exchange_constants(
 
     Returns
     -------
-    float64[kernels.expert_exchange.COLUMNS]
+    perfmodel.kernels.collective.expert_exchange.ExchangeConstants
     """
-    from perfmodel.kernels.collective import expert_exchange as column
+    from perfmodel.kernels.collective.expert_exchange import ExchangeConstants
 
-    found = np.zeros(column.COLUMNS)
     levels = hardware.system.network
     outside = [level for i, level in enumerate(levels) if is_scale_out(level, i)]
     adapter = (outside or [levels[-1]])[0]
     rates = constants["exchange_scale_out_efficiency"] * adapter.bandwidth
-    found[column.ADAPTER_BANDWIDTH] = rates / adapter.oversubscription
-    found[column.SCALE_OUT_LATENCY] = constants["exchange_scale_out_latency"]
-    if mode == "low_latency":
-        found[column.LATENCY] = constants["exchange_low_latency_latency"]
-        efficiency = constants["exchange_low_latency_efficiency"]
-    else:
-        found[column.LATENCY] = constants[f"exchange_{phase}_latency"]
-        found[column.TOKEN_TIME] = constants[f"exchange_{phase}_token_time"]
-        found[column.FORWARD_COPIES] = constants[f"exchange_{phase}_forward_copies"]
-        found[column.UNIT_RATE] = constants["exchange_unit_rate"]
-        efficiency = constants["exchange_efficiency"]
-    found[column.LINK_BANDWIDTH] = efficiency * levels[0].bandwidth
-    return found
+    single = mode == "low_latency"  # every token to each of its experts on its own
+    key = "low_latency" if single else phase
+    efficiency = constants["exchange_low_latency_efficiency" if single else "exchange_efficiency"]
+    return ExchangeConstants(
+        latency=constants[f"exchange_{key}_latency"],
+        scale_out_latency=constants["exchange_scale_out_latency"],
+        link_bandwidth=efficiency * levels[0].bandwidth,
+        adapter_bandwidth=rates / adapter.oversubscription,
+        token_time=0.0 if single else constants[f"exchange_{phase}_token_time"],
+        unit_rate=0.0 if single else constants["exchange_unit_rate"],
+        forward_copies=0.0 if single else constants[f"exchange_{phase}_forward_copies"],
+    )
 
 
 def moe_exchange_times(

@@ -1,19 +1,17 @@
-"""The network of a hardware profile as the table that the collective kernels read."""
+"""The network of a hardware profile as the collective kernels read it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.hwprofiles.hardware import Network
+    from perfmodel.kernels.collective.table import Network as KernelNetwork
 
 # Keys of [calibration.network] that the kernel reads; docs/collectives.md defines them.
 CONSTANTS = (
@@ -93,8 +91,8 @@ def check_places(hardware: Hardware, devices: int, what: str) -> None:
         raise HardwareError(f"{what}, but hardware profile '{hardware.name}' has {most} devices")
 
 
-def network_table(hardware: Hardware) -> NDArray[np.float64]:
-    """Return the network of a profile in the form that the kernel reads.
+def network_table(hardware: Hardware) -> KernelNetwork:
+    """Return the network of a profile in the form that kernels read.
 
     Parameters
     ----------
@@ -103,9 +101,8 @@ def network_table(hardware: Hardware) -> NDArray[np.float64]:
 
     Returns
     -------
-    float64[levels, COLUMNS]
-        One row per level, innermost first; columns are defined in
-        :mod:`perfmodel.kernels.collective.table`.
+    perfmodel.kernels.collective.table.Network
+        One record per level, innermost first, and the facts of the whole network.
 
     Raises
     ------
@@ -118,96 +115,99 @@ def network_table(hardware: Hardware) -> NDArray[np.float64]:
 
 def table_of(
     levels: tuple[Network, ...], constants: Mapping[str, float], where: str
-) -> NDArray[np.float64]:
-    """Build the kernel's network table from levels and the constants named in `CONSTANTS`.
+) -> KernelNetwork:
+    """Build the kernels' network from levels and the constants named in `CONSTANTS`.
 
     Raises
     ------
     HardwareError
         There is no level, or a topology is unknown.
     """
-    from perfmodel.kernels.collective import table as column
+    from perfmodel.kernels.collective import table as kernel
 
     if not levels:
         raise HardwareError(f"{where} has no network level; [[system.network]] needs at least one")
-    table = np.zeros((len(levels), column.COLUMNS))
-    for level, network in enumerate(levels):
-        link = "scale_out" if is_scale_out(network, level) else "scale_up"
-        usable = network.bandwidth / network.oversubscription
-        row = table[level]
-        row[column.SIZE] = network.size
-        row[column.BANDWIDTH] = usable * constants[f"{link}_efficiency"]
-        row[column.DIMENSIONS] = 1.0
-        if network.topology in DIMENSIONS:
-            row[column.TOPOLOGY] = column.TORUS
-            row[column.DIMENSIONS] = DIMENSIONS[network.topology]
-            row[column.WRAPS] = 0.0 if network.topology == "mesh-2d" else 1.0
-        elif network.topology == "fully-connected":
-            row[column.TOPOLOGY] = column.FULLY_CONNECTED
-        elif network.topology in ("switch", "fat-tree"):
-            row[column.TOPOLOGY] = column.SWITCH
-        else:
-            known = ("switch", "fat-tree", "fully-connected", *DIMENSIONS)
-            raise HardwareError(
-                f"{where}: unknown topology '{network.topology}' of network level {level}"
-                f"{did_you_mean(network.topology, known)}"
-            )
-        hop = network.latency + constants[f"{link}_hop_overhead"]
-        row[column.LOW_LATENCY_HOP] = hop
-        row[column.LOW_LATENCY_128_HOP] = hop
-        if link == "scale_out":
-            row[column.LOW_LATENCY_128_HOP] += constants["scale_out_hop_128_overhead"]
-        row[column.HOP] = network.latency + constants[f"{link}_step_overhead"]
-        row[column.PIPELINE_LATENCY] = constants[f"{link}_pipeline_latency"]
-        row[column.TUNED_BANDWIDTH] = TUNED_LINK_FRACTION * usable
-        row[column.PAIRWISE_FRACTION] = 1.0
-        row[column.LINK_CLASS] = column.DEVICE_LINK
-        row[column.LOW_LATENCY_FRACTION] = constants["low_latency_fraction"]
-        row[column.LOW_LATENCY_128_FRACTION] = constants["low_latency_128_fraction"]
-        row[column.SHOT_FRACTION] = constants["shot_efficiency"]
-        if link == "scale_out":
-            if constants["low_latency_fraction"] < 1.0:  # 1: there is one protocol only
-                row[column.LOW_LATENCY_FRACTION] = ADAPTER_LOW_LATENCY_FRACTION
-            row[column.LINK_CLASS] = column.ADAPTER
-            row[column.TUNED_BANDWIDTH] = usable
-            row[column.LOW_LATENCY_128_FRACTION] = ADAPTER_LOW_LATENCY_128_FRACTION
-            row[column.LOW_LATENCY_LIMIT] = constants["scale_out_low_latency_limit"]
-            row[column.PAIRWISE_PIPELINE_LATENCY] = constants["scale_out_pipeline_latency"]
-        else:
-            row[column.PAIRWISE_PIPELINE_LATENCY] = constants["pairwise_pipeline_latency"]
-            row[column.PAIRWISE_FRACTION] = constants["all_to_all_efficiency"]
-            if network.name in BUS_NAMES:
-                row[column.LINK_CLASS] = column.BUS
-        if network.in_network_reduction:
-            key = "scale_out_efficiency" if link == "scale_out" else "in_network_efficiency"
-            row[column.IN_NETWORK_BANDWIDTH] = usable * constants[key]
-            row[column.IN_NETWORK_PIPELINE_LATENCY] = constants["in_network_pipeline_latency"]
-        row[column.MESSAGE_LATENCY] = constants["message_latency"]
-        row[column.IRREGULAR_LINKS] = constants["irregular_mesh_links"]
-    _set_facts(table[0], levels[0], constants)
-    return table
+    network = kernel.blank_network(len(levels))
+    for number, level in enumerate(levels):
+        _set_level(network.levels[number], level, number, constants, where)
+    _set_facts(network, levels[0], constants)
+    return network
 
 
-def _set_facts(
-    facts: NDArray[np.float64], innermost: Network, constants: Mapping[str, float]
+def _set_level(
+    row: Any, level: Network, number: int, constants: Mapping[str, float], where: str
 ) -> None:
-    """Fill the columns of row 0 that hold for the whole network."""
-    from perfmodel.kernels.collective import table as column
+    """Fill the record of one level."""
+    from perfmodel.kernels.collective import table as kernel
 
+    link = "scale_out" if is_scale_out(level, number) else "scale_up"
+    usable = level.bandwidth / level.oversubscription
+    row.domains = level.size
+    row.bandwidth = usable * constants[f"{link}_efficiency"]
+    row.dimensions = 1.0
+    if level.topology in DIMENSIONS:
+        row.topology = kernel.TORUS
+        row.dimensions = DIMENSIONS[level.topology]
+        row.wraps = 0.0 if level.topology == "mesh-2d" else 1.0
+    elif level.topology == "fully-connected":
+        row.topology = kernel.FULLY_CONNECTED
+    elif level.topology in ("switch", "fat-tree"):
+        row.topology = kernel.SWITCH
+    else:
+        known = ("switch", "fat-tree", "fully-connected", *DIMENSIONS)
+        raise HardwareError(
+            f"{where}: unknown topology '{level.topology}' of network level {number}"
+            f"{did_you_mean(level.topology, known)}"
+        )
+    hop = level.latency + constants[f"{link}_hop_overhead"]
+    row.low_latency_hop = row.low_latency_128_hop = hop
+    row.simple_hop = level.latency + constants[f"{link}_step_overhead"]
+    row.pipeline_latency = constants[f"{link}_pipeline_latency"]
+    row.low_latency_fraction = constants["low_latency_fraction"]
+    row.shot_fraction = constants["shot_efficiency"]
+    if link == "scale_out":
+        row.link_class = kernel.ADAPTER
+        row.low_latency_128_hop += constants["scale_out_hop_128_overhead"]
+        if constants["low_latency_fraction"] < 1.0:  # 1: there is one protocol only
+            row.low_latency_fraction = ADAPTER_LOW_LATENCY_FRACTION
+        row.low_latency_128_fraction = ADAPTER_LOW_LATENCY_128_FRACTION
+        row.low_latency_limit = constants["scale_out_low_latency_limit"]
+        row.tuned_bandwidth = usable
+        row.pairwise_pipeline_latency = constants["scale_out_pipeline_latency"]
+        row.pairwise_fraction = 1.0
+    else:
+        row.link_class = kernel.BUS if level.name in BUS_NAMES else kernel.DEVICE_LINK
+        row.low_latency_128_fraction = constants["low_latency_128_fraction"]
+        row.tuned_bandwidth = TUNED_LINK_FRACTION * usable
+        row.pairwise_pipeline_latency = constants["pairwise_pipeline_latency"]
+        row.pairwise_fraction = constants["all_to_all_efficiency"]
+    if level.in_network_reduction:
+        key = "scale_out_efficiency" if link == "scale_out" else "in_network_efficiency"
+        row.in_network_bandwidth = usable * constants[key]
+        row.in_network_pipeline_latency = constants["in_network_pipeline_latency"]
+    row.message_latency = constants["message_latency"]
+    row.irregular_links = constants["irregular_mesh_links"]
+
+
+def _set_facts(network: KernelNetwork, innermost: Network, constants: Mapping[str, float]) -> None:
+    """Fill what holds for the whole network."""
+    from perfmodel.kernels.collective import table as kernel
+
+    inner, facts = network.levels[0], network.facts
     base = constants["base_latency"]
-    if facts[column.LINK_CLASS] == column.BUS:  # a bus may reorder what it writes
-        facts[column.LOW_LATENCY_128_FRACTION] = 0.0
-    facts[column.BASE_LATENCY] = base
-    facts[column.LOW_LATENCY_128_BASE] = base + constants["low_latency_128_latency"]
-    facts[column.SIMPLE_BASE] = base + constants["simple_latency"]
-    facts[column.IN_NETWORK_BASE] = base + constants["in_network_latency"]
-    facts[column.PAIRWISE_BASE] = base + constants["pairwise_latency"]
-    facts[column.PAIRWISE_SIMPLE_BASE] = base + constants["pairwise_simple_latency"]
-    facts[column.SHOT_BASE] = constants["shot_latency"]
-    facts[column.SPREAD_LATENCY] = constants["spread_latency"]
-    facts[column.PAIRWISE_SPREAD_LATENCY] = constants["pairwise_spread_latency"]
-    facts[column.LOCAL_COPY_FRACTION] = constants["local_copy_fraction"]
-    tuned = constants["tuned_low_latency_fraction"] * facts[column.TUNED_BANDWIDTH]
-    facts[column.TUNED_LOW_LATENCY_BANDWIDTH] = tuned
+    if inner.link_class == kernel.BUS:  # a bus may reorder what it writes
+        inner.low_latency_128_fraction = 0.0
+    facts.low_latency_base = base
+    facts.low_latency_128_base = base + constants["low_latency_128_latency"]
+    facts.simple_base = base + constants["simple_latency"]
+    facts.in_network_base = base + constants["in_network_latency"]
+    facts.pairwise_base = base + constants["pairwise_latency"]
+    facts.pairwise_simple_base = base + constants["pairwise_simple_latency"]
+    facts.shot_base = constants["shot_latency"]
+    facts.spread_latency = constants["spread_latency"]
+    facts.pairwise_spread_latency = constants["pairwise_spread_latency"]
+    facts.local_copy_fraction = constants["local_copy_fraction"]
+    tuned = constants["tuned_low_latency_fraction"] * inner.tuned_bandwidth
+    facts.tuned_low_latency_bandwidth = tuned
     if innermost.in_network_reduction:
-        facts[column.TUNED_IN_NETWORK_FRACTION] = constants["tuned_in_network_fraction"]
+        facts.tuned_in_network_fraction = constants["tuned_in_network_fraction"]

@@ -130,9 +130,11 @@ def stage_strides(
     """
     if "stage_block" not in columns:
         return step
+    from perfmodel.kernels.collective.table import blank_network
     from perfmodel.kernels.step.placement import strides_in_rows
 
-    network = np.array(sizes, np.float64).reshape(-1, 1)
+    network = blank_network(len(sizes))
+    network.levels["domains"] = sizes
     return _by_row(strides_in_rows, columns, members, step, network)
 
 

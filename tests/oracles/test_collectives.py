@@ -36,34 +36,33 @@ NO_OVERHEAD = dict.fromkeys(CONSTANTS, 0.0) | {
 
 
 def row(size, bandwidth, latency, topology=column.SWITCH, **others):
-    """One row of a network table without overheads."""
-    values = np.zeros(column.COLUMNS)
-    values[column.SIZE] = size
-    values[column.BANDWIDTH] = bandwidth
-    values[column.TOPOLOGY] = topology
-    values[column.DIMENSIONS] = 1
-    ones = ("LOW_LATENCY_FRACTION", "PAIRWISE_FRACTION", "SHOT_FRACTION")
-    hops = ("LOW_LATENCY_HOP", "LOW_LATENCY_128_HOP", "HOP")
-    for name in ones:
-        values[getattr(column, name)] = 1.0
-    for name in hops:
-        values[getattr(column, name)] = latency
-    for name, value in others.items():
-        values[getattr(column, name)] = value
-    return values
+    """One level without overheads."""
+    ones = ("dimensions", "low_latency_fraction", "pairwise_fraction", "shot_fraction")
+    hops = ("low_latency_hop", "low_latency_128_hop", "simple_hop")
+    values = {"domains": size, "bandwidth": bandwidth, "topology": topology}
+    return values | dict.fromkeys(ones, 1.0) | dict.fromkeys(hops, latency) | others
+
+
+def network_of(*levels):
+    """Return the network of levels that `row` describes, innermost first."""
+    made = column.blank_network(len(levels))
+    for record, values in zip(made.levels, levels, strict=True):
+        for name, value in values.items():
+            record[name] = value
+    return made
 
 
 def one_level(kind, size, dimensions=1):
     """Table and topology of one level of 100 GB/s and 1 us from device to device."""
     if kind == "switch":
-        return row(0, BANDWIDTH, US)[None], one_dimension("switch", size, US / 2)
+        return network_of(row(0, BANDWIDTH, US)), one_dimension("switch", size, US / 2)
     if kind == "fully-connected":
-        table = row(size, BANDWIDTH, US, column.FULLY_CONNECTED)[None]
+        table = network_of(row(size, BANDWIDTH, US, column.FULLY_CONNECTED))
         return table, one_dimension(kind, size, US)
     wraps = float(kind in ("ring", "torus"))
     side = round(size ** (1 / dimensions))
     shape = (side,) * dimensions if kind != "ring" else side
-    table = row(size, BANDWIDTH, US, column.TORUS, WRAPS=wraps, DIMENSIONS=dimensions)[None]
+    table = network_of(row(size, BANDWIDTH, US, column.TORUS, wraps=wraps, dimensions=dimensions))
     return table, one_dimension(kind, shape, US)
 
 
@@ -73,11 +72,9 @@ def one_dimension(kind, shape, latency):
 
 def two_levels(node, nodes, outer="fat-tree", over=1.0):
     """Table and topology of switched nodes under a fat tree or rails."""
-    table = np.array(
-        [
-            row(node, INNER, INNER_HOP),
-            row(0, OUTER / over, OUTER_HOP, LINK_CLASS=column.ADAPTER),
-        ]
+    table = network_of(
+        row(node, INNER, INNER_HOP),
+        row(0, OUTER / over, OUTER_HOP, link_class=column.ADAPTER),
     )
     links = 4 if outer == "fat-tree" else 2
     inside = Dimension("switch", node, INNER, INNER_HOP / 2)
@@ -88,7 +85,7 @@ def closed(collective, algorithm, members, table, stride=1):
     """Transfer time and latencies of the closed form [s]."""
     codes = COLLECTIVES.index(collective), ALGORITHMS.index(algorithm)
     cost = network_cost(*codes, SIZE, members, stride, table)
-    return cost[2], cost[5]
+    return cost.simple_transfer, cost.simple_hops
 
 
 def scheduled(topology, collective, algorithm, groups, share=1.0, **options):
@@ -185,7 +182,7 @@ def test_reducing_switch(collective, members):
     from perfmodel.kernels.collective.protocols import in_network_time
 
     table, topology = one_level("switch", members)
-    table[0, column.IN_NETWORK_BANDWIDTH] = BANDWIDTH
+    table.levels[0].in_network_bandwidth = BANDWIDTH
     transfer = topology.load_time(
         link_loads(topology, collective, "in_network", SIZE, list(range(members)))
     )
@@ -431,8 +428,8 @@ def test_uneven_groups(members):
 def test_a_bounded_outermost_level_holds_every_group(collective):
     # Groups larger than all devices, or beyond the last level, lie on the outermost level.
     free, _ = two_levels(8, 2)
-    bounded = free.copy()
-    bounded[1, column.SIZE] = 2
+    bounded = column.Network(free.levels.copy(), free.facts)
+    bounded.levels[1].domains = 2
     for members, stride in ((64, 1), (8, 8), (4, 64), (2, 1024)):
         for algorithm in ("ring", "direct", "halving_doubling", "hierarchical"):
             if algorithm in ALGORITHMS_OF[collective]:

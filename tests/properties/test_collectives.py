@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.times import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -19,7 +18,16 @@ from perfmodel.kernels.collective.times import (
     collective_time,
     traffic,
 )
-from tests.kernels.collective.networks import EVERY, INNER, KINDS, OUTER, PROTOCOLS, nodes_of_eight
+from tests.kernels.collective.networks import (
+    EVERY,
+    INNER,
+    KINDS,
+    OUTER,
+    PROTOCOLS,
+    copy_of,
+    innermost,
+    nodes_of_eight,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -31,8 +39,8 @@ def test_one_member_or_nothing_to_send_takes_no_time(kind, realistic):
 @pytest.mark.parametrize("members", [2, 3, 8, 16, 40])
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
 def test_reduce_scatter_and_all_gather_make_a_ring_all_reduce(members, size):
-    table = nodes_of_eight()[:1]
-    table[0, column.SIZE] = 0
+    table = innermost(nodes_of_eight())
+    table.levels[0].domains = 0
     parts = sum(
         collective_time(kind, size, members, 1, table) for kind in (REDUCE_SCATTER, ALL_GATHER)
     )
@@ -93,10 +101,12 @@ def test_every_algorithm_grows_with_size(kind, algorithm, members, stride, proto
 
 @pytest.mark.parametrize(("kind", "algorithm"), EVERY)
 def test_every_algorithm_gains_from_bandwidth_and_lower_latency(kind, algorithm, realistic):
-    faster = realistic.copy()
-    faster[:, [column.BANDWIDTH, column.IN_NETWORK_BANDWIDTH]] *= 2
-    sooner = realistic.copy()
-    sooner[:, [column.LOW_LATENCY_HOP, column.LOW_LATENCY_128_HOP, column.HOP]] /= 2
+    faster = copy_of(realistic)
+    for name in ("bandwidth", "in_network_bandwidth"):
+        faster.levels[name] *= 2
+    sooner = copy_of(realistic)
+    for name in ("low_latency_hop", "low_latency_128_hop", "simple_hop"):
+        sooner.levels[name] /= 2
     for members, stride in ((2, 1), (8, 1), (24, 1), (64, 4)):
         for size in (1e3, 1e6, 1e9):
             group = (size, members, stride)
@@ -115,8 +125,9 @@ def test_time_grows_with_size(kind, members, stride, realistic):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("members", [2, 8, 64])
 def test_more_bandwidth_is_never_slower_and_helps_large_messages(kind, members, realistic):
-    faster = realistic.copy()
-    faster[:, [column.BANDWIDTH, column.IN_NETWORK_BANDWIDTH]] *= 2
+    faster = copy_of(realistic)
+    for name in ("bandwidth", "in_network_bandwidth"):
+        faster.levels[name] *= 2
     for size in (1e3, 1e6, 1e9):
         slow = collective_time(kind, size, members, 1, realistic)
         fast = collective_time(kind, size, members, 1, faster)
@@ -140,4 +151,4 @@ def test_a_larger_stride_is_never_faster(kind, members, realistic):
 def test_a_group_inside_the_first_level_does_not_see_the_others(kind, realistic):
     for members in (2, 5, 8):
         inside = collective_time(kind, 1e8, members, 1, realistic)
-        assert inside == collective_time(kind, 1e8, members, 1, realistic[:1])
+        assert inside == collective_time(kind, 1e8, members, 1, innermost(realistic))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.main import cli
-from perfmodel.kernels.collective.table import torus_share
+from perfmodel.kernels.collective.table import blank_network, torus_share
 from perfmodel.kernels.step import placement as kernel
 from perfmodel.network.collectives import collective_times
 from perfmodel.operations.operations import LayerKeys
@@ -169,7 +169,9 @@ def test_domains_that_cut_groups_are_counted_within_what_they_hold(mapping, valu
 
 
 def network(*sizes):
-    return np.array(sizes, np.float64).reshape(-1, 1)
+    made = blank_network(len(sizes))
+    made.levels["domains"] = sizes
+    return made
 
 
 @pytest.mark.parametrize("mapping", MAPPINGS)

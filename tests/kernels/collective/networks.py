@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.times import (
     ALL_GATHER,
@@ -59,65 +57,81 @@ def level(
     latency: float = 1e-6,
     scale_out: bool = False,
     **others: float,
-) -> np.ndarray:
-    """One row of a network table with full efficiency."""
-    row = np.zeros(column.COLUMNS)
-    row[column.SIZE] = size
-    row[column.BANDWIDTH] = bandwidth
-    row[column.TOPOLOGY] = topology
-    row[column.DIMENSIONS] = 1
-    row[column.LOW_LATENCY_HOP] = latency
-    row[column.LOW_LATENCY_128_HOP] = latency
-    row[column.HOP] = latency
-    row[column.LOW_LATENCY_FRACTION] = 1.0
-    row[column.PAIRWISE_FRACTION] = 1.0
-    row[column.SHOT_FRACTION] = 1.0
-    row[column.LINK_CLASS] = column.ADAPTER if scale_out else column.DEVICE_LINK
-    for name, value in others.items():
-        row[getattr(column, name)] = value
-    return row
+) -> dict[str, float]:
+    """One level with full efficiency."""
+    return {
+        "domains": size,
+        "bandwidth": bandwidth,
+        "topology": topology,
+        "dimensions": 1,
+        "low_latency_hop": latency,
+        "low_latency_128_hop": latency,
+        "simple_hop": latency,
+        "low_latency_fraction": 1.0,
+        "pairwise_fraction": 1.0,
+        "shot_fraction": 1.0,
+        "link_class": column.ADAPTER if scale_out else column.DEVICE_LINK,
+        **others,
+    }
 
 
-def nodes_of_eight(**inner: float) -> np.ndarray:
+def network_of(*levels: dict[str, float], **facts: float) -> column.Network:
+    """A network of the given levels, innermost first."""
+    made = column.blank_network(len(levels))
+    for record, values in zip([*made.levels, made.facts], [*levels, facts], strict=True):
+        for name, value in values.items():
+            record[name] = value
+    return made
+
+
+def copy_of(network: column.Network) -> column.Network:
+    """The same network, to change."""
+    return column.Network(*(part.copy() for part in network))
+
+
+def innermost(network: column.Network) -> column.Network:
+    """The innermost level alone."""
+    return network._replace(levels=network.levels[:1].copy())
+
+
+def nodes_of_eight(**values: float) -> column.Network:
     """Switched nodes of eight with one adapter per device, unbounded fat tree."""
-    return np.array(
-        [
-            level(8, INNER, **inner),
-            level(0, OUTER, latency=3e-6, scale_out=True),
-        ]
-    )
+    facts = {name: value for name, value in values.items() if name in column.FACTS.names}
+    inner = {name: value for name, value in values.items() if name not in facts}
+    outer = level(0, OUTER, latency=3e-6, scale_out=True)
+    return network_of(level(8, INNER, **inner), outer, **facts)
 
 
-def realistic_network() -> np.ndarray:
+def realistic_network() -> column.Network:
     """Like an H100 node: protocols, pipeline fill, copies and switch reduction."""
     table = nodes_of_eight(
-        PIPELINE_LATENCY=1e-6,
-        IN_NETWORK_BANDWIDTH=330e9,
-        IN_NETWORK_PIPELINE_LATENCY=5e-6,
-        PAIRWISE_PIPELINE_LATENCY=5e-7,
-        BASE_LATENCY=5e-6,
-        LOW_LATENCY_128_BASE=1.5e-5,
-        SIMPLE_BASE=1.4e-5,
-        IN_NETWORK_BASE=2.5e-5,
-        PAIRWISE_BASE=6e-6,
-        PAIRWISE_SIMPLE_BASE=1.2e-5,
-        SPREAD_LATENCY=2e-6,
-        PAIRWISE_SPREAD_LATENCY=2e-6,
-        LOCAL_COPY_FRACTION=0.5,
-        LOW_LATENCY_128_FRACTION=0.9,
+        pipeline_latency=1e-6,
+        in_network_bandwidth=330e9,
+        in_network_pipeline_latency=5e-6,
+        pairwise_pipeline_latency=5e-7,
+        low_latency_base=5e-6,
+        low_latency_128_base=1.5e-5,
+        simple_base=1.4e-5,
+        in_network_base=2.5e-5,
+        pairwise_base=6e-6,
+        pairwise_simple_base=1.2e-5,
+        spread_latency=2e-6,
+        pairwise_spread_latency=2e-6,
+        local_copy_fraction=0.5,
+        low_latency_128_fraction=0.9,
     )
-    table[1, column.LOW_LATENCY_128_FRACTION] = 0.93
-    table[:, column.LOW_LATENCY_FRACTION] = 0.4
-    table[:, column.LOW_LATENCY_HOP] *= 0.8
-    table[1, column.LOW_LATENCY_LIMIT] = 8 * MIB
+    table.levels[1].low_latency_128_fraction = 0.93
+    table.levels["low_latency_fraction"] = 0.4
+    table.levels["low_latency_hop"] *= 0.8
+    table.levels[1].low_latency_limit = 8 * MIB
     return table
 
 
-def tuned(table: np.ndarray) -> np.ndarray:
+def tuned(table: column.Network) -> column.Network:
     """The same network under a library with NCCL's table."""
-    table = table.copy()
-    table[0, column.TUNED_BANDWIDTH] = 360e9
-    table[1, column.TUNED_BANDWIDTH] = 50e9
-    table[0, column.TUNED_LOW_LATENCY_BANDWIDTH] = 141e9
-    table[0, column.TUNED_IN_NETWORK_FRACTION] = 0.85
+    table = copy_of(table)
+    table.levels[0].tuned_bandwidth = 360e9
+    table.levels[1].tuned_bandwidth = 50e9
+    table.facts.tuned_low_latency_bandwidth = 141e9
+    table.facts.tuned_in_network_fraction = 0.85
     return table

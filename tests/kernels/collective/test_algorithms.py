@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.times import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -24,7 +23,7 @@ from perfmodel.kernels.collective.times import (
     algorithm_time,
     collective_time,
 )
-from tests.kernels.collective.networks import INNER, OUTER, nodes_of_eight
+from tests.kernels.collective.networks import INNER, OUTER, innermost, nodes_of_eight
 
 
 def test_ring_all_reduce_in_a_node_by_hand():
@@ -70,7 +69,7 @@ def test_algorithms_over_two_nodes_by_hand():
 
 def test_halving_doubling_folds_odd_members():
     # five ranks: two steps for four of them, and one before and one after for the fifth
-    table = nodes_of_eight()[:1]
+    table = innermost(nodes_of_eight())
     time = algorithm_time(REDUCE_SCATTER, HALVING_DOUBLING, SIMPLE, 4e8, 5, 1, table)
     # In blocks of S/5: all but one, then (backwards from the all-gather) the pairs with the fifth's
     # block hold 2 and 3, then one: 4 + 3 + 2 + 1.
@@ -86,7 +85,7 @@ def test_halving_doubling_folds_odd_members():
 def test_all_to_all_by_rails_sends_fewer_messages():
     # tensor-parallel striding: groups of 16 ranks 2 apart have 4 members in each of 4 nodes
     table = nodes_of_eight()
-    table[1, column.MESSAGE_LATENCY] = 1e-6
+    table.levels[1].message_latency = 1e-6
     direct = algorithm_time(ALL_TO_ALL, DIRECT, SIMPLE, 16e3, 16, 2, table)
     # log2 hops, 12 messages beyond the node, 12/16 of the buffer over the adapter
     assert direct == pytest.approx(2e-6 + 6e-6 + 12e-6 + 12e3 / OUTER)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.times import (
     ALL_REDUCE,
     AUTO,
@@ -21,8 +20,8 @@ from tests.kernels.collective.networks import KINDS, tuned
 
 
 def test_engines_take_the_fastest(realistic):
-    realistic[:, column.SHOT_FRACTION] = 0.6
-    realistic[0, column.SHOT_BASE] = 2e-6
+    realistic.levels["shot_fraction"] = 0.6
+    realistic.facts.shot_base = 2e-6
     sizes = np.array([1e3, 2e6, 1e9, 0.0])
     rows = np.ones(4, np.int64)
     times = serving_all_reduce_times(sizes, 8 * rows, rows, realistic)

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.times import (
     ALL_REDUCE,
     AUTO,
@@ -18,13 +17,14 @@ from perfmodel.kernels.collective.times import (
     algorithm_time,
     collective_time,
 )
-from tests.kernels.collective.networks import OUTER, nodes_of_eight
+from tests.kernels.collective.networks import OUTER, copy_of, nodes_of_eight
 
 
 def test_kernels_of_serving_engines_by_hand():
     # One kernel reads whole buffers or parts of them, with a base of its own and one protocol.
-    table = nodes_of_eight(SHOT_BASE=2e-6, SHOT_FRACTION=0.5, BASE_LATENCY=9e-6, SIMPLE_BASE=9e-6)
-    table[1, column.SHOT_FRACTION] = 0.5
+    bases = {"shot_base": 2e-6, "low_latency_base": 9e-6, "simple_base": 9e-6}
+    table = nodes_of_eight(shot_fraction=0.5, **bases)
+    table.levels[1].shot_fraction = 0.5
     expected = {
         # the whole buffer to eight ranks beyond the adapter, both levels at once
         ONE_SHOT: 2e-6 + 8 * 1.6e9 / OUTER / 0.5 + 3e-6,
@@ -40,8 +40,8 @@ def test_kernels_of_serving_engines_by_hand():
 
 
 def test_switch_reduction_helps_large_groups_only(realistic):
-    without = realistic.copy()
-    without[:, column.IN_NETWORK_BANDWIDTH] = 0.0
+    without = copy_of(realistic)
+    without.levels["in_network_bandwidth"] = 0.0
     ratio = [
         collective_time(ALL_REDUCE, 1e9, n, 1, realistic)
         / collective_time(ALL_REDUCE, 1e9, n, 1, without)
@@ -53,7 +53,7 @@ def test_switch_reduction_helps_large_groups_only(realistic):
 
 
 def test_in_network_needs_a_switch_that_reduces(realistic):
-    without = realistic.copy()
-    without[:, column.IN_NETWORK_BANDWIDTH] = 0.0
+    without = copy_of(realistic)
+    without.levels["in_network_bandwidth"] = 0.0
     assert algorithm_time(ALL_REDUCE, IN_NETWORK, SIMPLE, 1e6, 8, 1, without) == math.inf
     assert algorithm_time(ALL_REDUCE, IN_NETWORK, SIMPLE, 1e6, 8, 1, realistic) < math.inf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from perfmodel.kernels.collective import table as column
@@ -12,16 +11,16 @@ from perfmodel.kernels.collective.times import (
     REDUCE_SCATTER,
     collective_time,
 )
-from tests.kernels.collective.networks import level, nodes_of_eight
+from tests.kernels.collective.networks import level, network_of, nodes_of_eight
 
 
 def test_partial_groups_of_a_mesh_use_their_own_links():
-    mesh = np.array([level(8, 70e9, column.FULLY_CONNECTED, latency=0.0)])
+    mesh = network_of(level(8, 70e9, column.FULLY_CONNECTED, latency=0.0))
     whole = collective_time(ALL_GATHER, 8e9, 8, 1, mesh) * 8 / 7
     for members in (2, 3, 4):
         part = collective_time(ALL_GATHER, 8e9, members, 1, mesh) * members / (members - 1)
         assert part == pytest.approx(whole * 7 / (members - 1))
-    mesh[0, column.IRREGULAR_LINKS] = 0.8
+    mesh.levels[0].irregular_links = 0.8
     cliff = collective_time(ALL_GATHER, 8e9, 6, 1, mesh) * 6 / 5
     assert cliff == pytest.approx(whole * 7 / 0.8)
 
@@ -42,7 +41,7 @@ def test_the_least_filled_node_has_the_fewest_ports():
 
 @pytest.mark.parametrize("kind", [ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER])
 def test_a_whole_mesh_exchanges_small_messages_directly(kind):
-    mesh = np.array([level(8, 500e9, column.FULLY_CONNECTED)])
+    mesh = network_of(level(8, 500e9, column.FULLY_CONNECTED))
     passes = 2 if kind == ALL_REDUCE else 1
     assert collective_time(kind, 8.0, 8, 1, mesh) == pytest.approx(passes * 1e-6, rel=1e-3)
     assert collective_time(kind, 8.0, 4, 1, mesh) == pytest.approx(3 * passes * 1e-6, rel=1e-3)

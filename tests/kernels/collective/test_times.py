@@ -13,12 +13,13 @@ from perfmodel.kernels.collective.times import (
     collective_time,
     collective_times,
 )
-from tests.kernels.collective.networks import EVERY, KINDS, level
+from tests.kernels.collective.networks import EVERY, KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_of_size_one_change_nothing(kind, realistic):
-    padded = np.array([realistic[0], level(1, 1.0), realistic[1]])
+    padded = realistic._replace(levels=realistic.levels[[0, 0, 1]])
+    padded.levels[1].domains = padded.levels[1].bandwidth = 1.0
     for members, stride in ((8, 1), (32, 1), (16, 8)):
         assert collective_time(kind, 1e8, members, stride, padded) == collective_time(
             kind, 1e8, members, stride, realistic

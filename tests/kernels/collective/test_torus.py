@@ -15,11 +15,11 @@ from perfmodel.kernels.collective.times import (
     algorithm_time,
     collective_time,
 )
-from tests.kernels.collective.networks import level
+from tests.kernels.collective.networks import level, network_of
 
 
 def test_torus_gives_a_ring_the_links_of_its_dimensions():
-    torus = level(64, 60e9, column.TORUS, latency=0.0, DIMENSIONS=3, WRAPS=1)[None]
+    torus = network_of(level(64, 60e9, column.TORUS, latency=0.0, dimensions=3, wraps=1))
     line, ring, plane, cube = (
         collective_time(ALL_GATHER, 6e9, n, 1, torus) * n / (n - 1) * 60e9 / 6e9
         for n in (2, 4, 16, 64)
@@ -29,7 +29,7 @@ def test_torus_gives_a_ring_the_links_of_its_dimensions():
 
 
 def test_all_to_all_on_a_ring_is_bound_by_forwarding():
-    ring = level(16, 20e9, column.TORUS, latency=0.0, WRAPS=1)[None]
+    ring = network_of(level(16, 20e9, column.TORUS, latency=0.0, wraps=1))
     # Half of the ring sends 8 x 8 pieces of S/16 to the other half, and over two links of 10 GB/s
     # each way at that: no all-to-all takes less. (4 links per byte, on average over all positions.)
     expected = 8 * 8 * 1e9 / 16 / 20e9
@@ -37,7 +37,7 @@ def test_all_to_all_on_a_ring_is_bound_by_forwarding():
 
 
 def test_one_sense_of_rotation_has_half_of_a_ring():
-    ring = level(16, 20e9, column.TORUS, latency=0.0, WRAPS=1)[None]
+    ring = network_of(level(16, 20e9, column.TORUS, latency=0.0, wraps=1))
     both, one = (
         algorithm_time(ALL_GATHER, algorithm, SIMPLE, 1e9, 16, 1, ring)
         for algorithm in (BIDIRECTIONAL_RING, RING)
@@ -47,6 +47,6 @@ def test_one_sense_of_rotation_has_half_of_a_ring():
 
 
 def test_buckets_pass_one_dimension_after_the_other():
-    torus = level(64, 60e9, column.TORUS, DIMENSIONS=3, WRAPS=1)[None]
+    torus = network_of(level(64, 60e9, column.TORUS, dimensions=3, wraps=1))
     # three dimensions of four: 9 hops, not 63
     assert collective_time(ALL_GATHER, 8.0, 64, 1, torus) == pytest.approx(9e-6, rel=1e-3)
