@@ -7,42 +7,88 @@ chosen because it brings a projection nearer to a measurement.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfmodel.base.precisions import PRECISIONS, format_name
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.software.framework import Framework, load_framework
 
+
+class Preset(NamedTuple):
+    """A preset, with fields changed, for rows in whose cells all patterns are found."""
+
+    where: Mapping[str, str]
+    name: str
+    changes: Mapping[str, Any] = {}
+
+
+class Rule(NamedTuple):
+    """Fields that change where all patterns of `where` are found and none of `unless`.
+
+    `given` asks for more than cells can be searched for; it sees what earlier rules made.
+    """
+
+    changes: Mapping[str, Any]
+    where: Mapping[str, str] = {}
+    unless: Mapping[str, str] = {}
+    given: Callable[[MeasuredRow, Framework], bool] | None = None
+
+    def holds(self, row: MeasuredRow, framework: Framework) -> bool:
+        """Tell whether the rule speaks of a row."""
+        return (
+            all(_found(row, *cell) for cell in self.where.items())
+            and not any(_found(row, *cell) for cell in self.unless.items())
+            and (self.given is None or self.given(row, framework))
+        )
+
+
+def _found(row: MeasuredRow, column: str, pattern: str) -> bool:
+    return re.search(pattern, row.lower(column)) is not None
+
+
 # NVIDIA's recipes reduce gradients in 16 bits (grad_reduce_in_fp32=False), which in
 # Megatron-Core also is the format of the accumulated gradients.
 _TUNED = {"gradient_bytes": 2.0, "gradient_reduce_bytes": 2.0}
 
-# (pattern of the framework cell, preset, changed fields); the first match counts.
-SOFTWARE: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    (r"megatron-deepspeed", "megatron-2021", {}),
+# The first that holds counts.
+PRESETS = (
+    # Its README: "follows those defined in NeMo Framework's performance scripts".
+    Preset(
+        {"framework": r"^megatron-lm", "source": "examples/llama"},
+        "megatron-tuned",
+        {**_TUNED, "scaling": "delayed"},
+    ),
+    Preset({"framework": r"^megatron-lm", "version": r"^20([01]\d|2[01])"}, "megatron-2021"),
+    Preset({"framework": r"^megatron-lm", "version": r"^2022"}, "megatron-2022"),
+    Preset({"framework": r"megatron-deepspeed"}, "megatron-2021"),
     # Composer's FSDP, mixed_precision DEFAULT: 16-bit parameters, fp32 reduction.
     # Its tables of 2023 were made with flash-attn 1 and its Triton port.
-    (
-        r"llm-foundry|composer",
+    Preset(
+        {"framework": r"llm-foundry|composer"},
         "fsdp",
         {"gradient_reduce_bytes": 4.0, "attention_generation": 1},
     ),
-    (r"torchtitan", "torchtitan", {}),
-    (r"fms-fsdp", "torchtitan", {"gradient_reduce_bytes": 2.0}),
-    (r"automodel", "torchtitan", {}),
-    (r"maxtext|jax", "maxtext", {}),
+    Preset({"framework": r"torchtitan"}, "torchtitan"),
+    Preset({"framework": r"fms-fsdp"}, "torchtitan", {"gradient_reduce_bytes": 2.0}),
+    Preset({"framework": r"automodel"}, "torchtitan"),
+    Preset({"framework": r"maxtext|jax"}, "maxtext"),
     # One compiled program per step.
-    (r"neuron|nxd", "megatron", {"graph_launch": True, "gradient_reduce_bytes": 2.0}),
-    (r"megascale", "megatron-tuned", _TUNED),
+    Preset(
+        {"framework": r"neuron|nxd"},
+        "megatron",
+        {"graph_launch": True, "gradient_reduce_bytes": 2.0},
+    ),
+    Preset({"framework": r"megascale"}, "megatron-tuned", _TUNED),
     # Megatron-LM with Transformer Engine, not one of NVIDIA's recipes.
-    (r"megatron-lm \d", "megatron", {}),
-    (r"primus", "megatron", {}),
+    Preset({"framework": r"megatron-lm \d"}, "megatron"),
+    Preset({"framework": r"primus"}, "megatron"),
     # DeepSeek-V3 report: DualPipe hides dispatch and combine of one micro-batch behind
     # another's compute (3.2.1); bf16 moments beside the fp32 master weights (3.3.3).
     # Its dispatch goes once to each node, at most four of them (2.1.2).
-    (
-        r"hai-llm|dualpipe",
+    Preset(
+        {"framework": r"hai-llm|dualpipe"},
         "megatron",
         {
             "overlap_expert_parallel": True,
@@ -52,47 +98,17 @@ SOFTWARE: tuple[tuple[str, str, dict[str, Any]], ...] = (
             "low_precision_parameters": True,
         },
     ),
-    (r"megatron-bridge|nemo|nvidia|ngc", "megatron-tuned", _TUNED),
-    (r"megatron-core", "megatron", {}),
-    (r"megatron", "megatron", {}),
-    (r"internevo|internlm", "megatron", {"gradient_reduce_bytes": 2.0}),
-    (r"fsdp", "fsdp", {}),
+    Preset({"framework": r"megatron-bridge|nemo|nvidia|ngc"}, "megatron-tuned", _TUNED),
+    Preset({"framework": r"megatron"}, "megatron"),
+    Preset({"framework": r"internevo|internlm"}, "megatron", {"gradient_reduce_bytes": 2.0}),
+    Preset({"framework": r"fsdp"}, "fsdp"),
 )
-GRAPH_SCOPES = ("full_iteration", "attn")
 
 
-def framework_of(row: MeasuredRow) -> tuple[Framework, tuple[str, ...]]:
-    """Return the declared behaviour of a row's software, and notes."""
-    notes: list[str] = []
-    name = row.lower("framework")
-    preset, changes = "", dict[str, Any]()
-    if name.startswith("megatron-lm") and "examples/llama" in row.lower("source"):
-        # Its README: "follows those defined in NeMo Framework's performance scripts".
-        preset, changes = "megatron-tuned", dict(_TUNED)
-    elif name.startswith("megatron-lm") and (year := _year(row)) and year <= 2022:
-        preset = f"megatron-{max(year, 2021)}"
-    else:
-        for pattern, found, fields in SOFTWARE:
-            if re.search(pattern, name):
-                preset, changes = found, dict(fields)
-                break
-    if not preset:
-        preset = "megatron"
-        notes.append(f"framework '{row.text('framework')}' taken as Megatron-Core")
-    if preset == "megatron-tuned" and (
-        _before_current_scaling(row) or "examples/llama" in row.lower("source")
-    ):
-        changes["scaling"] = "delayed"
-    if re.search(r"\bMP mode PURE\b", row.text("notes")):
-        changes["gradient_reduce_bytes"] = 2.0
-    if row.lower("flash"):
-        changes["flash_attention"] = not re.match(r"no\b", row.lower("flash"))
-    framework = load_framework(preset, **changes)
-    return _overlaps(row, _compiled(row, framework)), tuple(notes)
-
-
-def _before_current_scaling(row: MeasuredRow) -> bool:
+def _before_current_scaling(row: MeasuredRow, framework: Framework) -> bool:
     """Transformer Engine 2.0 (early 2025) brought current scaling; before, fp8 was delayed."""
+    if framework.fp8_library != "transformer-engine":
+        return False
     version = row.lower("version")
     if found := re.match(r"mlperf v(\d)", version):
         return int(found.group(1)) <= 4
@@ -100,16 +116,13 @@ def _before_current_scaling(row: MeasuredRow) -> bool:
     return found is not None and int(found.group(1)) < 25
 
 
-def _year(row: MeasuredRow) -> int:
-    found = re.match(r"20\d\d", row.text("version"))
-    return int(found.group()) if found else 0
-
-
-def _before_flash_attention_3(row: MeasuredRow) -> bool:
+def _before_flash_attention_3(row: MeasuredRow, framework: Framework) -> bool:
     """Software older than FlashAttention-3 (July 2024, Transformer Engine 1.11).
 
     MLPerf submissions had cuDNN kernels of their own; TPUs have other kernels.
     """
+    if framework.attention_generation != 0:
+        return False
     if row.lower("family") == "mlperf" or row.lower("hardware").startswith("tpu"):
         return False
     version = row.lower("version")
@@ -117,56 +130,92 @@ def _before_flash_attention_3(row: MeasuredRow) -> bool:
         return (int(container.group(1)), int(container.group(2))) < (24, 9)
     if core := re.match(r"r?0\.(\d+)\b", version):
         return int(core.group(1)) <= 8  # Megatron-Core 0.8 is of July 2024
-    return 0 < _year(row) < 2024
+    year = re.match(r"20\d\d", version)
+    return year is not None and 0 < int(year.group()) < 2024
 
 
-def _compiled(row: MeasuredRow, framework: Framework) -> Framework:
-    """Without torch.compile nothing of torchtitan's is fused; async TP and float8 imply it."""
-    if framework.name != "torchtitan":
-        return framework
-    compiled = re.search(r"compile|async", row.lower("overlap")) or "fp8" in row.lower("precision")
-    return (
-        framework
-        if compiled
-        else replace(framework, fused_elementwise=False, fused_cross_entropy=False)
+def _leaves_tensor_overlap_out(row: MeasuredRow, framework: Framework) -> bool:
+    """A list of overlaps without tp-comm; and NVIDIA's nvfp4 recipes switch it off."""
+    listed = r"grad[-/]|dp grad"
+    return framework.tensor_overlap_on_request and (
+        _found(row, "overlap", listed) or precision_of(row)[0] == "nvfp4"
     )
 
 
-def _overlaps(row: MeasuredRow, framework: Framework) -> Framework:
-    """Apply what the ``overlap`` cell states."""
-    text = row.lower("overlap")
-    changes: dict[str, Any] = {}
-    if "comm overlap off" in text:
-        changes = {
+_ASYNCHRONOUS = "async-tp|tp-comm"
+
+# All that hold count, one after the other.
+RULES = (
+    Rule({"scaling": "delayed"}, given=_before_current_scaling),
+    Rule({"gradient_reduce_bytes": 2.0}, where={"notes": r"\bmp mode pure\b"}),
+    Rule({"flash_attention": False}, where={"flash": r"^no\b"}),
+    Rule({"flash_attention": True}, where={"flash": r"."}, unless={"flash": r"^no\b"}),
+    # Without torch.compile nothing of torchtitan's is fused; async TP and float8 imply it.
+    Rule(
+        {"fused_elementwise": False, "fused_cross_entropy": False},
+        unless={"overlap": r"compile|async", "precision": "fp8"},
+        given=lambda row, framework: framework.compiles_on_request,
+    ),
+    Rule(
+        {
             "overlap_tensor_parallel": "none",
             "overlap_gradient_reduce": False,
             "overlap_parameter_gather": False,
             "overlap_pipeline": False,
             "overlap_expert_parallel": False,
-        }
-    if "async-tp" in text or "tp-comm" in text:
-        changes["overlap_tensor_parallel"] = "full"
-    elif "vanilla tp" in text:
-        changes["overlap_tensor_parallel"] = "none"
-    elif framework.name == "megatron-tuned" and (
-        re.search(r"grad[-/]|dp grad", text) or precision_of(row)[0] == "nvfp4"
-    ):
-        # A list of overlaps without tp-comm; and NVIDIA's nvfp4 recipes switch it off.
-        changes["overlap_tensor_parallel"] = "backward"
-    dispatcher = text + " " + row.lower("framework")
-    if re.search(r"hybrid-?ep|deepep|dispatcher=flex", dispatcher):
-        changes["deduplicated_dispatch"] = True
-    if _before_flash_attention_3(row) and framework.attention_generation == 0:
-        changes["attention_generation"] = 2
-    if "a2a overlap" in text or "overlap_moe_expert_parallel_comm" in text:
-        changes["overlap_expert_parallel"] = True
-    if graphs := re.search(r"cuda_graph=(\S+)\s*(\[[^\]]*\])?", text):
+        },
+        where={"overlap": "comm overlap off"},
+    ),
+    Rule({"overlap_tensor_parallel": "full"}, where={"overlap": _ASYNCHRONOUS}),
+    Rule(
+        {"overlap_tensor_parallel": "none"},
+        where={"overlap": "vanilla tp"},
+        unless={"overlap": _ASYNCHRONOUS},
+    ),
+    Rule(
+        {"overlap_tensor_parallel": "backward"},
+        unless={"overlap": f"{_ASYNCHRONOUS}|vanilla tp"},
+        given=_leaves_tensor_overlap_out,
+    ),
+    *(
+        Rule({"deduplicated_dispatch": True}, where={column: r"hybrid-?ep|deepep|dispatcher=flex"})
+        for column in ("overlap", "framework")
+    ),
+    Rule({"attention_generation": 2}, given=_before_flash_attention_3),
+    Rule(
+        {"overlap_expert_parallel": True},
+        where={"overlap": "a2a overlap|overlap_moe_expert_parallel_comm"},
+    ),
+)
+GRAPH_SCOPES = ("full_iteration", "attn")
+
+
+def framework_of(row: MeasuredRow) -> tuple[Framework, tuple[str, ...]]:
+    """Return the declared behaviour of a row's software, and notes."""
+    notes: tuple[str, ...] = ()
+    for preset in PRESETS:
+        if all(_found(row, *cell) for cell in preset.where.items()):
+            framework = load_framework(preset.name, **preset.changes)
+            break
+    else:
+        framework = load_framework("megatron")
+        notes = (f"framework '{row.text('framework')}' taken as Megatron-Core",)
+    for rule in RULES:
+        if rule.holds(row, framework):
+            framework = replace(framework, **rule.changes)
+    return _with_graphs(row, framework), notes
+
+
+def _with_graphs(row: MeasuredRow, framework: Framework) -> Framework:
+    """Apply what a row says of CUDA graphs and of what they hold."""
+    graphs = re.search(r"cuda_graph=(\S+)\s*(\[[^\]]*\])?", row.lower("overlap"))
+    if graphs and graphs.group(1).rstrip(";") != "none":
         scope = graphs.group(2) or ""
-        if graphs.group(1).rstrip(";") != "none":
-            changes["graph_launch"] = not scope or any(part in scope for part in GRAPH_SCOPES)
-    elif re.search(r"config \S*_cg", row.text("notes")):
-        changes["graph_launch"] = True  # MLPerf names its configurations with CUDA graphs so
-    return replace(framework, **changes)
+        launched = not scope or any(part in scope for part in GRAPH_SCOPES)
+        return replace(framework, graph_launch=launched)
+    if not graphs and re.search(r"config \S*_cg", row.text("notes")):
+        return replace(framework, graph_launch=True)  # so MLPerf names its configurations
+    return framework
 
 
 def precision_of(row: MeasuredRow) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
@@ -223,13 +272,9 @@ def zero_of(
         stage = 0
     elif row.lower("dist_optimizer").startswith("yes"):
         stage = 1
-    elif framework.name in ("fsdp", "torchtitan", "maxtext"):
-        stage = 3
     else:
-        # Megatron's distributed optimizer came after the runs of these two presets.
-        stage = 0 if framework.name in ("megatron-2021", "megatron-2022") else 1
-    if stage == 3 and pipeline > 1 and framework.name == "torchtitan":
-        # reshard_after_forward "default": with a pipeline, parameters stay gathered.
+        stage = framework.zero_stage
+    if stage == 3 and pipeline > 1 and framework.gathers_once_in_pipeline:
         stage = 2
     return stage, _shard_group(row, text, model_parallel) if stage else 0
 
@@ -280,17 +325,17 @@ def recomputes_half(row: MeasuredRow) -> bool:
 
 
 def context_parallel_kind(row: MeasuredRow, framework: Framework) -> str:
-    """Ring (Transformer Engine's default), all-gather (torchtitan, XLA) or as stated."""
+    """As stated, else as the software does it."""
     if re.search(r"cp comm a2a|ulysses", row.lower("notes")):
         return "all_to_all"
-    return "all_gather" if framework.name in ("torchtitan", "maxtext") else "ring"
+    return framework.context_parallel_kind
 
 
 def sequence_parallel(row: MeasuredRow, framework: Framework, tensor: int) -> bool:
-    """As stated; else on with tensor parallelism, but for software that came before it."""
+    """As stated; else on with tensor parallelism where the software has it."""
     if tensor == 1:
         return False
     stated = row.lower("sequence_parallel")
     if stated:
         return stated.startswith(("y", "1", "true"))
-    return framework.name not in ("megatron-2021", "megatron-2022")
+    return framework.sequence_parallel

@@ -16,10 +16,10 @@ from perfmodel.operations.operations import (
     OperationList,
 )
 from perfmodel.operations.parts import model_parts, part_operations
-from perfmodel.software.framework import Framework, load_framework
+from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
 
-DEDUPLICATED = Framework(deduplicated_dispatch=True)
+DEDUPLICATED = load_framework("megatron", deduplicated_dispatch=True)
 
 
 def keys_of(**fields):
@@ -72,7 +72,7 @@ def test_routing_limited_to_half_of_the_groups_visits_half_of_the_nodes_at_most(
 
 
 def test_without_deduplication_a_token_is_sent_once_per_expert():
-    assert copies(256, 8, 64, framework=Framework()) == 8.0
+    assert copies(256, 8, 64, framework=load_framework("megatron")) == 8.0
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,8 @@ def sent(operations, name, phase):
 
 
 def test_dispatched_bytes_follow_their_format(small):
-    whole = layer(small, Framework(), expert_parallel=8)
-    half = layer(small, Framework(dispatch_bytes=1.0), expert_parallel=8)
+    whole = layer(small, load_framework("megatron"), expert_parallel=8)
+    half = layer(small, load_framework("megatron", dispatch_bytes=1.0), expert_parallel=8)
     # 4,096 tokens, 2 experts each, 1,024 wide, 2 bytes.
     assert sent(whole, "mlp.dispatch", "forward") == 4096 * 2 * 1024 * 2
     assert sent(half, "mlp.dispatch", "forward") == 4096 * 2 * 1024
@@ -118,7 +118,7 @@ def test_dispatched_bytes_follow_their_format(small):
 
 
 def test_only_a_counting_dispatcher_exchanges_counts(small):
-    for framework, expected in ((Framework(), 1), (DEDUPLICATED, 0)):
+    for framework, expected in ((load_framework("megatron"), 1), (DEDUPLICATED, 0)):
         operations = layer(small, framework, expert_parallel=8)
         counts = [item for item in operations if item.name == "mlp.dispatch.counts"]
         assert len(counts) == expected
@@ -126,7 +126,9 @@ def test_only_a_counting_dispatcher_exchanges_counts(small):
 
 def test_one_launch_or_one_product_per_expert(small):
     def products(grouped):
-        operations = layer(small, Framework(grouped_gemm=grouped), expert_parallel=8)
+        operations = layer(
+            small, load_framework("megatron", grouped_gemm=grouped), expert_parallel=8
+        )
         return [
             item
             for item in operations

@@ -7,7 +7,7 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.build import dense_model
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Machine, Stream
 from perfmodel.operations.parts import model_parts, part_operations
-from perfmodel.software.framework import Framework, load_framework
+from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.training.part_table import machine_of
 
@@ -30,7 +30,9 @@ def casts(model, precision, machine, framework=None):
     columns = columns_from_rows([{"sequence_length": 2048, "precision": precision}])
     keys = LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
     part = model_parts(model)[0]
-    operations = part_operations(model, part, keys, framework or Framework(), machine)
+    operations = part_operations(
+        model, part, keys, framework or load_framework("megatron"), machine
+    )
     return {
         (item.name, item.phase): item
         for item in operations
@@ -62,7 +64,9 @@ def test_current_scaling_reads_a_tensor_twice(model):
         item = casts(model, "fp8", Machine(), framework)["mlp.up.cast", "forward"]
         return float(np.ravel(item.bytes_read)[0])
 
-    assert read(Framework(scaling="current")) == 2 * read(Framework(scaling="delayed"))
+    assert read(load_framework("megatron", scaling="current")) == 2 * read(
+        load_framework("megatron", scaling="delayed")
+    )
 
 
 def test_no_casts_in_16_bits(model):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
+from perfmodel.software.facts import facts_of
+from perfmodel.software.framework import FRAMEWORKS, SOURCES, Framework, load_framework
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -21,7 +22,9 @@ def test_presets_are_consistent(name):
 
 
 def test_megatron_bucket_is_forty_million_fp32_elements():
-    assert Framework().bucket_bytes == 40e6 * 4  # Megatron-Core ddp_config bucket_size default
+    assert (
+        load_framework("megatron").bucket_bytes == 40e6 * 4
+    )  # Megatron-Core ddp_config bucket_size default
 
 
 def test_old_frameworks_have_no_flash_attention():
@@ -45,8 +48,45 @@ def test_unknown_names_get_a_suggestion():
         load_framework("megatrn")
     with pytest.raises(StrategyError, match="unknown framework field 'drop_out'; did you mean"):
         load_framework("megatron", drop_out=True)
+    with pytest.raises(
+        StrategyError,
+        match="field 'scaling' must be one of delayed, current, not 'now'",
+    ):
+        load_framework("megatron", scaling="now")
+    with pytest.raises(
+        StrategyError, match=r"'bucket_bytes' must be a finite number above 0 \[B\]"
+    ):
+        load_framework("megatron", bucket_bytes=0)
 
 
 def test_a_framework_cannot_be_altered():
     with pytest.raises(AttributeError):
-        Framework().dropout = True  # type: ignore[misc]
+        load_framework("megatron").dropout = True  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_value_says_where_it_is_from(name):
+    assert set(SOURCES[name]) == set(facts_of(Framework))
+    assert all(len(text) > 5 for text in SOURCES[name].values())
+
+
+def test_presets_differ_from_what_they_refine_where_their_software_does():
+    base, tuned = load_framework("megatron"), load_framework("megatron-tuned")
+    assert (base.overlap_tensor_parallel, tuned.overlap_tensor_parallel) == ("backward", "full")
+    assert tuned.gradient_bytes == base.gradient_bytes  # inherited
+    assert SOURCES["megatron-tuned"]["dropout"] == SOURCES["megatron"]["dropout"]
+    assert SOURCES["megatron-tuned"]["scaling"] != SOURCES["megatron"]["scaling"]
+
+
+def test_what_runs_mean_that_do_not_say():
+    stages = {name: framework.zero_stage for name, framework in FRAMEWORKS.items()}
+    assert {name for name, stage in stages.items() if stage == 3} == {
+        "fsdp",
+        "torchtitan",
+        "maxtext",
+    }
+    assert {name for name, stage in stages.items() if stage == 0} == {
+        "megatron-2021",
+        "megatron-2022",
+    }
+    assert not load_framework("maxtext").accumulates_gradients

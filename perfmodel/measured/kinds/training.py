@@ -266,8 +266,7 @@ def _open_axes(
     """Values of the fields that rows may leave open; one where a row states it."""
     per_replica = fixed["global_batch_size"] // fixed["data_parallel"]
     micro = row.whole("mbs")
-    if framework.name == "maxtext" and fixed["pipeline_parallel"] == 1:
-        # Batches are stated per chip; all sequences of a replica are one micro-batch.
+    if not framework.accumulates_gradients and fixed["pipeline_parallel"] == 1:
         micro_batches = [max(per_replica, 1)]
     elif micro is not None:
         micro_batches = [micro]

@@ -1,0 +1,303 @@
+"""Facts of software as data: a dataclass says which facts there are, TOML files state them.
+
+A dataclass of facts is one table: each attribute is made by `fact`, which holds its unit,
+limits and meaning, and its annotation is the kind of value: a number, a text, a flag, or a tuple
+of them (nested for tables of numbers). A file states values under the attributes' names, and
+under ``[source]`` where each of them is from; with ``extends`` it states only what differs from
+another file of its folder::
+
+    title = "one line for people"
+    extends = "megatron"
+    gradient_bytes = 2.0
+
+    [source]
+    gradient_bytes = "grad_reduce_in_fp32 = False in the recipes"
+
+A file may hold facts of several subjects; each is then a table (``[moe]``) with a dataclass of
+its own, and its sources stand under the dotted key (``"moe.tiles"``).
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perfmodel.base.errors import PerfModelError, did_you_mean
+
+HEADER = ("title", "extends", "rank", "source")
+"""Keys that describe a file: a line for people, the file that it refines, its place in lists
+(those without follow by name), and where its values are from."""
+
+Error = type[PerfModelError]
+
+
+class Record(NamedTuple):
+    """What one file says.
+
+    Attributes
+    ----------
+    facts : mapping of str to object
+        Subject -> an object of its dataclass; subject "" for facts that stand in no table.
+    source : mapping of str to str
+        Dotted key of each value that the file or one that it extends states -> where it is from.
+    """
+
+    facts: Mapping[str, Any]
+    source: Mapping[str, str]
+
+
+def fact(
+    meaning: str,
+    unit: str = "",
+    *,
+    minimum: float = 0.0,
+    positive: bool = False,
+    choices: tuple[str, ...] = (),
+    shape: tuple[int, ...] = (),
+    default: Any = MISSING,
+) -> Any:
+    """Declare one fact of a dataclass.
+
+    Parameters
+    ----------
+    meaning : str
+        For documentation and messages.
+    unit : str
+        SI unit; empty for texts, flags and pure numbers.
+    minimum : float
+        Smallest number allowed.
+    positive : bool
+        Whether numbers must exceed zero.
+    choices : tuple of str
+        Texts allowed; empty for any.
+    shape : tuple of int
+        Of tuples and tuples in tuples; 0 for any length.
+    default : optional
+        Where files are silent; without it they must speak.
+    """
+    limits = dict(unit=unit, minimum=minimum, positive=positive, choices=choices, shape=shape)
+    return field(default=default, metadata={"meaning": meaning, **limits})
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One declared fact: what `fact` was given, with the kind of a single value.
+
+    Attributes
+    ----------
+    kind : type
+        bool, int, float or str.
+    depth : int
+        0 for a single value, 1 for a tuple of them, 2 for a tuple of rows, …
+    """
+
+    meaning: str
+    unit: str
+    minimum: float
+    positive: bool
+    choices: tuple[str, ...]
+    shape: tuple[int, ...]
+    required: bool
+    kind: type
+    depth: int
+
+    def convert(self, value: Any, level: int = 0) -> Any:
+        """Return a value in its kind; ValueError where it is another or beyond the limits."""
+        if level < self.depth:
+            length = self.shape[level] if level < len(self.shape) else 0
+            if not isinstance(value, list | tuple) or (length and len(value) != length):
+                raise ValueError
+            items = tuple(self.convert(item, level + 1) for item in value)
+            if level + 1 < self.depth and len({len(item) for item in items}) > 1:
+                raise ValueError
+            return items
+        if self.kind in (bool, str):
+            if not isinstance(value, self.kind) or (self.choices and value not in self.choices):
+                raise ValueError
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError
+        whole = self.kind is float or value == int(value) if math.isfinite(value) else False
+        if not whole or value < self.minimum or (self.positive and value <= 0.0):
+            raise ValueError
+        return self.kind(value)
+
+    def expectation(self) -> str:
+        """Return what a right value looks like, for messages."""
+        if self.kind is bool:
+            single = "true or false"
+        elif self.kind is str:
+            single = "one of " + ", ".join(self.choices) if self.choices else "a text"
+        else:
+            noun = "a whole number" if self.kind is int else "a finite number"
+            limit = "above 0" if self.positive else f"of at least {self.minimum:g}"
+            single = f"{noun} {limit}" + (f" [{self.unit}]" if self.unit else "")
+        sizes = " x ".join(str(size or "any") for size in self.shape)
+        shape = f" of shape {sizes}" if sizes else ""
+        nested = f"a list{' of lists' * (self.depth - 1)}{shape}, each entry "
+        return nested + single if self.depth else single
+
+
+@cache
+def facts_of(kind: type) -> dict[str, Fact]:
+    """Return the facts of a dataclass that files state: all but ``name``, which is the file's."""
+    hints = typing.get_type_hints(kind)
+    found = {}
+    for item in fields(kind):
+        hint, depth = hints[item.name], 0
+        if type(None) in typing.get_args(hint):  # | None: files may be silent
+            hint = typing.get_args(hint)[0]
+        while typing.get_origin(hint) is tuple:
+            hint, depth = typing.get_args(hint)[0], depth + 1
+        required = item.default is MISSING
+        found[item.name] = Fact(**item.metadata, required=required, kind=hint, depth=depth)
+    found.pop("name", None)
+    return found
+
+
+def read_folder(folder: Path, subjects: Mapping[str, type], error: Error) -> dict[str, Record]:
+    """Read and check every file of a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Its ``*.toml`` files; a file's name is the name of the software.
+    subjects : mapping of str to type
+        Table of a file -> dataclass of its facts; "" for facts outside of tables.
+    error : type
+        What is raised.
+
+    Returns
+    -------
+    dict of str to Record
+        By rank, then by name.
+
+    Raises
+    ------
+    PerfModelError
+        An unreadable file, an unknown or missing key, a wrong kind of value, or a value without
+        a source: one line with file and key.
+    """
+    documents = {path.stem: _read(path, error) for path in sorted(folder.glob("*.toml"))}
+    names = sorted(documents, key=lambda name: documents[name].get("rank", math.inf))
+    stated = {name: _stated(name, documents[name], subjects, error) for name in names}
+    return {
+        name: _record(_chain(name, documents, error), stated, subjects, error) for name in names
+    }
+
+
+def _read(path: Path, error: Error) -> dict[str, Any]:
+    """Read one file and check its header."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise error(f"cannot read {path}: {problem.strerror}") from None
+    except ValueError as problem:  # of the encoding or of the syntax
+        raise error(f"{path.name}: not valid TOML: {problem}") from None
+    for key, kind, wanted in (
+        ("title", str, "a text"),
+        ("extends", str, "the name of a file"),
+        ("rank", int, "a whole number"),
+        ("source", dict, "a table of texts"),
+    ):
+        value = document.get(key, kind())
+        texts = kind is not dict or all(isinstance(text, str) for text in value.values())
+        if not isinstance(value, kind) or not texts:
+            raise error(f"{path.name}: '{key}' must be {wanted}, not {value!r}")
+    return document
+
+
+class _Stated(NamedTuple):
+    """Checked values of one file by dotted key, and their sources."""
+
+    values: dict[str, Any]
+    source: dict[str, str]
+
+
+def _stated(
+    name: str, document: Mapping[str, Any], subjects: Mapping[str, type], error: Error
+) -> _Stated:
+    """Check what one file states by itself."""
+    file = f"{name}.toml"
+    body = {key: value for key, value in document.items() if key not in HEADER}
+    tables = {"": body} if "" in subjects else body
+    values: dict[str, Any] = {}
+    for subject, table in tables.items():
+        if subject not in subjects:
+            hint = did_you_mean(subject, (*HEADER, *subjects))
+            raise error(f"{file}: unknown key '{subject}'{hint}")
+        if not isinstance(table, dict):
+            raise error(f"{file}: '{subject}' must be a table, not {table!r}")
+        known = facts_of(subjects[subject])
+        for key, value in table.items():
+            dotted = _dotted(subject, key)
+            if key not in known:
+                raise error(f"{file}: unknown key '{dotted}'{did_you_mean(key, known)}")
+            try:
+                values[dotted] = known[key].convert(value)
+            except ValueError:
+                wanted = known[key].expectation()
+                raise error(f"{file}: '{dotted}' must be {wanted}, not {value!r}") from None
+    source = document.get("source", {})
+    for key in values:
+        if not source.get(key):
+            raise error(f"{file}: '{key}' has no source; say under [source] where it is from")
+    for key in source:
+        if key not in values:
+            raise error(
+                f"{file}: [source] names '{key}', which it does not state"
+                f"{did_you_mean(key, values)}"
+            )
+    return _Stated(values, source)
+
+
+def _chain(name: str, documents: Mapping[str, dict[str, Any]], error: Error) -> list[str]:
+    """Return the files that one is made of, the first ancestor first."""
+    chain = [name]
+    while parent := documents[chain[-1]].get("extends"):
+        if parent not in documents:
+            hint = did_you_mean(parent, documents)
+            raise error(f"{chain[-1]}.toml: 'extends' names the unknown file '{parent}'{hint}")
+        if parent in chain:
+            circle = " -> ".join([*chain, parent])
+            raise error(f"{name}.toml: 'extends' goes in a circle: {circle}")
+        chain.append(parent)
+    return chain[::-1]
+
+
+def _record(
+    chain: list[str], stated: Mapping[str, _Stated], subjects: Mapping[str, type], error: Error
+) -> Record:
+    """Merge a chain of files, later ones over earlier ones, and build their facts."""
+    name = chain[-1]
+    values: dict[str, Any] = {}
+    source: dict[str, str] = {}
+    for file in chain:
+        values |= stated[file].values
+        source |= stated[file].source
+    facts = {}
+    for subject, kind in subjects.items():
+        given = {
+            key: values[dotted]
+            for key in facts_of(kind)
+            if (dotted := _dotted(subject, key)) in values
+        }
+        if subject and not given:
+            continue
+        for key, declared in facts_of(kind).items():
+            if declared.required and key not in given:
+                dotted = _dotted(subject, key)
+                raise error(f"{name}.toml: '{dotted}' is missing: {declared.meaning}")
+        named = {"name": name} if any(item.name == "name" for item in fields(kind)) else {}
+        facts[subject] = kind(**named, **given)
+    return Record(facts, source)
+
+
+def _dotted(subject: str, key: str) -> str:
+    return f"{subject}.{key}" if subject else key
