@@ -6,10 +6,6 @@ af2492b; names, parents and sizes typed here are from their files.
 
 from __future__ import annotations
 
-import csv
-import importlib
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +19,7 @@ from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.simulation.run import simulate
 from perfmodel.trace import COLLECTIVE, COLLECTIVES, COMPUTE
-from tests.data import ASTRA, BENCHMARKS
+from tests.data import ASTRA
 
 SAMPLES = {  # prefix of the .et files: text workload
     "DLRM_HybridParallel_p1": "DLRM_HybridParallel",
@@ -237,74 +233,3 @@ def test_traces_equal_those_of_the_official_converter(sample, rank):
     text = source.read_text().replace("\r\n", "\n")
     traces = convert_text(read_astra_text(source), 4, int(sample[-1]), text=text)
     assert traces.traces[rank].equals(read_trace(path))
-
-
-@pytest.fixture
-def converted_parity(monkeypatch):
-    if not (BENCHMARKS / "parity.py").exists():
-        pytest.skip("an installed package has no benchmarks")
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    sys.modules.pop("parity_kinds.astra_text_converted", None)
-    return importlib.import_module("parity_kinds.astra_text_converted")
-
-
-HEADER = (
-    "workload,npus,passes,backend,network,topology,npus_count,bandwidth_GiBps,latency_ns,"
-    "ar_ag_rs_algo,a2a_algo,splits,active_chunks,endpoint_delay,policy,collective_opt,"
-    "local_mem_bw,status,wall_sys0,exposed_sys0,gpu_time_sys0,comm_time_sys0\n"
-)
-ROW = (
-    "micro,4,1,unaware,ring4,Ring,4,50,500,ring,ring,{splits},1,10,LIFO,localBWAware,1600,ok,"
-    "{wall},{wall},,{wall}\n"
-)
-
-
-def folder_with(path, rows):
-    (path / "workloads").mkdir()
-    (path / "workloads" / "micro.txt").write_text(
-        "MICRO 1\nconv1 -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1048576 5\n"
-    )
-    (path / "et_runs.csv").write_text(HEADER + rows)
-    return path
-
-
-def test_parity_counts_rows_that_are_equal_and_rows_that_are_not(tmp_path, converted_parity):
-    rows = ROW.format(splits=1, wall=33829) + ROW.format(splits=4, wall=43001)
-    rows += rows.splitlines(keepends=True)[0].replace("unaware", "aware")
-    rows += rows.splitlines(keepends=True)[0].replace(",ok,", ",failed,")
-    result = converted_parity.compare_converted(folder_with(tmp_path, rows))
-    assert (result["count"], result["exact"]) == (3, 2)
-    assert result["errors"] == [0.0, 1 / 43001, 0.0]
-    assert result["uncovered"] == {"the reference run ended 'failed'": 1}
-    assert len(result["unequal"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("wall_sys0", "wall"), "column 'wall_sys0' is missing"),
-        ((",500,", ",x,"), "latency_ns 'x' is not a number"),
-        ((",unaware,", ",neither,"), "backend 'neither'"),
-    ],
-)
-def test_parity_says_which_line_is_wrong(tmp_path, converted_parity, change, message):
-    folder = folder_with(tmp_path, ROW.format(splits=1, wall=33829))
-    path = folder / "et_runs.csv"
-    path.write_text(path.read_text().replace(*change))
-    with pytest.raises(FormatError, match=message):
-        converted_parity.compare_converted(folder)
-
-
-def test_every_twentieth_run_of_astra_sim_is_exact(tmp_path, converted_parity):
-    source = ASTRA / "text"
-    if not (source / "et_runs.csv").is_file():
-        pytest.skip("reference runs are not here")
-    with (source / "et_runs.csv").open(newline="") as file:
-        reader = csv.reader(file)
-        rows = [next(reader), *list(reader)[::20]]
-    (tmp_path / "workloads").symlink_to((source / "workloads").resolve())
-    with (tmp_path / "et_runs.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    result = converted_parity.compare_converted(tmp_path)
-    assert result["count"] == len(rows) - 1 > 40
-    assert result["unequal"] == []

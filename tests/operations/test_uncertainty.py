@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import importlib.util
 import math
 from dataclasses import replace
 
@@ -18,7 +16,6 @@ from perfmodel.base.variables import VARIABLES
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.step import tables as columns
 from perfmodel.kernels.step.data_parallel import hidden_width, hide, width_of
-from perfmodel.measured.compare import compare_file
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Attention,
@@ -40,7 +37,6 @@ from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.sweeps.explain import explain
 from perfmodel.sweeps.sweep import sweep
 from perfmodel.training.part_table import price_parts
-from tests.data import BENCHMARKS
 
 # Many ways to spend a step: experts, sharded parameters, pipelines, context rings.
 FIELDS = {
@@ -87,9 +83,6 @@ def fields(request):
 @pytest.fixture
 def model(fields, small_moe, small_dense):
     return small_moe if fields.get("expert_parallel", 1) > 1 else small_dense
-
-
-# -- classes and regimes ---------------------------------------------------------------
 
 
 def test_classes_are_numbered_as_the_columns():
@@ -159,9 +152,6 @@ def test_the_pass_finds_the_regime_of_the_labelled_layer(quantity, name):
         assert width_of(limit, kernel_widths(hardware, name)) == expected
 
 
-# -- communication that hides ----------------------------------------------------------
-
-
 @given(
     total=st.floats(1e-6, 1.0),
     window=st.floats(0.0, 1.0),
@@ -182,9 +172,6 @@ def test_room_beside_compute_swallows_the_error():
     assert hidden_width(1.0, 2.0, 0.0, 0.0, 0.1) == 0.0
     assert hidden_width(1.0, 2.0, 0.0, 0.2, 0.1) == pytest.approx(0.02)  # the tax remains
     assert hidden_width(1.0, 0.5, 0.0, 0.0, 0.1) == pytest.approx(0.1)  # no room: all of it
-
-
-# -- the band of a step ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hardware", ["dgx-h100", "mi300x-server", "tpu-v5p-pod"])
@@ -315,9 +302,6 @@ def test_operations_tell_their_part_of_the_band(small_moe, grid_of, h100):
             assert cost.half_width > 0
 
 
-# -- in datasets -----------------------------------------------------------------------
-
-
 def test_datasets_carry_the_band_with_units_and_formula(small_moe, h100):
     grid = strategy_grid(small_moe, 16, sequence_length=2048, global_batch_size=64)
     double = sweep(small_moe, grid, ["dgx-h100", "mi300x-server"])
@@ -340,54 +324,3 @@ def test_impossible_strategies_and_missing_precisions_have_no_band(small_dense):
     found = sweep(small_dense, strategies_from_rows(small_dense, 8, rows), "dgx-a100")
     for name in ("step_time", "step_time_low", "step_time_high"):
         np.testing.assert_array_equal(np.isnan(found[name].values[:, 0]), [False, True, True])
-
-
-# -- coverage of measured runs ---------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def script():
-    path = BENCHMARKS / "accuracy/uncertainty_coverage.py"
-    if not path.exists():
-        pytest.skip("an installed package has no benchmarks folder")
-    spec = importlib.util.spec_from_file_location("uncertainty_coverage", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_step_width_covers_the_share_that_it_is_derived_for(script):
-    rng = np.random.default_rng(0)
-    kernels = rng.uniform(0.05, 0.1, 1000)
-    log_ratios = rng.normal(0.0, 1.0, 1000) * np.hypot(kernels, 0.15) / 1.2816
-    step = script.step_for(log_ratios, kernels)
-    inside = np.abs(log_ratios) <= np.hypot(kernels, step)
-    assert inside.mean() == pytest.approx(0.8, abs=0.002)
-    assert step == pytest.approx(0.15, rel=0.1)  # 1.2816: 90th percentile of a normal
-
-
-def test_kernels_that_explain_everything_need_no_step_width(script):
-    assert script.step_for(np.full(10, 0.05), np.full(10, 0.1)) == 0.0
-
-
-def test_compared_runs_carry_their_band(training_runs, tmp_path, script):
-    path = tmp_path / "runs.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(training_runs[0]))
-        writer.writeheader()
-        writer.writerows(row for row in training_runs if row["family"] == "Megatron-LM")
-    comparison = compare_file("training", path)
-    scored = [row for row in comparison.rows if row.scored]
-    for row in scored:
-        details = row.outcome.details
-        assert details["step_time_low"] < row.outcome.projected < details["step_time_high"]
-    found = script.coverage(comparison.rows)
-    assert found["count"] == len(scored) > 20
-    parts = ("inside", "faster_than_low", "slower_than_high")
-    assert sum(found[name] for name in parts) == pytest.approx(1.0)
-    assert found["inside"] > 0.5
-    comparison.write_rows(tmp_path / "rows.csv")
-    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
-        assert {"projected_step_time_low", "projected_step_time_high"} <= set(
-            next(csv.reader(file))
-        )

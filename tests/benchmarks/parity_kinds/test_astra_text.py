@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import importlib
-import sys
 
 import pytest
 
 from perfmodel.base.errors import FormatError
-from tests.data import BENCHMARKS
 
 SIMULATED = ("native_runs.csv", "native_layers.csv", "native_extra.csv", "native_extra_layers.csv")
 WORKLOAD = "MICRO 1 conv1 -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1048576 5"
@@ -36,14 +33,8 @@ LAYER = {
 
 
 @pytest.fixture
-def parity(monkeypatch):
-    """The module that compares with the simulator's runs."""
-    if not (BENCHMARKS / "parity_kinds/astra_text.py").exists():
-        pytest.skip("an installed package has no benchmarks")
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    sys.modules.pop("parity_kinds.astra_text", None)
-    yield importlib.import_module("parity_kinds.astra_text")
-    sys.modules.pop("parity_kinds.astra_text", None)
+def comparison(script):
+    return script.load("parity_kinds.astra_text")
 
 
 def folder_with(folder, runs=(ROW,), layers=(LAYER,)):
@@ -59,27 +50,27 @@ def folder_with(folder, runs=(ROW,), layers=(LAYER,)):
     return folder
 
 
-def test_every_run_of_the_simulator_is_exact(parity, development_table, tmp_path):
+def test_every_run_of_the_simulator_is_exact(comparison, development_table, tmp_path):
     source = development_table("astra/text/native_runs.csv").parent
     for name in (*SIMULATED, "workloads"):
         (tmp_path / name).symlink_to((source / name).resolve())
-    document = parity.compare(tmp_path)
+    document = comparison.compare(tmp_path)
     assert document["rows"] == 1493
-    assert document["uncovered"] == {parity.ABORTED: 10}
+    assert document["uncovered"] == {comparison.ABORTED: 10}
     assert document["count"] == 1483
     assert document["exact"] == 1483
     assert document["worst_relative_error"] == 0.0
     assert document["differences"] == []
 
 
-def test_parity_of_equal_runs(parity, tmp_path):
-    document = parity.compare(folder_with(tmp_path))
+def test_parity_of_equal_runs(comparison, tmp_path):
+    document = comparison.compare(folder_with(tmp_path))
     assert (document["rows"], document["count"], document["exact"]) == (2, 2, 2)
     assert document["worst_relative_error"] == 0.0
     assert set(document["groups"]) == {"workload", "network", "intra_sched", "inter_sched"}
     assert document["groups"]["network"]["ring4"]["exact"] == 2
     assert document["differences"] == []
-    assert any(line.startswith("native_extra.csv") for line in parity.table(document))
+    assert any(line.startswith("native_extra.csv") for line in comparison.table(document))
 
 
 @pytest.mark.parametrize(
@@ -98,12 +89,12 @@ def test_parity_of_equal_runs(parity, tmp_path):
         ("endpoint_delay", "11"),
     ],
 )
-def test_parity_finds_a_changed_run(parity, tmp_path, column, value):
+def test_parity_finds_a_changed_run(comparison, tmp_path, column, value):
     layer = LAYER | {column: value} if column in LAYER else LAYER
-    document = parity.compare(folder_with(tmp_path, [ROW | {column: value}], [layer]))
+    document = comparison.compare(folder_with(tmp_path, [ROW | {column: value}], [layer]))
     assert (document["count"], document["exact"]) == (2, 0)
     assert len(document["differences"]) == 2
-    assert any(line.startswith("differs: micro on ring4: ") for line in parity.table(document))
+    assert any(line.startswith("differs: micro on ring4: ") for line in comparison.table(document))
 
 
 @pytest.mark.parametrize(
@@ -111,19 +102,19 @@ def test_parity_finds_a_changed_run(parity, tmp_path, column, value):
     ["collectives", "fwd_compute", "ig_compute", "wg_compute", "exposed_fwd", "exposed_ig",
      "exposed_wg", "comm_fwd", "comm_ig", "comm_wg"],
 )  # fmt: skip
-def test_parity_finds_a_changed_counter(parity, tmp_path, column):
-    document = parity.compare(folder_with(tmp_path, layers=[LAYER | {column: "7"}]))
+def test_parity_finds_a_changed_counter(comparison, tmp_path, column):
+    document = comparison.compare(folder_with(tmp_path, layers=[LAYER | {column: "7"}]))
     assert (document["count"], document["exact"]) == (2, 0)
     assert f"layer 0 {column} " in document["differences"][0]
 
 
-def test_parity_finds_a_layer_too_many(parity, tmp_path):
-    document = parity.compare(folder_with(tmp_path, layers=[LAYER, LAYER]))
+def test_parity_finds_a_layer_too_many(comparison, tmp_path):
+    document = comparison.compare(folder_with(tmp_path, layers=[LAYER, LAYER]))
     assert document["exact"] == 0
     assert "2 layers in the reference, 1 here" in document["differences"][0]
 
 
-def test_parity_says_what_is_not_compared(parity, tmp_path):
+def test_parity_says_what_is_not_compared(comparison, tmp_path):
     runs = [
         ROW,
         ROW | {"status": "rc=-6 <SendRecvTrackingMap::insert_send> Same ke", "total_ns": ""},
@@ -131,7 +122,7 @@ def test_parity_says_what_is_not_compared(parity, tmp_path):
         ROW | {"ar_ag_rs_algo": "doubleBinaryTree"},
         ROW | {"workload": "none"},
     ]
-    document = parity.compare(folder_with(tmp_path, runs))
+    document = comparison.compare(folder_with(tmp_path, runs))
     assert (document["rows"], document["count"], document["exact"]) == (10, 2, 2)
     reasons = document["uncovered"]
     assert sum(reasons.values()) == 8
@@ -149,23 +140,23 @@ def test_parity_says_what_is_not_compared(parity, tmp_path):
         ({"link_latency_ns": "x"}, "'x'"),
     ],
 )
-def test_parity_refuses_rows_that_are_none(parity, tmp_path, change, words):
+def test_parity_refuses_rows_that_are_none(comparison, tmp_path, change, words):
     with pytest.raises(FormatError) as caught:
-        parity.compare(folder_with(tmp_path, [ROW | change], [LAYER]))
+        comparison.compare(folder_with(tmp_path, [ROW | change], [LAYER]))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_parity_refuses_files_that_are_none(parity, tmp_path):
+def test_parity_refuses_files_that_are_none(comparison, tmp_path):
     with pytest.raises(FormatError, match="cannot read"):
-        parity.compare(tmp_path)
+        comparison.compare(tmp_path)
     short = {name: ROW[name] for name in ROW if name != "npus_count"}
     with pytest.raises(FormatError, match="column 'npus_count' is missing"):
-        parity.compare(folder_with(tmp_path, [short]))
+        comparison.compare(folder_with(tmp_path, [short]))
     folder_with(tmp_path)
     (tmp_path / "native_runs.csv").write_bytes(b"\xff\xfe")
     with pytest.raises(FormatError, match="not a CSV file in UTF-8"):
-        parity.compare(tmp_path)
+        comparison.compare(tmp_path)
     (tmp_path / "native_runs.csv").write_text("row,workload\n")
     with pytest.raises(FormatError, match="has no rows"):
-        parity.compare(tmp_path)
+        comparison.compare(tmp_path)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,48 +15,9 @@ from perfmodel.formats.aicb.text import format_aicb_text, parse_aicb_text
 from perfmodel.parity.aicb import parameters, rows
 from perfmodel.parity.aicb.arguments import AicbArguments, parse_arguments
 from perfmodel.parity.aicb.generate import generate
-from perfmodel.parity.aicb.parameters import layers_of_stage, total_parameters
 from perfmodel.parity.aicb.row_times import training_times
 from perfmodel.parity.aicb.training import file_name, training_text, training_workload
-from tests.data import BENCHMARKS
-
-# Sums as of AICB's Example.txt (23eec3c4): attention 70 + 889 + 512 + 349 = 1820 µs, of which
-# flash 512; MLP 71 + 1408 + 257 + 742 = 2478 µs; the optimizer's pass 16647 and 17374 µs.
-AIOB = """train_iter:10
-Emb:
-    time_gpu_max: 857
-    time_gpu_min: 782
-    time_gpu_avg: 799
-layernorm:
-    time_gpu_max: 84
-    time_gpu_min: 43
-    time_gpu_avg: 70
-atten_qkv:
-    time_gpu_max: 1255
-    time_gpu_min: 862
-    time_gpu_avg: 1238
-atten_flash:
-    time_gpu_max: 786
-    time_gpu_min: 460
-    time_gpu_avg: 512
-layernorm2:
-    time_gpu_max: 116
-    time_gpu_min: 67
-    time_gpu_avg: 71
-mlp_linear_1:
-    time_gpu_max: 3000
-    time_gpu_min: 1372
-    time_gpu_avg: 2407
-logit_time:
-    time_gpu_max: 15476
-    time_gpu_min: 12435
-    time_gpu_avg: 12824
-param_time:
-    time_gpu_max: 23746
-    time_gpu_min: 16647
-    time_gpu_avg: 17374
-"""
-COMPUTATION = parse_aiob(AIOB)
+from tests.parity.aicb.examples import AIOB, COMPUTATION
 
 
 def arguments_of(options="", **changes):
@@ -122,15 +81,19 @@ MIXTRAL = (
     "--enable_sequence_parallel --moe_enable --moe_grouped_gemm --ffn_hidden_size=14336 "
     "--num_experts=8 --moe_router_topk=2 "
 )
+
 MIXTRAL_SIZES = {"world_size": 128, "global_batch": 256, "num_layers": 32, "seq_length": 4096,
                  "vocab_size": 32000}  # fmt: skip
+
 SIZES_175B = {"num_layers": 96, "hidden_size": 12288, "num_attention_heads": 96,
               "seq_length": 2048, "vocab_size": 51200, "tensor_model_parallel_size": 8,
               "world_size": 1024}  # fmt: skip
+
 DEEPSEEK = (
     "--frame=DeepSeek --enable_sequence_parallel --ffn_hidden_size=2048 --n_shared_expert=1 "
     "--expert_model_parallel_size=16 --num_experts=256 --moe_enable --moe_router_topk=8"
 )
+
 DEEPSEEK_SIZES = {"tensor_model_parallel_size": 4, "global_batch": 512, "num_layers": 61,
                   "seq_length": 4096, "hidden_size": 7168, "num_attention_heads": 128,
                   "vocab_size": 129280}  # fmt: skip
@@ -191,9 +154,6 @@ def test_every_training_file_is_equal_to_the_byte(development_table):
         assert Path(row["original_name"]).name == file_name(arguments)
         compared += 1
     assert compared >= 32
-
-
-# --- What AICB does with its arguments ---------------------------------------------------
 
 
 def test_what_is_written_is_read_back():
@@ -338,80 +298,6 @@ def test_options_without_effect_on_the_text(options):
     assert training_text(module, COMPUTATION) == text_of(global_batch=256)
 
 
-def test_the_gates_matrix_is_not_counted():
-    sizes = {"hidden_size": 4096, "ffn_hidden_size": 8192}
-    gated, plain = (AicbArguments(**sizes, swiglu=swiglu) for swiglu in (True, False))
-    assert layers_of_stage(gated) == layers_of_stage(plain)
-    assert layers_of_stage(gated)[2] == ("mlp_layer", 2 * 4096 * 8192)
-
-
-def test_parameters_counted_by_hand():
-    # h 4, 2 heads, f 6, tp 2, s 8, V' 256: every count small enough for the head.
-    sizes = {
-        "hidden_size": 4,
-        "num_attention_heads": 2,
-        "ffn_hidden_size": 6,
-        "num_layers": 1,
-        "seq_length": 8,
-        "vocab_size": 3,
-        "tensor_model_parallel_size": 2,
-        "world_size": 2,
-    }
-    counts = layers_of_stage(AicbArguments(**sizes))
-    assert counts == [
-        ("embedding_layer", 4 * 128 * 4 + 8 * 4),
-        ("attention_layer", 4 * 6 + 2 * 4),
-        ("mlp_layer", 4 * 3 + 3 * 4),
-    ]
-    biased = layers_of_stage(
-        AicbArguments(**sizes, add_bias_linear=True, enable_sequence_parallel=True)
-    )
-    assert biased == [
-        ("embedding_layer", 4 * 128 * 4 + 8 * 4),
-        ("attention_column", 4 * 6 + 6),
-        ("attention_row", 2 * 4 + 4),
-        ("fused", 8),
-        ("mlp_column", 4 * 3 + 3),
-        ("mlp_row", 3 * 4 + 4),
-        ("final_column", 4 * 128 + 128),
-    ]
-    assert total_parameters(biased) == (sum(count for _, count in biased), 0)
-
-
-def test_shared_experts_of_deepseek_are_counted_twice():
-    sizes = {
-        "hidden_size": 8,
-        "num_attention_heads": 2,
-        "ffn_hidden_size": 6,
-        "num_layers": 2,
-        "seq_length": 4,
-        "vocab_size": 3,
-        "num_experts": 4,
-        "n_dense_layers": 1,
-        "expert_model_parallel_size": 2,
-        "world_size": 2,
-        "q_lora_rank": 3,
-        "kv_lora_rank": 5,
-        "qk_nope_dim": 2,
-        "qk_rope_dim": 1,
-        "v_head_dim": 2,
-    }
-    apart = layers_of_stage(AicbArguments(
-        **sizes, frame="DeepSeek", moe_enable=True, enable_sequence_parallel=True))  # fmt: skip
-    attention = [
-        ("attention_linear_q_lora", 8 * 3), ("fused", 6), ("attention_q_column", 3 * 6),
-        ("attention_linear_kv_lora", 8 * 6), ("fused", 10), ("attention_kv_column", 5 * 8),
-        ("attention_o_row", 4 * 8), ("fused", 16),
-    ]  # fmt: skip
-    mlp = [("mlp_column", 48), ("mlp_row", 48)]
-    experts = ("mlp_moelayer", 3 * 8 * 6 * 2 + 96)
-    assert apart[1:-1] == [*attention, *mlp, *attention, experts, *mlp]
-    assert total_parameters(apart)[1] == experts[1]
-    joined = layers_of_stage(AicbArguments(**sizes, frame="DeepSeek"))
-    mla = ("attention_layer_mla", sum(count for _, count in attention[:-1]))
-    assert joined[1:] == [mla, ("mlp_layer", 96), mla, experts, ("mlp_layer", 96)]
-
-
 def test_sections_with_a_layers_name_are_its_time():
     section = "attention_q_column:\n    time_gpu_max: 9\n    time_gpu_min: 7\n    time_gpu_avg: 8\n"
     times = training_times(parse_aiob(AIOB + section))
@@ -431,9 +317,6 @@ def test_what_a_file_does_not_time_takes_a_nanosecond():
     assert cells(text, "embedding_layer").split()[0] == "1"
     assert cells(text, "attention_layer").split()[0] == "0"
     assert cells(text, "grad_param_compute").split()[3] == "0"
-
-
-# --- What is refused ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -483,69 +366,3 @@ def test_names_are_aicbs():
         "None-gpt_7B-world_size512-tp2-pp1-ep1-gbs1024-mbs1-seq1024-MOE-False-GEMM-False-"
         "flash_attn-True.txt"
     )
-
-
-# --- The parity script --------------------------------------------------------------------
-
-
-@pytest.fixture
-def parity(monkeypatch):
-    """Return the module ``parity_aicb``."""
-    if not BENCHMARKS.exists():
-        pytest.skip("an installed package has no benchmarks")
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module("parity_kinds.aicb")
-    sys.modules.pop("parity_kinds.aicb", None)
-
-
-COMMAND = (
-    "python -m workload_generator.SimAI_training_workload_generator --num_layers=2 "
-    "--aiob_enable --comp_filepath=workload/aiob_inputs/Example.txt"
-)
-
-
-def test_parity_counts_files_failures_and_what_is_not_covered(parity, tmp_path):
-    (tmp_path / "workloads").mkdir()
-    (tmp_path / "aiob_inputs").mkdir()
-    (tmp_path / "aiob_inputs/Example.txt").write_text(AIOB, encoding="utf-8")
-    arguments = parse_arguments(shlex.split(COMMAND))
-    good = training_text(arguments, COMPUTATION)
-    (tmp_path / "workloads/good.txt").write_text(good, encoding="utf-8")
-    bad = good.replace("ga: 4", "ga: 5")
-    assert bad != good
-    (tmp_path / "workloads/bad.txt").write_text(bad, encoding="utf-8")
-    failing = COMMAND + " --ffn_hidden_size=7 --tensor_model_parallel_size=2 --world_size=2"
-    lines = [
-        ("good", COMMAND, "0", ""),
-        ("bad", COMMAND, "0", ""),
-        ("gone", COMMAND, "0", ""),
-        ("failed", failing, "1", "AssertionError"),
-        ("refused", COMMAND + " --nonsense", "2", "no such option"),
-        ("unknown", COMMAND + " --nonsense", "0", ""),
-        ("wrongly", failing, "0", ""),
-    ]
-    with (tmp_path / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["file", "id", "original_name", "command", "rc", "error"])
-        writer.writerows(
-            [f"workloads/{name}.txt", name, f"results/{file_name(arguments)}", command, rc, error]
-            for name, command, rc, error in lines
-        )
-    document = parity.compare(tmp_path)
-    assert (document["count"], document["exact"]) == (4, 3)
-    assert document["worst_relative_error"] == pytest.approx(1 / (good.count("\n") + 1))
-    assert document["median_relative_error"] == 0.0
-    assert sum(document["uncovered"].values()) == 3
-    assert document["differing"]["workloads/bad.txt"].startswith("line 1: 'HYBRID")
-    assert document["names"] == {"count": 2, "exact": 2}
-    table = "\n".join(parity.table(document))
-    assert "training" in table
-    assert "names: 2 of 2" in table
-
-
-def test_parity_of_aicbs_own_files(parity, development_table):
-    document = parity.compare(development_table("aicb/manifest.csv").parent)
-    training = document["generators"]["training"]
-    assert training["count"] == training["exact"] >= 32
-    assert document["count"] == document["exact"]
-    assert document["names"]["count"] == document["names"]["exact"]

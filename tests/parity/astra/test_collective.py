@@ -1,4 +1,4 @@
-"""Collectives as ASTRA-sim's congestion-unaware backend times them, and the parity script.
+"""Collectives as ASTRA-sim's congestion-unaware backend times them.
 
 Figures marked RUN come from runs of ASTRA-sim af2492b (reference tables of its
 collectives); file names and lines are those of its sources.
@@ -6,14 +6,8 @@ collectives); file names and lines are those of its sources.
 
 from __future__ import annotations
 
-import csv
 import heapq
-import importlib
-import json
 import math
-import os
-import subprocess
-import sys
 from collections import deque
 from dataclasses import replace
 
@@ -36,7 +30,6 @@ from perfmodel.parity.astra.collective import (
     simulate_collectives,
     uniform_system,
 )
-from tests.data import BENCHMARKS
 
 MIB = 2**20
 
@@ -65,9 +58,6 @@ def message(size, hops=1, bandwidth=50.0, latency=500.0):
 def reduction(size, memory_bandwidth=1600.0):
     """Two reads and a write, each truncated, PacketBundle.cc:57."""
     return 3 * math.floor(size / (memory_bandwidth * 1e9) * 1e9)
-
-
-# --- Published and worked values ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -157,9 +147,6 @@ def test_local_reduction_needs_memory_bandwidth():
         local_memory_bandwidth_gb_per_second=50.0,
     )
     assert slow - fast == 15 * (reduction(MIB, 50.0) - reduction(MIB))
-
-
-# --- Chunks and dimensions ---------------------------------------------------------------
 
 
 def test_chunks_are_all_whole():
@@ -332,9 +319,6 @@ def test_only_the_first_differing_dimension_counts():
     assert ring == 10 + 15 * (message(MIB, latency=0.0) + 10)
 
 
-# --- Groups ------------------------------------------------------------------------------
-
-
 def group_time(network, members, collective, size, **settings):
     system = uniform_system(["direct"] * network.dimensions, **settings)
     return simulate_collective(network, system, collective, size, members=members)
@@ -380,9 +364,6 @@ def test_a_group_of_all_devices_is_no_group():
     network = two_dimensions()
     found = group_time(network, list(range(32)), "all_reduce", MIB)
     assert found.slowest_nanoseconds == time_of(network, "direct|direct", "all_reduce", MIB)
-
-
-# --- Wrong input -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -498,136 +479,6 @@ def test_small_parts_of_the_records():
     names = {name: getattr(astra_phase, name.upper()) for name in COLLECTIVES}
     assert list(names.values()) == list(range(4))  # COLLECTIVES numbers the kernels' kinds
     assert isinstance(uniform_system(["ring"]), AstraSystem)
-
-
-# --- The parity script -------------------------------------------------------------------
-
-
-@pytest.fixture
-def parity(monkeypatch, capsys):
-    """Return a function that runs the script: exit code, stdout, stderr."""
-    if not (BENCHMARKS / "parity.py").exists():
-        pytest.skip("an installed package has no benchmarks")
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-    def run(*arguments):
-        script = importlib.import_module("parity")
-        monkeypatch.setattr(sys, "argv", ["parity.py", *map(str, arguments)])
-        code = script.main()
-        return code, *capsys.readouterr()
-
-    yield run
-    for name in ("parity", "parity_astra", "parity_simai"):
-        sys.modules.pop(name, None)
-
-
-HEADER = (
-    "case,backend,topology,npus,bw_GiBps,lat_ns,coll,algos,size_B,splits,active,endpoint_ns,"
-    "local_mem_bw,opt,sim_ns,sim_min_rank_ns"
-)
-ROW = "mine,congestion_unaware,Ring,16,50,500,AR,ring,1024,1,1,10,1600,localBWAware,15340,15340"
-
-
-def write(path, *rows):
-    path.write_text("\n".join([HEADER, *rows]) + "\n", encoding="utf-8")
-    return path
-
-
-def test_every_deterministic_reference_row_is_exact(parity, development_table):
-    path = development_table("astra/collectives_unaware.csv")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    failed = sum(row["sim_ns"] == "ASSERT_FAIL" for row in rows)
-    code, out, _ = parity("astra", path, "--json")
-    document = json.loads(out)
-    assert code == 0
-    assert document["kind"] == "astra"
-    assert document["count"] == document["exact"] == len(rows) - failed
-    assert document["fastest_exact"] == document["count"]
-    assert document["worst_relative_error"] == document["median_relative_error"] == 0.0
-    assert list(document["uncovered"].values()) == [failed]
-    assert set(document["groups"]) == {"case", "topology", "algos", "coll"}
-
-
-def test_parity_counts_errors_and_what_is_not_covered(parity, tmp_path):
-    wrong = ROW.replace("15340,15340", "15000,15340")
-    failed = ROW.replace("15340,15340", "ASSERT_FAIL,")
-    uncovered = ROW.replace("AR,ring", "A2A,halvingDoubling")
-    path = write(tmp_path / "rows.csv", ROW, wrong, failed, uncovered)
-    code, out, _ = parity("astra", path, "--json")
-    document = json.loads(out)
-    assert (code, document["rows"], document["count"], document["exact"]) == (0, 4, 2, 1)
-    assert document["worst_relative_error"] == pytest.approx(340 / 15000)
-    assert document["median_relative_error"] == pytest.approx(170 / 15000)
-    assert sorted(document["uncovered"].values()) == [1, 1]
-    _, out, _ = parity("astra", path)
-    assert "1 of 2 exact; worst 2.267%" in out
-    assert "ASSERT_FAIL" in out
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        (ROW.replace(",AR,", ",AX,"), "rows.csv:2: unknown coll 'AX'"),
-        (ROW.replace("15340,15340", "fast,15340"), "rows.csv:2: sim_ns is 'fast'"),
-        (ROW.replace(",50,", ",nan,"), "rows.csv:2: bw_GiBps is 'nan'"),
-        (ROW.replace("15340,15340", "0,0"), "sim_ns is 0; it should be > 0"),
-        (ROW.replace("congestion_unaware", "ns3"), "unknown backend 'ns3'"),
-    ],
-)
-def test_bad_rows_end_with_one_line(parity, tmp_path, row, words):
-    code, out, error = parity("astra", write(tmp_path / "rows.csv", row))
-    assert (code, out) == (2, "")
-    assert error.count("\n") == 1
-    assert words in error
-
-
-def test_bad_files_and_kinds_end_with_one_line(parity, tmp_path):
-    no_column = tmp_path / "short.csv"
-    no_column.write_text("case,backend\na,b\n", encoding="utf-8")
-    for arguments, words in (
-        (("astra", tmp_path / "nothing.csv"), "cannot read"),
-        (("astra", tmp_path), "cannot read"),
-        (("astra", no_column), "short.csv:1: column 'topology' is missing"),
-        (("astra", write(tmp_path / "empty.csv")), "has no rows"),
-        (("abcd", tmp_path), "unknown kind 'abcd'"),
-    ):
-        code, out, error = parity(*arguments)
-        assert (code, out, error.count("\n")) == (2, "", 1)
-        assert words in error
-    assert "astra, simai" in parity("wse", tmp_path)[2]
-
-
-def test_a_fastest_rank_without_a_time_is_refused(parity, tmp_path):
-    path = write(tmp_path / "rows.csv", ROW.replace("15340,15340", "15340,0"))
-    code, out, err = parity("astra", path)
-    assert (code, out) == (2, "")
-    assert "rows.csv:2: sim_min_rank_ns is 0; it should be > 0" in err
-
-
-def test_a_table_may_begin_with_a_byte_order_mark(parity, tmp_path):
-    path = write(tmp_path / "rows.csv", ROW)
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert parity("astra", path, "--json")[0] == 0
-
-
-def test_a_reader_that_has_seen_enough_is_no_traceback(parity, tmp_path):
-    command = [sys.executable, str(BENCHMARKS / "parity.py"), "astra"]
-    command.append(str(write(tmp_path / "rows.csv", ROW)))
-    path = os.pathsep.join([str(BENCHMARKS.parent), *filter(None, [os.getenv("PYTHONPATH")])])
-    closed, stdout = os.pipe()
-    os.close(closed)
-    try:
-        done = subprocess.run(
-            command,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            check=False,
-        )
-    finally:
-        os.close(stdout)
-    assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("engine", ["congestion-unaware", "congestion-aware"])

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import importlib
-
 import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError, HardwareError, StrategyError
 from perfmodel.formats.aicb.text import TRANSFORMER, parse_aicb_text
-from perfmodel.parity.simai import bandwidth as tables
 from perfmodel.parity.simai.bandwidth import (
-    DATA,
-    EXPERT,
-    EXPERT_DATA,
-    TENSOR,
-    Degrees,
-    Layout,
     SimaiSystem,
-    bandwidth_ratio,
-    bus_bandwidth,
-    group_layout,
 )
 from perfmodel.parity.simai.step import SimaiOverlap, simulate
-from tests.data import BENCHMARKS
 
 A100 = SimaiSystem(8, 8, "A100", "cx6")
 MIB = 2**20
 GIB = 2**30
 ROW = "x\t-1\t1000\tNONE\t0\t2000\tNONE\t0\t3000\tNONE\t0\t100"
-BENCHMARK = BENCHMARKS / "parity_kinds/simai.py"
 
 
 def workload(*rows, tensor=2, expert=1, pipeline=1, layers=1, batches=1, message=0):
@@ -97,90 +82,6 @@ def test_an_unlisted_group_size_is_noted():
     result = simulate(workload(row, tensor=6), 6, A100)
     assert result.notes == ("SimAI counts no time for small messages among 6 devices",)
     assert simulate(workload(row, tensor=4), 4, A100).notes == ()
-
-
-@pytest.mark.parametrize(
-    ("group", "members", "degrees", "layout"),
-    [
-        (TENSOR, 4, Degrees(4, 1, 8), Layout(1, 4, 8)),
-        (TENSOR, 16, Degrees(16, 1, 8), Layout(2, 8, 8)),
-        (DATA, 64, Degrees(2, 1, 64), Layout(64, 4, 4)),
-        (DATA, 64, Degrees(16, 1, 64), Layout(64, 1, 1)),
-        (DATA, 1, Degrees(2, 1, 1), None),
-        (EXPERT, 4, Degrees(2, 4, 64), Layout(1, 4, 8)),
-        (EXPERT, 8, Degrees(2, 8, 64), Layout(2, 4, 4)),
-        (EXPERT, 8, Degrees(16, 8, 64), Layout(16, 1, 1)),
-        (EXPERT, 1, Degrees(2, 1, 64), None),
-        (EXPERT_DATA, 8, Degrees(2, 2, 16), Layout(8, 2, 2)),
-        (EXPERT_DATA, 8, Degrees(2, 8, 64), Layout(8, 1, 1)),
-    ],
-)
-def test_layout_of_groups(group, members, degrees, layout):
-    assert group_layout(group, members, degrees, A100) == layout  # aicb.md section 4, "layout"
-
-
-H100 = SimaiSystem(8, 8, "H100", "cx7")
-FAST_NICS = SimaiSystem(8, 8, "H100", nic_bandwidth=60e9)
-
-
-@pytest.mark.parametrize(
-    ("system", "all_to_all", "layout", "bandwidth", "nvlink_bound"),
-    [
-        (A100, False, Layout(1, 8, 8), 240.0, False),  # 20 × 12
-        (H100, False, Layout(1, 8, 8), 370.8, False),  # 20.6 × 18
-        (SimaiSystem(8, 8, "H800"), True, Layout(1, 2, 8), 164.8, False),  # 20.6 × 8
-        (A100, False, Layout(2, 8, 8), 188.0, False),  # 23.5 × 8 < 240
-        (H100, False, Layout(2, 8, 8), 388.0, False),  # 48.5 × 8 < 370.8 × 8 / 7
-        (FAST_NICS, False, Layout(2, 8, 8), 370.8 * 8 / 7, True),  # 60 × 8 above that
-        (A100, False, Layout(64, 1, 1), 23.5, False),
-        (A100, True, Layout(2, 8, 8), 23.5 * 15 / 8, False),
-        (A100, True, Layout(2, 4, 4), 23.5 * 7 / 4, False),
-        (A100, False, Layout(1, 1, 8), 0.0, False),
-        (A100, False, Layout(2, 8, 0), -1.0, False),
-    ],
-)  # fmt: skip
-def test_bus_bandwidth(system, all_to_all, layout, bandwidth, nvlink_bound):
-    found, bound = bus_bandwidth(all_to_all, layout, system)
-    assert (float(found), bound) == (pytest.approx(bandwidth, rel=1e-6), nvlink_bound)
-
-
-@pytest.mark.parametrize(
-    ("kind", "group", "tensor", "members", "nvlink_bound", "size", "ratio"),
-    [
-        ("ALLGATHER", TENSOR, 8, 8, False, MIB, 0.45 / 0.81),
-        ("ALLGATHER", TENSOR, 8, 8, False, 16 * MIB, 0.45 / 0.81),
-        ("REDUCESCATTER", TENSOR, 8, 8, False, 24 * MIB, 0.50 / 0.81),  # halfway 0.45 to 0.55
-        ("ALLGATHER", TENSOR, 16, 16, False, 16 * MIB, 0.32 / 0.96),
-        ("ALLGATHER", TENSOR, 16, 16, True, 16 * MIB, 0.55 / 0.88),
-        ("ALLGATHER", TENSOR, 24, 24, False, 16 * MIB, 0.05 / 0.96),  # 3 nodes count as 16
-        ("ALLGATHER", TENSOR, 16, 16, False, 16 * GIB, 1.0),
-        ("ALLREDUCE", TENSOR, 8, 8, False, MIB, 1.0),
-        ("ALLTOALL", EXPERT, 2, 4, False, 64 * MIB, 0.60 / 0.78),
-        ("ALLTOALL", EXPERT, 2, 8, False, 64 * MIB, 0.72 / 0.80),
-        ("ALLTOALL", EXPERT, 8, 4, False, 64 * MIB, 0.94 / 0.96),  # "Multi 16"
-        ("ALLTOALL", EXPERT, 4, 64, False, 64 * MIB, 1.0),  # 32 nodes: blank cells
-        ("ALLGATHER", DATA, 2, 64, False, MIB, 1.0),
-    ],
-)
-def test_bandwidth_ratio(kind, group, tensor, members, nvlink_bound, size, ratio):
-    # inputs/ratio/{nic,nvlink,ata}_ratio.csv of SimAI cef83f9d.
-    found = bandwidth_ratio(kind, group, np.array([size]), members, tensor, 8, nvlink_bound)
-    assert found[0] == pytest.approx(ratio, rel=1e-6)
-
-
-def test_ratio_tables_are_those_of_simai(development_table):
-    ours = {"nic": tables.NIC_RATIO, "nvlink": tables.NVLINK_RATIO, "ata": tables.ALL_TO_ALL_RATIO}
-    columns = [f"{n}Node" for n in (1, 2, 4, 8, 16, 32, 64, 128)] + ["Multi16"]
-    seen = 0
-    with development_table("aicb/measured/busbw_ratio_tables.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            name = row["column"].replace(" ", "").split("-")[0].split("(")[0]
-            if name in columns:
-                i = tables.RATIO_SIZES.tolist().index(int(row["msg_bytes"]))
-                wanted = float(row["ratio_of_peak_busbw"])
-                assert ours[row["table"]][i, columns.index(name)] == wanted, row
-                seen += 1
-    assert seen == 11 * (9 + 6 + 6)
 
 
 def test_components_add_up_by_hand():
@@ -321,82 +222,3 @@ def test_bad_overlap_is_refused():
         SimaiOverlap(data=1.5)
     with pytest.raises(StrategyError, match=r"overlap of tensor None should be 0 to 1"):
         SimaiOverlap(tensor=None)
-
-
-@pytest.fixture(scope="module")
-def parity():
-    """Comparison with the real binary's results, a script beside the package."""
-    if not BENCHMARK.is_file():
-        pytest.skip("an installed package has no benchmarks")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        return importlib.import_module("parity_kinds.simai")
-
-
-def test_every_reference_run_is_reproduced_to_the_microsecond(development_table, parity):
-    result = parity.compare(development_table("aicb/simai_analytical"))
-    assert result["count"] == result["exact"] == 25
-    assert result["worst_relative_error"] == 0
-    assert result["uncovered"] == {}
-    assert result["end_to_end"]["exact"] == result["end_to_end"]["count"] == 18948
-
-
-def write_run(folder, total, rc="0", error="", options="-g_type A100 -nic_t cx6"):
-    """Write a folder with one run of a workload that computes for 6 µs."""
-    (folder / "workloads").mkdir()
-    header = f"{TRANSFORMER} model_parallel_NPU_group: 1 ep: 1 pp: 1 vpp: 1 ga: 1"
-    text = f"{header}\n1\n{ROW}\n"
-    (folder / "workloads/w.txt").write_text(text, encoding="utf-8")
-    runs = folder / "runs"
-    runs.mkdir()
-    (runs / "summary.csv").write_text(
-        "workload,net,command,rc,DP_exposed_us,DP_EP_exposed_us,TP_exposed_us,EP_exposed_us,"
-        "PP_exposed_us,bubble_us,compute_us,exposed_comm_us,total_us,error\n"
-        f"w,n,sim -w w.txt -g 8 {options} -n_p_s 8 -g_p_s 8 -r w-,{rc},"
-        f"0,0,0,0,0,0,6,0,{total},{error}\n",
-        encoding="utf-8",
-    )
-    return runs
-
-
-def test_a_wrong_total_is_found(tmp_path, parity):
-    result = parity.compare(write_run(tmp_path, total=8))
-    assert (result["count"], result["exact"]) == (1, 0)
-    assert result["worst_relative_error"] == pytest.approx(0.25)
-    assert result["components"]["compute_us"]["exact"] == 1
-
-
-def test_a_wrong_line_is_found(tmp_path, parity):
-    runs = write_run(tmp_path, total=6)
-    right = "x,run,1,3,2,0,0,0,0,-nan,0.00,0,-nan,0.00,0,-nan,0.00"
-    for line, exact in ((right, 1), (right.replace("1,3,2", "1,3,4"), 0), (right[:-4] + "-nan", 0)):
-        (runs / "w-EndToEnd.csv").write_text(f"a\nb\nc\n{line}\n", encoding="utf-8")
-        lines = parity.compare(runs)["end_to_end"]
-        assert (lines["count"], lines["exact"]) == (1, exact), line
-
-
-def test_a_failed_run_is_uncovered(tmp_path, parity):
-    result = parity.compare(write_run(tmp_path, total="", rc="1", error="killed"))
-    assert result["count"] == 0
-    assert result["uncovered"] == {"SimAI failed: killed": 1}
-
-
-def test_a_run_that_both_refuse_agrees(tmp_path, parity):
-    runs = write_run(tmp_path, total="", rc="1", error="Data size out of range")
-    file = tmp_path / "workloads/w.txt"
-    text = file.read_text(encoding="utf-8").replace("1000\tNONE\t0", f"1\tALLGATHER\t{17 * GIB}")
-    file.write_text(text, encoding="utf-8")
-    result = parity.compare(runs)
-    assert (result["count"], result["exact"], result["uncovered"]) == (1, 1, {})
-
-
-def test_a_run_without_its_workload_is_uncovered(tmp_path, parity):
-    runs = write_run(tmp_path, total="", rc="1", error="killed")
-    (tmp_path / "workloads/w.txt").unlink()
-    assert parity.compare(runs)["uncovered"] == {"no workload file": 1}
-
-
-def test_an_unknown_option_is_uncovered(tmp_path, parity):
-    result = parity.compare(write_run(tmp_path, total=6, options="-g_type A100 -busbw x.yaml"))
-    assert result["count"] == 0
-    assert list(result["uncovered"].values()) == [1]

@@ -7,10 +7,9 @@ those of a lab exercise on STAGE (branch ``recomp``, 0b44904) and ASTRA-sim (bra
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import importlib
 import json
-import sys
 from dataclasses import replace
 
 import pytest
@@ -20,41 +19,20 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.cli.main import cli
 from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.parity.stage.arguments import StageArguments, stage_arguments
+from perfmodel.parity.stage.arguments import stage_arguments
 from perfmodel.parity.stage.traces import stage_traces
 from perfmodel.simulation.run import simulate
-from tests.data import BENCHMARKS
+from tests.parity.stage.runs import (
+    GPT,
+    HASH_ORDER_RUNS,
+    SANITY,
+    SYSTEMS,
+    costs_of,
+    figures,
+    run_point,
+    strategies,
+)
 
-TIMES = ("wall_time", "exposed_communication", "gpu_time", "communication_time")
-
-LLAMA = StageArguments(
-    input_size=32000,
-    output_size=32000,
-    hidden_size=8192,
-    feed_forward_size=28672,
-    heads=64,
-    sequence_length=1024,
-    batch=512,
-    layers=80,
-)
-GPT = replace(
-    LLAMA,
-    input_size=50257,
-    output_size=50257,
-    hidden_size=12288,
-    feed_forward_size=49152,
-    heads=96,
-    layers=96,
-)
-SANITY = replace(
-    LLAMA,
-    data_parallel=2,
-    tensor_parallel=2,
-    sequence_parallel=2,
-    pipeline_parallel=2,
-    activation_recompute=True,
-    layers=8,
-)
 # What the exercise prints of the sanity check, in the order of issue of its time.
 LAB_TIMES = {
     "wall_time": 3_556_872_116,
@@ -62,59 +40,6 @@ LAB_TIMES = {
     "communication_time": 3_521_411_134,
 }
 LAB_PEAK = 19_676_528_640
-
-
-def costs_of(bandwidth, performance, memory_bandwidth):
-    """4 × 4 × 4 devices on rings."""
-    system = uniform_system(
-        ["ring"] * 3,
-        preferred_dataset_splits=10,
-        active_chunks_per_dimension=4,
-        roofline_enabled=True,
-        peak_performance_teraflops=performance,
-        local_memory_bandwidth_gb_per_second=memory_bandwidth,
-    )
-    network = AstraNetwork(("Ring",) * 3, (4, 4, 4), (bandwidth,) * 3, (50.0,) * 3)
-    return AstraCosts(network, system)
-
-
-SYSTEMS = {"llama": (LLAMA, costs_of(100.0, 450.0, 3000.0)),
-           "gpt": (GPT, costs_of(2000.0, 45.0, 300.0))}  # fmt: skip
-
-
-def run_point(model, strategy, layers=None, **options):
-    """Run one point of the exploration."""
-    base, costs = SYSTEMS[model]
-    dp, tp, sp, recompute = strategy
-    arguments = replace(
-        base,
-        data_parallel=dp,
-        tensor_parallel=tp,
-        sequence_parallel=sp,
-        activation_recompute=bool(recompute),
-        layers=layers or base.layers,
-    )
-    return simulate(stage_traces(arguments), costs, **options)
-
-
-def figures(result):
-    """Return the times [ns] in the order of `TIMES`, and the peak memory [B]."""
-    return *(int(result.ticks(name)[0]) for name in TIMES), int(result.peak_memory[0])
-
-
-def strategies():
-    """Return all 56: powers of two whose product is 64, without and with recomputation."""
-    powers = [2**i for i in range(7)]
-    return [
-        (dp, tp, 64 // (dp * tp), recompute)
-        for recompute in (0, 1)
-        for dp in powers
-        for tp in powers
-        if dp * tp <= 64
-    ]
-
-
-# --- The traces --------------------------------------------------------------------------
 
 
 def digest(trace) -> str:
@@ -138,6 +63,7 @@ def digest(trace) -> str:
 
 # Of the 16 files that STAGE itself wrote for the sanity check, with its random first label.
 STAGE_TAG = 376055
+
 STAGE_DIGESTS = """
 9e8c9eb0540a4e7c 209d0880bcf26815 5c79c32b9035ec12 896e04cec277d68a
 65299224339ee779 2df682cee8daa97f 4cdca0221b25e06e 640b862c8b340a0b
@@ -170,9 +96,6 @@ def test_a_digest_sees_every_size():
     """Not a test of STAGE, but that the one above can fail."""
     other = replace(SANITY, feed_forward_size=SANITY.feed_forward_size * 2)
     assert digest(stage_traces(other, STAGE_TAG).traces[0]) not in STAGE_DIGESTS
-
-
-# --- The sanity check --------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +148,7 @@ npus_count: [ 2, 4, 2 ]
 bandwidth: [ 450.0, 50.0, 25.0 ]
 latency: [ 50.0, 200.0, 500.0 ]
 """
+
 SYSTEM = {
     "scheduling-policy": "LIFO",
     "endpoint-delay": 10,
@@ -266,8 +190,6 @@ def test_sanity_check_on_the_command_line(tmp_path):
     assert "--issue-order is for runs as ASTRA-sim" in refused.stderr
 
 
-# --- The exploration ---------------------------------------------------------------------
-
 # Runs of ASTRA-sim (id order): dp, tp, sp, recomputation; layers; wall, exposed, GPU and
 # communication time [ns]; peak memory [B], None where it was not followed.
 RUNS = [
@@ -292,17 +214,6 @@ def test_points_are_those_of_astra_sim(model, strategy, layers, times, peak):
     assert peak in (found[4], None)
 
 
-# The same of releases before April 2025.
-HASH_ORDER_RUNS = [
-    ("gpt", (4, 8, 2, 1), 4, (5244911748, 16181392, 5228730356, 61238469), 5121108992),
-    ("gpt", (4, 8, 2, 1), 8, (9810888823, 29510035, 9781378788, 118619733), 6756887552),
-    ("llama", (8, 1, 8, 1), 4, (230875502, 7157380, 223718122, 76981728), 6618611712),
-    ("llama", (8, 1, 8, 1), 8, (435589912, 17311066, 418278846, 148547016), 9040822272),
-    ("llama", (32, 1, 2, 0), 8, (347455483, 2188685, 345266798, 62450988), 15812526080),
-    ("gpt", (16, 4, 1, 0), 8, (8223756851, 9174975, 8214581876, 54133755), 18726631424),
-]
-
-
 @pytest.mark.parametrize(("model", "strategy", "layers", "times", "peak"), HASH_ORDER_RUNS)
 def test_points_in_hash_order_are_those_of_older_releases(model, strategy, layers, times, peak):
     found = figures(run_point(model, strategy, layers, issue_order="hash"))
@@ -321,9 +232,9 @@ def test_points_in_hash_order_are_those_of_older_releases(model, strategy, layer
 )
 def test_winners_of_all_56(exploration, model, limit, strategy, seconds, gigabytes):
     within = {
-        key: found for key, found in exploration[model].items() if found[4] <= (limit or found[4])
+        key: found for key, found in explored()[model].items() if found[4] <= (limit or found[4])
     }
-    assert len(exploration[model]) == 56
+    assert len(explored()[model]) == 56
     assert (len(within) < 56) is (limit is not None)
     best = min(within, key=lambda key: within[key][0])
     assert best == strategy
@@ -331,8 +242,8 @@ def test_winners_of_all_56(exploration, model, limit, strategy, seconds, gigabyt
     assert within[best][4] * 1e-9 == pytest.approx(gigabytes, abs=0.05)
 
 
-@pytest.fixture(scope="module")
-def exploration():
+@functools.cache
+def explored():
     """All points of both models, at full depth."""
     return {
         model: {strategy: figures(run_point(model, strategy)) for strategy in strategies()}
@@ -340,7 +251,7 @@ def exploration():
     }
 
 
-def test_the_larger_memory_bandwidth_of_the_network_never_slows(exploration):
+def test_the_larger_memory_bandwidth_of_the_network_never_slows():
     """More bandwidth on every link shortens communication, or leaves a point alone."""
     model, _ = SYSTEMS["llama"]
     faster = costs_of(200.0, 450.0, 3000.0)
@@ -354,11 +265,8 @@ def test_the_larger_memory_bandwidth_of_the_network_never_slows(exploration):
             activation_recompute=bool(recompute),
         )
         found = figures(simulate(stage_traces(arguments), faster))
-        assert found[3] < exploration["llama"][strategy][3]
-        assert found[0] <= exploration["llama"][strategy][0]
-
-
-# --- Larger ------------------------------------------------------------------------------
+        assert found[3] < explored()["llama"][strategy][3]
+        assert found[0] <= explored()["llama"][strategy][0]
 
 
 @pytest.mark.parametrize("stages", [1, 4])
@@ -391,116 +299,3 @@ def test_micro_batches_are_none_of_the_generators():
     assert sends == 2 * 5 * arguments.ranks_per_stage  # 6 blocks, round-robin over 3 stages
     with pytest.raises(StrategyError, match="unknown argument 'micro_batch'"):
         stage_arguments({"micro_batch": 2})
-
-
-# --- The scripts -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def script(monkeypatch, capsys):
-    """Return a function that runs a script of `benchmarks`: exit code, stdout, stderr."""
-    if not (BENCHMARKS / "parity_kinds/design_space.py").exists():
-        pytest.skip("an installed package has no benchmarks")
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-    def run(name, *arguments):
-        module = run.load(name)
-        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-        code = module.main()
-        return code, *capsys.readouterr()
-
-    run.load = importlib.import_module
-    yield run
-    for name in ("parity", "parity_kinds.stage", "parity_kinds.design_space"):
-        sys.modules.pop(name, None)
-
-
-CASE_NAMES = {"llama": "llama70b@system1", "gpt": "gpt175b@system2"}
-HEADER = "case,dp,tp,sp,pp,ar,layers,wall_ns,gpu_ns,comm_ns,exposed_ns,peak_mem_B,nodes"
-# Of the replica that the runs above confirm.
-REFERENCE_ROW = "llama70b@system1,32,1,2,1,0,2,108600710,108184748,19030920,415962,5182062592,122"
-
-
-def test_design_space_side_by_side_and_with_a_reference(tmp_path, script):
-    wrong = REFERENCE_ROW.replace(",32,1,2,", ",4,4,4,")
-    text = "\n".join([HEADER, REFERENCE_ROW, wrong]) + "\n"
-    (tmp_path / "dse_replica_full.csv").write_text(text, encoding="utf-8")
-    code, output, _ = script("parity_kinds.design_space", "--layers", 2, "--reference", tmp_path)
-    assert code == 0
-    assert "reference: 1 of 2 points equal to the nanosecond and the byte" in output
-    lines = {line[:16]: line for line in output.splitlines()}
-    assert "=" in lines[" 32   1   2   no"]
-    assert "≠" in lines["  4   4   4   no"]
-    assert len([line for line in lines if line.endswith((" no", "yes"))]) == 56
-    assert "wall s  exposed s   peak GB" in output
-    assert "ms per point" in output
-
-
-def test_design_space_as_json(exploration, script):
-    design_space = script.load("parity_kinds.design_space")
-    names = ("wall", "exposed", "gpu", "communication", "peak_memory")
-    found = {
-        design_space_case: [
-            design_space.Point(strategy, **dict(zip(names, values, strict=True)), nodes=1)
-            for strategy, values in exploration[model].items()
-        ]
-        for model, design_space_case in CASE_NAMES.items()
-    }
-    document = json.loads(json.dumps(design_space.document_of(found, 2.0, None)))
-    assert document["count"] == 112
-    assert document["rate_per_core"] == 56.0
-    assert {len(points) for points in document["points"].values()} == {56}
-    best = document["best"]["llama70b@system1"]["80 GB"]
-    assert (best["dp"], best["tp"], best["sp"], best["activation_recompute"]) == (32, 2, 1, 1)
-    assert best["wall_time_s"] == pytest.approx(3.881, abs=5e-4)
-    assert "reference" not in document
-    assert design_space.document_of(found, 2.0, {1: True, 2: False})["reference"]["exact"] == 1
-
-
-def test_design_space_says_what_is_wrong(tmp_path, script):
-    code, _, errors = script("parity_kinds.design_space", "--layers", 1)
-    assert code == 2
-    assert "layers (num_stacks) is 1" in errors
-    code, _, errors = script("parity_kinds.design_space", "--layers", 2, "--reference", tmp_path)
-    assert code == 2
-    assert "dse_replica_full.csv" in errors
-    assert errors.count("\n") == 1
-
-
-def test_parity_script(tmp_path, script):
-    """A table as that of the runs, one of its rows wrong."""
-    columns = [f"{who}_{name}" for who in ("sim", "rep") for name in
-               ("wall", "exposed", "gpu", "comm", "peak")]  # fmt: skip
-    lines = [",".join(["case,dp,tp,sp,ar,layers", *columns])]
-    for model, strategy, layers, times, peak in HASH_ORDER_RUNS[:2]:
-        ours = figures(run_point(model, strategy, layers))
-        lines.append(
-            ",".join(map(str, (CASE_NAMES[model], *strategy, layers, *times, peak, *ours)))
-        )
-    lines.append(lines[-1].replace("6756887552", "6756887553"))
-    (tmp_path / "dse_real_unordered.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    code, output, _ = script("parity", "stage", tmp_path, "--json")
-    document = json.loads(output)
-    assert code == 0
-    assert document["groups"]["runs in hash order"]["count"] == 3
-    assert document["groups"]["runs in hash order"]["exact"] == 2
-    assert document["groups"]["replica"]["exact"] == 3
-    assert document["uncovered"] == {}
-    code, output, _ = script("parity", "stage", tmp_path)
-    assert "5 of 6 exact" in output
-    code, _, errors = script("parity", "stage", tmp_path / "nothing")
-    assert code == 2
-    assert "has none of" in errors
-
-
-def test_parity_script_on_the_references(development_table, script):
-    """Everything that the references state, none of it left out."""
-    code, output, _ = script("parity", "stage", development_table("astra"), "--json")
-    document = json.loads(output)
-    assert code == 0
-    assert document["exact"] == document["count"] >= 157
-    assert document["uncovered"] == {}
-    assert document["other_order"]["worst_relative_error"] < 0.015
-    needed = {"exploration", "runs", "winners", "sanity", "sanity in hash order", "traces",
-              "runs in hash order", "sanity times within 1.5%"}  # fmt: skip
-    assert needed <= set(document["groups"])
