@@ -28,18 +28,6 @@ NODE_KINDS = (
     "COMM_COLL",
 )
 METADATA, MEM_LOAD, MEM_STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
-COLLECTIVES = (
-    "all_reduce",
-    "reduce",
-    "all_gather",
-    "gather",
-    "scatter",
-    "broadcast",
-    "all_to_all",
-    "reduce_scatter",
-    "reduce_scatter_block",
-    "barrier",
-)
 ABSENT = -1  # the file does not state it
 EVERYBODY = ABSENT  # in `group`: all ranks
 
@@ -92,7 +80,7 @@ class Trace:
     tensor_size : int64[nodes]
         Memory traffic of a compute node, or size of a load or store [B]; `ABSENT`: not stated.
     collective : int8[nodes]
-        Position in `COLLECTIVES`; `ABSENT`: no collective.
+        Position in `perfmodel.base.collectives.TRACED`; `ABSENT`: no collective.
     communication_size : int64[nodes]
         [B]: the buffer of a device (all-gather: its shard), or the message; `ABSENT`: none.
     source, destination, tag : int32[nodes]

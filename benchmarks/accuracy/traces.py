@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import PerfModelError, StrategyError
 from perfmodel.export.chakra import projected_traces
 from perfmodel.export.groups import rank_groups
@@ -40,7 +41,7 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
 from perfmodel.sweeps.sweep import sweep
-from perfmodel.trace import COLLECTIVE, COLLECTIVES, COMPUTE, SEND, TraceSet
+from perfmodel.trace import COLLECTIVE, COMPUTE, SEND, TraceSet
 
 # Presets and how many layers are kept; 0: all.
 MODELS = {
@@ -190,7 +191,7 @@ def traced_totals(traces: TraceSet, rank: int) -> Totals:
     found["FLOP"] = float(trace.num_ops[device & (trace.num_ops > 1)].sum())
     found["memory traffic"] = float(trace.tensor_size[device].sum())
     found["point_to_point"] = float(trace.communication_size[trace.kinds == SEND].sum())
-    for number, name in enumerate(COLLECTIVES):
+    for number, name in enumerate(TRACED):
         # The projection counts whole buffers, traces the shard that a rank gives to a gather.
         for group in np.unique(trace.group):
             nodes = (trace.kinds == COLLECTIVE) & (trace.collective == number)

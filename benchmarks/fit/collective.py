@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
+from perfmodel.base.collectives import COLLECTIVES
 from perfmodel.hwprofiles.hardware import Network
 from perfmodel.kernels.collective.times import collective_times, serving_all_reduce_times
-from perfmodel.network.collectives import COLLECTIVES
 from perfmodel.network.table import table_of
 
 LARGE = 16 * 2**20  # [B] from here on training messages: triple weight

@@ -18,9 +18,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.collective.times import algorithm_times, collective_times
-from perfmodel.network.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.network.table import network_table
 
 CHOSEN = "what the library chooses"

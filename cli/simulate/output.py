@@ -307,8 +307,9 @@ def _rank_tracks(trace: Trace, rank: int, start: np.ndarray, end: np.ndarray) ->
     """Yield the tracks of one rank, without nodes that take no time."""
     import numpy as np
 
+    from perfmodel.base.collectives import TRACED
     from perfmodel.formats.perfetto import Track
-    from perfmodel.trace import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
+    from perfmodel.trace import COLLECTIVE, RECEIVE, SEND
 
     communicates = np.isin(trace.kinds, [COLLECTIVE, SEND])
     receives = trace.kinds == RECEIVE
@@ -331,7 +332,7 @@ def _rank_tracks(trace: Trace, rank: int, start: np.ndarray, end: np.ndarray) ->
             "memory traffic [B]": _stated(trace.tensor_size[places]),
             "bytes": _stated(trace.communication_size[places]),
             "collective": [
-                COLLECTIVES[kind] if kind >= 0 else None for kind in trace.collective[places]
+                TRACED[kind] if kind >= 0 else None for kind in trace.collective[places]
             ],
             "group": [
                 trace.group_names[group] if group >= 0 else None for group in trace.group[places]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from perfmodel.base.collectives import COLLECTIVE_OF_WORD, TRACED
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.formats.astra_text.text import (
     NO_COLLECTIVE,
@@ -24,25 +25,10 @@ from perfmodel.formats.astra_text.text import (
     AstraTextWorkload,
     format_astra_text,
 )
-from perfmodel.trace import (
-    COLLECTIVE,
-    COLLECTIVES,
-    COMPUTE,
-    Ragged,
-    Trace,
-    TraceBuilder,
-    TraceSet,
-)
+from perfmodel.trace import COLLECTIVE, COMPUTE, Ragged, Trace, TraceBuilder, TraceSet
 
 # The sim-stage and mlcommons converters differ in this word only ("1.0.2-chakra.1.0.0").
 SCHEMA = "1.0.2-chakra.0.0.4"
-# Any other word becomes 0, an all-reduce (get_comm_type).
-COLLECTIVE_OF_WORD = {
-    "ALLREDUCE": COLLECTIVES.index("all_reduce"),
-    "ALLTOALL": COLLECTIVES.index("all_to_all"),
-    "ALLGATHER": COLLECTIVES.index("all_gather"),
-    "REDUCESCATTER": COLLECTIVES.index("reduce_scatter"),
-}
 ALL_TO_ALL = "ALLTOALL"
 NODES_PER_LAYER = 6  # at most, per pass
 LARGEST_TRACE = 2_000_000  # nodes of a rank
@@ -148,7 +134,8 @@ class _Nodes:
         return self.builder.add(
             f"COMM_COLL_NODE_{self._names[layer]}{infix}_{word}",
             COLLECTIVE,
-            collective=COLLECTIVE_OF_WORD.get(word, 0),
+            # Any other word becomes an all-reduce (get_comm_type).
+            collective=TRACED.index(COLLECTIVE_OF_WORD.get(word, "all_reduce")),
             communication_size=int(phase.size[layer]),
             data=_present(parents),
         )

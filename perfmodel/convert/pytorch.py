@@ -23,6 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
 from perfmodel.convert.pytorch_records import collective_waits, kernel_records, operator_records
 from perfmodel.convert.pytorch_timeline import (
@@ -42,16 +43,7 @@ from perfmodel.formats.pytorch.collectives import (
 )
 from perfmodel.formats.pytorch.host import HostTrace
 from perfmodel.formats.pytorch.kineto import KinetoTrace
-from perfmodel.trace import (
-    ABSENT,
-    COLLECTIVE,
-    COLLECTIVES,
-    COMPUTE,
-    EVERYBODY,
-    Trace,
-    TraceBuilder,
-    TraceSet,
-)
+from perfmodel.trace import ABSENT, COLLECTIVE, COMPUTE, EVERYBODY, Trace, TraceBuilder, TraceSet
 from perfmodel.trace import RECEIVE as RECEIVE_NODE
 from perfmodel.trace import SEND as SEND_NODE
 
@@ -60,7 +52,7 @@ BARRIER_SIZE = 4  # B
 IDLE_NAME = "(host, no operator)"
 SEPARATOR = ","  # between the ranks in a group's name
 # Collectives to which ranks may bring different sizes: with split sizes, or at their root only.
-UNEVEN = tuple(map(COLLECTIVES.index, ("all_to_all", "scatter", "gather", "broadcast", "reduce")))
+UNEVEN = tuple(map(TRACED.index, ("all_to_all", "scatter", "gather", "broadcast", "reduce")))
 
 RankTraces = tuple[HostTrace | None, KinetoTrace | None]
 
@@ -245,7 +237,7 @@ class _Writer:
         return self.builder.add(
             name,
             COLLECTIVE,
-            collective=COLLECTIVES.index(record.kind),
+            collective=TRACED.index(record.kind),
             communication_size=size,
             duration=duration,
             group=self._group(name, record),

@@ -6,16 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.trace import (
-    COLLECTIVE,
-    COLLECTIVES,
-    COMPUTE,
-    NODE_KINDS,
-    RECEIVE,
-    SEND,
-    Trace,
-    TraceSet,
-)
+from perfmodel.base.collectives import TRACED
+from perfmodel.trace import COLLECTIVE, COMPUTE, NODE_KINDS, RECEIVE, SEND, Trace, TraceSet
 
 
 def trace_summary(trace: Trace) -> dict[str, Any]:
@@ -38,7 +30,7 @@ def trace_summary(trace: Trace) -> dict[str, Any]:
     is_collective = (trace.kinds == COLLECTIVE) & (trace.collective >= 0)
     for kind in np.unique(trace.collective[is_collective]):
         chosen = is_collective & (trace.collective == kind)
-        collectives[COLLECTIVES[kind]] = {
+        collectives[TRACED[kind]] = {
             "count": int(chosen.sum()),
             "bytes": _total(trace.communication_size[chosen]),
         }

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.trace import (
     ABSENT,
     COLLECTIVE,
-    COLLECTIVES,
     COMPUTE,
     EVERYBODY,
     RECEIVE,
@@ -117,7 +117,7 @@ def chained_collectives(
     devices : int
         >= 1.
     kind : str
-        One of `perfmodel.trace.COLLECTIVES`.
+        One of `perfmodel.base.collectives.TRACED`.
     size : int
         Buffer of a rank (all-gather: its shard) [B], >= 0.
     count : int
@@ -263,10 +263,10 @@ def _collectives(
     """Return ranks with collectives, chained or not."""
     _check("devices", devices, 1, LARGEST_SET)
     _check("size", size, 0, LARGEST_WHOLE)
-    if kind not in COLLECTIVES:
-        raise DataError(f"collective '{kind}' is unknown{did_you_mean(kind, COLLECTIVES)}")
+    if kind not in TRACED:
+        raise DataError(f"collective '{kind}' is unknown{did_you_mean(kind, TRACED)}")
     columns = {
-        "collective": COLLECTIVES.index(kind),
+        "collective": TRACED.index(kind),
         "communication_size": size,
         "on_cpu": 0,
     }

@@ -52,10 +52,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from perfmodel.base.collectives import WORDS
 from perfmodel.export.rows import (
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,
-    WORDS,
     ProjectedRow,
     RowCommunication,
     block_rows,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.export.types import ProjectedOperation
-from perfmodel.trace import ABSENT, COLLECTIVES, COMPUTE, RECEIVE, SEND, Ragged
+from perfmodel.trace import ABSENT, COMPUTE, RECEIVE, SEND, Ragged
 from perfmodel.trace import COLLECTIVE as COLLECTIVE_NODE
 
 # Whom a message goes to or comes from; the position is the code in `NodeList.peers`.
@@ -135,7 +136,7 @@ class NodeList:
                 COLLECTIVE_NODE,
                 parents,
                 item.time / calls,
-                collective=COLLECTIVES.index(item.collective),
+                collective=TRACED.index(item.collective),
                 size=max(1, round(size)),
                 group=group,
             )

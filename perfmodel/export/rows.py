@@ -10,15 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from perfmodel.base.collectives import WORDS
 from perfmodel.export.program import pass_program
 from perfmodel.export.types import ProjectedBlock, ProjectedOperation
 
-WORDS = {
-    "all_reduce": "ALLREDUCE",
-    "all_gather": "ALLGATHER",
-    "reduce_scatter": "REDUCESCATTER",
-    "all_to_all": "ALLTOALL",
-}
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)
 # What is computed again counts to the input gradient, ahead of which it runs.
 COMPUTE_PHASE = {

@@ -36,7 +36,7 @@ class ProjectedOperation:
     traffic : float
         Bytes to and from memory [B]; 0 for communication.
     collective, axis : str
-        Of communication: kind (`perfmodel.network.collectives.COLLECTIVES`) and parallel axis.
+        Of communication: kind (`perfmodel.base.collectives.COLLECTIVES`) and parallel axis.
     group : str
         Which ranks: "tensor", "context", "expert", "expert_tensor", "data", "expert_data",
         "shard", "shard_copies", "expert_shard", "expert_shard_copies", "pipeline", "table".

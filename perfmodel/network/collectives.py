@@ -13,63 +13,19 @@ Numba is imported inside the functions that need it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.base.collectives import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.network.table import is_scale_out, network_table
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-
-# Codes of kernels.collective, by name; test_communication compares the two.
-COLLECTIVES = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "point_to_point",
-    "multicast",
-    "gather",
-    "scatter",
-)
-
-ALGORITHMS = (
-    "ring",
-    "bidirectional_ring",
-    "direct",
-    "halving_doubling",
-    "recursive_doubling",
-    "double_binary_tree",
-    "hierarchical",
-    "in_network",
-    "one_shot",
-    "two_shot",
-    "rail_aligned",
-)
-PROTOCOLS = ("low_latency", "low_latency_128", "simple")
-_REDUCTIONS = ("ring", "bidirectional_ring", "direct", "halving_doubling", "recursive_doubling")
-_COPIES = ("ring", "direct", "recursive_doubling", "double_binary_tree", "hierarchical")
-# Algorithms by collective; test_communication compares them with the kernel.
-ALGORITHMS_OF: Mapping[str, tuple[str, ...]] = {
-    "all_reduce": (
-        *_REDUCTIONS,
-        *("double_binary_tree", "hierarchical", "in_network", "one_shot", "two_shot"),
-    ),
-    "all_gather": (*_REDUCTIONS, "hierarchical", "in_network"),
-    "reduce_scatter": (*_REDUCTIONS, "hierarchical", "in_network"),
-    "all_to_all": ("direct", "hierarchical", "rail_aligned"),
-    "broadcast": (*_COPIES, "in_network"),
-    "point_to_point": ("direct",),
-    "multicast": (*_COPIES, "in_network"),
-    "gather": ("direct", "recursive_doubling"),
-    "scatter": ("direct", "recursive_doubling"),
-}
 
 
 @dataclass(frozen=True, slots=True)

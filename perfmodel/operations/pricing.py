@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.collectives import COLLECTIVES
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.precisions import PRECISIONS, wide_format
 from perfmodel.operations.operations import (
@@ -268,7 +269,7 @@ def _price_streams(
 def _price_communication(
     hardware: Hardware, operations: Sequence[Communication], keys: LayerKeys
 ) -> list[Priced]:
-    from perfmodel.network.collectives import COLLECTIVES, collective_times
+    from perfmodel.network.collectives import collective_times
 
     if not operations:
         return []

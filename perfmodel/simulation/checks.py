@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError, HardwareError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.simulation.costs import Flags, node_text
-from perfmodel.trace import ABSENT, COLLECTIVES, NODE_KINDS, Trace
+from perfmodel.trace import ABSENT, NODE_KINDS, Trace
 
 LONGEST = 1e9  # [s]
 
@@ -55,7 +56,7 @@ def check_columns(trace: Trace) -> None:
         )
     for column, least, count, what in (
         (trace.kinds, 0, len(NODE_KINDS), "node type"),
-        (trace.collective, ABSENT, len(COLLECTIVES), "kind of collective"),
+        (trace.collective, ABSENT, len(TRACED), "kind of collective"),
         (trace.group, ABSENT, len(trace.group_names), "communicator group"),
         (trace.involved, ABSENT, len(trace.involved_dimensions), "list of involved dimensions"),
     ):

@@ -83,7 +83,7 @@ class Costs(Protocol):
         members: tuple[int, ...],
         involved: tuple[bool, ...] | None,
     ) -> Floats:
-        """Return times of one collective (position in `COLLECTIVES`) at many sizes [B].
+        """Return times of one collective (position in `TRACED`) at many sizes [B].
 
         `members` are in the order of their ring; `involved`: they differ in these network
         dimensions only.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
 from perfmodel.network.table import check_places
 from perfmodel.simulation.costs import (
@@ -26,7 +27,7 @@ from perfmodel.simulation.costs import (
     on_host,
     states_collective,
 )
-from perfmodel.trace import COLLECTIVES, COMPUTE, MEM_LOAD, MEM_STORE, Trace
+from perfmodel.trace import COMPUTE, MEM_LOAD, MEM_STORE, Trace
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -48,7 +49,7 @@ PRICED_AS = {
     "barrier": ("all_reduce", False),
 }
 MOST_PRICED = 10_000  # series of collectives whose times are kept
-BARRIER = COLLECTIVES.index("barrier")
+BARRIER = TRACED.index("barrier")
 BARRIER_SIZE = 4  # [B]; NCCL's barriers are all-reduces of one number
 
 
@@ -189,7 +190,7 @@ class HardwareCosts:
         del involved  # the members say it all
         if len(members) < 2:
             return np.zeros(len(sizes))
-        name, is_part = PRICED_AS[COLLECTIVES[kind]]
+        name, is_part = PRICED_AS[TRACED[kind]]
         amounts = np.maximum(sizes, 0) * (self.element_bytes * (len(members) if is_part else 1))
         if kind == BARRIER:
             amounts = np.full(len(sizes), float(BARRIER_SIZE))

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError, HardwareError
 from perfmodel.simulation.costs import Costs, Floats, Integers, node_text
 from perfmodel.simulation.graph import Graph, Rank
-from perfmodel.trace import COLLECTIVES, SEND, TraceSet
+from perfmodel.trace import SEND, TraceSet
 
 
 @dataclass(slots=True)
@@ -230,7 +231,7 @@ def _agree(group: Group, graphs: Sequence[Graph], ranks: Sequence[Rank], series:
         for who, slot, pairs in ((number, wanted_slot, wanted), (int(member), key[1], found)):
             if at < len(pairs):
                 node = _first_node(who, ranks[who], graphs[ranks[who].graph], slot, at)
-                texts.append(f"{node}: {COLLECTIVES[pairs[at, 0]]} of {pairs[at, 1]} B")
+                texts.append(f"{node}: {TRACED[pairs[at, 0]]} of {pairs[at, 1]} B")
             else:
                 texts.append(f"rank {who}: none")
         raise FormatError(
@@ -258,7 +259,7 @@ def _price(
         except HardwareError as error:
             at = int(np.flatnonzero(pairs[:, 0] == kind)[0])
             node = _first_node(number, ranks[number], graphs[ranks[number].graph], slot, at)
-            raise FormatError(f"{node}, {COLLECTIVES[kind]} of {group.name}: {error}") from None
+            raise FormatError(f"{node}, {TRACED[kind]} of {group.name}: {error}") from None
     group.times = times[which]
     group.tail = costs.collective_tail(members)
     group.different = np.append(times, group.tail).tobytes()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.simulation.costs import Floats, Integers
-from perfmodel.trace import COLLECTIVES
 
 if TYPE_CHECKING:
     import xarray
@@ -150,7 +150,7 @@ class Simulation:
             variables,
             coords={
                 "rank": ("rank", np.arange(len(self.class_of_rank)), rank_text),
-                "collective": ("collective", list(COLLECTIVES), collective_text),
+                "collective": ("collective", list(TRACED), collective_text),
             },
         )
 
@@ -182,7 +182,7 @@ class Simulation:
                 own = float(values[slowest])
                 result[name] = None if math.isnan(own) else own
         collectives = {}
-        for position, name in enumerate(COLLECTIVES):
+        for position, name in enumerate(TRACED):
             figures = {}
             for key, unit, _ in BY_COLLECTIVE:
                 rows = np.array([getattr(own, key)[position] for own in self.classes])

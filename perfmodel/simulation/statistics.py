@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.simulation.costs import Floats, Integers, on_host
 from perfmodel.simulation.graph import Graph, Rank
 from perfmodel.simulation.result import ClassFigures
-from perfmodel.trace import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
+from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
 
 
 def class_figures(
@@ -51,13 +52,13 @@ def class_figures(
             return float("nan")
         return float((weights * duration)[priced].sum()) / computed
 
-    by_collective = np.zeros((3, len(COLLECTIVES)))
+    by_collective = np.zeros((3, len(TRACED)))
     which = graph.column("collective")
     counted = communication & (kinds == COLLECTIVE) & (which >= 0)
     amounts = np.maximum(graph.column("communication_size"), 0)
     for row, weights in enumerate((amounts, np.ones(graph.nodes), duration)):
         by_collective[row] = np.bincount(
-            which[counted], weights=weights[counted], minlength=len(COLLECTIVES)
+            which[counted], weights=weights[counted], minlength=len(TRACED)
         )
     messages = communication & (kinds == SEND)
     in_file_order = np.empty((2, graph.nodes))

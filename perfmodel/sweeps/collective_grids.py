@@ -14,16 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.regimes import regime
 from perfmodel.hwprofiles import Hardware
-from perfmodel.network.collectives import (
-    ALGORITHMS,
-    COLLECTIVES,
-    PROTOCOLS,
-    algorithms_of,
-    collective_choices,
-)
+from perfmodel.network.collectives import algorithms_of, collective_choices
 from perfmodel.operations.uncertainty import width_table
 from perfmodel.sweeps.grid_dataset import Axis, cartesian, kernel_dataset
 
@@ -77,7 +72,7 @@ def bus_factor(collective: str, members: ArrayLike) -> NDArray[np.float64]:
     Parameters
     ----------
     collective : str
-        One of `perfmodel.network.collectives.COLLECTIVES`.
+        One of `perfmodel.base.collectives.COLLECTIVES`.
     members : array_like of int
 
     Returns

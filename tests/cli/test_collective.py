@@ -11,11 +11,12 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner, Result
 
+from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import DataError
 from perfmodel.base.units import format_size, parse_size
 from perfmodel.cli.main import cli
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.network.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS, collective_times
+from perfmodel.network.collectives import collective_times
 from perfmodel.sweeps.collective_grids import bus_factor, collective_grid, strides
 
 BASE = ("collective", "all_reduce", "--hardware", "dgx-h100")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.convert.astra_text import LOOPS, convert_text
 from perfmodel.formats.astra_text.text import parse_astra_text, read_astra_text
@@ -18,7 +19,7 @@ from perfmodel.formats.chakra.files import read_trace
 from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.simulation.run import simulate
-from perfmodel.trace import COLLECTIVE, COLLECTIVES, COMPUTE
+from perfmodel.trace import COLLECTIVE, COMPUTE
 from tests.data import ASTRA
 
 SAMPLES = {  # prefix of the .et files: text workload
@@ -155,7 +156,7 @@ def test_no_collective_becomes_an_all_reduce_of_nothing():
     text = text_of("DATA", rows=1).replace("ALLREDUCE 300", "NONE 0")
     trace = convert_text(parse_astra_text(text), 1).traces[0]
     assert trace.names[2] == "COMM_COLL_NODE_a_NONE"
-    assert (trace.kinds[2], trace.collective[2]) == (COLLECTIVE, COLLECTIVES.index("all_reduce"))
+    assert (trace.kinds[2], trace.collective[2]) == (COLLECTIVE, TRACED.index("all_reduce"))
     assert trace.communication_size[2] == 0
 
 

@@ -9,6 +9,7 @@ import json
 
 import pytest
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
 from perfmodel.convert.pytorch import IDLE_NAME, pytorch_trace, pytorch_traces
 from perfmodel.formats.chakra.files import read_traces, write_traces
@@ -17,7 +18,7 @@ from perfmodel.formats.pytorch.kineto import parse_kineto
 from perfmodel.parity.astra.collective import AstraNetwork, simulate_collective, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.simulation.run import simulate
-from perfmodel.trace import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
+from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from tests.data import ASTRA
 
 SAMPLES = ASTRA / "chakra_samples"
@@ -183,7 +184,7 @@ def test_nodes_are_computation_and_collectives_with_what_was_recorded():
     names = list(trace.names)
     number = names.index("ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
     assert trace.kinds[number] == COLLECTIVE
-    assert trace.collective[number] == COLLECTIVES.index("all_reduce")
+    assert trace.collective[number] == TRACED.index("all_reduce")
     assert trace.communication_size[number] == SIZE
     assert trace.duration[number] == pytest.approx(200e-6)
     assert trace.group_names == ()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.convert import summary
 from perfmodel.convert.summary import trace_summary, traces_summary
 from perfmodel.trace import (
     COLLECTIVE,
-    COLLECTIVES,
     COMPUTE,
     MEM_LOAD,
     METADATA,
@@ -18,7 +18,7 @@ from perfmodel.trace import (
     TraceSet,
 )
 
-ALL_REDUCE, ALL_GATHER = COLLECTIVES.index("all_reduce"), COLLECTIVES.index("all_gather")
+ALL_REDUCE, ALL_GATHER = TRACED.index("all_reduce"), TRACED.index("all_gather")
 
 
 def sender():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import StrategyError
 from perfmodel.export.chakra import projected_traces
 from perfmodel.export.groups import rank_groups
@@ -18,7 +19,7 @@ from perfmodel.simulation.hardware_costs import HardwareCosts
 from perfmodel.simulation.run import simulate
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.mapping import placement
-from perfmodel.trace import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
+from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
 
 named_traces = partial(projected_traces, numbered_groups=False)
 
@@ -86,7 +87,7 @@ def sizes_of(traces, rank):
     trace = traces.traces[rank]
     sizes: dict[str, float] = defaultdict(float)
     for i in np.flatnonzero(trace.kinds == COLLECTIVE):
-        name = COLLECTIVES[trace.collective[i]]
+        name = TRACED[trace.collective[i]]
         members = len(traces.members(rank, int(i))) if name == "all_gather" else 1
         sizes[name] += int(trace.communication_size[i]) * members
     messages = trace.communication_size[trace.kinds == SEND].sum()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.export.aicb import LAYERNORM, corrected_workload
 from perfmodel.export.chakra import projected_traces
 from perfmodel.export.program import ProgramStep, in_pieces
@@ -17,7 +18,7 @@ from perfmodel.export.types import ProjectedOperation
 from perfmodel.export.workload import projected_workload
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.software.framework import load_framework
-from perfmodel.trace import COLLECTIVE, COLLECTIVES, SEND
+from perfmodel.trace import COLLECTIVE, SEND
 
 named_traces = partial(projected_traces, numbered_groups=False)
 
@@ -71,7 +72,7 @@ def layer_sizes(workload):
     sizes: Sizes = defaultdict(float)
     for i in np.flatnonzero(trace.kinds == COLLECTIVE).tolist():
         if trace.names[i].startswith("micro-batch 1 layer 2 "):
-            sizes[COLLECTIVES[trace.collective[i]]] += int(trace.communication_size[i])
+            sizes[TRACED[trace.collective[i]]] += int(trace.communication_size[i])
     return dict(sizes)
 
 
@@ -101,7 +102,7 @@ def test_data_parallelism_moves_every_parameter(zero, expected, workload_of):
     trace = traces.traces[3]
     sizes: Sizes = defaultdict(float)
     for i in np.flatnonzero(trace.kinds == COLLECTIVE).tolist():
-        name = COLLECTIVES[trace.collective[i]]
+        name = TRACED[trace.collective[i]]
         sizes[name] += int(trace.communication_size[i]) * (4 if name == "all_gather" else 1)
     assert sizes == pytest.approx(expected, rel=1e-6)
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.export.aicb import LAYERNORM, OF_EXPERTS, corrected_workload
 from perfmodel.export.astra_text import astra_text_workload
 from perfmodel.export.chakra import projected_traces
@@ -29,7 +30,7 @@ from perfmodel.simulation.hardware_costs import HardwareCosts
 from perfmodel.simulation.run import simulate
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.rules import VALID
-from perfmodel.trace import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
+from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
 
 named_traces = functools.partial(projected_traces, numbered_groups=False)
 
@@ -209,7 +210,7 @@ def assert_traces_say_the_same(workload, traces):
         assert trace.duration[device].sum() == pytest.approx(totals.time, rel=1e-9)
         sizes: Sizes = defaultdict(float)
         for i in np.flatnonzero(trace.kinds == COLLECTIVE).tolist():
-            key = COLLECTIVES[trace.collective[i]], kind_of(trace.group_names[trace.group[i]])
+            key = TRACED[trace.collective[i]], kind_of(trace.group_names[trace.group[i]])
             members = len(traces.members(rank, i))
             assert members == totals.members[key]
             whole = members if key[0] == "all_gather" else 1

@@ -13,11 +13,11 @@ import math
 import numpy as np
 import pytest
 
+from perfmodel.base.collectives import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.algorithms import TREE_FRACTION, is_pipelined, level_load
 from perfmodel.kernels.collective.cost import network_cost
-from perfmodel.network.collectives import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES
 from perfmodel.network.links.topology import Dimension, Topology
 from perfmodel.network.schedules.on_links import link_loads, scheduled_time
 from perfmodel.network.schedules.schedule import available

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import DataError, FormatError, HardwareError, PerfModelError
 from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
@@ -16,7 +17,6 @@ from perfmodel.parity.astra.network_costs import NetworkCosts
 from perfmodel.simulation.run import simulate
 from perfmodel.trace import (
     COLLECTIVE,
-    COLLECTIVES,
     COMPUTE,
     MEM_LOAD,
     METADATA,
@@ -27,7 +27,7 @@ from perfmodel.trace import (
 )
 
 ALL_REDUCE, ALL_GATHER, BARRIER = (
-    COLLECTIVES.index(name) for name in ("all_reduce", "all_gather", "barrier")
+    TRACED.index(name) for name in ("all_reduce", "all_gather", "barrier")
 )
 
 

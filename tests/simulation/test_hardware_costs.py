@@ -5,26 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
 from perfmodel.network.collectives import collective_times
 from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
 from perfmodel.parity.astra.network_costs import NetworkCosts, network_hardware
 from perfmodel.simulation.hardware_costs import PRICED_AS, HardwareCosts
 from perfmodel.simulation.run import simulate
-from perfmodel.trace import (
-    COLLECTIVE,
-    COLLECTIVES,
-    COMPUTE,
-    MEM_LOAD,
-    RECEIVE,
-    SEND,
-    TraceBuilder,
-    TraceSet,
-)
+from perfmodel.trace import COLLECTIVE, COMPUTE, MEM_LOAD, RECEIVE, SEND, TraceBuilder, TraceSet
 
 MIB = 2**20
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = (
-    COLLECTIVES.index(name) for name in ("all_reduce", "all_gather", "reduce_scatter")
+    TRACED.index(name) for name in ("all_reduce", "all_gather", "reduce_scatter")
 )
 
 
@@ -59,9 +51,9 @@ def test_computation_takes_its_roofline_time_at_sustained_rates(h100):
         twice.ticks("wall_time")
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("name", TRACED)
 def test_collectives_are_those_of_the_network_model(h100, name):
-    trace = of_kind(COLLECTIVES.index(name))
+    trace = of_kind(TRACED.index(name))
     result = simulate(TraceSet((trace,) * 16), HardwareCosts(h100))
     priced, is_part = PRICED_AS[name]
     size = 4 if name == "barrier" else MIB * (16 if is_part else 1)

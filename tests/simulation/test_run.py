@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.parity.astra.collective import (
     AstraNetwork,
     AstraSystem,
@@ -22,19 +23,10 @@ from perfmodel.parity.astra.collective import (
 from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.simulation.result import BY_COLLECTIVE, FIGURES
 from perfmodel.simulation.run import simulate
-from perfmodel.trace import (
-    COLLECTIVE,
-    COLLECTIVES,
-    COMPUTE,
-    METADATA,
-    RECEIVE,
-    SEND,
-    TraceBuilder,
-    TraceSet,
-)
+from perfmodel.trace import COLLECTIVE, COMPUTE, METADATA, RECEIVE, SEND, TraceBuilder, TraceSet
 
 ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, REDUCE_SCATTER = (
-    COLLECTIVES.index(name)
+    TRACED.index(name)
     for name in ("all_reduce", "all_gather", "broadcast", "all_to_all", "reduce_scatter")
 )
 MIB = 2**20

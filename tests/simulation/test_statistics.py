@@ -13,6 +13,7 @@ import json
 import numpy as np
 import pytest
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import StrategyError
 from perfmodel.parity.astra.collective import AstraNetwork, simulate_collective, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
@@ -22,19 +23,10 @@ from perfmodel.simulation.result import BY_COLLECTIVE, FIGURES
 from perfmodel.simulation.run import simulate
 from perfmodel.simulation.statistics import covered
 from perfmodel.sweeps.results import save_results
-from perfmodel.trace import (
-    COLLECTIVE,
-    COLLECTIVES,
-    COMPUTE,
-    MEM_LOAD,
-    RECEIVE,
-    SEND,
-    TraceBuilder,
-    TraceSet,
-)
+from perfmodel.trace import COLLECTIVE, COMPUTE, MEM_LOAD, RECEIVE, SEND, TraceBuilder, TraceSet
 
 MIB = 2**20
-ALL_REDUCE = COLLECTIVES.index("all_reduce")
+ALL_REDUCE = TRACED.index("all_reduce")
 NETWORK = AstraNetwork(("Ring",), (4,), (50.0,), (500.0,))
 
 

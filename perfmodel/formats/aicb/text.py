@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.collectives import TWO_COLLECTIVES, WORDS
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import read_text, shortened
 
@@ -47,7 +48,7 @@ POLICIES = (
     "MICRO",
     "DISTRIBUTED_INFERENCE",
 )
-KINDS = ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "ALLREDUCEALLTOALL")
+KINDS = (*WORDS.values(), TWO_COLLECTIVES)
 GROUP_SUFFIXES = ("", "_EP", "_DP_EP")
 NO_COLLECTIVE = "NONE"
 COLLECTIVES = (NO_COLLECTIVE, *(kind + suffix for kind in KINDS for suffix in GROUP_SUFFIXES))

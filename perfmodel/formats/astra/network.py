@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
+from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
 from perfmodel.base.files import atomic_path, json_object, key_line, read_text, shortened
 from perfmodel.formats.astra.records import (
     COLLECTIVE_OPTIMIZATIONS,
-    COLLECTIVES,
     SCHEDULING_POLICIES,
     TOPOLOGIES,
     AstraNetwork,
@@ -60,7 +60,7 @@ REQUIRED = (
     "preferred-dataset-splits",
     "collective-optimization",
     "local-mem-bw",
-    *(f"{collective.replace('_', '-')}-implementation" for collective in COLLECTIVES),
+    *(f"{collective.replace('_', '-')}-implementation" for collective in SIMULATED),
 )
 # What is right for a key that is missing.
 EXAMPLES = {

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.files import LONGEST_TEXT, shortened
 
-TOPOLOGIES = ("Ring", "FullyConnected", "Switch", "Mesh2D")
+UNAWARE_TOPOLOGIES = ("Ring", "FullyConnected", "Switch")  # numbered as in kernels.astra.phase
+TOPOLOGIES = (*UNAWARE_TOPOLOGIES, "Mesh2D")
 SCHEDULING_POLICIES = ("LIFO", "FIFO", "EXPLICIT")
 COLLECTIVE_OPTIMIZATIONS = ("localBWAware", "baseline")
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+ALGORITHMS = ("ring", "direct", "halvingDoubling")  # numbered as in kernels.astra.phase
 IMPLEMENTATIONS = (
-    "ring",
-    "direct",
-    "halvingDoubling",
+    *ALGORITHMS,
     "doubleBinaryTree",
     "oneRing",
     "oneDirect",
@@ -203,7 +203,7 @@ class AstraSystem:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        for collective in COLLECTIVES:
+        for collective in SIMULATED:
             for name in self.implementation(collective):
                 check_implementation(name)
         check_whole("preferred_dataset_splits", self.preferred_dataset_splits, 1)
@@ -219,8 +219,8 @@ class AstraSystem:
         check_number("peak_performance", self.peak_performance_teraflops, positive=False)
 
     def implementation(self, collective: str) -> tuple[str, ...]:
-        """Return the algorithms of a collective (one of ``COLLECTIVES``), one per dimension."""
-        check_name("collective", collective, COLLECTIVES)
+        """Return the algorithms of a collective (one of ``SIMULATED``), one per dimension."""
+        check_name("collective", collective, SIMULATED)
         algorithms: tuple[str, ...] = getattr(self, f"{collective}_implementation")
         return algorithms
 

@@ -15,10 +15,14 @@ from typing import Any
 
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
 from perfmodel.base.files import json_object, key_line, read_text, shortened
-from perfmodel.formats.astra.records import check_name, check_number, check_whole
+from perfmodel.formats.astra.records import (
+    UNAWARE_TOPOLOGIES,
+    check_name,
+    check_number,
+    check_whole,
+)
 from perfmodel.formats.astra_text.system import FilePath
 
-TOPOLOGIES = ("Ring", "FullyConnected", "Switch")
 DIMENSION_TYPES = ("T", "N", "P", "PP")  # tile, node, pod, between pods; changes no time
 MOST_DIMENSIONS = 9  # the simulator's lists of dimensions have ten entries; one may be split
 
@@ -90,7 +94,7 @@ class NativeNetwork:
                 f"{MOST_DIMENSIONS}"
             )
         for name in self.topology:
-            check_name("topology", name, TOPOLOGIES)
+            check_name("topology", name, UNAWARE_TOPOLOGIES)
         for key, (field, whole, least) in NETWORK_KEYS.items():
             values = getattr(self, field)
             if len(values) != len(self.topology):

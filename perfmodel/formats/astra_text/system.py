@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
 from perfmodel.base.files import read_text, shortened
 from perfmodel.formats.astra.records import (
     COLLECTIVE_OPTIMIZATIONS,
-    COLLECTIVES,
     check_implementation,
     check_name,
     check_whole,
@@ -45,7 +45,7 @@ SYSTEM_WHOLES = {
     "active-chunks-per-dimension": ("active_chunks_per_dimension", 1),
     "preferred-dataset-splits": ("preferred_dataset_splits", 1),
 }
-IMPLEMENTATION_KEYS = {f"{name.replace('_', '-')}-implementation": name for name in COLLECTIVES}
+IMPLEMENTATION_KEYS = {f"{name.replace('_', '-')}-implementation": name for name in SIMULATED}
 # Read by the simulator, and without effect on times.
 IDLE_KEYS = ("boost-mode", "local-reduction-delay", "L", "o", "g", "G", "seprate-log",
              "gap-denominator", "model-shared-bus")  # fmt: skip
@@ -105,7 +105,7 @@ class NativeSystem:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        for collective in COLLECTIVES:
+        for collective in SIMULATED:
             if not self.implementation(collective):
                 raise HardwareError(f"{collective} has no implementation; one per dimension is due")
             for name in self.implementation(collective):
@@ -116,8 +116,8 @@ class NativeSystem:
             check_whole(key, getattr(self, field), least)
 
     def implementation(self, collective: str) -> tuple[str, ...]:
-        """Return the algorithms of a collective (one of ``COLLECTIVES``), one per dimension."""
-        check_name("collective", collective, COLLECTIVES)
+        """Return the algorithms of a collective (one of ``SIMULATED``), one per dimension."""
+        check_name("collective", collective, SIMULATED)
         algorithms: tuple[str, ...] = getattr(self, f"{collective}_implementation")
         return algorithms
 

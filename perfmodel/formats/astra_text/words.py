@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from perfmodel.base.collectives import TWO_COLLECTIVES, WORDS
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import shortened
 
@@ -27,7 +28,7 @@ POLICIES = (
 )
 NO_COLLECTIVE = "NONE"
 # The simulator reads any other word as `NO_COLLECTIVE`.
-COLLECTIVES = ("ALLREDUCE", "ALLTOALL", "ALLGATHER", "REDUCESCATTER", "ALLREDUCEALLTOALL")
+COLLECTIVES = (*WORDS.values(), TWO_COLLECTIVES)
 COLUMNS = (
     "name",
     "dependency",

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
-from perfmodel.trace import COLLECTIVES
 
 PACKAGE = "ChakraProtoMsg"
 # A value of kind i is field 3 + 2 i of an AttributeProto, a list of them field 4 + 2 i.
@@ -74,7 +74,7 @@ MICROSECONDS = 1e6  # per second
 INTEGERS: Mapping[str, tuple[str, str, int]] = {
     "num_ops": ("num_ops", "int64", LARGEST),
     "tensor_size": ("tensor_size", "uint64", LARGEST),
-    "comm_type": ("collective", "int64", len(COLLECTIVES) - 1),
+    "comm_type": ("collective", "int64", len(TRACED) - 1),
     "comm_src": ("source", "int32", LARGEST_RANK),
     "comm_dst": ("destination", "int32", LARGEST_RANK),
     "comm_size": ("communication_size", "int64", LARGEST),

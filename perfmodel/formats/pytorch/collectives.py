@@ -55,7 +55,7 @@ class CollectiveRecord:
     Attributes
     ----------
     kind : str
-        A name of `perfmodel.trace.COLLECTIVES`, or `SEND`, `RECEIVE`, `WAIT`.
+        A name of `perfmodel.base.collectives.TRACED`, or `SEND`, `RECEIVE`, `WAIT`.
     size : int
         What this rank puts in [B]; `ABSENT`: not stated.
     group : str

@@ -17,6 +17,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.regimes import regime_name
 from perfmodel.formats.nccl_tests import COLLECTIVE_OF, NcclTest, is_nccl_tests, read_nccl_tests
@@ -31,7 +32,7 @@ from perfmodel.measured.cases import (
 )
 from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.network.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS, collective_choices
+from perfmodel.network.collectives import collective_choices
 from perfmodel.sweeps.collective_grids import bus_factor, strides
 
 ALIASES = {

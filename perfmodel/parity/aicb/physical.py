@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.collectives import COLLECTIVE_OF_WORD
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.formats.aicb.text import NO_COLLECTIVE, AicbPhase, AicbWorkload
 from perfmodel.network.table import check_places
@@ -22,12 +23,6 @@ from perfmodel.parity.simai.step import SimaiPhase, SimaiResult, kind_and_group,
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-COLLECTIVES = {
-    "ALLREDUCE": "all_reduce",
-    "ALLGATHER": "all_gather",
-    "REDUCESCATTER": "reduce_scatter",
-    "ALLTOALL": "all_to_all",
-}
 # Rows that run once a step whatever the micro-batches, by the beginnings of their names.
 ONCE_A_STEP = ("grad_", "moe_grad_norm", "embedding_grads", "layernorm", "optimizer")
 
@@ -145,16 +140,18 @@ def _priced(
             continue
         chosen = which == i
         kind, group = kind_and_group(str(text), default)
-        if kind not in COLLECTIVES or group not in shapes:
+        if kind not in COLLECTIVE_OF_WORD or group not in shapes:
             raise StrategyError(
-                f"{text} is no collective that runs; known: {', '.join(COLLECTIVES)}"
+                f"{text} is no collective that runs; known: {', '.join(COLLECTIVE_OF_WORD)}"
             )
         members, stride = shapes[group]
         groups[chosen] = group
         if members < 2:
             continue
         sizes, place = np.unique(phase.size[chosen], return_inverse=True)
-        found = collective_times(hardware, COLLECTIVES[kind], sizes.astype(float), members, stride)
+        found = collective_times(
+            hardware, COLLECTIVE_OF_WORD[kind], sizes.astype(float), members, stride
+        )
         if not np.isfinite(found).all():
             raise HardwareError(f"{kind} among {members} devices cannot run on this network")
         times[chosen] = np.where(sizes > 0, found, 0.0)[place]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
 from perfmodel.formats.astra.records import (
-    COLLECTIVES,
     AstraNetwork,
     AstraSystem,
     check_name,
@@ -139,7 +139,7 @@ def simulate_collectives(
     int64[sizes, 2]
         Slowest and fastest member [ns].
     """
-    check_name("collective", collective, COLLECTIVES)
+    check_name("collective", collective, SIMULATED)
     check_name("engine", engine, ENGINES)
     amounts = _whole_sizes(sizes, least_size)
     _check_simulable(network, system)
@@ -202,7 +202,7 @@ def _plan_times(
         tree = dimensions[0]
         return double_tree_times(sizes, tree.members, tree.stride, *settings)
     plan = phase_plan(collective, dimensions, system.collective_optimization)
-    times = collective_times(COLLECTIVES.index(collective), sizes, plan, *settings)
+    times = collective_times(SIMULATED.index(collective), sizes, plan, *settings)
     return np.stack([times, times], axis=1)
 
 
@@ -219,7 +219,7 @@ def _group_times(
 
     _check_members(network, members)
     return group_ring_times(
-        COLLECTIVES.index(collective),
+        SIMULATED.index(collective),
         sizes,
         np.array(members, np.int64),
         system.preferred_dataset_splits,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
 from perfmodel.formats.astra.records import (
-    COLLECTIVES,
     AstraNetwork,
     AstraSystem,
     mesh_shape,
@@ -170,7 +170,7 @@ def _chunks(system: AstraSystem, collective: str, size: int, ranks: int) -> tupl
         raise HardwareError(f"size is {size!r}; it should be a whole number of bytes >= 1")
     if size > LATEST // ranks:
         raise HardwareError(f"size is {size} B; it should be {LATEST // ranks} B at most")
-    kind = COLLECTIVES.index(collective)
+    kind = SIMULATED.index(collective)
     chunk, streams = chunk_size_and_count(kind, size, system.preferred_dataset_splits, ranks)
     if chunk == 0:
         raise HardwareError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.parity.astra.collective import simulate_collectives
@@ -25,18 +26,12 @@ from perfmodel.simulation.costs import (
     on_host,
     states_collective,
 )
-from perfmodel.trace import (
-    COLLECTIVES,
-    COMPUTE,
-    MEM_LOAD,
-    MEM_STORE,
-    Trace,
-)
+from perfmodel.trace import COMPUTE, MEM_LOAD, MEM_STORE, Trace
 
-# Our numbers of the collectives that ASTRA-sim runs: W issue_comm.
-RUN = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter")
+# The collectives that ASTRA-sim runs, in the order of traces: W issue_comm.
+RUN = tuple(name for name in TRACED if name in SIMULATED)
 GROUP_DELAY = 10  # [ns]; kernels.astra_ranks has the same
-BROADCAST = COLLECTIVES.index("broadcast")
+BROADCAST = TRACED.index("broadcast")
 
 
 class AstraCosts:
@@ -74,12 +69,12 @@ class AstraCosts:
     def synchronised(self, trace: Trace) -> Flags:
         """Tell which collectives run; broadcasts replay their duration (W issue_comm)."""
         states = states_collective(trace)
-        known = np.isin(trace.collective, [COLLECTIVES.index(name) for name in RUN])
+        known = np.isin(trace.collective, [TRACED.index(name) for name in RUN])
         wrong = np.flatnonzero(states & ~known & (trace.collective != BROADCAST))
         if wrong.size:
             position = int(wrong[0])
             raise FormatError(
-                f"{node_text(trace, position)} is a {COLLECTIVES[trace.collective[position]]}: "
+                f"{node_text(trace, position)} is a {TRACED[trace.collective[position]]}: "
                 "unsupported collective of ASTRA-sim; it runs " + ", ".join((*RUN, "broadcast"))
             )
         check_sizes(trace, states & known)
@@ -144,7 +139,7 @@ class AstraCosts:
         """Return times of the slowest member [ns]; a group of one device needs none."""
         if len(members) < 2:
             return np.zeros(len(sizes))
-        name = COLLECTIVES[kind]
+        name = TRACED[kind]
         everybody = len(members) == self.network.devices
         times = simulate_collectives(
             self.network,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel._version import __version__
+from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.formats.astra.records import COLLECTIVES
 from perfmodel.parity.astra.collective import AstraNetwork, AstraSystem, simulate_collectives
 from perfmodel.sweeps.collective_grids import bus_factor
 from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, Axis, cartesian
@@ -58,10 +58,8 @@ def astra_grid(
 
     members = network.devices
     for name in collectives:
-        if name not in COLLECTIVES:
-            raise DataError(
-                f"ASTRA-sim has no collective '{name}'{did_you_mean(name, COLLECTIVES)}"
-            )
+        if name not in SIMULATED:
+            raise DataError(f"ASTRA-sim has no collective '{name}'{did_you_mean(name, SIMULATED)}")
     uneven = [size for size in sizes if size % members]
     if uneven and "all_gather" in collectives:
         raise DataError(

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
-from perfmodel.formats.astra.records import COLLECTIVES, IMPLEMENTATIONS, AstraNetwork
+from perfmodel.formats.astra.records import (
+    ALGORITHMS,
+    IMPLEMENTATIONS,
+    UNAWARE_TOPOLOGIES,
+    AstraNetwork,
+)
 
 WHOLE_SYSTEM = ("oneRing", "oneDirect", "oneHalvingDoubling")
 
@@ -92,12 +98,11 @@ def phase_plan(
         steps = [(collective, dimension) for dimension in reversed(dimensions)]
     else:
         steps = [(collective, dimension) for dimension in dimensions]
-    algorithms = ("ring", "direct", "halvingDoubling")  # numbered as in kernels.astra_phase
     return np.array(
         [
             (
-                COLLECTIVES.index(kind),
-                algorithms.index(dimension.algorithm),
+                SIMULATED.index(kind),
+                ALGORITHMS.index(dimension.algorithm),
                 dimension.members,
                 dimension.stride,
                 dimension.index,
@@ -110,16 +115,15 @@ def phase_plan(
 
 def network_table(network: AstraNetwork) -> NDArray[np.float64]:
     """Return the network as the kernels read it (NETWORK_COLUMNS)."""
-    names = ("Ring", "FullyConnected", "Switch")  # numbered as in kernels.astra_phase
     for dimension, name in enumerate(network.topology):
-        if name not in names:
+        if name not in UNAWARE_TOPOLOGIES:
             raise HardwareError(
                 f"topology {name} of dimension {dimension} is not known to the "
-                "congestion-unaware engine; it should be " + ", ".join(names)
+                "congestion-unaware engine; it should be " + ", ".join(UNAWARE_TOPOLOGIES)
             )
     return np.array(
         [
-            (names.index(name), members, bandwidth * 2**30 / 1e9, latency)
+            (UNAWARE_TOPOLOGIES.index(name), members, bandwidth * 2**30 / 1e9, latency)
             for name, members, bandwidth, latency in zip(
                 network.topology,
                 network.npus_count,

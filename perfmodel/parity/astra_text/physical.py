@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.collectives import SIMULATED
 from perfmodel.formats.astra_text.network import NativeNetwork
 from perfmodel.formats.astra_text.system import NativeSystem
 from perfmodel.formats.astra_text.text import AstraTextWorkload
@@ -38,7 +39,7 @@ from perfmodel.parity.astra_text.machine import (
     run_machine,
 )
 from perfmodel.parity.astra_text.physical_network import PhysicalNetwork
-from perfmodel.parity.astra_text.tables import COLLECTIVES, layers_table
+from perfmodel.parity.astra_text.tables import layers_table
 
 if TYPE_CHECKING:
     from perfmodel.kernels.astra_text.state import Layers, System
@@ -190,7 +191,7 @@ def groups_of(layers: Layers, dimensions: LogicalDimensions) -> Iterator[Group]:
     members = np.array(dimensions.members)
     strides = np.cumprod([1, *members[:-1]])
     involved = layers.involved & (members > 1)
-    for kind, name in enumerate(COLLECTIVES):
+    for kind, name in enumerate(SIMULATED):
         there = (layers.kind == kind) & (layers.size > 0) & involved.any(axis=2)
         for flags in np.unique(involved[there], axis=0):
             yield Group(
@@ -235,7 +236,7 @@ def _machine(
         members=2 * unit,
         stride=unit,
         physical=np.arange(count),
-        algorithm=np.zeros((len(COLLECTIVES), count), np.int64),
+        algorithm=np.zeros((len(SIMULATED), count), np.int64),
         network=np.zeros((count, NETWORK_COLUMNS)),
         relative_bandwidth=np.ones(count),
         splits=1,

@@ -73,7 +73,7 @@ class PhysicalCollectives:
     time : float64[collectives]
         [s]; 0 where there is nothing to send.
     algorithm : tuple of str
-        The fastest, as in `perfmodel.network.collectives.ALGORITHMS` or `DIMENSION_BY_DIMENSION`;
+        The fastest, as in `perfmodel.base.collectives.ALGORITHMS` or `DIMENSION_BY_DIMENSION`;
         "" where nothing is sent.
     """
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.collectives import SIMULATED, WORDS
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
+from perfmodel.formats.astra.records import ALGORITHMS, UNAWARE_TOPOLOGIES
 from perfmodel.formats.astra_text.network import NativeNetwork
 from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION, NativeSystem
-from perfmodel.formats.astra_text.text import COLLECTIVES as WORDS
-from perfmodel.formats.astra_text.text import AstraTextWorkload
+from perfmodel.formats.astra_text.text import COLLECTIVES, AstraTextWorkload
 from perfmodel.parity.astra_text.loop import LogicalDimensions, involved_dimensions
 
 if TYPE_CHECKING:
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
 LARGEST_INT = 2**31 - 1
 LARGEST_SCALE = 1e9
 MOST_DEVICES = 2**16
-TOPOLOGIES = ("Ring", "FullyConnected", "Switch")  # numbered as in kernels.astra_phase
-ALGORITHMS = ("ring", "direct", "halvingDoubling")
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-KIND_OF_WORD = {"ALLREDUCE": 0, "ALLGATHER": 1, "REDUCESCATTER": 2, "ALLTOALL": 3}
+KIND_OF_WORD = {word: kind for kind, word in enumerate(WORDS.values())}
 
 Integers = NDArray[np.int64]
 
@@ -51,7 +49,7 @@ def layers_table(
                 f"{times[layer]} ns; ASTRA-sim 1.0 counts delays in 32 bits, so it should be at "
                 f"most {LARGEST_INT}"
             )
-    kinds = {word: KIND_OF_WORD.get(word, UNSUPPORTED) for word in WORDS}
+    kinds = {word: KIND_OF_WORD.get(word, UNSUPPORTED) for word in COLLECTIVES}
     kind = [[kinds.get(word, NONE) for word in phase.collective] for phase in workload.phases]
     position = np.arange(workload.layers)
     return Layers(
@@ -90,10 +88,10 @@ def system_table(
     if system.endpoint_delay_nanoseconds == 0:
         raise HardwareError("endpoint-delay is 0; ASTRA-sim needs at least 1 ns")
     used = {word for phase in workload.phases for word in phase.collective}
-    algorithm = np.zeros((len(COLLECTIVES), dimensions.count), np.int64)
+    algorithm = np.zeros((len(SIMULATED), dimensions.count), np.int64)
     for word, kind in KIND_OF_WORD.items():
         if word in used:
-            algorithm[kind] = _algorithms(COLLECTIVES[kind], network, system, dimensions)
+            algorithm[kind] = _algorithms(SIMULATED[kind], network, system, dimensions)
     # Themis asks for the bandwidth of all links of a device, whatever one message uses.
     links = np.array(network.links_count)
     links -= links % 2 * (np.array(network.topology) == "Ring")
@@ -123,7 +121,7 @@ def network_table(network: NativeNetwork) -> NDArray[np.float64]:
     links = [max(network.links(dimension), 1) for dimension in range(network.dimensions)]
     return np.array(
         [
-            [TOPOLOGIES.index(name) for name in network.topology],
+            [UNAWARE_TOPOLOGIES.index(name) for name in network.topology],
             network.npus_count,
             np.array(network.link_bandwidth_gib_per_second) * links * 2**30 / 1e9,
             network.link_latency_nanoseconds,

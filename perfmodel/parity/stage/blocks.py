@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.parity.stage.arguments import StageArguments
 from perfmodel.parity.stage.operations import Collective, Operation, evaluate, size_of
 from perfmodel.parity.stage.tensors import GRADIENT, INPUT, SAME, Tensor, update_tensors
-from perfmodel.trace import ABSENT, COLLECTIVE, COLLECTIVES, COMPUTE, SEND
+from perfmodel.trace import ABSENT, COLLECTIVE, COMPUTE, SEND
 
 # Origins of references. OWNER: the block whose weights an update block updates.
 OWN, BEFORE, BEHIND, OWNER, SENT_ON, SENT_BACK = range(6)
@@ -216,7 +217,7 @@ def _chain(
             name,
             COLLECTIVE,
             (OWN, number + len(nodes)),
-            collective=COLLECTIVES.index(collective.collective),
+            collective=TRACED.index(collective.collective),
             communication_size=collective.size,
             degree=DEGREES.index(collective.degree),
             inputs=[place],

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.formats.chakra.files import (
     parse_trace,
@@ -35,7 +36,6 @@ from perfmodel.formats.chakra.schema import (
 from perfmodel.trace import (
     ABSENT,
     COLLECTIVE,
-    COLLECTIVES,
     COMPUTE,
     EVERYBODY,
     METADATA,
@@ -82,7 +82,7 @@ def small_trace():
     second = builder.add(
         "reduce",
         COLLECTIVE,
-        collective=COLLECTIVES.index("all_reduce"),
+        collective=TRACED.index("all_reduce"),
         communication_size=0,
         priority=3,
         group="tp",
@@ -208,7 +208,7 @@ class TestBytes:
             COLLECTIVE,
             identifier=1,
             data=[0],
-            collective=COLLECTIVES.index("all_to_all"),
+            collective=TRACED.index("all_to_all"),
             communication_size=98304,
         )
         assert serialise(builder.build()) == framed(CONVERTED_NODE)

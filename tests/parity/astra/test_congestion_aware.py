@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem, uniform_system
 from perfmodel.parity.astra.collective import simulate_collective
@@ -20,7 +21,6 @@ from perfmodel.parity.astra.congestion_aware import congestion_aware_run, conges
 
 BANDWIDTH, LATENCY, DELAY = 50.0, 500.0, 10  # GiB/s, ns, ns
 MIB = 2**20
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SHORT = {
     "AR": "all_reduce",
     "AG": "all_gather",
@@ -207,7 +207,7 @@ def test_every_run_of_the_table(development_table):
 DEFINED = [
     (devices, algorithm, collective)
     for devices, algorithm, collective in itertools.product(
-        (2, 4, 5, 8), ("ring", "direct", "halvingDoubling"), COLLECTIVES
+        (2, 4, 5, 8), ("ring", "direct", "halvingDoubling"), SIMULATED
     )
     if algorithm != "halvingDoubling" or (devices != 5 and collective != "all_to_all")
 ]
@@ -268,7 +268,7 @@ def test_links_carry_every_message_over_all_its_hops(topology, devices):
     topology=st.sampled_from(["Ring", "FullyConnected", "Switch", "Mesh2D"]),
     devices=st.integers(2, 12),
     algorithm=st.sampled_from(["ring", "direct"]),
-    collective=st.sampled_from(COLLECTIVES),
+    collective=st.sampled_from(SIMULATED),
     part=st.integers(12, 4 * MIB),
     splits=st.integers(1, 5),
     active=st.integers(1, 5),
