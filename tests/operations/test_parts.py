@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.collectives import COLLECTIVES
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
-from perfmodel.network.collectives import COLLECTIVES
 from perfmodel.operations.operations import (
     AXES,
     LAYER_KEY_FIELDS,
