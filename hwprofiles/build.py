@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
-from perfmodel.hwprofiles import schema
+from perfmodel.hwprofiles import constants, schema
 from perfmodel.hwprofiles.hardware import Calibrated, Device, Hardware, Memory, Network, System
 from perfmodel.hwprofiles.schema import Field
 
@@ -195,16 +195,16 @@ def _calibration(
     document: object, where: Where, source: dict[str, str]
 ) -> Iterator[tuple[str, dict[str, Calibrated]]]:
     table = _table(document, "calibration", where)
-    check_keys(table, schema.CALIBRATION_GROUPS, "calibration", where)
+    check_keys(table, constants.constants(), "calibration", where)
     for group, entries in table.items():
         path = f"calibration.{group}"
         checked = {}
-        if group == "uncertainty":
-            check_keys(_table(entries, path, where), schema.UNCERTAINTY_KEYS, path, where)
         for key, entry in _table(entries, path, where).items():
             full = f"{path}.{key}"
-            checked[key] = _calibrated(_table(entry, full, where), full, where)
-            source.setdefault(full, checked[key].source)
+            whole = constants.complete(group, key, entry, full, where(full), source.get(full))
+            whole.setdefault("source", f"{UNSOURCED} ({where(full)})")
+            checked[key] = _calibrated(whole, full, where)
+            source[full] = checked[key].source
         yield group, checked
 
 

@@ -160,6 +160,10 @@ class Calibrated:
         Whether ``perfmodel calibrate`` may fit it to measurements.
     uncertainty : float
         Standard deviation of the fitted value, in its unit; 0 where not known.
+    fit : str
+        Id in ``fits.toml`` of the fit behind the value; empty where there is none.
+    reason : str
+        Why a fitted value lies on a bound, or more than three times from its prior.
     """
 
     value: float
@@ -170,6 +174,8 @@ class Calibrated:
     unit: str = ""
     adjustable: bool = False
     uncertainty: float = 0.0
+    fit: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)

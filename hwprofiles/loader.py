@@ -16,6 +16,7 @@ from perfmodel.hwprofiles.hardware import Hardware
 from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar
 
 FOLDER = Path(__file__).parent
+TABLES = ("constants", "fits")  # files of the folder that are no profiles
 VENDOR_PREFIXES = ("nvidia-", "amd-", "google-", "aws-", "intel-")
 # Keys of a file that describe the file itself and are not handed down.
 OWN_KEYS = ("name", "title", "extends", "abstract", "aliases", "ambiguous", "notes", "source")
@@ -71,6 +72,11 @@ def list_hardware(all: bool = False) -> list[str]:
     return [name for name in documents if all or not documents[name].get("abstract", False)]
 
 
+def profile_files() -> list[Path]:
+    """Return the files of the profiles that ship, families and chips included."""
+    return [path for path in sorted(FOLDER.glob("*.toml")) if path.stem not in TABLES]
+
+
 def list_aliases() -> dict[str, str]:
     """Return every alias of the profiles that ship, and the profile it means."""
     return {
@@ -100,7 +106,7 @@ def resolve_name(name: str) -> tuple[str, str]:
     key = normalise(name)
     if not key:
         raise HardwareError("hardware name is empty; see list_hardware()")
-    if (FOLDER / f"{key}.toml").is_file():
+    if key not in TABLES and (FOLDER / f"{key}.toml").is_file():
         return key, ""
     index = _index()
     if key not in index:
@@ -128,7 +134,7 @@ def _is_path(name: str | os.PathLike[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, dict[str, Any]]:
-    return {path.stem: _read(str(path)) for path in sorted(FOLDER.glob("*.toml"))}
+    return {path.stem: _read(str(path)) for path in profile_files()}
 
 
 @lru_cache(maxsize=1)
@@ -219,7 +225,7 @@ def _parent_path(path: str, parent: str) -> str:
     if _is_path(parent):
         return str(Path(path).parent / parent)
     key = normalise(parent)
-    shipped = {normalise(file.stem): file for file in FOLDER.glob("*.toml")}
+    shipped = {normalise(file.stem): file for file in profile_files()}
     if key in shipped:
         return str(shipped[key])
     names = [file.stem for file in shipped.values()]

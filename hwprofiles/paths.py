@@ -123,6 +123,7 @@ def apply_overrides(hardware: Hardware, values: Mapping[str, Scalar]) -> Hardwar
             entry["low"] = min(entry["low"], checked)
             entry["high"] = max(entry["high"], checked)
             entry["source"] = _override_source(entry["source"])
+            entry["fit"] = entry["reason"] = ""
         else:
             parent[leaf] = checked
         document["overrides"][full] = checked

@@ -24,34 +24,6 @@ TOPOLOGIES = (
     "torus-3d",
     "mesh-2d",
 )
-CALIBRATION_GROUPS = (
-    "gemm",
-    "attention",
-    "moe",
-    "stream",
-    "network",
-    "host",
-    "memory",
-    "schedule",
-    "uncertainty",
-)
-# [calibration.uncertainty] holds <class>_<regime>, the classes and regimes of the kernel
-# models (perfmodel.base.regimes; a test compares the two), and `step`: what no kernel explains.
-KERNEL_CLASSES = (
-    "gemm",
-    "attention",
-    "attention_backward",
-    "decode",
-    "moe",
-    "stream",
-    "collective",
-)
-KERNEL_REGIMES = ("small", "middle", "large")
-UNCERTAINTY_KEYS = (
-    *(f"{name}_{regime}" for name in KERNEL_CLASSES for regime in KERNEL_REGIMES),
-    "step",  # of a whole training step, beside what its kernels explain
-    "step_moe",  # in its place for models with experts
-)
 
 
 @dataclass(frozen=True)
@@ -172,6 +144,8 @@ CALIBRATED = {
     "uncertainty": Field(
         "number", "standard deviation of the fitted value; 0 where not known", default=0.0
     ),
+    "fit": Field("text", "fit behind the value, an id of fits.toml", default=""),
+    "reason": Field("text", "physics of a fit on a bound or far from its prior", default=""),
 }
 
 TOP_LEVEL = {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.hwprofiles import Calibrated, Hardware, load_hardware
-from perfmodel.hwprofiles.schema import UNCERTAINTY_KEYS
+from perfmodel.hwprofiles.constants import known
 from perfmodel.measured.compare import error_statistics
 from perfmodel.measured.fit import Fit, LogRatios, Scale, fit, folds
 from perfmodel.measured.problem import Problem, infer_kind, read_problem, sample
@@ -303,7 +303,7 @@ def spread_by_regime(
     found = {}
     for name in sorted(set(regimes.tolist())):
         values = log_ratios[regimes == name]
-        if values.size >= FEWEST_ROWS and name in UNCERTAINTY_KEYS:
+        if values.size >= FEWEST_ROWS and name in known("uncertainty"):
             low, high = np.percentile(values, (10.0, 90.0))
             found[name] = (float(high - low) / 2.0, int(values.size))
     return found

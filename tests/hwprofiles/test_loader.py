@@ -9,6 +9,7 @@ import pytest
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import hardware_from_dict, known_paths, load_hardware
+from perfmodel.hwprofiles.constants import constants
 from perfmodel.hwprofiles.schema import DEVICE, MEMORY
 
 # A complete system in one file, for tests that write profiles.
@@ -180,8 +181,10 @@ def test_calibration_entry_replaces_as_a_whole(tmp_path: Path, complete: Path) -
         "child",
         'extends = "complete.toml"\n[calibration.host]\nlaunch_time = { value = 2e-6 }\n',
     )
-    with pytest.raises(HardwareError, match=r"launch_time\.prior' is missing"):
-        load_hardware(child)
+    entry = load_hardware(child).calibration["host"]["launch_time"]
+    general = constants()["host"]["launch_time"]
+    assert (entry.value, entry.prior, entry.high) == (2e-6, general.prior, general.high)
+    assert entry.source == f"not stated ({child})"
 
 
 def test_circle_of_extends_is_named(tmp_path: Path) -> None:
@@ -222,7 +225,20 @@ def test_unknown_parent_is_named(tmp_path: Path) -> None:
         ("[calibration.host]", "[calibration.hots]", r"unknown key 'calibration\.hots'"),
         ("value = 4e-6", "value = 1.0", r"launch_time\.value' = 1 lies outside its bounds"),
         ('source = "prior"', 'source = ""', r"launch_time\.source' is empty"),
-        ("launch_time = {{", "launch_time = 3.0 # {{", r"launch_time' must be a table"),
+        ("launch_time = {{", "launch_time = 3.0 # {{", r"launch_time\.value' = 3 lies outside its"),
+        (
+            "launch_time = {{",
+            "launch_time = true # {{",
+            r"launch_time' must be a number, .prior. or",
+        ),
+        ("launch_time = {{", "launch_time = 'prior?' # {{", r"must be a number.*not 'prior\?'"),
+        (
+            "launch_time = {{",
+            "lunch_time = {{",
+            r"unknown constant .*lunch_time'; did you mean launch",
+        ),
+        ("value = 4e-6", "vaule = 4e-6", r"launch_time\.vaule'; did you mean value"),
+        ('source = "prior"', 'fit = "gem-h100"', r"cites the unknown fit 'gem-h100'; did you mean"),
         ("[device.memory]", "[[device.memory]]", r"'device\.memory' must be a table"),
         ('name = "{name}"', 'name = "{name}"\naliases = "x"', r"'aliases' must be a list of texts"),
         ('name = "{name}"', 'name = "{name}"\nnotes = [1]', r"'notes' must be a list of texts"),

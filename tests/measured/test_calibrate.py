@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.base.regimes import LIMITS, REGIMES, regime_name
 from perfmodel.hwprofiles import Calibrated, Hardware, load_hardware
-from perfmodel.hwprofiles.schema import KERNEL_CLASSES, KERNEL_REGIMES
+from perfmodel.hwprofiles.constants import constants, known
 from perfmodel.measured.calibrate import adjustable, calibrate_file, spread_by_regime
 from perfmodel.measured.cases import Case, check_time, kernel_hardware, measured_time, stated
 from perfmodel.measured.compare import compare_file
@@ -424,8 +424,10 @@ def test_spread_is_half_the_width_between_the_deciles() -> None:
 
 
 def test_profiles_know_the_classes_and_regimes_of_the_kernel_models() -> None:
-    assert tuple(LIMITS) == KERNEL_CLASSES
-    assert REGIMES == KERNEL_REGIMES
+    assert set(constants()["uncertainty"]) == {*LIMITS, "step", "step_moe"}
+    assert {f"{name}_{regime}" for name in LIMITS for regime in REGIMES} <= set(
+        known("uncertainty")
+    )
 
 
 def test_uncertainty_of_an_unknown_class_is_refused(tmp_path: Path) -> None:
@@ -434,5 +436,5 @@ def test_uncertainty_of_an_unknown_class_is_refused(tmp_path: Path) -> None:
         'name = "bad"\nextends = "dgx-h100"\n[calibration.uncertainty]\n'
         "gem_small = { value = 0.1, prior = 0.2, low = 0, high = 1, source = 'x' }\n"
     )
-    with pytest.raises(HardwareError, match=r"unknown key.*did you mean gemm_small"):
+    with pytest.raises(HardwareError, match=r"unknown constant.*did you mean gemm_small"):
         load_hardware(path)

@@ -1,0 +1,222 @@
+"""What a calibrated constant is: the vocabulary of ``constants.toml`` and ``fits.toml``.
+
+A profile states values; unit, bounds, prior, meaning and formula of a key stand once in
+``constants.toml``, the data and residual of a fit once in ``fits.toml``. An entry of
+``[calibration.<group>]`` is a number (its source then stands in ``[source]``), ``"prior"``, or
+a table; see docs/calibration.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import string
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from perfmodel.base.errors import HardwareError, did_you_mean
+
+CONSTANTS = Path(__file__).with_name("constants.toml")
+FITS = Path(__file__).with_name("fits.toml")
+PRIOR = "prior"
+"""What an entry says that takes the prior of ``constants.toml``."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant that profiles may state.
+
+    Attributes
+    ----------
+    prior, low, high : float
+        What physics or literature says before any fit; bounds of what is physical [unit].
+    unit : str
+        SI; empty for pure numbers.
+    adjustable : bool
+        Whether ``perfmodel calibrate`` may fit it.
+    formula : str
+        File whose formula uses it, from the root of the repository.
+    source : str
+        Where the prior is from; empty for rules of libraries.
+    meaning : str
+        One line.
+    """
+
+    prior: float
+    low: float
+    high: float
+    formula: str
+    meaning: str
+    unit: str = ""
+    adjustable: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fit of constants to measurements.
+
+    Attributes
+    ----------
+    data : str
+        Whose rows, at which commit.
+    rows : int
+    script : str
+        What ran it.
+    residual : float or mapping of str to float, optional
+        Median of abs(predicted / measured - 1) in sample, of all rows or of their parts.
+    note : str
+        What else there is to know.
+    """
+
+    data: str
+    rows: int
+    script: str
+    residual: float | Mapping[str, float] | None = None
+    note: str = ""
+
+    def residual_text(self) -> str:
+        """Return the residual for readers, "" where the fit is of residuals itself."""
+        if self.residual is None:
+            return ""
+        if isinstance(self.residual, Mapping):
+            parts = (f"{part.replace('_', ' ')} {x:.2g}" for part, x in self.residual.items())
+            return "median residuals " + ", ".join(parts)
+        return f"median residual {self.residual:.2g}"
+
+    def text(self, rows: int | None = None) -> str:
+        """Return one line about the fit; `rows` are those of a single constant."""
+        parts = (f"{rows or self.rows} rows of {self.data}", self.residual_text(), self.script)
+        return "; ".join(part for part in parts if part)
+
+
+@cache
+def constants() -> Mapping[str, Mapping[str, Constant]]:
+    """Return every constant by group and key, without variants."""
+    document = tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
+    return {
+        group: {key: Constant(**entry) for key, entry in entries.items()}
+        for group, entries in document.items()
+        if group not in ("variants", "words")
+    }
+
+
+@cache
+def fits() -> Mapping[str, Fit]:
+    """Return every fit by its id."""
+    document = tomllib.loads(FITS.read_text(encoding="utf-8"))
+    return {name: Fit(**entry) for name, entry in document.items()}
+
+
+@cache
+def _variants() -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, Mapping[str, list[str]]]]:
+    document = tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
+    patterns = {group: tuple(names) for group, names in document["variants"].items()}
+    return patterns, document["words"]
+
+
+def names(group: str, key: str, words: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names under which a constant may stand, the most specific first.
+
+    Parameters
+    ----------
+    group, key : str
+        As in ``[calibration.<group>]``.
+    words : mapping of str to str
+        What the constant is wanted for, by the words of ``constants.toml``, such as
+        ``{"kernel": "triton", "precision": "fp8_block"}``; an empty one counts as not said.
+    """
+    said = {word: text for word, text in words.items() if text}
+    patterns = (
+        pattern for pattern in _variants()[0].get(group, ()) if _words_of(pattern) <= said.keys()
+    )
+    return (*(pattern.format(key=key, **said) for pattern in patterns), key)
+
+
+@cache
+def _words_of(pattern: str) -> frozenset[str]:
+    fields = (field for _, field, _, _ in string.Formatter().parse(pattern) if field)
+    return frozenset(fields) - {"key"}
+
+
+@cache
+def known(group: str) -> Mapping[str, Constant]:
+    """Return every constant of a group, variants included, by the name that a profile writes.
+
+    A variant shares the entry of its plain key unless it has one of its own. Kernel classes
+    of `uncertainty` exist by regime only.
+    """
+    plain = constants()[group]
+    patterns, words = _variants()
+    found: dict[str, Constant] = {}
+    for pattern in patterns.get(group, ()):
+        used = sorted(_words_of(pattern))
+        choices = [words[group][word] for word in used]
+        for key, chosen in itertools.product(plain, itertools.product(*choices)):
+            name = pattern.format(key=key, **dict(zip(used, chosen, strict=True)))
+            found.setdefault(name, plain[key])
+    return {**found, **plain}
+
+
+def complete(
+    group: str, key: str, entry: object, path: str, place: str, stated: str | None
+) -> dict[str, Any]:
+    """Return an entry of a profile with what ``constants.toml`` and ``fits.toml`` add to it.
+
+    Parameters
+    ----------
+    group, key : str
+    entry : object
+        A number, "prior" or a table, as in the file.
+    path, place : str
+        Dotted path and file of the entry, for messages.
+    stated : str or None
+        Source that the file states for the path.
+
+    Returns
+    -------
+    dict
+        Keys of `perfmodel.hwprofiles.hardware.Calibrated`.
+
+    Raises
+    ------
+    HardwareError
+        No such constant or fit, or an entry that is neither number, "prior" nor table.
+    """
+    constant = known(group).get(key)
+    if constant is None:
+        raise HardwareError(f"{place}: unknown constant '{path}'{did_you_mean(key, known(group))}")
+    if entry == PRIOR:
+        text = f"prior: {constant.source}" if constant.source else "prior"
+        entry = {"value": constant.prior, "source": text}
+    elif isinstance(entry, int | float) and not isinstance(entry, bool):
+        entry = {"value": entry}
+    if not isinstance(entry, Mapping):
+        raise HardwareError(
+            f"{place}: '{path}' must be a number, \"prior\" or a table such as "
+            f'{{ value = …, fit = "…" }}, not {entry!r}'
+        )
+    found = dict(entry)
+    if "exact" in found:
+        exact = found.pop("exact")
+        found = {"value": exact, "prior": exact, "low": exact, "high": exact} | found
+        found.setdefault("adjustable", False)
+    for name in ("prior", "low", "high", "unit", "adjustable"):
+        found.setdefault(name, getattr(constant, name))
+    found.setdefault("value", found["prior"])
+    rows = found.pop("rows", None)
+    if "source" not in found:
+        if found.get("fit"):
+            fit = fits().get(found["fit"])
+            if fit is None:
+                hint = did_you_mean(str(found["fit"]), fits())
+                raise HardwareError(
+                    f"{place}: '{path}' cites the unknown fit {found['fit']!r}{hint}"
+                )
+            found["source"] = fit.text(rows)
+        elif stated:
+            found["source"] = stated
+    return found
