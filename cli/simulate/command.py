@@ -2,58 +2,38 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.errors import StrategyError
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.combinations import refuse_unused
+from perfmodel.cli.shared.combinations import typed_options
 from perfmodel.cli.shared.printing import activity, announce_compilation, detail, remark
+from perfmodel.cli.simulate.modes import show_modes
 from perfmodel.cli.simulate.output import (
     check_outputs,
     show_native,
     show_simai,
     show_simulation,
     write_figures,
-    write_simulation,
+    write_tracks,
 )
-from perfmodel.cli.workload.convert import KIND_PURPOSES, input_options, load_traces
+from perfmodel.cli.workload.convert import input_options
 
 if TYPE_CHECKING:
-    from perfmodel.formats.aicb.text import AicbWorkload
-    from perfmodel.formats.astra_text.network import NativeNetwork
-    from perfmodel.formats.astra_text.system import NativeSystem
-    from perfmodel.formats.astra_text.text import AstraTextWorkload
-    from perfmodel.parity.simai.step import SimaiResult
-    from perfmodel.simulation.costs import Costs
+    from perfmodel.parity.engines import Choice
 
 ASTRA, MACHINE, SIMAI = "As ASTRA-sim", "On hardware", "As SimAI-Analytical"
-# What options are for, and which of them have an effect on which run.
-PURPOSES: dict[str, tuple[str, ...]] = {
-    "runs with --network and --system": ("network", "system", "model"),
-    "runs as ASTRA-sim on network.yml": ("engine", "issue_order"),
-    "ASTRA-sim texts on the files of ASTRA-sim 1.0": ("queues_per_dimension",),
-    "execution traces": ("timeline",),
-    "execution traces and AICB texts": ("hardware",),
-    "runs on --hardware": ("settings", "precision", "compute"),
-    "our own models of the network: --hardware, or --model physical": ("streams",),
-    "AICB texts as SimAI-Analytical": (
-        "gpu_type",
-        "nic_type",
-        "gpus_per_server",
-        "nics_per_server",
-    ),
-    "AICB texts on --hardware": ("virtual_pipeline",),
+# Engine -> what shows its result; those of execution traces show the same.
+SHOW: dict[str, Callable[..., None]] = {
+    "loop": show_native,
+    "loop physical": show_modes,
+    "AICB on hardware": show_simai,
+    "SimAI": show_simai,
 }
-NATIVE_OPTIONS = ("network", "system", "model", "queues_per_dimension")
-EXACT_OPTIONS = ("network", "system", "model", "engine", "issue_order", "timeline")
-PHYSICAL_OPTIONS = ("network", "system", "model", "streams", "timeline")
-HARDWARE_OPTIONS = ("hardware", "settings", "precision", "compute", "streams", "timeline")
-SIMAI_OPTIONS: tuple[str, ...] = ("gpu_type", "nic_type", "gpus_per_server", "nics_per_server")
-AICB_OPTIONS: tuple[str, ...] = ("hardware", "settings", "virtual_pipeline")
 
 
 @click.command("simulate", cls=Command, short_help="Run a workload on a network.")
@@ -198,7 +178,9 @@ AICB_OPTIONS: tuple[str, ...] = ("hardware", "settings", "virtual_pipeline")
 )
 @options.json_option
 @options.verbosity_options
-def simulate_command(workload: str, **given: Any) -> None:
+def simulate_command(
+    workload: str, by: str, output: str | None, timeline: str | None, as_json: bool, **given: Any
+) -> None:
     """Run a workload, driven by its dependencies, on a network.
 
     Chakra traces, ASTRA-sim text, FlexFlow task graphs and PyTorch traces run with
@@ -218,221 +200,35 @@ def simulate_command(workload: str, **given: Any) -> None:
       perfmodel simulate gpt3.txt --network hierarchical.json --system system.txt --by layer
       perfmodel simulate workload.txt --devices 512 --gpu-type A100 --nic-type CX6
     """
-    from perfmodel.convert.recognise import AICB_TEXT, ASTRA_TEXT, workload_kind
+    from perfmodel.parity.engines import OPTION_NAMES, choose_engine
 
-    kind = given["kind"] or workload_kind(workload)
-    detail(f"{workload}: {kind}")
-    check_outputs(given["output"], given["timeline"])
-    if kind == AICB_TEXT:
-        _run_aicb(workload, given)
-    elif kind == ASTRA_TEXT and given["network"] and _is_json(given["network"]):
-        _run_native(workload, given)
-    else:
-        _run_traces(workload, kind, given)
+    check_outputs(output, timeline)
+    typed = {name: value for name, value in typed_options().items() if name in OPTION_NAMES}
+    choice = choose_engine(workload, **typed)
+    detail(f"{workload}: {choice.kind}")
+    if by not in ("run", choice.engine.lines):
+        raise StrategyError(_no_lines(choice, by))
+    with activity(f"reading {workload}") as tell:
+        run = choice.prepare(tell)
+    for note in run.notes:
+        remark(f"note: {note}")
+    if run.engine.compiled:
+        announce_compilation()
+    with activity(run.doing):
+        result = run.compute()
+    if output is not None:
+        write_figures(run, result, output)
+    if timeline is not None and run.traces is not None:
+        write_tracks(run.traces, result, timeline)
+    SHOW.get(run.engine.name, show_simulation)(run, result, by, as_json)
 
 
-def _run_traces(workload: str, kind: str, given: dict[str, Any]) -> None:
-    """Run execution traces, or what is converted to them."""
-    from perfmodel.simulation.run import simulate
-
-    _refuse_unused_costs(given)
-    if given["by"] == "layer":
-        raise StrategyError(
+def _no_lines(choice: Choice, by: str) -> str:
+    """Return why a result cannot be shown by rank, or by layer."""
+    if by == "layer":
+        return (
             "--by layer is for ASTRA-sim texts with the files of ASTRA-sim 1.0 and for AICB "
             "texts; traces have --by rank"
         )
-    costs = _costs(given)
-    traces = load_traces(workload, given | {"kind": kind})
-    if traces.devices == 1 and not given["devices"]:
-        remark(
-            "note: one rank alone; its communication takes the time that its trace records "
-            "(--devices N runs N like it)"
-        )
-    announce_compilation()
-    with activity(f"running {traces.nodes:,} nodes of {traces.devices:,} ranks"):
-        result = simulate(traces, costs, issue_order=given["issue_order"])
-    where = _named(given)
-    write_simulation(traces, result, given["output"], given["timeline"], workload, where)
-    show_simulation(workload, result, where, given["by"], given["as_json"])
-
-
-def _run_native(workload: str, given: dict[str, Any]) -> None:
-    """Run a text workload as ASTRA-sim 1.0, or its loop on our own network model."""
-    from perfmodel.cli.simulate.datasets import native_dataset
-    from perfmodel.formats.astra_text.network import read_native_network
-    from perfmodel.formats.astra_text.system import read_native_system
-    from perfmodel.formats.astra_text.text import read_astra_text
-    from perfmodel.formats.astra_text.words import COLLECTIVES
-    from perfmodel.formats.chakra.schema import shorten
-    from perfmodel.parity.astra_text.native import run_native
-
-    run = "this run is on the files of ASTRA-sim 1.0"
-    refuse_unused((*NATIVE_OPTIONS, "passes"), PURPOSES | KIND_PURPOSES, run)
-    if given["by"] == "rank":
-        raise StrategyError("--by rank is for execution traces; text workloads have --by layer")
-    if given["system"] is None:
-        raise StrategyError("--network needs --system beside it: the system file of ASTRA-sim 1.0")
-    network = read_native_network(given["network"])
-    system = read_native_system(given["system"])
-    announce_compilation()
-    found = read_astra_text(workload)
-    kinds = {str(kind) for phase in found.phases for kind in phase.collective}
-    for kind in sorted(kinds - {"NONE", *COLLECTIVES}):
-        remark(f"note: '{shorten(kind)}' is no collective and counts as none, as in ASTRA-sim 1.0")
-    if given["model"] == "physical":
-        _run_modes(workload, found, network, system, given)
-        return
-    with activity(f"running {found.layers:,} layers"):
-        result = run_native(
-            found,
-            network,
-            system,
-            passes=given["passes"],
-            queues_per_dimension=given["queues_per_dimension"],
-        )
-    if given["output"] is not None:
-        where = f"{given['network']} as ASTRA-sim 1.0"
-        write_figures(native_dataset(result), given["output"], workload, where)
-    show_native(workload, result, given["by"], given["as_json"])
-
-
-def _run_modes(
-    workload: str,
-    found: AstraTextWorkload,
-    network: NativeNetwork,
-    system: NativeSystem,
-    given: dict[str, Any],
-) -> None:
-    """Run a text workload's loop on our own network model, beside ASTRA-sim 1.0."""
-    from perfmodel.cli.simulate.modes import modes_dataset, show_modes
-    from perfmodel.parity.astra_text.comparison import compare_modes
-
-    with activity(f"running {found.layers:,} layers"):
-        modes = compare_modes(
-            found,
-            network,
-            system,
-            passes=given["passes"],
-            queues_per_dimension=given["queues_per_dimension"],
-        )
-    if given["output"] is not None:
-        where = f"{given['network']} with our network model"
-        write_figures(modes_dataset(modes), given["output"], workload, where)
-    show_modes(workload, modes, given["by"], given["as_json"])
-
-
-def _run_aicb(workload: str, given: dict[str, Any]) -> None:
-    """Run an AICB text as SimAI-Analytical, or on a hardware profile."""
-    from perfmodel.cli.simulate.datasets import simai_dataset
-    from perfmodel.formats.aicb.text import read_aicb_text
-
-    if given["hardware"] is not None:
-        run, used, where = _aicb_on_hardware, AICB_OPTIONS, "on --hardware"
-    elif given["gpu_type"] is not None:
-        run, used, where = _aicb_as_simai, SIMAI_OPTIONS, "as SimAI-Analytical"
-    else:
-        raise StrategyError(
-            f"'{workload}' is an AICB text: --gpu-type A100 runs it as SimAI-Analytical, "
-            "--hardware dgx-a100 on our own network model"
-        )
-    refuse_unused(("devices", *used), PURPOSES | KIND_PURPOSES, f"this run is {where}")
-    if given["by"] == "rank":
-        raise StrategyError("--by rank is for execution traces; AICB texts have --by layer")
-    with activity(f"reading {workload}"):
-        found = read_aicb_text(workload)
-    devices = given["devices"] or found.header.whole("all_gpus")
-    result, where = run(found, devices, given)
-    if given["output"] is not None:
-        place = f"{devices:,} devices {where}"
-        write_figures(simai_dataset(result), given["output"], workload, place)
-    show_simai(workload, result, devices, where, given["by"], given["as_json"])
-
-
-def _aicb_on_hardware(
-    found: AicbWorkload, devices: int, given: dict[str, Any]
-) -> tuple[SimaiResult, str]:
-    """Return a run on our own network model, and where it took place."""
-    from perfmodel.cli.workload.aicb import load_device
-    from perfmodel.parity.aicb.physical import run_on_hardware
-
-    device = load_device(given["hardware"], given["settings"])
-    virtual, chunks = given["virtual_pipeline"], found.header.layers_per_stage
-    if found.header.pipeline_parallel > 1 and chunks > 1 and virtual == 1:
-        remark(
-            f"note: 'vpp: {chunks}' of the header counts as layers, as AICB means it; where "
-            f"it is chunks (the corrected dialect), say --virtual-pipeline {chunks}"
-        )
-    announce_compilation()
-    result = run_on_hardware(found, devices, device, virtual_pipeline=virtual)
-    return result, f"on {given['hardware']}"
-
-
-def _aicb_as_simai(
-    found: AicbWorkload, devices: int, given: dict[str, Any]
-) -> tuple[SimaiResult, str]:
-    """Return what SimAI-Analytical prints, and where it ran."""
-    from perfmodel.parity.simai.bandwidth import SimaiSystem
-    from perfmodel.parity.simai.step import simulate
-
-    system = SimaiSystem(
-        given["gpus_per_server"], given["nics_per_server"], given["gpu_type"], given["nic_type"]
-    )
-    return simulate(found, devices, system), f"as SimAI-Analytical, {given['gpu_type']}"
-
-
-def _costs(given: dict[str, Any]) -> Costs:
-    """Return the cost model that the options name."""
-    if given["hardware"] is not None:
-        from perfmodel.cli.workload.aicb import load_device
-        from perfmodel.simulation.hardware_costs import HardwareCosts
-
-        device = load_device(given["hardware"], given["settings"])
-        return HardwareCosts(device, given["precision"], given["streams"], compute=given["compute"])
-    if given["network"] is None or given["system"] is None:
-        raise StrategyError(
-            "name what the workload runs on: --network network.yml --system system.json, or "
-            "--hardware NAME"
-        )
-    if _is_json(given["network"]):
-        raise HardwareError(
-            f"'{given['network']}' is a network of ASTRA-sim 1.0, which runs its text workloads "
-            "alone; execution traces need network.yml"
-        )
-    from perfmodel.formats.astra.network import read_network, read_system
-
-    network, system = read_network(given["network"]), read_system(given["system"])
-    if given["model"] == "physical":
-        from perfmodel.parity.astra.network_costs import NetworkCosts
-
-        return NetworkCosts(network, system, given["streams"])
-    from perfmodel.parity.astra.costs import AstraCosts
-
-    return AstraCosts(network, system, given["engine"])
-
-
-def _refuse_unused_costs(given: dict[str, Any]) -> None:
-    """Refuse options that mean nothing where a run of execution traces takes place."""
-    if given["hardware"] is not None:
-        if given["network"] or given["system"]:
-            raise StrategyError("--hardware and --network both name a network; drop one")
-        refuse_unused(HARDWARE_OPTIONS, PURPOSES, "this run is on --hardware")
-    elif given["model"] == "physical":
-        refuse_unused(PHYSICAL_OPTIONS, PURPOSES, "this run is with --model physical")
-    else:
-        refuse_unused(EXACT_OPTIONS, PURPOSES, "this run is as ASTRA-sim")
-
-
-def _named(given: dict[str, Any]) -> str:
-    """Return on what a run took place, in words."""
-    if given["hardware"]:
-        return str(given["hardware"])
-    how = "as ASTRA-sim" if given["model"] == "exact" else "with our network model"
-    return f"{given['network']} {how}"
-
-
-def _is_json(path: str) -> bool:
-    """Tell whether a network file is that of ASTRA-sim 1.0."""
-    try:
-        return Path(path).read_bytes()[:4096].lstrip().startswith(b"{")
-    except OSError as error:
-        raise HardwareError(f"cannot read '{path}': {error.strerror}") from None
+    texts = "AICB texts" if choice.kind == "aicb-text" else "text workloads"
+    return f"--by rank is for execution traces; {texts} have --by layer"

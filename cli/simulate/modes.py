@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from perfmodel.base.units import format_time
 from perfmodel.cli.shared.printing import heading, print_json, remark, table
-from perfmodel.cli.simulate.datasets import PHASE_NAMES
-from perfmodel.cli.simulate.output import PHASES
+from perfmodel.parity.datasets import PHASES
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from perfmodel.parity.astra_text.comparison import ModeComparison
+    from perfmodel.parity.engines import Run
 
 SCHEMA_VERSION = "1"
 MOST_ROWS = 5  # collectives that differ most
 TOTALS = ("total_time", "compute_time", "exposed_communication", "communication_time")
 
 
-def show_modes(workload: str, found: ModeComparison, by: str, as_json: bool) -> None:
+def show_modes(run: Run, found: ModeComparison, by: str, as_json: bool) -> None:
     """Print a run on our network model beside that of ASTRA-sim 1.0."""
     if as_json:
-        print_json({"schema_version": SCHEMA_VERSION, "workload": workload} | document(found))
+        print_json({"schema_version": SCHEMA_VERSION, "workload": run.workload} | document(found))
         return
     ours, exact = _totals(found)
-    click.echo(heading(f"{workload} with our network model, beside ASTRA-sim 1.0"))
+    click.echo(heading(f"{run.workload} with our network model, beside ASTRA-sim 1.0"))
     rows = [
         [
             name.replace("_", " "),
@@ -95,42 +93,6 @@ def document(found: ModeComparison) -> dict[str, Any]:
     }
 
 
-def modes_dataset(found: ModeComparison) -> xr.Dataset:
-    """Return both modes by phase and layer [SI]."""
-    import xarray as xr
-
-    physical = found.physical
-    by_layer = {
-        "compute_time": (physical.compute_time, "s", "Computation"),
-        "exposed_communication": (physical.exposed_time, "s", "What the loop waited for"),
-        "communication_time": (physical.communication_time, "s", "From issue to end"),
-        "collective_time": (physical.collective_time, "s", "One collective alone"),
-        "exact_collective_time": (
-            found.exact_collective_time,
-            "s",
-            "One collective alone, as ASTRA-sim 1.0 has it",
-        ),
-    }
-    variables: dict[str, Any] = {
-        name: (("phase", "layer"), values, {"units": units, "long_name": text})
-        for name, (values, units, text) in by_layer.items()
-    }
-    exact = np.nan if found.native is None else found.native.total_ns / 1e9
-    for name, value, text in (
-        ("total_time", physical.total_time, "End of the run"),
-        ("exact_total_time", exact, "End of the run, as ASTRA-sim 1.0 has it"),
-    ):
-        variables[name] = ((), value, {"units": "s", "long_name": text})
-    one = {"units": "1"}
-    names = np.array(physical.names, object)
-    variables["layer_name"] = (("layer",), names, one | {"long_name": "Layer's name"})
-    coordinates = {
-        "phase": PHASE_NAMES,
-        "layer": ("layer", np.arange(len(names)), one | {"long_name": "Layer"}),
-    }
-    return xr.Dataset(variables, coords=coordinates)
-
-
 def _totals(found: ModeComparison) -> tuple[dict[str, float], dict[str, float] | None]:
     """Return the sums of our run and of the exact one, where there is one [s]."""
     physical, native = found.physical, found.native
@@ -165,7 +127,7 @@ def _collectives(found: ModeComparison, places: list[tuple[int, int]]) -> str:
                 physical.names[i],
                 PHASES[p].replace("_", " "),
                 format_time(ours),
-                "–" if np.isnan(exact) else format_time(exact),
+                "–" if math.isnan(exact) else format_time(exact),
                 _times(ours, exact),
                 format_time(physical.communication_time[p, i]),
                 "–" if native is None else format_time(native.communication_ns[p, i] / 1e9),

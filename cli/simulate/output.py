@@ -10,19 +10,19 @@ import click
 
 from perfmodel.base.units import format_size, format_time
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, share, table
+from perfmodel.parity.datasets import PHASES
 
 if TYPE_CHECKING:
     import numpy as np
-    import xarray as xr
 
     from perfmodel.formats.perfetto import Track
     from perfmodel.parity.astra_text.native import NativeResult
+    from perfmodel.parity.engines import Run
     from perfmodel.parity.simai.step import SimaiResult
     from perfmodel.simulation.result import Simulation
     from perfmodel.trace import Trace, TraceSet
 
 SCHEMA_VERSION = "1"
-PHASES = ("forward", "input_gradient", "weight_gradient")
 SHORT_PHASES = ("forward", "input grad", "weight grad")
 # Figures in the order in which they are printed: name, heading, unit.
 SHOWN = (
@@ -39,16 +39,17 @@ SHOWN = (
 )
 
 
-def show_simulation(workload: str, result: Simulation, where: str, by: str, as_json: bool) -> None:
+def show_simulation(run: Run, result: Simulation, by: str, as_json: bool) -> None:
     """Print a simulation of execution traces."""
     summary = result.summary()
     if as_json:
-        document = {"schema_version": SCHEMA_VERSION, "workload": workload, "on": where, **summary}
+        named = {"schema_version": SCHEMA_VERSION, "workload": run.workload, "on": run.where}
+        document: dict[str, Any] = named | summary
         if by == "rank":
             document["by_rank"] = [_rank_row(result, rank) for rank in _distinct(result)]
         print_json(document)
         return
-    click.echo(heading(f"{workload} on {where}"))
+    click.echo(heading(f"{run.workload} on {run.where}"))
     ranks = "rank" if summary["ranks"] == 1 else "ranks"
     click.echo(
         f"{summary['ranks']:,} {ranks}, {summary['distinct_ranks']:,} of them distinct; "
@@ -85,45 +86,39 @@ def check_outputs(*outputs: str | None) -> None:
             check_writable(output)
 
 
-def write_figures(dataset: xr.Dataset, output: str, workload: str, where: str) -> None:
+def write_figures(run: Run, result: Any, output: str) -> None:
     """Write figures as netCDF, with what they are of."""
     from perfmodel._version import __version__
+    from perfmodel.parity.datasets import run_dataset
     from perfmodel.sweeps.results import save_results
 
+    devices = "" if run.devices is None else f"{run.devices:,} devices "
+    dataset = run_dataset(result)
     dataset.attrs |= {
         "Conventions": "CF-1.11",
         "title": "Run of a workload",
         "schema_version": SCHEMA_VERSION,
         "source": f"perfmodel {__version__}",
-        "workload": workload,
-        "on": where,
+        "workload": run.workload,
+        "on": f"{devices}{run.where}",
     }
     with activity(f"writing {output}"):
         save_results(dataset, output)
     remark(f"wrote {output}")
 
 
-def write_simulation(
-    traces: TraceSet,
-    result: Simulation,
-    output: str | None,
-    timeline: str | None,
-    *names: str,
-) -> None:
-    """Write what was asked for: figures as netCDF, a timeline for Perfetto."""
-    if output is not None:
-        write_figures(result.to_dataset(), output, *names)
-    if timeline is not None:
-        from perfmodel.formats.perfetto import write_timeline
+def write_tracks(traces: TraceSet, result: Simulation, timeline: str) -> None:
+    """Write a timeline for Perfetto."""
+    from perfmodel.formats.perfetto import write_timeline
 
-        with activity(f"writing {timeline}"):
-            written = write_timeline(
-                _tracks(traces, result), timeline, {"wall time [s]": float(result.wall_time.max())}
-            )
-        remark(f"wrote {timeline}: {written:,} operations; open it at https://ui.perfetto.dev")
+    with activity(f"writing {timeline}"):
+        written = write_timeline(
+            _tracks(traces, result), timeline, {"wall time [s]": float(result.wall_time.max())}
+        )
+    remark(f"wrote {timeline}: {written:,} operations; open it at https://ui.perfetto.dev")
 
 
-def show_native(workload: str, result: NativeResult, by: str, as_json: bool) -> None:
+def show_native(run: Run, result: NativeResult, by: str, as_json: bool) -> None:
     """Print a run of a text workload in its own training loop."""
     totals = {
         "total_time": result.total_ns * 1e-9,
@@ -137,7 +132,7 @@ def show_native(workload: str, result: NativeResult, by: str, as_json: bool) -> 
         print_json(
             {
                 "schema_version": SCHEMA_VERSION,
-                "workload": workload,
+                "workload": run.workload,
                 **totals,
                 "total_nanoseconds": result.total_ns,
                 "pass_end": [float(end) * 1e-9 for end in result.pass_end_ns],
@@ -147,7 +142,7 @@ def show_native(workload: str, result: NativeResult, by: str, as_json: bool) -> 
             }
         )
         return
-    click.echo(heading(f"{workload} as ASTRA-sim 1.0"))
+    click.echo(heading(f"{run.workload} as ASTRA-sim 1.0"))
     for name, value in totals.items():
         exact = f"  ({result.total_ns:,} ns)" if name == "total_time" else ""
         click.echo(f"{name.replace('_', ' '):<24}{format_time(value)}{exact}")
@@ -157,9 +152,7 @@ def show_native(workload: str, result: NativeResult, by: str, as_json: bool) -> 
         _print_layers(layers, ("compute", "exposed", "communication"))
 
 
-def show_simai(
-    workload: str, result: SimaiResult, devices: int, where: str, by: str, as_json: bool
-) -> None:
+def show_simai(run: Run, result: SimaiResult, by: str, as_json: bool) -> None:
     """Print a run of an AICB text in SimAI's categories."""
     parts = {
         "compute": result.compute,
@@ -176,9 +169,9 @@ def show_simai(
         print_json(
             {
                 "schema_version": SCHEMA_VERSION,
-                "workload": workload,
-                "devices": devices,
-                "on": where,
+                "workload": run.workload,
+                "devices": run.devices,
+                "on": run.where,
                 "total_time": result.total,
                 **named,
                 "notes": list(result.notes),
@@ -186,7 +179,7 @@ def show_simai(
             | ({"layers": layers} if by == "layer" else {})
         )
         return
-    click.echo(heading(f"{workload} on {devices:,} devices {where}"))
+    click.echo(heading(f"{run.workload} on {run.devices:,} devices {run.where}"))
     rows = [[name, format_time(value), share(value, result.total)] for name, value in parts.items()]
     click.echo(table(["", "time", "share"], [*rows, ["total", format_time(result.total), ""]]))
     if by == "layer":

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from perfmodel.base.errors import DataError, StrategyError
+from perfmodel.base.options import refuse_unused
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.combinations import refuse_unused
+from perfmodel.cli.shared.combinations import typed_options
 from perfmodel.cli.shared.parsing import FiniteRange
 from perfmodel.cli.shared.printing import activity, remark
 from perfmodel.cli.topology.command import SizeType
@@ -23,22 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 INPUT, PATTERN, NODES = "Input", "Pattern", "Nodes"
 KINDS = ("astra-text", "flexflow", "pytorch", "kineto", "chakra", "chakra-json")
 PATTERNS = ("compute", "chained", "concurrent", "pipeline")
-# What options are for, and which of them have an effect on which kind or pattern.
-KIND_PURPOSES: dict[str, tuple[str, ...]] = {
-    "ASTRA-sim texts": ("passes",),
-    "Chakra traces": ("groups",),
-    "PyTorch host traces": ("kineto",),
-    "FlexFlow task graphs": ("npu_frequency",),
-    "ASTRA-sim texts and traces of one rank": ("devices",),
-}
-KIND_OPTIONS = {
-    "astra-text": ("devices", "passes"),
-    "chakra": ("devices", "groups"),
-    "chakra-json": ("devices", "groups"),
-    "pytorch": ("devices", "kineto"),
-    "kineto": ("devices",),
-    "flexflow": ("npu_frequency",),
-}
+# What options are for, and which of them have an effect on which pattern.
 PATTERN_PURPOSES = {
     "chained and concurrent collectives": ("collective", "group_size"),
     "collectives and pipelines": ("size",),
@@ -239,7 +225,8 @@ def synthetic_command(
     from perfmodel.convert import synthetic
     from perfmodel.trace import ABSENT
 
-    refuse_unused(PATTERN_OPTIONS[pattern], PATTERN_PURPOSES, f"the pattern is {pattern}")
+    used = PATTERN_OPTIONS[pattern]
+    refuse_unused(typed_options(), used, PATTERN_PURPOSES, f"the pattern is {pattern}")
     operations = ABSENT if num_ops is None else num_ops
     traffic = ABSENT if tensor_size is None else tensor_size
     if pattern == "compute":
@@ -276,28 +263,13 @@ def consecutive(devices: int, size: int | None) -> list[range]:
 
 def load_traces(workload: str, given: dict[str, Any]) -> TraceSet:
     """Read a workload as traces, with the values of `input_options`."""
-    from perfmodel.convert.opening import open_traces
+    from perfmodel.convert.opening import check_input_options, open_traces
     from perfmodel.convert.recognise import workload_kind
 
     kind = given["kind"] or workload_kind(workload)
-    refuse_unused_input(workload, kind)
+    check_input_options(workload, kind, typed_options())
     with activity(f"reading {workload}") as tell:
-        return open_traces(
-            workload,
-            kind,
-            devices=given["devices"],
-            passes=given["passes"],
-            groups=given["groups"],
-            kineto=given["kineto"],
-            npu_frequency=given["npu_frequency"],
-            progress=tell,
-        )
-
-
-def refuse_unused_input(workload: str, kind: str) -> None:
-    """Refuse options of `input_options` that mean nothing for a kind of workload."""
-    used = KIND_OPTIONS.get(kind, ())
-    refuse_unused(used, KIND_PURPOSES, f"'{workload}' is of another kind: {kind}")
+        return open_traces(workload, **{**given, "kind": kind}, progress=tell)
 
 
 def write_traces_to(traces: TraceSet, prefix: str, as_json: bool = False) -> None:

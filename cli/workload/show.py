@@ -10,9 +10,10 @@ import click
 from perfmodel.base.units import format_size, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.combinations import typed_options
 from perfmodel.cli.shared.printing import activity, heading, print_json, table
-from perfmodel.cli.simulate.output import PHASES
-from perfmodel.cli.workload.convert import input_options, load_traces, refuse_unused_input
+from perfmodel.cli.workload.convert import input_options, load_traces
+from perfmodel.parity.datasets import PHASES
 
 if TYPE_CHECKING:
     from perfmodel.formats.aicb.text import AicbPhase
@@ -34,10 +35,11 @@ def show_command(workload: str, as_json: bool, **given: Any) -> None:
       perfmodel workload show traces/llama
       perfmodel workload show workload.txt --json
     """
+    from perfmodel.convert.opening import check_input_options
     from perfmodel.convert.recognise import MEANINGS, workload_kind
 
     kind = given["kind"] or workload_kind(workload)
-    refuse_unused_input(workload, kind)
+    check_input_options(workload, kind, typed_options())
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "workload": workload,

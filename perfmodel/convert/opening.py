@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.options import refuse_unused
 from perfmodel.convert.recognise import (
     ASTRA_TEXT,
     CHAKRA,
@@ -21,6 +22,36 @@ from perfmodel.trace import TraceSet
 
 CONVERTIBLE = (ASTRA_TEXT, FLEXFLOW, PYTORCH, KINETO)
 RUNNABLE = (CHAKRA, CHAKRA_JSON, *CONVERTIBLE)
+INPUT_PURPOSES: Mapping[str, tuple[str, ...]] = {
+    "ASTRA-sim texts": ("passes",),
+    "Chakra traces": ("groups",),
+    "PyTorch host traces": ("kineto",),
+    "FlexFlow task graphs": ("npu_frequency",),
+    "ASTRA-sim texts and traces of one rank": ("devices",),
+}
+"""What an option of `open_traces` is for, in words."""
+
+INPUT_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    ASTRA_TEXT: ("devices", "passes"),
+    CHAKRA: ("devices", "groups"),
+    CHAKRA_JSON: ("devices", "groups"),
+    PYTORCH: ("devices", "kineto"),
+    KINETO: ("devices",),
+    FLEXFLOW: ("npu_frequency",),
+}
+"""Kind of workload -> options of `open_traces` that have an effect."""
+
+
+def check_input_options(path: str | Path, kind: str, stated: Collection[str]) -> None:
+    """Refuse options of `open_traces` that mean nothing for a kind of workload.
+
+    Raises
+    ------
+    StrategyError
+        One of the options `stated` has no effect.
+    """
+    run = f"'{path}' is of another kind: {kind}"
+    refuse_unused(stated, INPUT_OPTIONS.get(kind, ()), INPUT_PURPOSES, run)
 
 
 def open_traces(
@@ -69,17 +100,10 @@ def open_traces(
         The number of devices is missing, or something is given that this kind has no use for.
     """
     found = kind or workload_kind(path)
-    for name, given, kinds in (
-        ("passes", passes != 1, (ASTRA_TEXT,)),
-        ("groups", groups is not None, (CHAKRA, CHAKRA_JSON)),
-        ("kineto", bool(kineto), (PYTORCH,)),
-        ("npu-frequency", npu_frequency is not None, (FLEXFLOW,)),
-    ):
-        if given and found in RUNNABLE and found not in kinds:
-            raise StrategyError(
-                f"--{name} is for {' or '.join(MEANINGS[one] for one in kinds)}; '{path}' is "
-                f"{MEANINGS[found]}"
-            )
+    if found in RUNNABLE:
+        values = {"groups": groups, "kineto": kineto, "npu_frequency": npu_frequency}
+        stated = {name for name, value in values.items() if value}
+        check_input_options(path, found, stated | ({"passes"} if passes != 1 else set()))
     if found in (CHAKRA, CHAKRA_JSON):
         from perfmodel.formats.chakra.files import read_traces
 

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from perfmodel.cli.simulate.output import PHASES
-
 if TYPE_CHECKING:
     import xarray as xr
 
+    from perfmodel.parity.astra_text.comparison import ModeComparison
     from perfmodel.parity.astra_text.native import NativeResult
     from perfmodel.parity.simai.step import SimaiResult
+
+PHASES = ("forward", "input_gradient", "weight_gradient")
+"""Passes of a training step, as the rows of a text workload have them."""
 
 PHASE_NAMES = ("phase", list(PHASES), {"units": "1", "long_name": "Pass of the training step"})
 
 
+def run_dataset(result: Any) -> xr.Dataset:
+    """Return the figures of a run with any engine of `perfmodel.parity.engines`."""
+    from perfmodel.parity.astra_text.comparison import ModeComparison
+    from perfmodel.parity.astra_text.machine import NativeResult
+    from perfmodel.parity.simai.step import SimaiResult
+
+    if isinstance(result, NativeResult):
+        return native_dataset(result)
+    if isinstance(result, ModeComparison):
+        return modes_dataset(result)
+    if isinstance(result, SimaiResult):
+        return simai_dataset(result)
+    dataset: xr.Dataset = result.to_dataset()
+    return dataset
+
+
 def native_dataset(result: NativeResult) -> xr.Dataset:
     """Return the figures of ASTRA-sim 1.0's loop: by phase and layer, pass, and dimension [SI]."""
+    import numpy as np
     import xarray as xr
 
     by_layer = {
@@ -49,8 +66,46 @@ def native_dataset(result: NativeResult) -> xr.Dataset:
     return xr.Dataset(variables, coords=coordinates)
 
 
+def modes_dataset(found: ModeComparison) -> xr.Dataset:
+    """Return both modes by phase and layer [SI]."""
+    import numpy as np
+    import xarray as xr
+
+    physical = found.physical
+    by_layer = {
+        "compute_time": (physical.compute_time, "s", "Computation"),
+        "exposed_communication": (physical.exposed_time, "s", "What the loop waited for"),
+        "communication_time": (physical.communication_time, "s", "From issue to end"),
+        "collective_time": (physical.collective_time, "s", "One collective alone"),
+        "exact_collective_time": (
+            found.exact_collective_time,
+            "s",
+            "One collective alone, as ASTRA-sim 1.0 has it",
+        ),
+    }
+    variables: dict[str, Any] = {
+        name: (("phase", "layer"), values, {"units": units, "long_name": text})
+        for name, (values, units, text) in by_layer.items()
+    }
+    exact = np.nan if found.native is None else found.native.total_ns / 1e9
+    for name, value, text in (
+        ("total_time", physical.total_time, "End of the run"),
+        ("exact_total_time", exact, "End of the run, as ASTRA-sim 1.0 has it"),
+    ):
+        variables[name] = ((), value, {"units": "s", "long_name": text})
+    one = {"units": "1"}
+    names = np.array(physical.names, object)
+    variables["layer_name"] = (("layer",), names, one | {"long_name": "Layer's name"})
+    coordinates = {
+        "phase": PHASE_NAMES,
+        "layer": ("layer", np.arange(len(names)), one | {"long_name": "Layer"}),
+    }
+    return xr.Dataset(variables, coords=coordinates)
+
+
 def simai_dataset(result: SimaiResult) -> xr.Dataset:
     """Return SimAI's figures: by phase and row of the workload, and the sums [s]."""
+    import numpy as np
     import xarray as xr
 
     phases = [getattr(result, phase) for phase in PHASES]
