@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError
 
 # Positions are the numbers of Chakra's enums.
@@ -30,8 +31,6 @@ NODE_KINDS = (
 METADATA, MEM_LOAD, MEM_STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
 ABSENT = -1  # the file does not state it
 EVERYBODY = ABSENT  # in `group`: all ranks
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

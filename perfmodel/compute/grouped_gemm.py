@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_times
 from perfmodel.compute.moe_device import grouped_device, moe_kernel, tile_candidates
 from perfmodel.hwprofiles import Hardware
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 GROUPED_BOUNDS = GEMM_BOUNDS
 STAGES = ("fwd", "bwd_grad_act", "bwd_grad_w")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
 from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
 from perfmodel.compute.grouped_gemm import GROUPED_BOUNDS, Loads, pack_loads
@@ -28,9 +29,6 @@ from perfmodel.compute.moe_device import (
 from perfmodel.compute.routing import Routing, rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOE_BOUNDS = GROUPED_BOUNDS
 PARTS = ("router", "permute", "quantise", "gate_up", "activation", "down", "combine")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.compute.gemm import gemm_device
 from perfmodel.hwprofiles import Hardware
@@ -16,8 +16,6 @@ from perfmodel.hwprofiles import Hardware
 if TYPE_CHECKING:
     from perfmodel.kernels.matmul.grouped import GroupedDevice
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Tiles = tuple[tuple[float, float, float], ...]
 
 

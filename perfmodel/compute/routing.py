@@ -15,13 +15,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.compute.routing_counts import read_counts
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 DISTRIBUTIONS = (
     "identical",

@@ -14,18 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.formats.flexflow import TaskGraph
-from perfmodel.trace import (
-    ABSENT,
-    COMPUTE,
-    RECEIVE,
-    SEND,
-    Integers,
-    Trace,
-    TraceBuilder,
-    TraceSet,
-)
+from perfmodel.trace import ABSENT, COMPUTE, RECEIVE, SEND, Trace, TraceBuilder, TraceSet
 
 MILLISECOND = 1e-3  # unit of run times in FlexFlow's simulator [s]
 LARGEST_TIME = 1e9  # s

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.strategy.fields import MAPPING_AXES
 from perfmodel.strategy.mapping import axis_strides
-
-Ranks = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class RankGroups:
     Attributes
     ----------
     members : mapping of str to int64[groups, members]
-        Ranks of each group, ascending, by kind: "tensor", "context", "expert",
+        Integers of each group, ascending, by kind: "tensor", "context", "expert",
         "expert_tensor", "data", "expert_data", "shard", "shard_copies", "expert_shard",
         "expert_shard_copies", "table".
     number : mapping of str to int64[ranks]
@@ -33,9 +31,9 @@ class RankGroups:
         Distance between ranks of neighbouring stages.
     """
 
-    members: Mapping[str, Ranks]
-    number: Mapping[str, Ranks]
-    stage: Ranks
+    members: Mapping[str, Integers]
+    number: Mapping[str, Integers]
+    stage: Integers
     pipeline_stride: int
 
 
@@ -72,7 +70,7 @@ def rank_groups(strategy: Mapping[str, Any]) -> RankGroups:
     # stage × copies × expert-parallel × expert-tensor
     experts = stage_ranks.reshape(pipeline, width // spread, degree, inner)
 
-    members: dict[str, Ranks] = {
+    members: dict[str, Integers] = {
         "tensor": _same(ranks, place, "tensor"),
         "context": _same(ranks, place, "context"),
         "data": _same(ranks, place, "data", "context"),
@@ -93,7 +91,7 @@ def rank_groups(strategy: Mapping[str, Any]) -> RankGroups:
     return RankGroups(members, number, place["pipeline"], strides["pipeline"])
 
 
-def _same(ranks: Ranks, place: Mapping[str, Ranks], *axes: str) -> Ranks:
+def _same(ranks: Integers, place: Mapping[str, Integers], *axes: str) -> Integers:
     """Return the groups of ranks that differ in the given axes only, by their first member."""
     others = [place[axis] for axis in MAPPING_AXES if axis not in axes]
     order = np.lexsort((ranks, *others))
@@ -102,7 +100,7 @@ def _same(ranks: Ranks, place: Mapping[str, Ranks], *axes: str) -> Ranks:
     return rows[np.argsort(rows[:, 0])]
 
 
-def _shard_sets(rows: Ranks, members: int, prefix: str) -> dict[str, Ranks]:
+def _shard_sets(rows: Integers, members: int, prefix: str) -> dict[str, Integers]:
     """Split groups into sets of consecutive members, and join those at the same place."""
     sets = rows.reshape(len(rows), -1, members)
     return {

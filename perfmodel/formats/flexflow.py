@@ -28,9 +28,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import shortened
-from perfmodel.trace import ABSENT, Integers, Ragged
+from perfmodel.trace import ABSENT, Ragged
 
 COMPUTATION, MESSAGE = "COMP_NODE", "COMM_SEND_RECV_NODE"
 # What a label holds, in this order; without '=': the bare text.

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, PRECISIONS, QUANTISED
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE
 
-Column = NDArray[np.floating[Any]]
 Size = Column | float
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute", "optimizer")

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.collectives import COLLECTIVES
+from perfmodel.base.columns import Column
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.precisions import PRECISIONS, wide_format
 from perfmodel.operations.operations import (
     Attention,
-    Column,
     Communication,
     Gemm,
     LayerKeys,

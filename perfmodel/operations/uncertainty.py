@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Column
 from perfmodel.base.regimes import LIMITS, REGIMES, regime
-from perfmodel.operations.operations import Attention, Column, Communication, Gemm, Operation
+from perfmodel.operations.operations import Attention, Communication, Gemm, Operation
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

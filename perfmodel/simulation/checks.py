@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
+from perfmodel.base.columns import Flags
 from perfmodel.base.errors import FormatError, HardwareError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
-from perfmodel.simulation.costs import Flags, node_text
+from perfmodel.simulation.costs import node_text
 from perfmodel.trace import ABSENT, NODE_KINDS, Trace
 
 LONGEST = 1e9  # [s]

@@ -11,14 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import FormatError
 from perfmodel.trace import ABSENT, COLLECTIVE, Trace
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.simulation.costs import Floats, node_text
+from perfmodel.base.columns import Floats
+from perfmodel.simulation.costs import node_text
 from perfmodel.simulation.graph import UNLIMITED, Graph, Rank
 
 if TYPE_CHECKING:

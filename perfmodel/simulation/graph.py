@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.columns import Integers
 from perfmodel.simulation.checks import check_columns
-from perfmodel.simulation.costs import Costs, Integers, LocalCosts, on_host
+from perfmodel.simulation.costs import Costs, LocalCosts, on_host
 from perfmodel.trace import (
     ABSENT,
     COMPUTE,

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
+from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
 from perfmodel.network.table import check_places
 from perfmodel.simulation.costs import (
-    Flags,
-    Floats,
-    Integers,
     LocalCosts,
     check_sizes,
     coordinates_slices,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import FormatError
-from perfmodel.simulation.costs import Floats, Integers
 from perfmodel.simulation.graph import UNLIMITED, Graph, Rank
 
 if TYPE_CHECKING:

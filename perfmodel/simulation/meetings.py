@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import FormatError, HardwareError
-from perfmodel.simulation.costs import Costs, Floats, Integers, node_text
+from perfmodel.simulation.costs import Costs, node_text
 from perfmodel.simulation.graph import Graph, Rank
 from perfmodel.trace import SEND, TraceSet
 

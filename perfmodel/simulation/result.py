@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.collectives import TRACED
-from perfmodel.simulation.costs import Floats, Integers
+from perfmodel.base.columns import Floats, Integers
 
 if TYPE_CHECKING:
     import xarray

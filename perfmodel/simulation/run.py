@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.simulation.costs import Costs, Floats, Integers, node_text
+from perfmodel.simulation.costs import Costs, node_text
 from perfmodel.simulation.deadlock import explain_standstill
 from perfmodel.simulation.graph import Graph, Rank
 from perfmodel.simulation.hash_order import run_in_hash_order, same_numbers

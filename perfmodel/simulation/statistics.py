@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
-from perfmodel.simulation.costs import Floats, Integers, on_host
+from perfmodel.base.columns import Floats, Integers
+from perfmodel.simulation.costs import on_host
 from perfmodel.simulation.graph import Graph, Rank
 from perfmodel.simulation.result import ClassFigures
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel.simulation.costs import Integers
+from perfmodel.base.columns import Integers
 from perfmodel.simulation.graph import Rank
 from perfmodel.simulation.meetings import Group, Messages
 

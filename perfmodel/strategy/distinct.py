@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.strategy.grid import IntColumn
+from perfmodel.base.columns import Integers
 
 LARGEST_TABLE = 1 << 24
 
 
 def distinct_keys(
-    columns: Mapping[str, IntColumn], names: Sequence[str]
-) -> tuple[dict[str, IntColumn], IntColumn]:
+    columns: Mapping[str, Integers], names: Sequence[str]
+) -> tuple[dict[str, Integers], Integers]:
     """Reduce the named columns to their distinct rows.
 
     Parameters
@@ -58,7 +58,7 @@ def distinct_keys(
     return {name: columns[name][first] for name in names}, code
 
 
-def _seen(column: IntColumn, size: int) -> tuple[NDArray[np.uint8], IntColumn]:
+def _seen(column: Integers, size: int) -> tuple[NDArray[np.uint8], Integers]:
     from perfmodel.kernels.step.distinct import mark
 
     seen = np.zeros(size, np.uint8)
@@ -66,7 +66,7 @@ def _seen(column: IntColumn, size: int) -> tuple[NDArray[np.uint8], IntColumn]:
     return seen, np.flatnonzero(seen)
 
 
-def _rank(column: IntColumn) -> tuple[IntColumn | None, IntColumn]:
+def _rank(column: Integers) -> tuple[Integers | None, Integers]:
     """Rank of every value (as a lookup table where values are small) and the values."""
     largest = int(column.max(initial=0))
     if largest >= LARGEST_TABLE:
@@ -75,6 +75,6 @@ def _rank(column: IntColumn) -> tuple[IntColumn | None, IntColumn]:
     return np.cumsum(seen, dtype=np.int64) - 1, values
 
 
-def _compact_by_sorting(code: IntColumn) -> tuple[IntColumn, int]:
+def _compact_by_sorting(code: Integers) -> tuple[Integers, int]:
     values, inverse = np.unique(code, return_inverse=True)
     return inverse.astype(np.int64), int(values.size)

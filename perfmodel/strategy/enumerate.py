@@ -14,16 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.grid import (
-    FIELDS,
-    IntColumn,
-    StrategyGrid,
-    axis_values,
-    columns_from_rows,
-    encode,
-)
+from perfmodel.strategy.grid import FIELDS, StrategyGrid, axis_values, columns_from_rows, encode
 from perfmodel.strategy.rules import (
     LATE_RULES,
     STATUS_NAMES,
@@ -208,8 +202,8 @@ def _divisors(number: int) -> list[int]:
 
 
 def _layout_axes(
-    model: ModelSpec, devices: int, given: Mapping[str, IntColumn]
-) -> dict[str, IntColumn]:
+    model: ModelSpec, devices: int, given: Mapping[str, Integers]
+) -> dict[str, Integers]:
     """Values of every layout axis: the given ones, else every sensible one."""
     heads = min(layer.attention.heads for layer in model.layer_kinds()[0])
     longest = int(given["sequence_length"].max())
@@ -243,7 +237,7 @@ def _layout_axes(
     return axes
 
 
-def _product(axes: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+def _product(axes: Mapping[str, Integers]) -> dict[str, Integers]:
     """Cartesian product of axes as flat columns."""
     total = int(np.prod([values.size for values in axes.values()], dtype=object))
     if total > 200_000_000:
@@ -255,7 +249,7 @@ def _product(axes: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
 
 
 def _add_derived_columns(
-    layout: dict[str, IntColumn], devices: int, given: Mapping[str, IntColumn]
+    layout: dict[str, Integers], devices: int, given: Mapping[str, Integers]
 ) -> None:
     """Add data_parallel and the schedule, and drop what no user would call a strategy.
 
@@ -285,7 +279,7 @@ def _add_derived_columns(
         layout[name] = column[keep]
 
 
-def _free_axes(given: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+def _free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
     sensible = {
         "recompute": [0, 1, 2],
         "precision": [0],
@@ -299,14 +293,14 @@ def _free_axes(given: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
     }
 
 
-def _free_defaults(layout: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+def _free_defaults(layout: Mapping[str, Integers]) -> dict[str, Integers]:
     zeros = np.zeros(layout["tensor_parallel"].shape, np.int64)
     return {name: zeros for name in FREE_AXES}
 
 
 def _multiply(
-    layout: Mapping[str, IntColumn], free: Mapping[str, IntColumn], free_count: int
-) -> dict[str, IntColumn]:
+    layout: Mapping[str, Integers], free: Mapping[str, Integers], free_count: int
+) -> dict[str, Integers]:
     rows = layout["tensor_parallel"].size
     columns = {name: np.repeat(column, free_count) for name, column in layout.items()}
     for name, values in _product(free).items():
@@ -314,7 +308,7 @@ def _multiply(
     return columns
 
 
-def _sensible_zero(columns: Mapping[str, IntColumn]) -> np.ndarray:
+def _sensible_zero(columns: Mapping[str, Integers]) -> np.ndarray:
     """Leave out ZeRO stages that gain nothing (one replica) or fight the pipeline."""
     replicas = columns["data_parallel"] * columns["context_parallel"]
     stage = columns["zero_stage"]
@@ -322,7 +316,7 @@ def _sensible_zero(columns: Mapping[str, IntColumn]) -> np.ndarray:
 
 
 def _repeats(
-    layout: Mapping[str, IntColumn], free: Mapping[str, IntColumn], given: Mapping[str, IntColumn]
+    layout: Mapping[str, Integers], free: Mapping[str, Integers], given: Mapping[str, Integers]
 ) -> np.ndarray:
     """How many strategies each layout becomes, shape of the layout's columns."""
     if "zero_stage" in given:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.strategy.fields import (
     CONTEXT_PARALLEL_KINDS,
@@ -34,7 +35,6 @@ __all__ = [
     "MAPPING_AXES",
     "PIPELINE_SCHEDULES",
     "RECOMPUTE",
-    "IntColumn",
     "StrategyField",
     "StrategyGrid",
     "axis_values",
@@ -42,8 +42,6 @@ __all__ = [
     "decode",
     "encode",
 ]
-
-IntColumn = NDArray[np.int64]
 
 
 def encode(name: str, value: Any) -> int:
@@ -100,13 +98,13 @@ class StrategyGrid:
     """
 
     devices: int
-    columns: Mapping[str, IntColumn]
+    columns: Mapping[str, Integers]
     status: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
     def __len__(self) -> int:
         return int(self.columns["tensor_parallel"].size)
 
-    def __getitem__(self, name: str) -> IntColumn:
+    def __getitem__(self, name: str) -> Integers:
         return self.columns[name]
 
     def row(self, index: int) -> dict[str, int | bool | str]:
@@ -122,7 +120,7 @@ class StrategyGrid:
         )
 
 
-def columns_from_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, IntColumn]:
+def columns_from_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, Integers]:
     """Turn written strategies (field -> value) into columns; missing fields get defaults."""
     columns = {}
     for spec in FIELDS:
@@ -136,7 +134,7 @@ def columns_from_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, IntColumn]
     return columns
 
 
-def axis_values(name: str, values: Any) -> IntColumn:
+def axis_values(name: str, values: Any) -> Integers:
     """Turn the values of one axis (scalar or iterable) into a column without repeats.
 
     ``"all"`` stands for every label of a field that has labels.

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Column, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.strategy.fields import MAPPING_AXES, MAPPINGS
-from perfmodel.strategy.grid import IntColumn, StrategyGrid
+from perfmodel.strategy.grid import StrategyGrid
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-Numbers = NDArray[np.floating[Any]]
 # Columns that place the groups inside a layer, where the default order does not say it.
 LAYER_PLACEMENT = ("tensor_stride", "context_stride", "stage_block", "stage_jump")
 _DEGREES = tuple(f"{axis}_parallel" for axis in MAPPING_AXES)
@@ -79,7 +79,7 @@ def axis_strides(mapping: int | str, degrees: Mapping[str, int]) -> dict[str, in
     return strides
 
 
-def layer_placement(columns: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+def layer_placement(columns: Mapping[str, Integers]) -> dict[str, Integers]:
     """Return the columns that place the groups inside a layer.
 
     Parameters
@@ -110,8 +110,8 @@ def layer_placement(columns: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
 
 
 def stage_strides(
-    columns: Mapping[str, IntColumn], members: Numbers, step: Numbers, sizes: Sequence[int]
-) -> Numbers:
+    columns: Mapping[str, Integers], members: Column, step: Column, sizes: Sequence[int]
+) -> Column:
     """Return the strides that stand for groups of every `step`-th rank of a pipeline stage.
 
     Parameters
@@ -139,8 +139,8 @@ def stage_strides(
 
 
 def stage_members(
-    columns: Mapping[str, IntColumn], members: Numbers, step: Numbers, domain: int
-) -> Numbers:
+    columns: Mapping[str, Integers], members: Column, step: Column, domain: int
+) -> Column:
     """Count the members of groups of every `step`-th rank of a stage in a network domain.
 
     Parameters as of `stage_strides`; `domain` in devices. Shape (n,).
@@ -154,11 +154,11 @@ def stage_members(
 
 def _by_row(
     kernel: Callable[..., None],
-    columns: Mapping[str, IntColumn],
-    members: Numbers,
-    step: Numbers,
+    columns: Mapping[str, Integers],
+    members: Column,
+    step: Column,
     network: Any,
-) -> Numbers:
+) -> Column:
     out = np.empty(members.size, np.int64)
     rows = (members, step, columns["stage_block"], columns["stage_jump"])
     kernel(*(np.ascontiguousarray(item, np.int64) for item in rows), network, out)
@@ -271,11 +271,11 @@ def _describe(axis: str, group: tuple[int, int, int, int], hardware: Hardware) -
     )
 
 
-def _contiguous(columns: Mapping[str, IntColumn], names: Sequence[str]) -> list[IntColumn]:
+def _contiguous(columns: Mapping[str, Integers], names: Sequence[str]) -> list[Integers]:
     return [np.ascontiguousarray(columns[name], np.int64) for name in names]
 
 
-def cut_expert_groups(columns: Mapping[str, IntColumn]) -> NDArray[np.bool_]:
+def cut_expert_groups(columns: Mapping[str, Integers]) -> NDArray[np.bool_]:
     """Tell which strategies have expert groups that the pipeline axis cuts unequally.
 
     Shape (n,); only orders with the pipeline between other axes can have them.
@@ -289,7 +289,7 @@ def cut_expert_groups(columns: Mapping[str, IntColumn]) -> NDArray[np.bool_]:
     return broken.astype(bool)
 
 
-def cut_shard_sets(columns: Mapping[str, IntColumn], has_experts: bool) -> NDArray[np.bool_]:
+def cut_shard_sets(columns: Mapping[str, Integers], has_experts: bool) -> NDArray[np.bool_]:
     """Tell which strategies have ZeRO shard sets that other axes cut unequally, shape (n,)."""
     broken = np.zeros(columns["mapping"].shape, np.uint8)
     if columns["mapping"].any() and columns["shard_group"].any():

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Flags, Integers
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES, IntColumn
+from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
 
-Columns = Mapping[str, IntColumn]
-Mask = NDArray[np.bool_]
+Columns = Mapping[str, Integers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,17 @@ class Rule:
     code: int
     name: str
     reason: str
-    broken: Callable[[Columns, ModelSpec, int], Mask]
+    broken: Callable[[Columns, ModelSpec, int], Flags]
 
 
-def _devices(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _devices(c: Columns, model: ModelSpec, devices: int) -> Flags:
     product = c["tensor_parallel"].astype(np.float64)  # absurd degrees must not overflow
     for axis in ("context_parallel", "pipeline_parallel", "data_parallel"):
         product = product * c[axis]
     return product != devices
 
 
-def _heads(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _heads(c: Columns, model: ModelSpec, devices: int) -> Flags:
     degree = c["tensor_parallel"]
     broken = np.zeros(degree.shape, bool)
     for layer in model.layer_kinds()[0]:
@@ -48,7 +48,7 @@ def _heads(c: Columns, model: ModelSpec, devices: int) -> Mask:
     return broken
 
 
-def _width(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _width(c: Columns, model: ModelSpec, devices: int) -> Flags:
     broken = np.zeros(c["tensor_parallel"].shape, bool)
     for layer in model.layer_kinds()[0]:
         if layer.mlp.kind == "moe":
@@ -59,7 +59,7 @@ def _width(c: Columns, model: ModelSpec, devices: int) -> Mask:
     return broken
 
 
-def _sequence(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _sequence(c: Columns, model: ModelSpec, devices: int) -> Flags:
     per_rank, rest = np.divmod(c["sequence_length"], c["context_parallel"])
     # A causal ring gives each rank two half-blocks, one early and one late.
     ring = (c["context_parallel_kind"] == CONTEXT_PARALLEL_KINDS.index("ring")) & (
@@ -72,31 +72,31 @@ def _sequence(c: Columns, model: ModelSpec, devices: int) -> Mask:
     return (rest != 0) | uneven_ring | uneven_tensor
 
 
-def _batch(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _batch(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return c["global_batch_size"] % (c["data_parallel"] * c["micro_batch_size"]) != 0
 
 
-def _layers(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _layers(c: Columns, model: ModelSpec, devices: int) -> Flags:
     # Embedding and output may stand in chunks of their own (`schedule.chunk_sizes`).
     return c["pipeline_parallel"] * c["virtual_pipeline"] > model.num_layers + 2
 
 
-def _interleaving(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _interleaving(c: Columns, model: ModelSpec, devices: int) -> Flags:
     interleaved = c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("interleaved")
     virtual = c["virtual_pipeline"] > 1
     return (virtual & (c["pipeline_parallel"] == 1)) | (virtual != interleaved)
 
 
-def _interleaved_batches(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _interleaved_batches(c: Columns, model: ModelSpec, devices: int) -> Flags:
     batches = c["global_batch_size"] // (c["data_parallel"] * c["micro_batch_size"])
     return (c["virtual_pipeline"] > 1) & (batches % c["pipeline_parallel"] != 0)
 
 
-def _sequence_parallel(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _sequence_parallel(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return (c["sequence_parallel"] == 1) & (c["tensor_parallel"] == 1)
 
 
-def _experts(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _experts(c: Columns, model: ModelSpec, devices: int) -> Flags:
     degree, inner = c["expert_parallel"], c["expert_tensor_parallel"]
     counts = {layer.mlp.experts for layer in model.layer_kinds()[0] if layer.mlp.kind == "moe"}
     if not counts:
@@ -107,26 +107,26 @@ def _experts(c: Columns, model: ModelSpec, devices: int) -> Mask:
     return broken
 
 
-def _expert_groups(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _expert_groups(c: Columns, model: ModelSpec, devices: int) -> Flags:
     plane = c["tensor_parallel"] * c["context_parallel"] * c["data_parallel"]
     return plane % (c["expert_parallel"] * c["expert_tensor_parallel"]) != 0
 
 
-def _expert_tokens(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _expert_tokens(c: Columns, model: ModelSpec, devices: int) -> Flags:
     experts = any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
     repeated = (c["tensor_parallel"] > 1) & (c["sequence_parallel"] == 0)
     return repeated & experts
 
 
-def _expert_mapping(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _expert_mapping(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return cut_expert_groups(c)
 
 
-def _shard_mapping(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _shard_mapping(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return cut_shard_sets(c, any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0]))
 
 
-def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Flags:
     exchange = (c["context_parallel_kind"] == CONTEXT_PARALLEL_KINDS.index("all_to_all")) & (
         c["context_parallel"] > 1
     )
@@ -137,11 +137,11 @@ def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Mask:
     return exchange & broken
 
 
-def _zero(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _zero(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return c["zero_stage"] > 3
 
 
-def _shard_group(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _shard_group(c: Columns, model: ModelSpec, devices: int) -> Flags:
     group = c["shard_group"]
     if not group.any():
         return np.zeros(group.shape, bool)
@@ -154,7 +154,7 @@ def _shard_group(c: Columns, model: ModelSpec, devices: int) -> Mask:
     return (group > 0) & (uneven | crossed | (c["zero_stage"] == 0))
 
 
-def _context_heads(c: Columns, model: ModelSpec, devices: int) -> Mask:
+def _context_heads(c: Columns, model: ModelSpec, devices: int) -> Flags:
     recurrent = any(
         layer.attention.kind in ("linear", "state_space") for layer in model.layer_kinds()[0]
     )

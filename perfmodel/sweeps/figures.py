@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import check_plot, figure_metadata
 from perfmodel.base.files import atomic_path
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 
 MOST_DEVICES = 256
 MOST_LINKS = 20_000

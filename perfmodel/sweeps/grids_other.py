@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.compute.grouped_gemm import GROUPED_BOUNDS, even_loads, grouped_gemm_times
@@ -31,8 +31,7 @@ from perfmodel.sweeps.grids import Columns, evaluate_grid, result_columns
 if TYPE_CHECKING:
     import xarray as xr
 
-Numbers = NDArray[np.float64]
-Work = Callable[[Numbers, Numbers, float], StreamWork]
+Work = Callable[[Floats, Floats, float], StreamWork]
 """(rows, columns, bytes of an element) -> what the operation moves."""
 
 

@@ -11,19 +11,16 @@ Shape letters: T tokens on one device, h hidden size, a bytes of an activation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
 from perfmodel.model.build import LayerSpec, ModelSpec, layer_parameters, norm_parameters
 from perfmodel.operations.operations import LayerKeys, Size
 from perfmodel.operations.parts import Part, padded_vocabulary
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE
-
-Column = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Column
 from perfmodel.model.build import ModelSpec
-from perfmodel.operations.operations import Column, Communication, LayerKeys, Machine
+from perfmodel.operations.operations import Communication, LayerKeys, Machine
 from perfmodel.operations.parts import Part, model_parts, part_operations
 from perfmodel.operations.pricing import Priced, column_of, price_operations
 from perfmodel.operations.uncertainty import CLASSES, kernel_class

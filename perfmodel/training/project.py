@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
@@ -18,7 +19,7 @@ from perfmodel.operations.pricing import matrix_rates
 from perfmodel.operations.uncertainty import kernel_widths, step_width
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.distinct import distinct_keys
-from perfmodel.strategy.grid import IntColumn, StrategyGrid
+from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import machine_of, part_table
@@ -79,7 +80,7 @@ class Workload:
         self.strategies = Strategies(stage_key=stage_key, **chosen)
 
     def _spread_compositions(
-        self, compositions: StageTable, layer: IntColumn, pipeline: IntColumn
+        self, compositions: StageTable, layer: Integers, pipeline: Integers
     ) -> None:
         """Repeat the stage compositions of each pipeline pair for its layer keys."""
         start = compositions.offset[pipeline]
@@ -122,7 +123,7 @@ class Workload:
         )
 
 
-def layer_columns(columns: Mapping[str, IntColumn]) -> dict[str, IntColumn]:
+def layer_columns(columns: Mapping[str, Integers]) -> dict[str, Integers]:
     """Return the strategy columns on which the operations of a layer depend, shape (n,)."""
     return {name: columns[name] for name in LAYER_KEY_FIELDS} | layer_placement(columns)
 

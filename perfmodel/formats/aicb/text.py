@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.collectives import TWO_COLLECTIVES, WORDS
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import read_text, shortened
 
@@ -77,7 +78,6 @@ LONGEST_NAME = 200  # characters; the longest one widens the whole column
 
 Number = int | float
 Names = NDArray[np.str_]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

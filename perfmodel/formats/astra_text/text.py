@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import read_text, shortened
 from perfmodel.formats.astra_text.words import (
@@ -59,8 +59,6 @@ __all__ = [
     "read_astra_text",
     "workload_from_columns",
 ]
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import parse_json, read_json, shortened
 from perfmodel.formats.pytorch.collectives import (
@@ -43,7 +44,7 @@ from perfmodel.formats.pytorch.collectives import (
     element_size,
     whole,
 )
-from perfmodel.trace import ABSENT, Integers
+from perfmodel.trace import ABSENT
 
 FLAT_SCHEMA = "1.0.1"  # PyTorch 2.0 and 2.1
 SCHEMAS = (

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import parse_json, read_json, shortened
 from perfmodel.formats.pytorch.collectives import (
@@ -30,7 +31,7 @@ from perfmodel.formats.pytorch.collectives import (
     record_from_keys,
     whole,
 )
-from perfmodel.trace import ABSENT, Integers
+from perfmodel.trace import ABSENT
 
 OPERATOR, CALL, DEVICE, WAIT = range(4)
 CATEGORIES = {

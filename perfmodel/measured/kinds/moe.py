@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError
 from perfmodel.base.precisions import format_name
 from perfmodel.base.regimes import regime_name
@@ -41,8 +41,6 @@ from perfmodel.measured.cases import (
 )
 from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
-
-Integers = NDArray[np.int64]
 
 WHOLE = ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep", "groups",
          "m_per_group", "n", "k")  # fmt: skip

@@ -11,13 +11,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats
 from perfmodel.network.links.axes import FAT_TREE
 from perfmodel.network.links.dimensions import Dimension
 from perfmodel.network.links.topology import Topology
-
-Floats = NDArray[np.float64]
 
 GAP = 1.0  # between blocks, beside the distance of 1 between devices
 WIDEST_ROW = 40.0

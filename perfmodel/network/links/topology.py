@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.network.links.axes import (
     FIRST_LINK,
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 __all__ = ["KINDS", "Dimension", "Topology"]
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfmodel.base.columns import Integers
 from perfmodel.network.schedules.hierarchy import (
     direct_all_to_all,
     hierarchical_all_gather,
@@ -23,7 +24,6 @@ from perfmodel.network.schedules.hierarchy import (
 )
 from perfmodel.network.schedules.moves import (
     REDUCER,
-    Integers,
     Moves,
     backwards,
     moves,

@@ -19,14 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.network.links.topology import Topology
 from perfmodel.network.schedules.moves import totals
 from perfmodel.network.schedules.on_links import Messages, group_size, messages_on
 from perfmodel.network.schedules.schedule import schedule
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from perfmodel.network.schedules.moves import (
-    Integers,
-    Moves,
-    moves,
-    one_after_another,
-    relabel,
-    together,
-)
+from perfmodel.base.columns import Integers
+from perfmodel.network.schedules.moves import Moves, moves, one_after_another, relabel, together
 
 Algorithm = Callable[[int], Moves]
 

@@ -21,9 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]
+from perfmodel.base.columns import Flags, Floats, Integers
 
 REDUCER = -1  # position of a switch that reduces and multicasts
 
@@ -47,7 +45,7 @@ class Moves:
     source: Integers
     target: Integers
     block: Integers
-    reduces: Booleans
+    reduces: Flags
 
     @property
     def steps(self) -> int:

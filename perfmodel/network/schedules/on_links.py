@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.network.links.topology import Topology
 from perfmodel.network.schedules.moves import totals
 from perfmodel.network.schedules.schedule import REDUCER, Schedule, schedule
 
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Groups = Sequence[int] | Sequence[Sequence[int]] | Integers
 
 REDUCING = ("switch", "rail")  # kinds of dimensions whose one switch joins a whole group

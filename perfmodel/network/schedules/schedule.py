@@ -19,17 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.network.schedules.algorithms import ALGORITHMS, LEVEL_CHOICES, Algorithm, Levels
-from perfmodel.network.schedules.moves import (
-    REDUCER,
-    Booleans,
-    Floats,
-    Integers,
-    Moves,
-    relabel,
-    totals,
-)
+from perfmodel.network.schedules.moves import REDUCER, Moves, relabel, totals
 
 __all__ = ["REDUCER", "Schedule", "available", "schedule"]
 
@@ -79,7 +72,7 @@ class Schedule:
     source: Integers
     target: Integers
     bytes: Floats
-    reduces: Booleans
+    reduces: Flags
     block_offsets: Integers
     blocks: Integers
     block_bytes: Floats
@@ -349,7 +342,7 @@ def _ownership(
 
 def _messages(
     moved: Moves, members: int, block_bytes: Floats
-) -> tuple[Integers, Integers, Integers, Floats, Booleans, Integers, Integers]:
+) -> tuple[Integers, Integers, Integers, Floats, Flags, Integers, Integers]:
     """Join the moves of one step, source and target to messages; drop empty steps."""
     _, step = np.unique(moved.step, return_inverse=True)
     wide = members + 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.base.columns import Integers
 from perfmodel.network.schedules.moves import (
-    Integers,
     Moves,
     backwards,
     moves,

@@ -9,15 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.base.collectives import SIMULATED, TRACED
+from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.parity.astra.collective import simulate_collectives
 from perfmodel.parity.astra.plan import network_table
 from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.simulation.costs import (
-    Flags,
-    Floats,
-    Integers,
     LocalCosts,
     check_sizes,
     coordinates_slices,

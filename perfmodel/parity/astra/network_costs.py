@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from perfmodel.base.columns import Flags, Integers
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
-from perfmodel.simulation.costs import Flags, Integers, coordinates_slices
+from perfmodel.simulation.costs import coordinates_slices
 from perfmodel.simulation.hardware_costs import HardwareCosts
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats
 from perfmodel.base.errors import PerfModelError
 from perfmodel.formats.astra_text.network import NativeNetwork
 from perfmodel.formats.astra_text.system import NativeSystem
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 MICRO = "MICRO"  # one collective and nothing else
 WEIGHT_GRADIENT = 2  # whose collective that is
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.formats.astra_text.text import AstraTextWorkload
 from perfmodel.parity.astra_text.loop import loop_settings
@@ -21,8 +22,6 @@ FIRST_POOL = 256  # chunks or collectives at once; grows as needed
 MOST_POOL = 2**16
 MOST_PLACES = 2**27  # in the lines of all queues, each as long as there are chunks [8 B]
 MOST_EVENTS = 50_000_000
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.collectives import SIMULATED
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.formats.astra_text.network import NativeNetwork
 from perfmodel.formats.astra_text.system import NativeSystem
 from perfmodel.formats.astra_text.text import AstraTextWorkload
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
 
 ALL_GATHER = "all_gather"
 NOWHERE = -1
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats
 from perfmodel.base.errors import HardwareError
 from perfmodel.formats.astra_text.network import NativeNetwork
 from perfmodel.formats.astra_text.system import NativeSystem
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.hwprofiles.hardware import Network
 
-Floats = NDArray[np.float64]
 
 IDEAL = "astra-sanity"  # a profile of the family of ideal machines, whose network is replaced
 TOPOLOGY = {"Ring": "ring", "FullyConnected": "fully-connected", "Switch": "switch"}

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.collectives import SIMULATED, WORDS
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
 from perfmodel.formats.astra.records import ALGORITHMS, UNAWARE_TOPOLOGIES
 from perfmodel.formats.astra_text.network import NativeNetwork
@@ -22,8 +23,6 @@ LARGEST_INT = 2**31 - 1
 LARGEST_SCALE = 1e9
 MOST_DEVICES = 2**16
 KIND_OF_WORD = {word: kind for kind, word in enumerate(WORDS.values())}
-
-Integers = NDArray[np.int64]
 
 
 def layers_table(

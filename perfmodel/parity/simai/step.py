@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.formats.aicb.text import NO_COLLECTIVE, TRANSFORMER, AicbPhase, AicbWorkload
 from perfmodel.parity.simai.bandwidth import (
@@ -39,7 +40,6 @@ EMBEDDING = "embedding_layer"  # the row that SimAI leaves out of the bubble
 LEAST_FORWARD_MESSAGE = 4096  # [B]; Workload.cc pads smaller ones, in this phase alone
 LARGEST_MESSAGE = 2**31 - 1  # pp_comm goes through C++ stoi
 
-Floats = NDArray[np.float64]
 Ticks = NDArray[np.uint64]
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.parity.stage.blocks import Block, Node, Reference
-from perfmodel.trace import ABSENT, COLLECTIVE, COMPUTE, SEND, Integers, Ragged, Trace
+from perfmodel.trace import ABSENT, COLLECTIVE, COMPUTE, SEND, Ragged, Trace
 
 
 @dataclass(frozen=True, slots=True)

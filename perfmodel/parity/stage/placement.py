@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfmodel.base.columns import Integers
 from perfmodel.parity.stage.arguments import StageArguments
-from perfmodel.trace import Integers
 
 
 @dataclass(frozen=True, slots=True)

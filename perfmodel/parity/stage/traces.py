@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.parity.stage.arguments import StageArguments
 from perfmodel.parity.stage.blocks import (
@@ -49,7 +50,7 @@ from perfmodel.parity.stage.tensors import (
     embedding_tensors,
     layer_tensors,
 )
-from perfmodel.trace import ABSENT, RECEIVE, SEND, Integers, Ragged, Trace, TraceSet
+from perfmodel.trace import ABSENT, RECEIVE, SEND, Ragged, Trace, TraceSet
 
 # Ends of a block that neighbours read: activation, gradient.
 OF_LAYER = "ffn_norm", "mha_d_x"
