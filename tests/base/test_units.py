@@ -6,8 +6,16 @@ import math
 
 import pytest
 
-from perfmodel.base.errors import PerfModelError, StrategyError, did_you_mean
-from perfmodel.base.units import GIB, format_gib, format_range, format_si, format_size, format_time
+from perfmodel.base.errors import DataError, PerfModelError, StrategyError, did_you_mean
+from perfmodel.base.units import (
+    GIB,
+    format_gib,
+    format_range,
+    format_si,
+    format_size,
+    format_time,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -84,3 +92,51 @@ def test_ranges_share_the_unit_of_their_middle(low, high, like, text):
 )
 def test_sizes_are_written_in_the_unit_that_is_exact(size, text):
     assert format_size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("512", 512),
+        ("512B", 512),
+        ("1KB", 1000),
+        ("1kb", 1000),
+        ("1KiB", 1024),
+        ("64 MiB", 64 * 2**20),
+        ("1.5GB", 1_500_000_000),
+        ("0.5KiB", 512),
+        ("1e6", 1_000_000),
+        ("2TiB", 2 * 2**40),
+    ],
+)
+def test_sizes_take_both_kinds_of_units(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "should be a size in bytes"),
+        ("big", "should be a size in bytes"),
+        ("-1KB", "should be a size in bytes"),
+        ("nan", "should be a size in bytes"),
+        ("1e999", "should be a size in bytes"),
+        ("1.2.3MB", "should be a size in bytes"),
+        ("1K", r"unknown unit of bytes 'K'; write KB \(1000\) or KiB \(1024\)"),
+        ("1m", r"write MB \(1000\) or MiB \(1024\)"),
+        ("1KBi", "unknown unit of bytes 'KBi'; did you mean"),
+        ("1e308GB", "is more than 1024 PiB"),
+        ("1.5", "not a whole number of bytes"),
+    ],
+)
+def test_sizes_that_are_none_are_explained(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_size(text)
+
+
+def test_sizes_are_written_as_they_read_best() -> None:
+    sizes = [512, 1024, 1536, 65536, 10**6, 2**30, 2**30 + 1]
+    texts = ["512 B", "1 KiB", "1.5 KiB", "64 KiB", "1 MB", "1 GiB", "1.07 GB"]
+    assert [format_size(size) for size in sizes] == texts
+    for size, text in zip(sizes[:6], texts, strict=False):
+        assert parse_size(text) == size

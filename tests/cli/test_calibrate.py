@@ -9,20 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from perfmodel.cli.main import cli
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
+from tests.cli.running import run
 
 # The adjustable constants of a matrix product whose meaning does not depend on how the
 # model does the rest.
 KEYS = ("launch_latency", "memory_efficiency")
 TRUTH = {"launch_latency": 3.4e-6, "memory_efficiency": 0.77}
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
 
 
 @pytest.fixture(scope="module")

@@ -9,82 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
 
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import DataError
-from perfmodel.base.units import format_size, parse_size
-from perfmodel.cli.main import cli
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.network.collectives import collective_times
-from perfmodel.sweeps.collective_grids import bus_factor, collective_grid, strides
+from perfmodel.sweeps.collective_grids import collective_grid, strides
+from tests.cli.running import document, run
 
 BASE = ("collective", "all_reduce", "--hardware", "dgx-h100")
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
-
-
-def document(*arguments: str) -> dict[str, Any]:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
-
-
-# ---------------------------------------------------------------- sizes
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("512", 512),
-        ("512B", 512),
-        ("1KB", 1000),
-        ("1kb", 1000),
-        ("1KiB", 1024),
-        ("64 MiB", 64 * 2**20),
-        ("1.5GB", 1_500_000_000),
-        ("0.5KiB", 512),
-        ("1e6", 1_000_000),
-        ("2TiB", 2 * 2**40),
-    ],
-)
-def test_sizes_take_both_kinds_of_units(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "should be a size in bytes"),
-        ("big", "should be a size in bytes"),
-        ("-1KB", "should be a size in bytes"),
-        ("nan", "should be a size in bytes"),
-        ("1e999", "should be a size in bytes"),
-        ("1.2.3MB", "should be a size in bytes"),
-        ("1K", r"unknown unit of bytes 'K'; write KB \(1000\) or KiB \(1024\)"),
-        ("1m", r"write MB \(1000\) or MiB \(1024\)"),
-        ("1KBi", "unknown unit of bytes 'KBi'; did you mean"),
-        ("1e308GB", "is more than 1024 PiB"),
-        ("1.5", "not a whole number of bytes"),
-    ],
-)
-def test_sizes_that_are_none_are_explained(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        parse_size(text)
-
-
-def test_sizes_are_written_as_they_read_best() -> None:
-    sizes = [512, 1024, 1536, 65536, 10**6, 2**30, 2**30 + 1]
-    texts = ["512 B", "1 KiB", "1.5 KiB", "64 KiB", "1 MB", "1 GiB", "1.07 GB"]
-    assert [format_size(size) for size in sizes] == texts
-    for size, text in zip(sizes[:6], texts, strict=False):
-        assert parse_size(text) == size
-
-
-# ---------------------------------------------------------------- grids
 
 
 def test_the_table_has_a_line_per_size_and_names_what_is_fixed() -> None:
@@ -117,21 +50,6 @@ def test_json_has_si_units_and_the_conventions_of_nccl_tests() -> None:
     assert row["chosen_algorithm"] in ALGORITHMS
     assert row["chosen_protocol"] in PROTOCOLS
     assert row["status"] == "ok"
-
-
-def test_bus_factors_are_those_of_nccl_tests() -> None:
-    factors = {name: bus_factor(name, 8)[0] for name in COLLECTIVES}
-    assert factors == {
-        "all_reduce": 14 / 8,
-        "all_gather": 7 / 8,
-        "reduce_scatter": 7 / 8,
-        "all_to_all": 7 / 8,
-        "broadcast": 1.0,
-        "point_to_point": 1.0,
-        "multicast": 1.0,
-        "gather": 7 / 8,
-        "scatter": 7 / 8,
-    }
 
 
 def test_an_algorithm_that_was_asked_for_is_the_one_chosen_and_never_faster_than_the_best() -> None:
@@ -341,14 +259,13 @@ def test_help_has_examples_and_units() -> None:
         assert name in text
 
 
-# ---------------------------------------------------------------- as ASTRA-sim
-
 NETWORK = """\
 topology: [ Ring ]
 npus_count: [ 16 ]
 bandwidth: [ 50.0 ]  # GB/s
 latency: [ 500.0 ]  # ns
 """
+
 SYSTEM = {
     "scheduling-policy": "LIFO",
     "endpoint-delay": 10,

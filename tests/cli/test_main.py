@@ -5,12 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from perfmodel import __version__
 from perfmodel.cli.main import cli
@@ -19,24 +17,10 @@ from perfmodel.model.presets import load_model
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.enumerate import strategy_grid
 from perfmodel.strategy.grid import FIELDS
+from tests.cli.running import assert_one_line, run
 
 RUN = ["--devices", "8", "--seq-len", "4096", "--global-batch", "64"]
 SMALL = ["--model", "llama-3.1-8b", "--hardware", "dgx-h100", *RUN]
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
-
-
-def assert_one_line(result: Result, code: int, *parts: str) -> None:
-    """The run ended with a code, one line on stderr, and nothing on stdout."""
-    assert result.exit_code == code, result.stderr
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("perfmodel: error: ")
-    assert "Traceback" not in result.stderr
-    for part in parts:
-        assert part in result.stderr
 
 
 def commands() -> list[tuple[str, ...]]:
@@ -184,7 +168,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     arguments: list[str], parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert_one_line(run(*arguments), 2, *parts)
+    assert_one_line(run(*arguments), *parts)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -202,53 +186,13 @@ def test_a_broken_model_file_is_one_line(text: str, part: str, tmp_path: Path) -
     path = tmp_path / "config.json"
     path.write_text(text, encoding="utf-8")
     for command in (["model", "show", str(path)], ["project", *SMALL, "--model", str(path)]):
-        assert_one_line(run(*command), 2, part, str(path))
+        assert_one_line(run(*command), part, str(path))
 
 
 def test_a_broken_hardware_file_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("name = ", encoding="utf-8")
-    assert_one_line(run("hardware", "show", str(path)), 2, "not valid TOML", str(path))
-
-
-def test_an_unexpected_failure_is_one_line_and_a_traceback_only_on_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(name: str) -> Any:
-        raise RuntimeError("the roof\nis on fire")
-
-    monkeypatch.setattr("perfmodel.model.presets.load_model", fail)
-    assert_one_line(
-        run("model", "show", "gpt2"), 1, "unexpected RuntimeError: the roof is on fire", "-v"
-    )
-    loud = run("model", "show", "gpt2", "-v")
-    assert loud.exit_code == 1
-    assert "Traceback" in loud.stderr
-
-
-def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(name: str) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("perfmodel.model.presets.load_model", interrupt)
-    result = run("model", "show", "gpt2")
-    assert result.exit_code == 130
-    assert result.stderr.strip() == "perfmodel: interrupted"
-
-
-def test_a_closed_pipe_is_no_failure_with_a_traceback() -> None:
-    code = "from perfmodel.cli.main import main; main()"
-    program = subprocess.Popen(
-        [sys.executable, "-c", code, "hardware", "show", "dgx-h100"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert program.stdout is not None
-    assert program.stderr is not None
-    program.stdout.close()
-    assert b"Traceback" not in program.stderr.read()
-    program.stderr.close()
-    program.wait()
+    assert_one_line(run("hardware", "show", str(path)), "not valid TOML", str(path))
 
 
 def test_the_program_runs_as_a_module() -> None:
@@ -256,42 +200,3 @@ def test_the_program_runs_as_a_module() -> None:
         [sys.executable, "-m", "perfmodel", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"perfmodel {__version__}\n"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_name_the_program(shell: str) -> None:
-    script = run("completion", shell).stdout
-    assert "_PERFMODEL_COMPLETE" in script
-    assert f"{shell}_complete" in script
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("perfmodel ex", {"explain"}),
-        ("perfmodel model show llama-3.1-4", {"llama-3.1-405b"}),
-        ("perfmodel project --model llama-3.1-4", {"llama-3.1-405b"}),
-        ("perfmodel sweep --hardware dgx-b2", {"dgx-b200"}),
-        ("perfmodel sweep --framework megatron-t", {"megatron-tuned"}),
-        ("perfmodel best x.nc --by step", {"step_time", "step_time_low", "step_time_high"}),
-        ("perfmodel best x.nc --pareto step_time,memory_to", {"step_time,memory_total"}),
-        ("perfmodel sweep --recompute none,f", {"none,full"}),
-        ("perfmodel sweep --sp f", {"false"}),
-        (
-            "perfmodel project --hardware dgx-h100 --set device.memory.capa",
-            {"device.memory.capacity="},
-        ),
-    ],
-)
-def test_completion_knows_commands_models_profiles_and_variables(
-    words: str, expected: set[str]
-) -> None:
-    typed = words.split(" ")
-    environment = {
-        "_PERFMODEL_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(typed) - 1),
-    }
-    result = CliRunner().invoke(cli, [], prog_name="perfmodel", env=environment)
-    found = {line.partition(",")[2] for line in result.stdout.splitlines()}
-    assert found == expected

@@ -8,15 +8,10 @@ from typing import Any
 
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
 
-from perfmodel.cli.main import cli
+from tests.cli.running import run
 
 GEMM = ("kernel", "gemm", "--hardware", "dgx-h100", "--n", "4096", "--k", "4096")
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
 
 
 def rows(*arguments: str) -> list[dict[str, Any]]:
@@ -215,67 +210,3 @@ def test_help_has_examples_and_units(command: str) -> None:
     text = run("kernel", command, "--help").stdout
     assert "Examples:" in text
     assert "Units:" in text
-
-
-# ---------------------------------------------------------------- figures of compare
-
-RUNS = """\
-hardware,framework,op,phase,rows,cols,dtype,time_us
-H100_SXM,sglang,rms_norm,fwd,4096,8192,bf16,50
-H100_SXM,sglang,rms_norm,fwd,16,8192,bf16,4
-A100_SXM,sglang,gelu,fwd,16384,8192,bf16,330
-nobody's card,sglang,gelu,fwd,16384,8192,bf16,330
-"""
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    path = tmp_path / "stream.csv"
-    path.write_text(RUNS, encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
-)
-def test_compare_draws_what_it_compared(table: Path, suffix: str, begins: bytes) -> None:
-    pytest.importorskip("matplotlib")
-    figure = table.with_name(f"figure.{suffix}")
-    result = run("compare", "stream", str(table), "--plot", str(figure))
-    assert result.exit_code == 0, result.stderr
-    assert figure.read_bytes().startswith(begins)
-    assert f"wrote {figure}" in result.stderr
-    if suffix == "svg":
-        text = figure.read_text()
-        for words in ("H100_SXM: 2 rows, median", "A100_SXM: 1 rows, median", "±10%"):
-            assert words in text
-
-
-def test_figures_that_cannot_be_drawn_are_refused_before_the_work(table: Path) -> None:
-    pytest.importorskip("matplotlib")
-    result = run("compare", "stream", str(table), "--plot", "figure.jpg")
-    assert result.exit_code == 2
-    assert "a figure's name ends in .png, .svg, .pdf" in result.stderr
-    result = run("compare", "stream", str(table), "--plot", "/nowhere/figure.png")
-    assert result.exit_code == 2
-    figure = table.with_name("figure.png")
-    result = run("compare", "stream", str(table), "--where", "rows > 1e9", "--plot", str(figure))
-    assert result.exit_code == 2
-    assert "no row was scored" in result.stderr
-    assert not figure.exists()
-
-
-def test_compare_with_another_profile_prices_every_row_with_it(table: Path) -> None:
-    def document(*arguments: str) -> Any:
-        result = run("compare", "stream", str(table), "--by", "hardware", "--json", *arguments)
-        assert result.exit_code == 0, result.stderr
-        return json.loads(result.stdout)
-
-    own, other = document(), document("--hardware", "dgx-b200")
-    assert own["count"] == 3
-    assert other["count"] == 4  # a device without a profile has one now
-    assert set(other["groups"]["hardware"]) == {"A100_SXM", "H100_SXM", "nobody's card"}
-    assert own["bias"] > other["bias"]
-    result = run("compare", "stream", str(table), "--hardware", "nothing")
-    assert result.exit_code == 2
-    assert "unknown hardware 'nothing'" in result.stderr

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perfmodel.cli.main import cli
 from perfmodel.formats.chakra.files import write_traces
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+from tests.cli.running import assert_one_line, run
 
 NETWORK = """\
 topology: [ Ring ]
@@ -79,10 +79,6 @@ AICB = (
 )
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
-
-
 def simulate(*arguments: str) -> Result:
     return run("simulate", *arguments)
 
@@ -94,16 +90,6 @@ def document(*arguments: str) -> dict[str, Any]:
     assert found["schema_version"] == "1"
     assert found["workload"] == arguments[0]
     return found
-
-
-def assert_one_line(result: Result, *parts: str) -> None:
-    """The run ended with code 2, one line on stderr, and nothing on stdout."""
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("perfmodel: error: ")
-    for part in parts:
-        assert part in result.stderr
 
 
 @pytest.fixture

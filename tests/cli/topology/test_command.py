@@ -6,15 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from perfmodel.cli.main import cli
+from tests.cli.running import run
 
 MESH = ("--dimension", "mesh:4x4:200e9:1e-6")
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
 
 
 def document(*arguments: str) -> Any:

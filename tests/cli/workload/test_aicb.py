@@ -8,12 +8,12 @@ import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perfmodel.cli.main import cli
 from perfmodel.formats.aicb.aiob import read_aiob
 from perfmodel.formats.aicb.csv import read_aicb_csv
 from perfmodel.formats.aicb.text import read_aicb_text
+from tests.cli.running import assert_one_line, run
 
 SMALL = (
     "--num_layers=2 --hidden_size=256 --num_attention_heads=4 --seq_length=128 "
@@ -38,10 +38,6 @@ STUDY = (
 STUDY_FILES = {2048: "f5cd20bba653916d", 1024: "c1d9d904494e2788"}
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="perfmodel")
-
-
 def aicb(words: str, *more: str) -> Result:
     return run("workload", "aicb", *shlex.split(words), *more)
 
@@ -50,16 +46,6 @@ def text_of(words: str, *more: str) -> str:
     result = aicb(words, *more, "-o", "-")
     assert result.exit_code == 0, result.stderr
     return result.stdout
-
-
-def assert_one_line(result: Result, *parts: str) -> None:
-    """The run ended with code 2, one line on stderr, and nothing on stdout."""
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("perfmodel: error: ")
-    for part in parts:
-        assert part in result.stderr
 
 
 @pytest.fixture

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from perfmodel.cli.main import cli
 from perfmodel.formats.chakra.files import read_traces
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
+from tests.cli.running import assert_one_line, run
 
 TEXT = "DATA\n1\na -1 10 NONE 0 20 NONE 0 30 ALLREDUCE 300 7\n"
+
 GRAPH = (
     'digraph taskgraph {\nnode0 [label="{device_id=0|A|Forward|COMP_NODE|'
     'simulated_run_time=0.5}"];\nnode2 [label="{device_id=9|A to B|Comm|COMM_SEND_RECV_NODE|'
     'src_device_id=0|dst_device_id=1|comm_size=4096|run_time=0.1}"];\nnode0 -> node2;\n}'
 )
-
-
-def run(*arguments: Any) -> Result:
-    return CliRunner().invoke(cli, ["workload", *map(str, arguments)], prog_name="perfmodel")
 
 
 def kineto(rank: int) -> str:
@@ -39,7 +34,16 @@ def test_convert_text(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "w.txt").write_text(TEXT, "utf-8")
     form = ["--json-traces"] if suffix == ".json" else []
     result = run(
-        "convert", tmp_path / "w.txt", "--devices", 2, "--passes", 3, "-o", tmp_path / "o/t", *form
+        "workload",
+        "convert",
+        tmp_path / "w.txt",
+        "--devices",
+        2,
+        "--passes",
+        3,
+        "-o",
+        tmp_path / "o/t",
+        *form,
     )
     assert result.exit_code == 0, result.stderr
     assert "wrote 18 nodes of 2 ranks" in result.stderr
@@ -49,7 +53,15 @@ def test_convert_text(tmp_path: Path, suffix: str) -> None:
 
 def test_convert_flexflow_with_a_frequency(tmp_path: Path) -> None:
     (tmp_path / "g.graph").write_text(GRAPH, "utf-8")
-    arguments = ("convert", tmp_path / "g.graph", "--npu-frequency", 1000, "-o", tmp_path / "g")
+    arguments = (
+        "workload",
+        "convert",
+        tmp_path / "g.graph",
+        "--npu-frequency",
+        1000,
+        "-o",
+        tmp_path / "g",
+    )
     assert run(*arguments).exit_code == 0
     traces = read_traces(tmp_path / "g")
     assert [trace.kinds.tolist() for trace in traces.traces] == [[COMPUTE, SEND], [RECEIVE]]
@@ -59,11 +71,13 @@ def test_convert_flexflow_with_a_frequency(tmp_path: Path) -> None:
 def test_convert_profiles_of_all_ranks(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"profile_{rank}.json").write_text(kineto(rank), "utf-8")
-    result = run("convert", tmp_path / "profile_{rank}.json", "-o", tmp_path / "job")
+    result = run("workload", "convert", tmp_path / "profile_{rank}.json", "-o", tmp_path / "job")
     assert result.exit_code == 0, result.stderr
     traces = read_traces(tmp_path / "job")
     assert [trace.kinds.tolist() for trace in traces.traces] == [[COLLECTIVE]] * 2
-    result = run("convert", tmp_path / "profile_0.json", "--devices", 4, "-o", tmp_path / "four")
+    result = run(
+        "workload", "convert", tmp_path / "profile_0.json", "--devices", 4, "-o", tmp_path / "four"
+    )
     assert result.exit_code == 0, result.stderr
     assert read_traces(tmp_path / "four").devices == 4
 
@@ -76,7 +90,7 @@ def test_convert_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
         ((tmp_path / "x{rank}.json",), "no workload at"),
         ((tmp_path / "w.txt", "--format", "flexflow"), "w.txt, line 1"),
     ):
-        result = run("convert", *arguments, "-o", tmp_path / "o")
+        result = run("workload", "convert", *arguments, "-o", tmp_path / "o")
         assert result.exit_code != 0
         assert text in result.stderr
         assert len(result.stderr.strip().splitlines()) == 1
@@ -92,7 +106,18 @@ def test_convert_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_synthetic(tmp_path: Path, pattern: str, options: list[str], kinds: set[int]) -> None:
-    result = run("synthetic", pattern, "--devices", 4, "--count", 3, *options, "-o", tmp_path / "s")
+    result = run(
+        "workload",
+        "synthetic",
+        pattern,
+        "--devices",
+        4,
+        "--count",
+        3,
+        *options,
+        "-o",
+        tmp_path / "s",
+    )
     assert result.exit_code == 0, result.stderr
     traces = read_traces(tmp_path / "s")
     assert traces.devices == 4
@@ -102,7 +127,30 @@ def test_synthetic(tmp_path: Path, pattern: str, options: list[str], kinds: set[
 
 
 def test_synthetic_groups_that_do_not_come_out(tmp_path: Path) -> None:
-    result = run("synthetic", "chained", "--devices", 4, "--group-size", 3, "-o", tmp_path / "s")
+    result = run(
+        "workload", "synthetic", "chained", "--devices", 4, "--group-size", 3, "-o", tmp_path / "s"
+    )
     assert result.exit_code != 0
     assert "--devices 4 is not a multiple of --group-size 3" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("compute --devices 2 --collective all_gather", "--collective is for chained and"),
+        ("compute --devices 2 --size 1MiB", "--size is for collectives and pipelines"),
+        ("chained --devices 2 --schedule gpipe", "--schedule is for pipelines"),
+        ("chained --devices 2 --duration 1", "--duration is for compute and pipelines"),
+        ("pipeline --devices 2 --group-size 2", "--group-size is for chained and"),
+        ("compute --devices 2 --duration nan", "'nan' is not a finite number"),
+        ("compute --devices 2 --duration inf", "'inf' is not a finite number"),
+        ("compute --devices 2 --num-ops nan", "--num-ops"),
+        ("chained --devices 2 --size nan", "nan"),
+        ("chained --devices 2 --size -1", "-1"),
+        ("chains --devices 2", "chained"),
+    ],
+)
+def test_wrong_options_of_synthetic_are_one_line(words: str, part: str, folder: Path) -> None:
+    assert_one_line(run("workload", "synthetic", *words.split(), "-o", "x"), part)
+    assert not list(folder.iterdir())

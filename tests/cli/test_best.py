@@ -1,0 +1,89 @@
+"""``perfmodel best``: what ranks, filters and fronts print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray as xr
+
+from perfmodel.base.variables import SCHEMA_VERSION
+from tests.cli.running import run
+
+
+def best(file: Path, *arguments: str) -> Any:
+    result = run("best", str(file), *arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_best_ranks_filters_and_limits(file: Path) -> None:
+    document = best(file, "--top", "4", "--by", "step_time", "--where", "tp == 2 and pp == 1")
+    rows = document["strategies"]
+    assert len(rows) == min(4, document["selected"])
+    assert [row["step_time"] for row in rows] == sorted(row["step_time"] for row in rows)
+    assert {row["tensor_parallel"] for row in rows} == {2}
+    assert document["total"] > document["selected"]
+    assert document["schema_version"] == SCHEMA_VERSION
+    assert document["units"]["step_time"] == "s"
+
+
+def test_best_prints_one_table_per_question(file: Path) -> None:
+    result = run("best", str(file), "--top", "2")
+    assert result.exit_code == 0
+    assert "Training step of llama-3.1-8b on 16 devices" in result.stdout
+    assert "tok/s/device" in result.stdout
+    assert "Share of the step" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_pareto_shows_the_front_in_order(file: Path) -> None:
+    rows = best(file, "--pareto", "step_time,memory_total")["strategies"]
+    assert [row["step_time"] for row in rows] == sorted(row["step_time"] for row in rows)
+    sizes = [row["memory_total"] for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(best(file, "--pareto", "step_time, memory_total", "--top", "1")["strategies"]) == 1
+
+
+def test_a_filter_that_nothing_passes_is_exit_code_3(file: Path) -> None:
+    result = run("best", str(file), "--where", "tp == 7")
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert "passes the filter" in result.stderr
+    empty = run("best", str(file), "--where", "tp == 7", "--json")
+    assert empty.exit_code == 3
+    assert json.loads(empty.stdout)["strategies"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--by", "step_tim"], "did you mean step_time"),
+        (["--by", "recompute"], "holds text"),
+        (["--where", "tp <"], "at its end"),
+        (["--where", "recompute == none"], "text needs quotes"),
+        (["--pareto", "step_time"], "two or more"),
+        (["--pareto", "step_time,memory"], "no variable 'memory'"),
+        (["--top", "0"], "--top"),
+    ],
+)
+def test_bad_queries_are_one_line(file: Path, arguments: list[str], message: str) -> None:
+    result = run("best", str(file), *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_the_band_of_the_step_time_is_shown_where_a_file_has_one(
+    file: Path, tmp_path: Path
+) -> None:
+    assert "step (10–90 %)" in run("best", str(file)).stdout
+    older = tmp_path / "older.nc"
+    with xr.open_dataset(file) as dataset:
+        dataset.drop_vars(["step_time_low", "step_time_high"]).to_netcdf(older)
+    text = run("best", str(older)).stdout
+    assert "step" in text
+    assert "10–90 %" not in text

@@ -1,0 +1,48 @@
+"""``perfmodel completion``: scripts of shells, and what they complete."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from perfmodel.cli.main import cli
+from tests.cli.running import run
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_the_program(shell: str) -> None:
+    script = run("completion", shell).stdout
+    assert "_PERFMODEL_COMPLETE" in script
+    assert f"{shell}_complete" in script
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("perfmodel ex", {"explain"}),
+        ("perfmodel model show llama-3.1-4", {"llama-3.1-405b"}),
+        ("perfmodel project --model llama-3.1-4", {"llama-3.1-405b"}),
+        ("perfmodel sweep --hardware dgx-b2", {"dgx-b200"}),
+        ("perfmodel sweep --framework megatron-t", {"megatron-tuned"}),
+        ("perfmodel best x.nc --by step", {"step_time", "step_time_low", "step_time_high"}),
+        ("perfmodel best x.nc --pareto step_time,memory_to", {"step_time,memory_total"}),
+        ("perfmodel sweep --recompute none,f", {"none,full"}),
+        ("perfmodel sweep --sp f", {"false"}),
+        (
+            "perfmodel project --hardware dgx-h100 --set device.memory.capa",
+            {"device.memory.capacity="},
+        ),
+    ],
+)
+def test_completion_knows_commands_models_profiles_and_variables(
+    words: str, expected: set[str]
+) -> None:
+    typed = words.split(" ")
+    environment = {
+        "_PERFMODEL_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(typed) - 1),
+    }
+    result = CliRunner().invoke(cli, [], prog_name="perfmodel", env=environment)
+    found = {line.partition(",")[2] for line in result.stdout.splitlines()}
+    assert found == expected
