@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from perfmodel.base.collectives import WORDS
 from perfmodel.export.program import pass_program
 from perfmodel.export.types import ProjectedBlock, ProjectedOperation
+from perfmodel.operations.operations import Role
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)
 # What is computed again counts to the input gradient, ahead of which it runs.
@@ -25,8 +26,25 @@ COMPUTE_PHASE = {
 # The weight gradient's collective is that of gradients: all others of the backward pass go
 # with the input gradient.
 COMMUNICATION_PHASE = {**COMPUTE_PHASE, "backward_weight": INPUT_GRADIENT}
-EDGES = {"embedding": "embedding_layer", "output": "final_column", "mtp": "mtp_projection"}
-LEAVING = ("output", "post_norm", "residual", "down")
+# AICB's names of rows. With sequence parallelism the ways into and out of a tensor-parallel region
+# have rows of their own, otherwise both are one.
+BLOCKS = {
+    Role.ATTENTION: ("attention", "column"),
+    Role.ATTENTION_OUTPUT: ("attention", "row"),
+    Role.MLP: ("mlp", "column"),
+    Role.MLP_OUTPUT: ("mlp", "row"),
+    Role.SHARED: ("mlp_shared", "column"),
+    Role.SHARED_OUTPUT: ("mlp_shared", "row"),
+}
+WHOLE = {
+    Role.EXPERTS: "mlp_moelayer",
+    Role.EXPERT_PRODUCT: "mlp_moelayer",
+    Role.EXPERT_SHARING: "mlp_moelayer",
+    Role.EMBEDDING: "embedding_layer",
+    Role.OUTPUT: "final_column",
+    Role.LOSS: "cross_entropy1",
+    Role.PREDICTION: "mtp_projection",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +122,8 @@ def block_rows(
         Ranks of a context-parallel ring.
     """
     segments: dict[str, tuple[ProjectedRow, list[list[RowCommunication]]]] = {}
-    experts = any(item.name.startswith("mlp.router") for item in block.part.operations)
     for item in _file_order(block.part.operations):
-        name = _segment(block.part.kind, item.name, sharded, experts)
+        name = _segment(item.role, sharded)
         row, waiting = segments.setdefault(name, (ProjectedRow(name), [[], [], []]))
         if not item.communicates:
             row.times[COMPUTE_PHASE[item.phase]] += item.time
@@ -134,26 +151,17 @@ def _file_order(operations: Sequence[ProjectedOperation]) -> list[ProjectedOpera
     return forward + backward[::-1]
 
 
-def _segment(kind: str, name: str, sharded: bool, experts: bool) -> str:
+def _segment(role: Role, sharded: bool) -> str:
     """Return AICB's name of the row to which an operation belongs."""
-    if name.startswith("output.loss"):
-        return "cross_entropy1"
-    if kind in EDGES:
-        return EDGES[kind]
-    block, _, rest = name.partition(".")
-    if rest.startswith("shared."):
-        block, rest = "mlp_shared", rest.removeprefix("shared.")
-    elif block == "mlp" and experts:
-        return "mlp_moelayer"
-    if not sharded:
-        return f"{block}_layer"
-    leaving = rest.startswith(LEAVING)
-    return f"{block}_row" if leaving else f"{block}_column"
+    if role in WHOLE:
+        return WHOLE[role]
+    block, side = BLOCKS[role]
+    return f"{block}_{side}" if sharded else f"{block}_layer"
 
 
 def _further(name: str, index: int, waiting: Iterable[list[RowCommunication]]) -> str:
     """Name a row that only carries a further collective."""
-    if name == "cross_entropy1":
+    if name == WHOLE[Role.LOSS]:
         return f"cross_entropy{index + 1}"
     names = {items[index].name for items in waiting if index < len(items)}
     return "+".join(sorted(names)).replace(".", "_")

@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.build import ModelSpec
+from perfmodel.operations.operations import Role
 from perfmodel.software.framework import Framework
 from perfmodel.sweeps.explain import OPERATION_COMPONENTS
 
@@ -23,8 +24,8 @@ class ProjectedOperation:
 
     Attributes
     ----------
-    name, phase : str
-        As in `perfmodel.operations.operations`.
+    name, phase, role : str
+        As in `perfmodel.operations.operations`; no role outside of the parts of the model.
     kind : {"gemm", "attention", "stream", "communication"}
     count : float
         Calls per micro-batch and layer, or per run of a data-parallel operation.
@@ -70,6 +71,7 @@ class ProjectedOperation:
     beside: tuple[tuple[str, str], ...] = ()
     hides: float = 0.0
     tail: float = 0.0
+    role: Role = Role.NONE
 
     @property
     def communicates(self) -> bool:

@@ -20,7 +20,7 @@ from perfmodel.export.types import (
     ProjectedWorkload,
 )
 from perfmodel.model.build import ModelSpec
-from perfmodel.operations.operations import Communication, LayerKeys
+from perfmodel.operations.operations import Communication, LayerKeys, Role
 from perfmodel.operations.parts import Part
 from perfmodel.operations.pricing import Priced
 from perfmodel.software.framework import Framework, load_framework
@@ -33,9 +33,6 @@ from perfmodel.training.schedule import chunk_sizes
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-
-# Ranks that share an expert speak to each other on the tensor axis, in a group of their own.
-EXPERT_TENSOR_OPERATIONS = ("mlp.dispatch.", "mlp.combine.")
 
 
 def projected_workload(
@@ -135,6 +132,7 @@ def _parts(
 def _operation(item: Priced) -> ProjectedOperation:
     operation = item.operation
     shared: dict[str, Any] = {
+        "role": operation.role,
         "count": _number(operation.count),
         "time": float(item.time[0]),
         "exposed": float(item.exposed[0]),
@@ -143,9 +141,8 @@ def _operation(item: Priced) -> ProjectedOperation:
         kind = type(operation).__name__.lower()
         shared |= {"flops": float(item.flops[0]), "traffic": float(item.traffic[0])}
         return ProjectedOperation(operation.name, operation.phase, kind, **shared)
-    group = operation.axis
-    if group == "tensor" and operation.name.startswith(EXPERT_TENSOR_OPERATIONS):
-        group = "expert_tensor"
+    # Ranks that share an expert speak to each other on the tensor axis, in a group of their own.
+    group = "expert_tensor" if operation.role == Role.EXPERT_SHARING else operation.axis
     return ProjectedOperation(
         operation.name,
         operation.phase,

@@ -9,7 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.model.build import LayerSpec, ModelSpec
-from perfmodel.operations.operations import Attention, Communication, Gemm, OperationList, Stream
+from perfmodel.operations.operations import (
+    Attention,
+    Communication,
+    Gemm,
+    OperationList,
+    Role,
+    Stream,
+)
 from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS
 
 RING, ALL_TO_ALL, ALL_GATHER = range(len(CONTEXT_PARALLEL_KINDS))
@@ -53,8 +60,9 @@ def add_attention(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> Non
         _flash_core(ops, layer, heads, groups)
     else:
         _unfused_core(ops, layer, heads, groups)
-    ops.linear("attention.output", tokens, heads * spec.value_head_dim, hidden)
-    ops.leave_tensor_parallel("attention.output", hidden, "attention.output")
+    with ops.in_role(Role.ATTENTION_OUTPUT):
+        ops.linear("attention.output", tokens, heads * spec.value_head_dim, hidden)
+        ops.leave_tensor_parallel("attention.output", hidden, "attention.output")
 
 
 def _latent_projections(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:

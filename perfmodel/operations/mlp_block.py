@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.compute.stream_catalogue import ROW_GATHER, elementwise, router_top_k, traffic
 from perfmodel.model.build import LayerSpec, MlpSpec, ModelSpec
-from perfmodel.operations.operations import Communication, OperationList, Size, Stream
+from perfmodel.operations.operations import Communication, OperationList, Role, Size, Stream
 from perfmodel.strategy.mapping import stage_members, stage_strides
 
 
@@ -20,9 +20,11 @@ def add_mlp(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
         _add_experts(ops, model, layer.mlp)
         if layer.mlp.shared_intermediate_size:
             width = layer.mlp.shared_intermediate_size / ops.keys.tensor
-            _add_block(ops, model, layer.mlp, "mlp.shared", width)
+            roles = Role.SHARED, Role.SHARED_OUTPUT
+            _add_block(ops, model, layer.mlp, "mlp.shared", width, roles)
     else:
-        _add_block(ops, model, layer.mlp, "mlp", layer.mlp.intermediate_size / ops.keys.tensor)
+        width = layer.mlp.intermediate_size / ops.keys.tensor
+        _add_block(ops, model, layer.mlp, "mlp", width, (Role.MLP, Role.MLP_OUTPUT))
 
 
 def add_activation(
@@ -46,15 +48,25 @@ def add_activation(
     ops.stream(name, elements, forward, backward, flops=8.0, launches=passes, selective=cheap)
 
 
-def _add_block(ops: OperationList, model: ModelSpec, mlp: MlpSpec, name: str, width: Size) -> None:
+def _add_block(
+    ops: OperationList,
+    model: ModelSpec,
+    mlp: MlpSpec,
+    name: str,
+    width: Size,
+    roles: tuple[Role, Role],
+) -> None:
+    """Add two products with the activation between them; the second has the second role."""
     hidden = float(model.hidden_size)
     tokens = ops.keys.tokens
     up = f"{name}.up"
-    ops.enter_tensor_parallel(f"{name}.input", hidden, up)
-    ops.linear(up, tokens, hidden, width * (2 if mlp.gated else 1))
-    add_activation(ops, mlp, f"{name}.activation", tokens * width)
-    ops.linear(f"{name}.down", tokens, width, hidden)
-    ops.leave_tensor_parallel(f"{name}.output", hidden, f"{name}.down")
+    with ops.in_role(roles[0]):
+        ops.enter_tensor_parallel(f"{name}.input", hidden, up)
+        ops.linear(up, tokens, hidden, width * (2 if mlp.gated else 1))
+        add_activation(ops, mlp, f"{name}.activation", tokens * width)
+    with ops.in_role(roles[1]):
+        ops.linear(f"{name}.down", tokens, width, hidden)
+        ops.leave_tensor_parallel(f"{name}.output", hidden, f"{name}.down")
 
 
 def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
@@ -101,9 +113,11 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     ops.stream("mlp.sort", received * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
     batch, count = (experts, 1.0) if ops.framework.grouped_gemm else (1.0, experts)
     up = width * (2 if mlp.gated else 1)
-    ops.linear("mlp.experts_up", per_expert, hidden, up, batch=batch, count=count)
+    with ops.in_role(Role.EXPERT_PRODUCT):
+        ops.linear("mlp.experts_up", per_expert, hidden, up, batch=batch, count=count)
     add_activation(ops, mlp, "mlp.experts_activation", received * width)
-    ops.linear("mlp.experts_down", per_expert, width, hidden, batch=batch, count=count)
+    with ops.in_role(Role.EXPERT_PRODUCT):
+        ops.linear("mlp.experts_down", per_expert, width, hidden, batch=batch, count=count)
     ops.stream("mlp.unsort", received * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
     _expert_tensor(ops, "mlp.combine", received * hidden * 2.0, "reduce_scatter", "all_gather")
     _exchange(ops, "mlp.combine", sent * 2.0, sent * ops.framework.dispatch_bytes)
@@ -208,15 +222,15 @@ def _expert_tensor(ops: OperationList, name: str, size: Size, forward: str, back
         return
     stride = stage_strides(ops.keys.columns, inner, np.ones(inner.shape), ops.machine.sizes)
     for phase, collective in (("forward", forward), ("backward_input", backward)):
-        ops.add(
-            Communication(
-                f"{name}.{collective}",
-                phase,
-                "tensor",
-                collective,
-                size,
-                inner,
-                stride,
-                count=(inner > 1) * 1.0,
-            )
+        exchange = Communication(
+            f"{name}.{collective}",
+            phase,
+            "tensor",
+            collective,
+            size,
+            inner,
+            stride,
+            count=(inner > 1) * 1.0,
         )
+        with ops.in_role(Role.EXPERT_SHARING):
+            ops.add(exchange)

@@ -7,7 +7,10 @@ operation runs per layer and micro-batch for that key, 0 for never.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,39 @@ Size = Column | float
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute", "optimizer")
 AXES = ("tensor", "context", "expert", "pipeline", "data")
+
+
+class Role(StrEnum):
+    """What an operation is to its model, whatever its name says."""
+
+    NONE = "none"
+    """In no model: a kernel by itself."""
+    ATTENTION = "attention"
+    """Attention and what leads to it: norm, projections, rotary embedding."""
+    ATTENTION_OUTPUT = "attention output"
+    """What leads from attention: projection, norm, residual addition."""
+    MLP = "mlp"
+    """First product and activation of a feed-forward block, and what leads to them."""
+    MLP_OUTPUT = "mlp output"
+    """Its second product and what leads from it."""
+    SHARED = "shared"
+    """As `MLP`, of the experts that every token meets."""
+    SHARED_OUTPUT = "shared output"
+    """As `MLP_OUTPUT`, of the same."""
+    EXPERTS = "experts"
+    """Of a block with routed experts all but what follows here."""
+    EXPERT_PRODUCT = "expert product"
+    """Products of routed experts, with their casts."""
+    EXPERT_SHARING = "expert sharing"
+    """Exchange among the devices that hold one expert together."""
+    EMBEDDING = "embedding"
+    """Token embedding."""
+    OUTPUT = "output"
+    """Final norm and logits."""
+    LOSS = "loss"
+    """Loss of the logits."""
+    PREDICTION = "prediction"
+    """Norms and projection of a multi-token-prediction module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +75,7 @@ class Gemm:
     accumulate: bool = False
     launches: Size = 1.0
     count: Size = 1.0
+    role: Role = Role.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +95,7 @@ class Attention:
     window: Size = 0.0
     backward: bool = False
     count: Size = 1.0
+    role: Role = Role.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +109,7 @@ class Stream:
     flops: Size = 0.0
     launches: Size = 1.0
     count: Size = 1.0
+    role: Role = Role.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +131,7 @@ class Communication:
     hides: Size = 0.0
     tail: Size = 0.0
     count: Size = 1.0
+    role: Role = Role.NONE
 
 
 # Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
@@ -224,8 +264,20 @@ class OperationList:
         self.machine = machine
         self.framework = framework
         self.operations: list[Operation] = []
+        self.role = Role.NONE
         self._recompute_full = keys.equals("recompute", RECOMPUTE.index("full"))
         self._recompute_selective = keys.equals("recompute", RECOMPUTE.index("selective"))
+
+    @contextmanager
+    def in_role(self, role: Role) -> Iterator[None]:
+        """Give operations that are added inside the block this role."""
+        former, self.role = self.role, role
+        yield
+        self.role = former
+
+    def append(self, operation: Operation) -> None:
+        """Append an operation in the present role."""
+        self.operations.append(replace(operation, role=self.role))
 
     def add(self, operation: Operation, *, selective: bool = False) -> None:
         """Append an operation; a forward one is repeated where it is recomputed.
@@ -236,7 +288,7 @@ class OperationList:
         selective : bool
             The operation is among those that selective recomputation repeats.
         """
-        self.operations.append(operation)
+        self.append(operation)
         if operation.phase != "forward":
             return
         again = self._recompute_full + (self._recompute_selective if selective else 0.0)
@@ -244,7 +296,7 @@ class OperationList:
             changes: dict[str, Any] = {"phase": "recompute", "count": operation.count * again}
             if isinstance(operation, Communication):
                 changes["hidden_by"] = tuple((name, "recompute") for name, _ in operation.hidden_by)
-            self.operations.append(replace(operation, **changes))
+            self.append(replace(operation, **changes))
 
     def stream(
         self,

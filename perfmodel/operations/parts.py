@@ -21,6 +21,7 @@ from perfmodel.operations.operations import (
     Machine,
     Operation,
     OperationList,
+    Role,
     Stream,
 )
 from perfmodel.software.framework import Framework
@@ -76,11 +77,14 @@ def part_operations(
     if part.layer is not None:
         _add_layer(ops, model, part.layer)
     elif part.kind == "embedding":
-        _add_embedding(ops, model)
+        with ops.in_role(Role.EMBEDDING):
+            _add_embedding(ops, model)
     elif part.kind == "output":
-        _add_output(ops, model)
+        with ops.in_role(Role.OUTPUT):
+            _add_output(ops, model)
     else:
-        _add_mtp(ops, model)
+        with ops.in_role(Role.PREDICTION):
+            _add_mtp(ops, model)
     return ops.operations
 
 
@@ -113,17 +117,22 @@ def _add_residual(ops: OperationList, name: str, elements: np.ndarray) -> None:
 
 def _add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
     elements = ops.keys.stream_tokens * model.hidden_size
-    _add_norm(ops, "attention.norm", elements)
-    add_attention(ops, model, layer)
-    if layer.norms > 2:
-        _add_norm(ops, "attention.post_norm", elements, selective=False)
-    _add_residual(ops, "attention.residual", elements)
-    if not layer.parallel_block:
-        _add_norm(ops, "mlp.norm", elements)
-    add_mlp(ops, model, layer)
-    if layer.norms > 2:
-        _add_norm(ops, "mlp.post_norm", elements, selective=False)
-    _add_residual(ops, "mlp.residual", elements)
+    with ops.in_role(Role.ATTENTION):
+        _add_norm(ops, "attention.norm", elements)
+        add_attention(ops, model, layer)
+    with ops.in_role(Role.ATTENTION_OUTPUT):
+        if layer.norms > 2:
+            _add_norm(ops, "attention.post_norm", elements, selective=False)
+        _add_residual(ops, "attention.residual", elements)
+    routed = layer.mlp.kind == "moe"
+    with ops.in_role(Role.EXPERTS if routed else Role.MLP):
+        if not layer.parallel_block:
+            _add_norm(ops, "mlp.norm", elements)
+        add_mlp(ops, model, layer)
+    with ops.in_role(Role.EXPERTS if routed else Role.MLP_OUTPUT):
+        if layer.norms > 2:
+            _add_norm(ops, "mlp.post_norm", elements, selective=False)
+        _add_residual(ops, "mlp.residual", elements)
 
 
 def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
@@ -133,9 +142,7 @@ def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
     tables = 2.0 if model.position_embedding == "learned" else 1.0
     for phase, backward in (("forward", False), ("backward_weight", True)):
         read, written = traffic(embedding(1, 1, tables=tables, backward=backward))
-        ops.operations.append(
-            Stream("embedding.lookup", phase, elements * read, elements * written)
-        )
+        ops.append(Stream("embedding.lookup", phase, elements * read, elements * written))
     # Rows of a vocabulary-parallel table are summed over the tensor-parallel group.
     parallel = (keys.tensor > 1) * 1.0
     for collective, phase, count in (
@@ -144,7 +151,7 @@ def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
         ("all_gather", "backward_weight", keys.sharded),
     ):
         if np.any(count > 0):
-            ops.operations.append(
+            ops.append(
                 Communication(
                     f"embedding.{collective}",
                     phase,
@@ -166,6 +173,15 @@ def _add_output(ops: OperationList, model: ModelSpec) -> None:
     ops.enter_tensor_parallel("output.input", float(model.hidden_size), "output.logits")
     vocabulary = padded_vocabulary(model, keys, ops.framework)
     ops.linear("output.logits", keys.tokens, float(model.hidden_size), vocabulary, quantised=False)
+    with ops.in_role(Role.LOSS):
+        _add_loss(ops, vocabulary)
+    # The edges of a model are not recomputed.
+    ops.operations[start:] = [item for item in ops.operations[start:] if item.phase != "recompute"]
+
+
+def _add_loss(ops: OperationList, vocabulary: np.ndarray) -> None:
+    """Cross entropy of every token's logits, and its gradient."""
+    keys = ops.keys
     fused = ops.framework.fused_cross_entropy
     loss, gradient = (cross_entropy(1, 1, backward=b, fused=fused) for b in (False, True))
     ops.stream(
@@ -191,8 +207,6 @@ def _add_output(ops: OperationList, model: ModelSpec) -> None:
                 count=3.0 * parallel,
             )
         )
-    # The edges of a model are not recomputed.
-    ops.operations[start:] = [item for item in ops.operations[start:] if item.phase != "recompute"]
 
 
 def _add_mtp(ops: OperationList, model: ModelSpec) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column
 from perfmodel.base.regimes import LIMITS, REGIMES, regime
-from perfmodel.operations.operations import Attention, Communication, Gemm, Operation
+from perfmodel.operations.operations import Attention, Communication, Gemm, Operation, Role
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -37,7 +37,7 @@ def kernel_class(operation: Operation) -> str:
     loads included.
     """
     if isinstance(operation, Gemm):
-        return "moe" if ".experts" in operation.name else "gemm"
+        return "moe" if operation.role == Role.EXPERT_PRODUCT else "gemm"
     if isinstance(operation, Attention):
         return "attention_backward" if operation.backward else "attention"
     return "collective" if isinstance(operation, Communication) else "stream"

@@ -18,6 +18,7 @@ from perfmodel.operations.operations import (
     Gemm,
     LayerKeys,
     Machine,
+    Role,
     Stream,
 )
 from perfmodel.operations.parts import model_parts, padded_vocabulary, part_operations
@@ -321,3 +322,50 @@ def test_parts_are_the_distinct_layers_and_the_edges():
     names = [part.name for part in model_parts(load_model("gemma-3-27b"))]
     assert names == ["layer0", "layer1", "embedding", "output"]  # sliding and full
     assert len(model_parts(load_model("llama-3.1-70b"))) == 3
+
+
+# Where the name of an operation begins so, its role is this: the first that holds.
+ROLES = (
+    ("embedding.", {Role.EMBEDDING}),
+    ("output.loss", {Role.LOSS}),
+    ("output.", {Role.OUTPUT}),
+    ("mtp.", {Role.PREDICTION}),
+    ("attention.output", {Role.ATTENTION_OUTPUT}),
+    ("attention.post_norm", {Role.ATTENTION_OUTPUT}),
+    ("attention.residual", {Role.ATTENTION_OUTPUT}),
+    ("attention.", {Role.ATTENTION}),
+    ("mlp.experts_up", {Role.EXPERT_PRODUCT}),
+    ("mlp.experts_down", {Role.EXPERT_PRODUCT}),
+    ("mlp.shared.down", {Role.SHARED_OUTPUT}),
+    ("mlp.shared.output", {Role.SHARED_OUTPUT}),
+    ("mlp.shared.", {Role.SHARED}),
+    ("mlp.down", {Role.MLP_OUTPUT}),
+    ("mlp.output", {Role.MLP_OUTPUT}),
+    ("mlp.post_norm", {Role.MLP_OUTPUT, Role.EXPERTS}),
+    ("mlp.residual", {Role.MLP_OUTPUT, Role.EXPERTS}),
+    ("mlp.", {Role.MLP, Role.EXPERTS, Role.EXPERT_SHARING}),
+)
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gemma-2-27b", "deepseek-v3", "qwen3-30b-a3b"])
+@pytest.mark.parametrize("framework", ["megatron", "megatron-2021", "fsdp"])
+def test_every_operation_has_the_role_of_its_place(model: str, framework: str) -> None:
+    degrees = {"tensor_parallel": 4, "expert_parallel": 4, "expert_tensor_parallel": 4}
+    fields = {**degrees, "recompute": "full", "precision": "fp8"}
+    spec = load_model(model)
+    routed = {part.name: part.layer and part.layer.mlp.kind == "moe" for part in model_parts(spec)}
+    seen = set()
+    for part, experts in routed.items():
+        for item in operations_of(spec, part, load_framework(framework), **fields):
+            expected = next(roles for start, roles in ROLES if item.name.startswith(start))
+            assert item.role in expected, item.name
+            if part.startswith("layer") and item.name.startswith("mlp."):
+                dense = {Role.MLP, Role.MLP_OUTPUT}
+                assert (item.role in dense) == (not experts), item.name
+            shares = isinstance(item, Communication) and item.axis == "tensor"
+            if experts and shares and item.name.split(".")[1] in ("dispatch", "combine"):
+                assert item.role == Role.EXPERT_SHARING
+            seen.add(item.role)
+    assert Role.NONE not in seen
+    assert {Role.ATTENTION, Role.ATTENTION_OUTPUT, Role.OUTPUT, Role.LOSS} <= seen
+    assert (Role.EXPERT_SHARING in seen) == any(routed.values())

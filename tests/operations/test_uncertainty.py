@@ -22,6 +22,7 @@ from perfmodel.operations.operations import (
     Communication,
     Gemm,
     LayerKeys,
+    Role,
     Stream,
 )
 from perfmodel.operations.uncertainty import (
@@ -111,8 +112,18 @@ def test_every_operation_of_a_step_has_its_class(small_moe, grid_of, h100):
         (Gemm("mlp.up", "forward", 64.0, 8192.0, 8192.0), "gemm_small"),
         (Gemm("mlp.up", "forward", 65.0, 8192.0, 8192.0), "gemm_middle"),
         (Gemm("mlp.up", "forward", 2048.0, 64.0, 64.0), "gemm_large"),
-        (Gemm("mlp.experts_up", "forward", 100.0, 64.0, 64.0, batch=32.0), "moe_large"),
-        (Gemm("mlp.experts_up", "forward", 100.0, 64.0, 64.0, count=4.0), "moe_middle"),
+        (
+            Gemm(
+                "mlp.experts_up", "forward", 100.0, 64.0, 64.0, batch=32.0, role=Role.EXPERT_PRODUCT
+            ),
+            "moe_large",
+        ),
+        (
+            Gemm(
+                "mlp.experts_up", "forward", 100.0, 64.0, 64.0, count=4.0, role=Role.EXPERT_PRODUCT
+            ),
+            "moe_middle",
+        ),
         (Stream("norm", "forward", 4e5, 4e5), "stream_small"),
         (Stream("norm", "forward", 5e7, 5e7), "stream_large"),
         (

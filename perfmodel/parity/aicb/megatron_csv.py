@@ -38,7 +38,7 @@ from perfmodel.parity.aicb.csv_events import (
     csv_file_name,
 )
 from perfmodel.parity.aicb.megatron_layers import activation_size, model_passes, tensor_parallel
-from perfmodel.parity.aicb.parameters import DEEPSEEK, layers_of_stage, total_parameters
+from perfmodel.parity.aicb.parameters import DEEPSEEK, Role, layers_of_stage, total_parameters
 
 FRAMES = ("Megatron", DEEPSEEK)
 ROWS_OF_A_LAYER = 40  # at most, in a forward and a backward pass together
@@ -192,7 +192,8 @@ def stage_parameters(arguments: AicbArguments) -> int:
     layers = layers_of_stage(replace(arguments, enable_sequence_parallel=True))
     total, _ = total_parameters(layers)
     if arguments.frame == DEEPSEEK and arguments.n_shared_expert > 0:
-        mlps = [layer.parameters for layer in layers if layer.name in ("mlp_column", "mlp_row")]
+        linear = (Role.COLUMN, Role.ROW)
+        mlps = [it.parameters for it in layers if it.block == "mlp" and it.role in linear]
         dense = min(arguments.n_dense_layers, arguments.layers_per_stage)
         total -= sum(mlps[2 * dense :])
     return total + arguments.layers_per_stage * arguments.hidden_size

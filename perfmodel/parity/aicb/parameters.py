@@ -11,6 +11,7 @@ of the training generator, in the order in which the model holds them.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from perfmodel.base.errors import StrategyError
@@ -20,18 +21,43 @@ DEEPSEEK = "DeepSeek"
 MOST_LAYERS = 100_000  # of a stage: far beyond any model, little enough to hold
 
 
+class Role(StrEnum):
+    """What a layer is to AICB, which reads it from the layer's name."""
+
+    EMBEDDING = "embedding"
+    """Word and position embeddings (``embedding`` in the name)."""
+    COLUMN = "column"
+    """A linear layer whose outputs are divided (``column``)."""
+    ROW = "row"
+    """A linear layer whose inputs are divided (``row``)."""
+    WHOLE = "whole"
+    """A linear layer that every rank holds whole (``attention_linear``)."""
+    JOINED = "joined"
+    """Linear layers with one row for all of them, without sequence parallelism."""
+    EXPERTS = "experts"
+    """Routed experts (``moelayer``)."""
+    NORM = "norm"
+    """A layer norm (``fused``), which has no row."""
+
+
 class Layer(NamedTuple):
     """A layer of AICB's list.
 
     Attributes
     ----------
     name : str
-        As in the file's rows; ``fused`` layers (layer norms) have no row.
+        As in the file's rows.
+    block : str
+        First word of the name, by which AICB looks a time up: "embedding", "attention", "mlp",
+        "final" (the LM head) or "fused".
+    role : Role
     parameters : int
         Elements on one tensor-parallel rank.
     """
 
     name: str
+    block: str
+    role: Role
     parameters: int
 
 
@@ -43,16 +69,16 @@ def layers_of_stage(arguments: AicbArguments) -> list[Layer]:
     StrategyError
         A width that tensor parallelism does not divide, or more than `MOST_LAYERS` layers.
     """
-    embedding = Layer("embedding_layer", _embedding(arguments))
+    embedding = Layer("embedding_layer", "embedding", Role.EMBEDDING, _embedding(arguments))
     # AICB builds the LM head in either case, and with it checks its width.
-    head = _column("final", arguments.hidden_size, arguments.padded_vocab_size, arguments)
+    head = _column("final", "", arguments.hidden_size, arguments.padded_vocab_size, arguments)
     layers = [embedding, *_blocks(arguments)]
     return [*layers, head] if arguments.enable_sequence_parallel else layers
 
 
 def total_parameters(layers: list[Layer]) -> tuple[int, int]:
-    """Return all parameters, and those of layers with ``moe`` in their name."""
-    experts = sum(layer.parameters for layer in layers if "moe" in layer.name)
+    """Return all parameters, and those of routed experts."""
+    experts = sum(layer.parameters for layer in layers if layer.role == Role.EXPERTS)
     return sum(layer.parameters for layer in layers), experts
 
 
@@ -75,16 +101,16 @@ def _megatron_block(arguments: AicbArguments) -> list[Layer]:
     hidden = arguments.hidden_size
     width = hidden // arguments.attention_heads * arguments.attention_heads
     attention = [
-        _column("attention", hidden, 3 * width, arguments),
-        _row("attention", width, hidden, arguments),
+        _column("attention", "", hidden, 3 * width, arguments),
+        _row("attention", "", width, hidden, arguments),
     ]
     if arguments.moe_enable:  # only with sequence parallelism
-        mlp = [Layer("mlp_moelayer", _experts(arguments, matrices=2))]
+        mlp = [_expert_layer(_experts(arguments, matrices=2))]
         return [*attention, _layer_norm(hidden), *mlp]
     mlp = _mlp(arguments)
     if arguments.enable_sequence_parallel:
         return [*attention, _layer_norm(hidden), *mlp]
-    return [_joined("attention_layer", attention), _joined("mlp_layer", mlp)]
+    return [_joined("attention", "_layer", attention), _joined("mlp", "_layer", mlp)]
 
 
 def _deepseek_block(arguments: AicbArguments, dense: bool) -> list[Layer]:
@@ -94,27 +120,31 @@ def _deepseek_block(arguments: AicbArguments, dense: bool) -> list[Layer]:
     query_width = heads * (arguments.qk_nope_dim + arguments.qk_rope_dim)
     key_value_width = heads * (arguments.qk_nope_dim + arguments.v_head_dim)
     attention = [
-        _linear("attention_linear_q_lora", hidden, query_rank, arguments),
+        _linear("attention", "_linear_q_lora", hidden, query_rank, arguments),
         _layer_norm(query_rank),
-        _column("attention_q", query_rank, query_width, arguments),
+        _column("attention", "_q", query_rank, query_width, arguments),
         _linear(
-            "attention_linear_kv_lora", hidden, key_value_rank + arguments.qk_rope_dim, arguments
+            "attention",
+            "_linear_kv_lora",
+            hidden,
+            key_value_rank + arguments.qk_rope_dim,
+            arguments,
         ),
         _layer_norm(key_value_rank),
-        _column("attention_kv", key_value_rank, key_value_width, arguments),
-        _row("attention_o", heads * arguments.v_head_dim, hidden, arguments),
+        _column("attention", "_kv", key_value_rank, key_value_width, arguments),
+        _row("attention", "_o", heads * arguments.v_head_dim, hidden, arguments),
     ]
     mlp = _mlp(arguments) if dense or arguments.n_shared_expert > 0 else []
     if not arguments.enable_sequence_parallel:
-        attention = [_joined("attention_layer_mla", attention)]
-        mlp = [_joined("mlp_layer", mlp)] if mlp else []
+        attention = [_joined("attention", "_layer_mla", attention)]
+        mlp = [_joined("mlp", "_layer", mlp)] if mlp else []
     else:
         attention.append(_layer_norm(hidden))
     if dense:
         return [*attention, *mlp]
     # The shared expert counts with the experts, and a second time as layers of its own.
     experts = _experts(arguments, matrices=3) + sum(layer.parameters for layer in mlp)
-    return [*attention, Layer("mlp_moelayer", experts), *mlp]
+    return [*attention, _expert_layer(experts), *mlp]
 
 
 def _embedding(arguments: AicbArguments) -> int:
@@ -127,8 +157,8 @@ def _mlp(arguments: AicbArguments) -> list[Layer]:
     """Return both matrices of an MLP; a gate's matrix is not counted (MM:344-369)."""
     inner = arguments.feed_forward_size
     return [
-        _column("mlp", arguments.hidden_size, inner, arguments),
-        _row("mlp", inner, arguments.hidden_size, arguments),
+        _column("mlp", "", arguments.hidden_size, inner, arguments),
+        _row("mlp", "", inner, arguments.hidden_size, arguments),
     ]
 
 
@@ -139,33 +169,41 @@ def _experts(arguments: AicbArguments, matrices: int) -> int:
     return matrices * arguments.hidden_size * width
 
 
-def _column(prefix: str, inputs: int, outputs: int, arguments: AicbArguments) -> Layer:
+def _expert_layer(parameters: int) -> Layer:
+    return Layer("mlp_moelayer", "mlp", Role.EXPERTS, parameters)
+
+
+def _column(block: str, which: str, inputs: int, outputs: int, arguments: AicbArguments) -> Layer:
     """Return a linear layer whose outputs are divided (MM:118-160)."""
-    part = _part(outputs, f"the output of {prefix}_column", arguments)
+    name = f"{block}{which}_column"
+    part = _part(outputs, f"the output of {name}", arguments)
     bias = part if arguments.add_bias_linear else 0
-    return Layer(f"{prefix}_column", inputs * part + bias)
+    return Layer(name, block, Role.COLUMN, inputs * part + bias)
 
 
-def _row(prefix: str, inputs: int, outputs: int, arguments: AicbArguments) -> Layer:
+def _row(block: str, which: str, inputs: int, outputs: int, arguments: AicbArguments) -> Layer:
     """Return a linear layer whose inputs are divided, its bias whole (MM:20-50)."""
-    part = _part(inputs, f"the input of {prefix}_row", arguments)
+    name = f"{block}{which}_row"
+    part = _part(inputs, f"the input of {name}", arguments)
     bias = outputs if arguments.add_bias_linear else 0
-    return Layer(f"{prefix}_row", part * outputs + bias)
+    return Layer(name, block, Role.ROW, part * outputs + bias)
 
 
-def _linear(name: str, inputs: int, outputs: int, arguments: AicbArguments) -> Layer:
+def _linear(block: str, which: str, inputs: int, outputs: int, arguments: AicbArguments) -> Layer:
     """Return a linear layer that every rank holds whole (DS:32-72)."""
-    return Layer(name, (inputs + (1 if arguments.add_bias_linear else 0)) * outputs)
+    parameters = (inputs + (1 if arguments.add_bias_linear else 0)) * outputs
+    return Layer(f"{block}{which}", block, Role.WHOLE, parameters)
 
 
 def _layer_norm(width: int) -> Layer:
     """Return a layer norm: weight and bias (MM:261-266)."""
-    return Layer("fused", 2 * width)
+    return Layer("fused", "fused", Role.NORM, 2 * width)
 
 
-def _joined(name: str, layers: list[Layer]) -> Layer:
+def _joined(block: str, which: str, layers: list[Layer]) -> Layer:
     """Return several layers as one."""
-    return Layer(name, sum(layer.parameters for layer in layers))
+    parameters = sum(layer.parameters for layer in layers)
+    return Layer(f"{block}{which}", block, Role.JOINED, parameters)
 
 
 def _part(width: int, what: str, arguments: AicbArguments) -> int:

@@ -11,7 +11,7 @@ from perfmodel.formats.aicb.aiob import AiobFile
 from perfmodel.formats.aicb.text import NO_COLLECTIVE, AicbWorkload, format_aicb_text
 from perfmodel.parity.aicb import rows
 from perfmodel.parity.aicb.arguments import AicbArguments
-from perfmodel.parity.aicb.parameters import layers_of_stage, total_parameters
+from perfmodel.parity.aicb.parameters import Layer, Role, layers_of_stage, total_parameters
 from perfmodel.parity.aicb.row_times import NO_TIME, time_of, training_times
 from perfmodel.parity.aicb.rows import UNIT, Row, quiet
 from perfmodel.parity.aicb.without_aiob import workload_without_aiob
@@ -107,17 +107,17 @@ def _micro_batch(
     """
     result: list[Row] = []
     for layer in layers_of_stage(arguments):
-        name = layer.name
-        if "embedding" in name:
-            result.append(_embedding_row(arguments, name, time_of(times, "embedding"), backward))
+        if layer.role == Role.EMBEDDING:
+            time = time_of(times, "embedding")
+            result.append(_embedding_row(arguments, layer.name, time, backward))
             continue
-        if name == "fused":  # layer norms have no row
+        if layer.role == Role.NORM:
             continue
-        forward, backward = _layer_times(arguments, times, name)
-        if "moelayer" in name and arguments.enable_sequence_parallel:
-            result += rows.expert_rows(arguments, name, forward, backward, always=False)
+        forward, backward = _layer_times(arguments, times, layer)
+        if layer.role == Role.EXPERTS and arguments.enable_sequence_parallel:
+            result += rows.expert_rows(arguments, layer.name, forward, backward, always=False)
         else:
-            result.append(_layer_row(arguments, name, forward, backward))
+            result.append(_layer_row(arguments, layer, forward, backward))
     return result, backward
 
 
@@ -129,34 +129,33 @@ def _embedding_row(arguments: AicbArguments, name: str, forward: int, stale: int
 
 
 def _layer_times(
-    arguments: AicbArguments, times: dict[str, int], name: str
+    arguments: AicbArguments, times: dict[str, int], layer: Layer
 ) -> tuple[int, int]:  # fmt: skip
     """Return forward and backward time of a layer's row [ns]."""
-    stage = name.split("_")[0]
-    forward, backward = (time_of(times, stage, way) for way in ("forward", "backward"))
-    own = time_of(times, name)
+    forward, backward = (time_of(times, layer.block, way) for way in ("forward", "backward"))
+    own = time_of(times, layer.name)
     if own != NO_TIME:
         forward = backward = own
     if not arguments.enable_sequence_parallel:
         return forward, backward  # recomputation's doubling is overwritten (line 497)
-    if "moelayer" in name:
+    if layer.role == Role.EXPERTS:
         return forward, backward
-    if arguments.recompute_activations and "attention" in name:
+    if arguments.recompute_activations and layer.block == "attention":
         forward *= 2
-    if "attention_linear" in name:
+    if layer.role == Role.WHOLE:
         return forward, backward
     return int(forward / 2), int(backward / 2)  # half for the column's row, half for the row's
 
 
-def _layer_row(arguments: AicbArguments, name: str, forward: int, backward: int) -> Row:
+def _layer_row(arguments: AicbArguments, layer: Layer, forward: int, backward: int) -> Row:
     """Return the row of a layer that is neither embedding nor experts (lines 313-418, 526)."""
-    gradient = quiet(backward)
-    if "attention_linear" in name or arguments.tensor_model_parallel_size == 1:
+    name, gradient = layer.name, quiet(backward)
+    if layer.role == Role.WHOLE or arguments.tensor_model_parallel_size == 1:
         return (name, quiet(forward), gradient, gradient)
     size = rows.activation_size(arguments)
     if not arguments.enable_sequence_parallel:
         return (name, (forward, "ALLREDUCE", size), gradient, gradient)
-    if "row" in name:
+    if layer.role == Role.ROW:
         return (
             name,
             (forward, "REDUCESCATTER", size),

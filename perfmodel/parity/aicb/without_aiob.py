@@ -14,7 +14,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.formats.aicb.text import NO_COLLECTIVE, AicbWorkload
 from perfmodel.parity.aicb import rows
 from perfmodel.parity.aicb.arguments import AicbArguments
-from perfmodel.parity.aicb.parameters import Layer, layers_of_stage, total_parameters
+from perfmodel.parity.aicb.parameters import Layer, Role, layers_of_stage, total_parameters
 from perfmodel.parity.aicb.rows import UNIT, Row, quiet
 
 
@@ -51,24 +51,24 @@ def workload_without_aiob(arguments: AicbArguments) -> AicbWorkload:
 def _layer_rows(layer: Layer, arguments: AicbArguments) -> list[Row]:
     """Return the rows of one layer in a micro-batch."""
     name, size = layer.name, rows.activation_size(arguments)
-    twice = arguments.recompute_activations and "attention" in name
+    twice = arguments.recompute_activations and layer.block == "attention"
     forward = 2 * size if twice else size
     if not arguments.enable_sequence_parallel:
         return [(name, (UNIT, "ALLREDUCE", forward), (UNIT, "ALLREDUCE", size), quiet())]
-    if "embedding" in name:
+    if layer.role == Role.EMBEDDING:
         idle = (UNIT, NO_COLLECTIVE, size)
         return [(name, idle, idle, quiet())]
-    if "attention_linear" in name:
+    if layer.role == Role.WHOLE:
         # AICB looks for a time here and has none: AttributeError at lines 59 and 670.
         raise StrategyError(
             "AICB cannot write DeepSeek's attention without computation times: "
             "give --aiob_enable and --comp_filepath, or leave --enable_sequence_parallel out"
         )
-    if "row" in name:
+    if layer.role == Role.ROW:
         idle = (UNIT, NO_COLLECTIVE, size)
         return [(name, (UNIT, "REDUCESCATTER", forward), idle, quiet())]
-    if "column" in name:
+    if layer.role == Role.COLUMN:
         return [(name, (UNIT, "ALLGATHER", forward), quiet(), quiet())]
-    if "moelayer" in name:
+    if layer.role == Role.EXPERTS:
         return rows.expert_rows(arguments, name, UNIT, UNIT, always=True)
     return []  # layer norms
