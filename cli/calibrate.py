@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from perfmodel.cli.shared.printing import (
 
 if TYPE_CHECKING:
     from perfmodel.measured.calibrate import Calibration, Parameter
+    from perfmodel.measured.subject import MeasuredTable
 
 STATISTICS = {
     "count": "rows",
@@ -36,9 +39,15 @@ UNHEARD = 0.005  # shown as 0 %
 
 
 @click.command("calibrate", cls=Command, short_help="Fit a profile to measured kernels.")
-@click.argument("profile", metavar="PROFILE", shell_complete=options.complete_hardware)
-@click.argument("file", metavar="MEASURED.csv", type=click.Path())
-@options.output_option("FILE.toml", "Write a profile that extends PROFILE and holds what changed.")
+@click.argument(
+    "profile", metavar="PROFILE", required=False, shell_complete=options.complete_hardware
+)
+@click.argument("files", metavar="MEASURED.csv", nargs=-1, type=click.Path())
+@options.output_option(
+    "FILE.toml",
+    "Write a profile that extends PROFILE and holds what changed; of a family, lines for its "
+    "profile and for fits.toml.",
+)
 @options.option(
     "--force", section=options.OUTPUT, is_flag=True, help="Replace FILE.toml where it exists."
 )
@@ -46,13 +55,16 @@ UNHEARD = 0.005  # shown as 0 %
     "--kind",
     section="Selection",
     metavar="KIND",
-    help="What the table holds: gemm, attention, mla, moe, stream.  [default: by its columns]",
+    help="What the table holds: gemm, attention, mla, moe, stream, collective, "
+    "serving-all-reduce, moe-alltoall.  [default: by its columns]",
 )
 @options.option(
     "--where",
     section="Selection",
+    multiple=True,
     metavar="EXPR",
-    help="Filter over the columns of the table; text in quotes.",
+    help="Filter over the columns of the table; text in quotes. Of several tables: one for all, "
+    "or one for each in their order.",
 )
 @options.option(
     "--all-rows",
@@ -60,6 +72,27 @@ UNHEARD = 0.005  # shown as 0 %
     is_flag=True,
     help="Also rows of other devices, each with its own device's facts: what a family has "
     "in common.",
+)
+@options.option(
+    "--family",
+    section="Fit",
+    metavar="NAME",
+    help="Fit what this profile that ships hands down, such as nvidia-hopper, to the rows of all "
+    "its devices, each with its own facts; in place of PROFILE. Several tables are fitted "
+    "together.",
+)
+@options.option(
+    "--id",
+    "name",
+    section="Fit",
+    metavar="ID",
+    help="Name of the family's fit in fits.toml.  [default: by kind and family]",
+)
+@options.option(
+    "--bands",
+    section="Fit",
+    is_flag=True,
+    help="Fit nothing: take the family's [calibration.uncertainty] from the rows.",
 )
 @options.option(
     "--only",
@@ -86,13 +119,16 @@ UNHEARD = 0.005  # shown as 0 %
 @options.json_option
 @options.verbosity_options
 def calibrate_command(
-    profile: str,
-    file: str,
+    profile: str | None,
+    files: tuple[str, ...],
     output: str | None,
     force: bool,
     kind: str | None,
-    where: str | None,
+    where: tuple[str, ...],
     all_rows: bool,
+    family: str | None,
+    name: str | None,
+    bands: bool,
     only: tuple[str, ...],
     from_prior: bool,
     sample: int,
@@ -114,6 +150,8 @@ def calibrate_command(
           -o my-h100-attention.toml
       perfmodel calibrate dgx-h100 gemm.csv --only launch_latency --json
       perfmodel compare gemm gemm.csv --hardware my-h100.toml
+      perfmodel calibrate --family nvidia-hopper attention.csv mla.csv \\
+          --from-prior --id attention-hopper -o lines.toml
 
     Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0 where
     predicted kernels take too long. Constants are in SI units.
@@ -121,51 +159,138 @@ def calibrate_command(
     Exit codes: 0 done, 1 failure, 2 wrong input.
     """
     from perfmodel.base.files import check_writable
-    from perfmodel.measured.calibrate import calibrate_file, check_output
+    from perfmodel.measured.calibrate import calibrate_family, calibrate_file, judge_family
+    from perfmodel.measured.family import check_lines_output, family_json, fit_id, write_family
+    from perfmodel.measured.profile import check_output
 
+    if family is not None:
+        files = (*([profile] if profile else []), *files)
+    _check_given(profile, files, family, where, all_rows, bands, name)
     if output is not None:
-        check_output(Path(output), profile, force)
+        if family is None:
+            check_output(Path(output), str(profile), force)
+        else:
+            check_lines_output(Path(output), force)
         check_writable(output)
-    keys = [name for item in only for name in split_names(item)]
+    keys = [key for item in only for key in split_names(item)] or None
     announce_compilation()
     with progress(MOST_FITS, "fits") as advance:
-        found = calibrate_file(
-            profile,
-            file,
-            kind=kind,
-            where=where,
-            all_rows=all_rows,
-            only=keys or None,
-            from_prior=from_prior,
-            limit=sample,
-            progress=None if advance is None else lambda done, total: advance(1),
-        )
-    if output is not None:
+        told = None if advance is None else lambda done, total: advance(1)
+        if family is None:
+            found = calibrate_file(
+                str(profile),
+                files[0],
+                kind=kind,
+                where=where[0] if where else None,
+                all_rows=all_rows,
+                only=keys,
+                from_prior=from_prior,
+                limit=sample,
+                progress=told,
+            )
+        elif bands:
+            found = judge_family(family, _tables(files, kind, where))
+        else:
+            found = calibrate_family(
+                family,
+                _tables(files, kind, where),
+                only=keys,
+                from_prior=from_prior,
+                limit=sample,
+                progress=told,
+            )
+    document = found.to_json_dict()
+    if family is not None:
+        name = name or fit_id(found)
+        script = _command(family, files, kind, where, keys, from_prior, sample, bands)
+        document |= family_json(found, name, script)
+        if output is not None:
+            write_family(found, Path(output), name, script, force)
+    elif output is not None:
         found.write_profile(output, force)
     if as_json:
-        print_json(found.to_json_dict() | {"output": output})
+        print_json(document | {"output": output})
     else:
         _print(found)
     if output is not None:
         remark(f"\nwrote {output}")
-        remark(f"  perfmodel compare {found.kind} {file} --hardware {output}")
+    if output is not None and family is None:
+        remark(f"  perfmodel compare {found.tables[0].kind} {files[0]} --hardware {output}")
+
+
+def _check_given(
+    profile: str | None,
+    files: tuple[str, ...],
+    family: str | None,
+    where: tuple[str, ...],
+    all_rows: bool,
+    bands: bool,
+    name: str | None,
+) -> None:
+    """Refuse arguments that do not go together."""
+    if not files:
+        missing = "MEASURED.csv" if profile or family else "PROFILE"
+        raise click.UsageError(f"Missing argument '{missing}'.")
+    if family is None and (len(files) > 1 or len(where) > 1 or bands or name):
+        what = "several tables" if len(files) > 1 else "several filters"
+        what = "--bands" if bands else "--id" if name else what
+        raise click.UsageError(f"{what} without --family: a profile is fitted to one table")
+    if family is not None and all_rows:
+        raise click.UsageError("--all-rows with --family: the rows of all its devices count anyway")
+    if len(where) not in (0, 1, len(files)):
+        raise click.UsageError(
+            f"{len(where)} filters (--where) for {len(files)} tables: one for all, or one for each"
+        )
+
+
+def _tables(
+    files: tuple[str, ...], kind: str | None, where: tuple[str, ...]
+) -> list[MeasuredTable]:
+    """Return what each file holds and which of its rows count."""
+    from perfmodel.measured.problem import infer_kind
+    from perfmodel.measured.subject import MeasuredTable
+
+    filters = where if len(where) == len(files) else (*where, None)[:1] * len(files)
+    return [
+        MeasuredTable(file, kind or infer_kind(file), text)
+        for file, text in zip(files, filters, strict=True)
+    ]
+
+
+def _command(
+    family: str,
+    files: tuple[str, ...],
+    kind: str | None,
+    where: tuple[str, ...],
+    keys: list[str] | None,
+    from_prior: bool,
+    sample: int,
+    bands: bool,
+) -> str:
+    """Return the command as fits.toml keeps it, files by their names."""
+    words = ["perfmodel", "calibrate", "--family", family, *(Path(file).name for file in files)]
+    words += ["--kind", kind] if kind else []
+    words += [word for text in where for word in ("--where", text)]
+    if bands:
+        return shlex.join([*words, "--bands"])
+    words += ["--only", ",".join(keys)] if keys else []
+    words += ["--from-prior"] if from_prior else []
+    return shlex.join([*words, "--sample", str(sample)])
 
 
 def _print(found: Calibration) -> None:
     count = found.regimes.size
-    click.echo(heading(f"{found.profile.name}: {found.kind} fitted to {Path(found.file).name}"))
-    click.echo(f"{count:,} of {found.rows:,} rows used, {found.fitted:,} of them fitted")
+    kinds = ", ".join(dict.fromkeys(measured.kind for measured in found.tables))
+    files = ", ".join(dict.fromkeys(Path(measured.file).name for measured in found.tables))
+    verb = "fitted to" if found.parameters else "judged by"
+    click.echo(heading(f"{found.subject.name}: {kinds} {verb} {files}"))
+    fitted = f", {found.fitted:,} of them fitted" if found.parameters else ""
+    click.echo(f"{count:,} of {found.rows:,} rows used{fitted}")
     for reason, rows in found.skipped.items():
         click.echo(f"  {rows:,} left out: {reason}")
     click.echo()
-    headers = ["constant", "unit", "before", "after", "±", "low", "high", "data", ""]
-    silent = [item for item in found.parameters if item.resolution < UNHEARD]
-    lines = [_parameter_line(item) for item in found.parameters if item not in silent]
-    click.echo(table(headers, lines, left=(0, 1, 8)))
-    if silent:
-        names = ", ".join(item.path.rsplit(".", 1)[1] for item in silent)
-        click.echo(f"kept, the rows say nothing of them: {names}")
-    click.echo("data: share of the value that the rows decide; the rest is the prior's")
+    if found.parameters:
+        _print_parameters(found.parameters)
     for which in found.log_ratios:
         click.echo()
         lines = [_error_line(name, row) for name, row in found.errors(which).items()]
@@ -179,11 +304,18 @@ def _print(found: Calibration) -> None:
         click.echo(table(["10-90 % band", "", "rows"], lines))
 
 
+def _print_parameters(parameters: Sequence[Parameter]) -> None:
+    headers = ["constant", "unit", "before", "after", "±", "low", "high", "data", ""]
+    silent = [item for item in parameters if item.resolution < UNHEARD]
+    lines = [_parameter_line(item) for item in parameters if item not in silent]
+    click.echo(table(headers, lines, left=(0, 1, 8)))
+    if silent:
+        click.echo(f"kept, the rows say nothing of them: {', '.join(item.key for item in silent)}")
+    click.echo("data: share of the value that the rows decide; the rest is the prior's")
+
+
 def _parameter_line(parameter: Parameter) -> list[str]:
-    if parameter.at_bound:
-        note = "at its bound"
-    else:
-        note = "" if parameter.informed else "kept: the rows say too little"
+    note = parameter.warning if parameter.informed else "kept: the rows say too little"
     return [
         parameter.path.removeprefix("calibration."),
         parameter.unit or "1",

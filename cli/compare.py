@@ -108,7 +108,8 @@ def compare_command(
 
     KIND is what the table holds: 'training' (time of a step; columns of
     docs/accuracy.md), or kernels: 'gemm', 'attention', 'mla', 'moe', 'stream', or
-    communication: 'collective', 'moe-alltoall' (columns of docs/calibration.md).
+    communication: 'collective', 'serving-all-reduce', 'moe-alltoall' (columns of
+    docs/calibration.md).
     'collective' also reads what nccl-tests and rccl-tests print, and their -J files.
     Unknown columns are ignored. Rows that cannot be projected are counted by reason; their
     share is the coverage.

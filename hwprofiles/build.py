@@ -45,7 +45,7 @@ def build(document: Mapping[str, Any], where: Where) -> Hardware:
         title=document.get("title", name),
         device=_device(document["device"], where, source),
         system=_system(document["system"], where, source),
-        calibration=dict(_calibration(document.get("calibration", {}), where, source)),
+        calibration=build_calibration(document, where, source),
         source=source,
         aliases=tuple(document.get("aliases", ())),
         notes=tuple(document.get("notes", ())),
@@ -189,6 +189,20 @@ def _system(document: object, where: Where, source: dict[str, str]) -> System:
                 f"the system and not a number, not {name!r}"
             )
     return System(**values, network=tuple(network))
+
+
+def build_calibration(
+    document: Mapping[str, Any], where: Where, source: dict[str, str] | None = None
+) -> dict[str, dict[str, Calibrated]]:
+    """Return the checked constants of a merged profile; `source` learns where they are from.
+
+    Raises
+    ------
+    HardwareError
+        A key is missing, unknown, of the wrong type or out of its bounds.
+    """
+    stated = dict(document.get("source", {})) if source is None else source
+    return dict(_calibration(document.get("calibration", {}), where, stated))
 
 
 def _calibration(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles.build import build, check_keys
@@ -216,7 +216,7 @@ def _chain(path: str) -> list[tuple[str, dict[str, Any]]]:
     return chain[::-1]
 
 
-def _ancestors(name: str) -> set[str]:
+def ancestors(name: str) -> set[str]:
     """Return the names of a shipped profile and of everything it extends."""
     return {document["name"] for _, document in _chain(str(FOLDER / f"{name}.toml"))}
 
@@ -235,18 +235,41 @@ def _parent_path(path: str, parent: str) -> str:
 
 
 def _load_file(path: str, note: str) -> Hardware:
-    chain = _chain(path)
-    own = chain[-1][1]
+    own = _read(path)
     if own.get("abstract", False):
-        systems = [name for name in list_hardware() if own["name"] in _ancestors(name)]
+        systems = [name for name in list_hardware() if own["name"] in ancestors(name)]
         raise HardwareError(
             f"'{own['name']}' is a family or chip, not a complete system"
             + (f"; systems with it: {', '.join(systems)}" if systems else "")
         )
+    merged = merge_chain(path)
+    merged.document["notes"][:0] = [note] if note else []
+    return build(merged.document, merged.where)
+
+
+class Merged(NamedTuple):
+    """A profile with everything that it extends.
+
+    Attributes
+    ----------
+    document : dict
+        Tables as in a file with nothing left to inherit.
+    where : callable
+        Dotted path -> file that states it.
+    """
+
+    document: dict[str, Any]
+    where: Callable[[str], str]
+
+
+def merge_chain(path: str) -> Merged:
+    """Read a file and what it extends, and let the later replace the earlier, unchecked."""
+    chain = _chain(path)
+    own = chain[-1][1]
     merged: dict[str, Any] = {}
     files: dict[str, str] = {}
     source: dict[str, str] = {}
-    notes: list[str] = [note] if note else []
+    notes: list[str] = []
     for file, document in chain:
         facts = {key: value for key, value in document.items() if key not in OWN_KEYS}
         shown = Path(file).name if Path(file).parent == FOLDER else file
@@ -270,7 +293,7 @@ def _load_file(path: str, note: str) -> Hardware:
     def where(key: str) -> str:
         return _longest_prefix(files, key) or here
 
-    return build(merged, where)
+    return Merged(merged, where)
 
 
 def _merge(target: dict[str, Any], table: Mapping[str, Any], path: str, file: str) -> list[str]:

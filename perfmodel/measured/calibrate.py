@@ -1,8 +1,9 @@
-"""Fit the adjustable constants of a hardware profile to measured kernels.
+"""Fit the adjustable constants of hardware profiles to measured kernels.
 
-`calibrate_file` fits, judges the fit by rows that it has not seen, and returns a
-`Calibration`, which can be written as a profile that extends the given one. What is
-minimised stands in `perfmodel.measured.fit`.
+`calibrate_file` fits one profile, `calibrate_family` what a family hands down. Both judge
+the fit by rows that it has not seen, and return a `Calibration`, which
+`perfmodel.measured.profile` and `perfmodel.measured.family` write. What is minimised stands
+in `perfmodel.measured.fit`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
-from perfmodel.hwprofiles import Calibrated, Hardware, load_hardware
+from perfmodel.hwprofiles import Calibrated, load_hardware
 from perfmodel.hwprofiles.constants import known
+from perfmodel.hwprofiles.family import Family, load_family
 from perfmodel.measured.compare import error_statistics
 from perfmodel.measured.fit import Fit, LogRatios, Scale, fit, folds
-from perfmodel.measured.problem import Problem, infer_kind, read_problem, sample
+from perfmodel.measured.problem import (
+    MeasuredTable,
+    Problem,
+    calibrated_kind,
+    fitted_keys,
+    infer_kind,
+    join,
+    read_problem,
+    sample,
+)
+from perfmodel.measured.subject import OneProfile, Subject, WholeFamily
 
 SCHEMA_VERSION = "1.0"
 FOLDS = 5
@@ -29,6 +41,11 @@ SAMPLE = 4000
 FEWEST_ROWS = 10
 """Rows that make an uncertainty of a regime."""
 AT_BOUND = 1e-3
+FAR = 3.0
+"""Times the physical prior, above or below, from which a fitted value needs a reason."""
+
+Progress = Callable[[int, int], None]
+"""Called with (fits done, fits in all)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,8 @@ class Parameter:
         Whether the data say more than the prior; where not, the value was kept.
     at_bound : bool
         Whether the data would like a value beyond what is physical.
+    warning : str
+        What about the value needs a physical reason; empty for nothing.
     """
 
     path: str
@@ -64,6 +83,16 @@ class Parameter:
     resolution: float
     informed: bool
     at_bound: bool
+    warning: str
+
+    @property
+    def key(self) -> str:
+        """Its name in the group."""
+        return self.path.rsplit(".", 1)[1]
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Return everything but the warning, fit for JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "warning"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +101,12 @@ class Calibration:
 
     Attributes
     ----------
-    profile : Hardware
-        The profile given.
-    spelling : str
-        Its name or path, as it was given.
-    kind, file : str
+    subject : Subject
+        The profile or family given.
+    tables : tuple of MeasuredTable
         What was fitted to.
-    where : str or None
-    all_rows : bool
     rows : int
-        Rows of the table after the filter.
+        Rows of the tables after the filters.
     fitted : int
         Rows that the fit saw; the others of `log_ratios` only judge it.
     skipped : mapping of str to int
@@ -89,8 +114,8 @@ class Calibration:
     regimes : ndarray of str, shape (row,)
         ``<class>_<regime>`` of every row used.
     log_ratios : mapping of str to ndarray, shape (row,)
-        ln(predicted / measured) ``before``, ``after`` and, unless there are too few
-        groups of rows, ``cross_validated``.
+        ln(predicted / measured) ``before``, ``after`` (where anything was fitted) and,
+        unless there are too few groups of rows, ``cross_validated``.
     fold_count : int
     uncertainty : mapping of str to tuple of (float, int)
         ``<class>_<regime>`` -> relative half-width of the band from the 10th to the
@@ -98,12 +123,8 @@ class Calibration:
     evaluations : int
     """
 
-    profile: Hardware
-    spelling: str
-    kind: str
-    file: str
-    where: str | None
-    all_rows: bool
+    subject: Subject
+    tables: tuple[MeasuredTable, ...]
     rows: int
     fitted: int
     skipped: Mapping[str, int]
@@ -135,16 +156,12 @@ class Calibration:
         """Return everything that was found, fit for JSON."""
         return {
             "schema_version": SCHEMA_VERSION,
-            "kind": self.kind,
-            "profile": self.profile.name,
-            "file": self.file,
-            "where": self.where,
-            "all_rows": self.all_rows,
+            **self.subject.head(self.tables),
             "rows": self.rows,
             "count": int(self.regimes.size),
             "fitted": self.fitted,
             "skipped": dict(self.skipped),
-            "parameters": [asdict(parameter) for parameter in self.parameters],
+            "parameters": [parameter.to_json_dict() for parameter in self.parameters],
             "folds": self.fold_count,
             "errors": {which: self.errors(which) for which in self.log_ratios},
             "uncertainty": {
@@ -177,7 +194,7 @@ def calibrate_file(
     only: Sequence[str] | None = None,
     from_prior: bool = False,
     limit: int = SAMPLE,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Calibration:
     """Fit the adjustable constants of a profile to a table of measured kernels.
 
@@ -214,16 +231,160 @@ def calibrate_file(
         Unknown profile, or one without adjustable constants of this kind.
     """
     file = os.fspath(path)
-    hardware = load_hardware(profile)
-    kind = kind or infer_kind(file)
-    problem = read_problem(kind, file, hardware, profile, where, all_rows)
-    entries = adjustable(hardware, problem.calibration, only)
+    subject = OneProfile(load_hardware(profile), profile, all_rows)
+    table = MeasuredTable(file, kind or infer_kind(file), where)
+    problem = read_problem(table, subject)
+    entries = adjustable(subject, [table], only)
+    seen = sample(problem, limit)
+    return _calibration(subject, [table], problem, entries, seen, from_prior, FOLDS, progress)
+
+
+def calibrate_family(
+    family: Family | str,
+    tables: Sequence[MeasuredTable],
+    *,
+    only: Sequence[str] | None = None,
+    from_prior: bool = False,
+    limit: int = SAMPLE,
+    fold_count: int = FOLDS,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Fit what a family hands down to the rows of all its devices.
+
+    Every device is priced with its own facts, and keeps the constants that its own files
+    state. Tables that share constants are fitted together.
+
+    Parameters
+    ----------
+    family : Family or str
+        A shipped profile that others extend; `fitted_family` gives one with fitted values,
+        to fit the next constants on top of them.
+    tables : sequence of MeasuredTable
+    only : sequence of str, optional
+        Keys to fit, adjustable or not; default: all that are adjustable.
+    from_prior, progress
+        As `calibrate_file`.
+    limit : int
+        Rows of each table that the fit sees, an equal share of each regime.
+    fold_count : int
+        Folds of the cross-validation; below 2 there is none.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    DataError, HardwareError
+        As `calibrate_file`; tables without a constant in common.
+    """
+    subject = WholeFamily(load_family(family) if isinstance(family, str) else family)
+    problems = [read_problem(table, subject) for table in tables]
+    problem = join(problems)
+    if not problem.calibration:
+        groups = {
+            part.calibration: table.file for part, table in zip(problems, tables, strict=True)
+        }
+        raise DataError(
+            "these tables have no constant in common, fit one after the other: "
+            + ", ".join(f"{file} ({group})" for group, file in groups.items())
+        )
+    entries = adjustable(subject, tables, only)
+    seen = np.concatenate([sample(part, limit) for part in problems])
+    return _calibration(subject, tables, problem, entries, seen, from_prior, fold_count, progress)
+
+
+def judge_family(family: Family | str, tables: Sequence[MeasuredTable]) -> Calibration:
+    """Fit nothing: tell how far measured rows spread around what a family predicts.
+
+    Parameters
+    ----------
+    family, tables
+        As `calibrate_family`; tables of any kinds together.
+
+    Raises
+    ------
+    DataError, HardwareError
+        As `calibrate_family`.
+    """
+    subject = WholeFamily(load_family(family) if isinstance(family, str) else family)
+    problem = join([read_problem(table, subject) for table in tables])
+    every = np.ones(len(problem.rows), bool)
+    return _calibration(subject, tables, problem, {}, every, False, 0, None)
+
+
+def fitted_family(found: Calibration) -> Family:
+    """Return the family of a calibration with its fitted values.
+
+    Raises
+    ------
+    TypeError
+        It is no family's.
+    """
+    if not isinstance(found.subject, WholeFamily):
+        raise TypeError(f"{found.subject.described} is no family")
+    family = found.subject.family
+    for parameter in found.parameters:
+        _, group, key = parameter.path.split(".")
+        family = family.with_constants(group, {key: parameter.after})
+    return family
+
+
+def adjustable(
+    subject: Subject, tables: Sequence[MeasuredTable], only: Sequence[str] | None = None
+) -> dict[str, Calibrated]:
+    """Return the constants that a fit to tables may move.
+
+    Raises
+    ------
+    HardwareError
+        There are none, or one of `only` is not adjustable.
+    """
+    kinds = [calibrated_kind(table.kind) for table in tables]
+    group = kinds[0].calibration
+    table = subject.constants[group]
+    about = {key for kind in kinds for key in fitted_keys(kind, table)}
+    found = {
+        key: entry
+        for key, entry in table.items()
+        if key in about and (entry.adjustable or (only and subject.any_constant))
+    }
+    for key in only or ():
+        if key not in found:
+            what = "does not exist"
+            if key in table:
+                what = "is not adjustable" if key in about else f"has no row of {kinds[0].name}"
+            raise HardwareError(
+                f"{subject.described}: '{key}' in [calibration.{group}] "
+                f"{what}{did_you_mean(key, found)}"
+            )
+    if only:
+        found = {key: found[key] for key in dict.fromkeys(only)}
+    found = {key: entry for key, entry in found.items() if entry.low < entry.high}
+    if not found:
+        raise HardwareError(
+            f"{subject.described} declares nothing in [calibration.{group}] "
+            "adjustable; write 'adjustable = true' into an entry"
+        )
+    return found
+
+
+def _calibration(
+    subject: Subject,
+    tables: Sequence[MeasuredTable],
+    problem: Problem,
+    entries: Mapping[str, Calibrated],
+    seen: NDArray[np.bool_],
+    from_prior: bool,
+    fold_count: int,
+    progress: Progress | None,
+) -> Calibration:
+    """Fit the entries to the rows that are seen, and judge them by all."""
     names = tuple(entries)
     scale = Scale(_column(entries, "low"), _column(entries, "high"))
     in_use = _column(entries, "value")
     prior = _column(entries, "prior") if from_prior else in_use
-    seen = sample(problem, limit)
-    fold = folds(problem.alike, FOLDS)
+    fold = folds(problem.alike, max(fold_count, 1))
     fits = 1 + (int(fold.max()) + 1 if fold.any() else 0)
     done = 0
 
@@ -236,7 +397,9 @@ def calibrate_file(
     found = fit(_priced(problem.subset(seen), names), in_use, prior, scale)
     advance()
     priced = _priced(problem, names)
-    ratios = {"before": priced(in_use), "after": priced(found.values)}
+    ratios = {"before": priced(in_use)}
+    if entries:
+        ratios["after"] = priced(found.values)
     if fits > 1:
         unseen = np.empty(len(problem.rows))
         for number in range(fits - 1):
@@ -246,12 +409,8 @@ def calibrate_file(
             advance()
         ratios["cross_validated"] = unseen
     return Calibration(
-        profile=hardware,
-        spelling=profile,
-        kind=kind,
-        file=file,
-        where=where,
-        all_rows=all_rows,
+        subject=subject,
+        tables=tuple(tables),
         rows=len(problem.rows) + sum(problem.skipped.values()),
         fitted=int(seen.sum()),
         skipped=problem.skipped,
@@ -259,41 +418,9 @@ def calibrate_file(
         regimes=problem.regimes,
         log_ratios=ratios,
         fold_count=fits - 1,
-        uncertainty=spread_by_regime(
-            problem.regimes, ratios.get("cross_validated", ratios["after"])
-        ),
+        uncertainty=spread_by_regime(problem.regimes, list(ratios.values())[-1]),
         evaluations=found.evaluations,
     )
-
-
-def adjustable(
-    hardware: Hardware, group: str, only: Sequence[str] | None = None
-) -> dict[str, Calibrated]:
-    """Return the constants of a group that a profile declares adjustable.
-
-    Raises
-    ------
-    HardwareError
-        There are none, or one of `only` is not adjustable.
-    """
-    table = hardware.calibration[group]
-    found = {key: entry for key, entry in table.items() if entry.adjustable}
-    for key in only or ():
-        if key not in found:
-            what = "is not adjustable" if key in table else "does not exist"
-            raise HardwareError(
-                f"hardware profile '{hardware.name}': '{key}' in [calibration.{group}] "
-                f"{what}{did_you_mean(key, found)}"
-            )
-    if only:
-        found = {key: found[key] for key in dict.fromkeys(only)}
-    found = {key: entry for key, entry in found.items() if entry.low < entry.high}
-    if not found:
-        raise HardwareError(
-            f"hardware profile '{hardware.name}' declares nothing in [calibration.{group}] "
-            "adjustable; write 'adjustable = true' into an entry"
-        )
-    return found
 
 
 def spread_by_regime(
@@ -307,22 +434,6 @@ def spread_by_regime(
             low, high = np.percentile(values, (10.0, 90.0))
             found[name] = (float(high - low) / 2.0, int(values.size))
     return found
-
-
-def check_output(path: Path, spelling: str, force: bool) -> None:
-    """Refuse a file that a profile must not be written to.
-
-    Raises
-    ------
-    DataError
-        No TOML file, the profile that it would extend, or one that exists.
-    """
-    if path.suffix != ".toml":
-        raise DataError(f"cannot write '{path}': a profile's name ends in .toml")
-    if path.exists() and Path(spelling).exists() and path.samefile(spelling):
-        raise DataError(f"cannot write '{path}': the new profile would extend itself")
-    if path.exists() and not force:
-        raise DataError(f"'{path}' exists; name another file, or use --force to replace it")
 
 
 def _priced(problem: Problem, names: Sequence[str]) -> LogRatios:
@@ -358,6 +469,18 @@ def _parameters(
             resolution=float(found.resolution[i]),
             informed=bool(found.informed[i]),
             at_bound=bool(edge[i] and found.informed[i]),
+            warning=_warning(float(found.values[i]), entry, bool(edge[i]))
+            if found.informed[i]
+            else "",
         )
         for i, (key, entry) in enumerate(entries.items())
     ]
+
+
+def _warning(value: float, entry: Calibrated, at_bound: bool) -> str:
+    """Return what about a fitted value needs a physical reason."""
+    if at_bound:
+        return "at its bound"
+    if entry.prior > 0.0 and not entry.prior / FAR <= value <= entry.prior * FAR:
+        return f"{value / entry.prior:.2g} times its prior"
+    return ""

@@ -35,6 +35,7 @@ KINDS: Mapping[str, str] = {
     "moe": "moe",
     "stream": "stream",
     "collective": "collective",
+    "serving-all-reduce": "serving_all_reduce",
     "moe-alltoall": "moe_exchange",
 }
 """Kind -> its module in `perfmodel.measured.kinds`, whose ``KIND`` `load_kind` returns."""
@@ -103,6 +104,9 @@ class KernelKind(Kind):
         Value of the column ``phase`` -> its class, where that makes a difference.
     calibration : str
         Group of the profile's calibration that the kind is fitted to; empty for none.
+    keys : str
+        How the kind's constants begin, where kinds share a group; the one without a
+        beginning has the others.
     alike : tuple of str
         Columns in which near-identical rows agree, which a cross-validation keeps together.
     """
@@ -112,6 +116,7 @@ class KernelKind(Kind):
     kernel_class: str
     phases: Mapping[str, str] = field(default_factory=dict)
     calibration: str = ""
+    keys: str = ""
     alike: tuple[str, ...] = ()
 
     def project(

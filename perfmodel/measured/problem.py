@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,11 +11,11 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.hwprofiles import Hardware
-from perfmodel.hwprofiles.loader import normalise
-from perfmodel.measured.cases import CaseGroup, Price, kernel_hardware, read_cases
+from perfmodel.measured.cases import CaseGroup, Price, read_cases
 from perfmodel.measured.compare import read_table
 from perfmodel.measured.kind import KernelKind, calibrated_kinds
 from perfmodel.measured.rows import MeasuredRow, Skip, read_rows
+from perfmodel.measured.subject import MeasuredTable, Subject
 
 LOOKED_AT = 50
 """Rows that tell the kind of a table."""
@@ -26,17 +27,23 @@ class Part:
 
     Attributes
     ----------
+    price : callable
+        See `perfmodel.measured.cases.Price`.
     group : CaseGroup
     hardware : Hardware
         Whose facts count.
+    own : frozenset of str
+        Constants that the device has of its own, whatever is fitted.
     measured : ndarray, shape (case,)
         [s].
     places : ndarray of int64, shape (case,)
         Where the rows stand in `Problem.rows`.
     """
 
+    price: Price
     group: CaseGroup
     hardware: Hardware
+    own: frozenset[str]
     measured: NDArray[np.float64]
     places: NDArray[np.int64]
 
@@ -44,7 +51,7 @@ class Part:
         """Return the cases of `mask`, which now stand at `places`."""
         columns = {name: column[mask] for name, column in self.group.columns.items()}
         group = replace(self.group, columns=columns)
-        return Part(group, self.hardware, self.measured[mask], places)
+        return replace(self, group=group, measured=self.measured[mask], places=places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +60,8 @@ class Problem:
 
     Attributes
     ----------
-    kind, calibration : str
-        Kind of table; group of the profile's calibration.
-    price : callable
-        See `perfmodel.measured.cases.Price`.
+    calibration : str
+        Group of the calibration that is fitted; empty where nothing is.
     parts : tuple of Part
     rows : tuple of MeasuredRow
     regimes : ndarray of str, shape (row,)
@@ -67,9 +72,7 @@ class Problem:
         Rows that cannot be used, by reason.
     """
 
-    kind: str
     calibration: str
-    price: Price
     parts: tuple[Part, ...]
     rows: tuple[MeasuredRow, ...]
     regimes: NDArray[np.str_]
@@ -80,8 +83,9 @@ class Problem:
         """Return ln(predicted / measured) of every row under some constants."""
         found = np.full(len(self.rows), np.nan)
         for part in self.parts:
-            hardware = with_constants(part.hardware, self.calibration, constants)
-            time = self.price(hardware, part.group.variant, part.group.columns)["time"]
+            moved = {key: value for key, value in constants.items() if key not in part.own}
+            hardware = with_constants(part.hardware, self.calibration, moved)
+            time = part.price(hardware, part.group.variant, part.group.columns)["time"]
             found[part.places] = np.log(time / part.measured)
         return found
 
@@ -105,9 +109,38 @@ class Problem:
 
 def with_constants(hardware: Hardware, group: str, values: Mapping[str, float]) -> Hardware:
     """Return hardware with other values in one group of its calibration, unchecked."""
+    if not values:
+        return hardware
     entries = hardware.calibration[group]
     changed = {key: replace(entries[key], value=float(value)) for key, value in values.items()}
     return replace(hardware, calibration={**hardware.calibration, group: {**entries, **changed}})
+
+
+def calibrated_kind(name: str) -> KernelKind:
+    """Return a kind that profiles have constants for.
+
+    Raises
+    ------
+    DataError
+        There is no such kind.
+    """
+    kinds = calibrated_kinds()
+    if name not in kinds:
+        raise DataError(f"there is nothing to calibrate for '{name}'{did_you_mean(name, kinds)}")
+    return kinds[name]
+
+
+def fitted_keys(kind: KernelKind, keys: Iterable[str]) -> list[str]:
+    """Return the keys of the kind's group that its rows are about.
+
+    Kinds that share a group begin their keys differently; the one without a beginning has
+    the others.
+    """
+    sharing = [
+        other for other in calibrated_kinds().values() if other.calibration == kind.calibration
+    ]
+    foreign = tuple(other.keys for other in sharing if other.keys and other.keys != kind.keys)
+    return [key for key in keys if key.startswith(kind.keys) and not key.startswith(foreign)]
 
 
 def infer_kind(path: str) -> str:
@@ -128,6 +161,8 @@ def infer_kind(path: str) -> str:
         for name, kind in kinds.items()
         if set(kind.needed) <= set(columns) and set(kind.measurements) & set(columns)
     }
+    # A kind of few constants is for rows that the kind of the others does not read.
+    readable = {name: count for name, count in readable.items() if count or not kinds[name].keys}
     most = max(readable.values(), default=0)
     best = [kind for kind, count in readable.items() if count == most]
     if {"attention", "mla"} <= set(best):  # latent attention has no key heads to state
@@ -150,119 +185,98 @@ def _reads(kind: KernelKind, row: MeasuredRow) -> bool:
     return True
 
 
-def read_problem(
-    kind: str,
-    path: str,
-    profile: Hardware,
-    spelling: str,
-    where: str | None = None,
-    all_rows: bool = False,
-) -> Problem:
-    """Read the rows that a profile is to be calibrated with.
+def read_problem(table: MeasuredTable, subject: Subject) -> Problem:
+    """Read the rows that constants are to be fitted to.
 
     Parameters
     ----------
-    kind, path, where
-        As `perfmodel.measured.compare.compare_file`.
-    profile : Hardware
-        Whose constants are fitted.
-    spelling : str
-        Name or path by which `profile` was loaded.
-    all_rows : bool
-        Also rows of other devices, each with its own device's facts and the profile's
-        constants: what a family has in common.
+    table : MeasuredTable
+    subject : Subject
+        Whose constants they are.
 
     Raises
     ------
     DataError
         A table that cannot be read, a kind without constants, or no row to use.
     HardwareError
-        The profile has no calibration of this kind.
+        The subject has no calibration of this kind.
     """
-    kinds = calibrated_kinds()
-    if kind not in kinds:
-        raise DataError(f"there is nothing to calibrate for '{kind}'{did_you_mean(kind, kinds)}")
-    kernels = kinds[kind]
-    calibration = kernels.calibration
-    if calibration not in profile.calibration:
+    kind = calibrated_kind(table.kind)
+    if kind.calibration not in subject.constants:
         raise HardwareError(
-            f"hardware profile '{profile.name}' has no [calibration.{calibration}], "
-            f"which '{kind}' would be fitted to"
+            f"{subject.described} has no [calibration.{kind.calibration}], "
+            f"which '{kind.name}' would be fitted to"
         )
-    table = read_table(kind, path, where)
-    skipped: dict[str, int] = {}
-    kept: list[MeasuredRow] = []
-    own: list[bool] = []
-    for row in table.rows:
-        mine = _names(row, profile)
-        if mine or all_rows:
-            kept.append(row.replaced("hardware", spelling) if mine else row)
-            own.append(mine)
+    skipped: Counter[str] = Counter()
+    kept = []
+    for row in read_table(kind.name, table.file, table.where).rows:
+        chosen = subject.chosen(row)
+        if chosen is None:
+            skipped["other hardware"] += 1
         else:
-            skipped["other hardware"] = skipped.get("other hardware", 0) + 1
-    groups, unread = read_cases(kept, kernels.case_of)
-    for skip in unread.values():
-        skipped[skip.reason] = skipped.get(skip.reason, 0) + 1
-    constants = profile.calibration[calibration]
+            kept.append(chosen)
+    groups, unread = read_cases(kept, kind.case_of)
+    skipped.update(skip.reason for skip in unread.values())
     parts, usable = [], np.zeros(len(kept), bool)
     for group in groups:
-        base = profile if own[int(group.rows[0])] else group.hardware
-        hardware = replace(base, calibration={**base.calibration, calibration: constants})
+        hardware = subject.applied(group.hardware, kind.calibration)
         measured = np.array([case.measured for case in group.cases])
         try:
-            time = np.asarray(kernels.price(hardware, group.variant, group.columns)["time"])
+            time = np.asarray(kind.price(hardware, group.variant, group.columns)["time"])
         except HardwareError:
-            reason = "the device has no such kernel"
-            skipped[reason] = skipped.get(reason, 0) + measured.size
+            skipped["the device has no such kernel"] += measured.size
             continue
         finite = np.isfinite(time) & (time > 0.0)
         if not finite.all():
-            reason = "the model gives no time"
-            skipped[reason] = skipped.get(reason, 0) + int(np.count_nonzero(~finite))
+            skipped["the model gives no time"] += int(np.count_nonzero(~finite))
         if finite.any():
             usable[group.rows[finite]] = True
-            parts.append(
-                Part(group, hardware, measured, group.rows).chosen(finite, group.rows[finite])
-            )
+            own = subject.own(group.hardware, kind.calibration)
+            part = Part(kind.price, group, hardware, own, measured, group.rows)
+            parts.append(part.chosen(finite, group.rows[finite]))
     if not parts:
-        raise DataError(_nothing(path, profile, skipped))
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
+        raise DataError(
+            f"{table.file}: no row to calibrate '{subject.name}' with "
+            f"({reasons or 'no rows at all'}); the column 'hardware' should name {subject.wanted}"
+        )
     return Problem(
-        kind,
-        calibration,
-        kernels.price,
+        kind.calibration,
         tuple(parts),
         tuple(kept),
-        np.array([f"{kernels.class_of(row)}_{row.text('regime') or 'unknown'}" for row in kept]),
-        tuple(_alike(kernels.alike, row) for row in kept),
-        skipped,
+        np.array([f"{kind.class_of(row)}_{row.text('regime') or 'unknown'}" for row in kept]),
+        tuple(_alike(kind, row) for row in kept),
+        dict(skipped),
     ).subset(usable)
 
 
-def _nothing(path: str, profile: Hardware, skipped: Mapping[str, int]) -> str:
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
-    return (
-        f"{path}: no row to calibrate '{profile.name}' with ({reasons or 'no rows at all'}); the "
-        f"column 'hardware' should name {profile.name}"
-        + (f" or {profile.aliases[0]}" if profile.aliases else "")
-        + ", or use --all-rows"
+def join(problems: Sequence[Problem]) -> Problem:
+    """Return the problem of the rows of all tables, one after the other.
+
+    Tables that are fitted to different groups can be judged together, not fitted: the
+    ``calibration`` of their problem is empty.
+    """
+    groups = {problem.calibration for problem in problems}
+    skipped: Counter[str] = Counter()
+    parts: list[Part] = []
+    rows = 0
+    for problem in problems:
+        parts += [replace(part, places=part.places + rows) for part in problem.parts]
+        rows += len(problem.rows)
+        skipped.update(problem.skipped)
+    return Problem(
+        groups.pop() if len(groups) == 1 else "",
+        tuple(parts),
+        tuple(row for problem in problems for row in problem.rows),
+        np.concatenate([problem.regimes for problem in problems]),
+        tuple(alike for problem in problems for alike in problem.alike),
+        dict(skipped),
     )
 
 
-def _names(row: MeasuredRow, profile: Hardware) -> bool:
-    """Tell whether a row was measured on the device of a profile."""
-    text = row.text("hardware").split("|")[0].strip()
-    if normalise(text) in map(normalise, (profile.name, profile.device.name, *profile.aliases)):
-        return True
-    try:
-        hardware, _ = kernel_hardware(row)
-    except Skip:
-        return False
-    return hardware.device.name == profile.device.name
-
-
-def _alike(columns: Sequence[str], row: MeasuredRow) -> Hashable:
-    cells = tuple(row.text(column) for column in columns if column in row.cells)
-    return cells or row.line
+def _alike(kind: KernelKind, row: MeasuredRow) -> Hashable:
+    cells = tuple(row.text(column) for column in kind.alike if column in row.cells)
+    return (kind.name, cells or row.line)
 
 
 def sample(problem: Problem, limit: int, seed: int = 0) -> NDArray[np.bool_]:

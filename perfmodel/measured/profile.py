@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel._version import __version__
-from perfmodel.base.errors import HardwareError
+from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.base.files import atomic_path
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.measured.subject import OneProfile
 
 if TYPE_CHECKING:
     from perfmodel.measured.calibrate import Calibration
@@ -36,26 +37,45 @@ def write_profile(found: Calibration, path: Path, force: bool = False) -> None:
     ------
     DataError
         The file exists, or cannot be written.
+    TypeError
+        The calibration is not one of a profile.
     """
-    from perfmodel.measured.calibrate import check_output
-
-    check_output(path, found.spelling, force)
+    if not isinstance(found.subject, OneProfile):
+        raise TypeError(f"{found.subject.described} is no profile that another could extend")
+    check_output(path, found.subject.spelling, force)
+    lines = profile_lines(found, found.subject, path)
     with atomic_path(path) as temporary:
-        temporary.write_text("\n".join(profile_lines(found, path)) + "\n", encoding="utf-8")
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
         try:
             load_hardware(temporary)
         except HardwareError as error:  # ours, not the user's: say so instead of writing it
             raise RuntimeError(f"the new profile cannot be read back: {error}") from error
 
 
-def profile_lines(found: Calibration, path: Path) -> Iterator[str]:
+def check_output(path: Path, spelling: str, force: bool) -> None:
+    """Refuse a file that a profile must not be written to.
+
+    Raises
+    ------
+    DataError
+        No TOML file, the profile that it would extend, or one that exists.
+    """
+    if path.suffix != ".toml":
+        raise DataError(f"cannot write '{path}': a profile's name ends in .toml")
+    if path.exists() and Path(spelling).exists() and path.samefile(spelling):
+        raise DataError(f"cannot write '{path}': the new profile would extend itself")
+    if path.exists() and not force:
+        raise DataError(f"'{path}' exists; name another file, or use --force to replace it")
+
+
+def profile_lines(found: Calibration, subject: OneProfile, path: Path) -> Iterator[str]:
     """Yield the lines of the profile."""
-    base = found.profile
-    data = Path(found.file).name
+    base, (table,) = subject.profile, found.tables
+    data = Path(table.file).name
     yield f"# Written by perfmodel {__version__}, 'perfmodel calibrate'."
     yield f"name = {_text(path.stem)}"
-    yield f"title = {_text(f'{base.title}; {found.kind} calibrated with {data}')}"
-    yield f"extends = {_text(_parent(found.spelling, base.name, path))}"
+    yield f"title = {_text(f'{base.title}; {table.kind} calibrated with {data}')}"
+    yield f"extends = {_text(_parent(subject.spelling, base.name, path))}"
     changed = [parameter for parameter in found.parameters if parameter.informed]
     group = ""
     for parameter in changed:
@@ -94,9 +114,10 @@ def profile_lines(found: Calibration, path: Path) -> Iterator[str]:
 
 def fit_source(found: Calibration) -> str:
     """Return what a fitted value says about where it is from."""
-    data = Path(found.file).name
-    chosen = f", where {found.where}" if found.where else ""
-    text = f"fit to {data} ({found.kind}, {found.fitted} rows{chosen})"
+    (table,) = found.tables
+    data = Path(table.file).name
+    chosen = f", where {table.where}" if table.where else ""
+    text = f"fit to {data} ({table.kind}, {found.fitted} rows{chosen})"
     median = found.errors("after")["all"]["median_absolute_error"]
     text += f", median residual {median:.1%}"
     if "cross_validated" in found.log_ratios:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import Result
 
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
@@ -190,3 +192,74 @@ def test_missing_files_and_profiles_are_named(base: Path, tmp_path: Path) -> Non
     result = run("calibrate", "nvidia-hopper", str(tmp_path / "none.csv"))
     assert result.exit_code == 2
     assert "is a family or chip" in result.stderr
+
+
+# ---------------------------------------------------------------- families
+
+
+def family(*arguments: str) -> Result:
+    return run("calibrate", "--family", "nvidia-hopper", *arguments)
+
+
+def test_a_family_is_fitted_to_several_tables_and_its_lines_written(
+    table: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "lines.toml"
+    only = ("--only", ",".join(KEYS), "--id", "gemm-mine")
+    filters = ("--where", "m < 100", "--where", "m > 100")
+    result = family(str(table), str(table), *only, *filters, "-o", str(output), "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["family"] == "nvidia-hopper"
+    assert "dgx-h200" in found["systems"]
+    assert [item["where"] for item in found["tables"]] == ["m < 100", "m > 100"]
+    assert found["count"] == 45
+    for key, truth in TRUTH.items():
+        assert found["constants"]["gemm"][key] == pytest.approx(truth, rel=0.06), key
+    written = tomllib.loads(output.read_text(encoding="utf-8"))
+    assert written["calibration"]["gemm"]["launch_latency"] == {
+        "value": found["constants"]["gemm"]["launch_latency"],
+        "fit": "gemm-mine",
+    }
+    assert written["gemm-mine"] == {k: v for k, v in found["fit"].items() if k != "id"}
+    assert written["gemm-mine"]["script"] == (
+        "perfmodel calibrate --family nvidia-hopper measured.csv measured.csv --where 'm < 100' "
+        "--where 'm > 100' --only launch_latency,memory_efficiency --sample 4000"
+    )
+
+
+def test_bands_of_a_family_fit_nothing(table: Path) -> None:
+    result = family(str(table), "--bands")
+    assert result.exit_code == 0, result.stderr
+    assert "gemm judged by measured.csv" in result.stdout
+    assert "10-90 % band" in result.stdout
+    assert "after" not in result.stdout
+    document = json.loads(family(str(table), "--bands", "--json").stdout)
+    assert document["fit"]["id"] == "bands-nvidia-hopper"
+    assert set(document["constants"]["uncertainty"]) == set(document["uncertainty"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("calibrate", "--family", "nvidia-hoper", "T"), "did you mean nvidia-hopper"),
+        (("calibrate", "--family", "nvidia-hopper"), "Missing argument 'MEASURED.csv'"),
+        (("calibrate",), "Missing argument 'PROFILE'"),
+        (("calibrate", "dgx-h100"), "Missing argument 'MEASURED.csv'"),
+        (("calibrate", "dgx-h100", "T", "T"), "several tables without --family"),
+        (("calibrate", "dgx-h100", "T", "--bands"), "--bands without --family"),
+        (("calibrate", "--family", "nvidia-hopper", "T", "--all-rows"), "--all-rows with --family"),
+        (
+            ("calibrate", "--family", "nvidia-hopper", "T", "T", "T", *("--where", "m > 1") * 2),
+            "2 filters (--where) for 3 tables",
+        ),
+        (("calibrate", "--family", "nvidia-ampere", "T"), "no row to calibrate 'nvidia-ampere'"),
+        (("calibrate", "--family", "nvidia-hopper", "T", "-o", "x.csv"), "ends in .toml"),
+    ],
+)
+def test_wrong_input_about_families_is_one_line_and_code_2(
+    table: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    result = run(*(str(table) if word == "T" else word for word in arguments))
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr

@@ -25,6 +25,7 @@ from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.kinds import gemm
 from perfmodel.measured.problem import infer_kind, read_problem, sample
 from perfmodel.measured.rows import MeasuredRow
+from perfmodel.measured.subject import MeasuredTable, OneProfile
 
 # A matrix product without any structure: launch, then a share of the peak. The real
 # models change; what is tested here is the machinery.
@@ -141,7 +142,7 @@ def test_known_constants_are_recovered(toy: KernelKind, profile: Path, tmp_path:
     by = named(found)
     assert by["launch_latency"].after == pytest.approx(4e-6, rel=0.01)
     assert by["issue_efficiency"].after == pytest.approx(0.55, rel=0.01)
-    assert found.kind == "gemm"
+    assert found.tables[0].kind == "gemm"
     assert found.errors("before")["all"]["median_absolute_error"] > 0.2
     assert found.errors("after")["all"]["median_absolute_error"] < 0.01
     assert found.errors("cross_validated")["all"]["median_absolute_error"] < 0.01
@@ -287,7 +288,8 @@ def test_rows_of_other_devices_keep_their_own_facts(
     toy: KernelKind, profile: Path, tmp_path: Path
 ) -> None:
     table = write_table(tmp_path / "a100.csv", 4e-6, 0.5, hardware="A100_SXM", rows=[(4096,) * 3])
-    problem = read_problem("gemm", str(table), load_hardware(profile), str(profile), all_rows=True)
+    subject = OneProfile(load_hardware(profile), str(profile), all_rows=True)
+    problem = read_problem(MeasuredTable(str(table), "gemm"), subject)
     ratio = problem.log_ratios({"launch_latency": 4e-6, "issue_efficiency": 0.5})
     peaks = [load_hardware(name).device.peak("bf16") for name in ("dgx-h100", "dgx-a100")]
     assert ratio[0] == pytest.approx(np.log(peaks[0] / peaks[1]), abs=0.02)
@@ -295,7 +297,8 @@ def test_rows_of_other_devices_keep_their_own_facts(
 
 def test_subset_prices_the_same_rows_alike(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "mine.csv", 4e-6, 0.5, noise=0.1)
-    problem = read_problem("gemm", str(table), load_hardware(profile), str(profile))
+    subject = OneProfile(load_hardware(profile), str(profile))
+    problem = read_problem(MeasuredTable(str(table), "gemm"), subject)
     mask = sample(problem, 31)
     assert mask.sum() == 31
     regimes, counts = np.unique(problem.regimes[mask], return_counts=True)
@@ -351,9 +354,10 @@ def test_nothing_to_fit_is_one_clear_error(toy: KernelKind, profile: Path, tmp_p
     entry = Calibrated(value=1.0, prior=1.0, low=0.0, high=2.0, source="test")
     rigid = replace(load_hardware(profile), calibration={"gemm": {"fixed": entry}})
     with pytest.raises(HardwareError, match="declares nothing in"):
-        adjustable(rigid, "gemm")
+        adjustable(OneProfile(rigid, str(profile)), [MeasuredTable(str(table), "gemm")])
+    empty = OneProfile(replace(rigid, calibration={}), str(profile))
     with pytest.raises(HardwareError, match=r"has no \[calibration.gemm\]"):
-        read_problem("gemm", str(table), replace(rigid, calibration={}), str(profile))
+        read_problem(MeasuredTable(str(table), "gemm"), empty)
 
 
 def test_files_are_not_replaced_unasked(toy: KernelKind, profile: Path, tmp_path: Path) -> None:

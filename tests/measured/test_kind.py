@@ -12,6 +12,7 @@ from perfmodel.base.regimes import LIMITS
 from perfmodel.cli.main import cli
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.kind import KINDS, KernelKind, calibrated_kinds, load_kind
+from perfmodel.measured.problem import fitted_keys
 from perfmodel.measured.rows import MeasuredRow
 
 KERNELS = sorted(set(KINDS) - {"training"})
@@ -48,11 +49,18 @@ def test_classes_depend_on_the_phase_where_that_makes_a_difference() -> None:
 
 def test_calibrated_kinds_have_constants_to_fit() -> None:
     kinds = calibrated_kinds()
-    assert set(kinds) == set(KINDS) - {"training", "moe-alltoall"}
+    assert set(kinds) == set(KINDS) - {"training"}
     calibration = load_hardware("dgx-h100").calibration
     for kind in kinds.values():
-        assert any(entry.adjustable for entry in calibration[kind.calibration].values())
+        assert fitted_keys(kind, calibration[kind.calibration])
         assert kind.alike
+
+
+def test_kinds_of_one_group_share_no_constant() -> None:
+    network = load_hardware("dgx-h100").calibration["network"]
+    kinds = [kind for kind in calibrated_kinds().values() if kind.calibration == "network"]
+    keys = [key for kind in kinds for key in fitted_keys(kind, network)]
+    assert sorted(keys) == sorted(network)
 
 
 def test_the_help_names_every_kind() -> None:

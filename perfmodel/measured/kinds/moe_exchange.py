@@ -113,4 +113,7 @@ KIND = KernelKind(
     case_of=case_of,
     price=price,
     kernel_class="collective",
+    calibration="network",
+    keys="exchange_",
+    alike=("mode", "phase", "ep", "nodes", "hidden", "topk", "experts"),
 )
