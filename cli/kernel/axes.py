@@ -10,7 +10,8 @@ from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import did_you_mean
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.parsing import parse_range
+from perfmodel.cli.shared.parsing import parse_range, split_names
+from perfmodel.sweeps.grids import GridAxis, Setting
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SHAPE = "Shape"
@@ -113,24 +114,46 @@ class Names(click.ParamType):
         return [CompletionItem(done + comma + name) for name in self.known if name.startswith(last)]
 
 
-def counts(
-    *names: str, text: str, default: str | None = None, minimum: int = 1
-) -> Callable[[Function], Function]:
-    """Return an option for an axis of whole numbers; compulsory without a default."""
+class Words(click.ParamType):
+    """A comma-separated list of words that are checked where they are used."""
+
+    name = "NAME,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[str]:
+        """Return the words, each once."""
+        return value if isinstance(value, list) else list(dict.fromkeys(split_names(str(value))))
+
+
+def axis_parameter(axis: GridAxis) -> Callable[[Function], Function]:
+    """Return the option, or the argument, for an axis; compulsory without a default."""
+    if axis.option == "-":
+        metavar = f"[{axis.name.upper()},…]"
+        return click.argument(axis.name, metavar=metavar, type=Words(), required=False)
     # Not default=None: to click that is a value, and the option is not missing then.
-    given = {"required": True} if default is None else {"default": default, "show_default": True}
-    return options.option(*names, section=SHAPE, type=Counts(minimum), help=text, **given)
+    given: dict[str, Any] = {"required": True}
+    if axis.default is not None:
+        given = {"default": str(axis.default), "show_default": True}
+    text = axis.help or axis.long_name[0].upper() + axis.long_name[1:]
+    if axis.choices:
+        text += f": {', '.join(axis.choices)}."
+    kind = Names(axis.choices) if axis.choices else Words() if axis.words else Counts(axis.minimum)
+    flag = f"--{(axis.option or axis.name).replace('_', '-')}"
+    return options.option(flag, axis.name, section=SHAPE, type=kind, help=text, **given)
 
 
-def names(
-    *spellings: str, known: Sequence[str], text: str, default: str
-) -> Callable[[Function], Function]:
-    """Return an option for an axis of names."""
-    return options.option(
-        *spellings,
-        section=SHAPE,
-        type=Names(known),
-        default=default,
-        show_default=True,
-        help=f"{text}: {', '.join(known)}.",
-    )
+def setting_option(setting: Setting) -> Callable[[Function], Function]:
+    """Return the option for a setting."""
+    flags = setting.flags or (f"--{setting.name.replace('_', '-')}",)
+    default = setting.default
+    given: dict[str, Any] = {"default": default, "show_default": True}
+    if default is None:
+        given = {}
+    elif isinstance(default, bool):
+        given = given if "/" in flags[0] else {"is_flag": True}
+    else:
+        span: Any = click.IntRange if isinstance(default, int) else click.FloatRange
+        given["type"] = span(setting.least, setting.most)
+    about = {"metavar": setting.metavar, "help": setting.help}
+    return options.option(*flags, setting.name, section=SHAPE, **about, **given)

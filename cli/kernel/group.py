@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from perfmodel.cli.group import CommandGroup
-from perfmodel.cli.kernel.products import attention_command, gemm_command
-from perfmodel.cli.kernel.stream_moe import moe_command, stream_command
+from perfmodel.cli.kernel.commands import COMMANDS
 
 
 @click.group("kernel", cls=CommandGroup, short_help="Time single kernels.")
@@ -27,5 +26,5 @@ def kernel_group() -> None:
     """
 
 
-for _command in (gemm_command, attention_command, stream_command, moe_command):
+for _command in COMMANDS:
     kernel_group.add_command(_command)

@@ -123,7 +123,7 @@ def test_the_floors_are_those_of_the_design():
 # Rooms that compute, themselves imported late.
 COMPUTING = (
     *("perfmodel.kernels", "perfmodel.compute.", "perfmodel.network.", "perfmodel.measured.kinds."),
-    *("perfmodel.sweeps.grids", "perfmodel.sweeps.collective_grids"),
+    "perfmodel.sweeps.collective_grids",
 )
 SLOW = ("numba", "xarray", "netCDF4", "matplotlib", "scipy")
 

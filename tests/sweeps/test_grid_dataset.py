@@ -17,8 +17,7 @@ from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
 from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, Axis, cartesian, kernel_rows
-from perfmodel.sweeps.grids import attention_grid, gemm_grid
-from perfmodel.sweeps.grids_other import STREAM_KERNELS, bytes_grid, stream_grid
+from perfmodel.sweeps.grids import kernel_grid, stream_kernels
 from perfmodel.sweeps.results import save_results
 from tests.data import DOCS
 
@@ -55,7 +54,7 @@ def test_too_large_grids_are_refused() -> None:
 
 
 def test_grid_equals_single_calls(h100: Hardware, a100: Hardware) -> None:
-    found = gemm_grid([h100, a100], GEMM, quantise=False)
+    found = kernel_grid("gemm", [h100, a100], GEMM, quantise=False)
     assert dict(found.sizes) == {"hardware": 2, "shape": 4}
     for i, hardware in enumerate((h100, a100)):
         for j in range(4):
@@ -67,7 +66,7 @@ def test_grid_equals_single_calls(h100: Hardware, a100: Hardware) -> None:
 
 
 def test_rates_follow_from_time_and_work(h100: Hardware) -> None:
-    found = gemm_grid([h100], GEMM)
+    found = kernel_grid("gemm", [h100], GEMM)
     flops = 2.0 * found["m"] * found["n"] * found["k"]
     assert found["flops"].values[0] == pytest.approx(flops.values)
     rate = found["flops_per_second"]
@@ -81,7 +80,7 @@ def test_rates_follow_from_time_and_work(h100: Hardware) -> None:
 
 def test_quantisation_is_a_part_of_the_time(h100: Hardware) -> None:
     axes = GEMM | {"precision": ["bf16", "fp8"]}
-    with_pass, alone = (gemm_grid([h100], axes, quantise=flag) for flag in (True, False))
+    with_pass, alone = (kernel_grid("gemm", [h100], axes, quantise=flag) for flag in (True, False))
     extra = with_pass["quantise_time"].values
     assert with_pass["time"].values == pytest.approx(alone["time"].values + extra)
     narrow = (with_pass["precision"] == "fp8").values
@@ -91,19 +90,19 @@ def test_quantisation_is_a_part_of_the_time(h100: Hardware) -> None:
 
 
 def test_a_missing_precision_is_unsupported_not_an_error(h100: Hardware, a100: Hardware) -> None:
-    found = gemm_grid([a100, h100], GEMM | {"precision": ["fp8"]})
+    found = kernel_grid("gemm", [a100, h100], GEMM | {"precision": ["fp8"]})
     rows = kernel_rows(found)
     assert [row["bound"] == "unsupported" for row in rows] == [True] * 4 + [False] * 4
     assert np.isnan(found["time"].values[0]).all()
     with pytest.raises(HardwareError, match="no matrix rate for precision 'fp8'"):
-        gemm_grid([a100], GEMM | {"precision": ["fp8"]})
+        kernel_grid("gemm", [a100], GEMM | {"precision": ["fp8"]})
 
 
 def test_every_variable_has_units_and_a_long_name(h100: Hardware) -> None:
     grids = [
-        gemm_grid([h100], GEMM),
-        attention_grid([h100], ATTENTION),
-        bytes_grid([h100], {"bytes_read": [10**6], "bytes_written": [0]}),
+        kernel_grid("gemm", [h100], GEMM),
+        kernel_grid("attention", [h100], ATTENTION),
+        kernel_grid("stream", [h100], {"bytes_read": [10**6], "bytes_written": [0]}),
     ]
     for found in grids:
         assert found.attrs["Conventions"].startswith("CF-")
@@ -117,7 +116,7 @@ def test_every_variable_has_units_and_a_long_name(h100: Hardware) -> None:
 
 def test_datasets_read_back_as_they_were_written(h100: Hardware, tmp_path: Path) -> None:
     rows = [h100.with_values({"device.tdp": value}) for value in (500.0, 700.0)]
-    found = gemm_grid(rows, GEMM, swept={"device.tdp": [500.0, 700.0]})
+    found = kernel_grid("gemm", rows, GEMM, swept={"device.tdp": [500.0, 700.0]})
     path = tmp_path / "gemm.nc"
     save_results(found, path)
     with xr.open_dataset(path) as again:
@@ -127,7 +126,7 @@ def test_datasets_read_back_as_they_were_written(h100: Hardware, tmp_path: Path)
 
 
 def test_rows_are_plain_and_in_order(h100: Hardware, a100: Hardware) -> None:
-    found = gemm_grid([h100, a100], GEMM)
+    found = kernel_grid("gemm", [h100, a100], GEMM)
     rows = kernel_rows(found)
     assert json.loads(json.dumps(rows)) == rows
     assert [(row["hardware"], row["m"], row["n"]) for row in rows[:5]] == [
@@ -141,39 +140,41 @@ def test_rows_are_plain_and_in_order(h100: Hardware, a100: Hardware) -> None:
 
 
 def test_attention_axes_have_their_defaults(h100: Hardware) -> None:
-    implicit = attention_grid([h100], ATTENTION)
-    explicit = attention_grid([h100], ATTENTION | {"head_dim_v": [128], "q_len": [4096]})
+    implicit = kernel_grid("attention", [h100], ATTENTION)
+    explicit = kernel_grid("attention", [h100], ATTENTION | {"head_dim_v": [128], "q_len": [4096]})
     assert implicit["time"].values == pytest.approx(explicit["time"].values)
     # 4 FLOP per unmasked pair and element; half of the pairs and the diagonal are unmasked.
     pairs = 4096 * 4097 / 2
     assert implicit["flops"].values[0, 0] == pytest.approx(4 * 2 * 32 * 128 * pairs, rel=1e-6)
-    full = attention_grid([h100], ATTENTION, causal=False)
+    full = kernel_grid("attention", [h100], ATTENTION, causal=False)
     assert full["flops"].values[0, 0] == pytest.approx(4 * 2 * 32 * 128 * 4096**2, rel=1e-6)
-    alone = attention_grid([h100], ATTENTION | {"kv_heads": [0]})
+    alone = kernel_grid("attention", [h100], ATTENTION | {"kv_heads": [0]})
     assert alone["memory_traffic"].values[0, 0] > implicit["memory_traffic"].values[0, 0]
 
 
 def test_backward_takes_longer_and_decode_has_one_query(h100: Hardware) -> None:
-    found = attention_grid([h100], ATTENTION | {"phase": ["forward", "backward", "decode"]})
+    found = kernel_grid(
+        "attention", [h100], ATTENTION | {"phase": ["forward", "backward", "decode"]}
+    )
     forward, backward, decode = found["time"].values[0]
     assert decode < forward < backward
     assert found["flops"].values[0, 2] == pytest.approx(4 * 2 * 32 * 128 * 4096, rel=1e-6)
 
 
-def test_bytes_grid_equals_stream_times(h100: Hardware) -> None:
+def test_a_grid_of_bytes_equals_stream_times(h100: Hardware) -> None:
     axes = {"bytes_read": [10**4, 10**9], "bytes_written": [0, 10**8]}
-    found = bytes_grid([h100], axes, cached=1.0)
+    found = kernel_grid("stream", [h100], axes, cached=1.0)
     alone = stream_times(h100, found["bytes_read"], found["bytes_written"], cached=1.0)
     assert found["time"].values[0] == pytest.approx(alone.time)
     assert (np.diff(found["time"].values[0][[0, 2]]) > 0).all()
 
 
-@pytest.mark.parametrize("operation", sorted(STREAM_KERNELS))
+@pytest.mark.parametrize("operation", sorted(stream_kernels()))
 def test_every_operation_of_the_catalogue_takes_time_and_grows(
     h100: Hardware, operation: str
 ) -> None:
     axes = {"operation": [operation], "dtype": list(STREAM_PRECISIONS), "rows": [128, 8192]}
-    found = stream_grid([h100], axes | {"columns": [4096]})
+    found = kernel_grid("stream", [h100], axes | {"columns": [4096]})
     time = found["time"].values.reshape(3, 2)
     assert (time > 0.0).all()
     assert (time[:, 1] > time[:, 0]).all()
@@ -183,7 +184,7 @@ def test_every_operation_of_the_catalogue_takes_time_and_grows(
 def test_unknown_operations_are_named(h100: Hardware) -> None:
     axes = {"operation": ["rmsnorm"], "dtype": ["bf16"], "rows": [1], "columns": [1]}
     with pytest.raises(DataError, match=r"unknown operation 'rmsnorm'; did you mean rms_norm"):
-        stream_grid([h100], axes)
+        kernel_grid("stream", [h100], axes)
 
 
 def test_documents_name_every_variable_with_its_units() -> None:

@@ -1,0 +1,124 @@
+"""``perfmodel kernel gemm``, ``attention``, ``stream`` and ``moe``, made of `KERNELS`.
+
+Axes, defaults and limits are those of `perfmodel.sweeps.grids`; here stand the pages' texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.base.errors import DataError
+from perfmodel.cli.group import Command
+from perfmodel.cli.kernel.axes import axis_parameter, setting_option
+from perfmodel.cli.kernel.output import grid_options, run_grid
+from perfmodel.cli.shared import options
+from perfmodel.sweeps.grids import KERNELS, Kernel
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from perfmodel.hwprofiles import Hardware
+
+PAGES = {
+    "gemm": """Time matrix products C[m,n] = A[m,k] B[k,n].
+
+    The table has the time, the achieved rates and their share of the device's, the tile
+    and the split of the inner size that a library would choose, and what bounds the
+    time. A precision that a device lacks is shown as unsupported.
+
+    \b
+    Examples:
+      perfmodel kernel gemm --hardware dgx-h100 --m 1,16,4096 --n 4096 --k 4096 \\
+          --precision bf16,fp8
+      perfmodel kernel gemm --hardware dgx-h100 --hardware dgx-b200 \\
+          --m 1:16384:x2 --n 8192 --k 8192 -o gemm.nc
+      perfmodel kernel gemm --hardware dgx-h100 --m 4096 --n 4096 --k 4096 \\
+          --sweep device.tdp=400:700:4 --json
+      perfmodel kernel gemm --hardware dgx-h100 --groups 8,64 --m 512 --n 4096 --k 7168 \\
+          --launches one,each
+
+    Grouped products are timed without the pass that quantises A; for whole layers with
+    unbalanced loads see 'perfmodel kernel moe'.
+
+    Units: s, FLOP/s, B/s in JSON and netCDF; sizes are elements.
+    """,
+    "attention": """Time fused attention: forward, the whole backward pass, or decode with a cache.
+
+    FLOP are those of unmasked pairs. Queries stand at the end of the keys, so that
+    --q-len 512 --kv-len 8192 is a chunk of a prefill.
+
+    \b
+    Examples:
+      perfmodel kernel attention --hardware dgx-h100 --heads 32 --kv-heads 8 \\
+          --q-len 1024:65536:x2 --phase forward,backward
+      perfmodel kernel attention --hardware dgx-h100 --heads 32 --kv-heads 8 \\
+          --phase decode --batch 1,16,256 --kv-len 8192
+      perfmodel kernel attention --hardware dgx-h100 --heads 128 --head-dim 192 \\
+          --head-dim-v 128 --q-len 4096 --json
+
+    Units: s, FLOP/s, B/s in JSON and netCDF; lengths in tokens.
+    """,
+    "stream": """Time memory-bound operations on tensors of rows x columns elements.
+
+    OPERATION is one or a list of: copy, add, mul, silu, gelu, gated (SwiGLU), rms_norm,
+    rms_norm_residual, layer_norm, softmax, cross_entropy, embedding, quantise_fp8_token,
+    quantise_fp8_block, …; many also as '…_backward'. Without OPERATION, --bytes-read and
+    --bytes-written say what is moved.
+
+    \b
+    Examples:
+      perfmodel kernel stream rms_norm,gated --hardware dgx-h100 --rows 1:65536:x4 \\
+          --columns 8192
+      perfmodel kernel stream --hardware dgx-h100 --bytes-read 1000:1000000000:x10
+
+    Units: s, B/s in JSON and netCDF; sizes are elements, or bytes.
+    """,
+    "moe": """Time mixture-of-experts layers on their busiest rank, without communication.
+
+    A layer is the router, the permutation, the grouped products of the experts with the
+    activation between them, and the sum over choices. Random routings count as the mean
+    of several draws.
+
+    \b
+    Examples:
+      perfmodel kernel moe --hardware dgx-h100 --tokens 1:8192:x4 --hidden 7168 \\
+          --intermediate 2048 --experts 256 --top-k 8 --ep 8 --precision fp8_block
+      perfmodel kernel moe --hardware dgx-h100 --tokens 4096 --hidden 4096 \\
+          --intermediate 14336 --experts 8 --top-k 2 --routing balanced,uniform,power_law_1.2
+
+    Units: s, FLOP/s, B/s in JSON and netCDF; sizes are elements.
+    """,
+}
+"""Kernel -> its help page."""
+
+
+def kernel_command(kernel: Kernel) -> click.Command:
+    """Return the command that evaluates grids of a kernel."""
+
+    def run(**given: Any) -> None:
+        axes = {axis.name: given.pop(axis.name) for axis in kernel.axes}
+        axes = {name: values for name, values in axes.items() if values is not None}
+        settings = {setting.name: given.pop(setting.name) for setting in kernel.settings}
+        try:
+            kernel.grid(axes)
+        except DataError as error:
+            raise click.UsageError(str(error)) from error
+
+        def evaluate(rows: list[Hardware], swept: Mapping[str, list[float]]) -> xr.Dataset:
+            from perfmodel.sweeps.grids import kernel_grid
+
+            return kernel_grid(kernel.name, rows, axes, swept=swept, **settings)
+
+        run_grid(evaluate, **given)
+
+    decorated = options.stack(
+        *map(axis_parameter, kernel.axes), *map(setting_option, kernel.settings), grid_options
+    )(run)
+    about = {"short_help": kernel.short_help, "help": PAGES[kernel.name]}
+    return click.command(kernel.name, cls=Command, **about)(decorated)
+
+
+COMMANDS = [kernel_command(kernel) for kernel in KERNELS.values()]
