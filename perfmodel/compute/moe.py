@@ -204,19 +204,19 @@ def _joining_parts(
     joined = np.where((case.choices > 1.0) | (not style.all_slots), 1.0, 0.0)
     choices = case.tokens * case.choices
     tokens = case.tokens * case.hidden
-    again = quantised * apart * style.launches["requantise"]
+    again = quantised * apart * style.requantise_launches
     sorting = np.where(case.tokens > style.sorted_tokens, style.sorting_launches, 0.0)
     # read [B], written [B], kernels; one row per part
     plan = {
         "router": (
             case.routed * case.tokens * case.experts * SCORE_BYTES,
             case.routed * choices * INDEX_BYTES,
-            case.routed * style.launches["router"],
+            case.routed * style.router_launches,
         ),
         "permute": (
             choices * INDEX_BYTES,
             slots * INDEX_BYTES,
-            busy * (style.launches["permute"] + sorting),
+            busy * (style.permute_launches + sorting),
         ),
         "quantise": (
             (tokens * quantised + slots * case.inner * again) * ACTIVATION_BYTES,
@@ -231,7 +231,7 @@ def _joining_parts(
         "combine": (
             joined * slots * case.hidden * ACTIVATION_BYTES,
             joined * tokens * ACTIVATION_BYTES,
-            joined * busy * style.launches["combine"],
+            joined * busy * style.combine_launches,
         ),
     }
     latency = constant("kernel_latency")

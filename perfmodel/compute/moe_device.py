@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,117 +11,13 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.compute.gemm import gemm_device
 from perfmodel.hwprofiles import Hardware
+from perfmodel.software.library import MoeKernel, library_facts
 
 if TYPE_CHECKING:
     from perfmodel.kernels.matmul.grouped import GroupedDevice
 
-Tiles = tuple[tuple[float, float, float], ...]
-
-
-@dataclass(frozen=True)
-class MoeKernel:
-    """How a library runs the layer.
-
-    Attributes
-    ----------
-    tiles, small_tiles, block_tiles : tuple of (float, float, float)
-        Rows, columns, and depth of a step [B of an operand]; `small_tiles` where there
-        are no more tokens than experts, `block_tiles` for operands of one byte or less.
-    searched : bool
-        The library picks the fastest tile of the list for a shape.
-    stages : float
-        Main-loop steps whose operands are on their way at once.
-    swept_tiles : float
-        Row tiles that share one pass of the weights through the cache.
-    launches : mapping of str to float
-        Kernels of each part besides the two products. ``requantise`` is the one that
-        quantises the activated rows, 0 where the activation does it.
-    sorted_tokens, sorting_launches : float
-        Above so many tokens the choices are sorted by so many more kernels.
-    fused_activation : tuple of str
-        Precisions whose activation is the epilogue of the first product.
-    dense_loop : bool
-        The main loop is that of the dense library, with its constants.
-    all_slots : bool
-        Every token's every choice takes part, those of other ranks' experts with zeros;
-        else only the rows that are here do. A single choice is then written in place.
-    """
-
-    tiles: Tiles
-    small_tiles: Tiles
-    block_tiles: Tiles
-    searched: bool
-    stages: float
-    swept_tiles: float
-    launches: Mapping[str, float]
-    all_slots: bool
-    sorted_tokens: float = 0.0
-    sorting_launches: float = 0.0
-    fused_activation: tuple[str, ...] = ()
-    dense_loop: bool = False
-
-    def with_tiles(self, tiles: Tiles) -> MoeKernel:
-        """Return the same kernel with one list of tiles, of which it takes the fastest."""
-        return replace(self, tiles=tiles, small_tiles=tiles, block_tiles=tiles, searched=True)
-
-
-_TUNED = tuple((a, b, 128.0) for a in (16.0, 32.0, 64.0, 128.0) for b in (32.0, 64.0, 128.0, 256.0))
-_SWAPPED = tuple((a, 128.0, 128.0) for a in (8.0, 16.0, 32.0, 64.0, 128.0))
-_COPIED = tuple(
-    (a, b, 128.0) for a in (16.0, 32.0, 64.0, 128.0, 256.0) for b in (64.0, 128.0, 256.0)
-)
-
-# SGLang's and vLLM's fused_moe: token indices sorted by expert and padded to whole tiles,
-# two products that gather their rows, a plain activation, a sum over choices. Tiles are the
-# defaults of SGLang 0.5 (fused_moe_triton_config.py).
-_TRITON = MoeKernel(
-    tiles=((64.0, 64.0, 64.0),),
-    small_tiles=((16.0, 32.0, 128.0),),
-    block_tiles=((64.0, 128.0, 128.0),),
-    searched=False,
-    stages=3.0,
-    swept_tiles=8.0,
-    launches={"router": 2.0, "permute": 2.0, "requantise": 1.0, "combine": 1.0},
-    all_slots=True,
-)
-
-# TensorRT-LLM's generated kernels: weights stand on the wide side of a tile, tokens on the
-# other, so a tile may hold as few as 8 tokens.
-_TRTLLM = MoeKernel(
-    tiles=_SWAPPED,
-    small_tiles=_SWAPPED,
-    block_tiles=_SWAPPED,
-    searched=True,
-    stages=4.0,
-    swept_tiles=16.0,
-    launches={"router": 1.0, "permute": 1.0, "requantise": 0.0, "combine": 1.0},
-    all_slots=False,
-    sorted_tokens=4.0,
-    sorting_launches=2.0,
-    fused_activation=("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4"),
-)
-
-KERNELS: Mapping[str, MoeKernel] = {
-    "triton": _TRITON,
-    # The same with tiles tuned for the layer, as both ship them for a few models.
-    "triton_tuned": _TRITON.with_tiles(_TUNED),
-    "trtllm": _TRTLLM,
-    # aiter on AMD GPUs: as Triton's, tuned, with the activation in the first product and
-    # the sum over choices as atomic additions of the second.
-    "aiter": replace(
-        _TRITON.with_tiles(_TUNED),
-        launches={"router": 1.0, "permute": 1.0, "requantise": 0.0, "combine": 0.0},
-        fused_activation=("bf16", "fp16", "fp8", "fp8_block", "int8", "mxfp8", "mxfp4"),
-        all_slots=False,
-    ),
-    # CUTLASS grouped products: rows are copied into the order of the experts.
-    "cutlass": replace(
-        _TRTLLM.with_tiles(_COPIED),
-        launches={"router": 1.0, "permute": 3.0, "requantise": 0.0, "combine": 1.0},
-        fused_activation=(),
-        dense_loop=True,
-    ),
-}
+KERNELS: Mapping[str, MoeKernel] = library_facts("moe")
+"""Libraries that run the layer, by name (``software/libraries/*.toml``)."""
 
 
 def moe_kernel(name: str) -> MoeKernel:
@@ -286,9 +181,9 @@ def tile_candidates(
         A case may take ``tiles[first:last]``.
     """
     if operand_bytes < 2.0:
-        large = small = style.block_tiles
+        large = small = style.block_tiles or style.tiles
     else:
-        large, small = style.tiles, style.small_tiles
+        large, small = style.tiles, style.small_tiles or style.tiles
     table = np.array([*large, *small], np.float64)
     # Depth in whole elements: 16 is the shortest of a matrix instruction.
     table[:, 2] = np.maximum(16.0, 16.0 * np.round(table[:, 2] / operand_bytes / 16.0))
