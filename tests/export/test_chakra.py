@@ -3,72 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 
 from perfmodel.base.collectives import TRACED
-from perfmodel.base.errors import StrategyError
-from perfmodel.export.chakra import projected_traces
 from perfmodel.export.groups import rank_groups
-from perfmodel.export.program import Slot, pass_program, stage_slots
-from perfmodel.export.workload import projected_workload
 from perfmodel.simulation.hardware_costs import HardwareCosts
 from perfmodel.simulation.run import simulate
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.mapping import placement
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
-
-named_traces = partial(projected_traces, numbered_groups=False)
-
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "one device": ("small_dense", {}),
-    "tensor": ("small_dense", {"tensor_parallel": 4, "data_parallel": 2}),
-    "ring": ("small_dense", {"context_parallel": 4, "recompute": "full", "zero_stage": 2}),
-    "exchange": ("small_dense", {"context_parallel": 2, "context_parallel_kind": "all_to_all"}),
-    "pipeline": ("small_dense", {"pipeline_parallel": 4, "data_parallel": 2, "micro_batches": 8}),
-    "gpipe": ("small_dense", {"pipeline_parallel": 2, "pipeline_schedule": "gpipe"}),
-    "interleaved": (
-        "small_dense",
-        {"pipeline_parallel": 2, "virtual_pipeline": 2, "tensor_parallel": 2, "micro_batches": 8},
-    ),
-    "all reduced": ("small_dense", {"data_parallel": 4, "zero_stage": 0}),
-    "sharded": ("small_dense", {"data_parallel": 4, "zero_stage": 3}),
-    "shards": ("small_dense", {"data_parallel": 8, "zero_stage": 3, "shard_group": 4}),
-    "experts": (
-        "small_moe",
-        {"tensor_parallel": 2, "data_parallel": 4, "expert_parallel": 4, "pipeline_parallel": 2},
-    ),
-    "shared experts": (
-        "small_moe",
-        {"tensor_parallel": 2, "data_parallel": 4, "expert_parallel": 2,
-         "expert_tensor_parallel": 2},
-    ),
-    "mapped": (
-        "small_dense",
-        {"context_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2, "tensor_parallel": 2,
-         "mapping": "tensor-pipeline-context-data"},
-    ),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def workload_of(request, grid_of, h100):
-    """Return a function that makes the workload of a case."""
-    made: dict[Any, Any] = {}
-
-    def make(case, framework="megatron", **fields):
-        name, fixed = CASES.get(case, (case, {}))
-        key = (case, framework, tuple(fields.items()))
-        if key not in made:
-            model = request.getfixturevalue(name)
-            grid = grid_of(model, **fixed, **fields)
-            made[key] = projected_workload(model, grid, h100, framework=framework)
-        return made[key]
-
-    return make
+from tests.export.cases import CASES, named_traces
 
 
 @pytest.fixture(scope="session")
@@ -221,31 +166,6 @@ def test_tensor_parallel_communication_runs_beside_what_hides_it(workload_of):
     assert {reduce, product} <= set(parents[norm].tolist())
 
 
-def test_groups_are_those_of_the_mapping(request, grid_of, h100):
-    for case in ("experts", "shared experts", "mapped", "ring"):
-        name, fields = CASES[case]
-        grid = grid_of(request.getfixturevalue(name), **fields)
-        groups = rank_groups(grid.row(0))
-        named = {"data × context": "data", "expert tensor": "expert_tensor",
-                 "expert copies": "expert_data", "pipeline": ""}  # fmt: skip
-        for place in placement(grid, h100):
-            kind = named.get(place.axis, place.axis)
-            if not kind or (kind == "data" and int(grid["context_parallel"][0]) > 1
-                            and place.axis == "data"):  # fmt: skip
-                continue
-            rows = groups.members[kind]
-            assert rows.shape[1] == place.members, (case, kind)
-            assert rows[0, 1] - rows[0, 0] == place.stride, (case, kind)
-            # Every rank is in one group of a kind.
-            assert sorted(rows.ravel().tolist()) == list(range(grid.devices))
-
-
-def test_shard_sets_split_the_data_group(workload_of):
-    groups = rank_groups(workload_of("shards").strategy).members
-    assert groups["shard"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert groups["shard_copies"].tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
-
-
 def test_ranks_of_a_stage_share_their_columns(workload_of):
     traces = named_traces(workload_of("pipeline")).traces
     first, second = traces[0], traces[1]  # data ranks 0 and 1 of stage 0
@@ -256,60 +176,3 @@ def test_ranks_of_a_stage_share_their_columns(workload_of):
     assert second.destination[second.kinds == SEND][0] == 3
     whole = named_traces(workload_of("all reduced")).traces
     assert all(trace is whole[0] for trace in whole)
-
-
-def test_groups_can_be_numbered(workload_of):
-    traces = projected_traces(workload_of("experts"))
-    assert sorted(map(int, traces.groups)) == list(range(1, len(traces.groups) + 1))
-    wrong = "granularity: 'layers' is not one of operation, layer"
-    with pytest.raises(StrategyError, match=wrong):
-        named_traces(workload_of("experts"), granularity="layers")
-
-
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
-def test_every_chunk_passes_every_micro_batch_forward_then_backward(schedule):
-    virtual = 3 if schedule == "interleaved" else 1
-    for stage in range(4):
-        slots = stage_slots(schedule, stage, 4, virtual, 8)
-        assert len(slots) == len(set(slots)) == 2 * 8 * virtual
-        for slot in slots:
-            if not slot.forward:
-                assert slots.index(slot) > slots.index(slot._replace(forward=True))
-
-
-def test_one_forward_one_backward_of_narayanan_2021_figure_4():
-    # 4 stages, 8 micro-batches: stage 2 has one forward pass ahead, the last one none.
-    def written(stage):
-        return " ".join(
-            f"{'F' if slot.forward else 'B'}{slot.micro_batch + 1}"
-            for slot in stage_slots("1f1b", stage, 4, 1, 8)
-        )
-
-    assert written(0).startswith("F1 F2 F3 F4 B1 F5 B2 F6")
-    assert written(2).startswith("F1 F2 B1 F3 B2")
-    assert written(3) == " ".join(f"F{i} B{i}" for i in range(1, 9))
-
-
-def test_interleaved_schedule_of_two_chunks():
-    # Megatron-Core, 2 stages of 2 chunks: the first has 2 · 1 + 1 · 2 passes ahead.
-    slots = stage_slots("interleaved", 0, 2, 2, 4)
-    assert slots[:6] == [
-        Slot(True, 0, 0), Slot(True, 0, 1), Slot(True, 1, 0), Slot(True, 1, 1),
-        Slot(True, 0, 2), Slot(False, 1, 0),
-    ]  # fmt: skip
-
-
-def test_backward_repeats_first_and_reads_the_list_from_its_end(workload_of):
-    part = workload_of("ring").stages[0].chunks[0][1].part
-    program = pass_program(part.operations, forward=False)
-    phases = [step.operation.phase for step in program]
-    names = [step.operation.name for step in program]
-    again = phases.count("recompute")
-    assert again > 0
-    assert set(phases[:again]) == {"recompute"}
-    assert names[:again][0] == "attention.norm"
-    assert names[again] == "mlp.residual"
-    ring = [step for step in program if step.operation.name == "attention.ring"]
-    for step in ring:
-        covered = {program[i].operation.name for i in (step.first, step.last)}
-        assert covered == {"attention.core", "attention.core_remote"}

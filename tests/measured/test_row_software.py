@@ -1,4 +1,4 @@
-"""How cells about the machine and the software of a measured run are understood."""
+"""How cells about the software of a measured run are understood."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_software import (
     framework_of,
     precision_of,
@@ -21,84 +20,6 @@ from perfmodel.software.framework import load_framework
 def row(**cells: Any) -> MeasuredRow:
     basic = {"hardware": "H100-80GB-SXM", "n_gpus": "64", "precision": "fp8"}
     return MeasuredRow({**basic, **{k: str(v) for k, v in cells.items()}}, "runs.csv", 2)
-
-
-@pytest.mark.parametrize(
-    ("cells", "path", "value"),
-    [
-        # Jean Zay: 4 Omni-Path links of 100 Gb/s per node of 8 A100.
-        (
-            {"hardware": "A100-80GB-SXM", "scaleout_link": "50Gb/s/GPU (4 Omni-Path 100Gb links)"},
-            "system.network.1.bandwidth",
-            6.25e9,
-        ),
-        ({"scaleout_link": "200Gb/s/GPU RoCE (1600Gb/s node)"}, "system.network.1.bandwidth", 25e9),
-        ({"scaleout_link": "400Gb/s/GPU IB (DGX H100)"}, "system.network.1.bandwidth", 50e9),
-        ({"scaleout_link": "1600 Gb/s per node"}, "system.network.1.bandwidth", 25e9),
-        (
-            {
-                "hardware": "GB200",
-                "gpus_per_node": 4,
-                "scaleout_link": "4x ConnectX-7 IB NDR 400Gb/s",
-            },
-            "system.network.1.bandwidth",
-            50e9,
-        ),
-        (
-            {
-                "gpus_per_node": 8,
-                "scaleout_link": "Storage: 2x ConnectX-7 IB NDR 400Gb/s, "
-                "Compute: 4x ConnectX-7 IB NDR 400Gb/s",
-            },
-            "system.network.1.bandwidth",
-            25e9,
-        ),
-        # PCIe rates say nothing about adapters.
-        (
-            {"scaleout_link": "InfiniBand; Data bandwidth for GPU-PCIe: 504 GB/s"},
-            "system.network.1.bandwidth",
-            50e9,
-        ),
-        ({"scaleup_link": "NVLink4 400GB/s bidir"}, "system.network.0.bandwidth", 200e9),
-        ({"scaleup_link": "NVLink4 900GB/s bidir"}, "system.network.0.bandwidth", 450e9),
-        (
-            {"hardware": "B200", "scaleup_link": "5th Gen NVLink, 14.4 TB/s aggregated bandwidth"},
-            "system.network.0.bandwidth",
-            900e9,
-        ),
-        (
-            {"hardware": "B200", "scaleup_link": "NVLink5 1800GB/s bidir, NVL72 domain"},
-            "system.network.0.size",
-            72,
-        ),
-        ({"gpus_per_node": 4}, "system.devices_per_node", 4),
-        ({"gpus_per_node": 4, "n_gpus": 4}, "system.devices_per_node", 8),  # half a node in use
-        (
-            {
-                "hardware": "TPU-v6e",
-                "n_gpus": 256,
-                "gpus_per_node": 128,
-                "scaleout_link": "DCN between slices",
-            },
-            "system.network.0.size",
-            128,
-        ),
-        # trn1.32xlarge: 16 chips, or 32 cores of 95 TFLOP/s where a table counts cores.
-        ({"hardware": "Trn1", "gpus_per_node": 32}, "device.peak_flops.bf16", 95e12),
-        ({"hardware": "Trn1", "gpus_per_node": 16}, "device.peak_flops.bf16", 190e12),
-    ],
-)
-def test_hardware_cells(cells: dict[str, Any], path: str, value: float) -> None:
-    hardware, _ = hardware_of(row(**cells))
-    assert hardware.value(path) == pytest.approx(value)
-
-
-def test_a_profile_is_left_alone_where_the_row_repeats_it() -> None:
-    hardware, notes = hardware_of(
-        row(gpus_per_node=8, scaleup_link="NVLink4 900GB/s bidir", scaleout_link="400Gb/s/GPU IB")
-    )
-    assert hardware.overrides == {}
-    assert notes == ()
 
 
 @pytest.mark.parametrize(

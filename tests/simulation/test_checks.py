@@ -25,155 +25,11 @@ from perfmodel.trace import (
     TraceBuilder,
     TraceSet,
 )
+from tests.simulation.refusals import SUM, built, costs, refused
 
 ALL_REDUCE, ALL_GATHER, BARRIER = (
     TRACED.index(name) for name in ("all_reduce", "all_gather", "barrier")
 )
-
-
-def costs(members=2, **settings):
-    network = AstraNetwork(("Ring",), (members,), (50.0,), (500.0,))
-    return AstraCosts(network, uniform_system(["ring"], **settings))
-
-
-def reduce_of(builder, name, size=1024, kind=ALL_REDUCE, **settings):
-    return builder.add(name, COLLECTIVE, collective=kind, communication_size=size, **settings)
-
-
-def built(*nodes):
-    """Return a trace of (name, kind, settings)."""
-    builder = TraceBuilder()
-    for name, kind, node in nodes:
-        builder.add(name, kind, **node)
-    return builder.build()
-
-
-SUM = {"collective": ALL_REDUCE, "communication_size": 1024}
-
-
-def refused(*traces, groups=None, error=FormatError, **settings):
-    """Return the one line with which a workload is refused."""
-    with pytest.raises(error) as caught:
-        simulate(TraceSet(tuple(traces), groups or {}), costs(**settings))
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
-
-
-def test_circle_of_parents():
-    trace = built(
-        ("start", COMPUTE, {"identifier": 1}),
-        ("a", COMPUTE, {"identifier": 2, "data": [4, 1]}),
-        ("b", COMPUTE, {"identifier": 3, "data": [2]}),
-        ("c", COMPUTE, {"identifier": 4, "control": [3]}),
-    )
-    text = refused(trace, trace)
-    assert "6 nodes never end" in text  # three of each rank
-    assert "rank 0, node 2 (a) waits for its parent → rank 0, node 4 (c)" in text
-    assert "start" not in text
-
-
-def test_long_circles_are_shortened():
-    nodes = [(f"n{i}", COMPUTE, {"data": [(i + 1) % 50]}) for i in range(50)]
-    text = refused(built(*nodes), built(*nodes))
-    assert "… 44 more" in text
-    assert len(text) < 500
-
-
-def test_collectives_in_opposite_order():
-    one = built(
-        ("first", COLLECTIVE, SUM | {"group": "a"}), ("x", COLLECTIVE, SUM | {"group": "b"})
-    )
-    two = built(
-        ("first", COLLECTIVE, SUM | {"group": "b"}), ("x", COLLECTIVE, SUM | {"group": "a"})
-    )
-    text = refused(one, two, groups={"a": (0, 1), "b": (0, 1)})
-    assert "node 0 (first) waits for another member → rank 1, node 1 (x) waits for its turn" in text
-
-
-def test_a_node_that_waits_for_itself():
-    trace = built(("a", COMPUTE, {"data": [0]}))
-    assert "node 0 (a) waits for its parent → rank 0, node 0 (a)" in refused(trace, trace)
-
-
-def test_receives_that_wait_for_each_other():
-    traces = [
-        built(
-            ("get", RECEIVE, {"source": 1 - rank, "communication_size": 8}),
-            ("give", SEND, {"destination": 1 - rank, "communication_size": 8, "data": [0]}),
-        )
-        for rank in (0, 1)
-    ]
-    text = refused(*traces)
-    assert "node 0 (get) waits for its message → rank 1, node 1 (give) waits for its parent" in text
-
-
-@pytest.mark.parametrize("kind", [SEND, RECEIVE])
-def test_messages_without_other_end(kind):
-    ends = {"source": 0, "destination": 1} if kind == SEND else {"source": 1, "destination": 0}
-    trace = built(("lonely", kind, {"communication_size": 8, "tag": 5} | ends))
-    other = built(("work", COMPUTE, {}))
-    text = refused(trace, other)
-    verb = "receives" if kind == SEND else "sends"
-    assert text.startswith("rank 0, node 0 (lonely)")
-    assert f"with tag 5, but rank 1 never {verb} it" in text
-
-
-def test_messages_of_two_sizes():
-    give = built(("give", SEND, {"destination": 1, "communication_size": 8}))
-    get = built(("get", RECEIVE, {"source": 0, "communication_size": 9}))
-    text = refused(give, get)
-    assert "rank 0, node 0 (give) sends 8 B, but rank 1, node 0 (get) receives 9 B" in text
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"source": 1, "destination": 0}, "moves data of rank 1"),
-        ({"destination": 9}, "has a peer 9 that is no rank"),
-        ({}, "has a peer -1 that is no rank"),
-        ({"destination": 1, "communication_size": -1}, "states no comm_size"),
-        ({"destination": 1, "communication_size": 0}, "asserts that none is empty"),
-    ],
-)
-def test_wrong_messages(settings, reason):
-    trace = built(("give", SEND, {"communication_size": 8} | settings))
-    get = built(("get", RECEIVE, {"source": 0}))
-    assert reason in refused(trace, get)
-
-
-def test_collectives_that_differ_between_members():
-    one = built(("a", COLLECTIVE, SUM), ("b", COLLECTIVE, SUM))
-    two = built(("c", COLLECTIVE, SUM), ("d", COLLECTIVE, SUM | {"communication_size": 7}))
-    text = refused(one, two)
-    assert "collective 2 of the group of all ranks differs" in text
-    assert "rank 0, node 1 (b): all_reduce of 1024 B; rank 1, node 1 (d): all_reduce of 7 B" in text
-    fewer = built(("c", COLLECTIVE, SUM))
-    assert "rank 1: none" in refused(one, fewer)
-    none = built(("work", COMPUTE, {}))
-    assert "but rank 1 has no such collective" in refused(one, none)
-
-
-@pytest.mark.parametrize(
-    ("groups", "reason"),
-    [
-        ({}, "rank 0, node 0 (sum): communicator group 'g' has no list of ranks; known: none"),
-        ({"g": (0, 2)}, "names rank 2; the workload has ranks 0 to 1"),
-        ({"g": (0, 0)}, "should name different ranks"),
-        ({"g": ()}, "should name different ranks"),
-        ({"g": (1,)}, "uses group 'g', which has no rank 0; it has 1"),
-    ],
-)
-def test_wrong_groups(groups, reason):
-    trace = built(("sum", COLLECTIVE, SUM | {"group": "g"}))
-    assert reason in refused(trace, trace, groups=groups)
-
-
-def test_a_group_of_one_has_nothing_to_do():
-    trace = built(("sum", COLLECTIVE, SUM | {"group": "g"}))
-    other = built(("work", COMPUTE, {"duration": 1e-6}))
-    result = simulate(TraceSet((trace, other), {"g": (0,)}), costs())
-    assert result.ticks("wall_time") == (0, 1000)
 
 
 def test_what_the_simulator_does_not_run():
@@ -217,29 +73,6 @@ def test_durations_that_are_none(duration):
 def test_times_that_cannot_be_counted():
     trace = built(("work", COMPUTE, {"duration": 1e8}))
     assert "cannot be counted in whole nanoseconds" in refused(trace, trace)
-
-
-def test_parents_that_are_not_there():
-    trace = built(("work", COMPUTE, {"control": [77]}))
-    assert "node 0 (work) waits for node 77" in refused(trace, trace)
-    # A recording alone: who called whom.
-    alone = TraceSet((trace,))
-    assert simulate(alone, costs()).ticks("wall_time") == (1,)
-    with pytest.raises(FormatError, match="waits for node 77"):
-        simulate(alone, costs(), control_parents="obey")
-    data = built(("work", COMPUTE, {"data": [77]}))
-    with pytest.raises(FormatError, match="waits for node 77"):
-        simulate(TraceSet((data,)), costs())
-
-
-def test_control_parents_of_recordings_are_ignored():
-    trace = built(
-        ("call", COMPUTE, {"control": [1], "on_cpu": 1, "duration": 2e-6}),
-        ("kernel", COMPUTE, {"control": [0], "duration": 3e-6}),
-    )
-    recorded = replace(trace, metadata={"pid": 1, "start_ts": 0, "finish_ts": 9})
-    assert simulate(TraceSet((recorded,) * 2), costs()).ticks("wall_time") == (3000, 3000)
-    assert "wait for each other" in refused(trace, trace)
 
 
 @settings(max_examples=60)
@@ -333,47 +166,6 @@ def test_fewer_flags_than_dimensions(flags):
     assert simulate(TraceSet((none,) * 4), AstraCosts(network, system)).ticks("wall_time")[0] == 0
 
 
-def test_group_0_and_no_group_are_all_ranks():
-    """ASTRA-sim's main branch calls all ranks "0"; one rank may use both names."""
-    named = built(
-        *[
-            (f"n{i}", COLLECTIVE, SUM | {"group": group, "data": [i - 1] if i else []})
-            for i, group in enumerate(["", "0", ""])
-        ]
-    )
-    plain = built(*[(f"n{i}", COLLECTIVE, SUM | {"data": [i - 1] if i else []}) for i in range(3)])
-    expected = simulate(TraceSet((plain, plain)), costs()).ticks("wall_time")
-    for ranks in ((named, named), (named, plain), (plain, named)):
-        for symmetry in (True, False):
-            result = simulate(TraceSet(ranks), costs(), symmetry=symmetry)
-            assert result.ticks("wall_time") == expected
-    # A workload that lists ranks of "0" means those.
-    other = TraceSet((named, built(("w", COMPUTE, {}))), {"0": (0,)})
-    with pytest.raises(FormatError, match="group of all ranks, but rank 1 has no such"):
-        simulate(other, costs())
-
-
-def test_messages_to_oneself_need_both_ends():
-    give = ("give", SEND, {"destination": 0, "communication_size": 8})
-    get = ("get", RECEIVE, {"source": 0, "communication_size": 8})
-    idle = built(("work", COMPUTE, {"duration": 1e-6}))
-    result = simulate(TraceSet((built(give, get), idle)), costs())
-    assert result.ticks("wall_time") == (0, 1000)
-    assert "rank 0 never receives it" in refused(built(give), idle)
-
-
-def test_messages_of_one_tag_pair_up_in_order():
-    sends = [("s", SEND, {"destination": 1, "tag": 3, "communication_size": n}) for n in (8, 16)]
-    gets = [("r", RECEIVE, {"source": 0, "tag": 3, "communication_size": n}) for n in (8, 16)]
-    assert simulate(TraceSet((built(*sends), built(*gets))), costs()).ticks("wall_time")[0] > 0
-    text = refused(built(*sends), built(*gets[::-1]))
-    assert "rank 0, node 0 (s) sends 8 B, but rank 1, node 0 (r) receives 16 B" in text
-    assert "rank 0, node 1 (s) sends" in refused(built(*sends), built(gets[0]))
-    text = refused(built(sends[0]), built(*gets))
-    assert "rank 1, node 1 (r) receives" in text
-    assert "but rank 0 never sends it" in text
-
-
 def test_times_out_of_range_name_the_longest_node():
     large = {"destination": 1, "communication_size": 2**62}
     give = built(("small", COMPUTE, {"duration": 1.0}), ("give", SEND, large))
@@ -382,21 +174,6 @@ def test_times_out_of_range_name_the_longest_node():
     assert "cannot be counted in whole nanoseconds; longest is rank 0, node 1 (give)" in text
     huge = built(("sum", COLLECTIVE, SUM | {"communication_size": 2**62}))
     assert "rank 0, node 0 (sum), all_reduce of the group of all ranks: size" in refused(huge, huge)
-
-
-def test_standstill_of_ranks_that_one_stands_for_names_different_ranks():
-    """Every rank waits for its neighbour's message before it sends its own."""
-    traces = [
-        built(
-            ("get", RECEIVE, {"source": (rank - 1) % 3}),
-            ("give", SEND, {"destination": (rank + 1) % 3, "communication_size": 8, "data": [0]}),
-        )
-        for rank in range(3)
-    ]
-    text = refused(*traces, members=3)
-    assert "6 nodes never end" in text
-    for rank in range(3):
-        assert f"rank {rank}, node 0 (get) waits for its message" in text
 
 
 def test_ranks_of_nothing():

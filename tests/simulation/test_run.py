@@ -5,18 +5,13 @@ Figures marked RUN come from runs of ASTRA-sim af2492b, congestion-unaware.
 
 from __future__ import annotations
 
-import csv
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.base.collectives import TRACED
 from perfmodel.parity.astra.collective import (
     AstraNetwork,
-    AstraSystem,
     simulate_collective,
     uniform_system,
 )
@@ -24,52 +19,17 @@ from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.simulation.result import BY_COLLECTIVE, FIGURES
 from perfmodel.simulation.run import simulate
 from perfmodel.trace import COLLECTIVE, COMPUTE, METADATA, RECEIVE, SEND, TraceBuilder, TraceSet
-
-ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, REDUCE_SCATTER = (
-    TRACED.index(name)
-    for name in ("all_reduce", "all_gather", "broadcast", "all_to_all", "reduce_scatter")
+from tests.simulation.made import (
+    ALL_GATHER,
+    ALL_TO_ALL,
+    BROADCAST,
+    MIB,
+    REDUCE_SCATTER,
+    micros,
+    pipeline,
+    reduce_of,
+    ring,
 )
-MIB = 2**20
-FIGURE_COLUMNS = {
-    "wall": "wall_time",
-    "exposed": "exposed_communication",
-    "gpu_time": "gpu_time",
-    "comm_time": "communication_time",
-}
-
-
-def ring(members=4, **settings):
-    """Ring of 50 GiB/s and 500 ns, as most reference runs have."""
-    network = AstraNetwork(("Ring",), (members,), (50.0,), (500.0,))
-    return AstraCosts(network, uniform_system(["ring"], **settings))
-
-
-def micros(builder, name, micro, **settings):
-    return builder.add(name, COMPUTE, duration=micro * 1e-6, **settings)
-
-
-def reduce_of(builder, name, size=MIB, kind=ALL_REDUCE, **settings):
-    return builder.add(name, COLLECTIVE, collective=kind, communication_size=size, **settings)
-
-
-def pipeline(ranks=4):
-    """1 ms of work on each rank in turn, 3 MB handed on: the case 'pipe' of the reference."""
-    traces = []
-    for rank in range(ranks):
-        builder = TraceBuilder()
-        parents = []
-        if rank > 0:
-            ends = {"source": rank - 1, "destination": rank, "tag": 0}
-            parents = [builder.add("R", RECEIVE, communication_size=3_000_000, **ends)]
-        work = micros(builder, "F", 1000, data=parents)
-        if rank < ranks - 1:
-            ends = {"source": rank, "destination": rank + 1, "tag": 0}
-            builder.add("S", SEND, communication_size=3_000_000, data=[work], **ends)
-        traces.append(builder.build())
-    return TraceSet(tuple(traces))
-
-
-# --- Exact figures -----------------------------------------------------------------------
 
 
 def test_messages_hold_the_sender_until_they_arrive_and_the_receiver_not_at_all():
@@ -268,123 +228,6 @@ def test_peak_memory_counts_inputs_from_the_beginning_and_outputs_until_last_rea
     assert np.isnan(simulate(traces, ring(2), memory=False).peak_memory).all()
 
 
-@pytest.mark.parametrize("case", ["chain", "groups", "dims", "pipe", "types"])
-def test_handwritten_files_equal_the_simulator(development_table, case):
-    from perfmodel.formats.chakra.files import read_traces
-
-    table = development_table("astra/et_handwritten/results.csv")
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["case"] == case]
-
-    def numbers(column, kind):
-        return tuple(kind(text) for text in rows[0][column].split("|"))
-
-    network = AstraNetwork(
-        tuple(rows[0]["topology"].split("|")),
-        numbers("npus", int),
-        numbers("bandwidth", float),
-        numbers("latency", float),
-    )
-    system = uniform_system(
-        rows[0]["algos"].split("|"), preferred_dataset_splits=int(rows[0]["splits"])
-    )
-    groups = rows[0]["comm_groups"]
-    traces = read_traces(
-        [table.parent / f"{case}.{rank}.et" for rank in range(network.devices)],
-        None if groups == "empty" else table.parent / groups,
-    )
-    result = simulate(traces, AstraCosts(network, system))
-    assert len(rows) == network.devices
-    for row in rows:
-        for column, name in FIGURE_COLUMNS.items():
-            # No GPU time is printed where nothing computes.
-            assert result.ticks(name)[int(row["rank"])] == int(row[column] or 0)
-
-
-def test_samples_of_the_text_converter_equal_the_simulator(development_table):
-    from perfmodel.formats.chakra.files import read_traces
-
-    with development_table("astra/text/et_runs.csv").open(encoding="utf-8", newline="") as file:
-        rows = [r for r in csv.DictReader(file) if r["npus"] == "4" and r["backend"] == "unaware"]
-    folder = development_table("astra/et_samples")
-    traces, compared = {}, 0
-    for row in rows:
-        name = f"{row['workload']}_p{row['passes']}"
-        files = [folder / f"{name}.{rank}.et" for rank in range(4)]
-        if not files[0].exists():
-            continue
-        if name not in traces:
-            traces[name] = read_traces(files)
-        network = AstraNetwork(
-            tuple(row["topology"].split("|")),
-            tuple(map(int, row["npus_count"].split("|"))),
-            tuple(map(float, row["bandwidth_GiBps"].split("|"))),
-            tuple(map(float, row["latency_ns"].split("|"))),
-        )
-        all_algorithms = [row["ar_ag_rs_algo"]] * 3 + [row["a2a_algo"]]
-        system = AstraSystem(
-            *(tuple(text.split("|")) for text in all_algorithms),
-            int(row["splits"]),
-            int(row["active_chunks"]),
-            int(row["endpoint_delay"]),
-            row["policy"],
-            row["collective_opt"],
-            float(row["local_mem_bw"]),
-        )
-        result = simulate(traces[name], AstraCosts(network, system))
-        assert len(result.classes) == 1  # identifiers differ from rank to rank, nothing else
-        for column, figure in FIGURE_COLUMNS.items():
-            assert result.ticks(figure)[0] == int(row[f"{column}_sys0"] or 0), (row, figure)
-        compared += 1
-    assert compared >= 40
-
-
-def test_sanity_check_of_16_ranks(development_table):
-    """Lab figures; those that depend on the order of issue are within 1.5 %."""
-    from perfmodel.formats.astra.network import read_network, read_system
-    from perfmodel.formats.chakra.files import read_traces
-
-    folder = development_table("astra/et_sanity")
-    traces = read_traces(
-        [folder / f"sanity_check.{rank}.et" for rank in range(16)], folder / "comm_group.json"
-    )
-    files = folder.parent / "sanity"
-    costs = AstraCosts(read_network(files / "network.yml"), read_system(files / "system.json"))
-    result = simulate(traces, costs)
-    assert len(result.classes) == 2  # the two pipeline stages
-    assert result.ticks("gpu_time")[0] == 919_786_681
-    assert round(100 * result.compute_bound_fraction[0], 3) == 83.794
-    assert round(100 * result.compute_utilization[0], 3) == 85.661
-    assert round(100 * result.memory_utilization[0], 3) == 28.401
-    assert round(result.operation_intensity[0], 3) == 3523.082
-    for name, lab in (
-        ("wall_time", 3556872116),
-        ("exposed_communication", 2637085435),
-        ("communication_time", 3521411134),
-    ):
-        assert result.ticks(name)[0] == pytest.approx(lab, rel=0.015)
-    full = simulate(traces, costs, symmetry=False)
-    for name, _, _ in FIGURES:
-        np.testing.assert_array_equal(getattr(full, name), getattr(result, name))
-
-
-@pytest.mark.parametrize("name", ["pytorch_converted.0.et", "small_chakra.0.json"])
-def test_recordings_of_one_rank_run(development_table, name):
-    from perfmodel.formats.chakra.files import read_traces
-
-    traces = read_traces(development_table(f"astra/chakra_samples/{name}"))
-    result = simulate(traces, ring())
-    trace = traces.traces[0]
-    host = trace.on_cpu == 1
-    # Nothing lasts shorter than one resource's work, or longer than all of it.
-    durations = np.maximum(np.rint(trace.duration * 1e9), 1)
-    assert result.ticks("wall_time")[0] >= max(durations[host].sum(), durations[~host].max())
-    assert result.ticks("wall_time")[0] <= durations.sum()
-
-
-# --- Symmetry ----------------------------------------------------------------------------
-
-
 @st.composite
 def grids(draw):
     """Data × tensor × pipeline ranks with messages; sometimes one rank is different."""
@@ -451,64 +294,3 @@ def test_one_rank_of_a_class_stands_for_all(grid):
         assert len(few.classes) >= stages
         assert len(few.classes) <= 3
     assert full.nodes_run == traces.nodes
-
-
-def test_identical_ranks_are_run_once_however_many_there_are():
-    builder = TraceBuilder()
-    reduce_of(builder, "sum", data=[micros(builder, "work", 3)])
-    network = AstraNetwork(("Switch", "Switch"), (64, 64), (50.0, 25.0), (500.0, 700.0))
-    costs = AstraCosts(network, uniform_system(["ring", "ring"]))
-    trace = builder.build()
-    result = simulate(TraceSet((trace,) * 4096), costs)
-    assert (len(result.classes), result.nodes_run, result.nodes) == (1, 2, 8192)
-    # Other identifiers and names change nothing.
-    other = replace(trace, identifiers=trace.identifiers + 100, names=("a", "b"))
-    shifted = replace(
-        other, data_parents=replace(trace.data_parents, values=trace.data_parents.values + 100)
-    )
-    again = simulate(TraceSet((trace, shifted) * 2048), costs)
-    assert len(again.classes) == 1
-    assert again.ticks("wall_time")[1] == result.ticks("wall_time")[0]
-
-
-# --- Results -----------------------------------------------------------------------------
-
-
-def test_dataset_names_units_of_everything():
-    result = simulate(pipeline(), ring())
-    dataset = result.to_dataset()
-    for name, variable in dataset.variables.items():
-        assert variable.attrs["long_name"], name
-        assert "units" in variable.attrs or variable.dtype.kind == "U", name
-    assert dataset.wall_time.values.tolist() == pytest.approx(
-        [value * 1e-9 for value in result.ticks("wall_time")]
-    )
-    summary = result.summary()
-    assert summary["ranks"] == 4
-    assert summary["sent_count"] == 3
-    assert summary["sent_bytes"] == 9_000_000
-    assert summary["slowest_rank"] == 3
-    assert summary["wall_time_nanoseconds"] == result.ticks("wall_time")[3]
-    assert summary["collectives"] == {}
-
-
-def test_collectives_are_added_up_by_kind():
-    builder = TraceBuilder()
-    reduce_of(builder, "a", 4 * MIB)
-    reduce_of(builder, "b", MIB, kind=ALL_TO_ALL)
-    reduce_of(builder, "c", MIB, kind=REDUCE_SCATTER)
-    reduce_of(builder, "d", 2 * MIB)
-    costs = ring()
-    summary = simulate(TraceSet((builder.build(),) * 4), costs).summary()
-
-    def seconds(name, size):
-        time = simulate_collective(costs.network, costs.system, name, size)
-        return time.slowest_nanoseconds * 1e-9
-
-    reduces = summary["collectives"]["all_reduce"]
-    assert (reduces["count"], reduces["bytes"]) == (8, 24 * MIB)
-    # They take turns, but count from when they begin.
-    assert reduces["time"] == pytest.approx(
-        4 * (seconds("all_reduce", 4 * MIB) + seconds("all_reduce", 2 * MIB))
-    )
-    assert set(summary["collectives"]) == {"all_reduce", "all_to_all", "reduce_scatter"}

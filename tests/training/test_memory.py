@@ -1,4 +1,4 @@
-"""Memory against Korthikanti et al. 2022, Rajbhandari et al. 2020 and parameter counts."""
+"""Memory of parts and stages against parameter counts; what sharding and recomputation save."""
 
 from __future__ import annotations
 
@@ -10,161 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.variables import MEMORY_COMPONENTS
-from perfmodel.kernels.step.memory import in_flight
-from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
-from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.training.memory import layer_weights, part_memory
 from perfmodel.training.schedule import stage_compositions
-
-# a heads, h hidden size, L layers of Korthikanti et al. 2022 (arXiv:2205.05198), table 3
-GPT_22B, GPT_175B = (64, 6144, 48), (96, 12288, 96)
-GPT_530B, GPT_1T = (128, 20480, 105), (160, 25600, 128)
-SEQUENCE = 2048  # ibid., section 6
-
-
-def gpt(heads, hidden, layers, **changes):
-    return dense_model(
-        "gpt",
-        layers=layers,
-        hidden_size=hidden,
-        heads=heads,
-        intermediate_size=4 * hidden,
-        vocab_size=51200,
-        gated=False,
-        norm="layer",
-        bias=True,
-        tied_embeddings=True,
-        position_embedding="learned",
-        max_positions=SEQUENCE,
-        **changes,
-    )
-
-
-def keys_of(**fields):
-    columns = columns_from_rows([{"sequence_length": SEQUENCE, **fields}])
-    return LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
-
-
-def layer_activations(model, framework="megatron-2022", **fields):
-    part = model_parts(model)[0]
-    kept = part_memory(model, part, keys_of(**fields), load_framework(framework))
-    return float(kept.activations[0])
-
-
-KORTHIKANTI_TABLE_2 = {
-    # Configuration: strategy fields, and bytes per layer in units of s b h.
-    "no parallelism": (
-        {"tensor_parallel": 1, "sequence_parallel": False, "recompute": "none"},
-        lambda t, ash: 34 + 5 * ash,
-    ),
-    "tensor parallel": (
-        {"sequence_parallel": False, "recompute": "none"},
-        lambda t, ash: 10 + 24 / t + 5 * ash / t,
-    ),
-    "tensor and sequence parallel": (
-        {"sequence_parallel": True, "recompute": "none"},
-        lambda t, ash: 34 / t + 5 * ash / t,
-    ),
-    "tensor parallel, selective recomputation": (
-        {"sequence_parallel": False, "recompute": "selective"},
-        lambda t, ash: 10 + 24 / t,
-    ),
-    "tensor and sequence parallel, selective recomputation": (
-        {"sequence_parallel": True, "recompute": "selective"},
-        lambda t, ash: 34 / t,
-    ),
-    "full recomputation": (
-        {"sequence_parallel": False, "recompute": "full"},
-        lambda t, ash: 2,
-    ),
-    "full recomputation of the sharded input": (
-        {"sequence_parallel": True, "recompute": "full"},
-        lambda t, ash: 2 / t,
-    ),
-}
-
-
-@pytest.mark.parametrize("size", [GPT_22B, GPT_175B, GPT_530B, GPT_1T])
-@pytest.mark.parametrize("name", KORTHIKANTI_TABLE_2)
-@pytest.mark.parametrize("batch", [1, 4])
-def test_korthikanti_2022_table_2(size, name, batch):
-    heads, hidden, layers = size
-    fields, expected = KORTHIKANTI_TABLE_2[name]
-    fields = {"tensor_parallel": 8, "micro_batch_size": batch, **fields}
-    unit = SEQUENCE * batch * hidden
-    ash = heads * SEQUENCE / hidden
-    assert layer_activations(gpt(heads, hidden, layers), **fields) == pytest.approx(
-        unit * expected(fields["tensor_parallel"], ash), rel=1e-12
-    )
-
-
-def test_korthikanti_2022_attention_share():
-    # Section 5: 5 a s / h is 80 for GPT-3 and 64 for the 530B model, so selective
-    # recomputation saves 70 % and 65 % of the activations.
-    for size, ratio, saved in ((GPT_175B, 80, 0.70), (GPT_530B, 64, 0.65)):
-        model = gpt(*size)
-        everything = layer_activations(model)
-        kept = layer_activations(model, recompute="selective")
-        assert 34 * (everything - kept) / kept == pytest.approx(ratio)
-        assert 1 - kept / everything == pytest.approx(saved, abs=0.01)
-
-
-def test_flash_attention_replaces_the_matrix_by_one_statistic_per_query():
-    model = gpt(*GPT_175B)
-    unit = SEQUENCE * 12288
-    fused = layer_activations(model, "megatron")
-    # 34 sbh without the two dropout masks, and an fp32 number per query and head.
-    assert fused == pytest.approx(unit * 32 + 4 * SEQUENCE * 96, rel=1e-12)
-
-
-@pytest.mark.parametrize("p", [2, 4, 8, 35])
-@pytest.mark.parametrize("v", [2, 3, 4])
-def test_korthikanti_2022_interleaving_factor(p, v):
-    """First stage: L/p layers × p × (1 + (p - 1)/(p v)) micro-batches, section 4.2.3."""
-    assert in_flight(2, 0, 10_000, p, v) == pytest.approx(p * (1 + (p - 1) / (p * v)))
-
-
-@given(
-    st.sampled_from([0, 1, 2]),
-    st.integers(1, 64),
-    st.integers(1, 64),
-    st.integers(1, 8),
-    st.integers(0, 63),
-)
-def test_micro_batches_in_flight(schedule, batches, p, v, stage):
-    stage = min(stage, p - 1)
-    found = in_flight(schedule, stage, batches, p, v)
-    assert 0 < found <= batches
-    assert found <= in_flight(0, stage, batches, p, v)  # GPipe keeps most
-    if stage:
-        assert found <= in_flight(schedule, stage - 1, batches, p, v)  # later stages keep less
-    if schedule == 1:
-        assert found == min(batches, p - stage)
-        assert found <= in_flight(2, stage, batches, p, v)  # interleaving keeps more
-
-
-def test_micro_batches_in_flight_on_a_grid_of_stages(project, h100, small_dense):
-    def run(schedule, batches):
-        return project(
-            small_dense,
-            h100,
-            pipeline_parallel=4,
-            micro_batches=batches,
-            pipeline_schedule=schedule,
-        )
-
-    # 1F1B: the first stage (whose embedding keeps no activations) holds 4 micro-batches.
-    one, more = run("1f1b", 8), run("1f1b", 16)
-    assert more["memory_activations"] == one["memory_activations"]
-    # GPipe: every stage holds all of them, the last one their logits too.
-    same, twice = run("gpipe", 8), run("gpipe", 16)
-    assert twice["memory_activations"] == pytest.approx(2 * same["memory_activations"])
-    assert same["memory_activations"] > 2 * one["memory_activations"]
-    assert same["step_time"] == one["step_time"]
+from tests.training.gpt import keys_of
 
 
 def test_gpipe_keeps_the_logits_of_every_micro_batch(project, h100, small_dense):
@@ -188,22 +39,6 @@ def test_gpipe_keeps_the_logits_of_every_micro_batch(project, h100, small_dense)
         for batches in (8, 9)
     )
     assert second - first > logits
-
-
-# -- parameters, gradients, optimizer state --------------------------------------------
-
-ZERO_TABLE_1 = {0: 120e9, 1: 31.4e9, 2: 16.6e9, 3: 1.88e9}  # Rajbhandari et al. 2020, figure 1
-
-
-@pytest.mark.parametrize("stage", ZERO_TABLE_1)
-def test_rajbhandari_2020_figure_1(project, h100, stage):
-    """7.5e9 parameters on 64 devices with 2 + 2 + 12 bytes a parameter (arXiv:1910.02054)."""
-    model = load_model("llama-3.1-8b")
-    framework = load_framework("megatron", gradient_bytes=2.0)
-    found = project(model, h100, framework, data_parallel=64, zero_stage=stage)
-    states = sum(found[f"memory_{name}"] for name in ("parameters", "gradients", "optimizer"))
-    scaled = states * 7.5e9 / model.parameter_count()
-    assert scaled == pytest.approx(ZERO_TABLE_1[stage], rel=5e-3)
 
 
 def stored_parameters(model, pipeline=1, virtual=1, **fields):
@@ -276,8 +111,6 @@ def test_latent_down_projections_are_not_sharded():
     assert one - eight < 7 / 8 * (one - down) + 1
     assert eight > down
 
-
-# -- the projected stage ---------------------------------------------------------------
 
 FIELDS = st.fixed_dictionaries(
     {

@@ -1,4 +1,4 @@
-"""Helpers of the tests beside this file."""
+"""Files that ``perfmodel workload`` writes and shows."""
 
 from __future__ import annotations
 

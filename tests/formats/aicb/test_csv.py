@@ -1,4 +1,4 @@
-"""AICB's CSV workloads and its CSV for Vidur: reading, writing, and what is refused."""
+"""AICB's CSV workloads: reading, writing, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.aicb.csv import (
-    COLUMNS,
     COMM_GROUPS,
     COMM_TYPES,
     AicbEvent,
@@ -20,17 +19,11 @@ from perfmodel.formats.aicb.csv import (
     read_aicb_csv,
 )
 from perfmodel.formats.aicb.vidur import (
-    VidurPart,
     format_vidur_csv,
-    parse_vidur_csv,
     read_vidur_csv,
 )
+from tests.formats.aicb.made import HEADER
 
-# Rows of AICB 23eec3c4: DeepSpeed stages 2 and 3, Megatron with a pipeline, the end of a pass.
-HEADER = (
-    "comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,"
-    "_elapsed_time,algbw,busbw,count"
-)
 ROWS = (
     "CommType.broadcast,CommGroup.dp_group,128,524288000,init._broadcast_model,None,0,,None,None,None,1",
     "CommType.barrier,CommGroup.all,128,0,init._setup_for_real_optimizer,None,None,,None,None,None,1",
@@ -41,12 +34,12 @@ ROWS = (
     "CommType.epoch_end,None,None,0,,None,None,,None,None,None,1",
 )  # fmt: skip
 TEXT = "\n".join((HEADER, *ROWS, "")).replace("\n\n", "\n")
+
 # A row of a replay's log: the same columns, measured [ms, GB/s].
 LOGGED = (
     "CommType.all_gather,CommGroup.tp_group,8,16777216,forward,None,None,,"
     "0.25,67.108864,58.720256,1"
 )
-VIDUR = "layer_id\tlayer_name\tcomp_time\tcomm_size\n0\tattention\t1\t0\n3\tmoe\t2\t5562368\n"
 
 
 def test_every_column_is_read():
@@ -213,52 +206,3 @@ def test_damaged_files_are_refused_or_read(place, removed, inserted):
     with contextlib.suppress(FormatError):
         read = parse_aicb_csv(damaged)
         assert parse_aicb_csv(format_aicb_csv(read)) == read
-
-
-def test_the_header_is_aicbs():
-    assert ",".join(COLUMNS) == HEADER
-
-
-def test_a_vidur_file_is_read_and_written_back(tmp_path):
-    parts = parse_vidur_csv(VIDUR)
-    assert parts == (VidurPart(0, "attention", 1, 0), VidurPart(3, "moe", 2, 5562368))
-    path = tmp_path / "vidur.csv"
-    path.write_text(format_vidur_csv(parts))
-    assert path.read_bytes() == VIDUR.encode()
-    assert read_vidur_csv(path) == parts
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "line 1: should be the columns layer_id, layer_name"),
-        (VIDUR.replace("\t", ","), "line 1: .*separated by tabs"),
-        (VIDUR.replace("attention", "atention"), "line 2, column 2 .*did you mean attention"),
-        (VIDUR.replace("\t1\t", "\t-1\t"), "line 2, column 3 .comp_time.: '-1'"),
-        (VIDUR.replace("5562368", "5562368.0"), "line 3, column 4 .comm_size"),
-        (VIDUR.replace("\t5562368", ""), "line 3: 3 columns where a row has 4"),
-        (VIDUR.replace("3\tmoe", "x\tmoe"), "line 3, column 1 .layer_id.: 'x'"),
-    ],
-)
-def test_bad_vidur_files_say_where(text, message):
-    with pytest.raises(FormatError, match=message):
-        parse_vidur_csv(text)
-
-
-@pytest.mark.parametrize(
-    "part", [VidurPart(-1, "moe", 1, 1), VidurPart(0, "norm", 1, 1), VidurPart(0, "moe", 1, -1)]
-)
-def test_what_a_vidur_file_cannot_hold_is_not_written(part):
-    with pytest.raises(FormatError, match="workload, row 2"):
-        format_vidur_csv([part])
-
-
-numbers = st.integers(0, 2**62)
-parts = st.builds(
-    VidurPart, numbers, st.sampled_from(["attention", "mlp", "moe"]), numbers, numbers
-)
-
-
-@given(st.lists(parts, max_size=5))
-def test_any_vidur_parts_survive(written):
-    assert list(parse_vidur_csv(format_vidur_csv(written))) == written

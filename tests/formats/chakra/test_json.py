@@ -270,6 +270,7 @@ VALUE = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=3,
 )
+
 KEYS = (
     *("Id", "Name", "NodeType", "ctrlDeps", "data_deps", "runtime", "is_cpu_op", "comm_type"),
     *("comm_size", "pg_name", "involve_dims", "inputs", "duration_seconds", NODE_INPUTS, "x"),
@@ -314,3 +315,67 @@ class TestReferenceFiles:
         trace = parse_trace(content, path)
         assert read(jsonizer_text(content)).equals(trace)
         assert read(json_text(trace)).equals(trace)
+
+
+def json_file(*nodes, **head) -> bytes:
+    return json.dumps({**head, "workload_graph": list(nodes)}).encode()
+
+
+GOOD = {"Id": 1, "NodeType": 4}
+
+
+class TestJson:
+    @pytest.mark.parametrize(
+        ("node", "message"),
+        [
+            ({**GOOD, "Id": 1.0}, "'Id' should be a whole number"),
+            ({**GOOD, "data_deps": [2**64]}, ""),
+            ({**GOOD, "data_deps": [[1]]}, "'data_deps' should be a whole number"),
+            ({**GOOD, "data_deps": {"1": 1}}, "'data_deps' should be a list of ids"),
+            ({**GOOD, "Name": None}, "'Name' should be a text"),
+            ({**GOOD, "x": {"kind": ["int64"], "value": 1}}, "'x' has no kind of the schema"),
+            ({**GOOD, "x": {"kind": "int32", "value": 2**31}}, ""),
+            ({**GOOD, "x": {"kind": "double", "value": 1e300 * 10}}, "'x' is not finite"),
+            ({**GOOD, "x": {"kind": "float", "value": 1e39}}, ""),
+            ({**GOOD, "node.inputs": "x"}, "'node.inputs' should have three texts"),
+            ({**GOOD, "inputs": ["x", "1e400"]}, "size '1e400' should be a number of bytes"),
+            ({**GOOD, "involve_dims": ["1"]}, ""),
+            ({**GOOD, "runtime": 1e30}, "runtime should be a number of microseconds"),
+            ({**GOOD, "\ud800": 1}, ""),
+            (None, "should be an object"),
+        ],
+    )
+    def test_the_node_is_named(self, node, message):
+        content = json_file({"Id": 0, "NodeType": 4}, node).replace(b"1e+301", b"1e999")
+        with pytest.raises(
+            FormatError, match=r"^d/t\.json: .*workload_graph\[1\].*" + message
+        ) as e:
+            parse_json_trace(content, "d/t.json")
+        assert str(e.value).isprintable()
+        assert len(str(e.value)) < 400
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"{" * 100_000,
+            b'{"workload_graph": ' + b"[" * 100_000,
+            b'{"workload_graph": [], "x": -Infinity}',
+            b'{"workload_graph": [], "x": 1e999}',
+            b'{"workload_graph": [{"Id": ' + b"9" * 5000 + b', "NodeType": 4}]}',
+            b'{"version": "0.0.4"} {"id": "1", "type": "NO_NODE"}',
+            b'{"version": "0.0.4"} {"id": -1, "type": 4}',
+            b'{"version": "0.0.4"} {"id": 1, "type": 4, "attr": {}}',
+            b'{"version": "0.0.4"} {"id": 1, "type": 4, "nothing": 1}',
+            b'{"version": "0.0.4"} [1]',
+            b'{"version": "0.0.4"} {"id": 1, "type": 4} {"id": 1, "type": 4}',
+            b'{"version": "0.0.4", "attr": [{"name": "x", "doubleVal": "NaN"}]}',
+            b"\xff",
+            b"",
+            b"5",
+        ],
+    )
+    def test_other_damage_is_one_line(self, content):
+        with pytest.raises(FormatError, match=r"^t\.json:") as error:
+            parse_json_trace(content, "t.json")
+        assert str(error.value).isprintable()
+        assert len(str(error.value)) < 400

@@ -1,21 +1,123 @@
-"""Chakra files that no writer writes: odd wire formats, absurd numbers, graphs without an order.
-
-Bytes are typed by hand from protobuf's encoding (protobuf.dev/programming-guides/encoding): a
-tag is ``field << 3 | wire type`` with types 0 varint, 1 64 bits, 2 length, 3 and 4 group, 5 32
-bits. Fields of Node: 1 id, 2 name, 3 type, 4 and 5 parents, 7 duration, 8 inputs, 10 attr.
-"""
+"""Chakra files that no writer writes: odd wire formats, damage, graphs without an order."""
 
 from __future__ import annotations
 
 import gzip
-import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError
-from perfmodel.formats.chakra.files import parse_trace, read_trace
-from perfmodel.formats.chakra.json import parse_json_trace
+from perfmodel.formats.chakra.files import (
+    parse_trace,
+    read_trace,
+)
+from perfmodel.formats.chakra.messages import serialise
+from perfmodel.formats.chakra.schema import (
+    Attribute,
+)
 from perfmodel.trace import COMPUTE, TraceBuilder, TraceSet
+from tests.formats.chakra.made import (
+    EMPTY_METADATA,
+    TYPES_FILE,
+    framed,
+    node_with,
+    small_trace,
+    trace_or_error,
+    with_version,
+)
+
+
+class TestBadFiles:
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"", "empty"),
+            (framed(node_with())[:-1], r"byte 1: a message of 7 bytes, but 6 are left"),
+            (EMPTY_METADATA + b"\xff\xff\xff\xff\x0f", "byte 1: a message of 4294967295 bytes"),
+            (EMPTY_METADATA + b"\xff\xff\xff\xff\xff\x01", "byte 1: the length"),
+            (EMPTY_METADATA + b"\x80", "byte 1: the length"),
+            (framed(node_with(), b"", node_with(id=2)), "byte 9: a node without content"),
+            (framed(b"\x08\x01\x12\x01\xff\x18\x04"), "message 1 at byte 1 is no Node"),
+            (framed(b"\x08\x01\x18\x00"), r"byte 1: node 1 \(\): type 0"),
+            (framed(node_with(type=8)), "type 8; known: 1 to 7"),
+            (framed(node_with(id=2**63)), "below 2\\^63"),
+            (
+                framed(node_with(data_deps=[2**63])),
+                "node 1 \\(n\\): waits for id 9223372036854775808",
+            ),
+            (framed(node_with(duration_micros=2**63)), "below 2\\^63"),
+            (framed(node_with(), node_with(name="other")), "byte 9: a second node with the id 1"),
+            (framed(node_with(("comm_type", 10))), "comm_type 10 should be 0 to 9"),
+            (framed(node_with(("comm_size", -1))), "comm_size -1 should be"),
+            (framed(node_with(("comm_src", 2**31))), "comm_src 2147483648 should be"),
+            (framed(node_with(("is_cpu_op", 2))), "is_cpu_op 2 should be 0 to 1"),
+            (framed(node_with(("num_ops", 0.5))), "num_ops should be a whole number, but is 0.5"),
+            (framed(node_with(("num_ops", float("nan")))), "should be a whole number"),
+            (framed(node_with(("num_ops", "5"))), "should be a whole number, but is str"),
+            (framed(node_with(("pg_name", 5))), "'pg_name' has the kind 'int64_val'"),
+            (framed(node_with(("tag", 1.0), ("x", float("inf")))), "'x' is not finite"),
+            (framed(node_with(("num_ops", 1), ("num_ops", 1))), "'num_ops' twice"),
+            (framed(node_with(("x", 1), ("x", 1))), "'x' twice"),
+            (framed(node_with(("duration_seconds", float("nan")))), "finite"),
+            (framed(node_with(("duration_seconds", 3.0))), "does not agree with duration_micros"),
+            (framed(node_with(("inputs", Attribute("string_list", ("x",))))), "in turn"),
+            (framed(node_with(("inputs", Attribute("string_list", ("x", "-1"))))), "size '-1'"),
+            (framed(node_with(("inputs", Attribute("string_list", ("x", "nan"))))), "size 'nan'"),
+            (framed(node_with() + b"\x58\x01"), "field 11 is not"),  # Node.storage, never released
+            (framed(b"\x0a\x01\x31\x12\x01n\x18\x04"), "field 1 is not"),  # the id as a text
+            (framed(node_with() + b"\x52\x02\x48"), "message 1 at byte 1 is no Node"),
+            (framed(node_with() + b"\x52\x02\x18\x01"), "field 3 is not"),  # a double as varint
+            (b"\x04\x08\x00\x12\x00", "Chakra 0.0.1 to 0.0.3"),  # a node first
+            (with_version(b"\n\x06schema"), "Chakra 0.0.3"),  # attr was field 1
+            (b'{"workload_graph": []}' * 9, "byte 0: the|message of|is no GlobalMetadata"),
+        ],
+    )
+    def test_one_line_that_names_file_and_place(self, content, message):
+        with pytest.raises(FormatError, match=message) as error:
+            parse_trace(content, "dir/t.0.et")
+        assert str(error.value).startswith("dir/t.0.et: ")
+        assert "\n" not in str(error.value)
+
+    def test_a_gzip_bomb_is_not_unpacked(self, tmp_path):
+        path = tmp_path / "t.0.et"
+        path.write_bytes(gzip.compress(bytes(2**24 + 2**20)))
+        with pytest.raises(FormatError, match="unpacks to more than 16777216 bytes"):
+            read_trace(path)
+
+    @pytest.mark.parametrize("damage", [lambda c: c[:-9], lambda c: c[:12] + b"\xff" * 9])
+    def test_damaged_gzip(self, tmp_path, damage):
+        path = tmp_path / "t.0.et"
+        path.write_bytes(damage(gzip.compress(TYPES_FILE)))
+        with pytest.raises(FormatError, match="gzip"):
+            read_trace(path)
+
+    def test_a_missing_file(self, tmp_path):
+        with pytest.raises(FormatError, match="cannot read"):
+            read_trace(tmp_path / "t.0.et")
+
+    @given(st.data())
+    @settings(max_examples=150)
+    def test_mutated_bytes_are_a_trace_or_an_error(self, data):
+        content = bytearray(serialise(small_trace()))
+        for _ in range(data.draw(st.integers(1, 4))):
+            place = data.draw(st.integers(0, len(content) - 1))
+            kind = data.draw(st.sampled_from(["set", "delete", "insert"]))
+            if kind == "set":
+                content[place] = data.draw(st.integers(0, 255))
+            elif kind == "delete" and len(content) > 1:
+                del content[place]
+            else:
+                content[place:place] = data.draw(st.binary(max_size=3))
+        if (trace := trace_or_error(bytes(content))) is not None:
+            assert parse_trace(serialise(trace), "t.et").equals(trace)
+
+    @given(st.binary(max_size=60))
+    def test_random_nodes_are_a_trace_or_an_error(self, content):
+        if (trace := trace_or_error(framed(content))) is not None:
+            assert trace.nodes == 1
+
 
 ID, KIND = b"\x08\x01", b"\x18\x04"  # id 1, COMP
 ALL_ONES = b"\xff" * 9 + b"\x01"  # 2^64 - 1
@@ -175,70 +277,6 @@ class TestGraphs:
         content = file_of(self.node(1, 7))
         with pytest.raises(FormatError, match=r"node 1 \(n\) waits for node 7, which is not in"):
             self.simulated(content)
-
-
-def json_file(*nodes, **head) -> bytes:
-    return json.dumps({**head, "workload_graph": list(nodes)}).encode()
-
-
-GOOD = {"Id": 1, "NodeType": 4}
-
-
-class TestJson:
-    @pytest.mark.parametrize(
-        ("node", "message"),
-        [
-            ({**GOOD, "Id": 1.0}, "'Id' should be a whole number"),
-            ({**GOOD, "data_deps": [2**64]}, ""),
-            ({**GOOD, "data_deps": [[1]]}, "'data_deps' should be a whole number"),
-            ({**GOOD, "data_deps": {"1": 1}}, "'data_deps' should be a list of ids"),
-            ({**GOOD, "Name": None}, "'Name' should be a text"),
-            ({**GOOD, "x": {"kind": ["int64"], "value": 1}}, "'x' has no kind of the schema"),
-            ({**GOOD, "x": {"kind": "int32", "value": 2**31}}, ""),
-            ({**GOOD, "x": {"kind": "double", "value": 1e300 * 10}}, "'x' is not finite"),
-            ({**GOOD, "x": {"kind": "float", "value": 1e39}}, ""),
-            ({**GOOD, "node.inputs": "x"}, "'node.inputs' should have three texts"),
-            ({**GOOD, "inputs": ["x", "1e400"]}, "size '1e400' should be a number of bytes"),
-            ({**GOOD, "involve_dims": ["1"]}, ""),
-            ({**GOOD, "runtime": 1e30}, "runtime should be a number of microseconds"),
-            ({**GOOD, "\ud800": 1}, ""),
-            (None, "should be an object"),
-        ],
-    )
-    def test_the_node_is_named(self, node, message):
-        content = json_file({"Id": 0, "NodeType": 4}, node).replace(b"1e+301", b"1e999")
-        with pytest.raises(
-            FormatError, match=r"^d/t\.json: .*workload_graph\[1\].*" + message
-        ) as e:
-            parse_json_trace(content, "d/t.json")
-        assert str(e.value).isprintable()
-        assert len(str(e.value)) < 400
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            b"{" * 100_000,
-            b'{"workload_graph": ' + b"[" * 100_000,
-            b'{"workload_graph": [], "x": -Infinity}',
-            b'{"workload_graph": [], "x": 1e999}',
-            b'{"workload_graph": [{"Id": ' + b"9" * 5000 + b', "NodeType": 4}]}',
-            b'{"version": "0.0.4"} {"id": "1", "type": "NO_NODE"}',
-            b'{"version": "0.0.4"} {"id": -1, "type": 4}',
-            b'{"version": "0.0.4"} {"id": 1, "type": 4, "attr": {}}',
-            b'{"version": "0.0.4"} {"id": 1, "type": 4, "nothing": 1}',
-            b'{"version": "0.0.4"} [1]',
-            b'{"version": "0.0.4"} {"id": 1, "type": 4} {"id": 1, "type": 4}',
-            b'{"version": "0.0.4", "attr": [{"name": "x", "doubleVal": "NaN"}]}',
-            b"\xff",
-            b"",
-            b"5",
-        ],
-    )
-    def test_other_damage_is_one_line(self, content):
-        with pytest.raises(FormatError, match=r"^t\.json:") as error:
-            parse_json_trace(content, "t.json")
-        assert str(error.value).isprintable()
-        assert len(str(error.value)) < 400
 
 
 def test_names_of_all_readers_errors_cannot_break_a_line():

@@ -1,0 +1,67 @@
+"""Projected steps of uniform stages against the closed form of the bubble."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.operations.parts import model_parts
+from perfmodel.software.framework import load_framework
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.parametrize("m", [8, 32])
+@pytest.mark.parametrize("v", [1, 2])
+def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
+    """(p - 1)/(m v) of the compute (Narayanan et al. 2021, section 2.2), exactly.
+
+    The edges of the model are taken away, so that stages are equal.
+    """
+    from dataclasses import replace
+
+    from perfmodel.base.variables import STEP_VARIABLES
+    from perfmodel.training import project as training
+    from perfmodel.training import schedule
+
+    model = replace(small_dense, layers=small_dense.layers * 2)
+    grid = grid_of(model, pipeline_parallel=p, virtual_pipeline=v, micro_batches=m)
+    work = training.Workload(model, grid)
+    kinds = [part.kind for part in model_parts(model)]
+    table = schedule.stage_table(model, [(p, v)])
+    counts = table.counts.copy()
+    counts[:, [kinds.index("embedding"), kinds.index("output")]] = 0
+    work.counts = counts
+    out = np.empty((len(STEP_VARIABLES), 1))
+    training.project_grid(work, h100, load_framework("megatron"), out, threads=1)
+    found = {item.name: out[i, 0] for i, item in enumerate(STEP_VARIABLES)}
+    busy = found["forward_time"] + found["backward_time"]
+    stalls = found["host_time"] - h100.calibrated("host", "step_overhead")
+    assert found["pipeline_bubble"] / (busy + stalls) == pytest.approx((p - 1) / (m * v), rel=1e-9)
+
+
+def test_no_pipeline_has_no_bubble_and_no_sends(project, h100, small_dense):
+    found = project(small_dense, h100)
+    assert found["pipeline_bubble"] == 0
+    assert found["pipeline_exposed"] == found["pipeline_total"] == 0
+
+
+def test_gpipe_is_as_fast_as_1f1b_but_keeps_more(project, h100, small_dense):
+    fields = {"pipeline_parallel": 4, "micro_batches": 16}
+    gpipe = project(small_dense, h100, **fields, pipeline_schedule="gpipe")
+    one = project(small_dense, h100, **fields)
+    assert all(gpipe[name] == one[name] for name in gpipe if not name.startswith("memory_"))
+    assert gpipe["memory_activations"] > one["memory_activations"]
+    assert gpipe["memory_total"] > one["memory_total"]
+
+
+def test_the_bubble_shrinks_with_micro_batches_and_chunks(project, h100, small_dense):
+    fields = {"pipeline_parallel": 4}
+    share = []
+    for batches in (4, 8, 16, 32):
+        found = project(small_dense, h100, **fields, micro_batches=batches)
+        share.append(found["pipeline_bubble"] / found["step_time"])
+    assert np.all(np.diff(share) < 0)
+    one = project(small_dense, h100, **fields, micro_batches=8)
+    two = project(small_dense, h100, **fields, micro_batches=8, virtual_pipeline=2)
+    assert two["pipeline_bubble"] == pytest.approx(one["pipeline_bubble"] / 2, rel=0.05)
+    assert two["pipeline_total"] > one["pipeline_total"]
