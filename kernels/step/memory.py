@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 from perfmodel.kernels._jit import jit, jit_inline
-from perfmodel.kernels.step.tables import (
-    ACTIVATIONS,
-    EXPERTS,
-    GPIPE,
-    INTERLEAVED,
-    LARGEST,
-    LOGITS,
-    MEMORY_ACTIVATIONS,
-    MEMORY_BUFFERS,
-    MEMORY_GRADIENTS,
-    MEMORY_OPTIMIZER,
-    MEMORY_PARAMETERS,
-    MEMORY_RESERVE,
-    MEMORY_TOTAL,
-    WEIGHTS,
-    WORKING,
-)
+from perfmodel.kernels.step.sharding import kept, shard_count, shards_parameters
+from perfmodel.kernels.step.tables import GPIPE, INTERLEAVED, ROW
 
 
 @jit
@@ -39,68 +24,59 @@ def in_flight(schedule, stage, batches, stages, chunks):
 
 
 @jit_inline
-def stage_memory(
-    i,
-    first,
-    last,
-    sums,
-    first_stage,
-    schedule,
-    batches,
-    p,
-    v,
-    zero,
-    dense_shards,
-    expert_shards,
-    weight_bytes,
-    settings,
-    out,
-):
+def stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out, column):
     """Write the memory of the stage that needs most; components add up to the total [B].
 
     Parameters
     ----------
-    i : int
-        Column of `out`.
-    first, last : int
-        Stage rows of the strategy: ``first ... last - 1``.
-    sums : float64, shape (stage rows, STAGE_COLUMNS)
-    first_stage : float64, shape (stage rows,)
-    schedule, batches, p, v, zero : int
-        Schedule code, micro-batches, stages, chunks per stage, ZeRO stage.
-    dense_shards, expert_shards : int
-        Ranks that share optimizer state of replicated and of expert parameters.
+    strategy : Strategies
+        One of them.
+    batches : int
+        Micro-batches.
+    stages : Stages
+    groups : Groups
     weight_bytes : float
         Bytes of one stored parameter [B].
     settings : Settings
     out : ndarray, shape (RESULT_ROWS, n)
+    column : int
+        Of `out`.
     """
+    zero = strategy.zero
     worst = -1.0
-    for row in range(first, last):
-        owned = sums[row, WEIGHTS] / dense_shards + sums[row, EXPERTS] / expert_shards
-        whole = sums[row, WEIGHTS] + sums[row, EXPERTS]
-        parameters = (owned if zero == 3 else whole) * weight_bytes
-        gradients = (owned if zero >= 2 else whole) * settings.gradient_bytes
-        optimizer = owned * settings.optimizer_bytes
-        flight = in_flight(schedule, first_stage[row], batches, p, v)
+    key = strategy.stage_key
+    for row in range(stages.offset[key], stages.offset[key + 1]):
+        stage = stages.sums[row]
+        own = kept(zero, stage.weights, stage.experts, groups)
+        parameters = own.parameters * weight_bytes
+        gradients = own.gradients * settings.gradient_bytes
+        optimizer = own.updated * settings.optimizer_bytes
+        flight = in_flight(
+            strategy.schedule,
+            stages.first_stage[row],
+            batches,
+            strategy.pipeline,
+            strategy.virtual,
+        )
         # Backward follows the output's forward at once, but in GPipe.
-        heads = batches if schedule == GPIPE else 1
-        activations = flight * sums[row, ACTIVATIONS] + heads * sums[row, LOGITS]
+        heads = batches if strategy.schedule == GPIPE else 1
+        activations = flight * stage.activations + heads * stage.logits
         # Beside the working set of one part: two gathered parts with ZeRO-3, one bucket of
         # gradients on the wire otherwise.
-        buffers = sums[row, WORKING]
-        if zero == 3:
-            buffers += sums[row, LARGEST] * (2.0 * settings.gather_bytes + settings.reduce_bytes)
-        elif dense_shards > 1:
+        buffers = stage.working
+        if shards_parameters(zero):
+            buffers += stage.largest * (2.0 * settings.gather_bytes + settings.reduce_bytes)
+        elif shard_count(zero, groups.dense) > 1:
+            whole = stage.weights + stage.experts
             buffers += min(settings.bucket_bytes, whole * settings.gradient_bytes)
         live = parameters + gradients + optimizer + activations + buffers
         reserve = settings.reserve_bytes + settings.fragmentation * (activations + buffers)
         if live + reserve > worst:
             worst = live + reserve
-            out[MEMORY_PARAMETERS, i] = parameters
-            out[MEMORY_GRADIENTS, i] = gradients
-            out[MEMORY_OPTIMIZER, i] = optimizer
-            out[MEMORY_ACTIVATIONS, i] = activations
-            out[MEMORY_BUFFERS, i] = buffers
-            out[MEMORY_RESERVE, i] = reserve
-            out[MEMORY_TOTAL, i] = live + reserve
+            out[ROW.memory_parameters, column] = parameters
+            out[ROW.memory_gradients, column] = gradients
+            out[ROW.memory_optimizer, column] = optimizer
+            out[ROW.memory_activations, column] = activations
+            out[ROW.memory_buffers, column] = buffers
+            out[ROW.memory_reserve, column] = reserve
+            out[ROW.memory_total, column] = live + reserve

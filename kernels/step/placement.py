@@ -193,6 +193,48 @@ def group_in_row(members, step, shard_set, block, stride, jump, network):
     )
 
 
+class Groups(NamedTuple):
+    """Groups of a strategy that reach over its layers."""
+
+    dense: Group  # ranks that hold equal parameters
+    sparse: Group  # ranks that hold the same experts
+    pipeline_stride: int  # between neighbouring stages
+
+
+@jit
+def data_groups(strategy, network):
+    """Return the `Groups` of a strategy (one of `Strategies`).
+
+    Dense parameters are held by all data × context ranks, an expert by every `spread`-th
+    rank of a stage, `spread` devices holding all experts once. A shard set of data ranks
+    spans ``shard_set * tensor`` devices, which hold that many ranks for each expert.
+    """
+    tensor, context, data = strategy.tensor, strategy.context, strategy.data
+    shard_set = strategy.shard_group
+    spread = strategy.expert * strategy.expert_tensor
+    replicas = data * context
+    holders = tensor * replicas // spread
+    expert_set = max(1, shard_set * tensor // spread) if shard_set > 0 else 0
+    if strategy.mapping == 0:  # tensor-context-data-pipeline: every row is even
+        dense = Group(replicas, tensor, shard_set, tensor, tensor * shard_set)
+        sparse = Group(holders, spread, expert_set, spread, spread * expert_set)
+        return Groups(dense, sparse, tensor * replicas)
+    _, context_stride, data_stride, pipeline_stride = axis_strides(
+        strategy.mapping, tensor, context, data, strategy.pipeline
+    )
+    block, stride, jump = data_row(context, context_stride, data, data_stride)
+    dense = group_in_row(replicas, 1, shard_set, block, stride, jump, network)
+    block, jump = stage_row(tensor, context, data, strategy.pipeline, pipeline_stride)
+    sparse = group_in_row(holders, spread, expert_set, block, 1, jump, network)
+    return Groups(dense, sparse, pipeline_stride)
+
+
+@jit
+def leaves_domain(group, settings):
+    """Whether a `Group` reaches beyond one scale-up network."""
+    return group.members * group.stride > settings.domain
+
+
 @jit
 def place_layers(mapping, tensor, context, data, pipeline, expert, expert_tensor, out):
     """Fill what the groups inside a layer need to know about the mapping.

@@ -1,4 +1,4 @@
-"""Columns, rows and argument groups of the closing pass (`perfmodel.kernels.step.close`)."""
+"""Tables, result rows and argument groups of the closing pass (`perfmodel.kernels.step.close`)."""
 
 from __future__ import annotations
 
@@ -6,79 +6,107 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Columns of the part table; an exposed time is followed by its total.
-FORWARD = 0
-BACKWARD = 1
-RECOMPUTE = 2
-TENSOR_EXPOSED = 3
-TENSOR_TOTAL = 4
-CONTEXT_EXPOSED = 5
-CONTEXT_TOTAL = 6
-EXPERT_EXPOSED = 7
-EXPERT_TOTAL = 8
-HOST = 9  # waiting for the host
-FLOPS = 10
-WEIGHTS = 11
-EXPERTS = 12
-ACTIVATIONS = 13
-WORKING = 14
-FORWARD_WINDOW = 15  # forward, from first to last kernel: compute, exposed, host
-BACKWARD_WINDOW = 16  # the same of backward with its recomputation
-LOGITS = 17  # bytes that the output keeps per micro-batch, until its backward follows
-# Half-widths of the 10-90 % band of what a part adds to the step, one column for each of
-# `perfmodel.operations.uncertainty.CLASSES` (a test compares).
-FIRST_WIDTH = 18
-STREAM_CLASS = 22
-COLLECTIVE_CLASS = 23
-PART_COLUMNS = 24
+# What a part of the model costs per micro-batch, and what a stage of such parts does.
+_SUMMED = [
+    ("forward", np.float64),  # compute [s]
+    ("backward", np.float64),
+    ("recompute", np.float64),
+    ("tensor_exposed", np.float64),  # communication that delays the step, and all of it [s]
+    ("tensor_total", np.float64),
+    ("context_exposed", np.float64),
+    ("context_total", np.float64),
+    ("expert_exposed", np.float64),
+    ("expert_total", np.float64),
+    ("host", np.float64),  # waiting for the host [s]
+    ("flops", np.float64),  # matrix FLOP executed
+    ("weights", np.float64),  # parameters that every data-parallel rank holds alike
+    ("experts", np.float64),  # parameters of the routed experts that live here
+    ("activations", np.float64),  # kept from forward to backward [B]
+    ("working", np.float64),  # only while the part runs [B]; of a stage, the largest
+    ("forward_window", np.float64),  # from first to last kernel: compute, exposed, host [s]
+    ("backward_window", np.float64),  # the same of backward with its recomputation [s]
+    ("logits", np.float64),  # kept until the output's backward, which follows at once [B]
+]
+PART = np.dtype(
+    [
+        *_SUMMED,
+        # Half-widths of the 10-90 % band of what the part adds to the step [s], one for each
+        # of `perfmodel.operations.uncertainty.CLASSES`.
+        ("gemm_width", np.float64),
+        ("attention_width", np.float64),
+        ("attention_backward_width", np.float64),
+        ("moe_width", np.float64),
+        ("stream_width", np.float64),
+        ("collective_width", np.float64),
+    ],
+    align=True,
+)
+STAGE = np.dtype(
+    [
+        *_SUMMED,
+        ("largest", np.float64),  # parameters of the largest part
+        ("busy", np.float64),  # compute, exposed communication and host waits [s]
+        ("compute_width", np.float64),  # the classes ahead of streams, in quadrature [s]
+        ("stream_width", np.float64),
+        ("collective_width", np.float64),
+    ],
+    align=True,
+)
 
-# Columns that a stage has in place of the half-widths of its parts.
-LARGEST = 18
-BUSY = 19
-COMPUTE_WIDTH = 20  # the classes ahead of STREAM_CLASS, in quadrature
-STREAM_WIDTH = 21
-COLLECTIVE_WIDTH = 22
-STAGE_COLUMNS = 23
 
-# Rows of the result.
-STEP_TIME = 0
-STEP_TIME_LOW = 1
-STEP_TIME_HIGH = 2
-FORWARD_TIME = 3
-BACKWARD_TIME = 4
-RECOMPUTE_TIME = 5
-OPTIMIZER_TIME = 6
-HOST_TIME = 7
-OUT_TENSOR_EXPOSED = 8
-OUT_CONTEXT_EXPOSED = 9
-OUT_EXPERT_EXPOSED = 10
-OUT_PIPELINE_EXPOSED = 11
-OUT_DATA_EXPOSED = 12
-PIPELINE_BUBBLE = 13
-OUT_TENSOR_TOTAL = 14
-OUT_CONTEXT_TOTAL = 15
-OUT_EXPERT_TOTAL = 16
-OUT_PIPELINE_TOTAL = 17
-OUT_DATA_TOTAL = 18
-TOKENS_PER_SECOND = 19
-UTILIZATION_CAUSAL = 20
-UTILIZATION_NON_CAUSAL = 21
-UTILIZATION_HARDWARE = 22
-MEMORY_PARAMETERS = 23
-MEMORY_GRADIENTS = 24
-MEMORY_OPTIMIZER = 25
-MEMORY_ACTIVATIONS = 26
-MEMORY_BUFFERS = 27
-MEMORY_RESERVE = 28
-MEMORY_TOTAL = 29
-RESULT_ROWS = 30
+def blank_parts(keys: int, parts: int) -> np.recarray:
+    """Return a part table of zeros, shape (keys, parts)."""
+    return np.zeros((keys, parts), PART).view(np.recarray)
+
+
+def blank_stages(rows: int) -> np.recarray:
+    """Return stage sums of zeros, shape (rows,)."""
+    return np.zeros(rows, STAGE).view(np.recarray)
+
+
+class ResultRows(NamedTuple):
+    """Which row of the result holds a variable, all in SI units."""
+
+    step_time: int
+    step_time_low: int
+    step_time_high: int
+    forward_time: int
+    backward_time: int
+    recompute_time: int
+    optimizer_time: int
+    host_time: int
+    tensor_parallel_exposed: int
+    context_parallel_exposed: int
+    expert_parallel_exposed: int
+    pipeline_exposed: int
+    data_parallel_exposed: int
+    pipeline_bubble: int
+    tensor_parallel_total: int
+    context_parallel_total: int
+    expert_parallel_total: int
+    pipeline_total: int
+    data_parallel_total: int
+    tokens_per_second_per_device: int
+    model_flops_utilization: int
+    model_flops_utilization_non_causal: int
+    hardware_flops_utilization: int
+    memory_parameters: int
+    memory_gradients: int
+    memory_optimizer: int
+    memory_activations: int
+    memory_buffers: int
+    memory_reserve: int
+    memory_total: int
+
+
+ROW = ResultRows(*range(len(ResultRows._fields)))
 
 GPIPE = 0
 INTERLEAVED = 2
 
 
 class Strategies(NamedTuple):
-    """Columns of the strategies to close, all int64 and of shape (n,).
+    """Columns of the strategies to close, all int64 and of shape (n,), or one of them.
 
     ``stage_key`` numbers the distinct pairs of layer key and (pipeline, virtual) pair.
     """
@@ -105,8 +133,8 @@ class KeyTables(NamedTuple):
 
     Attributes
     ----------
-    parts : float64, shape (keys, parts, PART_COLUMNS)
-        Seconds, launches, FLOP, parameters and bytes per part and micro-batch.
+    parts : record array of PART, shape (keys, parts)
+        Seconds, FLOP, parameters and bytes per part and micro-batch.
     shared_table : float64, shape (keys,)
         Parameters that a stage with embedding and output keeps once (a tied table).
     boundary_bytes : float64, shape (keys,)
@@ -138,16 +166,14 @@ class Stages(NamedTuple):
         Layer key of each stage key.
     offset : int64, shape (stage keys + 1,)
         Rows of stage key j are ``offset[j]:offset[j + 1]``.
-    sums : float64, shape (rows, STAGE_COLUMNS)
-        Part-table columns summed over the parts of the stage (WORKING: the largest),
-        LARGEST: parameters of its largest part, BUSY: compute, exposed
-        communication and host waits of one micro-batch [s], and half-widths [s].
+    sums : record array of STAGE, shape (rows,)
+        What one micro-batch takes on the stage.
     counts : float64, shape (rows, parts)
         How many of each part the stage holds.
     first_stage, stages : float64, shape (rows,)
         Earliest stage of this composition, and number of such stages.
     widths : float64, shape (stage keys, 3)
-        COMPUTE_WIDTH, STREAM_WIDTH and COLLECTIVE_WIDTH over all stages together [s].
+        Half-widths of compute, streams and collectives over all stages together [s].
     """
 
     layer_key: np.ndarray

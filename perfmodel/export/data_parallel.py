@@ -1,14 +1,14 @@
 """Communication of parameters and gradients, sends and the optimizer of every stage.
 
-Sizes, groups and times as the closing pass of the projection has them (`kernels.step.close`,
-`kernels.step.data_parallel`): what it prices once for all parameters of a stage is spread here over
-the blocks of the stage by their bytes.
+Which bytes travel when, and over which ranks, says `kernels.step.sharding`, as to the closing pass
+of the projection: what that prices once for all parameters of a stage is spread here over the
+blocks of the stage by their bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.export.types import (
     COMMUNICATION,
@@ -17,38 +17,29 @@ from perfmodel.export.types import (
     ProjectedPart,
     ProjectedStage,
 )
+from perfmodel.network.collectives import COLLECTIVES
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.training.project import GATHER_BYTES
+from perfmodel.training.project import Workload, closing_settings
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.kernels.step.placement import Group
+    from perfmodel.kernels.step.sharding import Transfer
 
 
 class _Groups:
     """Groups of one strategy's parameters, and prices of collectives over them."""
 
-    def __init__(self, grid: StrategyGrid, hardware: Hardware, framework: Framework) -> None:
-        from perfmodel.kernels.step.close import data_groups
+    def __init__(self, work: Workload, hardware: Hardware, framework: Framework) -> None:
+        from perfmodel.kernels.step.placement import data_groups
+        from perfmodel.kernels.step.tables import Strategies
         from perfmodel.network.table import network_table
 
-        def field(name: str) -> int:
-            return int(grid[name][0])
-
+        strategy = Strategies(*(column[0] for column in work.strategies))
+        self.zero = int(strategy.zero)
+        self.groups = data_groups(strategy, network_table(hardware))
+        self.settings = closing_settings(work, hardware, framework)
         self.hardware = hardware
-        self.framework = framework
-        self.zero = field("zero_stage")
-        spread = field("expert_parallel") * field("expert_tensor_parallel")
-        self.dense, self.sparse, self.pipeline_stride = data_groups(
-            field("mapping"),
-            field("tensor_parallel"),
-            field("context_parallel"),
-            field("data_parallel"),
-            field("pipeline_parallel"),
-            spread,
-            field("shard_group"),
-            network_table(hardware),
-        )
         self._times: dict[tuple[str, float, int, int], float] = {}
 
     def time(self, collective: str, size: float, members: int, stride: int) -> float:
@@ -60,56 +51,59 @@ class _Groups:
             self._times[key] = float(collective_times(self.hardware, *key)[0])
         return self._times[key]
 
-    def collectives(
-        self, what: str, phase: str, first: str, size: float, share: float, experts: bool
-    ) -> list[ProjectedOperation]:
-        """Return what moves a `share` of `size` bytes over the group of dense or expert parameters.
+    def gathers(self, parameters: float, share: float, experts: bool) -> list[ProjectedOperation]:
+        """Return what gathers a `share` of the parameters of a stage or block."""
+        from perfmodel.kernels.step.sharding import parameter_transfers, shards_optimizer
 
-        Hierarchically where shards repeat (HSDP), see `kernels.step.data_parallel.sharded_reduce`.
-        """
-        group = self.sparse if experts else self.dense
-        if group.members <= 1 or size * share <= 0:
+        if not shards_optimizer(self.zero):
             return []
+        group = self._group(experts)
+        transfers = parameter_transfers(float(parameters), group, self.settings)
+        return self._collectives("gather", "forward", transfers, share, experts)
+
+    def reductions(
+        self, parameters: float, share: float, experts: bool
+    ) -> list[ProjectedOperation]:
+        """Return what reduces a `share` of their gradients."""
+        from perfmodel.kernels.step.sharding import gradient_transfers
+
+        group = self._group(experts)
+        transfers = gradient_transfers(self.zero, float(parameters), group, self.settings)
+        return self._collectives("gradients", "backward_weight", transfers, share, experts)
+
+    def _group(self, experts: bool) -> Group:
+        return self.groups.sparse if experts else self.groups.dense
+
+    def _collectives(
+        self,
+        what: str,
+        phase: str,
+        transfers: tuple[Transfer, Transfer],
+        share: float,
+        experts: bool,
+    ) -> list[ProjectedOperation]:
+        """Return a share of the collectives over the group of dense or expert parameters."""
         prefix = "expert_" if experts else ""
         name = f"{'experts' if experts else 'parameters'}.{what}"
-        rows: list[tuple[str, str, float, int, int]] = []
-        if group.shard_set == 0:
-            rows.append((first, f"{prefix}data", size, group.members, group.stride))
-        else:
-            rows.append((first, f"{prefix}shard", size, group.shard_set, group.set_stride))
-            if first == "reduce_scatter":
-                copies = group.members // group.shard_set
-                inside = size / group.shard_set
-                label = f"{prefix}shard_copies"
-                rows.append(("all_reduce", label, inside, copies, group.copies_stride))
+        whole = "shard" if self._group(experts).shard_set else "data"
         return [
             _communication(
-                f"{name}.{collective}",
+                f"{name}.{COLLECTIVES[transfer.kind]}",
                 phase,
-                collective,
+                COLLECTIVES[transfer.kind],
                 "data",
-                label,
-                whole * share,
-                int(members),
-                int(stride),
-                share * self.time(collective, whole, members, stride),
+                prefix + label,
+                transfer.size * share,
+                int(transfer.members),
+                int(transfer.stride),
+                share
+                * self.time(
+                    COLLECTIVES[transfer.kind], transfer.size, transfer.members, transfer.stride
+                ),
             )
-            for collective, label, whole, members, stride in rows
-            if members > 1
+            for transfer, label in zip(transfers, (whole, "shard_copies"), strict=True)
+            if transfer.members > 1 and transfer.size * share > 0
         ]
-
-    def gathers(self, size: float, share: float, experts: bool) -> list[ProjectedOperation]:
-        """Return the gather of parameters."""
-        if self.zero == 0:
-            return []
-        size *= GATHER_BYTES
-        return self.collectives("gather", "forward", "all_gather", size, share, experts)
-
-    def reductions(self, size: float, share: float, experts: bool) -> list[ProjectedOperation]:
-        """Return the reduction of gradients."""
-        kind = "all_reduce" if self.zero == 0 else "reduce_scatter"
-        size *= self.framework.gradient_reduce_bytes
-        return self.collectives("gradients", "backward_weight", kind, size, share, experts)
 
 
 def _communication(
@@ -139,7 +133,7 @@ def _communication(
 
 
 def stage_data(
-    grid: StrategyGrid,
+    work: Workload,
     hardware: Hardware,
     framework: Framework,
     chunks: Sequence[Sequence[tuple[str, ProjectedPart]]],
@@ -151,8 +145,8 @@ def stage_data(
 
     Parameters
     ----------
-    grid : StrategyGrid
-        One possible strategy.
+    work : Workload
+        Of one possible strategy.
     hardware : Hardware
     framework : Framework
     chunks : sequence of sequences of (str, ProjectedPart)
@@ -162,19 +156,20 @@ def stage_data(
     shared_weights : float
         Parameters that embedding and output share, 0 unless tied.
     """
-    from perfmodel.kernels.step.close import boundary_span
+    from perfmodel.kernels.step.pipeline import boundary_span
 
-    groups = _Groups(grid, hardware, framework)
-    pipeline = int(grid["pipeline_parallel"][0])
+    groups = _Groups(work, hardware, framework)
+    stride = int(groups.groups.pipeline_stride)
+    pipeline = int(work.grid["pipeline_parallel"][0])
     table = boundary = None
     if pipeline > 1:
-        span = int(boundary_span(groups.pipeline_stride, pipeline))
+        span = int(boundary_span(stride, pipeline))
         boundary = _pair(
             groups, "pipeline.send", "point_to_point", "pipeline", boundary_bytes, span
         )
         if shared_weights > 0:
             size = shared_weights * framework.gradient_bytes
-            span = int(groups.pipeline_stride) * (pipeline - 1)
+            span = stride * (pipeline - 1)
             table = _pair(groups, "embedding.table", "all_reduce", "table", size, span)
     stages = []
     for number in range(pipeline):
@@ -235,16 +230,19 @@ def _blocks(
     priced together and every block has its share.
     """
     totals = _summed(kept)
+    from perfmodel.kernels.step.sharding import shards_parameters
+
+    single = shards_parameters(groups.zero)
     chunked = []
     for chunk, rows in zip(chunks, kept, strict=True):
         blocks = []
         for (label, part), row in zip(chunk, rows, strict=True):
             gathers: list[ProjectedOperation] = []
             reductions: list[ProjectedOperation] = []
-            whole = (part.weights, part.experts) if groups.zero == 3 else totals
+            whole = (part.weights, part.experts) if single else totals
             for experts in (False, True):
                 size, own = whole[experts], row[experts]
-                share = 1.0 if groups.zero == 3 else own / size if size else 0.0
+                share = 1.0 if single else own / size if size else 0.0
                 gathers += groups.gathers(size, share, experts)
                 reductions += groups.reductions(size, share, experts)
             blocks.append(ProjectedBlock(label, part, tuple(gathers), tuple(reductions)))
@@ -255,33 +253,21 @@ def _blocks(
 def _summed(kept: list[list[tuple[float, float]]]) -> tuple[float, float]:
     """Add up what a stage keeps; one without blocks keeps nothing."""
     rows = [row for rows in kept for row in rows]
-    return sum(row[0] for row in rows), sum(row[1] for row in rows)
+    return float(sum(row[0] for row in rows)), float(sum(row[1] for row in rows))
 
 
 def _optimizer(groups: _Groups, kept: list[list[tuple[float, float]]]) -> ProjectedOperation:
     """Return the update of a stage's parameters."""
     from perfmodel.compute.stream import stream_times
-    from perfmodel.kernels.step.data_parallel import (
+    from perfmodel.kernels.step.optimizer import (
         OPTIMIZER_FLOPS,
         OPTIMIZER_LAUNCHES,
         optimizer_work,
     )
 
     weights, experts = _summed(kept)
-
-    def shards(group: Any) -> int:
-        if groups.zero == 0:
-            return 1
-        return int(group.shard_set if group.shard_set > 0 else group.members)
-
     updated, read, written = optimizer_work(
-        weights,
-        experts,
-        shards(groups.dense),
-        shards(groups.sparse),
-        groups.zero,
-        groups.framework.gradient_bytes,
-        groups.framework.optimizer_bytes,
+        groups.zero, weights, experts, groups.groups, groups.settings
     )
     time = float(
         stream_times(
@@ -290,7 +276,7 @@ def _optimizer(groups: _Groups, kept: list[list[tuple[float, float]]]) -> Projec
             written,
             flops=OPTIMIZER_FLOPS * updated,
             launches=OPTIMIZER_LAUNCHES,
-            cached=0.0,  # as `close_strategies` has it
+            cached=0.0,  # as `optimizer_time` has it
         ).time[0]
     )
     return ProjectedOperation(

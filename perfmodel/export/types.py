@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import Role
 from perfmodel.software.framework import Framework
 from perfmodel.sweeps.explain import OPERATION_COMPONENTS
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.step.sharding import Repeats
 
 COMMUNICATION = "communication"
 
@@ -193,10 +196,6 @@ class ProjectedWorkload:
         By number.
     boundary : ProjectedOperation or None
         One send from a stage to the next, forward or backward; None with a single stage.
-    gathers_per_micro_batch, reductions_per_micro_batch : bool
-        Whether the parameters of a block are gathered for every pass (ZeRO-3; else once per
-        step from ZeRO-1 on), and its gradients reduced after every backward pass (ZeRO-2
-        and 3; else once per step).
     sizes : tuple of int
         Sizes of the network levels, innermost first; 0: unbounded.
     step_overhead : float
@@ -213,22 +212,40 @@ class ProjectedWorkload:
     micro_batches: int
     stages: tuple[ProjectedStage, ...]
     boundary: ProjectedOperation | None
-    gathers_per_micro_batch: bool
-    reductions_per_micro_batch: bool
     sizes: tuple[int, ...]
     step_overhead: float
     projection: Mapping[str, float]
 
     @property
+    def gathers_per_micro_batch(self) -> bool:
+        """Whether the parameters of a block are gathered for every pass."""
+        from perfmodel.kernels.step.sharding import shards_parameters
+
+        return bool(shards_parameters(self.strategy["zero_stage"]))
+
+    @property
+    def reductions_per_micro_batch(self) -> bool:
+        """Whether the gradients of a block are reduced after every backward pass."""
+        from perfmodel.kernels.step.sharding import shards_gradients
+
+        return bool(shards_gradients(self.strategy["zero_stage"]))
+
+    @property
     def gathers(self) -> int:
         """How often the parameters of a block are gathered per step."""
-        # With ZeRO-3 both passes gather.
-        return 2 * self.micro_batches if self.gathers_per_micro_batch else 1
+        return int(self._repeats.gathers)
 
     @property
     def reductions(self) -> int:
         """How often the gradients of a block are reduced per step."""
-        return self.micro_batches if self.reductions_per_micro_batch else 1
+        return int(self._repeats.reductions)
+
+    @property
+    def _repeats(self) -> Repeats:
+        from perfmodel.kernels.step.sharding import repeats
+
+        found: Repeats = repeats(self.strategy["zero_stage"], float(self.micro_batches))
+        return found
 
     def sends(self, stage: int) -> int:
         """How many messages a stage sends to its neighbours per step."""

@@ -67,12 +67,12 @@ def projected_workload(
     keys = LayerKeys(layer_columns(grid.columns))
     parts = _parts(model, keys, hardware, framework, grid.devices)
     out = np.empty((len(STEP_VARIABLES), 1))
-    project_grid(Workload(model, grid), hardware, framework, out, threads=1)
+    work = Workload(model, grid)
+    project_grid(work, hardware, framework, out, threads=1)
     strategy = grid.row(0)
-    zero = int(grid["zero_stage"][0])
     replicas = int(grid["data_parallel"][0] * grid["micro_batch_size"][0])
     stages, boundary = stage_data(
-        grid,
+        work,
         hardware,
         framework,
         _chunks(model, grid, parts),
@@ -88,8 +88,6 @@ def projected_workload(
         int(grid["global_batch_size"][0]) // replicas,
         stages,
         boundary,
-        zero == 3,
-        zero >= 2,
         tuple(level.size for level in hardware.system.network),
         hardware.calibrated("host", "step_overhead"),
         {item.name: float(out[i, 0]) for i, item in enumerate(STEP_VARIABLES)},
@@ -100,8 +98,6 @@ def _parts(
     model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework, devices: int
 ) -> list[tuple[Part, ProjectedPart]]:
     """Price the distinct parts of the model."""
-    from perfmodel.kernels.step import tables as step
-
     table = part_table(model, keys, hardware, framework, devices)[0]
     parts = []
     for row, (part, priced) in zip(
@@ -119,10 +115,10 @@ def _parts(
                     part.name,
                     part.kind,
                     items,
-                    max(0.0, float(row[step.FORWARD_WINDOW]) - device[True]),
-                    max(0.0, float(row[step.BACKWARD_WINDOW]) - device[False]),
-                    float(row[step.WEIGHTS]),
-                    float(row[step.EXPERTS]),
+                    max(0.0, float(row.forward_window) - device[True]),
+                    max(0.0, float(row.backward_window) - device[False]),
+                    float(row.weights),
+                    float(row.experts),
                 ),
             )
         )

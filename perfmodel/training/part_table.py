@@ -6,17 +6,16 @@ The closing pass (`perfmodel.kernels.step.close`) only adds rows of these tables
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import Communication, LayerKeys, Machine
 from perfmodel.operations.parts import Part, model_parts, part_operations
 from perfmodel.operations.pricing import Priced, column_of, price_operations
-from perfmodel.operations.uncertainty import CLASSES, kernel_class
+from perfmodel.operations.uncertainty import kernel_class
 from perfmodel.software.framework import Framework
 from perfmodel.training.memory import part_memory
 
@@ -79,24 +78,23 @@ def price_parts(
 
 def part_table(
     model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework, devices: int
-) -> NDArray[np.float64]:
+) -> np.recarray[Any, Any]:
     """Fill the table of one device.
 
     Returns
     -------
-    ndarray of float64, shape (keys, parts, columns)
-        Columns as numbered in `perfmodel.kernels.step.close`: seconds, parameters, bytes or
-        FLOP per micro-batch and device.
+    record array of `perfmodel.kernels.step.tables.PART`, shape (keys, parts)
+        Seconds, parameters, bytes or FLOP per micro-batch and device.
     """
-    from perfmodel.kernels.step import tables as step
+    from perfmodel.kernels.step.tables import blank_parts
 
     parts = price_parts(model, keys, hardware, framework, devices)
-    table = np.zeros((len(keys), len(parts), step.PART_COLUMNS))
+    table = blank_parts(len(keys), len(parts))
     launch = hardware.calibrated(
         "host", "graph_launch_time" if framework.graph_launch else "launch_time"
     )
     for index, (part, priced) in enumerate(parts):
-        row = table[:, index]
+        row: Any = table[:, index]
         device, host = np.zeros((2, len(keys))), np.zeros((2, len(keys)))
         for item in priced:
             backward = int(item.operation.phase != "forward")
@@ -105,14 +103,14 @@ def part_table(
             host[backward] += _launches(item, keys) * launch
         # Each pass takes as long as the slower of the device and the host that feeds it.
         window = np.maximum(device, host)
-        row[:, step.FORWARD_WINDOW], row[:, step.BACKWARD_WINDOW] = window
-        row[:, step.HOST] = (window - device).sum(axis=0)
+        row.forward_window, row.backward_window = window
+        row.host = (window - device).sum(axis=0)
         kept = part_memory(model, part, keys, framework)
-        row[:, step.WEIGHTS] = kept.weights
-        row[:, step.EXPERTS] = kept.experts
-        row[:, step.ACTIVATIONS] = kept.activations
-        row[:, step.WORKING] = kept.working
-        row[:, step.LOGITS] = kept.logits
+        row.weights = kept.weights
+        row.experts = kept.experts
+        row.activations = kept.activations
+        row.working = kept.working
+        row.logits = kept.logits
     return table
 
 
@@ -122,25 +120,14 @@ def _launches(item: Priced, keys: LayerKeys) -> Column:
     return column_of(launches, len(keys)) * column_of(item.operation.count, len(keys))
 
 
-def _add_priced(row: NDArray[np.float64], item: Priced) -> None:
-    """Add one operation's seconds, their half-width and its FLOP to its columns."""
-    from perfmodel.kernels.step import tables as step
-
+def _add_priced(row: Any, item: Priced) -> None:
+    """Add one operation's seconds, their half-width and its FLOP to a part's columns."""
     operation = item.operation
-    row[:, step.FIRST_WIDTH + CLASSES.index(kernel_class(operation))] += item.half_width
+    row[f"{kernel_class(operation)}_width"] += item.half_width
     if isinstance(operation, Communication):
-        exposed = {
-            "tensor": step.TENSOR_EXPOSED,
-            "context": step.CONTEXT_EXPOSED,
-            "expert": step.EXPERT_EXPOSED,
-        }[operation.axis]
-        row[:, exposed] += item.exposed
-        row[:, exposed + 1] += item.time
+        row[f"{operation.axis}_exposed"] += item.exposed
+        row[f"{operation.axis}_total"] += item.time
         return
-    row[:, step.FLOPS] += item.flops
-    if operation.phase == "forward":
-        row[:, step.FORWARD] += item.time
-    elif operation.phase in BACKWARD_PHASES:
-        row[:, step.BACKWARD] += item.time
-    else:
-        row[:, step.RECOMPUTE] += item.time
+    row.flops += item.flops
+    compute = "backward" if operation.phase in BACKWARD_PHASES else operation.phase
+    row[compute] += item.time

@@ -97,10 +97,10 @@ class Workload:
     def stage_sums(self, keys: KeyTables) -> Stages:
         """Sum the parts of every distinct stage on one device."""
         from perfmodel.kernels.step.stages import sum_stages, sum_widths
-        from perfmodel.kernels.step.tables import STAGE_COLUMNS, Stages
+        from perfmodel.kernels.step.tables import Stages, blank_stages
 
         kinds = [part.kind for part in model_parts(self.model)]
-        sums = np.empty((self.row_layer_key.size, STAGE_COLUMNS))
+        sums = blank_stages(self.row_layer_key.size)
         sum_stages(
             keys.parts,
             self.row_layer_key,
@@ -145,7 +145,7 @@ def project_grid(
         Only possible strategies; impossible ones are left out by the caller.
     hardware : Hardware
     framework : Framework
-    out : ndarray of float64 or float32, shape (RESULT_ROWS, strategies)
+    out : ndarray of float64 or float32, shape (variables, strategies)
         Result, rows as in `perfmodel.base.variables.STEP_VARIABLES`. Times are NaN where
         the device lacks the strategy's precision.
     threads : int, optional
@@ -164,7 +164,7 @@ def project_grid(
     shared = (
         keys,
         work.stage_sums(keys),
-        _settings(work, hardware, framework),
+        closing_settings(work, hardware, framework),
         stream_device(hardware),
         network_table(hardware),
     )
@@ -173,7 +173,7 @@ def project_grid(
     def close(start: int) -> None:
         rows = slice(start, min(start + CHUNK, total))
         chunk = Strategies(*(column[rows] for column in work.strategies))
-        close_strategies(chunk, *shared, out[:, rows])
+        close_strategies(chunk, *shared, start, out)
         if progress:
             progress(rows.stop - rows.start)
 
@@ -208,7 +208,8 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
     )
 
 
-def _settings(work: Workload, hardware: Hardware, framework: Framework) -> Settings:
+def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -> Settings:
+    """Return what holds for all strategies of one device when they are closed."""
     from perfmodel.kernels.step.tables import Settings
 
     return Settings(

@@ -127,8 +127,9 @@ def test_every_profile_has_a_network_table():
 def test_no_field_of_a_record_hides_behind_what_records_have():
     """A field named `size` or `base` would be something else where kernels run uncompiled."""
     from perfmodel.kernels.collective.table import FACTS, LEVEL
+    from perfmodel.kernels.step.tables import PART, STAGE
 
-    for name in (*LEVEL.names, *FACTS.names):
+    for name in (*LEVEL.names, *FACTS.names, *PART.names, *STAGE.names):
         assert not hasattr(np.record, name), name
 
 

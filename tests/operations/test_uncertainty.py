@@ -14,8 +14,8 @@ from perfmodel.base.errors import HardwareError
 from perfmodel.base.regimes import LIMITS, REGIMES, regime
 from perfmodel.base.variables import VARIABLES
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.kernels.step import tables as columns
-from perfmodel.kernels.step.data_parallel import hidden_width, hide, width_of
+from perfmodel.kernels.step.overlap import hidden_width, hide, width_of
+from perfmodel.kernels.step.tables import PART
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Attention,
@@ -86,10 +86,8 @@ def model(fields, small_moe, small_dense):
     return small_moe if fields.get("expert_parallel", 1) > 1 else small_dense
 
 
-def test_classes_are_numbered_as_the_columns():
-    assert len(CLASSES) == columns.PART_COLUMNS - columns.FIRST_WIDTH
-    assert CLASSES[columns.STREAM_CLASS - columns.FIRST_WIDTH] == "stream"
-    assert CLASSES[columns.COLLECTIVE_CLASS - columns.FIRST_WIDTH] == "collective"
+def test_every_class_has_its_column():
+    assert tuple(f"{name}_width" for name in CLASSES) == PART.names[-len(CLASSES) :]
     assert set(CLASSES) <= set(LIMITS)
 
 

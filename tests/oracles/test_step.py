@@ -23,15 +23,16 @@ from perfmodel.kernels.collective.times import (
 )
 from perfmodel.kernels.step import tables as columns
 from perfmodel.kernels.step.close import close_strategies
-from perfmodel.kernels.step.data_parallel import beside_sends, hide
+from perfmodel.kernels.step.overlap import beside_sends, hide
 from perfmodel.kernels.step.stages import sum_stages, sum_widths
 from perfmodel.kernels.stream import stream_time
 from perfmodel.network.table import network_table
 from perfmodel.strategy.fields import MAPPINGS
 
 NAMES = [item.name for item in STEP_VARIABLES]
-EXPOSED = (columns.TENSOR_EXPOSED, columns.CONTEXT_EXPOSED, columns.EXPERT_EXPOSED)
-COMPUTE = (columns.FORWARD, columns.BACKWARD, columns.RECOMPUTE)
+EXPOSED = ("tensor_exposed", "context_exposed", "expert_exposed")
+COMPUTE = ("forward", "backward", "recompute")
+COMPUTE_CLASSES = ("gemm", "attention", "attention_backward", "moe")
 OUTPUT_PART = 3
 EMBEDDING_PART = 2
 
@@ -116,11 +117,11 @@ class Oracle:
 
     def stage_widths(self, counts, shard_width):
         """Half-widths of a stage per micro-batch; classes of compute in quadrature."""
-        compute = [self.stage(counts, c) for c in range(columns.FIRST_WIDTH, columns.STREAM_CLASS)]
+        compute = [self.stage(counts, f"{name}_width") for name in COMPUTE_CLASSES]
         return {
             "compute": np.linalg.norm(compute),
-            "stream": self.stage(counts, columns.STREAM_CLASS),
-            "collective": self.stage(counts, columns.COLLECTIVE_CLASS) + shard_width,
+            "stream": self.stage(counts, "stream_width"),
+            "collective": self.stage(counts, "collective_width") + shard_width,
         }
 
     def stage(self, counts, column):
@@ -130,11 +131,11 @@ class Oracle:
         """Parameters: one output matrix for all heads, and a tied table once per stage."""
         kept = list(counts)
         kept[OUTPUT_PART] = min(kept[OUTPUT_PART], 1)
-        both = kept[OUTPUT_PART] and kept[EMBEDDING_PART] and column == columns.WEIGHTS
+        both = kept[OUTPUT_PART] and kept[EMBEDDING_PART] and column == "weights"
         return self.stage(kept, column) - (self.key["shared_table"] if both else 0.0)
 
     def busy(self, counts):
-        return sum(self.stage(counts, column) for column in (*COMPUTE, *EXPOSED, columns.HOST))
+        return sum(self.stage(counts, column) for column in (*COMPUTE, *EXPOSED, "host"))
 
     def shard_times(self, counts):
         """Total, exposed and half-width of ZeRO-3's communication per micro-batch."""
@@ -143,14 +144,14 @@ class Oracle:
             return total, exposed, width
         s = self.settings
         for n, part in zip(counts, self.parts, strict=True):
-            weights, experts = part[columns.WEIGHTS], part[columns.EXPERTS]
+            weights, experts = part["weights"], part["experts"]
             gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
             reduce = self.dense_and_experts(REDUCE_SCATTER, weights, experts, s.reduce_bytes)
             total += n * (2 * gather + reduce)
             size = (weights + experts) * s.gather_bytes
             for time, hides, window in (
-                (gather, s.overlap_gather, part[columns.FORWARD_WINDOW]),
-                (gather + reduce, s.overlap_reduce, part[columns.BACKWARD_WINDOW]),
+                (gather, s.overlap_gather, part["forward_window"]),
+                (gather + reduce, s.overlap_reduce, part["backward_window"]),
             ):
 
                 def delays(time, hides=hides, window=window):
@@ -178,19 +179,19 @@ class Oracle:
         everything = sum(load[0] * load[1] for load in loads)
         out = dict.fromkeys(NAMES, 0.0)
         for name, column in (
-            ("forward_time", columns.FORWARD),
-            ("backward_time", columns.BACKWARD),
-            ("recompute_time", columns.RECOMPUTE),
-            ("tensor_parallel_exposed", columns.TENSOR_EXPOSED),
-            ("context_parallel_exposed", columns.CONTEXT_EXPOSED),
-            ("expert_parallel_exposed", columns.EXPERT_EXPOSED),
-            ("tensor_parallel_total", columns.TENSOR_TOTAL),
-            ("context_parallel_total", columns.CONTEXT_TOTAL),
-            ("expert_parallel_total", columns.EXPERT_TOTAL),
+            ("forward_time", "forward"),
+            ("backward_time", "backward"),
+            ("recompute_time", "recompute"),
+            ("tensor_parallel_exposed", "tensor_exposed"),
+            ("context_parallel_exposed", "context_exposed"),
+            ("expert_parallel_exposed", "expert_exposed"),
+            ("tensor_parallel_total", "tensor_total"),
+            ("context_parallel_total", "context_total"),
+            ("expert_parallel_total", "expert_total"),
         ):
             out[name] = m * self.stage(critical, column)
         out["pipeline_bubble"] = (everything - stage_time) / v
-        out["host_time"] = m * self.stage(critical, columns.HOST) + s.step_overhead
+        out["host_time"] = m * self.stage(critical, "host") + s.step_overhead
         self.add_sends(out, stage_time)
         weights, experts = self.most_parameters()
         if f["zero"] == 3:
@@ -212,7 +213,7 @@ class Oracle:
         peak = self.key["peak"]
         out["model_flops_utilization"] = rate * self.key["flops_causal"] / peak
         out["model_flops_utilization_non_causal"] = rate * self.key["flops_non_causal"] / peak
-        executed = m * sum(n * self.stage(c, columns.FLOPS) for c, _, n in self.stages)
+        executed = m * sum(n * self.stage(c, "flops") for c, _, n in self.stages)
         out["hardware_flops_utilization"] = executed / p / (out["step_time"] * peak)
         self.add_memory(out)
         return out
@@ -246,7 +247,7 @@ class Oracle:
 
     def most_parameters(self):
         pairs = [
-            (self.stored(counts, columns.WEIGHTS), self.stored(counts, columns.EXPERTS))
+            (self.stored(counts, "weights"), self.stored(counts, "experts"))
             for counts, _, _ in self.stages
         ]
         return max(pairs, key=sum)
@@ -270,8 +271,8 @@ class Oracle:
             gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
         times = m if zero == 2 else 1
         tail = min(1.0, s.bucket_bytes / max((weights + experts) * s.gradient_bytes, 1.0))
-        forward = self.stage(critical, columns.FORWARD_WINDOW)
-        backward = self.stage(critical, columns.BACKWARD_WINDOW)
+        forward = self.stage(critical, "forward_window")
+        backward = self.stage(critical, "backward_window")
         out["data_parallel_total"] = times * reduce + gather
         size = (weights + experts) * s.reduce_bytes
         for time, repeats, hides, window in (
@@ -326,8 +327,8 @@ class Oracle:
         dense, expert = self.shards
         worst = None
         for counts, first, _ in self.stages:
-            weights = self.stored(counts, columns.WEIGHTS)
-            experts = self.stored(counts, columns.EXPERTS)
+            weights = self.stored(counts, "weights")
+            experts = self.stored(counts, "experts")
             own, whole = weights / dense + experts / expert, weights + experts
             flight = {
                 0: m,
@@ -335,9 +336,9 @@ class Oracle:
                 2: min(m, (2 * (p - first - 1) + (v - 1) * p + 1) / v),
             }[self.f["schedule"]]
             held = [part for n, part in zip(counts, self.parts, strict=True) if n]
-            buffers = max(part[columns.WORKING] for part in held)
+            buffers = max(part["working"] for part in held)
             if zero == 3:
-                largest = max(part[columns.WEIGHTS] + part[columns.EXPERTS] for part in held)
+                largest = max(part["weights"] + part["experts"] for part in held)
                 buffers += largest * (2 * s.gather_bytes + s.reduce_bytes)
             elif dense > 1:
                 buffers += min(s.bucket_bytes, whole * s.gradient_bytes)
@@ -345,8 +346,8 @@ class Oracle:
                 "memory_parameters": (own if zero == 3 else whole) * self.key["weight_bytes"],
                 "memory_gradients": (own if zero >= 2 else whole) * s.gradient_bytes,
                 "memory_optimizer": own * s.optimizer_bytes,
-                "memory_activations": flight * self.stage(counts, columns.ACTIVATIONS)
-                + (m if self.f["schedule"] == 0 else 1) * self.stage(counts, columns.LOGITS),
+                "memory_activations": flight * self.stage(counts, "activations")
+                + (m if self.f["schedule"] == 0 else 1) * self.stage(counts, "logits"),
                 "memory_buffers": buffers,
             }
             memory["memory_reserve"] = s.reserve_bytes + s.fragmentation * (
@@ -366,17 +367,18 @@ def relative_width(size, regimes):
 def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     """Random tables for the pass, and the same as plain Python for the oracle."""
     rng = np.random.default_rng(seed)
-    scale = np.ones(columns.PART_COLUMNS)
-    scale[:10] = scale[columns.FORWARD_WINDOW] = scale[columns.BACKWARD_WINDOW] = 1e-3  # s
-    scale[columns.FIRST_WIDTH :] = 1e-4  # s
-    scale[columns.FLOPS] = 1e12
-    scale[columns.WEIGHTS] = scale[columns.EXPERTS] = 1e8
-    scale[columns.ACTIVATIONS] = scale[columns.WORKING] = scale[columns.LOGITS] = 1e9
-    parts = rng.uniform(0.1, 1.0, (keys, 4, columns.PART_COLUMNS)) * scale
+    scale = dict.fromkeys(columns.PART.names, 1e-3)  # s
+    scale |= {name: 1e-4 for name in scale if name.endswith("_width")}  # s
+    scale |= {"flops": 1e12, "weights": 1e8, "experts": 1e8}
+    scale |= dict.fromkeys(("activations", "working", "logits"), 1e9)
+    values = rng.uniform(0.1, 1.0, (keys, 4, len(scale))) * np.array([*scale.values()])
+    parts = columns.blank_parts(keys, 4)
+    for number, name in enumerate(scale):
+        parts[name] = values[..., number]
     for exposed in EXPOSED:
-        parts[:, :, exposed] *= 0.3
-    parts[:, [0, 2, 3], columns.EXPERTS] = 0.0  # one of two layers has experts
-    parts[:, :, columns.HOST] *= rng.integers(0, 2)  # sometimes the host is fast enough
+        parts[exposed] *= 0.3
+    parts["experts"][:, [0, 2, 3]] = 0.0  # one of two layers has experts
+    parts["host"] *= rng.integers(0, 2)  # sometimes the host is fast enough
     pairs = [(1, 1), (2, 1), (4, 1), (4, 2), (8, 3)]
     layer_key, offset, rows, row_key, first, copies = [], [0], [], [], [], []
     for key in range(keys):
@@ -471,7 +473,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
 
 def closed(case, device, network, *, dtype: Any = np.float64):
     """Run the kernel on a case: variable name to column."""
-    sums = np.empty((len(case["rows"]), columns.STAGE_COLUMNS))
+    sums = columns.blank_stages(len(case["rows"]))
     scalars = case["scalars"]
     sum_stages(
         case["parts"],
@@ -502,8 +504,8 @@ def closed(case, device, network, *, dtype: Any = np.float64):
         scalars["flops_non_causal"],
         scalars["peak"],
     )
-    out = np.empty((columns.RESULT_ROWS, len(case["strategies"])), dtype)
-    close_strategies(strategies, keys, stages, case["settings"], device, network, out)
+    out = np.empty((len(columns.ROW), len(case["strategies"])), dtype)
+    close_strategies(strategies, keys, stages, case["settings"], device, network, 0, out)
     return dict(zip(NAMES, out, strict=True))
 
 
@@ -549,22 +551,8 @@ def test_components_add_up(machine, seed):
 
 
 def test_rows_are_numbered_as_the_variables_are_listed():
-    assert len(STEP_VARIABLES) == columns.RESULT_ROWS
-    numbers = {
-        "step_time": columns.STEP_TIME,
-        "step_time_low": columns.STEP_TIME_LOW,
-        "step_time_high": columns.STEP_TIME_HIGH,
-        "host_time": columns.HOST_TIME,
-        "pipeline_bubble": columns.PIPELINE_BUBBLE,
-        "data_parallel_exposed": columns.OUT_DATA_EXPOSED,
-        "data_parallel_total": columns.OUT_DATA_TOTAL,
-        "tokens_per_second_per_device": columns.TOKENS_PER_SECOND,
-        "hardware_flops_utilization": columns.UTILIZATION_HARDWARE,
-        "memory_parameters": columns.MEMORY_PARAMETERS,
-        "memory_total": columns.MEMORY_TOTAL,
-    }
-    for name, number in numbers.items():
-        assert NAMES[number] == name
+    assert columns.ResultRows._fields == tuple(NAMES)
+    assert tuple(range(len(NAMES))) == columns.ROW
 
 
 def test_single_precision_is_close(machine):

@@ -1,0 +1,92 @@
+"""Communication beside compute: what of it shows, and how sure that is."""
+
+from __future__ import annotations
+
+from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels.links.fair_share import shared_time
+from perfmodel.kernels.step.placement import leaves_domain
+
+
+@jit_inline
+def hide(total, window, tail, tax):
+    """Exposed part of a communication that runs beside `window` seconds of compute.
+
+    At least `tail` of it (the last bucket) has nothing beside it; the hidden rest
+    slows the compute down by `tax`.
+    """
+    exposed = min(total, max(total - window, tail))
+    return exposed + tax * (total - exposed)
+
+
+@jit_inline
+def width_of(quantity, regimes):
+    """Relative half-width of the regime in which a quantity lies.
+
+    Parameters
+    ----------
+    quantity : float
+    regimes : tuple of five floats
+        First value of the middle and of the large regime, then the half-widths of small,
+        middle and large operations (`perfmodel.operations.uncertainty.kernel_widths`).
+    """
+    if quantity < regimes[0]:
+        return regimes[2]
+    return regimes[3] if quantity < regimes[1] else regimes[4]
+
+
+@jit_inline
+def hidden_width(total, window, tail, tax, relative):
+    """Half-width of what `hide` leaves exposed of a communication known to ± `relative`.
+
+    Half the difference between a slow and a fast communication: the whole of the error
+    shows where compute no longer hides it, little where it has room.
+    """
+    more, less = 1.0 + relative, max(0.0, 1.0 - relative)
+    slow = hide(more * total, window, more * tail, tax)
+    return 0.5 * (slow - hide(less * total, window, less * tail, tax))
+
+
+@jit_inline
+def overlap_tax(groups, settings):
+    """Return what compute loses beside a collective of the data-parallel group [1]."""
+    if leaves_domain(groups.dense, settings):
+        return settings.tax_outside
+    return settings.tax_inside
+
+
+@jit_inline
+def beside_sends(time, window, sends, sends_show, tail):
+    """Share links between a data-parallel collective and the pipeline sends beside it.
+
+    Parameters
+    ----------
+    time : float
+        Of the collective alone [s].
+    window : float
+        Compute that it runs beside [s].
+    sends : float
+        Of the sends alone [s], in the same pass of the same micro-batch; 0: other links.
+    sends_show : bool
+        Whether the sends delay compute (True) or run beside it.
+    tail : float
+        Share of the collective that comes after the pass, when no sends are left.
+
+    Returns
+    -------
+    wait : float
+        What the sends lose and show [s].
+    lost : float
+        What the collective loses [s].
+    window : float
+        What the collective runs beside: sends that delay compute lengthen the pass, and
+        leave it half of the links for twice their time [s].
+
+    Notes
+    -----
+    Both get half of the links until one is done (max-min fairness): one that takes t alone
+    is done after ``t + min(t, other)``. Derived here.
+    """
+    together = min(sends, (1.0 - tail) * time)
+    if sends_show:
+        return shared_time(sends, together) - sends, 0.0, window + together
+    return 0.0, min(together, 0.5 * window), window

@@ -1,0 +1,91 @@
+"""The pipeline: waiting for other stages, and the sends between them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels.collective.times import POINT_TO_POINT
+from perfmodel.kernels.step.memo import remembered_time
+from perfmodel.kernels.step.overlap import width_of
+from perfmodel.kernels.step.placement import leaves_domain
+
+
+@jit
+def boundary_span(stride, members):
+    """Distance that stands for the neighbours of a row, the farthest of which set the pace.
+
+    Two ranks this far apart lie in one domain of an even number of devices where the whole
+    row does: half of what the row spans, at least a stride. (A row that fills a domain of an
+    odd number counts as outside: half of it is no whole distance.)
+    """
+    return max(stride, (stride * members + 1) // 2)
+
+
+@jit
+def pipeline_sends(send, m, p, v, stage_time, overlap, relative):
+    """Total and exposed time of the stage-to-stage sends on the critical stage [s].
+
+    Third, the half-width of the exposed time where a send is known to ± `relative`.
+
+    Every chunk of every micro-batch is received once forward and once backward; filling
+    and draining the pipeline adds one of each per further stage. Interleaved schedules
+    can send beside the next chunk's compute.
+    """
+    fill = 2.0 * (p - 1) * send
+    steady = 2.0 * m * v * send
+    exposed = steady
+    fast, slow = max(0.0, 1.0 - relative) * send, (1.0 + relative) * send
+    width = m * v * (slow - fast)
+    if overlap and v > 1:
+        beside = stage_time / (2.0 * v)
+        exposed = 2.0 * m * v * max(0.0, send - beside)
+        width = m * v * (max(0.0, slow - beside) - max(0.0, fast - beside))
+    width += (p - 1) * (slow - fast)
+    return fill + steady, fill + exposed, width
+
+
+class Pipeline(NamedTuple):
+    """What a step loses to its pipeline."""
+
+    bubble: float  # the slowest stage waits for others [s]
+    total: float  # sends of the slowest stage [s]
+    exposed: float  # those that delay the step [s]
+    width: float  # half-width of that [s]
+    beside: float  # sends of a micro-batch and pass through the adapters of its gradients [s]
+
+
+@jit_inline
+def pipeline_time(m, p, v, load, groups, boundary_bytes, settings, network, memo):
+    """Bubble and sends of a strategy.
+
+    Parameters
+    ----------
+    m, p, v
+        Micro-batches, stages, chunks per stage.
+    load : Load
+    groups : Groups
+    boundary_bytes : float
+        Hidden state that a stage sends to the next, per device [B].
+    settings : Settings
+    network : Network
+    memo : ndarray
+        Of `remembered_time`.
+
+    Returns
+    -------
+    Pipeline
+    """
+    bubble = (load.everything - load.slowest) / v
+    if p == 1:
+        return Pipeline(bubble, 0.0, 0.0, 0.0, 0.0)
+    span = boundary_span(groups.pipeline_stride, p)
+    send = remembered_time(POINT_TO_POINT, boundary_bytes, 2, span, network, memo)
+    beside = 0.0
+    if 2 * span > settings.domain and leaves_domain(groups.dense, settings):
+        beside = v * send  # gradients and sends leave through the same adapters
+    relative = width_of(boundary_bytes, settings.collective_widths)
+    total, exposed, width = pipeline_sends(
+        send, m, p, v, load.slowest, settings.overlap_pipeline, relative
+    )
+    return Pipeline(bubble, total, exposed, width, beside)
