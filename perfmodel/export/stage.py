@@ -283,7 +283,7 @@ class _Stage:
 
     @property
     def _overlaps(self) -> bool:
-        """Whether sends run beside the next chunk (`kernels.step.close.pipeline_sends`)."""
+        """Whether sends run beside the next chunk (`kernels.step.pipeline.pipeline_sends`)."""
         return self.framework.overlap_pipeline and len(self.stage.chunks) > 1
 
     def _finish(self, passes: Sequence[_Pass]) -> None:

@@ -83,7 +83,7 @@ def width_table(hardware: Hardware, name: str) -> NDArray[np.float64]:
 
 
 def kernel_widths(hardware: Hardware, name: str) -> tuple[float, float, float, float, float]:
-    """Limits and half-widths of a kernel class, as `perfmodel.kernels.step.data_parallel.width_of`.
+    """Limits and half-widths of a kernel class, as `perfmodel.kernels.step.overlap.width_of`.
 
     Returns
     -------
