@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import string
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.precisions import FORMATS
 
 CONSTANTS = Path(__file__).with_name("constants.toml")
 FITS = Path(__file__).with_name("fits.toml")
@@ -112,48 +113,111 @@ def fits() -> Mapping[str, Fit]:
 
 
 @cache
-def _variants() -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, Mapping[str, list[str]]]]:
+def _forms() -> tuple[Mapping[str, list[str]], Mapping[str, Mapping[str, Sequence[str]]]]:
+    """Return the patterns of variants and what may stand for their words, by group."""
     document = tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
-    patterns = {group: tuple(names) for group, names in document["variants"].items()}
-    return patterns, document["words"]
+    general: dict[str, Sequence[str]] = {"precision": tuple(FORMATS)}
+    patterns = document["variants"]
+    return patterns, {group: general | document["words"].get(group, {}) for group in patterns}
 
 
-def names(group: str, key: str, words: Mapping[str, str]) -> tuple[str, ...]:
+@cache
+def names(group: str, key: str, words: tuple[tuple[str, str], ...] = ()) -> tuple[str, ...]:
     """Return the names under which a constant may stand, the most specific first.
 
     Parameters
     ----------
     group, key : str
         As in ``[calibration.<group>]``.
-    words : mapping of str to str
+    words : tuple of (str, str)
         What the constant is wanted for, by the words of ``constants.toml``, such as
-        ``{"kernel": "triton", "precision": "fp8_block"}``; an empty one counts as not said.
+        ``(("kernel", "triton"), ("precision", "fp8_block"))``.
     """
-    said = {word: text for word, text in words.items() if text}
-    patterns = (
-        pattern for pattern in _variants()[0].get(group, ()) if _words_of(pattern) <= said.keys()
-    )
-    return (*(pattern.format(key=key, **said) for pattern in patterns), key)
+    said = dict(words)
+    patterns = _forms()[0].get(group, ())
+    found = [pattern.format(key=key, **said) for pattern in patterns if _words(pattern) <= {*said}]
+    return (*found, key)
 
 
 @cache
-def _words_of(pattern: str) -> frozenset[str]:
+def _words(pattern: str) -> frozenset[str]:
     fields = (field for _, field, _, _ in string.Formatter().parse(pattern) if field)
     return frozenset(fields) - {"key"}
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The constants of a group, as one kernel, number format or regime sees them.
+
+    Which value counts, the first that there is:
+
+    1. the profile's most specific variant, then the less specific ones, in the order of
+       ``[variants]`` in ``constants.toml`` (``main_loop_efficiency_triton_fp8_block``, then
+       ``…_fp8_block``, then ``…_triton``);
+    2. what the library is by its own code (`facts`);
+    3. the profile's plain ``<key>``;
+    4. what holds where nothing is stated (`defaults`, then the caller's `default`).
+
+    What a profile states is the innermost file's entry of that name: system, chip, family.
+    Number formats never stand in for each other, nor do training libraries for serving ones.
+
+    Attributes
+    ----------
+    profile, group : str
+        For messages.
+    values : mapping of str to float
+        What the profile states, variants included.
+    words : tuple of (str, str)
+        See `names`.
+    facts, defaults : mapping of str to float
+        By plain key.
+    """
+
+    profile: str
+    group: str
+    values: Mapping[str, float]
+    words: tuple[tuple[str, str], ...] = ()
+    facts: Mapping[str, float] = field(default_factory=dict)
+    defaults: Mapping[str, float] = field(default_factory=dict)
+
+    def __call__(self, key: str, default: float | None = None) -> float:
+        """Return the value that counts.
+
+        Raises
+        ------
+        HardwareError
+            There is none, and no default.
+        """
+        *variants, plain = names(self.group, key, self.words)
+        for name in variants:
+            if name in self.values:
+                return float(self.values[name])
+        for table in (self.facts, self.values, self.defaults):
+            if plain in table:
+                return float(table[plain])
+        if default is not None:
+            return default
+        raise HardwareError(
+            f"hardware profile '{self.profile}' has no '{key}' in [calibration.{self.group}]"
+            f"{did_you_mean(key, self.values)}"
+        )
+
+    def apart(self, key: str) -> bool:
+        """Return whether the profile states a variant beside the plain constant."""
+        return any(name in self.values for name in names(self.group, key, self.words)[:-1])
 
 
 @cache
 def known(group: str) -> Mapping[str, Constant]:
     """Return every constant of a group, variants included, by the name that a profile writes.
 
-    A variant shares the entry of its plain key unless it has one of its own. Kernel classes
-    of `uncertainty` exist by regime only.
+    A variant shares the entry of its plain key unless it has one of its own.
     """
     plain = constants()[group]
-    patterns, words = _variants()
+    patterns, words = _forms()
     found: dict[str, Constant] = {}
     for pattern in patterns.get(group, ()):
-        used = sorted(_words_of(pattern))
+        used = sorted(_words(pattern))
         choices = [words[group][word] for word in used]
         for key, chosen in itertools.product(plain, itertools.product(*choices)):
             name = pattern.format(key=key, **dict(zip(used, chosen, strict=True)))

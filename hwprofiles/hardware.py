@@ -12,6 +12,7 @@ from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.precisions import rate_format
+from perfmodel.hwprofiles.constants import Lookup
 from perfmodel.hwprofiles.schema import Scalar
 
 
@@ -228,18 +229,47 @@ class Hardware:
         HardwareError
             The profile has no such number.
         """
-        if group not in self.calibration:
+        return self.lookup(group)(key)
+
+    def lookup(
+        self,
+        group: str,
+        *,
+        facts: Mapping[str, float] | None = None,
+        defaults: Mapping[str, float] | None = None,
+        **words: str,
+    ) -> Lookup:
+        """Return the constants of a group as one kernel, number format or regime sees them.
+
+        Parameters
+        ----------
+        group : str
+            As in ``[calibration.<group>]``.
+        facts, defaults : mapping of str to float, optional
+            What a library is by its own code; what holds where the profile is silent.
+        **words : str
+            What they are wanted for: ``kernel``, ``library``, ``precision``, ``regime``.
+
+        Returns
+        -------
+        Lookup
+            Says which value counts.
+
+        Raises
+        ------
+        HardwareError
+            The profile has no such group.
+        """
+        table = self.calibration.get(group)
+        if not table:
+            hint = did_you_mean(group, self.calibration)
             raise HardwareError(
                 f"hardware profile '{self.name}' has no [calibration.{group}]"
-                f"{did_you_mean(group, self.calibration)}"
+                + (hint or "; extend a family such as nvidia-hopper, or add the table")
             )
-        entries = self.calibration[group]
-        if key not in entries:
-            raise HardwareError(
-                f"hardware profile '{self.name}' has no '{key}' in [calibration.{group}]"
-                f"{did_you_mean(key, entries)}"
-            )
-        return entries[key].value
+        values = {key: entry.value for key, entry in table.items()}
+        said = tuple(sorted(words.items()))
+        return Lookup(self.name, group, values, said, facts or {}, defaults or {})
 
     def uncertainty(self, kernel_class: str, regime: str) -> float:
         """Return how far measured kernels spread around their prediction.
@@ -255,8 +285,9 @@ class Hardware:
             Relative half-width of the band from the 10th to the 90th percentile of
             ln(measured / predicted); 0 where the profile says nothing.
         """
-        entry = self.calibration.get("uncertainty", {}).get(f"{kernel_class}_{regime}")
-        return 0.0 if entry is None else entry.value
+        if "uncertainty" not in self.calibration:
+            return 0.0
+        return self.lookup("uncertainty", regime=regime)(kernel_class, 0.0)
 
     def value(self, path: str) -> Scalar:
         """Return the value at a dotted path such as ``system.network.1.bandwidth``.

@@ -16,11 +16,7 @@ import numpy as np
 
 from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.compute.attention import AttentionTimes, attention_times
-from perfmodel.compute.attention_device import (
-    attention_constants,
-    attention_device,
-    library_table,
-)
+from perfmodel.compute.attention_device import attention_constants, attention_device
 from perfmodel.hwprofiles import Hardware
 
 SERVING = ("sglang", "vllm", "trtllm")
@@ -162,11 +158,11 @@ def replayed_times(
     device = attention_device(
         hardware, precision, kv_precision=kv_precision, library=around, constants=constants
     )
-    table = library_table(attention_constants(hardware, constants), around)
+    replay = attention_constants(hardware, around, constants)("replay_latency")
     from perfmodel.kernels.attention.forward import CACHE_RAMP
 
     hit = np.clip(1.0 + (device.cache_share - moved / device.cache_capacity) / CACHE_RAMP, 0.0, 1.0)
     beside = launches * device.launch_latency
     beside += moved * (1.0 - hit) / (device.bandwidth * device.memory_efficiency)
     beside += moved * hit / device.cache_bandwidth
-    return found._replace(time=found.time + beside + table["replay_latency"])
+    return found._replace(time=found.time + beside + replay)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.precisions import ATTENTION_PRECISIONS, OPERAND_BYTES
 from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles.constants import Lookup
 
 if TYPE_CHECKING:
     from perfmodel.kernels.attention.columns import AttentionDevice
@@ -56,31 +58,6 @@ CONSTANTS = (
 )
 
 
-def attention_constants(
-    hardware: Hardware, constants: Mapping[str, float] | None = None
-) -> dict[str, float]:
-    """Return the values of ``[calibration.attention]``, some of them replaced.
-
-    Raises
-    ------
-    HardwareError
-        The profile has no such table, or `constants` names a key that it lacks.
-    """
-    table = hardware.calibration.get("attention")
-    if not table:
-        raise HardwareError(
-            f"profile '{hardware.name}' has no [calibration.attention] table; extend a family "
-            "profile such as nvidia-hopper, or add the table"
-        )
-    for key in constants or ():
-        if key not in table:
-            raise HardwareError(
-                f"profile '{hardware.name}' has no '{key}' in [calibration.attention]"
-                f"{did_you_mean(key, table)}"
-            )
-    return {key: entry.value for key, entry in table.items()} | dict(constants or {})
-
-
 SMALLEST_QUERY_TILE = 64.0
 """Rows of the smallest query tile of matrix instructions across a group of
 warps (Hopper ``wgmma``: m64; PTX ISA 8.0, section 9.7.14)."""
@@ -127,11 +104,22 @@ PORTABLE_SPLITS = 8.0
 """SGLang ``triton_attention_num_kv_splits``."""
 
 
-def library_table(table: Mapping[str, float], library: str) -> dict[str, float]:
-    """Return constants of a library: its ``<library>_<key>``, if any, go before ``<key>``."""
-    start = f"{library}_"
-    own = {key.removeprefix(start): value for key, value in table.items() if key.startswith(start)}
-    return {**table, **(PORTABLE if library == "portable" else {}), **own}
+def attention_constants(
+    hardware: Hardware, library: str = "", constants: Mapping[str, float] | None = None
+) -> Lookup:
+    """Return the constants of a library's kernels, some of them replaced.
+
+    Raises
+    ------
+    HardwareError
+        The profile has no ``[calibration.attention]``, or `constants` names a key that it lacks.
+    """
+    facts = PORTABLE if library == "portable" else {}
+    words = {"library": library} if library else {}
+    found = hardware.lookup("attention", facts=facts, defaults=OWN, **words)
+    for key in constants or ():
+        hardware.calibrated("attention", key)  # says what is missing
+    return replace(found, values={**found.values, **(constants or {})})
 
 
 def attention_device(
@@ -184,16 +172,8 @@ def attention_device(
             )
     device = hardware.device
     memory = device.memory
-    table = OWN | attention_constants(hardware, constants)
+    constant = attention_constants(hardware, library, constants)
     portable = library == "portable"
-    if library:
-        table = library_table(table, library)
-
-    def constant(key: str) -> float:
-        if key not in table:
-            hardware.calibrated("attention", key)  # says what is missing
-        return float(table[key])
-
     energy = constant("energy_per_flop")
     narrow_tile = "query_tile" if portable else "narrow_query_tile"
     if steady:
@@ -212,7 +192,7 @@ def attention_device(
         query_bytes=OPERAND_BYTES[precision],
         key_bytes=OPERAND_BYTES[stored],
         output_bytes=OPERAND_BYTES["bf16"],  # O and gradients stay wide
-        narrow_query_tile=table.get(narrow_tile, constant("query_tile")),
+        narrow_query_tile=constant(narrow_tile, constant("query_tile")),
         smallest_query_tile=PORTABLE_QUERY_TILE if portable else SMALLEST_QUERY_TILE,
         most_splits=PORTABLE_SPLITS if portable else MOST_SPLITS,
         matrix_efficiency=constant("matrix_efficiency") * narrow,
@@ -231,5 +211,4 @@ def generation_slowdown(hardware: Hardware, generation: int) -> float:
     Read from ``calibration.attention.generation_<n>_slowdown``; 1 where the profile
     has none.
     """
-    entry = hardware.calibration["attention"].get(f"generation_{generation}_slowdown")
-    return float(entry.value) if entry else 1.0
+    return hardware.lookup("attention")(f"generation_{generation}_slowdown", 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,23 +48,6 @@ class GemmTimes:
     bound: np.ndarray
 
 
-def gemm_constants(hardware: Hardware) -> dict[str, float]:
-    """Return the values of the profile's ``[calibration.gemm]`` table.
-
-    Raises
-    ------
-    HardwareError
-        The profile has no such table.
-    """
-    table = hardware.calibration.get("gemm")
-    if not table:
-        raise HardwareError(
-            f"profile '{hardware.name}' has no [calibration.gemm] table; extend a family "
-            "profile such as nvidia-hopper, or add the table"
-        )
-    return {key: calibrated.value for key, calibrated in table.items()}
-
-
 def gemm_device(
     hardware: Hardware,
     precision: str,
@@ -107,9 +90,8 @@ def gemm_device(
     with rate more than linearly because voltage falls with clock. `energy_per_flop`
     is that of bf16 at full clock; another precision draws the same power at its own
     peak rate unless the table holds ``energy_per_flop_<precision>``. A steady load
-    draws `steady_energy_ratio` times as much (hot chip, real data). Likewise any
-    ``<key>_<precision>`` goes before ``<key>``, with training libraries only
-    ``<key>_<precision>_training``.
+    draws `steady_energy_ratio` times as much (hot chip, real data). Which of the profile's
+    constants count: `perfmodel.hwprofiles.constants.Lookup`.
     """
     if precision not in OPERAND_BYTES:
         raise HardwareError(
@@ -122,25 +104,15 @@ def gemm_device(
         raise DataError(
             f"unknown library '{library}' of matrix products; it is serving or training"
         )
-    suffix = LIBRARY_SUFFIX[library]
     from perfmodel.kernels.matmul import gemm
 
     device = hardware.device
     peak = device.peak(precision)
-    table = gemm_constants(hardware) if constants is None else constants
-
-    def constant(key: str) -> float:
-        specific = f"{key}_{precision}{suffix}"
-        if specific in table:
-            return float(table[specific])
-        if key not in table:
-            raise HardwareError(
-                f"profile '{hardware.name}' lacks calibration.gemm.{key}{did_you_mean(key, table)}"
-            )
-        return float(table[key])
-
+    constant = hardware.lookup("gemm", precision=precision, library=LIBRARY_SUFFIX[library])
+    if constants is not None:
+        constant = replace(constant, values=constants)
     reference = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or peak
-    if f"energy_per_flop_{precision}{suffix}" in table:
+    if constant.apart("energy_per_flop"):
         reference = peak
     full_power = constant("energy_per_flop") * reference  # [W]
     if steady:
@@ -299,7 +271,7 @@ def quantised_gemm_times(
     rows = np.asarray(m, np.float64) * np.asarray(batch, np.float64)
     rows, columns = np.broadcast_arrays(rows, np.asarray(k, np.float64))
     passes = quantise_times(hardware, precision, np.atleast_1d(rows), np.atleast_1d(columns))
-    constants = options.get("constants") or gemm_constants(hardware)
-    launches = constants.get(f"scale_launches_{precision}", 0.0)
+    constant = hardware.lookup("gemm", precision=precision, library=LIBRARY_SUFFIX["serving"])
+    launches = constant("scale_launches", 0.0)
     extra = launches * hardware.calibrated("stream", "launch_latency")
     return products, np.broadcast_to(passes.time + extra, products.time.shape)

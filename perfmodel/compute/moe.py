@@ -22,7 +22,7 @@ from perfmodel.compute.moe_device import (
     MoeKernel,
     default_kernel,
     grouped_device,
-    moe_constant,
+    moe_constants,
     moe_kernel,
     tile_candidates,
 )
@@ -152,7 +152,7 @@ def moe_layer_times(
         np.full(case.rows.size, ACTIVATION_BYTES), one_matrix * case.gates,
         device, tiles, first, last,
     )  # fmt: skip
-    constant = moe_constant(hardware, precision, kernel, constants)
+    constant = moe_constants(hardware, precision, kernel, constants)
     parts, moved = _joining_parts(hardware, precision, style, case, constant, replayed)
     # Rows of other ranks' experts are filled with zeros, not left out.
     slots = case.tokens * case.choices if style.all_slots else case.rows

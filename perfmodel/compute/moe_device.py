@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.compute.gemm import gemm_device
 from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles.constants import Lookup
 from perfmodel.software.library import MoeKernel, library_facts
 
 if TYPE_CHECKING:
@@ -38,48 +40,24 @@ def default_kernel(hardware: Hardware) -> str:
     constants of its family describe (docs/routing.md)."""
     if hardware.device.vendor == "AMD":
         return "aiter"
-    triton_apart = "main_loop_efficiency_triton" in hardware.calibration.get("moe", {})
-    return "trtllm" if triton_apart else "triton"
+    if "moe" not in hardware.calibration:
+        return "triton"
+    apart = hardware.lookup("moe", kernel="triton").apart("main_loop_efficiency")
+    return "trtllm" if apart else "triton"
 
 
-def moe_constants(hardware: Hardware) -> dict[str, float]:
-    """Return the values of the profile's ``[calibration.moe]`` table.
+def moe_constants(
+    hardware: Hardware, precision: str, kernel: str, constants: Mapping[str, float] | None = None
+) -> Lookup:
+    """Return the constants of a kernel at a precision; tuned tiles change nothing else.
 
     Raises
     ------
     HardwareError
-        The profile has no such table.
+        The profile has no ``[calibration.moe]``.
     """
-    table = hardware.calibration.get("moe")
-    if not table:
-        raise HardwareError(
-            f"profile '{hardware.name}' has no [calibration.moe] table; extend a family "
-            "profile such as nvidia-hopper, or add the table"
-        )
-    return {key: calibrated.value for key, calibrated in table.items()}
-
-
-def moe_constant(
-    hardware: Hardware, precision: str, kernel: str, constants: Mapping[str, float] | None = None
-) -> Callable[[str], float]:
-    """Return a look-up of constants by name.
-
-    A name with the kernel behind it (``tile_half_triton``) goes before the plain one, one
-    with the precision (``main_loop_efficiency_fp8_block``) before that, and one with both
-    before all. Tuned tiles change nothing else.
-    """
-    table = moe_constants(hardware) if constants is None else constants
-    base = kernel.removesuffix("_tuned")
-
-    def constant(key: str) -> float:
-        for name in (f"{key}_{base}_{precision}", f"{key}_{precision}", f"{key}_{base}", key):
-            if name in table:
-                return float(table[name])
-        raise HardwareError(
-            f"profile '{hardware.name}' lacks calibration.moe.{key}{did_you_mean(key, table)}"
-        )
-
-    return constant
+    found = hardware.lookup("moe", precision=precision, kernel=kernel.removesuffix("_tuned"))
+    return found if constants is None else replace(found, values=constants)
 
 
 def grouped_device(
@@ -122,7 +100,7 @@ def grouped_device(
     from perfmodel.kernels.matmul.grouped import GroupedDevice
 
     style = moe_kernel(kernel)
-    constant = moe_constant(hardware, precision, kernel, constants)
+    constant = moe_constants(hardware, precision, kernel, constants)
     dense = gemm_device(hardware, precision)
     device = hardware.device
     memory = device.memory

@@ -163,7 +163,8 @@ def moe_exchange_times(
     for level, network in enumerate(hardware.system.network):
         if not is_scale_out(network, level):
             inside = node[level]
-    constants = {key: hardware.calibrated("network", key) for key in CONSTANTS}
+    constant = hardware.lookup("network")
+    constants = {key: constant(key) for key in CONSTANTS}
     times: NDArray[np.float64] = exchange_times(
         mode == "low_latency",
         tokens,

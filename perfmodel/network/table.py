@@ -109,7 +109,8 @@ def network_table(hardware: Hardware) -> KernelNetwork:
     HardwareError
         The profile lacks a constant, or a topology is unknown.
     """
-    constants = {key: hardware.calibrated("network", key) for key in CONSTANTS}
+    constant = hardware.lookup("network")
+    constants = {key: constant(key) for key in CONSTANTS}
     return table_of(hardware.system.network, constants, f"hardware profile '{hardware.name}'")
 
 

@@ -111,7 +111,8 @@ def step_width(hardware: Hardware, experts: bool) -> float:
         ``calibration.uncertainty.step_moe`` with experts, else ``calibration.uncertainty.step``
         (also where the profile has no other); 0 where the profile has none.
     """
-    table = hardware.calibration.get("uncertainty", {})
-    entry = table.get("step_moe") if experts else None
-    entry = entry or table.get("step")
-    return 0.0 if entry is None else entry.value
+    if "uncertainty" not in hardware.calibration:
+        return 0.0
+    width = hardware.lookup("uncertainty")
+    step = width("step", 0.0)
+    return width("step_moe", step) if experts else step

@@ -110,10 +110,8 @@ class HardwareCosts:
         self.element_bytes = float(element_bytes)
         self.peak = hardware.device.peak(precision)
         self.memory_bandwidth = hardware.device.memory.bandwidth
-        key = f"issue_efficiency_{precision}"
-        if key not in hardware.calibration.get("gemm", {}):
-            key = "issue_efficiency"
-        self.sustained_peak = self.peak * hardware.calibrated("gemm", key)
+        constant = hardware.lookup("gemm", precision=precision, library="")
+        self.sustained_peak = self.peak * constant("issue_efficiency")
         self.sustained_bandwidth = self.memory_bandwidth * hardware.calibrated(
             "stream", "memory_efficiency"
         )

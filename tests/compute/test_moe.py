@@ -157,7 +157,7 @@ def test_bad_choices_are_refused(h100, a100):
         moe_times(h100, "bf16", 8, **SHAPE, kernel="tritn")
     with pytest.raises(HardwareError):
         moe_times(a100, "fp8", 8, **SHAPE)
-    with pytest.raises(HardwareError, match=r"lacks calibration\.moe"):
+    with pytest.raises(HardwareError, match=r"has no .*\[calibration\.moe\]"):
         moe_times(h100, "bf16", 8, **SHAPE, constants={"cache_fraction": 1.0})
     with pytest.raises(DataError, match="unknown stage"):
         grouped_gemm_times(h100, "bf16", [[1]], 64, 64, stage="bwd")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.hwprofiles.constants import constants, fits, known, names
+from perfmodel.base.errors import HardwareError
+from perfmodel.hwprofiles.constants import Lookup, constants, fits, known, names
 from perfmodel.hwprofiles.loader import profile_files
 from tests.data import ROOT
 
@@ -56,9 +57,15 @@ def test_every_fit_is_cited_and_says_data_rows_and_script() -> None:
     ("group", "key", "words", "expected"),
     [
         ("host", "launch_time", {}, ("launch_time",)),
-        ("gemm", "heat_time", {"kernel": "fp8"}, ("heat_time_fp8", "heat_time")),
-        ("gemm", "heat_time", {"kernel": ""}, ("heat_time",)),
-        ("attention", "tail", {"kernel": "portable"}, ("portable_tail", "tail")),
+        ("gemm", "heat_time", {"precision": "fp8", "library": ""}, ("heat_time_fp8", "heat_time")),
+        (
+            "gemm",
+            "heat_time",
+            {"precision": "fp8", "library": "_training"},
+            ("heat_time_fp8_training", "heat_time"),
+        ),
+        ("gemm", "heat_time", {"precision": "fp8"}, ("heat_time",)),
+        ("attention", "tail", {"library": "portable"}, ("portable_tail", "tail")),
         (
             "moe",
             "tile_half",
@@ -71,5 +78,19 @@ def test_every_fit_is_cited_and_says_data_rows_and_script() -> None:
 def test_the_most_specific_name_of_a_constant_comes_first(
     group: str, key: str, words: dict[str, str], expected: tuple[str, ...]
 ) -> None:
-    assert names(group, key, words) == expected
+    assert names(group, key, tuple(words.items())) == expected
     assert set(expected) <= set(known(group))
+
+
+def test_variants_go_before_facts_of_the_library_and_these_before_the_plain_constant() -> None:
+    portable = (("library", "portable"),)
+    facts, defaults = {"tail": 2.0, "overlap": 2.0}, {"tail": 4.0, "cache_port": 4.0}
+    values = {"portable_tail": 1.0, "tail": 3.0, "overlap": 3.0, "lone_tile": 3.0}
+    constant = Lookup("mine", "attention", values, portable, facts, defaults)
+    keys = ("tail", "overlap", "lone_tile", "cache_port")
+    assert [constant(key, 5.0) for key in (*keys, "residents")] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert constant.apart("tail")
+    assert not constant.apart("overlap")
+    assert Lookup("mine", "attention", values, (), {}, defaults)("tail") == 3.0
+    with pytest.raises(HardwareError, match=r"'mine' has no 'lone_tail'.*did you mean lone_tile"):
+        constant("lone_tail")
