@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError
 from perfmodel.compute.attention_device import attention_device
 from perfmodel.hwprofiles import Hardware
@@ -134,12 +135,7 @@ def attention_times(
         "prefill": prefill,
         "backward": backward,
     }
-    try:
-        arrays = np.broadcast_arrays(*(np.asarray(c) for c in columns.values()))
-    except ValueError as error:
-        shapes = {name: np.shape(column) for name, column in columns.items()}
-        raise DataError(f"attention_times: columns do not broadcast: {shapes}") from error
-    flat = dict(zip(columns, (array.reshape(-1) for array in arrays), strict=True))
+    flat = broadcast("attention_times", columns, dtype=None)
     integers = {name: _integers(name, flat[name]) for name in columns if name not in FLAGS}
     flags = {name: _flags(name, flat[name]) for name in FLAGS}
     _check_heads(integers)

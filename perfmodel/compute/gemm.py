@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.base.columns import broadcast, check_least
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.hwprofiles import Hardware
@@ -194,7 +195,7 @@ def gemm_times(
     Raises
     ------
     DataError
-        A size is NaN, infinite or below 1, or the shapes don't broadcast to 1-D.
+        A size is NaN, infinite or below 1, or the shapes don't broadcast.
     HardwareError
         See `gemm_device`.
     """
@@ -202,29 +203,15 @@ def gemm_times(
     from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
 
     device = gemm_device(hardware, precision, steady=steady, library=library, constants=constants)
-    sizes = {"m": m, "n": n, "k": k, "batch": batch, "output_bytes": output_bytes}
-    try:
-        *columns, flags = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(value, dtype=np.float64)) for value in sizes.values()),
-            np.atleast_1d(np.asarray(accumulate, dtype=bool)),
-        )
-    except (ValueError, TypeError) as error:
-        raise DataError(f"sizes of a matrix product don't fit together: {error}") from None
-    if flags.ndim != 1:
-        raise DataError(f"sizes of a matrix product must be 1-D, not of shape {flags.shape}")
-    for name, column in zip(sizes, columns, strict=True):
-        smallest = 0.0 if name == "output_bytes" else 1.0
-        wrong = ~(np.isfinite(column) & (column >= smallest))
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise DataError(
-                f"matrix product {row}: {name} is {column[row]:g}; "
-                f"it must be a finite number of at least {smallest:g}"
-            )
+    sizes = {"m": m, "n": n, "k": k, "batch": batch}
+    given = {**sizes, "output_bytes": output_bytes, "accumulate": accumulate}
+    rows, cols, depth, copies, width, adds = broadcast("matrix product", given).values()
+    place = "matrix product {row}"
+    check_least(place, dict(zip(sizes, (rows, cols, depth, copies), strict=True)), 1.0)
+    check_least(place, {"output_bytes": width}, 0.0)
     tiles = PANELS if device.array_side > 0.0 else TILES
-    rows, cols, depth, copies, width = (np.ascontiguousarray(column) for column in columns)
     time, traffic, tile, split, bound = gemm.evaluate(
-        rows, cols, depth, copies, width, np.ascontiguousarray(flags), device, tiles, SPLITS
+        rows, cols, depth, copies, width, adds != 0.0, device, tiles, SPLITS
     )
     return GemmTimes(
         time=time,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.columns import Floats, Integers, broadcast, check_least
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_times
 from perfmodel.compute.moe_device import grouped_device, moe_kernel, tile_candidates
@@ -64,14 +64,12 @@ def even_loads(groups: ArrayLike, rows: ArrayLike) -> Loads:
     groups, rows : array_like, shape (product,)
         Groups of each product, and rows of each group.
     """
-    counts, sizes = np.broadcast_arrays(
-        np.atleast_1d(np.asarray(groups, np.float64)), np.asarray(rows, np.float64)
-    )
+    counts, sizes = broadcast("grouped product", {"groups": groups, "rows": rows}).values()
     return Loads(
         tokens=np.zeros(sizes.size),
         offsets=np.arange(sizes.size + 1),
-        sizes=np.array(sizes),
-        counts=np.array(counts),
+        sizes=sizes,
+        counts=counts,
     )
 
 
@@ -186,21 +184,16 @@ def grouped_gemm_times(
 
 
 def _columns(loads: Loads, n: ArrayLike, k: ArrayLike) -> tuple[Floats, Floats]:
-    products = loads.tokens.size
-    try:
-        wide, deep = (
-            np.array(np.broadcast_to(np.asarray(size, np.float64), products)) for size in (n, k)
+    columns = broadcast("grouped product", {"products": loads.tokens, "n": n, "k": k})
+    wide, deep = columns["n"], columns["k"]
+    if wide.size != loads.tokens.size:
+        raise DataError(
+            f"grouped product: {wide.size} sizes for {loads.tokens.size} products; there should be "
+            "one for each, or one for all"
         )
-    except ValueError as error:
-        raise DataError(f"grouped product: sizes don't fit {products} products: {error}") from None
-    checked = (("n", wide, 1.0), ("k", deep, 1.0), ("rows", loads.sizes, 0.0))
-    for name, column, least in (*checked, ("groups", loads.counts, 1.0)):
-        wrong = ~(np.isfinite(column) & (column >= least))
-        if wrong.any():
-            raise DataError(
-                f"grouped product: {name} is {column[wrong][0]:g}; it must be a finite number of "
-                f"at least {least:g}"
-            )
+    check_least("grouped product", {"n": wide, "k": deep}, 1.0)
+    check_least("grouped product", {"rows": loads.sizes}, 0.0)
+    check_least("grouped product", {"groups": loads.counts}, 1.0)
     return wide, deep
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.columns import Floats, Integers, broadcast, check_least
 from perfmodel.base.errors import DataError
 from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
 from perfmodel.compute.grouped_gemm import GROUPED_BOUNDS, Loads, pack_loads
@@ -307,25 +307,13 @@ def moe_times(
     HardwareError
         See `perfmodel.compute.moe_device.grouped_device`.
     """
-    names = ("tokens", "hidden", "intermediate", "experts", "top_k", "tensor_parallel",
-             "expert_parallel")  # fmt: skip
     given = (tokens, hidden, intermediate, experts, top_k, tensor_parallel, expert_parallel)
-    try:
-        *sizes, gates, routers = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(value, np.float64)) for value in given),
-            np.atleast_1d(np.asarray(gated, bool)),
-            np.atleast_1d(np.asarray(router, bool)),
-        )
-    except (ValueError, TypeError) as error:
-        raise DataError(f"sizes of a MoE layer don't fit together: {error}") from None
-    for name, column in zip(names, sizes, strict=True):
-        wrong = ~(np.isfinite(column) & (column >= 1.0) & (column == np.floor(column)))
-        if wrong.any():
-            raise DataError(
-                f"MoE layer {int(np.argmax(wrong))}: {name} is {column[wrong][0]:g}; it must be a "
-                "whole number of at least 1"
-            )
-    count, wide, inner, width, choices, tp, ep = sizes
+    names = ("tokens", "hidden", "intermediate", "experts", "top_k", "tensor_parallel",
+             "expert_parallel", "gated", "router")  # fmt: skip
+    columns = broadcast("MoE layer", dict(zip(names, (*given, gated, router), strict=True)))
+    gates, routers = columns.pop("gated") != 0.0, columns.pop("router") != 0.0
+    check_least("MoE layer {row}", columns, 1.0, whole=True)
+    count, wide, inner, width, choices, tp, ep = columns.values()
     if (inner % tp).any():
         row = int(np.argmax(inner % tp > 0))
         raise DataError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.hwprofiles import Hardware
 
@@ -130,7 +131,7 @@ def stream_times(
     """
     from perfmodel.kernels.stream import stream_columns
 
-    columns = {
+    given = {
         "bytes_read": bytes_read,
         "bytes_written": bytes_written,
         "flops": flops,
@@ -140,16 +141,10 @@ def stream_times(
         "reread_distance": reread_distance,
         "chain": chain,
     }
-    try:
-        arrays = np.broadcast_arrays(*(np.asarray(c, dtype=np.float64) for c in columns.values()))
-    except ValueError as error:
-        shapes = {name: np.shape(column) for name, column in columns.items()}
-        raise DataError(
-            f"stream_times: columns do not broadcast or are not numbers: {shapes}"
-        ) from error
-    flat = [np.array(array).reshape(-1) for array in arrays]
-    for name, array in zip(columns, flat, strict=True):
-        _check(name, array)
+    columns = broadcast("stream_times", given)
+    for name, column in columns.items():
+        _check(name, column)
+    flat = list(columns.values())
     time = np.empty(flat[0].size)
     bound = np.empty(flat[0].size, dtype=np.uint8)
     stream_columns(stream_device(hardware), *flat, time, bound)

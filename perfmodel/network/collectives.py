@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.collectives import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES, PROTOCOLS
+from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.network.table import is_scale_out, network_table
 
@@ -119,16 +120,8 @@ def collective_choices(
         "algorithm": _codes(algorithm, ALGORITHMS, "algorithm", auto=True),
         "protocol": _codes(protocol, PROTOCOLS, "protocol", auto=True),
     }
-    try:
-        codes, sizes, ranks, steps, algorithms, protocols = (
-            np.ascontiguousarray(column).ravel()
-            for column in np.broadcast_arrays(*columns.values())
-        )
-    except ValueError:
-        shapes = ", ".join(str(column.shape) for column in columns.values())
-        raise StrategyError(
-            f"{', '.join(columns)} have shapes {shapes}; they must broadcast together"
-        ) from None
+    alike = broadcast("collectives", columns, dtype=None, error=StrategyError)
+    codes, sizes, ranks, steps, algorithms, protocols = alike.values()
     _check_algorithms(codes, algorithms)
     network = network_table(hardware)
     chosen = algorithms >= 0

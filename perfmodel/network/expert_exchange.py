@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.hwprofiles import Hardware
@@ -145,11 +146,7 @@ def moe_exchange_times(
         bad = values[~(np.isfinite(values) & (values >= least))]
         if bad.size:
             raise StrategyError(f"{name} of an exchange is {bad.flat[0]}; at least {least:g}")
-    try:
-        rows = [np.ascontiguousarray(x).ravel() for x in np.broadcast_arrays(*numbers.values())]
-    except ValueError:
-        shapes = ", ".join(f"{name} {x.shape}" for name, x in numbers.items())
-        raise StrategyError(f"shapes do not broadcast together: {shapes}") from None
+    rows = broadcast("exchanges", numbers, error=StrategyError).values()
     tokens, width, choices, all_experts, ranks, steps, units = rows
     if np.any(choices > all_experts):
         raise StrategyError("a token cannot choose more experts (top_k) than there are (experts)")

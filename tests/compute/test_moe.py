@@ -144,7 +144,7 @@ def test_layers_without_a_local_token_cost_next_to_nothing(h100):
         ({"tensor_parallel": 5}, "does not divide"),
         ({"expert_parallel": 3}, "divide evenly"),
         ({"top_k": 200}, "200 experts per token"),
-        ({"tokens": [1, 2], "hidden": [1, 2, 3]}, "don't fit"),
+        ({"tokens": [1, 2], "hidden": [1, 2, 3]}, "do not broadcast"),
     ],
 )
 def test_bad_sizes_are_refused(h100, changed, words):
@@ -167,5 +167,5 @@ def test_bad_choices_are_refused(h100, a100):
         grouped_gemm_times(h100, "bf16", [[-1]], 64, 64)
     with pytest.raises(DataError, match="n is 0"):
         grouped_gemm_times(h100, "bf16", [[1]], 0, 64)
-    with pytest.raises(DataError, match="don't fit"):
+    with pytest.raises(DataError, match="do not broadcast"):
         grouped_gemm_times(h100, "bf16", [[1], [2]], [1, 2, 3], 64)

@@ -148,7 +148,7 @@ def test_a_profile_without_a_constant_is_refused():
         ({"launches": -1}, "launches"),
         ({"cached": 1.5}, "0 to 1"),
         ({"bytes_read": [1.0, 2.0], "flops": [1.0, 2.0, 3.0]}, "do not broadcast"),
-        ({"bytes_read": "much"}, "not numbers"),
+        ({"bytes_read": "much"}, "should be numbers"),
     ],
 )
 def test_streams_refuse_bad_columns(change, message):

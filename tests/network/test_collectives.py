@@ -161,7 +161,7 @@ def test_overlap_taxes_only_running_collectives(h100):
         (("all_reduce", 1e6, 2.5, 1), "members of a group is 2.5"),
         (("all_reduce", 1e6, 8, 0), "stride of a group is 0"),
         (("all_reduce", 1e6, "eight", 1), "whole numbers"),
-        (("all_reduce", [1e6, 2e6], [2, 4, 8], 1), "broadcast together"),
+        (("all_reduce", [1e6, 2e6], [2, 4, 8], 1), "do not broadcast together"),
     ],
 )
 def test_wrong_requests_say_what_would_be_right(h100, arguments, message):

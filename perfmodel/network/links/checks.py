@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -47,19 +45,3 @@ def checked_sizes(values: ArrayLike) -> NDArray[np.float64]:
     if np.any(bad):
         raise StrategyError(f"a message of {sizes[bad].flat[0]} B; a size is finite and >= 0")
     return sizes
-
-
-def flat(*arrays: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return arrays broadcast together, each of one axis and with its own memory.
-
-    Raises
-    ------
-    StrategyError
-        Their shapes do not broadcast.
-    """
-    try:
-        shape = np.broadcast_shapes(*(array.shape for array in arrays))
-    except ValueError:
-        shapes = ", ".join(str(array.shape) for array in arrays)
-        raise StrategyError(f"messages of shapes {shapes}; they must broadcast together") from None
-    return [np.broadcast_to(array, shape).flatten() for array in arrays]

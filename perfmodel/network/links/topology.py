@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.columns import Floats, Integers, broadcast
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.network.links.axes import (
     FIRST_LINK,
@@ -31,7 +31,7 @@ from perfmodel.network.links.axes import (
     axis_table,
     build_links,
 )
-from perfmodel.network.links.checks import checked_devices, checked_sizes, flat
+from perfmodel.network.links.checks import checked_devices, checked_sizes
 from perfmodel.network.links.cuts import cut_bandwidth, smallest_halving
 from perfmodel.network.links.dimensions import KINDS, Dimension
 from perfmodel.network.links.distances import average_hops, diameter
@@ -433,15 +433,16 @@ class Topology:
         return checked_devices(values, self.device_count, what)
 
     def _messages(self, sources: ArrayLike, targets: ArrayLike) -> tuple[Integers, Integers]:
-        starts, ends = flat(self._devices(sources, "source"), self._devices(targets, "target"))
+        starts, ends, _ = self._sized_messages(sources, targets, 0.0)
         return starts, ends
 
     def _sized_messages(
         self, sources: ArrayLike, targets: ArrayLike, sizes: ArrayLike
     ) -> tuple[Integers, Integers, Floats]:
-        starts, ends, checked = flat(
-            self._devices(sources, "source"),
-            self._devices(targets, "target"),
-            checked_sizes(sizes),
-        )
-        return starts, ends, checked
+        columns = {
+            "sources": self._devices(sources, "source"),
+            "targets": self._devices(targets, "target"),
+            "sizes": checked_sizes(sizes),
+        }
+        alike = broadcast("messages", columns, dtype=None, error=StrategyError)
+        return alike["sources"], alike["targets"], alike["sizes"]

@@ -1,0 +1,54 @@
+"""Columns that are given together: made alike, or refused by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.base.columns import broadcast, check_least
+from perfmodel.base.errors import DataError, StrategyError
+
+
+def test_numbers_and_arrays_become_rows_with_their_own_memory():
+    given = np.array([[1.0, 2.0], [3.0, 4.0]])
+    found = broadcast("thing", {"a": given, "b": 5})
+    assert found["a"].tolist() == [1, 2, 3, 4]
+    assert found["b"].tolist() == [5, 5, 5, 5]
+    assert all(column.flags.c_contiguous and column.flags.writeable for column in found.values())
+    found["a"][0] = 9
+    assert given[0, 0] == 1
+    assert broadcast("thing", {"a": 1, "b": 2})["a"].shape == (1,)
+
+
+def test_every_column_keeps_its_type_if_none_is_wanted():
+    found = broadcast("thing", {"a": [1, 2], "b": 0.5, "c": True}, dtype=None)
+    assert [column.dtype.kind for column in found.values()] == ["i", "f", "b"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": [1, 2], "b": [1, 2, 3]}, r"thing: shapes do not .* together: a \(2,\), b \(3,\)"),
+        ({"a": 1, "b": "many"}, "thing: b should be numbers"),
+        ({"a": [[1], [1, 2]]}, "thing: a should be numbers"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(columns, message):
+    with pytest.raises(StrategyError, match=message):
+        broadcast("thing", columns, error=StrategyError)
+
+
+@pytest.mark.parametrize(
+    ("column", "whole", "message"),
+    [
+        ([1, 0.5], False, "thing 1: n is 0.5; it must be a finite number of at least 1"),
+        ([np.inf, 1], False, "thing 0: n is inf; it must be a finite number of at least 1"),
+        ([2, 2, 1.5], True, "thing 2: n is 1.5; it must be a whole number of at least 1"),
+        ([np.nan], True, "thing 0: n is nan; it must be a whole number of at least 1"),
+    ],
+)
+def test_the_first_wrong_row_is_named(column, whole, message):
+    columns = {"m": np.ones(len(column)), "n": np.array(column)}
+    with pytest.raises(DataError, match=f"^{message}$"):
+        check_least("thing {row}", columns, 1.0, whole=whole)
+    check_least("thing {row}", {"m": columns["m"]}, 1.0, whole=whole)
