@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perfmodel.base.units import format_size, format_time
+from perfmodel.base.variables import PHASES
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, share, table
-from perfmodel.parity.datasets import PHASES
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from perfmodel.formats.perfetto import Track
     from perfmodel.parity.astra_text.native import NativeResult
     from perfmodel.parity.engines import Run
     from perfmodel.parity.simai.step import SimaiResult
     from perfmodel.simulation.result import Simulation
-    from perfmodel.trace import Trace, TraceSet
+    from perfmodel.trace import TraceSet
 
 SCHEMA_VERSION = "1"
 SHORT_PHASES = ("forward", "input grad", "weight grad")
@@ -109,12 +105,10 @@ def write_figures(run: Run, result: Any, output: str) -> None:
 
 def write_tracks(traces: TraceSet, result: Simulation, timeline: str) -> None:
     """Write a timeline for Perfetto."""
-    from perfmodel.formats.perfetto import write_timeline
+    from perfmodel.simulation.timeline import write_simulation
 
     with activity(f"writing {timeline}"):
-        written = write_timeline(
-            _tracks(traces, result), timeline, {"wall time [s]": float(result.wall_time.max())}
-        )
+        written = write_simulation(traces, result, timeline)
     remark(f"wrote {timeline}: {written:,} operations; open it at https://ui.perfetto.dev")
 
 
@@ -287,61 +281,3 @@ def _figure(value: float, unit: str) -> str:
     if unit == "B":
         return format_size(round(value))
     return f"{value:,.1f} {unit}"
-
-
-def _tracks(traces: TraceSet, result: Simulation) -> Iterator[Track]:
-    """Yield the tracks of the distinct ranks: compute, communication, host."""
-    for rank in _distinct(result):
-        trace = traces.traces[rank]
-        yield from _rank_tracks(trace, rank, result.starts(rank), result.ends(rank))
-
-
-def _rank_tracks(trace: Trace, rank: int, start: np.ndarray, end: np.ndarray) -> Iterator[Track]:
-    """Yield the tracks of one rank, without nodes that take no time."""
-    import numpy as np
-
-    from perfmodel.base.collectives import TRACED
-    from perfmodel.formats.perfetto import Track
-    from perfmodel.trace import COLLECTIVE, RECEIVE, SEND
-
-    communicates = np.isin(trace.kinds, [COLLECTIVE, SEND])
-    receives = trace.kinds == RECEIVE
-    host = trace.on_cpu == 1
-    threads = {
-        "compute": ~communicates & ~receives & ~host,
-        "communication": communicates & ~host,
-        "receive": receives & ~host,
-        "host": host,
-    }
-    duration = np.maximum(end - start, 0.0)
-    for thread, chosen in threads.items():
-        places = np.flatnonzero(chosen & (duration > 0.0))
-        if not places.size:
-            continue
-        places = places[np.argsort(start[places], kind="stable")]
-        arguments: dict[str, Any] = {
-            "node": trace.identifiers[places],
-            "operations [FLOP]": _stated(trace.num_ops[places]),
-            "memory traffic [B]": _stated(trace.tensor_size[places]),
-            "bytes": _stated(trace.communication_size[places]),
-            "collective": [
-                TRACED[kind] if kind >= 0 else None for kind in trace.collective[places]
-            ],
-            "group": [
-                trace.group_names[group] if group >= 0 else None for group in trace.group[places]
-            ],
-        }
-        yield Track(
-            f"rank {rank}",
-            thread,
-            [trace.names[int(place)] for place in places],
-            start[places],
-            duration[places],
-            thread,
-            arguments,
-        )
-
-
-def _stated(column: np.ndarray) -> list[int | None]:
-    """Return the numbers that are stated."""
-    return [int(value) if value >= 0 else None for value in column]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.options import refuse_unused
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
@@ -233,32 +231,16 @@ def synthetic_command(
         traces = synthetic.dependent_compute(devices, count, operations, traffic, duration)
     elif pattern == "pipeline":
         forward = synthetic.Work(duration, operations, traffic)
-        backward = synthetic.Work(
-            2 * duration, *(max(2 * number, ABSENT) for number in (operations, traffic))
-        )
-        traces = synthetic.pipeline(devices, count, forward, backward, size, schedule)
+        traces = synthetic.pipeline(devices, count, forward, forward.twice(), size, schedule)
     else:
         make = {
             "chained": synthetic.chained_collectives,
             "concurrent": synthetic.concurrent_collectives,
         }[pattern]
-        traces = make(devices, collective, size, count, consecutive(devices, group_size))
+        traces = make(
+            devices, collective, size, count, synthetic.consecutive_groups(devices, group_size)
+        )
     write_traces_to(traces, output)
-
-
-def consecutive(devices: int, size: int | None) -> list[range]:
-    """Return groups of consecutive ranks; none where all ranks are one group.
-
-    Raises
-    ------
-    StrategyError
-        The ranks do not come out.
-    """
-    if size is None:
-        return []
-    if devices % size:
-        raise StrategyError(f"--devices {devices} is not a multiple of --group-size {size}")
-    return [range(first, first + size) for first in range(0, devices, size)]
 
 
 def load_traces(workload: str, given: dict[str, Any]) -> TraceSet:
@@ -274,38 +256,13 @@ def load_traces(workload: str, given: dict[str, Any]) -> TraceSet:
 
 def write_traces_to(traces: TraceSet, prefix: str, as_json: bool = False) -> None:
     """Write traces, and say what was written."""
-    from perfmodel.formats.chakra.files import write_traces
+    from perfmodel.formats.chakra.files import make_folder_of, write_traces
 
     suffix = ".json" if as_json else ".et"
-    _prepare_folder(prefix, traces, suffix)
+    make_folder_of(prefix, traces, suffix)
     with activity(f"writing {prefix}") as tell:
         paths = write_traces(traces, prefix, suffix, tell)
     last = traces.devices - 1
     files = f"{paths[0]}" if last == 0 else f"{paths[0]} … {paths[last]}"
     groups = f", {len(traces.groups):,} groups: {paths[-1]}" if traces.groups else ""
     remark(f"wrote {traces.nodes:,} nodes of {traces.devices:,} ranks: {files}{groups}")
-
-
-def _prepare_folder(prefix: str, traces: TraceSet, suffix: str) -> None:
-    """Make the folder of a prefix; refuse what would be read together with other files."""
-    from perfmodel.formats.chakra.files import RANK_FILE, groups_file
-
-    place = Path(prefix)
-    if not place.name or prefix.endswith(("/", "\\")) or place.is_dir():
-        raise DataError(f"'{prefix}' is a folder; name a prefix in it, as '{place / 'rank'}'")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        names = [file.name for file in place.parent.iterdir()]
-    except OSError as error:
-        reason = error.strerror or error
-        raise DataError(f"cannot write to the folder '{place.parent}': {reason}") from None
-    written = {f"{place.name}.{rank}{suffix}" for rank in range(traces.devices)}
-    matches = [(name, RANK_FILE.fullmatch(name)) for name in names if name not in written]
-    left = [name for name, match in matches if match and match["prefix"] == place.name]
-    if not traces.groups and groups_file(prefix).name in names:
-        left.append(groups_file(prefix).name)
-    if left:
-        raise DataError(
-            f"'{place.with_name(min(left))}' is of other traces and would be read together with "
-            "these; remove it, or name another prefix"
-        )

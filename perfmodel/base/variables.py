@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SCHEMA_VERSION = "1.1"
+PHASES = ("forward", "input_gradient", "weight_gradient")
+"""Passes of a training step, as text workloads and their results have them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,63 @@
-"""What execution traces hold, in figures: nodes, operations, bytes by collective."""
+"""What a workload holds, in figures: nodes or rows, operations, bytes by collective."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
+from perfmodel.base.variables import PHASES
+from perfmodel.convert.opening import open_traces
+from perfmodel.convert.recognise import (
+    AICB_CSV,
+    AICB_TEXT,
+    AIOB,
+    ASTRA_TEXT,
+    VIDUR_CSV,
+    workload_kind,
+)
 from perfmodel.trace import COLLECTIVE, COMPUTE, NODE_KINDS, RECEIVE, SEND, Trace, TraceSet
+
+if TYPE_CHECKING:
+    from perfmodel.formats.aicb.text import AicbPhase
+    from perfmodel.formats.astra_text.text import AstraTextPhase
+
+
+def workload_summary(
+    path: str | Path,
+    kind: str | None = None,
+    *,
+    devices: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """Return the figures of a workload file of any kind.
+
+    Parameters
+    ----------
+    path : str or Path
+    kind : str, optional
+        One of `perfmodel.convert.recognise.MEANINGS`; by default what the file is.
+    devices : int, optional
+        Ranks for which an ASTRA-sim text is converted; without, its layers are described.
+    progress, **given
+        As `perfmodel.convert.opening.open_traces`.
+
+    Raises
+    ------
+    FormatError, StrategyError
+        The file cannot be read.
+    """
+    kind = kind or workload_kind(path)
+    readers = {AICB_TEXT: _aicb_text, AICB_CSV: _aicb_csv, VIDUR_CSV: _vidur, AIOB: _aiob}
+    if devices is None:
+        readers[ASTRA_TEXT] = _astra_text
+    if kind in readers:
+        return readers[kind](path)
+    return traces_summary(open_traces(path, kind, devices=devices, progress=progress, **given))
 
 
 def trace_summary(trace: Trace) -> dict[str, Any]:
@@ -70,6 +120,95 @@ def traces_summary(traces: TraceSet) -> dict[str, Any]:
                 into[key] = into.get(key, 0) + row[key]
     whole["first_rank"] = seen[id(traces.traces[0])] if traces.traces else None
     return whole
+
+
+def _aicb_text(path: str | Path) -> dict[str, Any]:
+    """Return the figures of a SimAI text."""
+    from perfmodel.formats.aicb.text import read_aicb_text
+
+    workload = read_aicb_text(path)
+    return {
+        "policy": workload.header.policy,
+        "header": dict(workload.header.entries),
+        "rows": workload.rows,
+        **_phases((workload.forward, workload.input_gradient, workload.weight_gradient)),
+    }
+
+
+def _astra_text(path: str | Path) -> dict[str, Any]:
+    """Return the figures of an ASTRA-sim text; its numbers are nanoseconds."""
+    from perfmodel.formats.astra_text.text import read_astra_text
+
+    workload = read_astra_text(path)
+    return {
+        "policy": workload.policy,
+        "layers": workload.layers,
+        **_phases(workload.phases),
+    }
+
+
+def _phases(phases: Sequence[AicbPhase | AstraTextPhase]) -> dict[str, Any]:
+    """Return compute time and collectives of forward, input gradient and weight gradient."""
+    return {
+        "compute_time": {
+            name: float(phase.compute_time.astype(float).sum()) * 1e-9
+            for name, phase in zip(PHASES, phases, strict=True)
+        },
+        "collectives": _by_kind(
+            (str(kind), int(size))
+            for phase in phases
+            for kind, size in zip(phase.collective, phase.size, strict=True)
+            if str(kind) != "NONE"
+        ),
+    }
+
+
+def _aicb_csv(path: str | Path) -> dict[str, Any]:
+    """Return the figures of AICB's table of calls."""
+    from perfmodel.formats.aicb.csv import read_aicb_csv
+
+    events = read_aicb_csv(path)
+    calls = [
+        (event.comm_type, int(event.message_size))
+        for event in events
+        if isinstance(event.message_size, int | float)
+    ]
+    operations = sum(event.floating_point_operations for event in events)
+    return {"rows": len(events), "num_ops": operations, "collectives": _by_kind(calls)}
+
+
+def _vidur(path: str | Path) -> dict[str, Any]:
+    """Return the figures of AICB's table for Vidur."""
+    from perfmodel.formats.aicb.vidur import read_vidur_csv
+
+    parts = read_vidur_csv(path)
+    return {
+        "rows": len(parts),
+        "compute_time": float(sum(part.compute_time for part in parts)) * 1e-9,
+        "communication_bytes": int(sum(part.message_size for part in parts)),
+    }
+
+
+def _aiob(path: str | Path) -> dict[str, Any]:
+    """Return the average times of a computation file."""
+    from perfmodel.formats.aicb.aiob import read_aiob
+
+    found = read_aiob(path)
+    return {
+        "iterations": found.train_iter,
+        "phase": found.inference_term,
+        "times": {name: time.average * 1e-6 for name, time in found.sections.items()},
+    }
+
+
+def _by_kind(calls: Iterable[tuple[str, int]]) -> dict[str, dict[str, int]]:
+    """Return count and bytes of each kind of collective."""
+    found: dict[str, dict[str, int]] = {}
+    for kind, size in calls:
+        row = found.setdefault(str(kind), {"count": 0, "bytes": 0})
+        row["count"] += 1
+        row["bytes"] += size
+    return found
 
 
 def _messages(trace: Trace, kind: int) -> dict[str, int]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
-from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.trace import (
     ABSENT,
     COLLECTIVE,
@@ -74,6 +74,11 @@ class Work:
             "on_cpu": 0,
         }
 
+    def twice(self) -> Work:
+        """Return twice the work: a backward pass beside its forward pass."""
+        amounts = (max(2 * number, ABSENT) for number in (self.num_ops, self.tensor_size))
+        return Work(2 * self.duration, *amounts)
+
 
 def dependent_compute(
     devices: int, nodes: int, num_ops: int = ABSENT, tensor_size: int = ABSENT, duration: float = 0
@@ -103,6 +108,21 @@ def dependent_compute(
     work = Work(duration, num_ops, tensor_size)
     trace = _uniform("COMP_NODE", COMPUTE, nodes, chained=True, **work.columns)
     return TraceSet((trace,) * devices)
+
+
+def consecutive_groups(devices: int, size: int | None) -> list[range]:
+    """Return groups of consecutive ranks; none where all ranks are one group.
+
+    Raises
+    ------
+    StrategyError
+        The ranks do not come out.
+    """
+    if size is None:
+        return []
+    if devices % size:
+        raise StrategyError(f"--devices {devices} is not a multiple of --group-size {size}")
+    return [range(first, first + size) for first in range(0, devices, size)]
 
 
 def chained_collectives(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.variables import PHASES
+
 if TYPE_CHECKING:
     import xarray as xr
 
     from perfmodel.parity.astra_text.comparison import ModeComparison
     from perfmodel.parity.astra_text.native import NativeResult
     from perfmodel.parity.simai.step import SimaiResult
-
-PHASES = ("forward", "input_gradient", "weight_gradient")
-"""Passes of a training step, as the rows of a text workload have them."""
 
 PHASE_NAMES = ("phase", list(PHASES), {"units": "1", "long_name": "Pass of the training step"})
 

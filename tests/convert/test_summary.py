@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.convert import summary
-from perfmodel.convert.summary import trace_summary, traces_summary
+from perfmodel.convert.summary import trace_summary, traces_summary, workload_summary
+from perfmodel.formats.chakra.files import write_traces
 from perfmodel.trace import (
     COLLECTIVE,
     COMPUTE,
@@ -109,3 +111,29 @@ def test_no_rank_and_no_node():
     assert traces_summary(TraceSet(()))["first_rank"] is None
     found = traces_summary(TraceSet((TraceBuilder().build(),)))
     assert (found["ranks"], found["nodes"], found["first_rank"]["nodes"]) == (1, 0, {})
+
+
+TEXT = (
+    "DATA\n2\n"
+    "first\t-1\t1000\tNONE\t0\t2000\tNONE\t0\t3000\tALLREDUCE\t1048576\t10\n"
+    "second\t-1\t4000\tNONE\t0\t5000\tNONE\t0\t6000\tALLREDUCE\t2097152\t10\n"
+)
+
+
+def test_a_text_is_described_by_layer_or_as_the_traces_that_it_becomes(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    alone = workload_summary(path)
+    assert (alone["policy"], alone["layers"]) == ("DATA", 2)
+    expected = {"forward": 5e-6, "input_gradient": 7e-6, "weight_gradient": 9e-6}
+    assert alone["compute_time"] == pytest.approx(expected)
+    assert alone["collectives"] == {"ALLREDUCE": {"count": 2, "bytes": 3 * 2**20}}
+    traces = workload_summary(path, devices=4)
+    assert traces["ranks"] == 4
+    assert traces["collectives"]["all_reduce"] == {"count": 8, "bytes": 4 * 3 * 2**20}
+
+
+def test_traces_are_described_from_their_files(tmp_path):
+    traces = TraceSet((sender(), receiver()))
+    write_traces(traces, tmp_path / "pair")
+    assert workload_summary(tmp_path / "pair") == traces_summary(traces)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.base.errors import DataError
+from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.convert.synthetic import (
     SCHEDULES,
     Work,
     chained_collectives,
     concurrent_collectives,
+    consecutive_groups,
     dependent_compute,
     pipeline,
 )
@@ -134,3 +135,15 @@ def test_numbers_out_of_bounds_are_refused_in_one_line(call, message):
     with pytest.raises(DataError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_groups_of_consecutive_ranks_come_out_even():
+    assert consecutive_groups(6, 3) == [range(3), range(3, 6)]
+    assert consecutive_groups(6, None) == []
+    with pytest.raises(StrategyError, match="--devices 6 is not a multiple of --group-size 4"):
+        consecutive_groups(6, 4)
+
+
+def test_a_backward_pass_is_twice_the_work_that_is_stated():
+    assert Work(1e-3, 10, 7).twice() == Work(2e-3, 20, 14)
+    assert Work(1e-3).twice() == Work(2e-3)

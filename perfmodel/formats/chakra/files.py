@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perfmodel.base.errors import FormatError
+from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import atomic_path
 from perfmodel.formats.chakra.groups import check_groups, read_groups, write_groups
 from perfmodel.formats.chakra.messages import parse_messages, serialise
@@ -206,6 +206,35 @@ def write_traces(
             paths.append(groups_file(prefix))
             write_groups(traces.groups, written.enter_context(atomic_path(paths[-1])))
     return paths
+
+
+def make_folder_of(prefix: str, traces: TraceSet, suffix: str = ".et") -> None:
+    """Make the folder of a prefix; refuse what would be read together with other files.
+
+    Raises
+    ------
+    DataError
+        The prefix is a folder, its folder cannot be made, or files of other traces stand there.
+    """
+    place = Path(prefix)
+    if not place.name or prefix.endswith(("/", "\\")) or place.is_dir():
+        raise DataError(f"'{prefix}' is a folder; name a prefix in it, as '{place / 'rank'}'")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        names = [file.name for file in place.parent.iterdir()]
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"cannot write to the folder '{place.parent}': {reason}") from None
+    written = {f"{place.name}.{rank}{suffix}" for rank in range(traces.devices)}
+    matches = [(name, RANK_FILE.fullmatch(name)) for name in names if name not in written]
+    left = [name for name, match in matches if match and match["prefix"] == place.name]
+    if not traces.groups and groups_file(prefix).name in names:
+        left.append(groups_file(prefix).name)
+    if left:
+        raise DataError(
+            f"'{place.with_name(min(left))}' is of other traces and would be read together with "
+            "these; remove it, or name another prefix"
+        )
 
 
 def groups_file(prefix: str | Path) -> Path:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.formats.chakra.files import (
+    make_folder_of,
     parse_trace,
     read_trace,
     read_traces,
@@ -226,3 +227,24 @@ def test_the_metadata_of_a_double_attribute_is_eight_bytes():
     assert serialise(TraceBuilder().build({"a": 0.0})) == b"\x0e\x12\x0c\n\x01a\x19" + struct.pack(
         "<d", 0.0
     )
+
+
+class TestFolderOfAPrefix:
+    def test_it_is_made(self, tmp_path):
+        make_folder_of(str(tmp_path / "new" / "t"), TraceSet((small_trace(),)))
+        assert (tmp_path / "new").is_dir()
+
+    def test_files_that_are_replaced_are_no_obstacle(self, tmp_path):
+        one = TraceSet((small_trace(),))
+        write_traces(one, tmp_path / "t")
+        make_folder_of(str(tmp_path / "t"), one)
+
+    @pytest.mark.parametrize("left", ["t.1.et", "t.0.json", "t.groups.json"])
+    def test_files_that_would_be_read_together_are_named(self, tmp_path, left):
+        (tmp_path / left).write_text("", encoding="utf-8")
+        with pytest.raises(DataError, match=f"{left}' is of other traces and would be read"):
+            make_folder_of(str(tmp_path / "t"), TraceSet((small_trace(),)))
+
+    def test_a_folder_is_no_prefix(self, tmp_path):
+        with pytest.raises(DataError, match="is a folder; name a prefix in it"):
+            make_folder_of(str(tmp_path), TraceSet((small_trace(),)))
