@@ -90,8 +90,9 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
       perfmodel hardware show ./my-cluster.toml --json
       perfmodel hardware show h200 --set system.network.1.bandwidth=100e9
 
-    Units: SI, in brackets; bandwidth per device and direction. 'calibration' values are
-    fitted, each within physical bounds; all others are facts of the maker.
+    Units: SI, in brackets; bandwidth per device and direction. 'calibration' values lie within
+    physical bounds: fitted ones name their fit and its residual, others say 'prior' or where
+    they are from. All others are facts of the maker.
     """
     from perfmodel.base.variables import SCHEMA_VERSION
     from perfmodel.hwprofiles import load_hardware
@@ -147,7 +148,8 @@ def _value_rows(hardware: Hardware) -> list[list[str]]:
         if path.startswith("calibration."):
             _, group, key = path.split(".", 2)
             entry = hardware.calibration[group][key]
-            unit, source = entry.unit, entry.source
+            unit = entry.unit
+            source = f"fit {entry.fit}: {entry.source}" if entry.fit else entry.source
         shown = f"{value:.6g}" if isinstance(value, float) else str(value).lower()
         rows.append([path, shown if not isinstance(value, str) else value, unit, _short(source)])
     return rows

@@ -84,13 +84,13 @@ class Fit:
         if self.residual is None:
             return ""
         if isinstance(self.residual, Mapping):
-            parts = (f"{part.replace('_', ' ')} {x:.2g}" for part, x in self.residual.items())
-            return "median residuals " + ", ".join(parts)
-        return f"median residual {self.residual:.2g}"
+            parts = (f"{part.replace('_', ' ')} {x:.1%}" for part, x in self.residual.items())
+            return f"median residual of {', '.join(parts)}"
+        return f"median residual {self.residual:.1%}"
 
     def text(self, rows: int | None = None) -> str:
         """Return one line about the fit; `rows` are those of a single constant."""
-        parts = (f"{rows or self.rows} rows of {self.data}", self.residual_text(), self.script)
+        parts = (self.residual_text(), f"{rows or self.rows} rows of {self.data}", self.script)
         return "; ".join(part for part in parts if part)
 
 
