@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import perfmodel.model.families_other  # noqa: F401  (registers its families)
 from perfmodel.base.errors import ModelError, did_you_mean
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.config_keys import ConfigKeys

@@ -1,26 +1,18 @@
-"""More families: layer norms, learned or ALiBi positions, and Gemma; see `model_families`."""
+"""GPT-2, GPT-J, GPT-NeoX, BLOOM, OPT, MPT: layer norms, learned or ALiBi positions."""
 
 from __future__ import annotations
 
 from perfmodel.base.errors import ModelError
 from perfmodel.model.build import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
-from perfmodel.model.checks import LAYER_LIMIT, check_multiple
+from perfmodel.model.checks import check_multiple
 from perfmodel.model.config_keys import ConfigKeys
-from perfmodel.model.families import decoder, family, grouped_attention, layer_count, layer_windows
+from perfmodel.model.families.shared import (
+    decoder,
+    layer_count,
+)
 
 
-def _multi_head(
-    hidden_size: int, hidden_key: str, heads: int, heads_key: str, *, bias: bool
-) -> AttentionSpec:
-    """Attention with one key and value per query head, and the usual head dimension."""
-    check_multiple(hidden_key, hidden_size, heads_key, heads)
-    return AttentionSpec(
-        "full", heads, heads, hidden_size // heads, qkv_bias=bias, output_bias=bias
-    )
-
-
-@family(gpt2="GPT2LMHeadModel")
-def _gpt2(keys: ConfigKeys) -> ModelSpec:
+def gpt2(keys: ConfigKeys) -> ModelSpec:
     hidden = keys.size_of(["n_embd", "hidden_size"])
     heads = keys.size_of(["n_head", "num_attention_heads"])
     mlp = MlpSpec(
@@ -41,8 +33,7 @@ def _gpt2(keys: ConfigKeys) -> ModelSpec:
     )
 
 
-@family(gptj="GPTJForCausalLM")
-def _gptj(keys: ConfigKeys) -> ModelSpec:
+def gptj(keys: ConfigKeys) -> ModelSpec:
     hidden = keys.size("n_embd")
     heads = keys.size("n_head")
     mlp = MlpSpec(
@@ -63,8 +54,7 @@ def _gptj(keys: ConfigKeys) -> ModelSpec:
     )
 
 
-@family(gpt_neox="GPTNeoXForCausalLM")
-def _gpt_neox(keys: ConfigKeys) -> ModelSpec:
+def gpt_neox(keys: ConfigKeys) -> ModelSpec:
     hidden = keys.size("hidden_size")
     heads = keys.size("num_attention_heads")
     bias = keys.flag("attention_bias", True)
@@ -88,8 +78,7 @@ def _gpt_neox(keys: ConfigKeys) -> ModelSpec:
     )
 
 
-@family(bloom="BloomForCausalLM")
-def _bloom(keys: ConfigKeys) -> ModelSpec:
+def bloom(keys: ConfigKeys) -> ModelSpec:
     hidden = keys.size_of(["hidden_size", "n_embed"])
     heads = keys.size_of(["n_head", "num_attention_heads"])
     mlp = MlpSpec("dense", 4 * hidden, gated=False, activation="gelu_tanh", bias=True)
@@ -106,8 +95,7 @@ def _bloom(keys: ConfigKeys) -> ModelSpec:
     )
 
 
-@family(opt="OPTForCausalLM")
-def _opt(keys: ConfigKeys) -> ModelSpec:
+def opt(keys: ConfigKeys) -> ModelSpec:
     hidden = keys.size("hidden_size")
     projected = keys.size("word_embed_proj_dim", hidden)
     if projected != hidden or not keys.flag("do_layer_norm_before", True):
@@ -138,8 +126,7 @@ def _opt(keys: ConfigKeys) -> ModelSpec:
     )
 
 
-@family(mpt="MPTForCausalLM")
-def _mpt(keys: ConfigKeys) -> ModelSpec:
+def mpt(keys: ConfigKeys) -> ModelSpec:
     hidden = keys.size("d_model")
     heads = keys.size("n_heads")
     attn = keys.section("attn_config")
@@ -178,78 +165,11 @@ def _mpt(keys: ConfigKeys) -> ModelSpec:
     )
 
 
-@family(nemotron="NemotronForCausalLM")
-def _nemotron(keys: ConfigKeys) -> ModelSpec:
-    hidden = keys.size("hidden_size")
-    bias = keys.flag("attention_bias", False)
-    attention = grouped_attention(keys, hidden, qkv_bias=bias, output_bias=bias)
-    mlp = MlpSpec(
-        "dense",
-        keys.size("intermediate_size"),
-        gated=False,
-        activation=keys.activation("hidden_act", "relu2"),
-        bias=keys.flag("mlp_bias", False),
+def _multi_head(
+    hidden_size: int, hidden_key: str, heads: int, heads_key: str, *, bias: bool
+) -> AttentionSpec:
+    """Attention with one key and value per query head, and the usual head dimension."""
+    check_multiple(hidden_key, hidden_size, heads_key, heads)
+    return AttentionSpec(
+        "full", heads, heads, hidden_size // heads, qkv_bias=bias, output_bias=bias
     )
-    windows = layer_windows(keys, layer_count(keys))
-    return decoder(
-        keys,
-        hidden,
-        tuple(LayerSpec(attention(w), mlp, "layer") for w in windows),
-    )
-
-
-@family(gemma="GemmaForCausalLM", gemma2="Gemma2ForCausalLM")
-def _gemma2(keys: ConfigKeys) -> ModelSpec:
-    hidden = keys.size("hidden_size")
-    layers = layer_count(keys)
-    bias = keys.flag("attention_bias", False)
-    attention = grouped_attention(keys, hidden, head_dim=256, qkv_bias=bias, output_bias=bias)
-    window = keys.size("sliding_window", 4096) if keys.model_type == "gemma2" else 0
-    windows = layer_windows(keys, layers, [0 if i % 2 else window for i in range(layers)])
-    norms = 4 if keys.model_type == "gemma2" else 2
-    mlp = _gemma_mlp(keys, keys.size("intermediate_size"))
-    return decoder(
-        keys,
-        hidden,
-        tuple(LayerSpec(attention(w), mlp, norms=norms) for w in windows),
-        tied_embeddings=keys.flag("tie_word_embeddings", True),
-    )
-
-
-@family(gemma3_text="Gemma3ForCausalLM", gemma3="Gemma3ForConditionalGeneration")
-def _gemma3(keys: ConfigKeys) -> ModelSpec:
-    hidden = keys.size("hidden_size", 2304)
-    layers = keys.size("num_hidden_layers", 26, limit=LAYER_LIMIT)
-    bias = keys.flag("attention_bias", False)
-    attention = grouped_attention(
-        keys,
-        hidden,
-        heads=8,
-        key_value_heads=4,
-        head_dim=256,
-        qkv_bias=bias,
-        output_bias=bias,
-        qk_norm=True,
-    )
-    window = keys.size("sliding_window", 4096)
-    pattern = keys.size_of(["sliding_window_pattern", "_sliding_window_pattern"], 6)
-    default = [window if (i + 1) % pattern else 0 for i in range(layers)]
-    mlp = _gemma_mlp(keys, keys.size("intermediate_size", 9216))
-    return decoder(
-        keys,
-        hidden,
-        tuple(
-            LayerSpec(attention(w), mlp, norms=4)
-            for w in layer_windows(keys, layers, default, window)
-        ),
-        vocab_size=keys.size("vocab_size", 262_208),
-        tied_embeddings=keys.flag("tie_word_embeddings", True),
-    )
-
-
-def _gemma_mlp(keys: ConfigKeys, width: int) -> MlpSpec:
-    """Gemma's feed-forward block; ``hidden_act`` is what older files call the activation."""
-    key = "hidden_activation" if keys.value("hidden_activation", None) else "hidden_act"
-    stated = keys.activation(key, "gelu_pytorch_tanh")
-    # Gemma's first files say "gelu" where the tanh form is meant and used.
-    return MlpSpec("dense", width, activation="gelu_tanh" if stated == "gelu" else stated)
