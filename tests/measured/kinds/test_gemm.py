@@ -146,7 +146,7 @@ def test_regimes_are_ordered_and_named():
 
 
 # Targets of our own: medians and means that the shipped constants reach on the tables
-# that they were fitted to (benchmarks/fit/gemm.py), with a little room.
+# that they were fitted to (benchmarks/fit/families.toml), with a little room.
 @pytest.mark.parametrize(
     ("hardware", "dtype", "median", "mean"),
     [
