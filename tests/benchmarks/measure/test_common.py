@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
-import importlib
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,32 +15,7 @@ import pytest
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import read_table
 from perfmodel.measured.kind import KernelKind
-from tests.data import BENCHMARKS
-
-FOLDER = BENCHMARKS / "measure"
-SCRIPTS = ("gemm", "attention", "stream", "collective")
-
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason="an installed package has no benchmarks"
-)
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return a function that imports a script as it runs, beside `common`."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = {name: sys.modules.pop(name, None) for name in ("common", "state", "timing", *SCRIPTS)}
-    yield importlib.import_module
-    for name, module in before.items():
-        sys.modules.pop(name, None)
-        if module is not None:
-            sys.modules[name] = module
-
-
-@pytest.fixture
-def common(script: Any) -> ModuleType:
-    module: ModuleType = script("common")
-    return module
+from tests.benchmarks.measure.scripts import FOLDER, SCRIPTS, arguments_of
 
 
 class FakeTimer:
@@ -58,11 +31,6 @@ class FakeTimer:
         for call in calls:
             call()
         return self.timing(3.0, 2.5, 4.0, 20)
-
-
-def arguments_of(module: ModuleType, *words: str) -> argparse.Namespace:
-    found: argparse.Namespace = module.options().parse_args(words)
-    return found
 
 
 def fake_table(common: ModuleType, module: ModuleType, path: Path, *words: str) -> FakeTimer:
@@ -82,9 +50,6 @@ def fake_table(common: ModuleType, module: ModuleType, path: Path, *words: str) 
         lambda: (50e6, 80e9),
     )
     return timer
-
-
-# ---------------------------------------------------------------- tables
 
 
 @pytest.mark.parametrize(
@@ -188,9 +153,6 @@ def test_tables_are_added_to_only_when_asked(common: ModuleType, tmp_path: Path)
         common.Writer(tmp_path / "no" / "t.csv", ["b"], append=False)
 
 
-# ---------------------------------------------------------------- devices and tools
-
-
 def test_every_known_device_has_a_profile(script: Any) -> None:
     state = script("state")
     for pattern, name in state.DEVICES:
@@ -201,34 +163,7 @@ def test_every_known_device_has_a_profile(script: Any) -> None:
     assert state.profile_name("NVIDIA H200", told="mine.toml") == "mine.toml"
 
 
-def test_states_of_devices_are_read_where_they_are_numbers(script: Any) -> None:
-    state = script("state")
-    cells = ["1755", " 2619", " 612.34", " [N/A]"]
-    assert state.parse_numbers(cells, state.STATE) == {
-        "sm_clock_mhz": 1755.0,
-        "memory_clock_mhz": 2619.0,
-        "power_w": 612.34,
-    }
-    assert state.parse_numbers(["", "x"], state.STATE) is None
-    # Columns of rocm-smi 6 on an MI300X.
-    text = (
-        "device,Temperature (Sensor edge) (C),Temperature (Sensor junction) (C),"
-        "mclk clock speed:,mclk clock level:,sclk clock speed:,sclk clock level:,"
-        "Current Socket Graphics Package Power (W)\n"
-        "card0,N/A,51.0,(1300Mhz),1,(2100Mhz),1,612.0\n"
-    )
-    assert state.parse_rocm(text) == {
-        "temperature_c": 51.0,
-        "memory_clock_mhz": 1300.0,
-        "sm_clock_mhz": 2100.0,
-        "power_w": 612.0,
-    }
-    assert state.parse_rocm("") is None
-
-
-# ---------------------------------------------------------------- arguments and shapes
-
-
+@pytest.mark.usefixtures("script")  # skips where there are none
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_list_their_shapes_without_a_device(name: str) -> None:
     done = subprocess.run(
@@ -279,20 +214,3 @@ def test_draws_are_the_same_for_a_seed(common: ModuleType) -> None:
     assert first != common.drawn(every, 10, 2)
     assert [item["i"] for item in first] == sorted(item["i"] for item in first)
     assert common.drawn(every, None, 0) == every
-
-
-def test_attention_shapes_hold_what_they_should(script: Any) -> None:
-    module = script("attention")
-    found = module.shapes(arguments_of(module))
-    assert found
-    for shape in found:
-        assert shape["heads"] % shape["kv_heads"] == 0
-        assert shape["q_len"] == (1 if shape["phase"] == "decode" else shape["kv_len"])
-    assert {shape["phase"] for shape in found} == {"fwd", "bwd", "decode"}
-
-
-def test_collective_sizes_divide_among_the_ranks(script: Any) -> None:
-    module = script("collective")
-    found = module.shapes(arguments_of(module), 6, 1)
-    assert all(shape["bytes"] % (2 * 6) == 0 for shape in found)
-    assert max(shape["bytes"] for shape in found) <= 2**29
