@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.collectives import ALGORITHMS, ALGORITHMS_OF, PROTOCOLS
-from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.errors import StrategyError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.network.collectives import (
     algorithms_of,
@@ -19,7 +19,6 @@ from perfmodel.network.collectives import (
     overlap_compute_tax,
     serving_all_reduce_times,
 )
-from perfmodel.network.table import CONSTANTS, network_table
 
 GB = 1e9
 
@@ -101,29 +100,6 @@ def test_one_member_costs_nothing_and_rows_broadcast(h100):
     np.testing.assert_array_equal(times, by_code)
 
 
-def test_swept_bandwidth_and_latency_reach_the_kernel(h100):
-    slower = h100.with_values({"system.network.1.bandwidth": 25e9})
-    base, slow = (collective_times(h, "all_gather", 1e10, 64)[0] for h in (h100, slower))
-    assert slow == pytest.approx(2 * base, rel=0.02)
-    halved = h100.with_values({"system.network.1.oversubscription": 2.0})
-    assert collective_times(halved, "all_gather", 1e10, 64)[0] == slow
-    later = h100.with_values({"system.network.0.latency": 5e-6})
-    assert collective_times(later, "all_reduce", 1e3, 8) > collective_times(
-        h100, "all_reduce", 1e3, 8
-    )
-
-
-def test_every_profile_has_a_network_table():
-    from perfmodel.hwprofiles import list_hardware
-
-    for entry in list_hardware():
-        name = getattr(entry, "name", entry)
-        table = network_table(load_hardware(name))
-        for record in (*table.levels, table.facts):
-            assert np.all(np.isfinite(record.tolist())), name
-        assert np.all(table.levels["bandwidth"] > 0), name
-
-
 def test_no_field_of_a_record_hides_behind_what_records_have():
     """A field named `size` or `base` would be something else where kernels run uncompiled."""
     from perfmodel.kernels.collective.table import FACTS, LEVEL
@@ -167,19 +143,6 @@ def test_overlap_taxes_only_running_collectives(h100):
 def test_wrong_requests_say_what_would_be_right(h100, arguments, message):
     with pytest.raises(StrategyError, match=message):
         collective_times(h100, *arguments)
-
-
-def test_a_profile_without_constants_is_named(h100):
-    from dataclasses import replace
-
-    bare = replace(h100, calibration={})
-    with pytest.raises(HardwareError, match="dgx-h100"):
-        collective_times(bare, "all_reduce", 1e6, 8)
-    network = dict(h100.calibration["network"])
-    del network[CONSTANTS[0]]
-    partial = replace(h100, calibration={"network": network})
-    with pytest.raises(HardwareError, match=CONSTANTS[0]):
-        network_table(partial)
 
 
 SYSTEMS = ("A100_SXM", "H100_SXM", "B200", "MI355X")

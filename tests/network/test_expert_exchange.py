@@ -10,30 +10,12 @@ import pytest
 
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.hwprofiles import list_hardware, load_hardware
-from perfmodel.kernels.collective.expert_exchange import distinct_groups
 from perfmodel.network.expert_exchange import CONSTANTS, MODES, PHASES, moe_exchange_times
 
 
 @pytest.fixture(scope="module")
 def h100():
     return load_hardware("dgx-h100")
-
-
-def test_distinct_groups_by_hand():
-    # one choice meets one group; all experts meet all groups
-    assert distinct_groups(8, 1, 256) == pytest.approx(1.0)
-    assert distinct_groups(8, 8, 8) == pytest.approx(8.0)
-    # two of four experts on two ranks: both on one rank with probability 1/3
-    assert distinct_groups(2, 2, 4) == pytest.approx(2 * 1 / 3 * 1 / 2 + 2 * 2 / 3)
-    assert distinct_groups(1, 5, 64) == pytest.approx(1.0)
-
-
-def test_distinct_groups_against_draws():
-    random = np.random.default_rng(2)
-    experts, top_k, ranks = 32, 6, 8
-    draws = np.argsort(random.random((20_000, experts)), axis=1)[:, :top_k] // (experts // ranks)
-    met = np.mean([len(set(row)) for row in draws.tolist()])
-    assert distinct_groups(ranks, top_k, experts) == pytest.approx(met, rel=0.01)
 
 
 def test_decode_exchange_by_hand(h100):

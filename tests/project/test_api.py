@@ -11,13 +11,6 @@ import pytest
 
 import perfmodel
 from perfmodel.base import errors
-from perfmodel.base.variables import (
-    MEMORY_COMPONENTS,
-    OTHER_VARIABLES,
-    STEP_VARIABLES,
-    TIME_COMPONENTS,
-    VARIABLES,
-)
 
 
 @pytest.mark.parametrize("name", perfmodel.__all__)
@@ -79,29 +72,6 @@ def test_every_error_is_one_family():
         if item.__module__ == errors.__name__:
             assert issubclass(item, perfmodel.PerfModelError), name
             assert item.__doc__
-
-
-def test_variables_are_registered_once_with_units():
-    names = [item.name for item in STEP_VARIABLES + OTHER_VARIABLES]
-    assert len(set(names)) == len(names) == len(VARIABLES)
-    for item in VARIABLES.values():
-        assert item.units in ("s", "1/s", "B", "1", "FLOP")
-        assert len(item.long_name) > 5
-    assert set(TIME_COMPONENTS) <= {item.name for item in STEP_VARIABLES if item.units == "s"}
-    assert set(MEMORY_COMPONENTS) <= {item.name for item in STEP_VARIABLES if item.units == "B"}
-
-
-def test_the_variables_of_the_design_are_all_there():
-    text = """
-    step_time forward_time backward_time recompute_time optimizer_time host_time
-    tensor_parallel_exposed context_parallel_exposed expert_parallel_exposed pipeline_exposed
-    data_parallel_exposed pipeline_bubble tokens_per_second_per_device model_flops_per_token
-    model_flops_utilization hardware_flops_utilization memory_parameters memory_gradients
-    memory_optimizer memory_activations memory_buffers memory_reserve memory_total fits status
-    tensor_parallel_total context_parallel_total expert_parallel_total pipeline_total
-    data_parallel_total
-    """
-    assert set(text.split()) <= set(VARIABLES)
 
 
 def test_numpy_integers_are_fine_everywhere(llama_8b):

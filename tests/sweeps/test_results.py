@@ -1,8 +1,7 @@
-"""Stored sweeps: the same after a round trip, read lazily, written whole or not at all."""
+"""Stored sweeps: the same after a round trip, read lazily, ranked and filtered."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import xarray as xr
 
 from perfmodel import load_hardware, load_model, strategy_grid, sweep
 from perfmodel.base.errors import DataError
-from perfmodel.base.files import atomic_path, check_writable
 from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 from perfmodel.strategy.grid import FIELDS
 from perfmodel.sweeps import results as stored
@@ -167,47 +165,6 @@ def test_bad_queries_say_what_is_wrong(dataset: xr.Dataset, call: Any, message: 
         call(dataset)
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    dataset: xr.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "sweep.nc"
-    target.write_text("old")
-
-    def fail(self: xr.Dataset, path: Path, **kwargs: Any) -> None:
-        Path(path).write_text("half")
-        raise RuntimeError("NetCDF: HDF error")
-
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", fail)
-    with pytest.raises(DataError, match="HDF error"):
-        stored.save_results(dataset, target)
-    assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["sweep.nc"]
-
-
-def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
-    def write() -> None:
-        with atomic_path(tmp_path / "sweep.nc") as temporary:
-            temporary.write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write()
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("missing/sweep.nc", "does not exist"), (".", "is a folder"), ("pipe", "not a regular file")],
-)
-def test_unwritable_targets_are_found_before_any_work(
-    name: str, message: str, tmp_path: Path
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match=message):
-        check_writable(tmp_path / name)
-    assert os.listdir(tmp_path) == ["pipe"]
-
-
 def test_files_that_are_no_sweeps_are_refused(tmp_path: Path) -> None:
     text = tmp_path / "text.nc"
     text.write_text("not netCDF")
@@ -221,20 +178,6 @@ def test_files_that_are_no_sweeps_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=message):
             stored.open_results(path)
-
-
-def test_a_link_stays_and_its_target_is_written(dataset, tmp_path):
-    target, link = tmp_path / "target.nc", tmp_path / "link.nc"
-    target.write_text("before")
-    link.symlink_to(target)
-    stored.save_results(dataset, link)
-    assert link.is_symlink()
-    assert stored.open_results(target).sizes == dataset.sizes
-
-
-def test_devices_are_never_replaced():
-    with pytest.raises(DataError, match="not a regular file"):
-        check_writable("/dev/stdout")
 
 
 def test_best_of_none_is_refused(dataset):

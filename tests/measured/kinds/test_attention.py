@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError
-from perfmodel.compute.attention_calls import Call, small_kernels
-from perfmodel.kernels.attention.tiles import visited_tiles
 from perfmodel.measured.compare import compare_file
-from perfmodel.measured.kinds.attention import unmasked_pairs
 
 HEADER = (
     "hardware,framework,kernel,phase,batch,heads,kv_heads,d_qk,d_v,q_len,kv_len,causal,window,"
     "dtype,kv_dtype,time_us"
 )
+
 ROWS = (
     "H100_SXM,sglang,fa3,decode,8,4,2,128,128,1,65536,True,0,bf16,bf16,187.69",  # aiconfigurator
     "H100_SXM,sglang,fa3,fwd,4,64,4,128,128,12288,12288,True,0,bf16,bf16,16474",  # aiconfigurator
@@ -95,32 +91,6 @@ def test_latent_decode_shares_one_key_of_576(tmp_path):
     found = compare_file("mla", path).to_json_dict()
     assert found["count"] == 2
     assert found["worst_absolute_error"] < 0.15
-
-
-@given(
-    st.integers(1, 60),
-    st.integers(0, 60),
-    st.sampled_from([0, 1, 5, 33, 200]),
-)
-@settings(max_examples=200, deadline=None, derandomize=True)
-def test_unmasked_pairs_of_causal_masks_are_exact(queries, cached, window):
-    keys = queries + cached
-    assert unmasked_pairs(queries, keys, True, window) == visited_tiles(
-        queries, keys, 1, 1, True, window
-    )
-    assert unmasked_pairs(queries, keys, False, 0) == queries * keys
-
-
-def test_kernels_beside_attention_follow_the_framework():
-    call = Call("sglang", "fa3", "decode", "bf16", False, True, 4, 1, 32, 8, 128, 128)
-    append = small_kernels(call)
-    assert append == (1.0, 2 * 4 * 8 * 256 * 2)  # read and write keys and values of 4 tokens
-    assert small_kernels(call._replace(width_qk=192)).launches == 5.0
-    narrow = call._replace(kv_precision="fp8")
-    assert small_kernels(narrow).launches == 3.0
-    assert small_kernels(narrow._replace(kernel="trtllm_mha")).launches == 6.0
-    assert small_kernels(narrow._replace(kernel="triton")).launches == 2.0
-    assert small_kernels(call._replace(causal=False)) == (0.0, 0.0)
 
 
 # hardware, phase -> median, mean, median of the large regime; targets of the reference rows

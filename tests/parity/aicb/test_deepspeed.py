@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.formats.aicb.csv import parse_aicb_csv
-from perfmodel.parity.aicb.arguments import AicbArguments, parse_arguments
+from perfmodel.parity.aicb.arguments import parse_arguments
 from perfmodel.parity.aicb.deepspeed import (
     deepspeed_csv,
     deepspeed_events,
@@ -23,20 +23,25 @@ from perfmodel.parity.aicb.deepspeed import (
     zero_stage,
 )
 from perfmodel.parity.aicb.deepspeed_model import Tensor, llama_tensors
+from tests.parity.aicb.small_deepspeed import arguments_of, models, sizes, small, training_events
 
 STAGES_1_AND_2 = "python -m workload_generator.generate_deepspeed_stage1_2_workload"
 STAGE_3 = "python -m workload_generator.generate_deepspeed_stage3_workload"
+
 MODEL_7B = (
     "--frame=DeepSpeed --model_name=llama_7b --world_size=128 --global_batch=512 "
     "--micro_batch=4 --num_layers=32 --hidden_size=4096 --ffn_hidden_size=11008 "
     "--num_attention_heads=32 --seq_length=4096 --epoch_num=1 --workload_only"
 )
+
 MODEL_13B = MODEL_7B.replace("llama_7b", "llama_13b").replace("layers=32", "layers=40").replace(
     "hidden_size=4096", "hidden_size=5120").replace("ffn_hidden_size=11008", "ffn_hidden_size=13824"
     ).replace("heads=32", "heads=40")  # fmt: skip
+
 MODEL_65B = MODEL_7B.replace("llama_7b", "llama_65b").replace("layers=32", "layers=80").replace(
     "hidden_size=4096", "hidden_size=8192").replace("ffn_hidden_size=11008", "ffn_hidden_size=22016"
     ).replace("heads=32", "heads=64")  # fmt: skip
+
 # Command, SHA-256 and number of lines of the file that AICB 23eec3c4 wrote, and its name.
 FILES = {
     "z1_llama7b": (
@@ -81,37 +86,6 @@ FILES = {
         "deepspeed_stage3_llama_65b_sp_False_iteration_1_computationEnable_False_128n_workload.csv",
     ),
 }
-
-# One layer, so that every file can be worked out by hand. Elements: embedding 64, norm 4,
-# q, k, v, o 16 each, norm 4, gate, down, up 32 each, norm 4, head 64; 300 together.
-SMALL = {
-    "frame": "DeepSpeed",
-    "num_layers": 1,
-    "hidden_size": 4,
-    "ffn_hidden_size": 8,
-    "vocab_size": 16,
-    "num_attention_heads": 2,
-    "seq_length": 2,
-    "world_size": 4,
-    "global_batch": 4,
-    "reduce_bucket_size": 100,
-    "allgather_bucket_size": 128,
-}
-
-
-def small(**changes):
-    return AicbArguments(**{**SMALL, **changes})
-
-
-def training_events(arguments):
-    """Events after the set-up."""
-    events = deepspeed_events(arguments)
-    kinds = [event.comm_type for event in events]
-    return events[kinds.index("epoch_end") + 1 :]
-
-
-def sizes(events, kind, stage=""):
-    return [e.message_size for e in events if e.comm_type == kind and e.stage.startswith(stage)]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -161,25 +135,6 @@ def test_stage_2_with_contiguous_gradients_by_hand():
     assert reduced == [(2, 50), (3, 150), (1, 100), (2, 100), (0, 150), (1, 50)]
 
 
-def test_stage_3_by_hand():
-    arguments = small(
-        stage=3, global_batch=8, param_persistence_threshold=4, prefetch_bucket_size=40
-    )
-    events = training_events(arguments)
-    alone = [128, 8, 32, 32, 32, 32, 8, 64, 64, 64, 8, 128]
-    forward, backward = (sizes(events, "all_gather", phase) for phase in ("forward", "backward"))
-    assert forward[:12] == alone  # the order of use is not known yet
-    assert backward[:12] == alone[::-1]
-    # embedding; norm with q, k, v; o, norm, gate; down, up; norm, head; then, ahead of the
-    # backward pass, what is no longer live: v, k, q; embedding.
-    assert forward[12:] == [128, 104, 104, 128, 136, 96, 128]
-    # head, norm, up, down, gate, norm: given up at the end of the order.
-    assert backward[12:] == [128, 8, 64, 64, 64, 8]
-    assert sizes(events, "reduce_scatter") == [200] * 6
-    assert sizes(events, "all_gather", "step") == [8, 8, 8]  # the norms stay
-    assert sizes(events, "all_reduce") == [1, 8]
-
-
 def test_a_bucket_smaller_than_a_tensor_leaves_an_empty_reduction():
     reductions = sizes(training_events(small(stage=1, reduce_bucket_size=0)), "all_reduce")
     assert reductions[0] == 0
@@ -215,33 +170,6 @@ def test_products_have_two_operations_per_parameter_and_token(stage):
     assert deepspeed_events(arguments) == deepspeed_events(small(stage=stage, aiob_enable=True))
 
 
-def test_mixed_precision_of_stage_3_broadcasts_nothing():
-    assert sizes(deepspeed_events(small(stage=3, amp_enabled=True)), "broadcast") == []
-    assert len(sizes(deepspeed_events(small(stage=3)), "broadcast")) == 12
-
-
-models = st.builds(
-    dict,
-    num_layers=st.integers(1, 3),
-    hidden_size=st.integers(4, 40),
-    ffn_hidden_size=st.integers(1, 60),
-    vocab_size=st.integers(1, 90),
-    num_attention_heads=st.integers(1, 4),
-    world_size=st.integers(2, 9),
-    reduce_bucket_size=st.integers(0, 4000),
-    allgather_bucket_size=st.integers(50, 4000),
-    prefetch_bucket_size=st.integers(0, 4000),
-    max_live_parameters=st.integers(0, 9000),
-    param_persistence_threshold=st.integers(0, 500),
-    epoch_num=st.integers(1, 2),
-)
-
-
-def arguments_of(fields, stage, micro_batches, **more):
-    batch = micro_batches * fields["world_size"]
-    return small(**{**fields, "stage": stage, "global_batch": batch, **more})
-
-
 @given(models, st.integers(0, 3), st.booleans())
 def test_every_gradient_is_reduced_once_per_micro_batch(fields, micro_batches, contiguous):
     arguments = arguments_of(fields, 2, micro_batches, contiguous_gradients=contiguous)
@@ -254,32 +182,6 @@ def test_every_gradient_is_reduced_once_per_micro_batch(fields, micro_batches, c
     gathered = sizes(events, "all_gather")
     padding = 2 * arguments.data_parallel * len(gathered)
     assert parameters <= sum(gathered) / arguments.epoch_num < parameters + padding
-
-
-@given(models, st.integers(0, 3))
-def test_stage_3_reduces_and_gathers_everything(fields, micro_batches):
-    arguments = arguments_of(fields, 3, micro_batches)
-    tensors = llama_tensors(arguments)
-    parameters = sum(tensor.size for tensor in tensors)
-    passes = micro_batches * arguments.epoch_num
-    events = training_events(arguments)
-    assert sum(sizes(events, "reduce_scatter")) == parameters * passes
-    small_ones = [t.size for t in tensors if t.elements <= arguments.param_persistence_threshold]
-    assert sizes(events, "all_gather", "step") == small_ones * arguments.epoch_num
-    # The first micro-batch gathers every tensor by itself, before both of its uses.
-    first = min(micro_batches, 1) * len(tensors)
-    each = [tensor.size for tensor in tensors][:first]
-    assert sizes(events, "all_gather", "forward")[:first] == each
-    assert sizes(events, "all_gather", "backward")[:first] == each[::-1]
-
-
-@given(models, st.integers(1, 3))
-def test_stage_3_without_anything_ahead_gathers_for_every_use(fields, micro_batches):
-    nothing = {"prefetch_bucket_size": 0, "param_persistence_threshold": 0}
-    arguments = arguments_of({**fields, **nothing}, 3, micro_batches)
-    parameters = sum(tensor.size for tensor in llama_tensors(arguments))
-    uses = 2 * micro_batches * arguments.epoch_num
-    assert sum(sizes(training_events(arguments), "all_gather")) == uses * parameters
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.integers(1, 12))

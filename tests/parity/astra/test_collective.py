@@ -23,31 +23,12 @@ from perfmodel.kernels.astra.queue import chunk_size_and_count, pipeline_time
 from perfmodel.parity.astra.collective import (
     ENGINES,
     AstraNetwork,
-    AstraSystem,
     CollectiveTime,
-    mesh_shape,
     simulate_collective,
     simulate_collectives,
     uniform_system,
 )
-
-MIB = 2**20
-
-
-def one_dimension(topology="Ring", members=16, bandwidth=50.0, latency=500.0):
-    return AstraNetwork((topology,), (members,), (bandwidth,), (latency,))
-
-
-def two_dimensions(topologies=("Ring", "Switch"), members=(4, 8)):
-    return AstraNetwork(topologies, members, (200.0, 25.0), (20.0, 1000.0))
-
-
-def time_of(network, algorithms, collective, size, involved_dimensions=None, **settings):
-    """Time of the slowest member [ns]; no group."""
-    system = uniform_system(algorithms.split("|"), **settings)
-    time = simulate_collective(network, system, collective, size, involved_dimensions)
-    assert time.fastest_nanoseconds <= time.slowest_nanoseconds
-    return time.slowest_nanoseconds
+from tests.parity.astra.networks import MIB, one_dimension, time_of, two_dimensions
 
 
 def message(size, hops=1, bandwidth=50.0, latency=500.0):
@@ -169,45 +150,6 @@ def test_active_chunks_multiply_the_bandwidth():
         active_chunks_per_dimension=4,
     )
     assert four * 10 == one * 3
-
-
-def test_all_reduce_over_two_dimensions_scatters_then_gathers():
-    network, size = two_dimensions(), 3_000_000
-    phases = [
-        time_of(network, "ring|direct", collective, amount, [inner, not inner])
-        for collective, amount, inner in (
-            ("reduce_scatter", size, True),
-            ("all_reduce", size // 4, False),
-            ("all_gather", size // 4, True),
-        )
-    ]
-    assert time_of(network, "ring|direct", "all_reduce", size) == sum(phases)
-
-
-def test_baseline_reduces_whole_on_each_dimension():
-    network, size = two_dimensions(), 3_000_000
-    phases = [
-        time_of(network, "ring|direct", "all_reduce", size, [inner, not inner])
-        for inner in (True, False)
-    ]
-    optimization = {"collective_optimization": "baseline"}
-    assert time_of(network, "ring|direct", "all_reduce", size, **optimization) == sum(phases)
-    assert time_of(network, "ring|direct", "all_reduce", size) < sum(phases)
-
-
-def test_scheduling_policy_orders_collectives_not_chunks():
-    times = {
-        time_of(two_dimensions(), "ring|ring", "all_reduce", MIB, scheduling_policy=policy)
-        for policy in ("LIFO", "FIFO", "EXPLICIT")
-    }
-    assert len(times) == 1
-
-
-def test_all_gather_begins_outside():
-    network, size = two_dimensions(), 3_000_000
-    outer = time_of(network, "ring|direct", "all_gather", size, [False, True])
-    inner = time_of(network, "ring|direct", "all_gather", 8 * size, [True, False])
-    assert time_of(network, "ring|direct", "all_gather", size) == outer + inner
 
 
 def event_loop(durations, queues, chunks, active):
@@ -367,49 +309,6 @@ def test_a_group_of_all_devices_is_no_group():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"topology": ("Rign",)}, "unknown topology of dimension 0 'Rign'; did you mean Ring"),
-        ({"npus_count": (1,)}, "npus_count of dimension 0 is 1; it should be a whole number >= 2"),
-        ({"npus_count": (4, 4)}, "npus_count has 2 entries, but topology has 1"),
-        ({"bandwidth_gib_per_second": (math.nan,)}, "bandwidth of dimension 0 is nan"),
-        ({"bandwidth_gib_per_second": (0.0,)}, "should be a finite number > 0"),
-        ({"latency_nanoseconds": (-1.0,)}, "latency of dimension 0 is -1.0"),
-        ({"latency_nanoseconds": (math.inf,)}, "latency of dimension 0 is inf"),
-        ({"topology": ()}, "at least one dimension"),
-    ],
-)
-def test_wrong_networks_are_refused(change, words):
-    with pytest.raises(HardwareError, match=words.replace("(", r"\(")):
-        replace(one_dimension(), **change)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"all_reduce_implementation": ("rings",)}, "unknown collective implementation 'rings'"),
-        ({"all_to_all_implementation": ("direct0",)}, "'direct0'"),
-        ({"preferred_dataset_splits": 0}, "preferred_dataset_splits is 0"),
-        ({"active_chunks_per_dimension": 1.5}, "active_chunks_per_dimension is 1.5"),
-        ({"endpoint_delay_nanoseconds": -1}, "endpoint_delay is -1"),
-        ({"endpoint_delay_nanoseconds": 2**31}, "at most 2147483647"),
-        ({"peak_performance_teraflops": 10**400}, "peak_performance is 1000"),
-        ({"scheduling_policy": "lifo"}, "unknown scheduling_policy 'lifo'; did you mean LIFO"),
-        ({"collective_optimization": "none"}, "unknown collective_optimization"),
-        ({"local_memory_bandwidth_gb_per_second": 0}, "local_memory_bandwidth is 0"),
-    ],
-)
-def test_wrong_systems_are_refused(change, words):
-    with pytest.raises(HardwareError, match=words):
-        replace(uniform_system(["ring"]), **change)
-
-
-def test_endpoint_delay_zero_aborts_as_the_simulator_does():
-    with pytest.raises(HardwareError, match="endpoint_delay is 0: ASTRA-sim aborts"):
-        time_of(one_dimension(), "ring", "all_reduce", MIB, endpoint_delay_nanoseconds=0)
-
-
-@pytest.mark.parametrize(
     ("algorithms", "collective", "size", "words"),
     [
         ("halvingDoubling", "all_to_all", MIB, "halvingDoubling cannot do all_to_all"),
@@ -471,12 +370,6 @@ def test_limited_messages_in_flight_are_refused_only_where_they_are_used(engine)
         simulate_collective(one_dimension(), system, "all_to_all", MIB, engine=engine)
     ring = simulate_collective(one_dimension(), uniform_system(["ring"]), "all_gather", MIB)
     assert simulate_collective(one_dimension(), system, "all_gather", MIB) == ring
-
-
-def test_small_parts_of_the_records():
-    assert [mesh_shape(n) for n in (4, 6, 16, 32, 7)] == [(2, 2), (3, 2), (4, 4), (8, 4), (7, 1)]
-    assert two_dimensions().devices == 32
-    assert isinstance(uniform_system(["ring"]), AstraSystem)
 
 
 @pytest.mark.parametrize("engine", ["congestion-unaware", "congestion-aware"])

@@ -2,61 +2,32 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
-from perfmodel.cli.main import cli
-from perfmodel.formats.astra_text.network import NETWORK_KEYS, NativeNetwork, read_native_network
-from perfmodel.formats.astra_text.system import (
-    IMPLEMENTATION_KEYS,
-    NativeSystem,
-    read_native_system,
-)
-from perfmodel.formats.astra_text.text import parse_astra_text, read_astra_text
+from perfmodel.formats.astra_text.text import parse_astra_text
 from perfmodel.parity.astra_text.comparison import compare_modes
-from perfmodel.parity.astra_text.differences import LONGER, REASONS, RUN_REASONS, SHORTER
 from perfmodel.parity.astra_text.native import run_native
 from perfmodel.parity.astra_text.physical import run_physical
 from perfmodel.parity.astra_text.physical_network import PhysicalNetwork, views
-from tests.data import ASTRA
+from tests.parity.astra_text.networks import (
+    CUBE,
+    CUBE_SYSTEM,
+    MIB,
+    micro,
+    network_of,
+    ring,
+    system_of,
+    typed,
+)
 
-DATA = ASTRA / "text"
 GIB = 2.0**30
-MIB = 2**20
 DELAY = 10  # [ns], the default endpoint delay
-
-
-def network_of(*dimensions, latency=500.0, memory_scale=0.0):
-    """Network of (topology, members, links, GiB/s) each."""
-    kinds, members, links, bandwidth = zip(*dimensions, strict=True)
-    same = (0.0,) * len(kinds)
-    memory = ((500.0,) * len(kinds), (370.0,) * len(kinds), (memory_scale,) * len(kinds))
-    return NativeNetwork(
-        kinds, members, links, bandwidth, (latency,) * len(kinds), same, same, *memory
-    )
-
-
-def system_of(algorithms="ring", all_to_all=None, **settings):
-    names = tuple(algorithms.split("_"))
-    exchange = tuple(all_to_all.split("_")) if all_to_all else names
-    return NativeSystem(names, names, names, exchange, **settings)
-
-
-def micro(collective, size, update=0):
-    return parse_astra_text(f"MICRO 1 sum -1 5 NONE 0 5 NONE 0 5 {collective} {size} {update}")
-
-
-def ring(members=8, bandwidth=25.0, latency=500.0):
-    return network_of(("Ring", members, 2, bandwidth), latency=latency)
 
 
 def seconds(network, collective, size, algorithms=None, **settings):
@@ -64,18 +35,6 @@ def seconds(network, collective, size, algorithms=None, **settings):
     return run_physical(micro(collective, size), network, system_of(names, **settings)).total_time
 
 
-TYPICAL = "1000 {f} 1048576  2000 {i} 1048576  3000 {w} 4194304 10"
-
-
-def typed(policy, layers=4, forward="ALLREDUCE", gradient="ALLREDUCE", weight="ALLREDUCE"):
-    row = TYPICAL.format(f=forward, i=gradient, w=weight)
-    return parse_astra_text(
-        f"{policy} {layers} " + " ".join(f"l{i} -1 {row}" for i in range(layers))
-    )
-
-
-CUBE = network_of(("Ring", 4, 2, 50.0), ("Switch", 2, 1, 12.5))
-CUBE_SYSTEM = system_of("ring_halvingDoubling", "ring_direct", preferred_dataset_splits=4)
 POLICIES = (
     *("DATA", "DATA_REORDER", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA"),
     *("HYBRID_DLRM 1", "HYBRID_DLRM_ENHANCED 1", "HYBRID_TRANSFORMER group: 4"),
@@ -314,44 +273,6 @@ def test_slower_links_never_end_a_run_sooner_than_its_computation(policy, kinds,
         assert ours.collective_time[used].sum() <= ours.total_time + 1e-9
 
 
-REASONED = [
-    ("FullyConnected", 8, 7, "ring", "ALLREDUCE", {}, "one_peer", 7.0),
-    ("Switch", 8, 1, "direct", "ALLREDUCE", {}, "shared_port", 1 / 7),
-    ("Ring", 8, 2, "ring", "ALLTOALL", {}, "relayed_blocks", 3.5 / 2),
-    ("Ring", 8, 2, "direct", "ALLTOALL", {}, "shared_ring", 1 / 8 / 2),
-    (
-        "Ring",
-        8,
-        2,
-        "ring",
-        "ALLREDUCE",
-        {"active_chunks_per_dimension": 4},
-        "chunks_at_once",
-        1 / 4,
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("topology", "members", "links", "algorithm", "collective", "extra", "reason", "factor"),
-    REASONED,
-)
-def test_reasons_have_the_effect_that_follows_from_them(
-    topology, members, links, algorithm, collective, extra, reason, factor
-):
-    """`factor`: ASTRA-sim's time over ours for large messages, by hand."""
-    network = network_of((topology, members, links, 25.0), latency=1.0)
-    system = system_of(algorithm, preferred_dataset_splits=4, **extra)
-    found = compare_modes(micro(collective, 2**30), network, system)
-    assert reason in found.reasons[2][0]
-    exact, ours = found.exact_collective_time[2, 0], found.physical.collective_time[2, 0]
-    assert exact / ours == pytest.approx(factor, rel=1e-2)
-    assert found.ratio[2, 0] == pytest.approx(ours / exact)
-    assert found.communication_ratio[2, 0] == pytest.approx(ours / exact, rel=1e-6)
-    assert found.largest_differences() == [(2, 0)]
-    assert (reason in LONGER) == (factor > 1)
-
-
 def test_halves_of_a_ring_have_half_of_its_links_or_share_them():
     network = ring(8, latency=1.0)
     large = "1 ALLREDUCE 1073741824  1 NONE 0  1 ALLREDUCE 1073741824 1"
@@ -363,32 +284,6 @@ def test_halves_of_a_ring_have_half_of_its_links_or_share_them():
     assert found.ratio[0, 0] == pytest.approx(2.0, rel=1e-2)
     assert found.ratio[2, 0] > 3
     assert all(found.reasons[phase][0] == ("split_ring",) for phase in (0, 2))
-
-
-def test_every_reason_is_worded_and_given_somewhere():
-    assert set(LONGER).isdisjoint(SHORTER)
-    assert all(len(text) > 30 for text in (REASONS | RUN_REASONS).values())
-    network = network_of(("Ring", 4, 2, 25.0), ("Switch", 4, 1, 25.0), memory_scale=1.0)
-    mixed = system_of(
-        "halvingDoubling_direct",
-        "ring_direct",
-        preferred_dataset_splits=8,
-        active_chunks_per_dimension=2,
-        inter_dimension_scheduling="roundRobin",
-    )
-    found = compare_modes(typed("MODEL", forward="ALLTOALL"), network, mixed)
-    given_reasons = {name for row in found.reasons for names in row for name in names}
-    assert given_reasons >= {
-        *("serial_chunks", "serial_dimensions", "memory_latency", "relayed_blocks"),
-        *("shared_port", "shared_ring", "chunks_at_once", "turning_dimensions", "shared_memory"),
-    }
-    assert "slow_memory" not in given_reasons
-    slow = network_of(("Ring", 4, 2, 200.0), memory_scale=1.0)
-    assert "slow_memory" in compare_modes(micro("ALLREDUCE", MIB), slow, system_of()).reasons[2][0]
-    assert set(found.run_reasons) == {"chunk_order", "collectives_at_once", "following_dimensions"}
-    other = compare_modes(micro("ALLREDUCE", MIB), network_of(("Switch", 8, 1, 25.0)), system_of())
-    assert other.reasons[2][0] == ("stated_algorithm",)
-    assert other.run_reasons == ()
 
 
 @pytest.mark.parametrize(
@@ -442,124 +337,3 @@ def test_the_physical_answer_is_there_where_the_simulator_stops():
     assert found.reasons[2][0] == ()
     assert found.largest_differences() == []
     assert np.isnan(found.communication_ratio).all()
-
-
-@pytest.fixture
-def files(tmp_path):
-    """Workload, network and system files."""
-    paths = [str(tmp_path / name) for name in ("text.txt", "network.json", "system.txt")]
-    row = TYPICAL.format(f="ALLREDUCE", i="ALLREDUCE", w="ALLREDUCE")
-    text = "HYBRID_TRANSFORMER group: 4 2 a -1 " + row + " b -1 " + row
-    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    network = {
-        "topology-name": "Hierarchical",
-        "topologies-per-dim": CUBE.topology,
-        "dimension-type": ["N", "N"],
-        "dimensions-count": 2,
-    }
-    network |= {key: getattr(CUBE, field) for key, (field, _, _) in NETWORK_KEYS.items()}
-    (tmp_path / "network.json").write_text(json.dumps(network))
-    lines = ["scheduling-policy: LIFO", "collective-optimization: localBWAware"]
-    lines += [f"preferred-dataset-splits: {CUBE_SYSTEM.preferred_dataset_splits}"]
-    for key, name in IMPLEMENTATION_KEYS.items():
-        lines.append(f"{key}: {'_'.join(CUBE_SYSTEM.implementation(name))}")
-    (tmp_path / "system.txt").write_text("\n".join(lines))
-    assert (read_native_network(paths[1]), read_native_system(paths[2])) == (CUBE, CUBE_SYSTEM)
-    return paths
-
-
-def simulate(files, *more):
-    text, network, system = files
-    command = ["simulate", text, "--network", network, "--system", system]
-    return CliRunner().invoke(cli, [*command, "--model", "physical", *more], prog_name="perfmodel")
-
-
-def test_the_command_shows_both_modes_and_why_they_differ(files):
-    run = simulate(files, "--by", "layer")
-    assert run.exit_code == 0, run.output
-    for words in ("ours / exact", "total time", "exposed communication", "weight gradient"):
-        assert words in run.output
-    assert "serial chunks: " + REASONS["serial_chunks"] in run.output
-    assert "chunk order: " + RUN_REASONS["chunk_order"] in run.output
-
-
-def test_the_commands_json_is_the_comparison(files, tmp_path):
-    run = simulate(files, "--json", "--passes", "2", "-o", str(tmp_path / "out.nc"))
-    assert run.exit_code == 0, run.output
-    document = json.loads(run.stdout)
-    workload = read_astra_text(files[0])
-    found = compare_modes(workload, CUBE, CUBE_SYSTEM, passes=2)
-    assert document["total_time"] == found.physical.total_time
-    assert document["exact"]["total_time"] == pytest.approx(found.native.total_ns * 1e-9)
-    assert document["exact_stopped"] is None
-    first = document["layers"][0]
-    assert first["weight_gradient"]["collective"] == found.physical.collective_time[2, 0]
-    assert first["weight_gradient"]["ratio"] == found.ratio[2, 0]
-    assert first["forward"]["reasons"] == list(found.reasons[0][0])
-    assert set(document["reasons"]) <= set(REASONS)
-    assert (tmp_path / "out.nc").exists()
-
-
-def test_the_command_says_where_the_exact_mode_stops(files):
-    text = "DATA 1 a -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 3 1"
-    Path(files[0]).write_text(text, encoding="utf-8")
-    run = simulate(files)
-    assert run.exit_code == 0, run.output
-    assert "ASTRA-sim 1.0 has no result" in run.output
-
-
-def reference_rows():
-    """Every 40th of the reference runs, as (network, system, workload, row)."""
-    with (DATA / "native_runs.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["status"] == "ok"]
-    for row in rows[::40]:
-        kinds = row["topology"].split("|")
-
-        def column(name, row=row, kind=float):
-            return tuple(kind(word) for word in row[name].split("|"))
-
-        network = NativeNetwork(
-            tuple(kinds),
-            column("npus_count", kind=int),
-            column("links_count", kind=int),
-            column("link_bandwidth_GiBps"),
-            column("link_latency_ns"),
-            column("nic_latency"),
-            column("router_latency"),
-            *((value,) * len(kinds) for value in (500.0, 370.0, float(row["hbm_scale"]))),
-        )
-        names = "_".join(row["ar_ag_rs_algo"].split("|"))
-        system = system_of(
-            names,
-            "_".join(row["a2a_algo"].split("|")),
-            preferred_dataset_splits=int(row["splits"]),
-            active_chunks_per_dimension=int(row["active_chunks"]),
-            endpoint_delay_nanoseconds=int(row["endpoint_delay"]),
-            scheduling_policy=row["policy"],
-            intra_dimension_scheduling=row["intra_sched"],
-            inter_dimension_scheduling=row["inter_sched"],
-        )
-        yield network, system, read_astra_text(DATA / f"workloads/{row['workload']}.txt"), row
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="shared reference data are not here")
-def test_on_the_reference_runs_reasons_say_which_mode_is_slower():
-    checked = 0
-    for network, system, workload, row in reference_rows():
-        found = compare_modes(
-            workload,
-            network,
-            system,
-            passes=int(row["passes"]),
-            queues_per_dimension=int(row["queues_per_dim"]),
-        )
-        assert abs(found.native.total_ns - int(row["total_ns"])) <= 1
-        for phase, layer in np.argwhere(~np.isnan(found.ratio)):
-            reasons, ratio = set(found.reasons[phase][layer]), found.ratio[phase, layer]
-            assert reasons
-            if not reasons & set(SHORTER):
-                assert ratio <= 1.001
-            if not reasons & set(LONGER):
-                assert ratio >= 0.9  # one endpoint delay of few
-            checked += 1
-    assert checked > 100
