@@ -9,7 +9,7 @@ import click
 
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import check_precision, load_rows, one_strategy
+from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import announce_compilation, heading, print_json, strategy_label
 
 if TYPE_CHECKING:
@@ -90,11 +90,12 @@ def load_problem(
     """Load and check everything about one projection, cheapest first."""
     from perfmodel.model.presets import load_model
     from perfmodel.software.framework import load_framework
+    from perfmodel.strategy.single import one_strategy
 
     spec = load_model(model)
     (device,), _ = load_rows([hardware], settings, {})
     software = load_framework(framework)
-    check_precision(device, axes["precision"] or "bf16")
+    device.device.peak(axes["precision"] or "bf16")  # refuses one that the device lacks
     return spec, one_strategy(spec, devices, axes), device, software
 
 

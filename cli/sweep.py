@@ -13,7 +13,7 @@ import click
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import DEGREES, load_rows
+from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import (
     announce_compilation,
     command_line,
@@ -203,6 +203,7 @@ def _lacking(dataset: xr.Dataset) -> dict[str, int]:
 def _nothing_possible(found: Enumeration, devices: int, axes: Mapping[str, Any]) -> str:
     """Say in one line why no strategy is possible."""
     from perfmodel.strategy.enumerate import describe_rejected
+    from perfmodel.strategy.single import DEGREES
 
     if axes.get("data_parallel") is None or set(found.rejected) - {"devices_mismatch"}:
         return describe_rejected(found.rejected, devices)

@@ -1,0 +1,128 @@
+"""One strategy that somebody named, or the numbers and the reason why it cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.strategy.fields import FIELD_BY_NAME
+from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, VALID
+
+if TYPE_CHECKING:
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.strategy.grid import StrategyGrid
+
+DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
+"""Degrees that multiply, with the data-parallel one, to the number of devices."""
+
+
+def one_strategy(model: ModelSpec, devices: int, axes: Mapping[str, Any]) -> StrategyGrid:
+    """Return a grid of one strategy.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    devices : int
+    axes : mapping of str to value
+        Fields of the strategy; those that are missing or None have their defaults.
+
+    Raises
+    ------
+    StrategyError
+        The strategy is impossible; the message has the numbers and the reason.
+    """
+    given = {name: value for name, value in axes.items() if value is not None}
+    check_devices(devices, given)
+    grid = strategies_from_rows(model, devices, [given])
+    status = int(grid.status[0])
+    if status != VALID:
+        numbers = _numbers(model, grid.row(0), status)
+        raise StrategyError(f"impossible strategy: {STATUS_REASONS[status]} ({numbers})")
+    return grid
+
+
+def check_devices(devices: int, given: Mapping[str, Any]) -> None:
+    """Check that the degrees multiply to the number of devices.
+
+    Raises
+    ------
+    StrategyError
+        They do not; the message says what would be right.
+    """
+    degrees = {name: int(given.get(name, 1)) for name in DEGREES}
+    product = math.prod(degrees.values())
+    written = " × ".join(
+        f"{FIELD_BY_NAME[name].option} {degree}" for name, degree in degrees.items()
+    )
+    data = given.get("data_parallel")
+    if data is not None and product * data != devices:
+        better = f"--devices {product * data}"
+        if devices % product == 0:
+            better = f"--dp {devices // product} or {better}"
+        raise StrategyError(
+            f"{written} × dp {data} = {product * data:,} is not the {devices:,} devices; "
+            f"{better} would be right"
+        )
+    if devices % product:
+        below = devices // product * product
+        near = f"{below + product:,}" if not below else f"{below:,} or {below + product:,}"
+        raise StrategyError(
+            f"{devices:,} devices are not a multiple of {written} = {product:,}; {near} would be"
+        )
+
+
+def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
+    """Return the numbers that a broken rule is about."""
+    about: dict[str, tuple[str, ...]] = {
+        "heads_not_divisible": ("tensor_parallel",),
+        "width_not_divisible": ("tensor_parallel", "expert_tensor_parallel"),
+        "sequence_not_divisible": (
+            "sequence_length",
+            "context_parallel",
+            "tensor_parallel",
+            "micro_batch_size",
+        ),
+        "batch_not_divisible": ("global_batch_size", "data_parallel", "micro_batch_size"),
+        "too_few_layers": ("pipeline_parallel", "virtual_pipeline"),
+        "schedule_mismatch": ("virtual_pipeline", "pipeline_parallel", "pipeline_schedule"),
+        "batches_not_divisible": (
+            "global_batch_size",
+            "data_parallel",
+            "micro_batch_size",
+            "pipeline_parallel",
+        ),
+        "experts_not_divisible": ("expert_parallel", "expert_tensor_parallel"),
+        "expert_group_mismatch": (
+            "expert_parallel",
+            "expert_tensor_parallel",
+            *DEGREES[:2],
+            "data_parallel",
+        ),
+        "shard_group_mismatch": ("shard_group", "data_parallel", "zero_stage"),
+        "expert_group_spread": (
+            "expert_parallel",
+            "expert_tensor_parallel",
+            *DEGREES,
+            "data_parallel",
+            "mapping",
+        ),
+        "shard_group_spread": ("shard_group", *DEGREES, "data_parallel", "mapping"),
+    }
+    name = STATUS_NAMES[status]
+    fields = about.get(name, (*DEGREES, "data_parallel"))
+    listed = [f"{field} {row[field]}" for field in fields]
+    if name == "heads_not_divisible":
+        heads = {
+            (layer.attention.heads, layer.attention.key_value_heads)
+            for layer in model.layer_kinds()[0]
+        }
+        listed += [f"{query} heads in {groups} groups" for query, groups in sorted(heads)]
+    if name == "too_few_layers":
+        listed.append(f"{model.num_layers} layers")
+    if name == "experts_not_divisible":
+        counts = sorted({layer.mlp.experts for layer in model.layer_kinds()[0]})
+        listed.append(f"{' or '.join(map(str, counts))} experts")
+    return ", ".join(listed)
