@@ -21,12 +21,6 @@ instead of queries by keys (TensorRT-LLM, ``swapsMmaAb``)."""
 SWAPPED_ROWS = 16
 """Query rows of one block there; each block reads the whole cache."""
 
-PORTABLE_WIDE_HEAD = 256
-"""Width above which portable kernels for prefill take small tiles (SGLang ``extend_attention``)."""
-
-PORTABLE_WIDE_ROWS = 32
-"""Rows of those."""
-
 
 @jit
 def query_packing(device, queries, prefill, group):
@@ -67,8 +61,8 @@ def forward_tile(device, queries, packed, width_qk, width_v, latent):
         return SWAPPED_ROWS, int(device.decode_key_tile), 1, True
     if max(width_qk, width_v) <= NARROW_HEAD:
         rows = int(device.narrow_query_tile)
-    if device.portable > 0.0 and width_qk > PORTABLE_WIDE_HEAD:
-        rows = min(rows, PORTABLE_WIDE_ROWS)
+    if device.portable > 0.0 and width_qk > device.portable_kernel.wide_head:
+        rows = min(rows, int(device.portable_kernel.wide_rows))
     decode = packed > 0 and packed * queries <= rows
     smallest = int(device.smallest_query_tile)
     wide = 2 * smallest * width_v > device.accumulators

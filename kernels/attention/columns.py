@@ -6,7 +6,7 @@ keys of one tile, ``U`` compute units.
 
 Forward (`attention_forward`): what a library decides stands in `attention_blocks` (tile by head
 width, packing of the heads that share keys) and in the split rules of the device. Kernels of
-another build have their own files: `attention_portable` (Triton), `attention_serial` (latent
+another build have their own files: `portable` (Triton), `serial` (latent
 attention where no library pipelines it).
 
 A *block* (thread block, workgroup) owns one query tile of one head and walks

@@ -16,8 +16,29 @@ ONE_WAVE_SPLIT = 2.0
 """As many parts as fit one wave of blocks (TensorRT-LLM, ``multi_ctas_kv``)."""
 
 
+class PortableKernel(NamedTuple):
+    """How a library in a portable language cuts calls; all floats."""
+
+    alone_key_tile: float  # keys of a decode tile where a head shares them with no other
+    key_step: float  # parts of the keys are multiples of this
+    split_unit_keys: float  # parts grow with the logarithm of the length in these
+    register_residents: float  # blocks that the registers of a unit hold at most
+    wide_head: float  # width above which a prefill block has fewer rows
+    wide_rows: float  # rows of those
+
+
+class SerialKernel(NamedTuple):
+    """How a library without a pipelined kernel walks over a latent cache; all floats."""
+
+    heads: float  # of one block
+    parts: float  # blocks that share the values of a sequence
+    residents: float  # blocks side by side on a unit
+    shared: float  # time of a block that shares its unit, relative to one alone
+    keys: float  # of a tile
+
+
 class AttentionDevice(NamedTuple):
-    """One device at one precision of queries and of the key-value cache; all floats."""
+    """One device at one precision of queries and of the key-value cache; floats but for two."""
 
     matrix_rate: float  # at the precision, whole device [FLOP/s]
     exponential_rate: float  # whole device [1/s]
@@ -48,7 +69,9 @@ class AttentionDevice(NamedTuple):
     decode_residents: float  # the same, decode with heads up to 128 wide
     backward_query_tile: float  # rows M of a backward tile
     backward_key_tile: float  # keys N owned by a backward block
-    portable: float  # 1: kernels of `attention_portable`
+    portable: float  # 1: kernels of `kernels.attention.portable`
+    portable_kernel: PortableKernel
+    serial_kernel: SerialKernel
     masked_tile: float  # tile outside a window that a block walks over, relative; 0: not walked
     windowed_tile: float  # tile inside a window, relative to one without
     cache_port: float  # most that one unit draws from the last shared cache, relative

@@ -21,24 +21,12 @@ import math
 
 from perfmodel.kernels._jit import jit
 
-ALONE_KEY_TILE = 64.0
-"""Keys of a tile where a head shares them with no other; `decode_key_tile` where it does."""
-
-KEY_STEP = 32.0
-"""Parts of the keys are multiples of this."""
-
-SPLIT_UNIT_KEYS = 64.0
-"""Parts grow with the logarithm of the length in these."""
-
-REGISTER_RESIDENTS = 4.0
-"""Blocks that the registers of a unit hold at most (four warps of 128 registers each)."""
-
 PARTIAL_BYTES = 4.0
 """Element of a partial result, single precision [B]."""
 
 
 @jit
-def portable_splits(units, keys, blocks, most):
+def portable_splits(units, keys, blocks, most, unit_keys):
     """Parts of the keys of each sequence.
 
     Parameters
@@ -51,6 +39,8 @@ def portable_splits(units, keys, blocks, most):
         Sequences times groups of heads.
     most : float
         Parts at most.
+    unit_keys : float
+        Parts grow with the logarithm of `keys` in these.
 
     Returns
     -------
@@ -58,7 +48,7 @@ def portable_splits(units, keys, blocks, most):
         Number of parts, at least 1: as many as fill the units, more for longer sequences
         (SGLang ``get_num_kv_splits_triton``).
     """
-    wanted = math.floor(units * max(math.log2(keys / SPLIT_UNIT_KEYS), 1.0))
+    wanted = math.floor(units * max(math.log2(keys / unit_keys), 1.0))
     return max(1.0, min(math.ceil(wanted / blocks), most))
 
 
@@ -84,14 +74,14 @@ def portable_decode_time(device, batch, keys, heads, key_value_heads, stored, wi
     time, traffic, memory : float
         [s], [B], and the part of the time that memory alone would take [s].
     """
-    units = device.units
+    units, kernel = device.units, device.portable_kernel
     group = heads // key_value_heads
     rows = min(device.smallest_query_tile, float(group))
     blocks = float(batch) * math.ceil(heads / rows)
-    splits = portable_splits(units, keys, blocks, device.most_splits)
-    part = math.ceil(math.ceil(keys / splits) / KEY_STEP) * KEY_STEP
+    splits = portable_splits(units, keys, blocks, device.most_splits, kernel.split_unit_keys)
+    part = math.ceil(math.ceil(keys / splits) / kernel.key_step) * kernel.key_step
     parts = math.ceil(keys / part)
-    tile = ALONE_KEY_TILE if group == 1 else device.decode_key_tile
+    tile = kernel.alone_key_tile if group == 1 else device.decode_key_tile
     tiles = math.ceil(min(part, float(keys)) / tile)
 
     tile_bytes = tile * stored * device.key_bytes
@@ -103,7 +93,7 @@ def portable_decode_time(device, batch, keys, heads, key_value_heads, stored, wi
     vector = operations * tile * stored / device.vector_rate
     block = tiles * (load + vector) * units
     room = device.scratchpad / (device.decode_key_tile * stored * device.query_bytes)
-    residents = max(1.0, min(math.floor(room), REGISTER_RESIDENTS))
+    residents = max(1.0, min(math.floor(room), kernel.register_residents))
     starts = blocks * device.most_splits * device.decode_latency / units
     latency = max(block, block * blocks * parts / (units * residents) + starts)
     compute = max(latency, blocks * parts * tiles * vector)

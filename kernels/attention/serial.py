@@ -13,21 +13,6 @@ import math
 
 from perfmodel.kernels._jit import jit
 
-HEADS = 64
-"""Heads of one block."""
-
-PARTS = 2.0
-"""Blocks that share the values of a sequence."""
-
-RESIDENTS = 2.0
-"""Blocks side by side on a unit."""
-
-SHARED = 1.42
-"""Time of a block that shares its unit, relative to one alone."""
-
-KEYS = 64.0
-"""Keys of a tile."""
-
 
 @jit
 def serial_latent_time(device, sequences, heads, mean_keys, most_keys):
@@ -49,16 +34,17 @@ def serial_latent_time(device, sequences, heads, mean_keys, most_keys):
     float
         [s]
     """
-    blocks = sequences * math.ceil(heads / HEADS) * PARTS
-    tile = KEYS * device.latent_key_time
-    alone = device.decode_latency + math.ceil(most_keys / KEYS) * tile
-    mean = device.decode_latency + math.ceil(mean_keys / KEYS) * tile
-    slots = RESIDENTS * device.units
+    kernel = device.serial_kernel
+    blocks = sequences * math.ceil(heads / kernel.heads) * kernel.parts
+    tile = kernel.keys * device.latent_key_time
+    alone = device.decode_latency + math.ceil(most_keys / kernel.keys) * tile
+    mean = device.decode_latency + math.ceil(mean_keys / kernel.keys) * tile
+    slots = kernel.residents * device.units
     full = math.floor(blocks / slots)
     rest = blocks - full * slots
-    waves = full * SHARED
+    waves = full * kernel.shared
     if rest > device.units:
-        waves += SHARED
+        waves += kernel.shared
     elif rest > 0.0:
         waves += 1.0
     return device.launch_latency + max(alone, mean * waves)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.precisions import ATTENTION_PRECISIONS, OPERAND_BYTES
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup
+from perfmodel.software.library import attention_facts, library_facts
 
 if TYPE_CHECKING:
     from perfmodel.kernels.attention.columns import AttentionDevice
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 # Fields of `AttentionDevice` that are a number of ``[calibration.attention]`` as it stands.
 CONSTANTS = (
     "query_tile",
+    "smallest_query_tile",
     "key_tile",
     "decode_key_tile",
     "accumulators",
     "packs_groups",
     "pairs_units",
     "split_rule",
+    "most_splits",
     "residents",
     "decode_residents",
     "backward_query_tile",
@@ -56,52 +59,8 @@ CONSTANTS = (
     "split_block_latency",
     "launch_latency",
 )
-
-
-SMALLEST_QUERY_TILE = 64.0
-"""Rows of the smallest query tile of matrix instructions across a group of
-warps (Hopper ``wgmma``: m64; PTX ISA 8.0, section 9.7.14)."""
-
-MOST_SPLITS = 128.0
-"""FlashAttention: most parts of the keys."""
-
-PORTABLE = {
-    "query_tile": 128.0,
-    "key_tile": 64.0,
-    "decode_key_tile": 32.0,
-    "accumulators": 32768.0,
-    "packs_groups": 0.0,
-    "pairs_units": 0.0,
-    "split_rule": 0.0,
-    "residents": 1.0,
-    "decode_residents": 1.0,
-    "split_block_latency": 0.0,
-    "portable": 1.0,
-    "masked_tile": 0.7,
-    "windowed_tile": 2.0,
-    "head_step": 32.0,
-}
-"""How a kernel of a portable language (Triton) cuts a call (SGLang: ``extend_attention``
-and ``decode_attention``); it knows no pairs of units and no packed prefill."""
-
-OWN = {
-    "portable": 0.0,
-    "masked_tile": 0.0,
-    "windowed_tile": 1.0,
-    "cache_port": 2.0,
-    "product_operations": 0.0,
-    "latent_memory": 0.95,
-    "latent_splits": MOST_SPLITS,
-    "head_step": 32.0,
-}
-"""What stands in for it elsewhere. One unit reads the cache at twice its even share: 64 B per
-clock and unit."""
-
-PORTABLE_QUERY_TILE = 16.0
-"""SGLang ``BLOCK_H``: the rows that a matrix instruction of one warp takes."""
-
-PORTABLE_SPLITS = 8.0
-"""SGLang ``triton_attention_num_kv_splits``."""
+REFERENCE = "reference"
+"""Library whose facts hold where neither the library of a call nor the profile says otherwise."""
 
 
 def attention_constants(
@@ -114,9 +73,9 @@ def attention_constants(
     HardwareError
         The profile has no ``[calibration.attention]``, or `constants` names a key that it lacks.
     """
-    facts = PORTABLE if library == "portable" else {}
     words = {"library": library} if library else {}
-    found = hardware.lookup("attention", facts=facts, defaults=OWN, **words)
+    facts, defaults = attention_facts(library), attention_facts(REFERENCE)
+    found = hardware.lookup("attention", facts=facts, defaults=defaults, **words)
     for key in constants or ():
         hardware.calibrated("attention", key)  # says what is missing
     return replace(found, values={**found.values, **(constants or {})})
@@ -162,7 +121,7 @@ def attention_device(
     HardwareError
         Unknown precision, one that the device lacks, or a missing calibration key.
     """
-    from perfmodel.kernels.attention.columns import AttentionDevice
+    from perfmodel.kernels.attention.device import AttentionDevice, PortableKernel, SerialKernel
 
     stored = precision if kv_precision is None else kv_precision
     for name in (precision, stored):
@@ -173,9 +132,9 @@ def attention_device(
     device = hardware.device
     memory = device.memory
     constant = attention_constants(hardware, library, constants)
-    portable = library == "portable"
     energy = constant("energy_per_flop")
-    narrow_tile = "query_tile" if portable else "narrow_query_tile"
+    # Portable kernels have one tile for heads of all widths.
+    narrow_tile = "query_tile" if constant("portable") else "narrow_query_tile"
     if steady:
         energy *= hardware.calibrated("gemm", "steady_energy_ratio")
     narrow = constant("fp8_matrix") if precision == "fp8" else 1.0
@@ -193,8 +152,8 @@ def attention_device(
         key_bytes=OPERAND_BYTES[stored],
         output_bytes=OPERAND_BYTES["bf16"],  # O and gradients stay wide
         narrow_query_tile=constant(narrow_tile, constant("query_tile")),
-        smallest_query_tile=PORTABLE_QUERY_TILE if portable else SMALLEST_QUERY_TILE,
-        most_splits=PORTABLE_SPLITS if portable else MOST_SPLITS,
+        portable_kernel=PortableKernel(**asdict(library_facts("portable_attention")["portable"])),
+        serial_kernel=SerialKernel(**asdict(library_facts("serial_attention")["trtllm"])),
         matrix_efficiency=constant("matrix_efficiency") * narrow,
         # products over a latent cache reach as much of the fp8 rate as of the bf16 rate
         latent_efficiency=constant("latent_efficiency") / narrow,

@@ -61,7 +61,99 @@ class MoeKernel:
     )
 
 
-SUBJECTS: Mapping[str, type] = {"moe": MoeKernel}
+@dataclass(frozen=True, slots=True)
+class AttentionKernel:
+    """How a library cuts calls of fused attention.
+
+    What a library leaves out follows the profile (``[calibration.attention]``), and where that
+    is silent the library ``reference``. Names as in
+    `perfmodel.kernels.attention.device.AttentionDevice`.
+    """
+
+    query_tile: float | None = fact("query rows of a block", positive=True, default=None)
+    smallest_query_tile: float | None = fact(
+        "query rows of the smallest block", positive=True, default=None
+    )
+    key_tile: float | None = fact("keys of a tile, prefill", positive=True, default=None)
+    decode_key_tile: float | None = fact("keys of a tile, decode", positive=True, default=None)
+    accumulators: float | None = fact(
+        "elements of the output that a block holds at most", positive=True, default=None
+    )
+    packs_groups: float | None = fact(
+        "1: heads that share keys fill a tile together in prefill too", default=None
+    )
+    pairs_units: float | None = fact("1: two units share a wide head", default=None)
+    split_rule: float | None = fact(
+        "0: keys are not split in prefill; 1: spread over the units; 2: one wave", default=None
+    )
+    most_splits: float | None = fact("parts of the keys at most", positive=True, default=None)
+    latent_splits: float | None = fact("the same for a latent cache", positive=True, default=None)
+    residents: float | None = fact(
+        "blocks side by side on a unit, prefill", positive=True, default=None
+    )
+    decode_residents: float | None = fact("the same, decode", positive=True, default=None)
+    split_block_latency: float | None = fact(
+        "partial result of one block of split keys", "s", default=None
+    )
+    portable: float | None = fact("1: kernels in a portable language", default=None)
+    masked_tile: float | None = fact(
+        "time of a tile outside a window that a block walks over, relative to one inside",
+        default=None,
+    )
+    windowed_tile: float | None = fact(
+        "time of a tile inside a window, relative to one without a window", default=None
+    )
+    head_step: float | None = fact(
+        "widths are padded to multiples of it", positive=True, default=None
+    )
+    cache_port: float | None = fact(
+        "most that one unit draws from the last shared cache, over its even share",
+        positive=True,
+        default=None,
+    )
+    product_operations: float | None = fact(
+        "vector FLOP per element of K and V where no matrix unit serves", default=None
+    )
+    latent_memory: float | None = fact(
+        "memory rate over a latent cache, relative", positive=True, default=None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PortableKernel:
+    """How a library in a portable language cuts attention calls further."""
+
+    alone_key_tile: float = fact(
+        "keys of a decode tile where a head shares them with no other", positive=True
+    )
+    key_step: float = fact("parts of the keys are multiples of this", positive=True)
+    split_unit_keys: float = fact(
+        "parts grow with the logarithm of the length in these", positive=True
+    )
+    register_residents: float = fact(
+        "blocks that the registers of a unit hold at most", positive=True
+    )
+    wide_head: float = fact("width above which a prefill block has fewer rows")
+    wide_rows: float = fact("rows of those", positive=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SerialKernel:
+    """How a library without a pipelined kernel walks over a latent cache."""
+
+    heads: float = fact("heads of one block", positive=True)
+    parts: float = fact("blocks that share the values of a sequence", positive=True)
+    residents: float = fact("blocks side by side on a unit", positive=True)
+    shared: float = fact("time of a block that shares its unit, relative to one alone", minimum=1.0)
+    keys: float = fact("keys of a tile", positive=True)
+
+
+SUBJECTS: Mapping[str, type] = {
+    "moe": MoeKernel,
+    "attention": AttentionKernel,
+    "portable_attention": PortableKernel,
+    "serial_attention": SerialKernel,
+}
 """Table of a library's file -> what it may state."""
 
 
@@ -81,3 +173,10 @@ def library_facts(subject: str) -> dict[str, Any]:
     """Return the facts of one subject, by the name of each library that states any."""
     records = libraries().items()
     return {name: found.facts[subject] for name, found in records if subject in found.facts}
+
+
+def attention_facts(name: str) -> dict[str, float]:
+    """Return what a library states of attention calls, nothing for an unknown library."""
+    found = library_facts("attention").get(name)
+    stated = {} if found is None else {key: getattr(found, key) for key in found.__slots__}
+    return {key: value for key, value in stated.items() if value is not None}

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.precisions import OPERAND_BYTES
+from perfmodel.kernels.attention.device import AttentionDevice, PortableKernel, SerialKernel
 from perfmodel.software.facts import facts_of
-from perfmodel.software.library import FOLDER, SUBJECTS, libraries, library_facts
+from perfmodel.software.library import (
+    FOLDER,
+    SUBJECTS,
+    attention_facts,
+    libraries,
+    library_facts,
+)
 
 
 @pytest.mark.parametrize("name", libraries())
@@ -40,3 +47,26 @@ def test_tuned_tiles_change_nothing_but_tiles():
     plain, tuned = (library_facts("moe")[name] for name in ("triton", "triton_tuned"))
     differing = {key for key in facts_of(type(plain)) if getattr(plain, key) != getattr(tuned, key)}
     assert differing == {"tiles", "small_tiles", "block_tiles"}
+
+
+def test_what_attention_libraries_leave_out_is_not_stated():
+    assert attention_facts("portable")["most_splits"] == 8.0
+    assert "latent_splits" not in attention_facts("portable")
+    assert attention_facts("reference")["most_splits"] == 128.0
+    assert attention_facts("nobody's") == {}
+
+
+@pytest.mark.parametrize(
+    ("subject", "kernel"),
+    [
+        ("attention", AttentionDevice),
+        ("portable_attention", PortableKernel),
+        ("serial_attention", SerialKernel),
+    ],
+)
+def test_kernels_know_facts_by_the_same_names(subject, kernel):
+    names = list(facts_of(SUBJECTS[subject]))
+    if kernel is AttentionDevice:
+        assert set(names) <= set(kernel._fields)
+    else:
+        assert names == list(kernel._fields)

@@ -9,7 +9,12 @@ from perfmodel.kernels.attention.columns import (
     attention_backward,
     attention_forward,
 )
-from perfmodel.kernels.attention.device import ONE_WAVE_SPLIT, SPREAD_SPLIT
+from perfmodel.kernels.attention.device import (
+    ONE_WAVE_SPLIT,
+    SPREAD_SPLIT,
+    PortableKernel,
+    SerialKernel,
+)
 
 # round numbers of an H100-like device
 DEVICE = AttentionDevice(
@@ -48,6 +53,8 @@ DEVICE = AttentionDevice(
     head_step=32.0,
     latent_key_time=0.0,
     portable=0.0,
+    portable_kernel=PortableKernel(64.0, 32.0, 64.0, 4.0, 256.0, 32.0),
+    serial_kernel=SerialKernel(64.0, 2.0, 2.0, 1.42, 64.0),
     masked_tile=0.0,
     windowed_tile=1.0,
     cache_port=2.0,

@@ -28,7 +28,7 @@ PORTABLE = DEVICE._replace(
     [(64, 1, 8), (64, 66, 2), (64, 132, 1), (1024, 132, 4), (1024, 100, 6), (10**6, 5000, 1)],
 )
 def test_portable_kernels_split_keys_as_their_library_does(keys, blocks, splits):
-    assert portable_splits(132.0, float(keys), float(blocks), 8.0) == splits
+    assert portable_splits(132.0, float(keys), float(blocks), 8.0, 64.0) == splits
 
 
 def test_portable_decode_is_paced_by_its_gathers_until_blocks_fill_the_units():
