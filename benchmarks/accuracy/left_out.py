@@ -15,9 +15,11 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from perfmodel.base.errors import PerfModelError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.hwprofiles.family import Family, load_family
 from perfmodel.measured.calibrate import judge_family
@@ -76,26 +78,36 @@ def borrowed(name: str, group: str) -> Family:
     return family.with_constants(group, values)
 
 
+def left_out(name: str, label: str, folder: Path) -> dict[str, Any]:
+    """Return the errors of one family's rows under borrowed constants."""
+    kind, file, where = ROWS[label]
+    judged = judge_family(borrowed(name, kind), [MeasuredTable(str(folder / file), kind, where)])
+    return judged.errors("before")["all"]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the errors of each family left out."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with measured/")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    found = {}
-    for name in DEVICES:
-        for label, (kind, file, where) in ROWS.items():
-            table = MeasuredTable(str(options.data / "measured" / file), kind, where)
-            judged = judge_family(borrowed(name, kind), [table])
-            found[f"{name} {label}"] = errors = judged.errors("before")["all"]
-            if not options.json:
-                print(
-                    f"{name:17} {label:9} n={errors['count']:5d}"
-                    f"  median {errors['median_absolute_error']:6.1%}"
-                    f"  mean {errors['mean_absolute_error']:6.1%}  bias {errors['bias']:+6.1%}"
-                )
+    try:
+        found = {
+            f"{name} {label}": left_out(name, label, options.data / "measured")
+            for name in DEVICES
+            for label in ROWS
+        }
+    except PerfModelError as error:
+        print(f"left_out.py: {error}", file=sys.stderr)
+        return 2
     if options.json:
         print(json.dumps(found, indent=1))
+        return 0
+    for name, errors in found.items():
+        print(
+            f"{name:27} n={errors['count']:5d}  median {errors['median_absolute_error']:6.1%}"
+            f"  mean {errors['mean_absolute_error']:6.1%}  bias {errors['bias']:+6.1%}"
+        )
     return 0
 
 

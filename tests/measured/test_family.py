@@ -13,7 +13,6 @@ import pytest
 from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import Hardware, load_hardware
-from perfmodel.hwprofiles.family import load_family
 from perfmodel.measured.calibrate import (
     Calibration,
     calibrate_family,
@@ -59,29 +58,6 @@ def after(found: Calibration) -> dict[str, float]:
 def fitted(tmp_path: Path) -> Calibration:
     table = products(tmp_path / "mine.csv", TRUTH, ["dgx-h100", "h100-pcie"], noise=0.02)
     return calibrate_family("nvidia-hopper", [table], only=list(TRUTH), fold_count=0)
-
-
-# ---------------------------------------------------------------- families
-
-
-def test_a_family_knows_its_systems_and_what_they_have_of_their_own() -> None:
-    cdna3 = load_family("AMD_CDNA3")
-    assert {"mi300x-server", "mi308x-server", "mi210-server"} <= set(cdna3.systems)
-    assert ("gemm", "issue_efficiency") in cdna3.own["mi308x-server"]
-    assert cdna3.own["mi300x-server"] == frozenset()
-    assert load_family("dgx-h100").systems == ("dgx-h100",)
-
-
-def test_an_unknown_family_is_answered_with_the_nearest() -> None:
-    with pytest.raises(HardwareError, match=r"unknown family 'nvidia-hoper'; did you mean nvidia-"):
-        load_family("nvidia-hoper")
-
-
-def test_values_on_top_of_a_family_leave_the_loaded_one_alone() -> None:
-    family = load_family("nvidia-hopper")
-    changed = family.with_constants("gemm", {"launch_latency": 1e-6})
-    assert changed.calibration["gemm"]["launch_latency"].value == 1e-6
-    assert family.calibration["gemm"]["launch_latency"].value != 1e-6
 
 
 # ---------------------------------------------------------------- round trips
