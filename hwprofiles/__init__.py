@@ -6,14 +6,7 @@
 989400000000000.0
 """
 
-from perfmodel.hwprofiles.hardware import (
-    Calibrated,
-    Device,
-    Hardware,
-    Memory,
-    Network,
-    System,
-)
+from perfmodel.hwprofiles.hardware import Hardware, hardware_from_dict
 from perfmodel.hwprofiles.loader import (
     list_aliases,
     list_ambiguous,
@@ -21,7 +14,8 @@ from perfmodel.hwprofiles.loader import (
     load_hardware,
     resolve_name,
 )
-from perfmodel.hwprofiles.paths import hardware_from_dict, known_paths
+from perfmodel.hwprofiles.parts import Calibrated, Device, Memory, Network, System
+from perfmodel.hwprofiles.paths import known_paths
 
 __all__ = [
     "Calibrated",

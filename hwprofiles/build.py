@@ -1,14 +1,13 @@
-"""From the merged tables of a profile to a checked `Hardware`."""
+"""From the merged tables of a profile to the checked parts of a `Hardware`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles import constants, schema
-from perfmodel.hwprofiles.hardware import Calibrated, Device, Hardware, Memory, Network, System
+from perfmodel.hwprofiles.parts import Calibrated, Device, Memory, Network, System
 from perfmodel.hwprofiles.schema import Field
 
 UNSOURCED = "not stated"
@@ -18,21 +17,12 @@ Where = Callable[[str], str]
 """Names the file (or override) that a dotted path came from."""
 
 
-def build(document: Mapping[str, Any], where: Where) -> Hardware:
-    """Check a merged profile and return it as `Hardware`.
-
-    Parameters
-    ----------
-    document : mapping
-        Tables as in a TOML profile with nothing left to inherit; ``source``
-        holds dotted path -> text, ``overrides`` what the user replaced.
-    where : callable
-        Dotted path -> name of the file that set it, for messages.
+def checked_profile(document: Mapping[str, Any], where: Where) -> dict[str, Any]:
+    """Return the checked fields of `perfmodel.hwprofiles.hardware.Hardware`; see `build` there.
 
     Raises
     ------
     HardwareError
-        A key is missing, unknown, of the wrong type or out of its limits.
     """
     check_keys(document, (*schema.TOP_LEVEL, "overrides"), "", where)
     name = document["name"]
@@ -40,38 +30,40 @@ def build(document: Mapping[str, Any], where: Where) -> Hardware:
         if table not in document:
             raise HardwareError(f"{where(table)}: hardware profile '{name}' has no [{table}]")
     source = dict(document.get("source", {}))
-    hardware = Hardware(
-        name=name,
-        title=document.get("title", name),
-        device=_device(document["device"], where, source),
-        system=_system(document["system"], where, source),
-        calibration=build_calibration(document, where, source),
-        source=source,
-        aliases=tuple(document.get("aliases", ())),
-        notes=tuple(document.get("notes", ())),
-        overrides=dict(document.get("overrides", {})),
-    )
-    stated = {
-        path: source.get(path, f"{UNSOURCED} ({where(path)})") for path in numeric_paths(hardware)
+    device = _device(document["device"], where, source)
+    system = _system(document["system"], where, source)
+    calibration = build_calibration(document, where, source)
+    numbers = _numeric_paths(device, system, calibration)
+    return {
+        "name": name,
+        "title": document.get("title", name),
+        "device": device,
+        "system": system,
+        "calibration": calibration,
+        "source": {path: source.get(path, f"{UNSOURCED} ({where(path)})") for path in numbers},
+        "aliases": tuple(document.get("aliases", ())),
+        "notes": tuple(document.get("notes", ())),
+        "overrides": dict(document.get("overrides", {})),
     }
-    return replace(hardware, source=stated)
 
 
-def numeric_paths(hardware: Hardware) -> Iterator[str]:
+def _numeric_paths(
+    device: Device, system: System, calibration: Mapping[str, Mapping[str, Calibrated]]
+) -> Iterator[str]:
     """Yield the dotted path of every number of a profile, calibration included."""
     for key, field in schema.DEVICE.items():
         if field.kind != "text":
             yield f"device.{key}"
-    for precision in hardware.device.peak_flops:
+    for precision in device.peak_flops:
         yield f"device.peak_flops.{precision}"
     for key in schema.MEMORY:
         yield f"device.memory.{key}"
     yield from (f"system.{key}" for key in schema.SYSTEM)
-    for index in range(len(hardware.system.network)):
+    for index in range(len(system.network)):
         for key, field in schema.NETWORK.items():
             if field.kind != "text":
                 yield f"system.network.{index}.{key}"
-    for group, entries in hardware.calibration.items():
+    for group, entries in calibration.items():
         yield from (f"calibration.{group}.{key}" for key in entries)
 
 

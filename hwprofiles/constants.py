@@ -243,7 +243,7 @@ def complete(
     Returns
     -------
     dict
-        Keys of `perfmodel.hwprofiles.hardware.Calibrated`.
+        Keys of `perfmodel.hwprofiles.parts.Calibrated`.
 
     Raises
     ------

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles.build import build_calibration
-from perfmodel.hwprofiles.hardware import Calibrated
 from perfmodel.hwprofiles.loader import (
     FOLDER,
     ancestors,
@@ -17,6 +16,7 @@ from perfmodel.hwprofiles.loader import (
     merge_chain,
     normalise,
 )
+from perfmodel.hwprofiles.parts import Calibrated
 
 Calibration = Mapping[str, Mapping[str, Calibrated]]
 

@@ -1,8 +1,4 @@
-"""The hardware that a projection runs on: one device type inside one system.
-
-All values are SI base units: seconds, bytes, FLOP, hertz, watts; bandwidth is
-per device and direction.
-"""
+"""The hardware that a projection runs on: one device type inside one system."""
 
 from __future__ import annotations
 
@@ -11,172 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
-from perfmodel.base.precisions import rate_format
+from perfmodel.hwprofiles.build import Where, checked_profile
 from perfmodel.hwprofiles.constants import Lookup
+from perfmodel.hwprofiles.parts import Calibrated, Device, System
+from perfmodel.hwprofiles.paths import get_value, overridden
 from perfmodel.hwprofiles.schema import Scalar
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Memory levels of a device, from the device memory inwards.
-
-    Parameters
-    ----------
-    capacity : float
-        Device memory that a process can see [B].
-    bandwidth : float
-        Datasheet bandwidth of the device memory [B/s].
-    l2_capacity, l2_bandwidth : float
-        Device-wide second-level cache [B], its read bandwidth [B/s].
-    last_level_cache_capacity : float
-        Cache between L2 and the device memory [B]; 0 where none.
-    shared_memory_per_unit, register_file_per_unit : float
-        Scratchpad and registers of one compute unit [B].
-    """
-
-    capacity: float
-    bandwidth: float
-    l2_capacity: float
-    l2_bandwidth: float
-    last_level_cache_capacity: float
-    shared_memory_per_unit: float
-    register_file_per_unit: float
-
-
-@dataclass(frozen=True)
-class Device:
-    """One accelerator as the software sees it.
-
-    Parameters
-    ----------
-    compute_units : int
-        SMs, CUs or cores.
-    boost_clock : float
-        Clock behind the peak rates [Hz].
-    peak_flops : dict of str to float
-        Dense matrix rate by number format [FLOP/s].
-    vector_flops : float
-        fp32 rate of the general units [FLOP/s].
-    special_function_rate : float
-        Exponentials per second of the whole device [1/s].
-    tdp : float
-        Board power limit [W]; 0 where not stated.
-    fp8_transposed_copies : bool
-        Per-tensor fp8 products take their operands in one layout only, so that gradients
-        need transposed copies.
-    """
-
-    name: str
-    vendor: str
-    architecture: str
-    compute_units: int
-    compute_unit_name: str
-    boost_clock: float
-    peak_flops: dict[str, float]
-    vector_flops: float
-    special_function_rate: float
-    tdp: float
-    memory: Memory
-    fp8_transposed_copies: bool = True
-
-    def peak(self, precision: str) -> float:
-        """Return the dense matrix rate of a precision [FLOP/s].
-
-        Block-scaled formats run at the rate of their element: ``fp8_block``
-        and ``mxfp8`` at fp8, ``nvfp4`` and ``mxfp4`` at fp4.
-
-        Raises
-        ------
-        HardwareError
-            The device has no matrix unit for this precision.
-        """
-        key = rate_format(precision)
-        if precision == "mxfp8" and "fp4" not in self.peak_flops:
-            # Matrix units that scale blocks came with 4 bits.
-            raise HardwareError(
-                f"{self.name} has no matrix rate for precision 'mxfp8', whose block scales need "
-                f"the matrix units that came with fp4; it has {', '.join(self.peak_flops)}"
-            )
-        if key not in self.peak_flops:
-            raise HardwareError(
-                f"{self.name} has no matrix rate for precision '{precision}'; "
-                f"it has {', '.join(self.peak_flops)}"
-            )
-        return self.peak_flops[key]
-
-
-@dataclass(frozen=True)
-class Network:
-    """One level of the interconnect, the innermost being level 0.
-
-    Parameters
-    ----------
-    topology : str
-        One of `perfmodel.hwprofiles.schema.TOPOLOGIES`.
-    size : int
-        Members of the level; 0 = unbounded (outermost level only).
-    bandwidth : float
-        Per device and direction [B/s].
-    latency : float
-        One message, device to device, without software [s].
-    in_network_reduction : bool
-        Whether the switches reduce.
-    oversubscription : float
-        Uplink contention of a fat tree, >= 1.
-    device_links : int
-        Links of one device into the level; 0 where it does not matter.
-    """
-
-    name: str
-    topology: str
-    size: int
-    bandwidth: float
-    latency: float
-    in_network_reduction: bool = False
-    oversubscription: float = 1.0
-    device_links: int = 0
-
-
-@dataclass(frozen=True)
-class System:
-    """Node and network: ``network[0]`` is the innermost level."""
-
-    devices_per_node: int
-    network: tuple[Network, ...]
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """A fitted number with its prior, its physical bounds and its data.
-
-    Parameters
-    ----------
-    value, prior, low, high : float
-        Value in use, value before the fit, bounds of what is physical; SI units.
-    source : str
-        Data and fit behind the value.
-    unit : str
-        SI unit; empty for pure numbers.
-    adjustable : bool
-        Whether ``perfmodel calibrate`` may fit it to measurements.
-    uncertainty : float
-        Standard deviation of the fitted value, in its unit; 0 where not known.
-    fit : str
-        Id in ``fits.toml`` of the fit behind the value; empty where there is none.
-    reason : str
-        Why a fitted value lies on a bound, or more than three times from its prior.
-    """
-
-    value: float
-    prior: float
-    low: float
-    high: float
-    source: str
-    unit: str = ""
-    adjustable: bool = False
-    uncertainty: float = 0.0
-    fit: str = ""
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -297,8 +132,6 @@ class Hardware:
         HardwareError
             No such path; the message names the nearest ones.
         """
-        from perfmodel.hwprofiles.paths import get_value
-
         return get_value(self, path)
 
     def with_values(self, values: Mapping[str, Scalar]) -> Hardware:
@@ -312,9 +145,10 @@ class Hardware:
         HardwareError
             Unknown path, wrong type, or a value out of its limits.
         """
-        from perfmodel.hwprofiles.paths import apply_overrides
-
-        return apply_overrides(self, values)
+        if not values:
+            return self
+        where = f"override of hardware profile '{self.name}'"
+        return build(overridden(self, values), lambda path: where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and scalars, fit for JSON; see `hardware_from_dict`."""
@@ -323,3 +157,35 @@ class Hardware:
         document["aliases"] = list(self.aliases)
         document["notes"] = list(self.notes)
         return document
+
+
+def build(document: Mapping[str, Any], where: Where) -> Hardware:
+    """Check a merged profile and return it as `Hardware`.
+
+    Parameters
+    ----------
+    document : mapping
+        Tables as in a TOML profile with nothing left to inherit; ``source``
+        holds dotted path -> text, ``overrides`` what the user replaced.
+    where : callable
+        Dotted path -> name of the file that set it, for messages.
+
+    Raises
+    ------
+    HardwareError
+        A key is missing, unknown, of the wrong type or out of its limits.
+    """
+    return Hardware(**checked_profile(document, where))
+
+
+def hardware_from_dict(document: Mapping[str, Any]) -> Hardware:
+    """Return the hardware that `Hardware.to_dict` described.
+
+    Raises
+    ------
+    HardwareError
+        The document is not a complete profile.
+    """
+    if not isinstance(document.get("name"), str):
+        raise HardwareError("hardware document: 'name' is missing; to_dict() writes it")
+    return build(document, lambda path: f"hardware document '{document['name']}'")

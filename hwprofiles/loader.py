@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfmodel.base.errors import HardwareError, did_you_mean
-from perfmodel.hwprofiles.build import build, check_keys
-from perfmodel.hwprofiles.hardware import Hardware
+from perfmodel.hwprofiles.build import check_keys
+from perfmodel.hwprofiles.hardware import Hardware, build
 from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar
 
 FOLDER = Path(__file__).parent

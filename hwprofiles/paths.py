@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import schema
-from perfmodel.hwprofiles.build import build, check_value
-from perfmodel.hwprofiles.hardware import Hardware
+from perfmodel.hwprofiles.build import check_value
 from perfmodel.hwprofiles.schema import Field, Scalar
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles.hardware import Hardware
 
 
 def known_paths(hardware: Hardware) -> dict[str, Field]:
@@ -107,10 +109,8 @@ def row_names(rows: Sequence[Hardware]) -> list[str]:
     return names
 
 
-def apply_overrides(hardware: Hardware, values: Mapping[str, Scalar]) -> Hardware:
-    """Return a copy with other values at some dotted paths; see `Hardware.with_values`."""
-    if not values:
-        return hardware
+def overridden(hardware: Hardware, values: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Return a profile as a document with other values; see `Hardware.with_values`."""
     document = hardware.to_dict()
     known = known_paths(hardware)
     for path, value in values.items():
@@ -129,24 +129,7 @@ def apply_overrides(hardware: Hardware, values: Mapping[str, Scalar]) -> Hardwar
         document["overrides"][full] = checked
         if full in document["source"]:
             document["source"][full] = _override_source(document["source"][full])
-    return build(document, _override_where(hardware.name))
-
-
-def hardware_from_dict(document: Mapping[str, Any]) -> Hardware:
-    """Return the hardware that `Hardware.to_dict` described.
-
-    Raises
-    ------
-    HardwareError
-        The document is not a complete profile.
-    """
-    if not isinstance(document.get("name"), str):
-        raise HardwareError("hardware document: 'name' is missing; to_dict() writes it")
-    return build(document, lambda path: f"hardware document '{document['name']}'")
-
-
-def _override_where(name: str) -> Any:
-    return lambda path: f"override of hardware profile '{name}'"
+    return document
 
 
 def _override_source(former: str) -> str:

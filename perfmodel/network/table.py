@@ -10,7 +10,7 @@ from perfmodel.base.errors import HardwareError, did_you_mean
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.hwprofiles.hardware import Network
+    from perfmodel.hwprofiles.parts import Network
     from perfmodel.kernels.collective.table import Network as KernelNetwork
 
 # Keys of [calibration.network] that the kernel reads; docs/collectives.md defines them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 import tomllib
@@ -70,6 +71,47 @@ def floors() -> list[list[str]]:
         item for item in table["tool"]["importlinter"]["contracts"] if item["type"] == "layers"
     ]
     return [[name.strip() for name in layer.split(":")] for layer in contract["layers"]]
+
+
+class _WithoutTypes(ast.NodeTransformer):
+    """Drops what only a type checker imports."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        return (
+            node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+        )
+
+
+def imported_modules(tree: ast.AST) -> set[str]:
+    """Our modules that run when all functions of a module do, packages only for their own names."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in MODULES else str(node.module) for name in names}
+    return found & set(MODULES)
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return modules that import each other round, in order; none where there is no such circle."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_imports_run_in_a_circle():
+    """Imports inside functions count too: they put a circle off, they do not break it."""
+    graph = {}
+    for name, path in MODULES.items():
+        tree = _WithoutTypes().visit(ast.parse(path.read_text(encoding="utf-8")))
+        graph[name] = imported_modules(tree) - {name}
+    assert circle(graph) == []
+    graph["perfmodel.base.errors"].add("perfmodel.cli.main")
+    assert len(circle(graph)) > 2  # the check can fail
 
 
 def test_modules_were_found():

@@ -91,7 +91,7 @@ def network_hardware(network: AstraNetwork, system: AstraSystem) -> Hardware:
         The roofline is on without a peak performance.
     """
     from perfmodel.hwprofiles import load_hardware
-    from perfmodel.hwprofiles.hardware import Network, System
+    from perfmodel.hwprofiles.parts import Network, System
 
     check_roofline(system)
     levels = []

@@ -45,7 +45,7 @@ from perfmodel.formats.astra_text.system import NativeSystem
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.hwprofiles.hardware import Network
+    from perfmodel.hwprofiles.parts import Network
 
 
 IDEAL = "astra-sanity"  # a profile of the family of ideal machines, whose network is replaced
@@ -202,7 +202,7 @@ def _steps(kind: str, dimensions: int) -> list[tuple[str, int]]:
 def views(network: NativeNetwork, system: NativeSystem) -> list[Hardware]:
     """Return a network as ideal machines: dimension by dimension, and with rings as tori."""
     from perfmodel.hwprofiles import load_hardware
-    from perfmodel.hwprofiles.hardware import System
+    from perfmodel.hwprofiles.parts import System
 
     used = [d for d in range(network.dimensions) if network.npus_count[d] > 1] or [0]
     levels = [_level(network, system, dimension) for dimension in used]
@@ -226,7 +226,7 @@ def views(network: NativeNetwork, system: NativeSystem) -> list[Hardware]:
 
 def _level(network: NativeNetwork, system: NativeSystem, dimension: int) -> Network:
     """Return a dimension as a network level."""
-    from perfmodel.hwprofiles.hardware import Network
+    from perfmodel.hwprofiles.parts import Network
 
     kind, members = network.topology[dimension], network.npus_count[dimension]
     links = max(network.links(dimension), 1)
