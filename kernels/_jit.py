@@ -22,8 +22,14 @@ from typing import Any
 
 import numba
 from numba import types
+from numba.core import options
 
 KEPT_CACHES = 8
+COMPILES = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+"""False with NUMBA_DISABLE_JIT=1: kernels stay plain Python, for debuggers and coverage."""
+# Numba's own name for "always inline", which its documents leave out: without it kernels are
+# as right, and a little slower.
+_KNOWS_FORCEINLINE = hasattr(getattr(options, "DefaultOptions", None), "forceinline")
 
 
 def _cache_folder() -> str:
@@ -64,7 +70,7 @@ def _forget_old(current: Path) -> None:
             shutil.rmtree(stale, ignore_errors=True)
 
 
-CACHE_FOLDER = _cache_folder()
+CACHE_FOLDER = _cache_folder() if COMPILES else ""
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,12 +88,13 @@ def jit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled(function: Callable[..., Any], inline: bool = False) -> Callable[..., Any]:
-    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-        return function  # NUMBA_DISABLE_JIT=1: plain Python, for debuggers and coverage
+    if not COMPILES:
+        return function
+    inner: dict[str, Any] = {"forceinline": True} if inline and _KNOWS_FORCEINLINE else {}
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = CACHE_FOLDER  # type: ignore[attr-defined]
     try:
-        compiled = numba.njit(cache=bool(CACHE_FOLDER), nogil=True, forceinline=inline)(function)
+        compiled = numba.njit(cache=bool(CACHE_FOLDER), nogil=True, **inner)(function)
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
     return _once_for_all_constants(compiled)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from perfmodel.kernels._jit import jit
 
 MEMORY_BOUND = 0
@@ -129,7 +131,7 @@ def stream_time(
 
 
 @jit
-def stream_columns(
+def stream_times(
     device,
     bytes_read,
     bytes_written,
@@ -139,10 +141,8 @@ def stream_columns(
     bytes_reread,
     reread_distance,
     chain,
-    time,
-    bound,
 ):
-    """Fill ``time`` [s] and ``bound`` row by row; see `stream_time`.
+    """Times of many operations, row by row; see `stream_time`.
 
     Parameters
     ----------
@@ -151,13 +151,18 @@ def stream_columns(
     bytes_read, bytes_written, flops, launches, cached : float64[rows]
     bytes_reread, reread_distance, chain : float64[rows]
         Operations.
+
+    Returns
+    -------
     time : float64[rows]
-        Result [s].
+        [s].
     bound : uint8[rows]
-        Result, one of the bounds of this file.
+        One of the bounds of this file.
     """
+    time = np.empty(bytes_read.size)
+    bound = np.empty(bytes_read.size, np.uint8)
     for row in range(time.size):
-        result = stream_time(
+        time[row], bound[row] = stream_time(
             device,
             bytes_read[row],
             bytes_written[row],
@@ -168,5 +173,4 @@ def stream_columns(
             reread_distance[row],
             chain[row],
         )
-        time[row] = result[0]
-        bound[row] = result[1]
+    return time, bound

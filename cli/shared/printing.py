@@ -141,8 +141,10 @@ def announce_compilation() -> None:
     """Say once that the first run compiles, where no compiled kernel is on disk."""
     from pathlib import Path
 
-    from perfmodel.kernels._jit import CACHE_FOLDER
+    from perfmodel.kernels._jit import CACHE_FOLDER, COMPILES
 
+    if not COMPILES:
+        return
     if not CACHE_FOLDER:
         remark("compiling kernels (there is no writable cache folder to keep them in)")
     elif next(Path(CACHE_FOLDER).rglob("*.nbc"), None) is None:

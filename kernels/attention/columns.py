@@ -26,6 +26,8 @@ matrix products. Graham (1969): bounds of list scheduling.
 
 from __future__ import annotations
 
+import numpy as np
+
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.attention.backward import attention_backward
 from perfmodel.kernels.attention.device import AttentionDevice
@@ -35,7 +37,7 @@ from perfmodel.kernels.attention.forward import (
     MEMORY_BOUND,
     SOFTMAX_BOUND,
     attention_forward,
-    attention_ragged,
+    ragged_attention_time,
 )
 
 __all__ = [
@@ -45,18 +47,18 @@ __all__ = [
     "SOFTMAX_BOUND",
     "AttentionDevice",
     "attention_backward",
-    "attention_columns",
     "attention_forward",
-    "attention_ragged",
+    "attention_times",
+    "ragged_attention_time",
 ]
 
 
 @jit
-def attention_columns(
+def attention_times(
     device, batch, queries, keys, heads, key_value_heads, width_qk, width_v,
-    causal, window, latent, cached, prefill, backward, time, flops, traffic, bound,
+    causal, window, latent, cached, prefill, backward,
 ):  # fmt: skip
-    """Fill the last four columns row by row; see `attention_forward` for the others.
+    """Times of many calls, row by row; see `attention_forward`.
 
     Parameters
     ----------
@@ -67,11 +69,16 @@ def attention_columns(
     causal, latent, cached, prefill, backward : bool[rows]
         Mask; values inside the keys; data in the cache; kernel for prefill; whether the
         row is the whole backward pass (to which the three before it don't apply).
+
+    Returns
+    -------
     time, flops, traffic : float64[rows]
-        Results [s], [FLOP], [B].
+        [s], [FLOP], [B].
     bound : uint8[rows]
-        Result, one of the bounds of this file.
+        One of the bounds of this file.
     """
+    time, flops, traffic = np.empty(batch.size), np.empty(batch.size), np.empty(batch.size)
+    bound = np.empty(batch.size, np.uint8)
     for i in range(batch.size):
         if backward[i]:
             time[i], flops[i], traffic[i], bound[i] = attention_backward(
@@ -83,3 +90,4 @@ def attention_columns(
                 device, batch[i], queries[i], keys[i], heads[i], key_value_heads[i],
                 width_qk[i], width_v[i], causal[i], window[i], latent[i], cached[i], prefill[i],
             )  # fmt: skip
+    return time, flops, traffic, bound

@@ -285,7 +285,7 @@ def attention_forward(
 
 
 @jit
-def attention_ragged(
+def ragged_attention_time(
     device, queries, keys, heads, key_value_heads, width_qk, width_v,
     causal, window, latent, cached, prefill,
 ):  # fmt: skip

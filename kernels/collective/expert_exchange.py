@@ -108,7 +108,7 @@ def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node,
     share (c-1)/c of the T R, adapters T M (m-1)/m, each node once. Copying units and links
     slow each other down: the root of the sum of squares.
     """
-    nodes = math.ceil(members / node)
+    nodes = float(math.ceil(members / node))
     ranks = distinct_groups(members, top_k, experts)
     copies = ranks
     across = 0.0
@@ -147,7 +147,7 @@ def low_latency_exchange_time(tokens, token_bytes, top_k, members, node, constan
     DeepEP's low-latency kernels: T k tokens leave, c/n of them over links, the others
     over adapters, both at once.
     """
-    nodes = math.ceil(members / node)
+    nodes = float(math.ceil(members / node))
     sent = tokens * top_k * token_bytes
     inside = sent * node / members / constants.link_bandwidth
     across = sent * (members - node) / members / constants.adapter_bandwidth
@@ -155,7 +155,7 @@ def low_latency_exchange_time(tokens, token_bytes, top_k, members, node, constan
 
 
 @jit
-def exchange_times(
+def moe_exchange_times(
     low_latency, tokens, token_bytes, top_k, experts, members, node, units, constants
 ):
     """Times of many exchanges of one kind, column by column.

@@ -339,32 +339,21 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, splits):
 
 
 @jit
-def gemm_columns(
-    m, n, k, batch, output_bytes, accumulate, device, tiles, splits,
-    time, traffic, tile, split, bound,
-):  # fmt: skip
-    """Fill columns with `gemm_time`; all arrays have shape (shape,)."""
-    table = tile_table(device, tiles)
-    for i in range(m.shape[0]):
-        time[i], traffic[i], tile[i], split[i], bound[i] = gemm_time(
-            m[i], n[i], k[i], batch[i], output_bytes[i], accumulate[i], device, table, splits
-        )
-
-
-def evaluate(m, n, k, batch, output_bytes, accumulate, device, tiles, splits):
-    """Evaluate equally long float64 columns; see `gemm_time` for meaning and units.
+def gemm_times(m, n, k, batch, output_bytes, accumulate, device, tiles, splits):
+    """Times of equally long float64 columns; see `gemm_time` for meaning and units.
 
     Returns
     -------
     tuple of ndarray, shape (shape,)
         time [s], traffic [B], tile (row of `tiles`), split, bound.
     """
-    count = len(m)
+    count = m.size
     time, traffic = np.empty(count), np.empty(count)
     tile, split = np.empty(count, np.int64), np.empty(count, np.int64)
     bound = np.empty(count, np.uint8)
-    gemm_columns(
-        m, n, k, batch, output_bytes, accumulate, device, tiles, splits,
-        time, traffic, tile, split, bound,
-    )  # fmt: skip
+    table = tile_table(device, tiles)
+    for i in range(count):
+        time[i], traffic[i], tile[i], split[i], bound[i] = gemm_time(
+            m[i], n[i], k[i], batch[i], output_bytes[i], accumulate[i], device, table, splits
+        )
     return time, traffic, tile, split, bound

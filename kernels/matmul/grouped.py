@@ -196,11 +196,10 @@ def grouped_gemm_time(sizes, counts, n, k, output_bytes, other_bytes, device, ti
 
 
 @jit
-def grouped_gemm_columns(
-    load, offsets, sizes, counts, n, k, output_bytes, other_bytes, device, tiles, first, last,
-    time, traffic, tile, bound,
-):  # fmt: skip
-    """Fill columns with `grouped_gemm_time`; arrays without a note have shape (row,).
+def grouped_gemm_times(
+    load, offsets, sizes, counts, n, k, output_bytes, other_bytes, device, tiles, first, last
+):
+    """Times of equally long columns; see `grouped_gemm_time` for meaning and units.
 
     Parameters
     ----------
@@ -208,30 +207,19 @@ def grouped_gemm_columns(
         Which of the loads each row has.
     offsets : ndarray of int64, shape (load + 1,)
         Where each load begins in `sizes` and `counts`, shape (size,).
-    """
-    for i in range(n.shape[0]):
-        begin, end = offsets[load[i]], offsets[load[i] + 1]
-        time[i], traffic[i], tile[i], bound[i] = grouped_gemm_time(
-            sizes[begin:end], counts[begin:end], n[i], k[i], output_bytes[i], other_bytes[i],
-            device, tiles, first[i], last[i],
-        )  # fmt: skip
-
-
-def evaluate(
-    load, offsets, sizes, counts, n, k, output_bytes, other_bytes, device, tiles, first, last
-):
-    """Evaluate equally long columns; see `grouped_gemm_columns` for meaning and units.
 
     Returns
     -------
     tuple of ndarray, shape (row,)
         time [s], traffic [B], tile (row of `tiles`), bound.
     """
-    rows = len(n)
+    rows = n.size
     time, traffic = np.empty(rows), np.empty(rows)
     tile, bound = np.empty(rows, np.int64), np.empty(rows, np.uint8)
-    grouped_gemm_columns(
-        load, offsets, sizes, counts, n, k, output_bytes, other_bytes, device, tiles, first, last,
-        time, traffic, tile, bound,
-    )  # fmt: skip
+    for i in range(rows):
+        begin, end = offsets[load[i]], offsets[load[i] + 1]
+        time[i], traffic[i], tile[i], bound[i] = grouped_gemm_time(
+            sizes[begin:end], counts[begin:end], n[i], k[i], output_bytes[i], other_bytes[i],
+            device, tiles, first[i], last[i],
+        )  # fmt: skip
     return time, traffic, tile, bound

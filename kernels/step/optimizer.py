@@ -50,5 +50,8 @@ class Update(NamedTuple):
 def optimizer_time(zero, load, groups, settings, device):
     """Return the `Update` of a strategy."""
     updated, read, written = optimizer_work(zero, load.weights, load.experts, groups, settings)
-    time, _ = stream_time(device, read, written, OPTIMIZER_FLOPS * updated, OPTIMIZER_LAUNCHES, 0.0)
+    # Nothing cached, nothing read again, no chain.
+    time, _ = stream_time(
+        device, read, written, OPTIMIZER_FLOPS * updated, OPTIMIZER_LAUNCHES, 0.0, 0.0, 0.0, 0.0
+    )
     return Update(time, width_of(read + written, settings.stream_widths) * time)

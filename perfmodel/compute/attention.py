@@ -110,7 +110,7 @@ def attention_times(
     HardwareError
         Precision that the device lacks, or a missing calibration key.
     """
-    from perfmodel.kernels.attention.columns import attention_columns
+    from perfmodel.kernels.attention import columns as kernel
 
     device = attention_device(
         hardware,
@@ -146,10 +146,7 @@ def attention_times(
             f"attention_times: head_dim_v[{row}] = {integers['head_dim_v'][row]} exceeds "
             f"head_dim_qk[{row}] = {integers['head_dim_qk'][row]}, which holds the values (latent)"
         )
-    rows = flat["batch"].size
-    time, flops, traffic = np.empty(rows), np.empty(rows), np.empty(rows)
-    bound = np.empty(rows, dtype=np.uint8)
-    attention_columns(
+    times = kernel.attention_times(
         device,
         integers["batch"],
         integers["query_length"],
@@ -164,12 +161,8 @@ def attention_times(
         flags["cached"],
         flags["prefill"],
         flags["backward"],
-        time,
-        flops,
-        traffic,
-        bound,
     )
-    return AttentionTimes(time, flops, traffic, bound)
+    return AttentionTimes(*times)
 
 
 def ragged_attention_time(
@@ -213,7 +206,7 @@ def ragged_attention_time(
     HardwareError
         Precision that the device lacks, or a missing calibration key.
     """
-    from perfmodel.kernels.attention.columns import attention_ragged
+    from perfmodel.kernels.attention import columns as kernel
 
     queries = _integers("query_lengths", np.atleast_1d(np.asarray(query_lengths)))
     keys = _integers("key_lengths", np.atleast_1d(np.asarray(key_lengths)))
@@ -235,7 +228,7 @@ def ragged_attention_time(
         hardware, precision, kv_precision=kv_precision, steady=steady, constants=constants
     )
     whole = {name: int(column[0]) for name, column in integers.items()}
-    time, flops, traffic, bound = attention_ragged(
+    time, flops, traffic, bound = kernel.ragged_attention_time(
         device,
         queries,
         keys,

@@ -210,7 +210,7 @@ def gemm_times(
     check_least(place, dict(zip(sizes, (rows, cols, depth, copies), strict=True)), 1.0)
     check_least(place, {"output_bytes": width}, 0.0)
     tiles = PANELS if device.array_side > 0.0 else TILES
-    time, traffic, tile, split, bound = gemm.evaluate(
+    time, traffic, tile, split, bound = gemm.gemm_times(
         rows, cols, depth, copies, width, adds != 0.0, device, tiles, SPLITS
     )
     return GemmTimes(

@@ -202,14 +202,14 @@ def _evaluate(
     loads: Loads, wide: Floats, deep: Floats, output_bytes: float,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return time [s], traffic [B] and bound of one launch per load."""
-    from perfmodel.kernels.matmul import grouped as grouped_gemm
+    from perfmodel.kernels.matmul import grouped
 
     device = grouped_device(hardware, precision, kernel, constants=constants)
     groups = np.add.reduceat(loads.counts, loads.offsets[:-1])
     tiles, first, last = tile_candidates(
         moe_kernel(kernel), device.operand_bytes, np.full(wide.size, np.inf), groups
     )
-    time, traffic, _, bound = grouped_gemm.evaluate(
+    time, traffic, _, bound = grouped.grouped_gemm_times(
         np.arange(wide.size), *loads[1:], np.ascontiguousarray(wide), np.ascontiguousarray(deep),
         np.full(wide.size, output_bytes), np.zeros(wide.size), device, tiles, first, last,
     )  # fmt: skip

@@ -129,7 +129,7 @@ def moe_layer_times(
     -------
     MoeTimes
     """
-    from perfmodel.kernels.matmul import grouped as grouped_gemm
+    from perfmodel.kernels.matmul import grouped
 
     style = moe_kernel(kernel)
     device = grouped_device(
@@ -143,11 +143,11 @@ def moe_layer_times(
     wide_inner = case.inner * case.gates
     one_matrix = case.active * case.hidden * case.inner * element
     left = element / case.gates if fused else np.full(case.rows.size, ACTIVATION_BYTES)
-    up = grouped_gemm.evaluate(
+    up = grouped.grouped_gemm_times(
         load, *loads[1:], wide_inner, case.hidden, left, one_matrix,
         device, tiles, first, last,
     )  # fmt: skip
-    down = grouped_gemm.evaluate(
+    down = grouped.grouped_gemm_times(
         load, *loads[1:], case.hidden, case.inner,
         np.full(case.rows.size, ACTIVATION_BYTES), one_matrix * case.gates,
         device, tiles, first, last,

@@ -129,7 +129,7 @@ def stream_times(
     HardwareError
         The profile lacks a calibration key.
     """
-    from perfmodel.kernels.stream import stream_columns
+    from perfmodel.kernels import stream as kernel
 
     given = {
         "bytes_read": bytes_read,
@@ -144,11 +144,7 @@ def stream_times(
     columns = broadcast("stream_times", given)
     for name, column in columns.items():
         _check(name, column)
-    flat = list(columns.values())
-    time = np.empty(flat[0].size)
-    bound = np.empty(flat[0].size, dtype=np.uint8)
-    stream_columns(stream_device(hardware), *flat, time, bound)
-    return StreamTimes(time, bound)
+    return StreamTimes(*kernel.stream_times(stream_device(hardware), *columns.values()))
 
 
 def work_times(

@@ -126,7 +126,7 @@ def moe_exchange_times(
     HardwareError
         The profile lacks a constant.
     """
-    from perfmodel.kernels.collective.expert_exchange import exchange_times
+    from perfmodel.kernels.collective import expert_exchange as kernel
 
     for what, name, known in (("phase", phase, PHASES), ("mode", mode, MODES)):
         if name not in known:
@@ -162,7 +162,7 @@ def moe_exchange_times(
             inside = node[level]
     constant = hardware.lookup("network")
     constants = {key: constant(key) for key in CONSTANTS}
-    times: NDArray[np.float64] = exchange_times(
+    times: NDArray[np.float64] = kernel.moe_exchange_times(
         mode == "low_latency",
         tokens,
         width * ELEMENT_BYTES[phase],

@@ -14,8 +14,8 @@ from perfmodel.kernels.stream import (
     MEMORY_BOUND,
     StreamDevice,
     hit_share,
-    stream_columns,
     stream_time,
+    stream_times,
 )
 
 DEVICE = StreamDevice(
@@ -125,8 +125,7 @@ def test_columns_equal_scalars():
     columns += [rng.integers(0, 4, 200).astype(float), rng.random(200)]
     columns += [10.0 ** rng.uniform(2, 10, 200), 10.0 ** rng.uniform(5, 9, 200)]
     columns += [10.0 ** rng.uniform(-7, -3, 200)]
-    time, bound = np.empty(200), np.empty(200, dtype=np.uint8)
-    stream_columns(DEVICE, *columns, time, bound)
+    time, bound = stream_times(DEVICE, *columns)
     for row in range(200):
         alone = stream_time(DEVICE, *(column[row] for column in columns))
         assert alone == (time[row], bound[row])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from perfmodel.kernels.attention.columns import (
     attention_backward,
-    attention_columns,
     attention_forward,
-    attention_ragged,
+    attention_times,
+    ragged_attention_time,
 )
 from tests.kernels.attention.calls import DEVICE, ONE_WAVE, calls, forward, priced
 
@@ -95,11 +95,9 @@ def test_columns_equal_scalars_for_rows_of_all_kinds():
     width_qk, width_v = rng.choice([64, 128, 192], rows), rng.choice([64, 128], rows)
     causal, backward = rng.random(rows) < 0.5, rng.random(rows) < 0.5
     window = rng.choice([0, 0, 512], rows)
-    time, flops, traffic = np.empty(rows), np.empty(rows), np.empty(rows)
-    bound = np.empty(rows, dtype=np.uint8)
     shape = (batch, queries, keys, heads, kv_heads, width_qk, width_v, causal, window)
     flags = [rng.random(rows) < 0.3 for _ in range(3)]  # latent, cached, prefill
-    attention_columns(DEVICE, *shape, *flags, backward, time, flops, traffic, bound)
+    time, flops, traffic, bound = attention_times(DEVICE, *shape, *flags, backward)
     for row in range(rows):
         call = [column[row] for column in shape]
         if backward[row]:
@@ -116,7 +114,9 @@ def test_sequences_of_one_length_are_a_batch(call, device):
     together = priced(call, device)
     lengths = np.full(batch, queries), np.full(batch, queries + cached)
     heads = (kv_heads * group, kv_heads)
-    apart = attention_ragged(device, *lengths, *heads, *widths, causal, window, False, False, False)
+    apart = ragged_attention_time(
+        device, *lengths, *heads, *widths, causal, window, False, False, False
+    )
     assert apart[:3] == pytest.approx(together[:3], rel=1e-9)
     assert apart[3] == together[3]
 
@@ -125,9 +125,9 @@ def test_sequences_of_mixed_lengths_lie_between_their_extremes():
     heads = (32, 8, 128, 128, True, 0, False, False, False)
     short, long = np.full(8, 512), np.full(8, 8192)
     mixed = np.where(np.arange(8) < 4, 512, 8192)
-    times = [attention_ragged(DEVICE, each, each, *heads)[0] for each in (short, mixed, long)]
+    times = [ragged_attention_time(DEVICE, each, each, *heads)[0] for each in (short, mixed, long)]
     assert times[0] < times[1] < times[2]
-    flops = [attention_ragged(DEVICE, each, each, *heads)[1] for each in (short, mixed, long)]
+    flops = [ragged_attention_time(DEVICE, each, each, *heads)[1] for each in (short, mixed, long)]
     assert flops[1] == pytest.approx((flops[0] + flops[2]) / 2)
 
 

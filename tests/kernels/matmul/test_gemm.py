@@ -227,7 +227,7 @@ def test_columns_equal_scalars():
     batch = rng.integers(1, 9, 64).astype(float)
     output_bytes = rng.choice([2.0, 4.0], 64)
     accumulate = rng.choice([True, False], 64)
-    columns = gemm.evaluate(m, n, k, batch, output_bytes, accumulate, GPU, TILES, SPLITS)
+    columns = gemm.gemm_times(m, n, k, batch, output_bytes, accumulate, GPU, TILES, SPLITS)
     for row in range(64):
         scalar = product(m[row], n[row], k[row], batch[row], output_bytes[row], accumulate[row])
         assert scalar == tuple(column[row] for column in columns)
