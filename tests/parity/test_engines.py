@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
 from perfmodel.cli.simulate.command import SHOW, simulate_command
 from perfmodel.convert.opening import INPUT_PURPOSES
-from perfmodel.formats.chakra.files import write_traces
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.parity import engines
-from perfmodel.parity.datasets import run_dataset
 from perfmodel.parity.engines import Engine, RunOptions, choose_engine, run_workload
 from perfmodel.trace import TraceSet
 from tests.cli.simulate.test_command import (
     AICB,
     ALL_REDUCE,
     MICRO,
-    NATIVE_NETWORK,
-    NATIVE_SYSTEM,
-    NETWORK,
-    SYSTEM,
-    step,
 )
 
 ENGINES = {value.name: value for value in vars(engines).values() if isinstance(value, Engine)}
 TRACES = {"network": "network.yml", "system": "system.json"}
 LOOP = {"network": "native.json", "system": "system.txt"}
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    contents = {
-        "network.yml": NETWORK,
-        "system.json": json.dumps(SYSTEM),
-        "native.json": json.dumps(NATIVE_NETWORK),
-        "system.txt": NATIVE_SYSTEM,
-        "micro.txt": MICRO,
-        "aicb.txt": AICB,
-    }
-    for name, content in contents.items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    write_traces(step(4), tmp_path / "step")
-    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -68,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_file_and_options_choose_the_engine(
-    folder: Path, workload: str, stated: dict[str, Any], name: str
+    run_files: Path, workload: str, stated: dict[str, Any], name: str
 ) -> None:
     choice = choose_engine(workload, **stated)
     assert choice.engine is ENGINES[name]
@@ -90,14 +64,14 @@ def test_file_and_options_choose_the_engine(
     ],
 )
 def test_what_does_not_go_together_is_refused(
-    folder: Path, workload: str, stated: dict[str, Any], message: str
+    run_files: Path, workload: str, stated: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(StrategyError) as error:
         choose_engine(workload, **stated)
     assert message in str(error.value)
 
 
-def test_files_that_are_missing_or_of_the_other_version_are_named(folder: Path) -> None:
+def test_files_that_are_missing_or_of_the_other_version_are_named(run_files: Path) -> None:
     with pytest.raises(FormatError, match="no workload at 'nothing'"):
         choose_engine("nothing", **TRACES)
     with pytest.raises(HardwareError, match=r"cannot read 'none.json'"):
@@ -110,7 +84,7 @@ def test_files_that_are_missing_or_of_the_other_version_are_named(folder: Path) 
         choose_engine("micro.txt", network="native.json").prepare()
 
 
-def test_nothing_is_computed_before_it_is_asked_for(folder: Path) -> None:
+def test_nothing_is_computed_before_it_is_asked_for(run_files: Path) -> None:
     run = choose_engine("micro.txt", devices=16, **TRACES).prepare()
     assert (run.where, run.notes) == ("network.yml as ASTRA-sim", ())
     assert isinstance(run.traces, TraceSet)
@@ -118,22 +92,22 @@ def test_nothing_is_computed_before_it_is_asked_for(folder: Path) -> None:
     assert run.compute().ticks("wall_time") == (ALL_REDUCE,) * 16
 
 
-def test_notes_say_how_a_workload_was_understood(folder: Path) -> None:
+def test_notes_say_how_a_workload_was_understood(run_files: Path) -> None:
     alone = choose_engine("step.0.et", hardware="H100").prepare()
     assert alone.notes[0].startswith("'H100': form factor not stated; taken as SXM5")
     assert alone.notes[1].startswith("one rank alone; its communication takes the time")
-    (folder / "odd.txt").write_text(MICRO.replace("ALLREDUCE", "ALLREDUC"), encoding="utf-8")
+    (run_files / "odd.txt").write_text(MICRO.replace("ALLREDUCE", "ALLREDUC"), encoding="utf-8")
     assert choose_engine("odd.txt", **LOOP).prepare().notes == (
         "'ALLREDUC' is no collective and counts as none, as in ASTRA-sim 1.0",
     )
     stages = AICB.replace(" pp: 1 vpp: 1 ", " pp: 2 vpp: 3 ")
-    (folder / "stages.txt").write_text(stages, encoding="utf-8")
+    (run_files / "stages.txt").write_text(stages, encoding="utf-8")
     (note,) = choose_engine("stages.txt", hardware="dgx-h100").prepare().notes
     assert note.endswith("say --virtual-pipeline 3")
     assert not choose_engine("stages.txt", hardware="dgx-h100", virtual_pipeline=3).prepare().notes
 
 
-def test_every_engine_runs_from_python_and_has_figures(folder: Path) -> None:
+def test_every_engine_runs_from_python(run_files: Path) -> None:
     native = run_workload("micro.txt", **LOOP)
     assert native.total_ns == 41565
     modes = run_workload(Path("micro.txt"), model="physical", **LOOP)
@@ -146,13 +120,7 @@ def test_every_engine_runs_from_python_and_has_figures(folder: Path) -> None:
     slow = {"system.network.0.bandwidth": 1e9}
     assert run_workload("aicb.txt", hardware=profile, settings=slow).total > ours.total
     traces = run_workload("step", hardware="dgx-h100")
-    for result in (native, modes, simai, ours, traces):
-        dataset = run_dataset(result)
-        for name, variable in dataset.variables.items():
-            assert variable.attrs["units"], name
-            assert variable.attrs["long_name"], name
-    assert float(run_dataset(native)["total_time"]) == pytest.approx(41565e-9)
-    assert np.array_equal(run_dataset(traces)["wall_time"], traces.wall_time)
+    assert traces.wall_time.shape == (4,)
 
 
 def test_the_command_line_has_every_option_with_its_default() -> None:
