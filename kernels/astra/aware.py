@@ -55,13 +55,11 @@ from perfmodel.kernels.astra.aware_state import (
     TICK_FIRST,
     TICK_LAST,
     TICK_TIME,
-    WAITING,
     give_back,
     new_state,
-    next_event,
-    schedule,
     take,
 )
+from perfmodel.kernels.events import WAITING, next_event, schedule
 
 # An event code is KINDS * (number of the link, message, tick or receive) + kind.
 LINK_FREE = 0
@@ -100,8 +98,8 @@ def simulate(plan, ranks, streams, active, slots):
         for _ in range(min(active, streams)):
             _start_stream(state, plan, rank, 0)
     events = 0
-    while state.cursor[WAITING] > 0:
-        now, code = next_event(state.cursor, state.event)
+    while state.calendar[0, WAITING] > 0:
+        now, _, code = next_event(state.calendar)
         events += 1
         number = code // KINDS
         kind = code % KINDS
@@ -118,7 +116,7 @@ def simulate(plan, ranks, streams, active, slots):
 
 @jit
 def _schedule(state, time, kind, number):
-    schedule(state.cursor, state.event, time, KINDS * number + kind)
+    schedule(state.calendar, time, 0, KINDS * number + kind)
 
 
 # Links ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the congestion-aware simulation of a collective keeps, and its event queue.
+"""What the congestion-aware simulation of a collective keeps.
 
 Letters of shapes
     rank    devices that take part
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.events import COLUMNS
 
 NONE = -1
 
@@ -35,18 +36,14 @@ FLIGHT = 4  # from the start on a link to its far end [ns]
 REDUCTION = 5  # local reduction before the step [ns]; NONE where none
 STEP_COLUMNS = 6
 
-# Entries of `State.cursor`: events waiting, events scheduled so far, and the first
-# free place of each pool.
-WAITING = 0
-SCHEDULED = 1
-FREE_MESSAGE = 2
-FREE_ITEM = 3
-FREE_TICK = 4
-CURSORS = 5
+# Entries of `State.cursor`: the first free place of each pool.
+FREE_MESSAGE = 0
+FREE_ITEM = 1
+FREE_TICK = 2
+CURSORS = 3
 
 # Columns of the tables of `State`. NEXT of messages, items and ticks comes first in
 # all three: the next place in a list, or in the pool of free ones.
-TIME, ORDER, CODE = 0, 1, 2  # event; TIME [ns]
 NEXT = 0
 MESSAGE_STREAM, MESSAGE_STEP, MESSAGE_RANK, MESSAGE_LINK = 1, 2, 3, 4
 ITEM_STREAM, ITEM_REDUCTION = 1, 2  # NONE: complete at its tick; else still to reduce [ns]
@@ -78,7 +75,7 @@ class State(NamedTuple):
     """Everything that changes during a simulation."""
 
     cursor: np.ndarray  # (CURSORS,)
-    event: np.ndarray  # (token + link, column) heap; equal times in order of scheduling
+    calendar: np.ndarray  # (token + link + 1, COLUMNS) of `kernels.events` [ns]
     message: np.ndarray  # (token, column) on their way
     item: np.ndarray  # (token, column) work of a rank that waits for a tick
     tick: np.ndarray  # (token, column) times at which a rank has work
@@ -109,7 +106,7 @@ def new_state(ranks, links, streams, parallel, slots):
     rank[:, RANK_TIME] = NONE
     return State(
         np.zeros(CURSORS, np.int64),
-        np.empty((tokens + links, 3), np.int64),
+        np.zeros((tokens + links + 1, COLUMNS), np.int64),
         _pool(tokens, 5),
         _pool(tokens, 3),
         _pool(tokens, 4),
@@ -133,72 +130,3 @@ def give_back(cursor, pool, table, row):
     """Return a row to its pool."""
     table[row, NEXT] = cursor[pool]
     cursor[pool] = row
-
-
-@jit
-def schedule(cursor, event, time, code):
-    """Put an event into the queue.
-
-    Parameters
-    ----------
-    cursor, event : ndarray
-        Of the state.
-    time : int
-        [ns]
-    code : int
-        What happens.
-    """
-    place = cursor[WAITING]
-    order = cursor[SCHEDULED]
-    cursor[WAITING] = place + 1
-    cursor[SCHEDULED] = order + 1
-    # The new event is the latest of its time: only a strictly later one moves down.
-    while place > 0:
-        parent = (place - 1) >> 1
-        if event[parent, TIME] <= time:
-            break
-        for column in range(3):
-            event[place, column] = event[parent, column]
-        place = parent
-    event[place, TIME] = time
-    event[place, ORDER] = order
-    event[place, CODE] = code
-
-
-@jit
-def next_event(cursor, event):
-    """Remove the first event of the queue.
-
-    Returns
-    -------
-    time : int
-        [ns]
-    code : int
-    """
-    time = event[0, TIME]
-    code = event[0, CODE]
-    last = cursor[WAITING] - 1
-    cursor[WAITING] = last
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= last:
-            break
-        if child + 1 < last and _before(event, child + 1, child):
-            child += 1
-        if not _before(event, child, last):
-            break
-        for column in range(3):
-            event[place, column] = event[child, column]
-        place = child
-    for column in range(3):
-        event[place, column] = event[last, column]
-    return time, code
-
-
-@jit
-def _before(event, first, second):
-    """Whether one event of the queue comes before another."""
-    if event[first, TIME] != event[second, TIME]:
-        return event[first, TIME] < event[second, TIME]
-    return event[first, ORDER] < event[second, ORDER]

@@ -24,7 +24,6 @@ from perfmodel.kernels.astra_text.queue import end_phase
 from perfmodel.kernels.astra_text.state import (
     COMPUTE,
     ENDED,
-    EVENTS,
     FINISHED,
     FORWARD,
     FRACTIONS,
@@ -36,7 +35,6 @@ from perfmodel.kernels.astra_text.state import (
     PHASE_END,
     PHASE_STEP,
     RUNNING,
-    SEQUENCE,
     SET_END,
     STATUS,
     STEP,
@@ -50,6 +48,7 @@ from perfmodel.kernels.astra_text.state import (
     tick,
 )
 from perfmodel.kernels.astra_text.steps import take_step
+from perfmodel.kernels.events import SCHEDULED, WAITING
 
 FORWARD_STATE, WEIGHT_STATE, INPUT_STATE, AGAIN_STATE, END_STATE = 0, 1, 2, 3, 4
 
@@ -243,10 +242,10 @@ def run(layers, loop, system, passes, chunks, sets, most_events):
     place = np.zeros(PLACE_ENTRIES, np.int64)
     step(state, system, layers, loop, place, passes)
     while state.cursor[STATUS] == RUNNING:
-        if state.cursor[EVENTS] == 0:
+        if state.calendar[0, WAITING] == 0:
             stop(state, STUCK, 0, 0)
             break
-        if state.cursor[SEQUENCE] > most_events:
+        if state.calendar[0, SCHEDULED] > most_events:
             stop(state, TOO_MANY_EVENTS, 0, 0)
             break
         kind, item = next_event(state)

@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perfmodel.kernels import events as calendars
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.events import COLUMNS, MADE, TIME, WAITING, WHAT
 
 NONE = -1
 
@@ -38,13 +40,11 @@ PRIORITY = 3
 TURN = 4  # of the round robin of dimensions
 INJECTED = 5  # chunks
 ENDED = 6  # chunks of collectives that ended
-SEQUENCE = 7  # events so far
-EVENTS = 8  # events in the calendar
-FREE_CHUNK = 9
-FREE_SET = 10
-LAST_ISSUE = 11  # [ns], for Themis
-FRACTIONS = 12  # whether times may not be whole
-CURSORS = 13
+FREE_CHUNK = 7
+FREE_SET = 8
+LAST_ISSUE = 9  # [ns], for Themis
+FRACTIONS = 10  # whether times may not be whole
+CURSORS = 11
 
 # Orders in which a queue takes chunks, and in which a chunk takes dimensions.
 FIRST_IN, SMALLEST_FIRST, ALTERNATING, FEWEST_LEFT = 0, 1, 2, 3
@@ -59,10 +59,10 @@ PHASE_SIZE, PHASE_FINAL = 4, 5  # before and after it [B]
 LEFT, TOTAL, CREATED, SET_LAYER, SET_PHASE, SET_FINISH = 1, 2, 3, 4, 5, 6
 LENGTH, BUSY = 0, 1
 OUTSTANDING, BLOCKING, WAITING_SINCE = 0, 1, 2
-EVENT_SEQUENCE, EVENT_KIND, EVENT_ITEM = 0, 1, 2
-TIME, REGISTERED = 0, 1
-# Kinds of events. Those up to PHASE_STEP are the system layer's own, kept by nanoseconds.
+# Kinds of events; an event's code is KINDS * (number of the chunk or set) + kind. Those up to
+# PHASE_STEP are the system layer's own, kept by nanoseconds.
 STEP, SET_END, PHASE_STEP, PHASE_END, MESSAGE_END = 0, 1, 2, 3, 4
+KINDS = 5
 
 # Columns of `State.result`; each of the last three is one per phase.
 COLLECTIVE_COUNT = 0
@@ -126,8 +126,7 @@ class State(NamedTuple):
 
     cursor: np.ndarray  # int64[CURSORS]
     clock: np.ndarray  # float64[1] [ns]
-    event_time: np.ndarray  # float64[event, 2] [ns]
-    event: np.ndarray  # int64[event, 3]
+    calendar: np.ndarray  # float64[event + 1, COLUMNS] [ns]; made: when it is registered there
     chunk: np.ndarray  # int64[chunk, column]
     phase: np.ndarray  # int64[chunk, 2 dim, column]
     line: np.ndarray  # int64[queue, chunk] chunks of a queue, those under way first
@@ -168,8 +167,7 @@ def new_state(layers, dims, physical, queues, passes, chunks, sets, active):
     return State(
         np.zeros(CURSORS, np.int64),
         np.zeros(1),
-        np.empty((events, 2)),
-        np.empty((events, 3), np.int64),
+        np.zeros((events + 1, COLUMNS)),
         chunk,
         np.empty((chunks, 2 * dims, 6), np.int64),
         np.empty((queues, chunks), np.int64),
@@ -202,44 +200,21 @@ def stop(state, status, layer, phase):
 
 
 @jit
-def goes_before(times, event, one, other):
-    """Whether an event of the calendar goes before another one."""
-    if times[one, TIME] != times[other, TIME]:
-        return times[one, TIME] < times[other, TIME]
-    if times[one, REGISTERED] != times[other, REGISTERED]:
-        return times[one, REGISTERED] < times[other, REGISTERED]
-    return event[one, EVENT_SEQUENCE] < event[other, EVENT_SEQUENCE]
-
-
-@jit
-def swap(times, event, one, other):
-    """Let two events of the calendar change places."""
-    for column in range(2):
-        kept = times[one, column]
-        times[one, column] = times[other, column]
-        times[other, column] = kept
-    for column in range(3):
-        number = event[one, column]
-        event[one, column] = event[other, column]
-        event[other, column] = number
-
-
-@jit
 def first_of_nanosecond(state, time, registered):
     """Time and registration of the system layer's first event in a time's nanosecond.
 
     Those behind it happen with it: ``system/Sys.cc`` (``try_register_event``).
     """
-    for place in range(state.cursor[EVENTS]):
-        own = state.event_time[place]
-        if state.event[place, EVENT_KIND] <= PHASE_STEP and np.floor(own[TIME]) == np.floor(time):
-            return own[TIME], own[REGISTERED]
+    for place in range(1, np.int64(state.calendar[0, WAITING]) + 1):
+        own = state.calendar[place]
+        if np.int64(own[WHAT]) % KINDS <= PHASE_STEP and np.floor(own[TIME]) == np.floor(time):
+            return own[TIME], own[MADE]
     return time, registered
 
 
 @jit
 def schedule(state, time, last, kind, item):
-    """Put an event into the calendar, which is a binary heap.
+    """Put an event into the calendar.
 
     Parameters
     ----------
@@ -249,28 +224,16 @@ def schedule(state, time, last, kind, item):
         How long before its time the simulator would put it there [ns].
     kind, item : int
     """
-    cursor = state.cursor
-    place = cursor[EVENTS]
-    if place == state.event.shape[0]:
+    if state.calendar[0, WAITING] == state.calendar.shape[0] - 1:
         stop(state, FULL, 0, 0)
         return
     if not time < LATEST:
         stop(state, TOO_LATE, 0, 0)
         return
-    times, event = state.event_time, state.event
     registered = time - last
-    if cursor[FRACTIONS] == 1 and kind <= PHASE_STEP:
+    if state.cursor[FRACTIONS] == 1 and kind <= PHASE_STEP:
         time, registered = first_of_nanosecond(state, time, registered)
-    times[place, TIME] = time
-    times[place, REGISTERED] = registered
-    event[place, EVENT_SEQUENCE] = cursor[SEQUENCE]
-    event[place, EVENT_KIND] = kind
-    event[place, EVENT_ITEM] = item
-    cursor[SEQUENCE] += 1
-    cursor[EVENTS] += 1
-    while place > 0 and goes_before(times, event, place, (place - 1) // 2):
-        swap(times, event, place, (place - 1) // 2)
-        place = (place - 1) // 2
+    calendars.schedule(state.calendar, time, registered, KINDS * item + kind)
 
 
 @jit
@@ -279,19 +242,5 @@ def next_event(state):
 
     Events at one time go in the order in which the simulator registers them.
     """
-    cursor = state.cursor
-    times, event = state.event_time, state.event
-    state.clock[0] = times[0, TIME]
-    kind, item = event[0, EVENT_KIND], event[0, EVENT_ITEM]
-    last = cursor[EVENTS] - 1
-    cursor[EVENTS] = last
-    swap(times, event, 0, last)
-    place, first = 0, 1
-    while first < last:
-        if first + 1 < last and goes_before(times, event, first + 1, first):
-            first += 1
-        if not goes_before(times, event, first, place):
-            break
-        swap(times, event, first, place)
-        place, first = first, 2 * first + 1
-    return kind, item
+    state.clock[0], _, code = calendars.next_event(state.calendar)
+    return code % KINDS, code // KINDS

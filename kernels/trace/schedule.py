@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.events import COLUMNS, TIME, WAITING, next_event, schedule
 
 # What a node does once it begins.
 INSTANT = 0  # ends at once; what waits for it is looked at when something else ends
@@ -23,77 +24,6 @@ RECEIVE = 4  # ends when the message has arrived
 
 UNLIMITED = 0  # the resource of which there is enough
 NOT_YET = -1.0
-
-
-@jit
-def _earlier(time, made, number, other_time, other_made, other_number):
-    """Tell whether an event comes before another: earliest, then what was scheduled first."""
-    if time != other_time:
-        return time < other_time
-    if made != other_made:
-        return made < other_made
-    return number < other_number
-
-
-@jit
-def _set_event(heap_time, heap_made, heap_number, heap_what, place, time, made, number, what):
-    """Write an event to a place of the heap."""
-    heap_time[place] = time
-    heap_made[place] = made
-    heap_number[place] = number
-    heap_what[place] = what
-
-
-@jit
-def _move_event(heap_time, heap_made, heap_number, heap_what, place, source):
-    """Copy the event at one place of the heap to another."""
-    heap_time[place] = heap_time[source]
-    heap_made[place] = heap_made[source]
-    heap_number[place] = heap_number[source]
-    heap_what[place] = heap_what[source]
-
-
-@jit
-def _push_event(heap_time, heap_made, heap_number, heap_what, count, time, made, number, what):
-    """Add an event to a heap of `count`."""
-    place = count
-    while place > 0:
-        parent = (place - 1) >> 1
-        if _earlier(heap_time[parent], heap_made[parent], heap_number[parent], time, made, number):
-            break
-        _move_event(heap_time, heap_made, heap_number, heap_what, place, parent)
-        place = parent
-    _set_event(heap_time, heap_made, heap_number, heap_what, place, time, made, number, what)
-
-
-@jit
-def _pop_event(heap_time, heap_made, heap_number, heap_what, count):
-    """Remove the first event of `count`; the caller has read it."""
-    last = count - 1
-    time = heap_time[last]
-    made = heap_made[last]
-    number = heap_number[last]
-    what = heap_what[last]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= last:
-            break
-        right = child + 1
-        if right < last and _earlier(
-            heap_time[right],
-            heap_made[right],
-            heap_number[right],
-            heap_time[child],
-            heap_made[child],
-            heap_number[child],
-        ):
-            child = right
-        if _earlier(time, made, number, heap_time[child], heap_made[child], heap_number[child]):
-            break
-        _move_event(heap_time, heap_made, heap_number, heap_what, place, child)
-        place = child
-    _set_event(heap_time, heap_made, heap_number, heap_what, place, time, made, number, what)
 
 
 @jit
@@ -252,12 +182,8 @@ def run_traces(
     seen_made = np.full(ranks, NOT_YET)
     seen_own = np.zeros(ranks, np.bool_)  # whether it concerned no other rank
 
-    events = 0
-    number = 0
-    heap_time = np.empty(nodes + 1)
-    heap_made = np.empty(nodes + 1)
-    heap_number = np.empty(nodes + 1, np.int64)
-    heap_what = np.empty(nodes + 1, np.int64)  # dynamic index, or -1 - instance
+    # What ends next: a dynamic index, or -1 - instance.
+    calendar = np.zeros((nodes + 2, COLUMNS))
     scan = np.empty(nodes + ranks + 1, np.int64)  # ranks to look through
 
     _set_start(
@@ -332,19 +258,7 @@ def run_traces(
                     else:
                         finish = now + time[what]
                     if finish >= 0.0:
-                        _push_event(
-                            heap_time,
-                            heap_made,
-                            heap_number,
-                            heap_what,
-                            events,
-                            finish,
-                            made,
-                            number,
-                            event,
-                        )
-                        events += 1
-                        number += 1
+                        schedule(calendar, finish, made, event)
                 for item in range(new):
                     slot = base + resource[shared + fresh[item]]
                     _push_ready(ready, ready_first[slot], length[slot], fresh[item])
@@ -353,15 +267,11 @@ def run_traces(
                 if new == 0 or in_flight[rank] > 0:
                     break
 
-        if events == 0:
+        if calendar[0, WAITING] == 0:
             break
-        now = heap_time[0]
         to_scan = 0
         while True:
-            made = heap_made[0]
-            event = heap_what[0]
-            _pop_event(heap_time, heap_made, heap_number, heap_what, events)
-            events -= 1
+            now, made, event = next_event(calendar)
             if event < 0:
                 begin = instance_first[-1 - event]
                 finishing = instance_first[-event] - begin
@@ -405,6 +315,6 @@ def run_traces(
                         event = other  # the receiver ends in the same event
                         begin = -1
                         finishing = 2
-            if not together or events == 0 or heap_time[0] != now:
+            if not together or calendar[0, WAITING] == 0 or calendar[1, TIME] != now:
                 break
     return start, end, order, tied
