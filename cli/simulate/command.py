@@ -120,6 +120,13 @@ SHOW: dict[str, Callable[..., None]] = {
     help="Communication of different groups side by side, as in NCCL, or one after another.",
 )
 @options.option(
+    "--contention",
+    section=MACHINE,
+    is_flag=True,
+    help="Communication that runs at the same time shares the ports of its devices, max-min "
+    "fairly. Without, it takes the time that it takes alone.",
+)
+@options.option(
     "--virtual-pipeline",
     section=MACHINE,
     type=click.IntRange(1, 10_000),

@@ -49,7 +49,8 @@ def show_simulation(run: Run, result: Simulation, by: str, as_json: bool) -> Non
     ranks = "rank" if summary["ranks"] == 1 else "ranks"
     click.echo(
         f"{summary['ranks']:,} {ranks}, {summary['distinct_ranks']:,} of them distinct; "
-        f"{summary['nodes']:,} nodes\n"
+        f"{summary['nodes']:,} nodes"
+        + ("; communication shares ports\n" if result.contention else "\n")
     )
     if by == "rank":
         _print_ranks(result)

@@ -1,7 +1,7 @@
 """Max-min fair rates of flows on shared links, and fair shares of one resource.
 
-Routes are compressed rows: flow f uses ``links[offsets[f]:offsets[f + 1]]`` (a link that
-is listed twice is used twice). A flow without links is limited by its cap only.
+Routes are compressed rows: flow f uses ``links[offsets[f]:offsets[f + 1]]``, each as often as
+``use`` says. A flow without links is limited by its cap only.
 
 Letters
     f   flows
@@ -33,8 +33,8 @@ def flows_of_links(offsets, links, link_count):
     Returns
     -------
     first : int64[l + 1]
-    flows : int64[...]
-        Link i is used by ``flows[first[i]:first[i + 1]]``.
+    flows, entries : int64[...]
+        Link i is used by ``flows[first[i]:first[i + 1]]``, as `entries` of `links` say.
     """
     first = np.zeros(link_count + 1, dtype=np.int64)
     for entry in range(offsets[0], offsets[-1]):
@@ -42,23 +42,27 @@ def flows_of_links(offsets, links, link_count):
     for link in range(link_count):
         first[link + 1] += first[link]
     flows = np.empty(first[-1], dtype=np.int64)
+    entries = np.empty(first[-1], dtype=np.int64)
     place = first[:-1].copy()
     for flow in range(offsets.shape[0] - 1):
         for entry in range(offsets[flow], offsets[flow + 1]):
             link = links[entry]
             flows[place[link]] = flow
+            entries[place[link]] = entry
             place[link] += 1
-    return first, flows
+    return first, flows, entries
 
 
 @jit
-def weighted_max_min_rates(offsets, links, capacity, cap, weight):
+def weighted_max_min_rates(offsets, links, use, capacity, cap, weight):
     """Max-min fair rates by progressive filling.
 
     Parameters
     ----------
     offsets : int64[f + 1]
     links : int64[...]
+    use : float64[...]
+        Bytes on the link per byte of the flow, > 0; 1 on a route.
     capacity : float64[l]
         [B/s], > 0.
     cap : float64[f]
@@ -80,7 +84,7 @@ def weighted_max_min_rates(offsets, links, capacity, cap, weight):
     """
     flow_count = offsets.shape[0] - 1
     link_count = capacity.shape[0]
-    first, flows = flows_of_links(offsets, links, link_count)
+    first, flows, entries = flows_of_links(offsets, links, link_count)
     rate = np.full(flow_count, math.inf)
     moving = np.ones(flow_count, dtype=np.bool_)
 
@@ -89,14 +93,14 @@ def weighted_max_min_rates(offsets, links, capacity, cap, weight):
     next_cap = 0
 
     free = capacity.copy()  # what frozen flows leave
-    grows = np.zeros(link_count)  # weight of the moving flows
+    grows = np.zeros(link_count)  # weight of the moving flows, as they use the link
     count = np.zeros(link_count, dtype=np.int64)  # moving entries
     open_links = np.empty(link_count, dtype=np.int64)
     opened = 0
     for link in range(link_count):
         count[link] = first[link + 1] - first[link]
         for entry in range(first[link], first[link + 1]):
-            grows[link] += weight[flows[entry]]
+            grows[link] += weight[flows[entry]] * use[entries[entry]]
         if count[link] > 0:
             open_links[opened] = link
             opened += 1
@@ -124,7 +128,9 @@ def weighted_max_min_rates(offsets, links, capacity, cap, weight):
         while next_cap < flow_count and level[by_cap[next_cap]] <= reached:
             flow = by_cap[next_cap]
             if moving[flow]:
-                _freeze(flow, cap[flow], offsets, links, weight, rate, moving, free, grows, count)
+                _freeze(
+                    flow, cap[flow], offsets, links, use, weight, rate, moving, free, grows, count
+                )
             next_cap += 1
         for index in range(opened):
             link = open_links[index]
@@ -134,79 +140,21 @@ def weighted_max_min_rates(offsets, links, capacity, cap, weight):
                 flow = flows[entry]
                 if moving[flow]:
                     share = lowest * weight[flow]
-                    _freeze(flow, share, offsets, links, weight, rate, moving, free, grows, count)
+                    _freeze(
+                        flow, share, offsets, links, use, weight, rate, moving, free, grows, count
+                    )
 
 
 @jit
-def _freeze(flow, share, offsets, links, weight, rate, moving, free, grows, count):
+def _freeze(flow, share, offsets, links, use, weight, rate, moving, free, grows, count):
     """Give a flow its rate and take it off its links."""
     rate[flow] = share
     moving[flow] = False
     for entry in range(offsets[flow], offsets[flow + 1]):
         link = links[entry]
-        free[link] = max(free[link] - share, 0.0)
-        grows[link] -= weight[flow]
+        free[link] = max(free[link] - share * use[entry], 0.0)
+        grows[link] -= weight[flow] * use[entry]
         count[link] -= 1
-
-
-@jit
-def max_min_rates(offsets, links, capacity):
-    """Max-min fair rates of flows with equal weights and without caps.
-
-    Parameters
-    ----------
-    offsets : int64[f + 1]
-    links : int64[...]
-    capacity : float64[l]
-        [B/s], > 0.
-
-    Returns
-    -------
-    float64[f]
-        [B/s].
-    """
-    flow_count = offsets.shape[0] - 1
-    none = np.full(flow_count, math.inf)
-    return weighted_max_min_rates(offsets, links, capacity, none, np.ones(flow_count))
-
-
-@jit
-def weighted_processor_sharing_times(times, weights):
-    """Finish times of classes that share one resource in proportion to their weights.
-
-    Parameters
-    ----------
-    times : float64[f]
-        Of every class alone [s], >= 0.
-    weights : float64[f]
-        > 0, for example flows of the class.
-
-    Returns
-    -------
-    float64[f]
-        [s], all classes beginning together.
-
-    Notes
-    -----
-    Sorted by ``times / weights``, class i is the i-th to finish: by then the resource has
-    done all of those before it, and of each one after it the part that the same share per
-    weight has paid for,
-
-        ``F_i = sum(t_j, j <= i) + t_i / w_i * sum(w_j, j > i)``
-
-    (generalised processor sharing, Parekh & Gallager 1993, IEEE/ACM Trans. Networking 1(3)).
-    """
-    count = times.shape[0]
-    order = np.argsort(times / weights, kind="mergesort")
-    after = weights.sum()
-    done = 0.0
-    finish = np.empty(count)
-    for place in range(count):
-        item = order[place]
-        after = after - weights[item] if place < count - 1 else 0.0
-        done += times[item]
-        finish[item] = done + times[item] / weights[item] * after
-    return finish
 
 
 @jit
@@ -224,20 +172,3 @@ def shared_time(own, other):
         ``own + min(own, other)`` [s]: both get half until the shorter one is done.
     """
     return own + min(own, other)
-
-
-@jit
-def processor_sharing_times(times):
-    """Finish times of classes that share one resource equally.
-
-    Parameters
-    ----------
-    times : float64[f]
-        Of every class alone [s], >= 0.
-
-    Returns
-    -------
-    float64[f]
-        [s]; for two, ``2 min(t)`` and ``sum(t)``.
-    """
-    return weighted_processor_sharing_times(times, np.ones(times.shape[0]))

@@ -186,5 +186,10 @@ def _active_rates(active, offsets, links, capacity, cap, weight):
             active_links[entry] = number[link]
             entry += 1
     return weighted_max_min_rates(
-        active_offsets, active_links, active_capacity[:used], cap[active], weight[active]
+        active_offsets,
+        active_links,
+        np.ones(entry),
+        active_capacity[:used],
+        cap[active],
+        weight[active],
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.events import COLUMNS, TIME, WAITING, next_event, schedule
+from perfmodel.kernels.trace.contention import begin_flow, end_flows, new_sharing, set_speeds
 
 # What a node does once it begins.
 INSTANT = 0  # ends at once; what waits for it is looked at when something else ends
@@ -115,6 +116,7 @@ def run_traces(
     tail,
     resources,
     together,
+    flows,
 ):
     """Run the operations of all ranks.
 
@@ -150,6 +152,8 @@ def run_traces(
         All that ends at one moment ends before anything begins, so that ranks that do the
         same see the same. Otherwise one event after another as in ASTRA-sim: of two with
         one moment, the one scheduled first, and of those, the one of the lower rank.
+    flows : Flows
+        Communication that shares ports: all instances, then messages; empty: nothing does.
 
     Returns
     -------
@@ -182,8 +186,10 @@ def run_traces(
     seen_made = np.full(ranks, NOT_YET)
     seen_own = np.zeros(ranks, np.bool_)  # whether it concerned no other rank
 
-    # What ends next: a dynamic index, or -1 - instance.
+    # What ends: a dynamic index, or -1 - instance. From `nodes` on: what flow begins.
     calendar = np.zeros((nodes + 2, COLUMNS))
+    sharing = new_sharing(flows)
+    contended = flows.transfer.shape[0] > 0
     scan = np.empty(nodes + ranks + 1, np.int64)  # ranks to look through
 
     _set_start(
@@ -242,6 +248,7 @@ def run_traces(
                     finish = NOT_YET
                     made = now
                     event = what
+                    flow = -1
                     if action == COLLECTIVE:
                         instance = partner[what]
                         arrived[instance] += 1
@@ -252,12 +259,20 @@ def run_traces(
                             finish = now + instance_time[instance]
                             made = max(now, finish - tail[instance])
                             event = -1 - instance
+                            if contended:
+                                flow = instance
                     elif action == RECEIVE:
                         if end[partner[what]] >= 0.0:
                             finish = now
                     else:
                         finish = now + time[what]
-                    if finish >= 0.0:
+                        if action == SEND and contended:
+                            flow = flows.of_send[what]
+                    if flow >= 0 and flows.transfer[flow] > 0.0:
+                        sharing.finish[flow] = finish
+                        flowing = max(now, finish - flows.transfer[flow])
+                        schedule(calendar, flowing, made, nodes + flow)
+                    elif finish >= 0.0:
                         schedule(calendar, finish, made, event)
                 for item in range(new):
                     slot = base + resource[shared + fresh[item]]
@@ -267,12 +282,19 @@ def run_traces(
                 if new == 0 or in_flight[rank] > 0:
                     break
 
+        set_speeds(flows, sharing, now)
+        end_flows(flows, sharing, calendar, now)
         if calendar[0, WAITING] == 0:
             break
         to_scan = 0
         while True:
             now, made, event = next_event(calendar)
-            if event < 0:
+            if event >= nodes:
+                begin_flow(sharing, event - nodes)
+                begin = -1
+                finishing = 0
+                own = True
+            elif event < 0:
                 begin = instance_first[-1 - event]
                 finishing = instance_first[-event] - begin
                 own = finishing == 1

@@ -157,6 +157,32 @@ def collective_times(
     return collective_choices(hardware, kind, size, members, stride, algorithm, protocol).time
 
 
+def link_occupancies(
+    hardware: Hardware, kind: str, size: ArrayLike, members: ArrayLike, stride: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how long collectives keep the links of their devices busy, level by level.
+
+    Parameters are those of `collective_times`.
+
+    Returns
+    -------
+    busy : float64[rows, levels]
+        Bytes of the busiest member over the achievable bandwidth of the links that serve
+        the group [s]; 0 on levels that it does not cross. Latencies are not in it.
+    part : float64[rows, levels]
+        Of a device's bandwidth into the level that these links make up.
+    """
+    from perfmodel.kernels.collective.occupancy import link_occupancies as kernel
+
+    chosen = collective_choices(hardware, kind, size, members, stride).algorithm
+    sizes, ranks, steps = (
+        np.broadcast_to(np.asarray(column, dtype), chosen.shape).copy()
+        for column, dtype in ((size, np.float64), (members, np.int64), (stride, np.int64))
+    )
+    codes = np.full(chosen.shape, COLLECTIVES.index(kind))
+    return kernel(codes, chosen.astype(np.int64), sizes, ranks, steps, network_table(hardware))
+
+
 def members_per_domain(
     hardware: Hardware, members: ArrayLike, stride: ArrayLike
 ) -> NDArray[np.int64]:

@@ -62,7 +62,7 @@ class RunOptions:
         Profile that runs the workload.
     settings : mapping of str to value
         Values of the profile to change, by dotted path.
-    precision, compute, streams : str
+    precision, compute, streams, contention
         See `perfmodel.simulation.hardware_costs.HardwareCosts`.
     virtual_pipeline : int
         Model chunks per stage of an AICB text on hardware.
@@ -89,6 +89,7 @@ class RunOptions:
     precision: str = "bf16"
     compute: str = "auto"
     streams: str = "per-group"
+    contention: bool = False
     virtual_pipeline: int = 1
     gpu_type: str | None = None
     nic_type: str = "CX7"
@@ -107,6 +108,7 @@ PURPOSES: Mapping[str, tuple[str, ...]] = {
     "execution traces and AICB texts": ("hardware",),
     "runs on --hardware": ("settings", "precision", "compute"),
     "our own models of the network: --hardware, or --model physical": ("streams",),
+    "execution traces on --hardware": ("contention",),
     "AICB texts as SimAI-Analytical": (
         "gpu_type",
         "nic_type",
@@ -329,8 +331,14 @@ def _costs(options: RunOptions) -> tuple[Costs, str, tuple[str, ...]]:
         from perfmodel.simulation.hardware_costs import HardwareCosts
 
         device, named, notes = _device(options)
-        streams, compute = options.streams, options.compute
-        return HardwareCosts(device, options.precision, streams, compute=compute), named, notes
+        costs = HardwareCosts(
+            device,
+            options.precision,
+            options.streams,
+            compute=options.compute,
+            contention=options.contention,
+        )
+        return costs, named, notes
     if options.network is None or options.system is None:
         raise StrategyError(
             "name what the workload runs on: --network network.yml --system system.json, or "
@@ -497,7 +505,7 @@ HARDWARE = Engine(
     "hardware",
     "this run is on --hardware",
     "rank",
-    ("hardware", "settings", "precision", "compute", "streams", "timeline"),
+    ("hardware", "settings", "precision", "compute", "streams", "contention", "timeline"),
     True,
     _run_traces,
 )

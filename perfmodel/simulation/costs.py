@@ -46,6 +46,24 @@ class LocalCosts:
     operation_intensity: Floats
 
 
+class Ports(Protocol):
+    """What communication takes of the ports of devices into the levels of a network."""
+
+    def occupancy(
+        self, kind: int, sizes: Integers, members: tuple[int, ...]
+    ) -> tuple[Floats, Floats, int]:
+        """Return how long collectives keep links of each of their devices busy.
+
+        Seconds and the links' part of a device's port, float64[sizes, levels], and which
+        links these are: a number that groups on the same ones share.
+        """
+
+    def message_occupancy(
+        self, sources: Integers, destinations: Integers, sizes: Integers
+    ) -> tuple[Floats, Floats]:
+        """Return the same of messages; a message has the links between its two ends."""
+
+
 class Costs(Protocol):
     """A cost model of computation and communication.
 
@@ -57,11 +75,14 @@ class Costs(Protocol):
         Times are whole numbers.
     streams : {"one", "per-group"}
         All communication of a rank one after another, or each group by itself.
+    ports : Ports or None
+        Communication that runs at the same time shares ports; None: it does not.
     """
 
     tick: float
     whole: bool
     streams: str
+    ports: Ports | None
 
     def check(self, ranks: int) -> None:
         """Raise unless so many ranks can be simulated."""

@@ -19,6 +19,7 @@ from perfmodel.base.errors import FormatError, HardwareError, StrategyError
 from perfmodel.network.table import check_places
 from perfmodel.simulation.costs import (
     LocalCosts,
+    Ports,
     check_sizes,
     coordinates_slices,
     empty_local,
@@ -62,7 +63,7 @@ class HardwareCosts:
         Whose matrix rate computation runs at.
     communication_streams : {"per-group", "one"}
         Collectives of a rank one after another, or those of different groups at the same
-        time, as communicators of NCCL run; they do not slow each other down here.
+        time, as communicators of NCCL run.
     operation_flops : float
         FLOP per operation that a trace counts; 2 where it counts multiply-adds.
     element_bytes : float
@@ -71,6 +72,9 @@ class HardwareCosts:
         How long computation lasts: as recorded where the trace states a time above 0, and
         elsewhere its roofline time; always as recorded, 0 where nothing is; or its roofline
         time wherever operations and bytes are stated.
+    contention : bool
+        Communication that runs at the same time shares the ports of its devices max-min
+        fairly (docs/contention.md); else it takes the time that it takes alone.
 
     Raises
     ------
@@ -92,6 +96,7 @@ class HardwareCosts:
         operation_flops: float = 1.0,
         element_bytes: float = 1.0,
         compute: str = "auto",
+        contention: bool = False,
     ) -> None:
         if communication_streams not in STREAMS:
             raise StrategyError(
@@ -106,6 +111,9 @@ class HardwareCosts:
         self.hardware = hardware
         self.streams = communication_streams
         self.compute = compute
+        self.ports: Ports | None = self if contention else None
+        self._occupied: dict[tuple[str, int, int, bytes], tuple[Floats, Floats]] = {}
+        self._shapes: dict[tuple[int, int], int] = {}
         self.operation_flops = float(operation_flops)
         self.element_bytes = float(element_bytes)
         self.peak = hardware.device.peak(precision)
@@ -186,10 +194,7 @@ class HardwareCosts:
         del involved  # the members say it all
         if len(members) < 2:
             return np.zeros(len(sizes))
-        name, is_part = PRICED_AS[TRACED[kind]]
-        amounts = np.maximum(sizes, 0) * (self.element_bytes * (len(members) if is_part else 1))
-        if kind == BARRIER:
-            amounts = np.full(len(sizes), float(BARRIER_SIZE))
+        name, amounts = self._priced_as(kind, sizes, len(members))
         count, stride = self._shape(members)
         key = (name, count, stride, amounts.tobytes())  # many groups have one shape
         if key not in self._priced:
@@ -200,6 +205,29 @@ class HardwareCosts:
                 self._priced.clear()
             self._priced[key] = times
         return self._priced[key]
+
+    def _priced_as(self, kind: int, sizes: Integers, members: int) -> tuple[str, Floats]:
+        """Return the network model's collective for one of a trace, and its sizes [B]."""
+        name, is_part = PRICED_AS[TRACED[kind]]
+        if kind == BARRIER:
+            return name, np.full(len(sizes), float(BARRIER_SIZE))
+        return name, np.maximum(sizes, 0) * (self.element_bytes * (members if is_part else 1))
+
+    def occupancy(
+        self, kind: int, sizes: Integers, members: tuple[int, ...]
+    ) -> tuple[Floats, Floats, int]:
+        """Return how long collectives keep links of their devices busy, by level [s]."""
+        from perfmodel.network.collectives import link_occupancies
+
+        shape = self._shape(members) if len(members) > 1 else (1, 1)
+        name, amounts = self._priced_as(kind, sizes, len(members))
+        links = self._shapes.setdefault(shape, len(self._shapes))
+        key = (name, *shape, amounts.tobytes())
+        if key not in self._occupied:
+            if len(self._occupied) >= MOST_PRICED:
+                self._occupied.clear()
+            self._occupied[key] = link_occupancies(self.hardware, name, amounts, *shape)
+        return *self._occupied[key], links
 
     def collective_tail(self, members: tuple[int, ...]) -> float:
         """Return infinity: of what ends at one moment, what began first is seen first."""
@@ -224,13 +252,28 @@ class HardwareCosts:
         """Return times of messages [s]; they cross the outermost level on which ranks differ."""
         from perfmodel.network.collectives import collective_times
 
-        stride = np.ones(len(sizes), np.int64)
-        for domain in self._domains()[:-1]:
-            stride[sources // domain != destinations // domain] = domain
+        stride = self._distance(sources, destinations)
         times = collective_times(
             self.hardware, "point_to_point", sizes * self.element_bytes, 2, stride
         )
         return np.where(sources == destinations, 0.0, times)
+
+    def message_occupancy(
+        self, sources: Integers, destinations: Integers, sizes: Integers
+    ) -> tuple[Floats, Floats]:
+        """Return how long messages keep a link of both their devices busy, by level [s]."""
+        from perfmodel.network.collectives import link_occupancies
+
+        stride = self._distance(sources, destinations)
+        amounts = np.where(sources == destinations, 0.0, sizes * self.element_bytes)
+        return link_occupancies(self.hardware, "point_to_point", amounts, 2, stride)
+
+    def _distance(self, sources: Integers, destinations: Integers) -> Integers:
+        """Return strides of pairs as the network model takes them."""
+        stride = np.ones(len(sources), np.int64)
+        for domain in self._domains()[:-1]:
+            stride[sources // domain != destinations // domain] = domain
+        return stride
 
     def _domains(self) -> list[int]:
         """Return devices of a domain of each level; at least 2**31 for one without limit."""

@@ -38,6 +38,9 @@ class Group:
         See `Costs.collective_tail`.
     different : bytes
         Equal for groups whose collectives take the same times.
+    busy, part : float64[collectives, levels]
+    links : int
+        See `Ports.occupancy`; without contention there are no levels.
     """
 
     name: str
@@ -47,6 +50,9 @@ class Group:
     times: Floats = field(default_factory=lambda: np.zeros(0))
     tail: float = 0.0
     different: bytes = b""
+    busy: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    part: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    links: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +66,19 @@ class Messages:
     peer_rank, peer_number : int64[rows]
         Rank and number of the node at the other end.
     times : float64[rows]
+    busy, part : float64[rows, levels]
+        See `Ports.message_occupancy`; without contention there are no levels.
+    links : int64[rows]
+        Equal for messages of a rank that pass the same links: those to or from one peer.
     """
 
     offsets: Integers
     peer_rank: Integers
     peer_number: Integers
     times: Floats
+    busy: Floats
+    part: Floats
+    links: Integers
 
 
 def find_groups(
@@ -251,12 +264,19 @@ def _price(
     _, pairs, different, which = series.of(ranks[number].graph, slot)
     members = tuple(group.members.tolist())
     times = np.empty(len(different))
+    busy = part = np.zeros((len(different), 0))
+    links = 0
     for kind in np.unique(different[:, 0]):
         rows = np.flatnonzero(different[:, 0] == kind)
         try:
             times[rows] = costs.collective_times(
                 int(kind), different[rows, 1], members, group.involved
             )
+            if costs.ports is not None:
+                own, own_part, links = costs.ports.occupancy(int(kind), different[rows, 1], members)
+                if not busy.size:
+                    busy, part = np.zeros((2, len(different), own.shape[1]))
+                busy[rows], part[rows] = own, own_part
         except HardwareError as error:
             at = int(np.flatnonzero(pairs[:, 0] == kind)[0])
             node = _first_node(number, ranks[number], graphs[ranks[number].graph], slot, at)
@@ -264,6 +284,9 @@ def _price(
     group.times = times[which]
     group.tail = costs.collective_tail(members)
     group.different = np.append(times, group.tail).tobytes()
+    if costs.ports is not None:
+        group.busy, group.part, group.links = busy[which], part[which], links
+        group.different += busy.tobytes() + part.tobytes() + str(links).encode()
 
 
 def match_messages(graphs: Sequence[Graph], ranks: Sequence[Rank], costs: Costs) -> Messages | None:
@@ -329,7 +352,27 @@ def match_messages(graphs: Sequence[Graph], ranks: Sequence[Rank], costs: Costs)
     times = np.zeros(len(owner))
     times[begin] = costs.message_times(source[begin], destination[begin], size[begin])
     times[finish] = times[begin]
-    return Messages(offsets, owner[peer], number[peer], times)
+    busy = part = np.zeros((len(owner), 0))
+    links = np.zeros(len(owner), np.int64)
+    if costs.ports is not None:
+        sent = size[np.where(sends, np.arange(len(owner)), peer)]
+        busy, part = costs.ports.message_occupancy(source, destination, sent)
+        if (part < 1.0).any():
+            links = _first_seen(owner, owner[peer])
+    return Messages(offsets, owner[peer], number[peer], times, busy, part, links)
+
+
+def _first_seen(owner: Integers, peer: Integers) -> Integers:
+    """Return a number for each peer of a rank, in the order in which the rank meets them."""
+    known: dict[tuple[int, int], int] = {}
+    met: dict[int, int] = {}
+    found = np.empty(len(owner), np.int64)
+    for row, pair in enumerate(zip(owner.tolist(), peer.tolist(), strict=True)):
+        if pair not in known:
+            known[pair] = met.get(pair[0], 0)
+            met[pair[0]] = known[pair] + 1
+        found[row] = known[pair]
+    return found
 
 
 def _check_ends(keys: Integers, begin: Integers, finish: Integers, text: Any) -> None:

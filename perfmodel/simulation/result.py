@@ -88,6 +88,8 @@ class Simulation:
         These times are whole numbers (ASTRA-sim's nanoseconds).
     nodes : int
         Of all ranks together.
+    contention : bool
+        Communication shared the ports of its devices.
     """
 
     representative: Integers
@@ -96,6 +98,7 @@ class Simulation:
     tick: float
     whole: bool
     nodes: int
+    contention: bool = False
 
     def __getattr__(self, name: str) -> NDArray[np.float64]:
         """Return a figure of every rank, in SI units."""
@@ -160,7 +163,7 @@ class Simulation:
         SI units; None where there is nothing to report. They are those of the slowest rank,
         but `peak_memory` is that of the rank that needs most, and messages and collectives
         are added up over all ranks. `wall_time_nanoseconds` and the like are there where
-        times are whole nanoseconds.
+        times are whole nanoseconds, `contention` where communication shared ports.
         """
         result: dict[str, Any] = {
             "ranks": len(self.class_of_rank),
@@ -168,6 +171,8 @@ class Simulation:
             "nodes": self.nodes,
             "nodes_run": self.nodes_run,
         }
+        if self.contention:
+            result["contention"] = "max-min fair"
         slowest = int(np.argmax(self._raw("wall_time")))
         result["slowest_rank"] = slowest
         for name, _, _ in FIGURES:

@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError, FormatError
+from perfmodel.simulation.contention import flows_on_ports, no_flows
 from perfmodel.simulation.costs import Costs, node_text
 from perfmodel.simulation.deadlock import explain_standstill
 from perfmodel.simulation.graph import Graph, Rank
@@ -60,8 +61,10 @@ def simulate(
     receives wait beside them. Whenever something ends, all its nodes whose parents have
     ended are looked through in ascending order of identifier, and begin where their
     resource is free.
-    A collective runs from the moment its last member begins it. What ends at one moment
-    ends before anything begins; with `AstraCosts` one after another, as in ASTRA-sim.
+    A collective runs from the moment its last member begins it, and takes the time that it
+    takes alone; longer where the cost model has `contention` and others use its ports.
+    What ends at one moment ends before anything begins; with `AstraCosts` one after another,
+    as in ASTRA-sim.
 
     Parameters
     ----------
@@ -119,13 +122,15 @@ def simulate(
     if issue_order not in ("identifier", "hash"):
         raise DataError(f"issue_order '{issue_order}'; it should be identifier or hash")
     by_hash = issue_order == "hash"
+    if by_hash and costs.ports is not None:
+        raise DataError("issue_order 'hash' knows no contention; it should be identifier")
     graphs, ranks = share_graphs(traces, costs, memory, control_parents)
     groups, of_rank = find_groups(traces, graphs, ranks, costs)
     messages = match_messages(graphs, ranks, costs)
     classes = np.arange(len(ranks))
     if symmetry and not (by_hash and not same_numbers(ranks)):
         classes = rank_classes(ranks, groups, of_rank, messages)
-    plan = _plan(graphs, ranks, groups, of_rank, messages, classes, not costs.whole)
+    plan = _plan(graphs, ranks, groups, of_rank, messages, classes, costs)
     _check_sum(plan, costs, ranks)
     if by_hash:
         start, end, order = run_in_hash_order(plan, graphs, ranks)
@@ -145,7 +150,7 @@ def simulate(
         # Ranks that stand for others would seem to wait for themselves; and in ASTRA-sim a
         # rank's number may decide what it sees first.
         classes = np.arange(len(ranks))
-        plan = _plan(graphs, ranks, groups, of_rank, messages, classes, not costs.whole)
+        plan = _plan(graphs, ranks, groups, of_rank, messages, classes, costs)
         start, end, order, tied = run_traces(**plan.arguments)
         stuck = bool(len(order) and order[-1] < 0)
     if stuck:
@@ -165,6 +170,7 @@ def simulate(
         tick=costs.tick,
         whole=costs.whole,
         nodes=traces.nodes,
+        contention=costs.ports is not None,
     )
 
 
@@ -175,7 +181,7 @@ def _plan(
     of_rank: Sequence[Sequence[int]],
     messages: Messages | None,
     classes: Integers,
-    together: bool,
+    costs: Costs,
 ) -> Plan:
     """Return what the kernel needs to run the first rank of each class."""
     representatives = np.unique(classes, return_index=True)[1].tolist()
@@ -239,8 +245,13 @@ def _plan(
         "instance_time": np.concatenate([np.zeros(0), *instance_time]),
         "tail": np.concatenate([np.zeros(0), *tail]),
         "resources": int(resource.max(initial=0)) + 1,
-        "together": together,
+        "together": not costs.whole,
+        "flows": no_flows(),
     }
+    if costs.ports is not None:
+        arguments["flows"] = flows_on_ports(
+            graphs, ranks, groups, of_rank, messages, representatives, first, partner, instances
+        )
     return Plan(representatives, first, arguments)
 
 

@@ -66,6 +66,9 @@ def _exchanged(messages: Messages, rank: int, colours: Integers) -> bytes:
         colours[messages.peer_rank[rows]].tobytes()
         + messages.peer_number[rows].tobytes()
         + messages.times[rows].tobytes()
+        + messages.busy[rows].tobytes()
+        + messages.part[rows].tobytes()
+        + messages.links[rows].tobytes()
     )
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
@@ -135,38 +134,6 @@ def concurrent_times(topology: Topology, operations: Sequence[Operation]) -> Con
         finish=_finish_times(topology, staged),
         alone=np.array(alone),
     )
-
-
-def shared_link_times(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Finish times of two classes of traffic that begin together on one saturated link.
-
-    Parameters
-    ----------
-    first, second : float or array of float
-        Time of each class alone [s]; broadcast together.
-
-    Returns
-    -------
-    tuple of float64 arrays
-        [s]: ``2 min(t1, t2)`` for the shorter one, ``t1 + t2`` for the longer one.
-
-    Raises
-    ------
-    StrategyError
-        A time that is negative or not finite.
-
-    Notes
-    -----
-    Both get half of the link until the shorter one is done, so class i waits for
-    ``min(t_i, t_j)`` of class j. More classes, and weights:
-    :func:`perfmodel.kernels.links.fair_share.weighted_processor_sharing_times`.
-    """
-    times = [np.asarray(time, dtype=np.float64) for time in (first, second)]
-    for time in times:
-        if not np.isfinite(time).all() or (time < 0).any():
-            raise StrategyError("times on a shared link must be finite seconds >= 0")
-    wait = np.minimum(*times)  # kernels.fair_share.shared_time, for arrays
-    return times[0] + wait, times[1] + wait
 
 
 @dataclass(frozen=True)

@@ -138,18 +138,6 @@ def link_loads(
     return _loads(topology, messages_on(topology, plan, groups))
 
 
-def bandwidth_bound(
-    topology: Topology,
-    collective: str,
-    algorithm: str,
-    size: float | None,
-    groups: Groups,
-    **options: Any,
-) -> float:
-    """Time of the busiest link [s], ``max(load / bandwidth)``; see :func:`link_loads`."""
-    return topology.load_time(link_loads(topology, collective, algorithm, size, groups, **options))
-
-
 def messages_on(topology: Topology, plan: Schedule, groups: Groups) -> Messages:
     """Lay a schedule on the devices of one or more groups.
 

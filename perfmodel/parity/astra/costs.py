@@ -17,6 +17,7 @@ from perfmodel.parity.astra.plan import network_table
 from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.simulation.costs import (
     LocalCosts,
+    Ports,
     check_sizes,
     coordinates_slices,
     empty_local,
@@ -51,6 +52,7 @@ class AstraCosts:
     tick = 1e-9
     whole = True
     streams = "one"
+    ports: Ports | None = None
 
     def __init__(
         self, network: AstraNetwork, system: AstraSystem, engine: str = "congestion-unaware"

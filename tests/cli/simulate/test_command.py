@@ -189,6 +189,15 @@ def test_models_engines_and_hardware_are_different_runs(folder: Path) -> None:
     assert simulate("step", *H100, "--streams", "per-group").exit_code == 0
 
 
+def test_with_contention_says_so_and_is_never_faster(folder: Path) -> None:
+    alone, shared = document("step", *H100), document("step", *H100, "--contention")
+    assert shared.pop("contention") == "max-min fair"
+    assert shared.keys() == alone.keys()
+    assert shared["wall_time"] >= alone["wall_time"]
+    assert "communication shares ports" in simulate("step", *H100, "--contention").stdout
+    assert "shares ports" not in simulate("step", *H100).stdout
+
+
 def test_netcdf_has_every_figure_with_units_and_names(folder: Path) -> None:
     result = simulate("step", *ASTRA, "-o", "out.nc")
     assert result.exit_code == 0, result.stderr
@@ -400,6 +409,10 @@ def test_rows_of_one_name_are_added_up_by_layer(folder: Path) -> None:
         ("step {astra} --precision bf16", ["--precision is for runs on --hardware"]),
         ("step {astra} --streams one", ["--streams is for our own models"]),
         ("step {astra} --queues-per-dimension 2", ["is for ASTRA-sim texts on the files of"]),
+        ("step {astra} --contention", ["--contention is for execution traces on --hardware"]),
+        ("step {astra} --model physical --contention", ["execution traces on --hardware"]),
+        ("aicb.txt --gpu-type A100 --contention", ["execution traces on --hardware"]),
+        ("aicb.txt --hardware dgx-h100 --contention", ["execution traces on --hardware"]),
         ("micro.txt {native} --devices 4", ["--devices is for"]),
         ("micro.txt {native} --by rank", ["text workloads have --by layer"]),
         ("micro.txt {native} --timeline t.json", ["--timeline is for execution traces"]),

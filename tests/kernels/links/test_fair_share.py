@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.kernels.links.fair_share import (
     flows_of_links,
-    max_min_rates,
-    processor_sharing_times,
     weighted_max_min_rates,
-    weighted_processor_sharing_times,
 )
 from tests.kernels.links.flows import compressed, networks, use_of
 
@@ -22,8 +19,11 @@ from tests.kernels.links.flows import compressed, networks, use_of
 def rates(routes, capacity, cap=None, weight=None):
     """Rates of flows given by their routes."""
     count = len(routes)
+    offsets, links = compressed(routes)
     return weighted_max_min_rates(
-        *compressed(routes),
+        offsets,
+        links,
+        np.ones(len(links)),
         np.array(capacity, dtype=float),
         np.full(count, math.inf) if cap is None else np.array(cap, dtype=float),
         np.ones(count) if weight is None else np.array(weight, dtype=float),
@@ -70,7 +70,7 @@ def test_flows_without_links_have_their_cap():
         7.0,
         5.0,
     ]
-    assert max_min_rates(np.zeros(1, np.int64), np.zeros(0, np.int64), np.ones(3)).size == 0
+    assert rates([], np.ones(3)).size == 0
 
 
 def test_a_link_used_twice_counts_twice():
@@ -78,17 +78,20 @@ def test_a_link_used_twice_counts_twice():
 
 
 def test_flows_of_links_turns_routes_round():
-    first, flows = flows_of_links(*compressed([[2, 0], [], [2]]), 4)
+    first, flows, entries = flows_of_links(*compressed([[2, 0], [], [2]]), 4)
     assert first.tolist() == [0, 1, 1, 3, 3]
     assert flows.tolist() == [0, 0, 2]
+    assert entries.tolist() == [1, 0, 2]
 
 
-def test_processor_sharing_by_hand():
-    # 1, 2, 4 s: all three until 3 s; two until 3 + 2 × 1 = 5 s; one until 5 + 2 = 7 s
-    np.testing.assert_allclose(processor_sharing_times(np.array([4.0, 1.0, 2.0])), [7, 3, 5])
-    # weight 3 of 4: 3 s of work are done at 4 s, with 1 s of the other one's 3 s
-    found = weighted_processor_sharing_times(np.array([3.0, 3.0]), np.array([3.0, 1.0]))
-    np.testing.assert_allclose(found, [4.0, 6.0])
+def test_a_flow_that_uses_a_link_in_part_leaves_the_rest():
+    """Of 1: a flow that needs a quarter of it has its whole rate, the other what is left."""
+    offsets, links, use = np.array([0, 1, 3]), np.array([0, 0, 1]), np.array([1.0, 0.25, 1.0])
+    ones = np.ones(2)
+    found = weighted_max_min_rates(offsets, links, use, np.array([1.0, 0.4]), ones, ones)
+    np.testing.assert_allclose(found, [0.9, 0.4])
+    found = weighted_max_min_rates(offsets, links, use, ones, ones, ones)
+    np.testing.assert_allclose(found, [0.8, 0.8])  # 0.8 + 0.8 / 4 = 1: both are slowed alike
 
 
 @given(networks())

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from perfmodel.kernels.trace.memory import peak_memory
 from perfmodel.kernels.trace.schedule import COLLECTIVE, INSTANT, RECEIVE, SEND, TIMED, run_traces
+from perfmodel.simulation.contention import no_flows
 
 TAIL = 2.0  # a collective's last event is scheduled so long before its end
 
@@ -123,6 +124,7 @@ def kernel_run(graphs, meetings, pairs, together=False):
         np.full(len(meetings), TAIL),
         4,
         together,
+        no_flows(),
     )
 
 

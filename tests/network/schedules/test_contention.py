@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.network.links.topology import Dimension, Topology
-from perfmodel.network.schedules.contention import Operation, concurrent_times, shared_link_times
+from perfmodel.network.schedules.contention import Operation, concurrent_times
 from perfmodel.network.schedules.on_links import (
     link_loads,
     scheduled_time,
@@ -47,7 +47,6 @@ def test_gradients_under_a_pipeline_send(pipelined):
     times = concurrent_times(one("switch", 8), [gradients, p2p(0, 4, 3 * GB)])
     np.testing.assert_allclose(times.alone, [0.060, 0.030])
     np.testing.assert_allclose(times.finish, [0.090, 0.060])
-    np.testing.assert_allclose(times.finish, shared_link_times(0.060, 0.030))
 
 
 def test_parking_lot_of_sends():
@@ -97,12 +96,6 @@ def test_a_single_member_is_done_when_it_begins():
     assert times.slowdown.tolist() == pytest.approx([1.0, 1.0])
     empty = concurrent_times(one("switch", 4), [alone])
     assert empty.finish.tolist() == [0.5]
-
-
-def test_shared_link_times_by_hand():
-    first, second = shared_link_times([1.0, 3.0, 0.0], 2.0)
-    np.testing.assert_allclose(first, [2.0, 5.0, 0.0])
-    np.testing.assert_allclose(second, [3.0, 4.0, 2.0])
 
 
 @pytest.mark.parametrize(("name", "collective", "algorithm"), CASES)
@@ -161,8 +154,6 @@ def test_bad_operations():
         p2p(0, 1, GB, weight=0.0)
     with pytest.raises(StrategyError, match="one or more operations"):
         concurrent_times(one("switch", 4), [])
-    with pytest.raises(StrategyError, match="finite seconds"):
-        shared_link_times([1.0, -1.0], 2.0)
     with pytest.raises(StrategyError, match="has no algorithm"):
         concurrent_times(one("switch", 4), [Operation("all_reduce", "tree", GB, [0, 1])])
 

@@ -8,7 +8,6 @@ import pytest
 from perfmodel.base.errors import StrategyError
 from perfmodel.network.links.topology import Dimension, Topology
 from perfmodel.network.schedules.on_links import (
-    bandwidth_bound,
     link_loads,
     scheduled_time,
     step_times,
@@ -61,7 +60,6 @@ def test_all_to_all_on_a_line_crosses_the_middle():
     arguments = (line, "all_to_all", "direct", 4 * GB, range(4))
     loads = link_loads(*arguments)
     np.testing.assert_allclose(sorted(loads / GB), [3, 3, 3, 3, 4, 4])
-    assert bandwidth_bound(*arguments) == pytest.approx(4 / 50)
     assert scheduled_time(*arguments) == pytest.approx(4 / 50)
 
 
