@@ -18,8 +18,9 @@ from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.compute.attention import AttentionTimes, attention_times
 from perfmodel.compute.attention_device import attention_constants, attention_device
 from perfmodel.hwprofiles import Hardware
+from perfmodel.software.library import library_facts
 
-SERVING = ("sglang", "vllm", "trtllm")
+SERVING = tuple(library_facts("serving"))
 """Frameworks whose rows are replayed graphs."""
 
 CAST = 3.0
@@ -27,9 +28,6 @@ CAST = 3.0
 
 SCALED_CAST = 7.0
 """The same after a division by the scale in place: 2 read, 2 written before."""
-
-LATENT_CACHE = 576.0
-"""Elements of one token in a latent cache (DeepSeek-V2: 512 + 64)."""
 
 
 class Call(NamedTuple):
@@ -74,16 +72,11 @@ def small_kernels(call: Call) -> SmallKernels:
     Notes
     -----
     Every causal call appends its keys and values to the cache: one kernel that reads and
-    writes them. Besides,
-
-    - SGLang stores keys and values of unequal width by indexed copies, two kernels each;
-    - SGLang divides keys and values by their scales and casts them to an fp8 cache, and
-      casts the queries, where its kernel is of TensorRT-LLM; with FlashAttention it casts
-      in decode only, keys and values by one kernel each; with Triton the two casts take
-      the time of one launch;
-    - FlashInfer in prefill launches three more, by the floor of its rows;
-    - latent attention in prefill assembles queries and keys from their two parts;
-    - encoders have no cache; FlashAttention-3 pads their odd head widths.
+    writes them. What comes with it is a fact of the framework
+    (`perfmodel.software.library.ServingCalls`): copies of keys and values of unequal width;
+    scales and casts to an fp8 cache, in every phase for kernels of TensorRT-LLM, in decode for
+    others; what precedes FlashInfer in prefill; assembly of queries and keys of latent prefill.
+    Encoders have no cache; FlashAttention-3 pads their odd head widths.
     """
     element = OPERAND_BYTES[call.kv_precision]
     tokens = call.batch * call.queries
@@ -96,25 +89,28 @@ def small_kernels(call: Call) -> SmallKernels:
     if not call.causal:
         padded = call.kernel == "flash_attention_v3" and call.width_qk % 32 > 0
         return SmallKernels(2.0 if padded else 0.0, 0.0)
-    if call.framework == "sglang" and not call.latent:
+    habits = library_facts("serving").get(call.framework)
+    if habits is None:
+        return SmallKernels(launches, moved)
+    if not call.latent:
         if call.width_qk != call.width_v:
-            launches += 4.0
+            launches += habits.unequal_width_launches
         if call.kernel == "flashinfer" and call.phase == "fwd":
-            launches += 3.0
+            launches += habits.flashinfer_launches
         if narrow and call.kernel == "trtllm_mha":
-            launches += 5.0
-            moved += query_cast + SCALED_CAST * tokens * stored
+            launches += habits.scaled_cast_launches
+            if habits.scaled_cast_launches:
+                moved += query_cast + SCALED_CAST * tokens * stored
         elif narrow and call.phase == "decode":
-            launches += 1.0 if "triton" in call.kernel else 2.0
-    elif call.latent and call.phase == "fwd":
-        if call.framework == "sglang":
-            launches += 1.0
-            if narrow:
-                launches += 5.0
-                moved += query_cast + CAST * tokens * stored
-        elif call.framework == "trtllm":
-            launches += 3.0
-            moved = 2.0 * tokens * LATENT_CACHE * element
+            portable = "triton" in call.kernel
+            launches += habits.portable_cast_launches if portable else habits.cast_launches
+    elif call.phase == "fwd":
+        launches += habits.latent_launches
+        if habits.latent_width:
+            moved = 2.0 * tokens * habits.latent_width * element
+        if narrow and habits.latent_cast_launches:
+            launches += habits.latent_cast_launches
+            moved += query_cast + CAST * tokens * stored
     return SmallKernels(launches, moved)
 
 

@@ -148,8 +148,32 @@ class SerialKernel:
     keys: float = fact("keys of a tile", positive=True)
 
 
+@dataclass(frozen=True, slots=True)
+class ServingCalls:
+    """What a serving framework launches beside an attention kernel, and appends to its cache.
+
+    `perfmodel.compute.attention_calls.small_kernels` says when.
+    """
+
+    unequal_width_launches: float = fact(
+        "kernels that store keys and values of unequal width, beside the append"
+    )
+    flashinfer_launches: float = fact("kernels ahead of FlashInfer's in prefill")
+    scaled_cast_launches: float = fact(
+        "kernels that scale and cast to an fp8 cache for TensorRT-LLM's kernel; 0: it casts itself"
+    )
+    cast_launches: float = fact("kernels that cast to an fp8 cache in decode for other kernels")
+    portable_cast_launches: float = fact("the same for portable kernels")
+    latent_launches: float = fact("kernels that assemble queries and keys of latent prefill")
+    latent_cast_launches: float = fact("kernels that cast those to fp8; 0: they stay wide")
+    latent_width: float = fact(
+        "elements of a token that latent prefill appends to the cache; 0: whole keys and values"
+    )
+
+
 SUBJECTS: Mapping[str, type] = {
     "moe": MoeKernel,
+    "serving": ServingCalls,
     "attention": AttentionKernel,
     "portable_attention": PortableKernel,
     "serial_attention": SerialKernel,
@@ -169,13 +193,15 @@ def libraries() -> Mapping[str, Record]:
     return read_folder(FOLDER, SUBJECTS, HardwareError)
 
 
-def library_facts(subject: str) -> dict[str, Any]:
+@cache
+def library_facts(subject: str) -> Mapping[str, Any]:
     """Return the facts of one subject, by the name of each library that states any."""
     records = libraries().items()
     return {name: found.facts[subject] for name, found in records if subject in found.facts}
 
 
-def attention_facts(name: str) -> dict[str, float]:
+@cache
+def attention_facts(name: str) -> Mapping[str, float]:
     """Return what a library states of attention calls, nothing for an unknown library."""
     found = library_facts("attention").get(name)
     stated = {} if found is None else {key: getattr(found, key) for key in found.__slots__}
