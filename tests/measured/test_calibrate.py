@@ -2,131 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError, HardwareError
-from perfmodel.base.regimes import LIMITS, REGIMES, regime_name
-from perfmodel.hwprofiles import Calibrated, Hardware, load_hardware
+from perfmodel.base.regimes import LIMITS, REGIMES
+from perfmodel.hwprofiles import Calibrated, load_hardware
 from perfmodel.hwprofiles.constants import constants, known
 from perfmodel.measured.calibrate import adjustable, calibrate_file, spread_by_regime
-from perfmodel.measured.cases import Case, check_time, kernel_hardware, measured_time, stated
 from perfmodel.measured.compare import compare_file
-from perfmodel.measured.fit import Scale, fit, folds
 from perfmodel.measured.kind import KernelKind
-from perfmodel.measured.kinds import gemm
-from perfmodel.measured.problem import infer_kind, read_problem, sample
-from perfmodel.measured.rows import MeasuredRow
+from perfmodel.measured.problem import read_problem
 from perfmodel.measured.subject import MeasuredTable, OneProfile
-
-# A matrix product without any structure: launch, then a share of the peak. The real
-# models change; what is tested here is the machinery.
-PROFILE = """\
-name = "my-h100"
-extends = "dgx-h100"
-aliases = ["my card"]
-[calibration.gemm.launch_latency]
-value = 2e-6
-prior = 3e-6
-low = 3e-7
-high = 9e-6
-unit = "s"
-adjustable = true
-source = "test"
-[calibration.gemm.issue_efficiency]
-value = 0.8
-prior = 0.9
-low = 0.3
-high = 1.0
-adjustable = true
-source = "test"
-[calibration.gemm.split_latency]
-value = 2e-6
-prior = 1e-6
-low = 2e-7
-high = 8e-6
-unit = "s"
-adjustable = true
-source = "test"
-[calibration.gemm.tile_half]
-value = 1
-prior = 1
-low = 0
-high = 40
-source = "test"
-"""
-
-
-def price(hardware: Hardware, variant: Any, columns: Mapping[str, np.ndarray]) -> Any:
-    rate = hardware.device.peak(variant) * hardware.calibrated("gemm", "issue_efficiency")
-    flops = 2.0 * columns["m"] * columns["n"] * columns["k"]
-    return {"time": hardware.calibrated("gemm", "launch_latency") + flops / rate}
-
-
-def case_of(row: MeasuredRow) -> Case:
-    hardware, notes = kernel_hardware(row)
-    sizes = {name: float(stated(row, name)) for name in ("m", "n", "k")}
-    return Case(hardware, row.text("dtype"), sizes, measured_time(row), notes)
-
-
-@pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> KernelKind:
-    """The kind ``gemm`` with the simple model above."""
-    kind = KernelKind(
-        name="gemm",
-        needed=("hardware", "dtype", "m", "n", "k", "time_us"),
-        group_by=("hardware", "regime"),
-        check=lambda row: check_time(row),
-        derived=lambda row: {"regime": regime_name("gemm", row.whole("m") or 1)},
-        case_of=case_of,
-        price=price,
-        kernel_class="gemm",
-        calibration="gemm",
-        alike=("n", "k"),
-    )
-    monkeypatch.setattr(gemm, "KIND", kind)
-    return kind
-
-
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    path = tmp_path / "my-h100.toml"
-    path.write_text(PROFILE, encoding="utf-8")
-    return path
-
-
-def shapes() -> list[tuple[int, int, int]]:
-    sizes = (256, 1024, 4096, 16384)
-    return [(m, n, k) for m in (1, 16, 128, 1024, 4096) for n in sizes for k in sizes]
-
-
-def write_table(
-    path: Path,
-    launch: float,
-    efficiency: float,
-    noise: float = 0.0,
-    hardware: str = "H100_SXM",
-    rows: list[tuple[int, int, int]] | None = None,
-) -> Path:
-    """Times that the toy model gives for known constants, with log-normal noise."""
-    random = np.random.default_rng(7)
-    peak = load_hardware("dgx-h100").device.peak("bf16")
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["hardware", "dtype", "m", "n", "k", "time_us", "clock_mhz"])
-        for m, n, k in rows or shapes():
-            time = launch + 2.0 * m * n * k / (peak * efficiency)
-            time *= float(np.exp(noise * random.standard_normal()))
-            writer.writerow([hardware, "bf16", m, n, k, time * 1e6, 1755])
-    return path
+from tests.measured.toy import shapes, write_table
 
 
 def named(found: Any) -> dict[str, Any]:
@@ -284,40 +176,6 @@ def test_only_rows_of_the_profile_count_unless_told_otherwise(
     assert every.skipped == {"no hardware profile": count}
 
 
-def test_rows_of_other_devices_keep_their_own_facts(
-    toy: KernelKind, profile: Path, tmp_path: Path
-) -> None:
-    table = write_table(tmp_path / "a100.csv", 4e-6, 0.5, hardware="A100_SXM", rows=[(4096,) * 3])
-    subject = OneProfile(load_hardware(profile), str(profile), all_rows=True)
-    problem = read_problem(MeasuredTable(str(table), "gemm"), subject)
-    ratio = problem.log_ratios({"launch_latency": 4e-6, "issue_efficiency": 0.5})
-    peaks = [load_hardware(name).device.peak("bf16") for name in ("dgx-h100", "dgx-a100")]
-    assert ratio[0] == pytest.approx(np.log(peaks[0] / peaks[1]), abs=0.02)
-
-
-def test_subset_prices_the_same_rows_alike(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
-    table = write_table(tmp_path / "mine.csv", 4e-6, 0.5, noise=0.1)
-    subject = OneProfile(load_hardware(profile), str(profile))
-    problem = read_problem(MeasuredTable(str(table), "gemm"), subject)
-    mask = sample(problem, 31)
-    assert mask.sum() == 31
-    regimes, counts = np.unique(problem.regimes[mask], return_counts=True)
-    assert set(regimes) == {"gemm_small", "gemm_middle", "gemm_large"}
-    assert counts.min() >= 10
-    part = problem.subset(mask)
-    assert part.log_ratios({}) == pytest.approx(problem.log_ratios({})[mask])
-    assert part.regimes.tolist() == problem.regimes[mask].tolist()
-
-
-def test_kind_is_inferred_from_columns(toy: KernelKind, tmp_path: Path) -> None:
-    table = write_table(tmp_path / "mine.csv", 4e-6, 0.5)
-    assert infer_kind(str(table)) == "gemm"
-    other = tmp_path / "other.csv"
-    other.write_text("hardware,time_us\nH100_SXM,1\n")
-    with pytest.raises(DataError, match="not the columns of any kind"):
-        infer_kind(str(other))
-
-
 # ---------------------------------------------------------------- borders
 
 
@@ -374,50 +232,6 @@ def test_files_are_not_replaced_unasked(toy: KernelKind, profile: Path, tmp_path
     assert output.read_text() == "precious"
     found.write_profile(output, force=True)
     assert load_hardware(output).name == "new"
-
-
-# ---------------------------------------------------------------- the fit itself
-
-
-@given(
-    low=st.one_of(st.just(0.0), st.floats(1e-15, 1e3)),
-    width=st.floats(1e-3, 1e6),
-    place=st.floats(0.0, 1.0),
-)
-def test_places_and_values_are_inverse_within_the_bounds(
-    low: float, width: float, place: float
-) -> None:
-    scale = Scale(np.array([low]), np.array([low + width]))
-    value = scale.values(np.array([place]))
-    assert low <= value[0] <= low + width
-    assert scale.places(value)[0] == pytest.approx(place, abs=1e-6)
-
-
-def test_slopes_are_the_derivative_of_values() -> None:
-    scale = Scale(np.array([0.0, 1e-7, 0.5]), np.array([1.0, 1e-5, 1.0]))
-    places, step = np.array([0.3, 0.4, 0.9]), 1e-6
-    numeric = (scale.values(places + step) - scale.values(places - step)) / (2 * step)
-    assert scale.slopes(places) == pytest.approx(numeric, rel=1e-5)
-
-
-def test_a_line_with_known_noise_has_the_textbook_uncertainty() -> None:
-    """One parameter, rows = x + noise: the standard error is s / sqrt(n)."""
-    random = np.random.default_rng(3)
-    noise = 0.02 * random.standard_normal(4000)
-    scale = Scale(np.array([0.0]), np.array([1.0]))
-    found = fit(lambda x: x[0] - 0.4 + noise, np.array([0.5]), np.array([0.5]), scale)
-    assert found.values[0] == pytest.approx(0.4, abs=0.002)
-    assert found.uncertainty[0] == pytest.approx(0.02 / np.sqrt(4000), rel=0.1)
-    assert found.resolution[0] > 0.99
-
-
-def test_folds_keep_groups_together_and_are_even() -> None:
-    groups = [i // 4 for i in range(100)]
-    fold = folds(groups, 5)
-    for group in set(groups):
-        assert len({fold[i] for i in range(100) if groups[i] == group}) == 1
-    assert np.bincount(fold).tolist() == [20] * 5
-    assert folds(["same"] * 7, 5).tolist() == [0] * 7
 
 
 def test_spread_is_half_the_width_between_the_deciles() -> None:

@@ -16,6 +16,7 @@ from perfmodel.hwprofiles import Hardware, load_hardware
 from perfmodel.measured.calibrate import (
     Calibration,
     calibrate_family,
+    calibrate_file,
     fitted_family,
     judge_family,
 )
@@ -163,8 +164,11 @@ def test_constants_of_the_exchange_of_experts_are_recovered(tmp_path: Path) -> N
     path = write(tmp_path / "deepep.csv", [*header, "time_us"], rows)
     table = MeasuredTable(str(path), "moe-alltoall")
     found = calibrate_family("nvidia-hopper", [table], only=list(truth), fold_count=0)
+    alone = calibrate_file("dgx-h100", path, only=list(truth))
+    assert alone.tables == (table,)
     for key, value in truth.items():
         assert after(found)[key] == pytest.approx(value, rel=0.05), key
+        assert after(alone)[key] == pytest.approx(value, rel=0.05), key
 
 
 def test_bands_are_half_the_width_between_the_deciles(tmp_path: Path) -> None:
