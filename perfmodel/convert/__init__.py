@@ -1,1 +1,5 @@
-"""Other tools' workload files as traces: found out by content, read, converted, described."""
+"""Other tools' workload files as traces.
+
+Found out by content, read with `formats`, converted, described; small synthetic traces too. Running
+them is `simulation`, writing our own projections `export`.
+"""

@@ -1,1 +1,5 @@
-"""Run execution traces on a network, driven by their dependencies."""
+"""Execution traces in time, driven by their dependencies.
+
+On a hardware profile, or with costs that `parity` hands in. Reading files is `convert`, the event
+loop itself `kernels.trace`. `perfmodel.simulate` is the function.
+"""

@@ -1,5 +1,5 @@
-"""Facts of software as data, with a source each: training frameworks and kernel libraries.
+"""What software does, declared as data with a source for each value.
 
-What software does on its own account stands here; what was fitted to measurements stands in the
-hardware profiles, and how a time follows from both in the rooms above.
+`frameworks/*.toml` say what a training framework overlaps, fuses and keeps, `libraries/*.toml` how
+kernel libraries cut their work. What is fitted to measurements stands in `hwprofiles`.
 """

@@ -1,1 +1,5 @@
-"""What a user may choose: fields, grids of them, rules, enumeration, mapping onto levels."""
+"""What a user may choose for a run.
+
+Fields, grids of them as columns, rules with a reason each, enumeration, the mapping of axes onto
+network levels. No times.
+"""

@@ -1,1 +1,5 @@
-"""Strategies x hardware as one labelled dataset: stored, reopened, ranked, explained."""
+"""Grids as labelled datasets.
+
+Strategies × hardware, single kernels, collectives; stored, reopened, ranked, explained, drawn.
+Named in the plural: `perfmodel.sweep` is the function.
+"""

@@ -1,1 +1,5 @@
-"""Closes the operations as a training step: schedule, memory, projection of a grid."""
+"""Closes operations as a training step.
+
+Which stage holds what, memory of parts, the tables of the fused pass in `kernels.step`, and the
+projection of a grid on one device. Labels come in `sweeps`.
+"""

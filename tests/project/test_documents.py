@@ -5,11 +5,13 @@ import re
 import click
 import pytest
 
+from perfmodel import strategies_from_rows
 from perfmodel.base.variables import VARIABLES
 from perfmodel.cli.main import cli
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
+from perfmodel.sweeps.explain import explain
 from tests.data import DOCS, ROOT
 
 README = ROOT / "README.md"
@@ -54,3 +56,21 @@ def test_every_place_that_a_document_names_is_there(page):
     path = README if page == README.name else DOCS / page
     for place in PLACE.findall(path.read_text()):
         assert list(ROOT.glob(place.rstrip("/"))), place
+
+
+def test_the_way_of_one_number_is_as_the_architecture_page_tells_it(llama_8b, h100):
+    strategy = {
+        "tensor_parallel": 8,
+        "pipeline_parallel": 2,
+        "global_batch_size": 256,
+        "sequence_length": 4096,
+    }
+    grid = strategies_from_rows(llama_8b, 64, [strategy])
+    (product,) = [
+        cost
+        for cost in explain(llama_8b, grid, h100)
+        if (cost.part, cost.name, cost.phase) == ("layer0", "mlp.up", "forward")
+    ]
+    text = (DOCS / "architecture.md").read_text()
+    assert f"**{1e6 * product.time:.1f} µs**" in text
+    assert f"**{1e3 * product.exposed:.1f} ms**" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@functools.cache
 def imports(path: Path, name: str, *, top_level_only: bool = False) -> set[str]:
     """Dotted names that a module imports; inside functions too, unless told otherwise."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
