@@ -11,9 +11,9 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from perfmodel.base.errors import DataError, FormatError
+from perfmodel.base.errors import DataError, FormatError, PerfModelError
 
 LARGEST = 2**31  # B of text
 # A gzipped file may unpack to this many times its size and no more, as one of Chakra's.
@@ -25,7 +25,8 @@ LONGEST_TEXT = 60
 def shortened(value: Any) -> str:
     """Return a value as text that a message can hold; files may have cells of any length."""
     text = str(value)
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text[:LONGEST_TEXT])
+    return shown if len(text) <= LONGEST_TEXT else f"{shown}…"
 
 
 def check_writable(path: str | Path) -> Path:
@@ -114,43 +115,101 @@ def read_text(path: str | os.PathLike[str], wanted: str, largest: int | None = N
         raise FormatError(f"{path}: not UTF-8 text; {wanted} is needed") from None
 
 
-def json_object(path: str | os.PathLike[str], text: str, example: str) -> dict[str, Any]:
-    """Return a JSON object without repeated keys.
+class JsonWords(NamedTuple):
+    """What errors say of JSON text, with {path}, {line}, {column}, {reason}, {key}, {kind}.
+
+    Attributes
+    ----------
+    invalid, unusable : str
+        No JSON; JSON that cannot be held.
+    too_deep : str
+        Reason of `unusable` where lists or objects nest too deeply.
+    twice : str
+        A key repeated in an object; empty: the last one counts.
+    no_object : str
+        Something else than an object; empty: anything may stand there.
+    constants : bool
+        Whether NaN and infinities, which are no JSON, are taken.
+    """
+
+    invalid: str
+    unusable: str
+    too_deep: str = "nested too deeply"
+    twice: str = ""
+    no_object: str = ""
+    constants: bool = True
+
+
+SETTINGS = JsonWords(
+    "{path}:{line}: not valid JSON: {reason}",
+    "{path}:1: not usable JSON: {reason}",
+    twice="{path}:{line}: key '{key}' is given twice; it should stand once",
+)
+PROFILE = JsonWords(
+    "{path}, line {line}: no JSON: {reason}",
+    "{path}: {reason}",
+    too_deep="nests deeper than JSON of a profiler does",
+    constants=False,
+)
+
+
+def parse_json(
+    text: str,
+    path: str | os.PathLike[str],
+    words: JsonWords,
+    error: type[PerfModelError] = FormatError,
+) -> Any:
+    """Return what JSON text holds.
 
     Parameters
     ----------
+    text : str
     path : str or path
         What errors call the file.
-    text : str
-    example : str
-        A key that it should have.
+    words : JsonWords
+        What errors say, and what is refused.
+    error : type of PerfModelError
+        What to raise.
+    """
+
+    def differing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            names = [name for name, _ in pairs]
+            key = next(name for at, name in enumerate(names) if name in names[:at])
+            line = key_line(text, key, occurrence=1)
+            raise error(words.twice.format(path=path, line=line, key=shortened(key)))
+        return content
+
+    def constant(word: str) -> float:
+        if not words.constants:
+            raise ValueError(f"'{word}' is no JSON number")
+        return float(word)
+
+    try:
+        hook = differing if words.twice else None  # large traces are read without it
+        document = json.loads(text, object_pairs_hook=hook, parse_constant=constant)
+    except json.JSONDecodeError as wrong:
+        place = {"path": path, "line": wrong.lineno, "column": wrong.colno}
+        raise error(words.invalid.format(**place, reason=wrong.msg)) from None
+    except (ValueError, RecursionError) as wrong:  # numbers of thousands of digits, deep nesting
+        reason = words.too_deep if isinstance(wrong, RecursionError) else wrong
+        raise error(words.unusable.format(path=path, reason=reason)) from None
+    if words.no_object and not isinstance(document, dict):
+        raise error(words.no_object.format(path=path, kind=type(document).__name__))
+    return document
+
+
+def json_object(path: str | os.PathLike[str], text: str, example: str) -> dict[str, Any]:
+    """Return the JSON object of a file of settings, without repeated keys.
 
     Raises
     ------
     FormatError
-        The text is no such object; names the line.
+        The text is no such object; names the line, and `example`, a key that it should have.
     """
-
-    def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in seen:
-                at = key_line(text, key, occurrence=1)
-                raise FormatError(
-                    f"{path}:{at}: key '{shortened(key)}' is given twice; it should stand once"
-                )
-            seen[key] = value
-        return seen
-
-    try:
-        document = json.loads(text, object_pairs_hook=without_repeats)
-    except json.JSONDecodeError as error:
-        raise FormatError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, deep nesting
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise FormatError(f"{path}:1: not usable JSON: {reason}") from None
-    if not isinstance(document, dict):
-        raise FormatError(f"{path}:1: should be a JSON object with keys such as {example}")
+    expected = "{path}:1: should be a JSON object with keys such as " + example
+    document: dict[str, Any] = parse_json(text, path, SETTINGS._replace(no_object=expected))
     return document
 
 
@@ -163,7 +222,7 @@ def key_line(text: str, key: str, occurrence: int = 0) -> int:
 
 
 def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
-    """Return what a JSON file holds; files that begin like gzip are unpacked.
+    """Return what a profiler's JSON file holds; files that begin like gzip are unpacked.
 
     Parameters
     ----------
@@ -192,28 +251,4 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
         raise FormatError(f"{path}: damaged gzip data: {error}") from None
     if len(data) > bound:
         raise FormatError(f"{path}: more than {bound} B of text, the most that is read")
-    return parse_json(data, str(path))
-
-
-def parse_json(data: bytes | str, file: str) -> Any:
-    """Return what JSON text holds; `file` is what errors call it.
-
-    Raises
-    ------
-    FormatError
-        As of `read_json`.
-    """
-    try:
-        text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
-        return json.loads(text, parse_constant=_refuse)
-    except json.JSONDecodeError as error:
-        raise FormatError(f"{file}, line {error.lineno}: no JSON: {error.msg}") from None
-    except RecursionError:
-        raise FormatError(f"{file}: nests deeper than JSON of a profiler does") from None
-    except ValueError as error:  # a number of thousands of digits, or NaN
-        raise FormatError(f"{file}: {error}") from None
-
-
-def _refuse(word: str) -> Any:
-    """Refuse NaN and infinities, which are no JSON."""
-    raise ValueError(f"'{word}' is no JSON number")
+    return parse_json(data.decode("utf-8-sig", errors="replace"), path, PROFILE)

@@ -11,7 +11,6 @@ sendrecv, the message (every rank sends to the next one at once). Those are the 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -21,6 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from perfmodel.base.errors import FormatError
+from perfmodel.base.files import JsonWords, parse_json
 
 COLLECTIVE_OF: Mapping[str, str] = {
     "all_reduce": "all_reduce",
@@ -35,6 +35,10 @@ COLLECTIVE_OF: Mapping[str, str] = {
 """Name of a test without ``_perf`` -> name of the collective."""
 
 OTHER_TESTS = ("reduce", "hypercube", "alltoallv", "all_reduce_bias")
+
+_WORDS = JsonWords(
+    "{path}, line {line}: {reason}; is the file cut off?", "{path}: not the JSON of nccl-tests -J"
+)
 
 LONGEST_SIZE = 19  # digits of 2^63 - 1
 
@@ -295,14 +299,7 @@ def _labelled(
 
 
 def _read_json(file: str, text: str) -> NcclTest:
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FormatError(
-            f"{file}, line {error.lineno}: {error.msg}; is the file cut off?"
-        ) from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, deep nesting
-        raise FormatError(f"{file}: not the JSON of nccl-tests -J") from None
+    document = parse_json(text, file, _WORDS)
     config = _part(file, document, "config", dict)
     devices = _checked(file, "config.devices", config.get("devices", []), list)
     processes = [_checked(file, "config.devices", item, dict) for item in devices]

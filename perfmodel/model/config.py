@@ -7,15 +7,21 @@ already read. What is read is the language model: of a multimodal wrapper only i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import ModelError, did_you_mean
+from perfmodel.base.files import JsonWords, parse_json
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.config_keys import ConfigKeys
 from perfmodel.model.families import ARCHITECTURES, FAMILIES
+
+_WORDS = JsonWords(
+    "{path}: not valid JSON, line {line}, column {column}: {reason}",
+    "{path}: not usable JSON ({reason})",
+    no_object="{path}: should hold a JSON object, holds {kind}",
+)
 
 # model_type -> the key that says what is not modelled, and what that is.
 NOT_MODELLED = {
@@ -72,21 +78,14 @@ def read_config(path: str | Path) -> ModelSpec:
 def read_json_object(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object; errors name file, line and column."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise ModelError(f"{path}: not text in UTF-8 (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise ModelError(
-            f"{path}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}"
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise ModelError(f"{path}: not usable JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise ModelError(f"{path}: should hold a JSON object, holds {type(found).__name__}")
+    found: dict[str, Any] = parse_json(text, path, _WORDS, ModelError)
     return found
 
 

@@ -369,11 +369,11 @@ def _run_loop(
     engine: Engine, workload: str, kind: str, options: RunOptions, progress: Progress | None
 ) -> Run:
     """Run a text workload in its own training loop: as ASTRA-sim 1.0, or beside it our models."""
+    from perfmodel.base.files import shortened
     from perfmodel.formats.astra_text.network import read_native_network
     from perfmodel.formats.astra_text.system import read_native_system
     from perfmodel.formats.astra_text.text import read_astra_text
     from perfmodel.formats.astra_text.words import COLLECTIVES
-    from perfmodel.formats.chakra.schema import shorten
     from perfmodel.parity.astra_text.comparison import compare_modes
     from perfmodel.parity.astra_text.native import run_native
 
@@ -384,7 +384,7 @@ def _run_loop(
     text = read_astra_text(workload)
     kinds = {str(name) for phase in text.phases for name in phase.collective}
     notes = tuple(
-        f"'{shorten(name)}' is no collective and counts as none, as in ASTRA-sim 1.0"
+        f"'{shortened(name)}' is no collective and counts as none, as in ASTRA-sim 1.0"
         for name in sorted(kinds - {"NONE", *COLLECTIVES})
     )
     physical = engine is LOOP_PHYSICAL

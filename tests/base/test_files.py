@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,16 @@ from typing import Any
 import pytest
 import xarray as xr
 
-from perfmodel.base.errors import DataError
-from perfmodel.base.files import atomic_path, check_writable
+from perfmodel.base.errors import DataError, FormatError, ModelError
+from perfmodel.base.files import (
+    SETTINGS,
+    JsonWords,
+    atomic_path,
+    check_writable,
+    json_object,
+    parse_json,
+    shortened,
+)
 from perfmodel.sweeps import results as stored
 
 
@@ -73,3 +82,42 @@ def test_a_link_stays_and_its_target_is_written(dataset, tmp_path):
 def test_devices_are_never_replaced():
     with pytest.raises(DataError, match="not a regular file"):
         check_writable("/dev/stdout")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a" * 60, "a" * 60),
+        ("a" * 61, "a" * 60 + "…"),
+        ("two\nlines\x1b", "two?lines?"),
+        (12, "12"),
+    ],
+)
+def test_what_a_message_quotes_is_one_short_printable_line(value, text):
+    assert shortened(value) == text
+
+
+PLAIN = JsonWords("{path} at {line}, {column}: {reason}", "{path}: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        ('{"a":\n [1,}', PLAIN, "f at 2, 5: Expecting value"),
+        ("[" * 100_000, PLAIN, "f: nested too deeply"),
+        ("[NaN]", PLAIN._replace(constants=False), "f: 'NaN' is no JSON number"),
+        ("[]", PLAIN._replace(no_object="{path} holds {kind}"), "f holds list"),
+        ('{"a": 1,\n"b": {"a": 2},\n"b": 3}', SETTINGS, "f:3: key 'b' is given twice; it should"),
+    ],
+)
+def test_every_reader_of_json_says_it_in_its_words(text, words, message):
+    with pytest.raises(ModelError) as error:
+        parse_json(text, "f", words, ModelError)
+    assert str(error.value).startswith(message)
+
+
+def test_what_json_text_holds():
+    assert parse_json('{"a": 1, "a": 2, "b": [Infinity]}', "f", PLAIN) == {"a": 2, "b": [math.inf]}
+    assert json_object("f", '{"b": 1, "a": 2}', "a") == {"b": 1, "a": 2}
+    with pytest.raises(FormatError, match=r"^f:1: should be a JSON object with keys such as a$"):
+        json_object("f", "[1]", "a")

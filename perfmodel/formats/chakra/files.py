@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.base.files import atomic_path
+from perfmodel.base.files import atomic_path, shortened
 from perfmodel.formats.chakra.groups import check_groups, read_groups, write_groups
 from perfmodel.formats.chakra.messages import parse_messages, serialise
-from perfmodel.formats.chakra.schema import NODE_INPUTS, shorten
+from perfmodel.formats.chakra.schema import NODE_INPUTS
 from perfmodel.trace import METADATA, RECEIVE, SEND, Trace, TraceSet
 
 GZIP = b"\x1f\x8b"
@@ -139,7 +139,7 @@ def _listed_groups(
         try:
             for name, ranks in process_groups(trace, devices).items():
                 if listed.setdefault(name, ranks) != ranks:
-                    raise FormatError(f"process group '{shorten(name)}' differs between files")
+                    raise FormatError(f"process group '{shortened(name)}' differs between files")
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from None
     if any(EVERYBODY_NAME in trace.group_names for trace in traces):
@@ -155,7 +155,7 @@ def _check_uniform(
         name for name in trace.group_names if sorted(groups.get(name, ())) != list(range(devices))
     ]
     if partial or np.isin(trace.kinds, (SEND, RECEIVE)).any():
-        what = f"collectives of group '{shorten(partial[0])}'" if partial else "messages"
+        what = f"collectives of group '{shortened(partial[0])}'" if partial else "messages"
         raise FormatError(
             f"{path}: one trace cannot stand for {devices} ranks: it has {what}; give the traces "
             "of all ranks"

@@ -16,10 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import FormatError
-from perfmodel.base.files import atomic_path
-from perfmodel.formats.chakra.schema import shorten
+from perfmodel.base.files import JsonWords, atomic_path, parse_json, read_text, shortened
 
 Groups = dict[str, tuple[int, ...]]
+
+_WORDS = JsonWords(
+    "{path}:{line}: not JSON: {reason}",
+    "{path}: not JSON: {reason}",
+    twice="{path}: '{key}' twice",
+    no_object='{path}: expected an object such as {{"1": [0, 1]}}',
+)
 
 
 def read_groups(path: str | Path, devices: int | None = None) -> Groups:
@@ -40,19 +46,7 @@ def read_groups(path: str | Path, devices: int | None = None) -> Groups:
     FormatError
         The file cannot be read, is not JSON, or a group is not a list of different ranks.
     """
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-        content = json.loads(text, object_pairs_hook=_without_repetition)
-    except OSError as error:
-        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
-    except json.JSONDecodeError as error:
-        raise FormatError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON: {shorten(str(error))}") from None
-    if not isinstance(content, dict):
-        raise FormatError(f'{path}: expected an object such as {{"1": [0, 1]}}')
+    content = parse_json(read_text(path, "a JSON object of groups"), path, _WORDS)
     try:
         return check_groups(content, devices)
     except FormatError as error:
@@ -85,13 +79,13 @@ def check_groups(groups: Mapping[str, Any], devices: int | None = None) -> Group
     """
     checked = {}
     for name, ranks in groups.items():
-        where = f"group '{shorten(name)}'"
+        where = f"group '{shortened(name)}'"
         if not isinstance(ranks, list | tuple) or not ranks:
             raise FormatError(f"{where}: expected a list of ranks with at least one")
         for rank in ranks:
             if type(rank) is not int or not 0 <= rank < 2**31:
                 raise FormatError(
-                    f"{where}: rank {shorten(repr(rank))} should be a whole number >= 0"
+                    f"{where}: rank {shortened(repr(rank))} should be a whole number >= 0"
                 )
             if devices is not None and rank >= devices:
                 raise FormatError(f"{where}: rank {rank}, but the ranks are 0 to {devices - 1}")
@@ -100,13 +94,3 @@ def check_groups(groups: Mapping[str, Any], devices: int | None = None) -> Group
             raise FormatError(f"{where}: rank {twice} twice")
         checked[name] = tuple(ranks)
     return checked
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object whose keys differ."""
-    content: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in content:
-            raise FormatError(f"'{shorten(name)}' twice")
-        content[name] = value
-    return content

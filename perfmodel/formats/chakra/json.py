@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import FormatError, did_you_mean
+from perfmodel.base.files import shortened
 from perfmodel.formats.chakra.messages import read_metadata
 from perfmodel.formats.chakra.reading import NodeReader
 from perfmodel.formats.chakra.schema import (
@@ -44,7 +45,6 @@ from perfmodel.formats.chakra.schema import (
     attribute_value,
     check_finite,
     messages,
-    shorten,
 )
 from perfmodel.formats.chakra.writing import check_trace, node_frames, whole_microseconds
 from perfmodel.trace import NODE_KINDS, Trace
@@ -91,7 +91,7 @@ def parse_json_trace(content: bytes, path: str | Path) -> Trace:
         raise FormatError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
     except (ParseError, ValueError, TypeError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise FormatError(f"{path}: not a Chakra trace: {shorten(reason)}") from None
+        raise FormatError(f"{path}: not a Chakra trace: {shortened(reason)}") from None
 
 
 def json_text(trace: Trace) -> str:
@@ -136,7 +136,7 @@ def _graph_trace(content: Mapping[str, Any]) -> Trace:
             where = "" if text.startswith(GRAPH) else f"{GRAPH}[{i}]: "
             raise FormatError(f"{where}{text}") from None
         except (ValueError, TypeError) as error:
-            raise FormatError(f"{GRAPH}[{i}]: {shorten(str(error))}") from None
+            raise FormatError(f"{GRAPH}[{i}]: {shortened(str(error))}") from None
     metadata, version = read_metadata(head)
     return reader.build(metadata, version)
 
@@ -201,15 +201,15 @@ def _attribute(where: str, name: str, value: Any) -> Any:
     }:
         kind, content, text = value["kind"], value["value"], value.get("doc_string", "")
         if kind not in (*SCALAR_KINDS, *LISTS, ""):
-            raise FormatError(f"{where}'{shorten(name)}' has no kind of the schema")
+            raise FormatError(f"{where}'{shortened(name)}' has no kind of the schema")
         if isinstance(content, list) != (kind in LISTS):
-            raise FormatError(f"{where}'{shorten(name)}' of kind '{kind}' has another value")
+            raise FormatError(f"{where}'{shortened(name)}' of kind '{kind}' has another value")
         if kind in ("bytes", "bytes_list"):
             content = _each(content, base64.b64decode)
         value = Attribute(kind, content, text)
     elif type(value) not in PLAIN_KINDS:
         hint = did_you_mean(name[:60], KEYS)
-        raise FormatError(f"{where}'{shorten(name)}' should be a text or a number{hint}")
+        raise FormatError(f"{where}'{shortened(name)}' should be a text or a number{hint}")
     return attribute_message(name, value)
 
 
@@ -229,7 +229,7 @@ def _json_node(frame: bytes) -> dict[str, Any]:
     for attribute in node.attr:
         value = attribute_value(attribute)
         if attribute.name in entry or attribute.name in FIELDS:
-            raise FormatError(f"node {node.id}: attribute '{shorten(attribute.name)}' is a word")
+            raise FormatError(f"node {node.id}: attribute '{shortened(attribute.name)}' is a word")
         entry[attribute.name] = _json_value(attribute.name, value)
     for key, label in ((NODE_INPUTS, "inputs"), (NODE_OUTPUTS, "outputs")):
         if node.HasField(label):
@@ -274,7 +274,7 @@ def _jsonizer_trace(text: str, first: dict[str, Any], end: int) -> Trace:
         kind = entry.get("type")
         if isinstance(kind, str):
             if kind not in types:
-                raise FormatError(f"node type '{shorten(kind)}'{did_you_mean(kind[:60], types)}")
+                raise FormatError(f"node type '{shortened(kind)}'{did_you_mean(kind[:60], types)}")
             entry["type"] = types[kind]
         reader.add(ParseDict(entry, messages().node()))
     return reader.build(metadata, version)
@@ -300,7 +300,7 @@ def _no_constant(name: str) -> Any:
 def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        raise FormatError(f"an object states a key twice: {shorten(repr(sorted(content))[:60])}")
+        raise FormatError(f"an object states a key twice: {shortened(repr(sorted(content))[:60])}")
     return content
 
 
@@ -310,7 +310,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_no_r
 
 def _hint(name: str, found: Mapping[str, Any]) -> str:
     """Return which key may have been meant."""
-    return did_you_mean(name, map(shorten, list(found)[:50]))
+    return did_you_mean(name, map(shortened, list(found)[:50]))
 
 
 def _checked(where: str, key: str, value: Any, kind: type) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import FormatError
+from perfmodel.base.files import shortened
 from perfmodel.formats.chakra.reading import NodeReader
 from perfmodel.formats.chakra.schema import (
     IO_INFO,
@@ -19,7 +20,6 @@ from perfmodel.formats.chakra.schema import (
     attribute_value,
     check_finite,
     messages,
-    shorten,
 )
 from perfmodel.formats.chakra.writing import check_trace, node_frames, varint
 from perfmodel.trace import Trace
@@ -119,7 +119,7 @@ def read_metadata(message: Any) -> tuple[dict[str, Any], str]:
     metadata: dict[str, Any] = {}
     for attribute in message.attr:
         if attribute.name in metadata:
-            raise FormatError(f"metadata: attribute '{shorten(attribute.name)}' twice")
+            raise FormatError(f"metadata: attribute '{shortened(attribute.name)}' twice")
         metadata[attribute.name] = attribute_value(attribute)
         check_finite(attribute.name, metadata[attribute.name])
     return metadata, message.version

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import FormatError
+from perfmodel.base.files import shortened
 from perfmodel.formats.chakra.schema import (
     EXACT_TIMES,
     GROUP,
@@ -29,7 +30,6 @@ from perfmodel.formats.chakra.schema import (
     Attribute,
     attribute_value,
     check_finite,
-    shorten,
 )
 from perfmodel.trace import ABSENT, NODE_KINDS, SCALARS, Ragged, Trace
 
@@ -90,7 +90,7 @@ class NodeReader:
             for direction, listed in self.tensor_lists.items():
                 self.tensor_offsets[direction].append(len(listed))
         except FormatError as error:
-            raise FormatError(f"node {identifier} ({shorten(name)}): {error}") from None
+            raise FormatError(f"node {identifier} ({shortened(name)}): {error}") from None
         self.identifiers.append(identifier)
         self.names.append(name)
         self.kinds.append(kind)
@@ -183,7 +183,7 @@ class NodeReader:
         """Keep an attribute that has no column."""
         kept = self.other.setdefault(position, {})
         if name in kept:
-            raise FormatError(f"attribute '{shorten(name)}' twice")
+            raise FormatError(f"attribute '{shortened(name)}' twice")
         if type(value) is float or type(value) is Attribute:
             check_finite(name, value)
         kept[name] = value
@@ -252,7 +252,7 @@ def tensor_size(name: str, text: str) -> int:
     except (ValueError, OverflowError):
         size = -1
     if not 0 <= size <= LARGEST:
-        raise FormatError(f"'{name}': size '{shorten(text)}' should be a number of bytes")
+        raise FormatError(f"'{name}': size '{shortened(text)}' should be a number of bytes")
     return size
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
+from perfmodel.base.files import shortened
 
 PACKAGE = "ChakraProtoMsg"
 # A value of kind i is field 3 + 2 i of an AttributeProto, a list of them field 4 + 2 i.
@@ -198,10 +199,4 @@ def check_finite(name: str, value: Any) -> None:
     content = value.value if isinstance(value, Attribute) else value
     items = content if isinstance(content, tuple) else (content,)
     if items and isinstance(items[0], float) and not all(map(math.isfinite, items)):
-        raise FormatError(f"attribute '{shorten(name)}' is not finite")
-
-
-def shorten(text: str) -> str:
-    """Return a text that fits into one line of an error."""
-    text = "".join(character if character.isprintable() else "?" for character in text[:80])
-    return text if len(text) <= 60 else text[:57] + "…"
+        raise FormatError(f"attribute '{shortened(name)}' is not finite")

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import FormatError
+from perfmodel.base.files import shortened
 from perfmodel.formats.chakra.schema import (
     ATTRIBUTE_OF_NODE,
     EXACT_TIMES,
@@ -33,7 +34,6 @@ from perfmodel.formats.chakra.schema import (
     attribute_message,
     check_finite,
     messages,
-    shorten,
 )
 from perfmodel.trace import ABSENT, NODE_KINDS, Ragged, Trace
 
@@ -68,7 +68,7 @@ def check_trace(trace: Trace) -> None:
             raise FormatError(f"{name} {worst} should be {least} to {largest}")
     for tensor, size in trace.tensors:
         if not 0 <= size <= LARGEST:
-            raise FormatError(f"tensor '{shorten(tensor)}': size {size} should be 0 to {LARGEST}")
+            raise FormatError(f"tensor '{shortened(tensor)}': size {size} should be 0 to {LARGEST}")
 
 
 def node_frames(trace: Trace) -> Iterator[bytes]:
@@ -134,7 +134,7 @@ def node_frames(trace: Trace) -> Iterator[bytes]:
                 else:
                     parts.append(_framed(attribute_message(label, value)))
         except (TypeError, ValueError, KeyError, IndexError) as error:
-            raise FormatError(f"node {identifiers[i]} ({shorten(name)}): {error}") from None
+            raise FormatError(f"node {identifiers[i]} ({shortened(name)}): {error}") from None
         yield node.SerializeToString() + b"".join(parts)
 
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.files import parse_json, read_json, shortened
+from perfmodel.base.files import PROFILE, parse_json, read_json, shortened
 from perfmodel.formats.pytorch.collectives import (
     LARGEST_GROUP,
     LARGEST_SIZE,
@@ -123,7 +123,7 @@ def parse_host_trace(text: str, file: str = "host trace") -> HostTrace:
     FormatError
         As of `read_host_trace`.
     """
-    return _host_trace(parse_json(text, file), file)
+    return _host_trace(parse_json(text, file, PROFILE), file)
 
 
 def _host_trace(content: Any, file: str) -> HostTrace:
@@ -218,7 +218,7 @@ def _add_groups(
 ) -> None:
     """Add the process groups that a node defines: a JSON text within the JSON."""
     text = values[0] if isinstance(values, list) and values else None
-    described = parse_json(text, place) if isinstance(text, str) else None
+    described = parse_json(text, place, PROFILE) if isinstance(text, str) else None
     if not isinstance(described, list) or not all(isinstance(item, dict) for item in described):
         raise FormatError(f"{place}: should hold a list of process groups as JSON text")
     for group in described:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError
-from perfmodel.base.files import parse_json, read_json, shortened
+from perfmodel.base.files import PROFILE, parse_json, read_json, shortened
 from perfmodel.formats.pytorch.collectives import (
     LARGEST_GROUP,
     CollectiveRecord,
@@ -126,7 +126,7 @@ def parse_kineto(text: str, file: str = "Kineto trace") -> KinetoTrace:
     FormatError
         As of `read_kineto`.
     """
-    return _kineto(parse_json(text, file), file)
+    return _kineto(parse_json(text, file, PROFILE), file)
 
 
 def _kineto(content: Any, file: str) -> KinetoTrace:

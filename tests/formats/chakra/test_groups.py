@@ -64,7 +64,7 @@ def test_bad_files(tmp_path, text, message):
 
 def test_bytes_that_are_no_text_and_missing_files(tmp_path):
     (tmp_path / "g.json").write_bytes(b'{"\xff": [0]}')
-    with pytest.raises(FormatError, match="not JSON"):
+    with pytest.raises(FormatError, match="not UTF-8 text; a JSON object of groups"):
         read_groups(tmp_path / "g.json")
     with pytest.raises(FormatError, match="cannot read"):
         read_groups(tmp_path / "h.json")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError
-from perfmodel.base.files import parse_json
+from perfmodel.base.files import PROFILE, parse_json
 from perfmodel.formats.pytorch.collectives import (
     CollectiveRecord,
 )
@@ -198,7 +198,7 @@ def test_what_is_wrong_with_a_host_trace_is_said_in_one_line(change, message):
 )
 def test_hostile_json_is_refused_in_one_line(text, message):
     with pytest.raises(FormatError, match=message) as error:
-        parse_json(text, "x")
+        parse_json(text, "x", PROFILE)
     assert "\n" not in str(error.value)
 
 
