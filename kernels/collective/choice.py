@@ -36,8 +36,6 @@ from perfmodel.kernels.collective.tuning import (
 )
 
 AUTO = -1
-# Largest message between two peers in the low-latency protocol (NCCL_P2P_LL_THRESHOLD).
-PAIRWISE_LOW_LATENCY_LIMIT = 16384.0
 
 
 @jit
@@ -185,7 +183,7 @@ def library_choice(kind, size, members, stride, network):
         cost = network_cost(kind, DIRECT, size, members, stride, network)
         piece = size if kind == POINT_TO_POINT else size / members
         protocol = SIMPLE
-        if piece <= PAIRWISE_LOW_LATENCY_LIMIT and not cost.beyond:
+        if piece <= network.library.pairwise_low_latency_limit and not cost.beyond:
             protocol = LOW_LATENCY
         return DIRECT, protocol, protocol_time(protocol, kind, size, members, cost, network)
     cost = network_cost(kind, RING, size, members, stride, network)
@@ -198,6 +196,6 @@ def library_choice(kind, size, members, stride, network):
     if algorithm == DOUBLE_BINARY_TREE:
         cost = slower(
             network_cost(kind, algorithm, size, members, stride, network),
-            tree_correction(protocol, size),
+            tree_correction(protocol, size, network.library),
         )
     return algorithm, protocol, protocol_time(protocol, kind, size, members, cost, network)

@@ -37,8 +37,6 @@ from perfmodel.kernels.collective.table import (
     fewest_inside,
 )
 
-PAIRWISE_PIECE = 4 * 2**20  # largest piece that a rail-mate forwards at once [B]: PXN buffers
-
 
 class Cost(NamedTuple):
     """Times that an algorithm spends on links and hops, before any protocol."""
@@ -149,7 +147,7 @@ def network_cost(kind, algorithm, size, members, stride, network):
                 middle += messages
                 simple += messages
             if algorithm == RAIL_ALIGNED:
-                piece = min(load, PAIRWISE_PIECE) / network.levels[0].bandwidth
+                piece = min(load, network.library.pairwise_piece) / network.levels[0].bandwidth
                 filled += piece
                 low_transfer += piece
         else:

@@ -31,11 +31,6 @@ from perfmodel.kernels.collective.table import (
 )
 from perfmodel.kernels.collective.tuning import LOW_LATENCY, LOW_LATENCY_128, SIMPLE
 
-# Bytes that one thread block of a low-latency ring takes per rank before a second one
-# joins: 512 threads of 8 B (NCCL src/include/comm.h, NCCL_LL_THREAD_THRESHOLD).
-BLOCK_BYTES = 4096.0
-PAIRWISE_BLOCK_BYTES = 8192.0
-
 
 @jit
 def spread(bytes_per_block_unit):
@@ -102,10 +97,10 @@ def protocol_time(protocol, kind, size, members, cost, network):
         if protocol == SIMPLE:
             return facts.pairwise_simple_base + cost.low_latency_hops + cost.simple_transfer
         piece = size if kind == POINT_TO_POINT else size / members
-        extra = facts.pairwise_spread_latency * spread(piece / PAIRWISE_BLOCK_BYTES)
+        extra = facts.pairwise_spread_latency * spread(piece / network.library.pairwise_block_bytes)
         return facts.pairwise_base + cost.low_latency_hops + extra + cost.low_latency_transfer
     if protocol == LOW_LATENCY:
-        extra = facts.spread_latency * spread(size / (BLOCK_BYTES * members))
+        extra = facts.spread_latency * spread(size / (network.library.block_bytes * members))
         return facts.low_latency_base + cost.low_latency_hops + extra + cost.low_latency_transfer
     if protocol == LOW_LATENCY_128:
         if network.levels[0].low_latency_128_fraction <= 0.0:

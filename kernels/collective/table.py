@@ -63,6 +63,35 @@ FACTS = np.dtype(
 )
 
 
+# What a library of collectives carries; `perfmodel.software.library.CollectiveLibrary` says
+# what each is. Protocols in the order low latency, low latency 128, simple.
+LIBRARY = np.dtype(
+    [
+        ("ring_base", np.float64, (3,)),  # by protocol [s]
+        ("tree_base", np.float64, (3,)),
+        ("ring_hop", np.float64, (3, 3)),  # by link class and protocol [s]
+        ("tree_hop", np.float64, (3, 3)),
+        ("tree_correction", np.float64, (3, 24)),  # by protocol and power of two from 64 B
+        ("post_overhead", np.float64),
+        ("in_network_latency", np.float64),
+        ("in_network_ratio", np.float64),
+        ("in_network_heads", np.float64),
+        ("low_latency_share", np.float64),
+        ("low_latency_128_share", np.float64),
+        ("tree_low_latency_share", np.float64),
+        ("tree_low_latency_128_share", np.float64, (2,)),  # one node, several
+        ("low_latency_across", np.float64, (2,)),  # two nodes, more [B/s]
+        ("ring_plateau", np.float64),
+        ("plateau_chunk", np.float64),
+        ("block_bytes", np.float64),
+        ("pairwise_block_bytes", np.float64),
+        ("pairwise_low_latency_limit", np.float64),
+        ("pairwise_piece", np.float64),
+    ],
+    align=True,
+)
+
+
 class Network(NamedTuple):
     """The network of a device as `perfmodel.network.table.network_table` makes it.
 
@@ -71,17 +100,18 @@ class Network(NamedTuple):
     levels : record array of `LEVEL`, shape (levels,)
         Innermost first.
     facts : record of `FACTS`
+    library : record of `LIBRARY`
     """
 
     levels: np.recarray
     facts: np.record
+    library: np.record
 
 
 def blank_network(levels: int) -> Network:
     """Return a network of so many levels, all values 0, to fill in."""
-    return Network(
-        np.zeros(levels, LEVEL).view(np.recarray), np.zeros(1, FACTS).view(np.recarray)[0]
-    )
+    facts, library = (np.zeros(1, kind).view(np.recarray)[0] for kind in (FACTS, LIBRARY))
+    return Network(np.zeros(levels, LEVEL).view(np.recarray), facts, library)
 
 
 # Topologies: a fat tree is a switch with oversubscription, a ring a torus of one dimension.

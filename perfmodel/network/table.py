@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.software.library import collective_library
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -47,14 +48,7 @@ CONSTANTS = (
     "tuned_low_latency_fraction",
     "tuned_in_network_fraction",
 )
-# What NCCL's topology search finds of a link's datasheet bandwidth: 20 of 25 GB/s per NVLink
-# (src/graph/topo.h), the same share on later links.
-TUNED_LINK_FRACTION = 0.8
 BUS_NAMES = ("pcie", "pci")
-# Data bytes over bytes sent where adapters are the bottleneck: 8 of 16 with a flag for every
-# word, 120 of 128 with a flag per line (NCCL src/include/device.h).
-ADAPTER_LOW_LATENCY_FRACTION = 0.5
-ADAPTER_LOW_LATENCY_128_FRACTION = 120.0 / 128.0
 
 DIMENSIONS = {"ring": 1, "torus-2d": 2, "torus-3d": 3, "mesh-2d": 2}
 
@@ -129,10 +123,20 @@ def table_of(
     if not levels:
         raise HardwareError(f"{where} has no network level; [[system.network]] needs at least one")
     network = kernel.blank_network(len(levels))
+    set_library(network)
     for number, level in enumerate(levels):
         _set_level(network.levels[number], level, number, constants, where)
     _set_facts(network, levels[0], constants)
     return network
+
+
+def set_library(network: KernelNetwork) -> None:
+    """Fill what the library of collectives carries: NCCL's, which RCCL's is made of."""
+    from perfmodel.kernels.collective import table as kernel
+
+    library = collective_library()
+    for name in kernel.LIBRARY.fields or ():
+        network.library[name] = getattr(library, name)
 
 
 def _set_level(
@@ -141,6 +145,7 @@ def _set_level(
     """Fill the record of one level."""
     from perfmodel.kernels.collective import table as kernel
 
+    library = collective_library()
     link = "scale_out" if is_scale_out(level, number) else "scale_up"
     usable = level.bandwidth / level.oversubscription
     row.domains = level.size
@@ -170,8 +175,8 @@ def _set_level(
         row.link_class = kernel.ADAPTER
         row.low_latency_128_hop += constants["scale_out_hop_128_overhead"]
         if constants["low_latency_fraction"] < 1.0:  # 1: there is one protocol only
-            row.low_latency_fraction = ADAPTER_LOW_LATENCY_FRACTION
-        row.low_latency_128_fraction = ADAPTER_LOW_LATENCY_128_FRACTION
+            row.low_latency_fraction = library.low_latency_payload
+        row.low_latency_128_fraction = library.low_latency_128_payload
         row.low_latency_limit = constants["scale_out_low_latency_limit"]
         row.tuned_bandwidth = usable
         row.pairwise_pipeline_latency = constants["scale_out_pipeline_latency"]
@@ -179,7 +184,7 @@ def _set_level(
     else:
         row.link_class = kernel.BUS if level.name in BUS_NAMES else kernel.DEVICE_LINK
         row.low_latency_128_fraction = constants["low_latency_128_fraction"]
-        row.tuned_bandwidth = TUNED_LINK_FRACTION * usable
+        row.tuned_bandwidth = library.tuned_link_fraction * usable
         row.pairwise_pipeline_latency = constants["pairwise_pipeline_latency"]
         row.pairwise_fraction = constants["all_to_all_efficiency"]
     if level.in_network_reduction:

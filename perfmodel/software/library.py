@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import HardwareError
+from perfmodel.software.collectives import CollectiveLibrary
 from perfmodel.software.facts import Record, fact, read_folder
 
 FOLDER = Path(__file__).parent / "libraries"
@@ -177,6 +178,7 @@ SUBJECTS: Mapping[str, type] = {
     "attention": AttentionKernel,
     "portable_attention": PortableKernel,
     "serial_attention": SerialKernel,
+    "collective": CollectiveLibrary,
 }
 """Table of a library's file -> what it may state."""
 
@@ -206,3 +208,9 @@ def attention_facts(name: str) -> Mapping[str, float]:
     found = library_facts("attention").get(name)
     stated = {} if found is None else {key: getattr(found, key) for key in found.__slots__}
     return {key: value for key, value in stated.items() if value is not None}
+
+
+def collective_library(name: str = "nccl") -> CollectiveLibrary:
+    """Return what a library of collectives carries."""
+    found: CollectiveLibrary = library_facts("collective")[name]
+    return found

@@ -102,10 +102,10 @@ def test_one_member_costs_nothing_and_rows_broadcast(h100):
 
 def test_no_field_of_a_record_hides_behind_what_records_have():
     """A field named `size` or `base` would be something else where kernels run uncompiled."""
-    from perfmodel.kernels.collective.table import FACTS, LEVEL
+    from perfmodel.kernels.collective.table import FACTS, LEVEL, LIBRARY
     from perfmodel.kernels.step.tables import PART, STAGE
 
-    for name in (*LEVEL.names, *FACTS.names, *PART.names, *STAGE.names):
+    for name in (*LEVEL.names, *FACTS.names, *LIBRARY.names, *PART.names, *STAGE.names):
         assert not hasattr(np.record, name), name
 
 

@@ -21,7 +21,7 @@ from perfmodel.kernels.collective.cost import network_cost
 from perfmodel.network.links.topology import Dimension, Topology
 from perfmodel.network.schedules.on_links import link_loads, scheduled_time
 from perfmodel.network.schedules.schedule import available
-from perfmodel.network.table import CONSTANTS, table_of
+from perfmodel.network.table import CONSTANTS, set_library, table_of
 
 SIZE = 3e9
 US = 1e-6
@@ -49,6 +49,7 @@ def network_of(*levels):
     for record, values in zip(made.levels, levels, strict=True):
         for name, value in values.items():
             record[name] = value
+    set_library(made)
     return made
 
 
@@ -428,7 +429,7 @@ def test_uneven_groups(members):
 def test_a_bounded_outermost_level_holds_every_group(collective):
     # Groups larger than all devices, or beyond the last level, lie on the outermost level.
     free, _ = two_levels(8, 2)
-    bounded = column.Network(free.levels.copy(), free.facts)
+    bounded = free._replace(levels=free.levels.copy())
     bounded.levels[1].domains = 2
     for members, stride in ((64, 1), (8, 8), (4, 64), (2, 1024)):
         for algorithm in ("ring", "direct", "halving_doubling", "hierarchical"):

@@ -28,6 +28,7 @@ from perfmodel.kernels.collective.times import (
     SIMPLE,
     TWO_SHOT,
 )
+from perfmodel.network.table import set_library
 
 KINDS = (
     *(ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST),
@@ -81,6 +82,7 @@ def network_of(*levels: dict[str, float], **facts: float) -> column.Network:
     for record, values in zip([*made.levels, made.facts], [*levels, facts], strict=True):
         for name, value in values.items():
             record[name] = value
+    set_library(made)
     return made
 
 
