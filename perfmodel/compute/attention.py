@@ -59,7 +59,6 @@ def attention_times(
     cached: ArrayLike = False,
     prefill: ArrayLike = False,
     steady: bool = False,
-    constants: Mapping[str, float] | None = None,
 ) -> AttentionTimes:
     """Return the times of fused attention calls on one device.
 
@@ -95,7 +94,7 @@ def attention_times(
         replays one call. Never so in a model, whose layers follow one another.
     prefill : array_like of bool
         A single query goes to the library's kernel for prefill too, not to that for decode.
-    steady, constants
+    steady
         See `attention_device`.
 
     Returns
@@ -118,7 +117,6 @@ def attention_times(
         kv_precision=kv_precision,
         library=library,
         steady=steady,
-        constants=constants,
     )
     columns = {
         "batch": batch,
@@ -181,7 +179,6 @@ def ragged_attention_time(
     latent: bool = False,
     cached: bool = False,
     steady: bool = False,
-    constants: Mapping[str, float] | None = None,
 ) -> AttentionTimes:
     """Return the time of one forward launch over sequences of different lengths.
 
@@ -191,7 +188,7 @@ def ragged_attention_time(
         See `attention_times`; one value for the launch.
     query_lengths, key_lengths : array_like of int, shape (sequence,)
         Tokens of each sequence, >= 1.
-    kv_precision, latent, cached, steady, constants
+    kv_precision, latent, cached, steady
         See `attention_times`.
 
     Returns
@@ -224,9 +221,7 @@ def ragged_attention_time(
     }
     integers = {name: _integers(name, np.array([size])) for name, size in sizes.items()}
     _check_heads(integers)
-    device = attention_device(
-        hardware, precision, kv_precision=kv_precision, steady=steady, constants=constants
-    )
+    device = attention_device(hardware, precision, kv_precision=kv_precision, steady=steady)
     whole = {name: int(column[0]) for name, column in integers.items()}
     time, flops, traffic, bound = kernel.ragged_attention_time(
         device,

@@ -123,13 +123,12 @@ def replayed_times(
     *,
     kv_precision: str,
     library: str = "",
-    constants: Mapping[str, float] | None = None,
 ) -> AttentionTimes:
     """Return the times of calls that a benchmark replays alone, again and again.
 
     Parameters
     ----------
-    hardware, precision, kv_precision, library, constants
+    hardware, precision, kv_precision, library
         See `perfmodel.compute.attention.attention_times`.
     columns : mapping of str to ndarray, shape (call,)
         Its other arguments, without `cached`: what fits the cache is there.
@@ -148,13 +147,10 @@ def replayed_times(
         cached=True,
         kv_precision=kv_precision,
         library=library,
-        constants=constants,
     )
     around = library if library == "trtllm" else ""  # the others name a kernel alone
-    device = attention_device(
-        hardware, precision, kv_precision=kv_precision, library=around, constants=constants
-    )
-    replay = attention_constants(hardware, around, constants)("replay_latency")
+    device = attention_device(hardware, precision, kv_precision=kv_precision, library=around)
+    replay = attention_constants(hardware, around)("replay_latency")
     from perfmodel.kernels.attention.forward import CACHE_RAMP
 
     hit = np.clip(1.0 + (device.cache_share - moved / device.cache_capacity) / CACHE_RAMP, 0.0, 1.0)

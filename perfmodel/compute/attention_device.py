@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import HardwareError, did_you_mean
@@ -63,22 +62,17 @@ REFERENCE = "reference"
 """Library whose facts hold where neither the library of a call nor the profile says otherwise."""
 
 
-def attention_constants(
-    hardware: Hardware, library: str = "", constants: Mapping[str, float] | None = None
-) -> Lookup:
-    """Return the constants of a library's kernels, some of them replaced.
+def attention_constants(hardware: Hardware, library: str = "") -> Lookup:
+    """Return the constants of a library's kernels.
 
     Raises
     ------
     HardwareError
-        The profile has no ``[calibration.attention]``, or `constants` names a key that it lacks.
+        The profile has no ``[calibration.attention]``.
     """
     words = {"library": library} if library else {}
     facts, defaults = attention_facts(library), attention_facts(REFERENCE)
-    found = hardware.lookup("attention", facts=facts, defaults=defaults, **words)
-    for key in constants or ():
-        hardware.calibrated("attention", key)  # says what is missing
-    return replace(found, values={**found.values, **(constants or {})})
+    return hardware.lookup("attention", facts=facts, defaults=defaults, **words)
 
 
 def attention_device(
@@ -88,7 +82,6 @@ def attention_device(
     kv_precision: str | None = None,
     library: str = "",
     steady: bool = False,
-    constants: Mapping[str, float] | None = None,
 ) -> AttentionDevice:
     """Return what the attention kernels need to know of a device.
 
@@ -108,8 +101,6 @@ def attention_device(
     steady : bool
         True for a load that lasts minutes: the power limit is felt at once, and the warm
         chip draws more (``calibration.gemm.steady_energy_ratio``).
-    constants : mapping of str to float, optional
-        In place of some of the profile's; used by fits.
 
     Returns
     -------
@@ -131,7 +122,7 @@ def attention_device(
             )
     device = hardware.device
     memory = device.memory
-    constant = attention_constants(hardware, library, constants)
+    constant = attention_constants(hardware, library)
     energy = constant("energy_per_flop")
     # Portable kernels have one tile for heads of all widths.
     narrow_tile = "query_tile" if constant("portable") else "narrow_query_tile"

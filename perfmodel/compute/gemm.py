@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 GEMM_BOUNDS = ("compute", "l2", "memory", "latency")  # kernels.gemm.BOUNDS
 
-# What follows "<key>_<precision>" in the names of constants.
+# Word {library} in the names of constants (constants.toml).
 LIBRARY_SUFFIX = {"serving": "", "training": "_training"}
 
 
@@ -55,7 +54,6 @@ def gemm_device(
     *,
     steady: bool = False,
     library: str | None = None,
-    constants: Mapping[str, float] | None = None,
 ) -> gemm.GemmDevice:
     """Return what the kernel needs to know of a device at one precision.
 
@@ -72,8 +70,6 @@ def gemm_device(
         Whose kernels multiply quantised operands: those of serving libraries (SGLang,
         DeepGEMM) or of training ones (Transformer Engine over cuBLASLt). Default:
         training for a steady load, else serving. 16-bit products are the same.
-    constants : mapping of str to float, optional
-        In place of the profile's ``[calibration.gemm]``; used by the fit.
 
     Returns
     -------
@@ -110,8 +106,6 @@ def gemm_device(
     device = hardware.device
     peak = device.peak(precision)
     constant = hardware.lookup("gemm", precision=precision, library=LIBRARY_SUFFIX[library])
-    if constants is not None:
-        constant = replace(constant, values=constants)
     reference = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or peak
     if constant.apart("energy_per_flop"):
         reference = peak
@@ -169,13 +163,12 @@ def gemm_times(
     *,
     steady: bool = False,
     library: str | None = None,
-    constants: Mapping[str, float] | None = None,
 ) -> GemmTimes:
     """Time matrix products ``C[m,n] (+)= A[m,k] B[k,n]``, one per entry.
 
     Parameters
     ----------
-    hardware, precision, steady, library, constants
+    hardware, precision, steady, library
         See `gemm_device`. A quantised precision means the product alone; the pass
         that quantises A is a streaming operation of its own.
     m, n, k : array_like of float, shape (shape,)
@@ -202,7 +195,7 @@ def gemm_times(
     from perfmodel.kernels.matmul import gemm
     from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
 
-    device = gemm_device(hardware, precision, steady=steady, library=library, constants=constants)
+    device = gemm_device(hardware, precision, steady=steady, library=library)
     sizes = {"m": m, "n": n, "k": k, "batch": batch}
     given = {**sizes, "output_bytes": output_bytes, "accumulate": accumulate}
     rows, cols, depth, copies, width, adds = broadcast("matrix product", given).values()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -106,7 +106,6 @@ def grouped_gemm_times(
     launches: str = "one",
     kernel: str = "cutlass",
     steady: bool = False,
-    constants: Mapping[str, float] | None = None,
 ) -> GroupedGemmTimes:
     """Time grouped products, each with its own groups.
 
@@ -129,8 +128,6 @@ def grouped_gemm_times(
         For ``one``: see `perfmodel.compute.moe_device.KERNELS`.
     steady : bool
         For ``each``: see `perfmodel.compute.gemm.gemm_device`.
-    constants : mapping of str to float, optional
-        For ``one``: in place of the profile's ``[calibration.moe]``.
 
     Returns
     -------
@@ -161,9 +158,7 @@ def grouped_gemm_times(
     if stage == "bwd_grad_act":
         wide, deep = deep, wide
     if stage != "bwd_grad_w":
-        time, traffic, bound = _evaluate(
-            hardware, precision, kernel, constants, loads, wide, deep, 2.0
-        )
+        time, traffic, bound = _evaluate(hardware, precision, kernel, loads, wide, deep, 2.0)
         return GroupedGemmTimes(time, flops, traffic, bound)
     used = np.flatnonzero(loads.sizes > 0.0)
     each = Loads(
@@ -173,9 +168,9 @@ def grouped_gemm_times(
         counts=loads.counts[used],
     )
     time, traffic, bound = _evaluate(
-        hardware, precision, kernel, constants, each, deep[product[used]], loads.sizes[used], 8.0
+        hardware, precision, kernel, each, deep[product[used]], loads.sizes[used], 8.0
     )
-    start = grouped_device(hardware, precision, kernel, constants=constants).launch_latency
+    start = grouped_device(hardware, precision, kernel).launch_latency
     number = _sum(product[used], np.ones(used.size), wide.size)
     total = _sum(product[used], time, wide.size) - np.maximum(number - 1.0, 0.0) * start
     longest = np.zeros(wide.size, np.uint8)
@@ -198,13 +193,13 @@ def _columns(loads: Loads, n: ArrayLike, k: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _evaluate(
-    hardware: Hardware, precision: str, kernel: str, constants: Mapping[str, float] | None,
+    hardware: Hardware, precision: str, kernel: str,
     loads: Loads, wide: Floats, deep: Floats, output_bytes: float,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return time [s], traffic [B] and bound of one launch per load."""
     from perfmodel.kernels.matmul import grouped
 
-    device = grouped_device(hardware, precision, kernel, constants=constants)
+    device = grouped_device(hardware, precision, kernel)
     groups = np.add.reduceat(loads.counts, loads.offsets[:-1])
     tiles, first, last = tile_candidates(
         moe_kernel(kernel), device.operand_bytes, np.full(wide.size, np.inf), groups

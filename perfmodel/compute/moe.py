@@ -7,7 +7,6 @@ docs/routing.md describes all three.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -104,13 +103,12 @@ def moe_layer_times(
     router: Any = True,
     replayed: float = 0.0,
     idle_data: bool = False,
-    constants: Mapping[str, float] | None = None,
 ) -> MoeTimes:
     """Time layers whose loads are known.
 
     Parameters
     ----------
-    hardware, precision, kernel, replayed, idle_data, constants
+    hardware, precision, kernel, replayed, idle_data
         See `perfmodel.compute.moe_device.grouped_device`.
     loads : Loads
         Distinct loads.
@@ -132,9 +130,7 @@ def moe_layer_times(
     from perfmodel.kernels.matmul import grouped
 
     style = moe_kernel(kernel)
-    device = grouped_device(
-        hardware, precision, kernel, replayed=replayed, idle_data=idle_data, constants=constants
-    )
+    device = grouped_device(hardware, precision, kernel, replayed=replayed, idle_data=idle_data)
     case = _rows(loads, layer, load, hidden, intermediate, top_k, experts, gated, router)
     tiles, first, last = tile_candidates(style, device.operand_bytes, case.tokens, case.local)
 
@@ -152,7 +148,7 @@ def moe_layer_times(
         np.full(case.rows.size, ACTIVATION_BYTES), one_matrix * case.gates,
         device, tiles, first, last,
     )  # fmt: skip
-    constant = moe_constants(hardware, precision, kernel, constants)
+    constant = moe_constants(hardware, precision, kernel)
     parts, moved = _joining_parts(hardware, precision, style, case, constant, replayed)
     # Rows of other ranks' experts are filled with zeros, not left out.
     slots = case.tokens * case.choices if style.all_slots else case.rows
@@ -268,13 +264,12 @@ def moe_times(
     kernel: str | None = None,
     router: Any = True,
     replayed: float = 0.0,
-    constants: Mapping[str, float] | None = None,
 ) -> MoeTimes:
     """Time mixture-of-experts layers on the busiest rank, one per entry.
 
     Parameters
     ----------
-    hardware, precision, replayed, constants
+    hardware, precision, replayed
         See `perfmodel.compute.moe_device.grouped_device`.
     tokens : array_like of int
         Tokens of all expert-parallel ranks together. All array arguments broadcast.
@@ -342,7 +337,6 @@ def moe_times(
         kernel=kernel or default_kernel(hardware),
         router=routers,
         replayed=replayed,
-        constants=constants,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,9 +45,7 @@ def default_kernel(hardware: Hardware) -> str:
     return "trtllm" if apart else "triton"
 
 
-def moe_constants(
-    hardware: Hardware, precision: str, kernel: str, constants: Mapping[str, float] | None = None
-) -> Lookup:
+def moe_constants(hardware: Hardware, precision: str, kernel: str) -> Lookup:
     """Return the constants of a kernel at a precision; tuned tiles change nothing else.
 
     Raises
@@ -56,8 +53,7 @@ def moe_constants(
     HardwareError
         The profile has no ``[calibration.moe]``.
     """
-    found = hardware.lookup("moe", precision=precision, kernel=kernel.removesuffix("_tuned"))
-    return found if constants is None else replace(found, values=constants)
+    return hardware.lookup("moe", precision=precision, kernel=kernel.removesuffix("_tuned"))
 
 
 def grouped_device(
@@ -67,7 +63,6 @@ def grouped_device(
     *,
     replayed: float = 0.0,
     idle_data: bool = False,
-    constants: Mapping[str, float] | None = None,
 ) -> GroupedDevice:
     """Return what the grouped kernel needs to know of a device.
 
@@ -83,8 +78,6 @@ def grouped_device(
         model, whose layers follow one another; 1 where one layer is repeated.
     idle_data : bool
         Weights are all zeros, as in some benchmarks: the power limit is never felt.
-    constants : mapping of str to float, optional
-        In place of the profile's ``[calibration.moe]``; used by the fit.
 
     Raises
     ------
@@ -100,7 +93,7 @@ def grouped_device(
     from perfmodel.kernels.matmul.grouped import GroupedDevice
 
     style = moe_kernel(kernel)
-    constant = moe_constants(hardware, precision, kernel, constants)
+    constant = moe_constants(hardware, precision, kernel)
     dense = gemm_device(hardware, precision)
     device = hardware.device
     memory = device.memory

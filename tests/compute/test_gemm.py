@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,9 +165,8 @@ def test_unknown_precisions_are_refused_by_name():
 
 
 def test_a_missing_constant_is_named():
+    hardware = load_hardware("dgx-h100")
+    entries = {k: v for k, v in hardware.calibration["gemm"].items() if k != "power_exponent"}
+    partial = replace(hardware, calibration=hardware.calibration | {"gemm": entries})
     with pytest.raises(HardwareError, match=r"dgx-h100.*power_exponent.*\[calibration\.gemm\]"):
-        gemm_device(
-            load_hardware("dgx-h100"),
-            "bf16",
-            constants={"energy_per_flop": 1e-12, "issue_efficiency": 1.0, "array_side": 0.0},
-        )
+        gemm_device(partial, "bf16")

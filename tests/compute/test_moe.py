@@ -1,5 +1,7 @@
 """Mixture-of-experts layers on profiles."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -158,7 +160,7 @@ def test_bad_choices_are_refused(h100, a100):
     with pytest.raises(HardwareError):
         moe_times(a100, "fp8", 8, **SHAPE)
     with pytest.raises(HardwareError, match=r"has no .*\[calibration\.moe\]"):
-        moe_times(h100, "bf16", 8, **SHAPE, constants={"cache_fraction": 1.0})
+        moe_times(replace(h100, calibration=h100.calibration | {"moe": {}}), "bf16", 8, **SHAPE)
     with pytest.raises(DataError, match="unknown stage"):
         grouped_gemm_times(h100, "bf16", [[1]], 64, 64, stage="bwd")
     with pytest.raises(DataError, match="unknown launches"):
