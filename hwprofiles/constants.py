@@ -207,6 +207,26 @@ class Lookup:
         return any(name in self.values for name in names(self.group, key, self.words)[:-1])
 
 
+AT_BOUND = 1e-3
+"""Share of the range between the bounds that counts as their edge."""
+FARTHEST = 3.0
+"""Times the prior, above or below, beyond which a fitted value is far from it."""
+
+
+def implausible(value: float, prior: float, low: float, high: float) -> str:
+    """Return what about a fitted value needs a physical reason; empty for nothing.
+
+    A fit that left its prior for a bound would like a value beyond what is physical: the
+    model misses a cause, or the rows time something else. So it may be far from its prior.
+    """
+    edge = AT_BOUND * (high - low)
+    if value != prior and not low + edge <= value <= high - edge:
+        return "at its bound"
+    if value > FARTHEST * prior or value < prior / FARTHEST:
+        return f"{value / prior:.2g} times its prior" if prior else "far from its prior, 0"
+    return ""
+
+
 @cache
 def known(group: str) -> Mapping[str, Constant]:
     """Return every constant of a group, variants included, by the name that a profile writes.

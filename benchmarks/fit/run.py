@@ -165,6 +165,8 @@ def _bands(found: Calibration) -> str:
 
 def write(family: str, fit: str, found: Calibration) -> None:
     """Put fitted values into the family's profile, and what the fit was into fits.toml."""
+    constants = found.subject.constants
+    wanted = {item.key for item in found.parameters if item.warning}
     path = FOLDER / f"{family}.toml"
     lines = path.read_text(encoding="utf-8").splitlines()
     for group, values in fitted_values(found).items():
@@ -173,7 +175,8 @@ def write(family: str, fit: str, found: Calibration) -> None:
         places = {lines[i].split(" = ")[0]: i for i in range(start, end)}
         for key, value in values.items():
             rows = 0 if found.parameters else found.uncertainty[key][1]
-            lines[places[key]] = constant_line(key, value, fit, rows)
+            reason = constants[group][key].reason if key in wanted else ""  # that of the former
+            lines[places[key]] = constant_line(key, value, fit, rows, reason)
     entries = FOLDER / "fits.toml"
     text = entries.read_text(encoding="utf-8")
     former = tomllib.loads(text).get(fit, {})

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.hwprofiles import Calibrated, load_hardware
-from perfmodel.hwprofiles.constants import known
+from perfmodel.hwprofiles.constants import AT_BOUND, implausible, known
 from perfmodel.hwprofiles.family import Family, load_family
 from perfmodel.measured.compare import error_statistics
 from perfmodel.measured.fit import Fit, LogRatios, Scale, fit, folds
@@ -40,10 +40,6 @@ FOLDS = 5
 SAMPLE = 4000
 FEWEST_ROWS = 10
 """Rows that make an uncertainty of a regime."""
-AT_BOUND = 1e-3
-FAR = 3.0
-"""Times the physical prior, above or below, from which a fitted value needs a reason."""
-
 Progress = Callable[[int, int], None]
 """Called with (fits done, fits in all)."""
 
@@ -469,18 +465,9 @@ def _parameters(
             resolution=float(found.resolution[i]),
             informed=bool(found.informed[i]),
             at_bound=bool(edge[i] and found.informed[i]),
-            warning=_warning(float(found.values[i]), entry, bool(edge[i]))
+            warning=implausible(float(found.values[i]), entry.prior, entry.low, entry.high)
             if found.informed[i]
             else "",
         )
         for i, (key, entry) in enumerate(entries.items())
     ]
-
-
-def _warning(value: float, entry: Calibrated, at_bound: bool) -> str:
-    """Return what about a fitted value needs a physical reason."""
-    if at_bound:
-        return "at its bound"
-    if entry.prior > 0.0 and not entry.prior / FAR <= value <= entry.prior * FAR:
-        return f"{value / entry.prior:.2g} times its prior"
-    return ""

@@ -85,10 +85,11 @@ def family_lines(found: Calibration, name: str, script: str) -> Iterator[str]:
     yield from entry_lines(name, fit_entry(found, script))
 
 
-def constant_line(key: str, value: float, name: str, rows: int = 0) -> str:
+def constant_line(key: str, value: float, name: str, rows: int = 0, reason: str = "") -> str:
     """Return the line of one constant; `rows` where they are not the fit's."""
     own_rows = f", rows = {rows}" if rows else ""
-    return f"{key} = {{ value = {value:.{DIGITS}g}, fit = {_text(name)}{own_rows} }}"
+    why = f", reason = {_text(reason)}" if reason else ""
+    return f"{key} = {{ value = {value:.{DIGITS}g}, fit = {_text(name)}{own_rows}{why} }}"
 
 
 def entry_lines(name: str, entry: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.hwprofiles.constants import Lookup, constants, fits, known, names
+from perfmodel.hwprofiles.constants import Lookup, constants, fits, implausible, known, names
 from perfmodel.hwprofiles.loader import profile_files
 from tests.data import ROOT
 
@@ -151,16 +151,6 @@ KNOWN = {
     },
 }
 UNEXPLAINED = 38  # as many as stand above: may only shrink
-AT_BOUND = 1e-3  # share of the range, as `perfmodel calibrate` reports it
-FARTHEST = 3.0  # times from the prior
-
-
-def implausible(value: float, prior: float, low: float, high: float) -> bool:
-    """Tell whether a fit left its prior for a bound, or for more than `FARTHEST` times it."""
-    edge = AT_BOUND * (high - low)
-    at_bound = value != prior and not low + edge <= value <= high - edge
-    far = value > FARTHEST * prior or value < prior / FARTHEST
-    return at_bound or far
 
 
 def unexplained() -> dict[str, set[str]]:
@@ -205,4 +195,4 @@ def test_reasons_are_given_only_where_they_are_needed() -> None:
     ],
 )
 def test_what_counts_as_implausible(value: float, prior: float, expected: bool) -> None:
-    assert implausible(value, prior, 0.0, 1.0) is expected
+    assert bool(implausible(value, prior, 0.0, 1.0)) is expected

@@ -20,7 +20,7 @@ from perfmodel.measured.calibrate import (
     fitted_family,
     judge_family,
 )
-from perfmodel.measured.family import family_json, family_lines, fit_id, write_family
+from perfmodel.measured.family import constant_line, family_json, family_lines, fit_id, write_family
 from perfmodel.measured.problem import with_constants
 from perfmodel.measured.subject import MeasuredTable
 from perfmodel.network.collectives import collective_times, serving_all_reduce_times
@@ -270,3 +270,13 @@ def test_lines_are_written_completely_or_not_at_all(
 def test_a_family_is_no_profile_to_extend(fitted: Calibration, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="'nvidia-hopper' is no profile"):
         fitted.write_profile(tmp_path / "new.toml")
+
+
+def test_a_line_of_a_constant_keeps_its_rows_and_reason() -> None:
+    line = constant_line("tail", 1.0, "attention-h100", 30, 'equal blocks "end" together')
+    assert tomllib.loads(line)["tail"] == {
+        "value": 1,
+        "fit": "attention-h100",
+        "rows": 30,
+        "reason": 'equal blocks "end" together',
+    }
