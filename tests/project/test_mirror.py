@@ -1,0 +1,219 @@
+"""Tests stand where one looks for them: ``perfmodel/a/b.py`` is tested in ``tests/a/test_b.py``.
+
+Folders at top level keep their names: ``kernels/a/b.py`` in ``tests/kernels/a/test_b.py``. A
+folder of small sources may have one file of its name: ``tests/model/test_families.py``.
+What is no one source's has a folder of its own: oracles, properties, published tables, and
+what holds of the project.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.data import ROOT
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
+)
+
+TESTS = ROOT / "tests"
+TOPS = ("cli", "hwprofiles", "kernels", "benchmarks")
+OWN_ROOMS = ("oracles", "properties", "published", "project")
+LONG = 100  # lines from which a source has a test file of its name
+
+# Longer sources without one, by what tests them instead. The list may only get shorter.
+ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
+    ("oracles/test_step.py", "parts of one compiled pass, which is retold there in loops"): (
+        "kernels/step/close.py",
+        "kernels/step/data_parallel.py",
+        "kernels/step/placement.py",
+        "kernels/step/sharding.py",
+        "kernels/step/stages.py",
+        "kernels/step/tables.py",
+    ),
+    (
+        "oracles/test_collectives.py",
+        "the cost of a group, which schedules message by message confirm",
+    ): ("kernels/collective/cost.py",),
+    ("parity/astra", "one compiled simulator: its runs equal ASTRA-sim's"): (
+        "kernels/astra/aware.py",
+        "kernels/astra/aware_state.py",
+        "kernels/astra/phase.py",
+        "kernels/astra/queue.py",
+        "kernels/astra/ranks.py",
+        "perfmodel/parity/astra/costs.py",
+        "perfmodel/parity/astra/grids.py",
+    ),
+    (
+        "parity/astra_text/test_native.py",
+        "one compiled simulator: its runs equal those of ASTRA-sim 1.0",
+    ): (
+        "kernels/astra_text/cost.py",
+        "kernels/astra_text/issue.py",
+        "kernels/astra_text/machine.py",
+        "kernels/astra_text/queue.py",
+        "kernels/astra_text/state.py",
+        "kernels/astra_text/steps.py",
+        "kernels/astra_text/themis.py",
+        "perfmodel/parity/astra_text/loop.py",
+        "perfmodel/parity/astra_text/machine.py",
+        "perfmodel/parity/astra_text/tables.py",
+    ),
+    ("parity/astra_text/test_physical.py", "the network half of one model"): (
+        "perfmodel/parity/astra_text/physical_network.py",
+    ),
+    ("parity/aicb", "parts of generators whose files equal AICB's byte for byte"): (
+        "perfmodel/parity/aicb/computation_regions.py",
+        "perfmodel/parity/aicb/rows.py",
+    ),
+    (
+        "parity/stage/test_traces.py",
+        "parts of a generator whose operations equal STAGE's one by one",
+    ): ("perfmodel/parity/stage/blocks.py",),
+    (
+        "cli/simulate/test_command.py",
+        "what `simulate` prints and stores, read where it is asked for",
+    ): (
+        "cli/simulate/modes.py",
+        "cli/simulate/output.py",
+        "perfmodel/parity/datasets.py",
+    ),
+    ("cli/kernel/test_commands.py", "what `kernel` takes and prints, read where it is asked for"): (
+        "cli/kernel/axes.py",
+        "cli/kernel/output.py",
+    ),
+    ("cli/topology/test_command.py", "what `topology` prints, read where it is asked for"): (
+        "cli/topology/output.py",
+    ),
+    ("cli/test_main.py", "options, inputs and tables that every command shares"): (
+        "cli/shared/options.py",
+        "cli/shared/tables.py",
+    ),
+    (
+        "export/test_workload.py",
+        "types and data-parallel operations of a projection, added up there",
+    ): (
+        "perfmodel/export/types.py",
+        "perfmodel/export/data_parallel.py",
+    ),
+    (
+        "properties/test_exported_files.py",
+        "lines and nodes of files, read back and added up there",
+    ): (
+        "perfmodel/export/astra_text.py",
+        "perfmodel/export/nodes.py",
+        "perfmodel/export/rows.py",
+    ),
+    ("oracles/test_chakra_wire.py", "messages and schema, read there by a decoder of its own"): (
+        "perfmodel/formats/chakra/messages.py",
+        "perfmodel/formats/chakra/schema.py",
+    ),
+    ("formats/astra_text/test_text.py", "the words of one format, and their check"): (
+        "perfmodel/formats/astra_text/words.py",
+    ),
+    ("hwprofiles/test_loader.py", "what a profile may hold, refused file by file there"): (
+        "hwprofiles/build.py",
+        "hwprofiles/parts.py",
+        "hwprofiles/schema.py",
+    ),
+    ("measured/test_calibrate.py", "steps of one calibration, from rows to a written profile"): (
+        "perfmodel/measured/fit.py",
+        "perfmodel/measured/problem.py",
+        "perfmodel/measured/profile.py",
+        "perfmodel/measured/subject.py",
+    ),
+    ("measured/kinds", "rows priced together, by kind"): ("perfmodel/measured/cases.py",),
+    ("cli/test_compare.py", "figures of compared rows"): ("perfmodel/measured/figures.py",),
+    ("compute/test_attention_device.py", "what attention kernels read of a device"): (
+        "kernels/attention/device.py",
+    ),
+    ("network/schedules/test_schedule.py", "moves of every algorithm, performed there on data"): (
+        "perfmodel/network/schedules/moves.py",
+    ),
+    ("operations/test_parts.py", "prices of operations, added up over a step"): (
+        "perfmodel/operations/pricing.py",
+        "perfmodel/training/part_table.py",
+    ),
+    ("formats/chakra", "traces as columns, which every reader and writer passes"): (
+        "perfmodel/trace.py",
+    ),
+    ("benchmarks", "scripts that measure or draw up tables, run by hand"): (
+        "benchmarks/accuracy/aiob.py",
+        "benchmarks/accuracy/kernels.py",
+        "benchmarks/accuracy/traces.py",
+        "benchmarks/measure/gemm.py",
+        "benchmarks/measure/stream.py",
+        "benchmarks/parity_kinds/modes.py",
+        "benchmarks/speed/kernels.py",
+        "benchmarks/speed/simulate.py",
+        "benchmarks/unchanged.py",
+        "benchmarks/update_readme.py",
+    ),
+    ("properties/test_damaged_files.py", "the driver of the fuzzer, run there"): (
+        "benchmarks/fuzz/fuzz_formats.py",
+    ),
+}
+MOST = 69  # may only fall
+
+
+def mirror(source: Path) -> str:
+    """Return the place of a source's tests, below the folder of tests."""
+    top = ROOT / "perfmodel" if ROOT / "perfmodel" in source.parents else ROOT
+    return source.with_name(f"test_{source.stem.lstrip('_')}.py").relative_to(top).as_posix()
+
+
+def sources() -> dict[str, Path]:
+    """Return every source, and every folder of sources, by the place of its tests."""
+    found = {}
+    for top in ("perfmodel", *TOPS):
+        for path in (ROOT / top).rglob("*.py"):
+            if any(ROOT / "perfmodel" / name in path.parents for name in TOPS):
+                continue  # links to the folders at top level
+            if path.name == "__init__.py":
+                found[mirror(path.parent)] = path.parent
+            elif not path.name.startswith("__"):
+                found[mirror(path)] = path
+    return found
+
+
+def files() -> set[str]:
+    """Return the test files, below the folder of tests."""
+    return {path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
+
+
+def untested() -> set[str]:
+    """Return the long sources without a test file of their name or of their folder's."""
+    tests, found = files(), set()
+    for place, source in sources().items():
+        if source.is_dir() or {place, mirror(source.parent)} & tests:
+            continue
+        if len(source.read_text(encoding="utf-8").splitlines()) > LONG:
+            found.add(source.relative_to(ROOT).as_posix())
+    return found
+
+
+def exceptions() -> list[str]:
+    return [name for names in ELSEWHERE.values() for name in names]
+
+
+def test_every_long_source_has_a_test_file_of_its_name():
+    missing = untested() - set(exceptions())
+    assert not {f"{name}: write tests/{mirror(ROOT / name)}" for name in missing}
+
+
+def test_the_list_of_exceptions_only_gets_shorter():
+    listed = exceptions()
+    assert len(listed) == len(set(listed)) <= MOST
+    assert not set(listed) - untested(), "tested, short or gone: take them off the list"
+
+
+@pytest.mark.parametrize("covering", [place for place, _ in ELSEWHERE])
+def test_what_tests_an_exception_is_there(covering):
+    assert (TESTS / covering).exists()
+
+
+def test_every_test_file_names_a_source():
+    mirrored = {place for place in files() if place.split("/")[0] not in OWN_ROOMS}
+    assert not mirrored - set(sources()), "rename them, or move them to a room of their own"
