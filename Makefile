@@ -2,6 +2,7 @@
 #
 # PYTHON=…   interpreter for .venv (3.11 or newer; by default the first that is)
 # WORKERS=…  processes for the tests (default: one per core)
+# OPTIONS=…  more for pytest, such as -k or a path
 
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -23,7 +24,7 @@ demo: $(VENV)/.demo ## Sweep Llama-3.1-70B on 1,024 H100 into sweep.nc and print
 		--seq-len 8192 --global-batch 2048 -o sweep.nc
 
 test: $(VENV)/.test ## Run the tests
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) $(OPTIONS)
 
 lint: $(VENV)/.dev ## Check style, format and the floors that modules may import from
 	$(BIN)/ruff check .

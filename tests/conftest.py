@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.rules import VALID
 from perfmodel.training.project import Workload, project_grid
-from tests.data import SHARED
+from tests import data
 from tests.kernels.collective.networks import realistic_network
 
 # No deadline: the first example may compile a kernel. The same examples on every run.
@@ -28,9 +28,29 @@ settings.register_profile("perfmodel", deadline=None, derandomize=True)
 settings.load_profile("perfmodel")
 
 
-def pytest_addoption(parser):
-    """`pytest --regenerate-baselines` rewrites tests/baselines from what is computed now."""
-    parser.addoption("--regenerate-baselines", action="store_true", default=False)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--regenerate-baselines",
+        action="store_true",
+        help="rewrite tests/baselines from what is computed now",
+    )
+    parser.addoption("--passed-to", metavar="FILE", help="write which tests passed to a file")
+    parser.addoption(
+        "--leave-out", metavar="FILE", help="leave out what another run wrote with --passed-to"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if file := config.getoption("--leave-out"):
+        passed = set(json.loads(Path(file).read_text(encoding="utf-8")))
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+        items[:] = [item for item in items if item.nodeid not in passed]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if file := config.getoption("--passed-to"):
+        passed = [report.nodeid for report in terminalreporter.stats.get("passed", ())]
+        Path(file).write_text(json.dumps(passed), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -131,22 +151,11 @@ def project(grid_of) -> Callable[..., dict[str, float]]:
 
 @pytest.fixture(scope="session")
 def development_table() -> Callable[[str], Path]:
-    """Return a function that finds a measured table by its path among the development data.
-
-    The tables are other people's and not part of the repository: without them a test skips.
-    """
-
-    def find(name: str) -> Path:
-        path = SHARED / name
-        if not path.exists():
-            pytest.skip(f"{path.name} is not beside this checkout")
-        return path
-
-    return find
+    """Return a function that finds a file by its path among the development data, or skips."""
+    return lambda name: data.needed(data.SHARED / name)
 
 
 @pytest.fixture(scope="session")
-def training_runs(development_table) -> list[dict[str, str]]:
+def training_runs() -> list[dict[str, str]]:
     """Rows of the table of measured training runs."""
-    with development_table("e2e/dev_training_runs.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return data.training_runs()

@@ -6,19 +6,38 @@ not part of it. Tests that need them skip, with `MISSING` as the reason, where t
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 DOCS = ROOT / "docs"
+PUBLISHED_RUNS = BENCHMARKS / "published_training_runs.csv"
 BASELINES = ROOT / "tests/baselines"
 PYPROJECT = ROOT / "pyproject.toml"
 
 SHARED = ROOT.parent / "shared/data"
 MISSING = "the development data are not beside this checkout"
+NO_BENCHMARKS = "an installed package has no benchmarks"
+NO_DOCUMENTS = "an installed package has no documents"
 TRAINING_RUNS = SHARED / "e2e/dev_training_runs.csv"
 MEASURED = SHARED / "measured"
 MODEL_CONFIGS = SHARED / "model_configs"
 ASTRA = SHARED / "astra"
 AICB = SHARED / "aicb"
 ROUTING_COUNTS = SHARED / "wse/bincounts.json"
+
+
+def needed(path: Path) -> Path:
+    """Return a file or folder of the development data; a test skips where it is not there."""
+    if not path.exists():
+        pytest.skip(MISSING)
+    return path
+
+
+def training_runs() -> list[dict[str, str]]:
+    """Return the rows of the table of measured training runs."""
+    with needed(TRAINING_RUNS).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

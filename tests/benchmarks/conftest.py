@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.data import BENCHMARKS
+from tests.data import BENCHMARKS, NO_BENCHMARKS
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     afterwards: names like `common` are not the scripts' own.
     """
     if not BENCHMARKS.is_dir():
-        pytest.skip("an installed package has no benchmarks")
+        pytest.skip(NO_BENCHMARKS)
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     before = set(sys.modules)
 

@@ -124,6 +124,7 @@ def test_fp8_attention_near_measured_call():
     assert times.time == pytest.approx([330.13e-3, 878.53e-3], rel=0.2)
 
 
+@pytest.mark.in_sample("attention-a100")
 def test_median_error_of_large_prefill_on_a100(development_table):
     with development_table("measured/attention.csv").open(newline="") as file:
         rows = [

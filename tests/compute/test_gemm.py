@@ -20,6 +20,7 @@ def rate(profile, precision, m, n, k, **keywords):
     return float(times.flops[0] / times.time[0])
 
 
+@pytest.mark.in_sample("gemm-b200-bf16")
 @pytest.mark.parametrize(
     ("profile", "m", "n", "k", "microseconds"),
     [
@@ -54,6 +55,7 @@ def test_best_published_rates_within_15_percent(profile, precision, shape, teraf
     assert found == pytest.approx(teraflops, rel=0.15)
 
 
+@pytest.mark.in_sample("gemm-a100-bf16", "gemm-h100-bf16", "gemm-b200-bf16")
 @pytest.mark.parametrize(
     ("hardware", "profile", "median_limit"),
     [("A100_SXM", "dgx-a100", 0.06), ("H100_SXM", "dgx-h100", 0.04), ("B200", "dgx-b200", 0.05)],

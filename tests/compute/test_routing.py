@@ -19,7 +19,7 @@ from perfmodel.compute.routing import (
     parse_routing,
     rank_loads,
 )
-from tests.data import ROUTING_COUNTS
+from tests.data import ROUTING_COUNTS, needed
 
 DRAWN = [Routing(name) for name in ("uniform", "dirichlet", "two_level")]
 EVERY = [*DRAWN, Routing("identical"), Routing("balanced"), Routing("power_law")]
@@ -36,9 +36,7 @@ TABLE = {
 
 @pytest.fixture(scope="session")
 def measured():
-    if not ROUTING_COUNTS.exists():
-        pytest.skip(f"{ROUTING_COUNTS} is not there: measured loads of experts")
-    return parse_routing(f"empirical:{ROUTING_COUNTS}")
+    return parse_routing(f"empirical:{needed(ROUTING_COUNTS)}")
 
 
 def active_experts(inclusion, tokens):

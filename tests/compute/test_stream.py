@@ -55,6 +55,7 @@ STREAMS = [
 ]
 
 
+@pytest.mark.in_sample("stream-h100", "stream-b200", "stream-v100", "stream-mi210")
 @pytest.mark.parametrize("row", STREAMS)
 def test_streams_near_measured_large_tensors(row):
     profile, read, written, cached, seconds, tolerance = row

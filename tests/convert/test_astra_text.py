@@ -20,7 +20,7 @@ from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.simulation.run import simulate
 from perfmodel.trace import COLLECTIVE, COMPUTE
-from tests.data import ASTRA
+from tests.data import ASTRA, needed
 
 SAMPLES = {  # prefix of the .et files: text workload
     "DLRM_HybridParallel_p1": "DLRM_HybridParallel",
@@ -227,9 +227,7 @@ def test_every_conversion_is_a_graph_whose_parents_come_first(policy, rows, pass
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("rank", range(4))
 def test_traces_equal_those_of_the_official_converter(sample, rank):
-    path = ASTRA / "et_samples" / f"{sample}.{rank}.et"
-    if not path.is_file():
-        pytest.skip("reference traces are not here")
+    path = needed(ASTRA / "et_samples" / f"{sample}.{rank}.et")
     source = ASTRA / "text" / "workloads" / f"{SAMPLES[sample]}.txt"
     text = source.read_text().replace("\r\n", "\n")
     traces = convert_text(read_astra_text(source), 4, int(sample[-1]), text=text)

@@ -15,7 +15,7 @@ from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.simulation.run import simulate
 from perfmodel.trace import ABSENT, COMPUTE, RECEIVE, SEND
-from tests.data import ASTRA
+from tests.data import ASTRA, needed
 
 FLEXFLOW = ASTRA / "flexflow"
 NAMES = (
@@ -221,18 +221,14 @@ def test_a_conversion_is_that_of_the_upstream_rules():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_published_graphs_are_converted_by_the_upstream_rules(name):
-    path = FLEXFLOW / f"{name}.graph"
-    if not path.is_file():
-        pytest.skip("published task graphs are not here")
+    path = needed(FLEXFLOW / f"{name}.graph")
     text = path.read_text("utf-8")
     assert ours(text, 1000) == upstream(text, 1000)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_published_graphs_run_to_the_end(name):
-    path = FLEXFLOW / f"{name}.graph"
-    if not path.is_file():
-        pytest.skip("published task graphs are not here")
+    path = needed(FLEXFLOW / f"{name}.graph")
     graph = read_flexflow(path)
     traces = flexflow_traces(graph)
     computations = ~graph.messages

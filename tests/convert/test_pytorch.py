@@ -34,7 +34,7 @@ from tests.convert.timelines import (
     wall,
     with_groups,
 )
-from tests.data import ASTRA
+from tests.data import ASTRA, MISSING
 
 SAMPLES = ASTRA / "chakra_samples"
 HOST_SAMPLE = SAMPLES / "pytorch_host_et_1.0.2-chakra.0.0.4.json"
@@ -175,7 +175,7 @@ def test_messages_of_host_traces_alone_do_not_wait_for_each_other():
     assert run(traces).sent_bytes.tolist() == [SIZE, SIZE]
 
 
-@pytest.mark.skipif(not HOST_SAMPLE.is_file(), reason="sample traces are not beside the repo")
+@pytest.mark.skipif(not HOST_SAMPLE.is_file(), reason=MISSING)
 def test_the_sample_host_trace_runs_ten_all_gathers_one_after_another():
     traces = pytorch_traces([(read_host_trace(HOST_SAMPLE), None)])
     one = simulate_collective(*ring(), "all_gather", 4).slowest_nanoseconds

@@ -20,7 +20,7 @@ from perfmodel.hwprofiles import (
 from perfmodel.hwprofiles.constants import constants
 from perfmodel.hwprofiles.loader import FOLDER, normalise, profile_files
 from perfmodel.hwprofiles.schema import DEVICE, MEMORY, NETWORK, TOPOLOGIES
-from tests.data import DOCS, SHARED
+from tests.data import DOCS, NO_DOCUMENTS, SHARED, needed
 
 # A complete system in one file, for tests that write profiles.
 COMPLETE = """
@@ -314,8 +314,7 @@ def test_ambiguous_name_is_loaded_with_a_note() -> None:
 
 
 def test_every_hardware_name_of_the_measured_tables_resolves() -> None:
-    if not SHARED.is_dir():
-        pytest.skip("the measured tables are not beside this checkout")
+    needed(SHARED)
     names = set()
     for folder in ("measured", "e2e", "primus"):
         for path in (SHARED / folder).glob("*.csv"):
@@ -329,7 +328,7 @@ def test_every_hardware_name_of_the_measured_tables_resolves() -> None:
         assert resolve_name(name)[0] in SYSTEMS, name
 
 
-@pytest.mark.skipif(not DOCUMENT.is_file(), reason="an installed package has no docs folder")
+@pytest.mark.skipif(not DOCUMENT.is_file(), reason=NO_DOCUMENTS)
 def test_documentation_names_every_system_key_and_ambiguity() -> None:
     text = DOCUMENT.read_text()
     keys = {*DEVICE, *MEMORY, *NETWORK, *TOPOLOGIES}

@@ -11,7 +11,7 @@ from perfmodel.base.errors import ModelError
 from perfmodel.model.config import covered_model_types, model_from_config, read_config
 from perfmodel.model.families import ARCHITECTURES
 from perfmodel.model.presets import load_model
-from tests.data import MODEL_CONFIGS
+from tests.data import MODEL_CONFIGS, needed
 from tests.model.configs import DEEPSEEK, LLAMA
 
 REAL_FILES = {
@@ -48,10 +48,7 @@ REFUSED_FILES = {
 
 def real_file(name: str) -> Path:
     """Return a published file, or skip where there is none."""
-    path = MODEL_CONFIGS / name
-    if not path.exists():
-        pytest.skip("the published config.json files are not part of the repository")
-    return path
+    return needed(MODEL_CONFIGS / name)
 
 
 @pytest.mark.parametrize("file", REAL_FILES)

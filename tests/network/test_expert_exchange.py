@@ -100,6 +100,7 @@ def test_a_profile_without_constants_is_named(h100):
         moe_exchange_times(partial, "dispatch", "normal", 1, 1, 1, 8, 8)
 
 
+@pytest.mark.in_sample("exchange-h100", "exchange-b200")
 @pytest.mark.parametrize("system", ["H100_SXM", "B200"])
 def test_measured_exchanges(development_table, system):
     # Target of the project: median 15 %.

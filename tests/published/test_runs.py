@@ -3,18 +3,14 @@
 import pytest
 
 from perfmodel.measured.compare import compare_file
-from tests.data import BENCHMARKS
+from tests.data import NO_BENCHMARKS, PUBLISHED_RUNS
 
-RUNS = BENCHMARKS / "published_training_runs.csv"
-
-pytestmark = pytest.mark.skipif(
-    not RUNS.exists(), reason="benchmarks/ is not beside the tests (an installed package)"
-)
+pytestmark = pytest.mark.skipif(not PUBLISHED_RUNS.exists(), reason=NO_BENCHMARKS)
 
 
 @pytest.fixture(scope="module")
 def compared():
-    return compare_file("training", RUNS).to_json_dict()
+    return compare_file("training", PUBLISHED_RUNS).to_json_dict()
 
 
 def test_every_published_run_is_projected(compared):
@@ -33,7 +29,9 @@ def test_korthikanti_2022_table_5():
     # Calculon, with efficiency curves fitted to that machine, has a mean of 3.65 % and a
     # worst of 8.87 % on the same eight runs (Isaev et al. 2023, validation).
     source = "Korthikanti et al. 2022 (arXiv:2205.05198), Table 5"
-    document = compare_file("training", RUNS, where=f"source == '{source}'").to_json_dict()
+    document = compare_file(
+        "training", PUBLISHED_RUNS, where=f"source == '{source}'"
+    ).to_json_dict()
     assert document["count"] == 8
     assert document["mean_absolute_error"] < 0.05
     assert document["worst_absolute_error"] < 0.13

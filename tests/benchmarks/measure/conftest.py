@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.measure.scripts import FOLDER, SCRIPTS
+from tests.data import NO_BENCHMARKS
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a function that imports a script as it runs, beside `common`."""
     if not FOLDER.is_dir():
-        pytest.skip("an installed package has no benchmarks")
+        pytest.skip(NO_BENCHMARKS)
     monkeypatch.syspath_prepend(str(FOLDER))
     before = {name: sys.modules.pop(name, None) for name in ("common", "state", "timing", *SCRIPTS)}
     yield importlib.import_module

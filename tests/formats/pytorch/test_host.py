@@ -15,7 +15,7 @@ from perfmodel.formats.pytorch.collectives import (
 )
 from perfmodel.formats.pytorch.host import parse_host_trace, read_host_trace
 from perfmodel.trace import ABSENT
-from tests.data import ASTRA
+from tests.data import ASTRA, MISSING
 from tests.formats.pytorch.made import VALUES, groups_node, host, node, reads
 
 SAMPLES = ASTRA / "chakra_samples"
@@ -135,7 +135,7 @@ def test_waits_and_messages_are_told_apart_from_collectives():
     assert 3 not in trace.collectives
 
 
-@pytest.mark.skipif(not HOST_SAMPLE.is_file(), reason="sample traces are not beside the repo")
+@pytest.mark.skipif(not HOST_SAMPLE.is_file(), reason=MISSING)
 def test_the_sample_has_ten_all_gathers_and_waits_of_two_ranks():
     trace = read_host_trace(HOST_SAMPLE)
     kinds = [record.kind for record in trace.collectives.values()]

@@ -105,6 +105,7 @@ REFERENCE = {
 KERNELS = {"A100_SXM": "flash_attention", "H100_SXM": "fa3", "B200": "trtllm_mha"}
 
 
+@pytest.mark.in_sample("attention-a100", "attention-h100", "attention-b200")
 @pytest.mark.parametrize(("hardware", "phase"), REFERENCE)
 def test_reference_rows_meet_their_targets(development_table, hardware, phase):
     median, mean, large = REFERENCE[hardware, phase]
@@ -147,6 +148,7 @@ def test_latent_attention_of_ampere_is_that_of_its_reference_library(development
         assert document["median_absolute_error"] < median
 
 
+@pytest.mark.in_sample("attention-b200-backward")
 def test_training_backward_meets_its_target(development_table):
     where = 'phase == "bwd" and framework == "TransformerEngine/flash-attn"'
     found = compare_file(

@@ -182,6 +182,7 @@ def test_a_truncated_log_is_one_clear_error(tmp_path: Path) -> None:
 
 
 # Targets of the collective model on what NCCL and RCCL do by themselves.
+@pytest.mark.in_sample("collective-a100", "collective-h100", "collective-b200", "collective-mi355x")
 @pytest.mark.parametrize("name", ["measured/collective.csv", "primus/measured_rccl_mi355x.csv"])
 def test_measured_collectives(development_table: Any, name: str) -> None:
     found = compare_file("collective", development_table(name))

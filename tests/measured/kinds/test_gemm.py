@@ -147,6 +147,17 @@ def test_regimes_are_ordered_and_named():
 
 # Targets of our own: medians and means that the shipped constants reach on the tables
 # that they were fitted to (benchmarks/fit/families.toml), with a little room.
+@pytest.mark.in_sample(
+    "gemm-a100-bf16",
+    "gemm-h100-bf16",
+    "gemm-h100-fp8",
+    "gemm-h100-fp8-block",
+    "gemm-b200-bf16",
+    "gemm-b200-fp8",
+    "gemm-b200-fp8-block",
+    "gemm-b200-nvfp4",
+    "gemm-mi300x-fp8-block",
+)
 @pytest.mark.parametrize(
     ("hardware", "dtype", "median", "mean"),
     [

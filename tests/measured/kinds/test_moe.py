@@ -118,6 +118,7 @@ def test_grouped_products_are_read_too(tmp_path):
     assert result["time"][0] > 0
 
 
+@pytest.mark.in_sample("moe-a100", "moe-h100", "moe-b200")
 @pytest.mark.parametrize(
     ("hardware", "limit"), [("A100_SXM", 0.10), ("H100_SXM", 0.10), ("B200", 0.10)]
 )

@@ -63,6 +63,7 @@ def test_broken_cells_of_exchanges_are_refused(tmp_path: Path) -> None:
         exchanged(tmp_path, "H100_SXM,deepep_normal,dispatch,1,8,128,7168,two,256,,50")
 
 
+@pytest.mark.in_sample("exchange-h100", "exchange-b200")
 def test_measured_exchanges(development_table: Any) -> None:
     found = compare_file("moe-alltoall", development_table("measured/moe_alltoall.csv"))
     errors = statistics(found.rows)

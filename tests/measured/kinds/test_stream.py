@@ -78,6 +78,7 @@ TARGETS = [
 ]
 
 
+@pytest.mark.in_sample("stream-a100", "stream-h100", "stream-b200", "stream-v100", "stream-mi210")
 @pytest.mark.parametrize("target", TARGETS)
 def test_accuracy_on_reference_rows(development_table, target):
     where, rows, median, mean = target

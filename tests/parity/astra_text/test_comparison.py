@@ -19,6 +19,7 @@ from perfmodel.formats.astra_text.system import (
 from perfmodel.formats.astra_text.text import read_astra_text
 from perfmodel.parity.astra_text.comparison import compare_modes
 from perfmodel.parity.astra_text.differences import LONGER, REASONS, RUN_REASONS, SHORTER
+from tests.data import MISSING
 from tests.parity.astra_text.networks import CUBE, CUBE_SYSTEM, DATA, TYPICAL, system_of
 
 
@@ -120,7 +121,7 @@ def reference_rows():
         yield network, system, read_astra_text(DATA / f"workloads/{row['workload']}.txt"), row
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="shared reference data are not here")
+@pytest.mark.skipif(not DATA.exists(), reason=MISSING)
 def test_on_the_reference_runs_reasons_say_which_mode_is_slower():
     checked = 0
     for network, system, workload, row in reference_rows():
