@@ -23,15 +23,3 @@ def test_errors_stay_within_the_first_reading(compared):
     assert compared["median_absolute_error"] < 0.04
     assert compared["mean_absolute_error"] < 0.06
     assert compared["worst_absolute_error"] < 0.20
-
-
-def test_korthikanti_2022_table_5():
-    # Calculon, with efficiency curves fitted to that machine, has a mean of 3.65 % and a
-    # worst of 8.87 % on the same eight runs (Isaev et al. 2023, validation).
-    source = "Korthikanti et al. 2022 (arXiv:2205.05198), Table 5"
-    document = compare_file(
-        "training", PUBLISHED_RUNS, where=f"source == '{source}'"
-    ).to_json_dict()
-    assert document["count"] == 8
-    assert document["mean_absolute_error"] < 0.05
-    assert document["worst_absolute_error"] < 0.13
