@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-LogRatios = Callable[[Array], Array]
+from perfmodel.base.columns import Floats
+
+LogRatios = Callable[[Floats], Floats]
 """Values of the parameters -> ln(predicted / measured) of every row."""
 
 NOISE = 0.1
@@ -47,35 +48,35 @@ class Scale:
         Bounds; ``low < high``.
     """
 
-    low: Array
-    high: Array
+    low: Floats
+    high: Floats
 
     @property
     def _logarithmic(self) -> NDArray[np.bool_]:
         positive = self.low > 0.0
         return positive & (self.high > WIDE * np.where(positive, self.low, 1.0))
 
-    def places(self, values: Array) -> Array:
+    def places(self, values: Floats) -> Floats:
         """Return the places (0 to 1) of values."""
         log = self._logarithmic
         low = np.where(log, self.low, 1.0)
         logarithmic = np.log(np.where(log, values, 1.0) / low) / np.log(self._ratio)
         return np.where(log, logarithmic, (values - self.low) / (self.high - self.low))
 
-    def values(self, places: Array) -> Array:
+    def values(self, places: Floats) -> Floats:
         """Return the values at places, never outside the bounds."""
         low = np.where(self._logarithmic, self.low, 1.0)
         linear = self.low + places * (self.high - self.low)
         found = np.where(self._logarithmic, low * self._ratio**places, linear)
         return np.clip(found, self.low, self.high)
 
-    def slopes(self, places: Array) -> Array:
+    def slopes(self, places: Floats) -> Floats:
         """Return the derivative of `values`."""
         logarithmic = self.values(places) * np.log(self._ratio)
         return np.where(self._logarithmic, logarithmic, self.high - self.low)
 
     @property
-    def _ratio(self) -> Array:
+    def _ratio(self) -> Floats:
         log = self._logarithmic
         return np.where(log, self.high / np.where(log, self.low, 1.0), np.e)
 
@@ -95,9 +96,9 @@ class Fit:
         How often all rows were priced.
     """
 
-    values: Array
-    uncertainty: Array
-    resolution: Array
+    values: Floats
+    uncertainty: Floats
+    resolution: Floats
     evaluations: int
 
     @property
@@ -106,7 +107,7 @@ class Fit:
         return self.resolution >= RESOLVED
 
 
-def fit(log_ratios: LogRatios, kept: Array, prior: Array, scale: Scale) -> Fit:
+def fit(log_ratios: LogRatios, kept: Floats, prior: Floats, scale: Scale) -> Fit:
     """Fit parameters to measurements.
 
     Parameters
@@ -140,7 +141,7 @@ def fit(log_ratios: LogRatios, kept: Array, prior: Array, scale: Scale) -> Fit:
     return Fit(values, uncertainty, resolution, evaluations)
 
 
-def _spoken_of(log_ratios: LogRatios, prior: Array, scale: Scale) -> tuple[NDArray[np.bool_], int]:
+def _spoken_of(log_ratios: LogRatios, prior: Floats, scale: Scale) -> tuple[NDArray[np.bool_], int]:
     """Return which parameters change any row at all, and the evaluations that told."""
     found = np.zeros(prior.size, bool)
     centre = scale.places(prior)
@@ -153,7 +154,7 @@ def _spoken_of(log_ratios: LogRatios, prior: Array, scale: Scale) -> tuple[NDArr
 
 
 def _fit_free(
-    log_ratios: LogRatios, base: Array, prior: Array, scale: Scale, free: NDArray[np.bool_]
+    log_ratios: LogRatios, base: Floats, prior: Floats, scale: Scale, free: NDArray[np.bool_]
 ) -> Fit:
     """Fit the parameters that are free; the others stay at `base`."""
     from scipy.optimize import least_squares
@@ -161,10 +162,10 @@ def _fit_free(
     within = Scale(scale.low[free], scale.high[free])
     centre = within.places(prior[free])
     stiffness = NOISE / PRIOR_SPREAD
-    known: dict[bytes, Array] = {}
+    known: dict[bytes, Floats] = {}
     evaluations = 0
 
-    def data(places: Array) -> Array:
+    def data(places: Floats) -> Floats:
         nonlocal evaluations
         key = places.tobytes()
         if key not in known:
@@ -174,10 +175,10 @@ def _fit_free(
             known[key] = np.nan_to_num(log_ratios(values), posinf=0.0, neginf=0.0)
         return known[key]
 
-    def residuals(places: Array) -> Array:
+    def residuals(places: Floats) -> Floats:
         return np.concatenate([data(places), stiffness * (places - centre)])
 
-    def slopes(places: Array) -> Array:
+    def slopes(places: Floats) -> Floats:
         columns = []
         for k in range(places.size):
             up, down = places.copy(), places.copy()
@@ -204,7 +205,7 @@ def _fit_free(
     )
 
 
-def _posterior(slopes: Array, off: Array, stiffness: float) -> tuple[Array, Array]:
+def _posterior(slopes: Floats, off: Floats, stiffness: float) -> tuple[Floats, Floats]:
     """Standard deviations of the places, and how much of each the data decide.
 
     Notes

@@ -9,8 +9,8 @@ from perfmodel.kernels.matmul.grouped import (
     BOUND_COMPUTE,
     BOUND_MEMORY,
     GroupedDevice,
-    evaluate,
     grouped_gemm_time,
+    grouped_gemm_times,
 )
 
 TILES = np.array([[16.0, 64.0, 64.0], [64.0, 64.0, 64.0], [128.0, 128.0, 64.0]])
@@ -159,7 +159,7 @@ def test_order_and_splitting_of_equal_sizes_do_not_matter():
 def test_columns_share_loads():
     offsets, sizes = np.array([0, 1, 3]), np.array([64.0, 1.0, 128.0])
     counts, ones = np.array([8.0, 4.0, 2.0]), np.ones(3)
-    found = evaluate(
+    found = grouped_gemm_times(
         np.array([1, 0, 1]), offsets, sizes, counts, 1024 * ones, 512 * ones, 2 * ones, 0 * ones,
         REAL, TILES, np.zeros(3, np.int64), np.full(3, 3),
     )  # fmt: skip
