@@ -50,6 +50,14 @@ def test_what_takes_a_prior_takes_one_with_a_source() -> None:
         assert entry != "prior" or known(group)[key].source, f"{profile}: {group}.{key}"
 
 
+def test_profiles_do_not_repeat_what_the_vocabulary_says() -> None:
+    for profile, group, key, entry in stated():
+        if isinstance(entry, dict):
+            general = vars(known(group)[key])
+            same = [name for name, value in entry.items() if general.get(name) == value]
+            assert not {*same} - {"source"}, f"{profile}: {group}.{key} repeats {same}"
+
+
 def test_every_fit_is_cited_and_says_data_rows_and_script() -> None:
     assert cited() == set(fits())
     for fit in fits().values():
