@@ -1,8 +1,8 @@
 """A calendar of events, the next one first: the binary heap of every simulation here.
 
 Of events at one time the one made first goes first, and of those the one scheduled first.
-A calendar is one table, ``np.zeros((room + 1, COLUMNS), dtype)`` when empty; its times are
-whole numbers or not, as the table is. Row 0 counts, the heap begins at row 1.
+A calendar is one table of ``room + 1`` rows; its times are whole numbers or not, as the table
+is. Row 0 counts and is 0 at first, the heap begins at row 1.
 """
 
 from __future__ import annotations

@@ -99,6 +99,8 @@ def new_state(ranks, links, streams, parallel, slots):
     """State before the first event."""
     # One place more: the item that is being handled lives on until its work is done.
     tokens = ranks * streams * parallel + 1
+    calendar = np.empty((tokens + links + 1, COLUMNS), np.int64)
+    calendar[0] = 0
     link = np.zeros((links, 4), np.int64)
     link[:, LINK_FIRST] = NONE
     rank = np.zeros((ranks, 4), np.int64)
@@ -106,7 +108,7 @@ def new_state(ranks, links, streams, parallel, slots):
     rank[:, RANK_TIME] = NONE
     return State(
         np.zeros(CURSORS, np.int64),
-        np.zeros((tokens + links + 1, COLUMNS), np.int64),
+        calendar,
         _pool(tokens, 5),
         _pool(tokens, 3),
         _pool(tokens, 4),

@@ -156,6 +156,8 @@ def new_state(layers, dims, physical, queues, passes, chunks, sets, active):
         Chunks in flight per queue.
     """
     events = min(queues * active, chunks) + sets + 2  # a chunk or a collective waits for one
+    calendar = np.empty((events + 1, COLUMNS))
+    calendar[0] = 0.0
     chunk = np.zeros((chunks, 8), np.int64)
     chunk[:, NEXT] = np.arange(1, chunks + 1)
     chunk[chunks - 1, NEXT] = NONE
@@ -167,7 +169,7 @@ def new_state(layers, dims, physical, queues, passes, chunks, sets, active):
     return State(
         np.zeros(CURSORS, np.int64),
         np.zeros(1),
-        np.zeros((events + 1, COLUMNS)),
+        calendar,
         chunk,
         np.empty((chunks, 2 * dims, 6), np.int64),
         np.empty((queues, chunks), np.int64),

@@ -187,7 +187,8 @@ def run_traces(
     seen_own = np.zeros(ranks, np.bool_)  # whether it concerned no other rank
 
     # What ends: a dynamic index, or -1 - instance. From `nodes` on: what flow begins.
-    calendar = np.zeros((nodes + 2, COLUMNS))
+    calendar = np.empty((nodes + 2, COLUMNS))
+    calendar[0] = 0.0
     sharing = new_sharing(flows)
     contended = flows.transfer.shape[0] > 0
     scan = np.empty(nodes + ranks + 1, np.int64)  # ranks to look through
@@ -282,8 +283,9 @@ def run_traces(
                 if new == 0 or in_flight[rank] > 0:
                     break
 
-        set_speeds(flows, sharing, now)
-        end_flows(flows, sharing, calendar, now)
+        if contended:  # handing over so many arrays costs as much as an event does
+            set_speeds(flows, sharing, now)
+            end_flows(flows, sharing, calendar, now)
         if calendar[0, WAITING] == 0:
             break
         to_scan = 0
