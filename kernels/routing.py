@@ -25,10 +25,11 @@ def unit_uniform(seed, index):
     seed, index : int
         Any 64-bit numbers, >= 0.
     """
-    z = np.uint64(seed) * np.uint64(0xD1342543DE82EF95) + np.uint64(index)
-    z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    # Products wrap around, as functions do without the warning of operators on plain numbers.
+    z = np.add(np.multiply(np.uint64(seed), np.uint64(0xD1342543DE82EF95)), np.uint64(index))
+    z = np.multiply(np.add(z, np.uint64(1)), np.uint64(0x9E3779B97F4A7C15))
+    z = np.multiply(z ^ (z >> np.uint64(30)), np.uint64(0xBF58476D1CE4E5B9))
+    z = np.multiply(z ^ (z >> np.uint64(27)), np.uint64(0x94D049BB133111EB))
     z = z ^ (z >> np.uint64(31))
     return (float(z >> np.uint64(11)) + 0.5) * _TO_UNIT
 

@@ -377,7 +377,7 @@ def _loads(
     domain: int | None,
 ) -> tuple[Schedule, NDArray[np.float64]]:
     """Return the messages of an operation and the bytes over every link."""
-    from perfmodel.network.links.operations import operation_loads, operation_schedule
+    from perfmodel.network.schedules.loads import operation_loads, operation_schedule
 
     announce_compilation()
     group = list(range(topology.device_count)) if members is None else members

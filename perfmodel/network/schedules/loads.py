@@ -1,7 +1,4 @@
-"""What an operation of a group brings over the links of a topology.
-
-:mod:`perfmodel.network.schedules.schedule` is imported inside the functions that need it.
-"""
+"""What an operation of a group brings over the links of a topology."""
 
 from __future__ import annotations
 
@@ -12,12 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.network.links.checks import checked_devices
+from perfmodel.network.schedules.algorithms import ALGORITHMS
+from perfmodel.network.schedules.schedule import REDUCER, Schedule, available, schedule
 
 if TYPE_CHECKING:
     from perfmodel.network.links.topology import Topology
-    from perfmodel.network.schedules.schedule import Schedule
-
-REDUCER = -1  # in a schedule: the switch that reduces; a test compares the two
 
 
 def operation_schedule(
@@ -50,9 +46,6 @@ def operation_schedule(
     StrategyError
         Unknown names, or what the algorithm cannot do.
     """
-    from perfmodel.network.schedules.algorithms import ALGORITHMS
-    from perfmodel.network.schedules.schedule import available, schedule
-
     devices = checked_devices(np.atleast_1d(np.asarray(members)), topology.device_count, "member")
     known = available(operation)
     chosen = known[0] if algorithm is None else algorithm

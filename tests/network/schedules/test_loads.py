@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.network.links import operations as topology_operations
-from perfmodel.network.links.operations import operation_loads, operation_schedule
-from perfmodel.network.schedules import schedule as collective_schedules
+from perfmodel.network.schedules.loads import operation_loads, operation_schedule
 from perfmodel.network.schedules.schedule import schedule
 from tests.network.links.drawn import MESH, NODE, RAILS, RING
-
-
-def test_the_reducer_of_schedules_is_the_one_that_loads_know():
-    assert topology_operations.REDUCER == collective_schedules.REDUCER
 
 
 def test_ring_all_reduce_loads_every_clockwise_link_alike():
