@@ -70,7 +70,7 @@ def floors() -> list[list[str]]:
         pytest.skip("the tests run outside the repository")
     table = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
     (contract,) = [
-        item for item in table["tool"]["importlinter"]["contracts"] if item["type"] == "layers"
+        item for item in table["tool"]["importlinter"]["contracts"] if item["name"] == "Floors"
     ]
     return [[name.strip() for name in layer.split(":")] for layer in contract["layers"]]
 
