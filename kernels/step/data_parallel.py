@@ -26,35 +26,33 @@ from perfmodel.kernels.step.sharding import (
 
 
 @jit_inline
-def transfer_time(pair, network, memo):
-    """Time of two `Transfer` in turn [s]."""
-    first, second = pair
-    time = remembered_time(first.kind, first.size, first.members, first.stride, network, memo)
-    if second.members > 1:
-        time += remembered_time(
-            second.kind, second.size, second.members, second.stride, network, memo
-        )
-    return time
+def transfer_time(dense, sparse, network, memo):
+    """Time of two pairs of `Transfer` in turn: of dense parameters and of experts [s]."""
+    total = 0.0
+    for pair in (dense, sparse):
+        time = 0.0
+        for one in pair:
+            time += remembered_time(one.kind, one.size, one.members, one.stride, network, memo)
+        total += time
+    return total
 
 
 @jit_inline
-def reduce_time(zero, weights, experts, groups, settings, network, memo):
-    """Time to reduce the gradients of so many parameters once [s]."""
-    time = transfer_time(gradient_transfers(zero, weights, groups.dense, settings), network, memo)
-    if experts > 0.0:
-        time += transfer_time(
-            gradient_transfers(zero, experts, groups.sparse, settings), network, memo
-        )
-    return time
+def gradients(zero, weights, experts, groups, settings):
+    """Transfers that reduce the gradients of so many parameters once."""
+    return (
+        gradient_transfers(zero, weights, groups.dense, settings),
+        gradient_transfers(zero, experts, groups.sparse, settings),
+    )
 
 
 @jit_inline
-def gather_time(weights, experts, groups, settings, network, memo):
-    """Time to gather so many parameters once [s]."""
-    time = transfer_time(parameter_transfers(weights, groups.dense, settings), network, memo)
-    if experts > 0.0:
-        time += transfer_time(parameter_transfers(experts, groups.sparse, settings), network, memo)
-    return time
+def parameters(weights, experts, groups, settings):
+    """Transfers that gather so many parameters once."""
+    return (
+        parameter_transfers(weights, groups.dense, settings),
+        parameter_transfers(experts, groups.sparse, settings),
+    )
 
 
 class Shards(NamedTuple):
@@ -75,8 +73,10 @@ def price_shards(zero, parts, groups, settings, network, memo, shards):
     tax = overlap_tax(groups, settings)
     for number in range(shards.total.size):
         part = parts[number]
-        gather = gather_time(part.weights, part.experts, groups, settings, network, memo)
-        reduce = reduce_time(zero, part.weights, part.experts, groups, settings, network, memo)
+        dense, sparse = parameters(part.weights, part.experts, groups, settings)
+        gather = transfer_time(dense, sparse, network, memo)
+        dense, sparse = gradients(zero, part.weights, part.experts, groups, settings)
+        reduce = transfer_time(dense, sparse, network, memo)
         both = gather + reduce
         size = (part.weights + part.experts) * settings.gather_bytes
         relative = width_of(size, settings.collective_widths)
@@ -94,7 +94,7 @@ def price_shards(zero, parts, groups, settings, network, memo, shards):
 
 
 @jit_inline
-def whole_stage(zero, m, load, groups, stage, sends, sends_show, settings, network, memo):
+def whole_stage(zero, m, load, reduce, gather, groups, stage, sends, sends_show, settings):
     """Total, exposed time, half-width and waits with ZeRO 0 to 2: a whole stage at once [s].
 
     Gradients are reduced beside the backward of the last micro-batch (of every
@@ -107,6 +107,8 @@ def whole_stage(zero, m, load, groups, stage, sends, sends_show, settings, netwo
     m : float
         Micro-batches.
     load : Load
+    reduce, gather : float
+        Time to reduce the gradients, and to gather the parameters, once [s].
     groups : Groups
     stage : record of STAGE
         The slowest stage.
@@ -114,7 +116,7 @@ def whole_stage(zero, m, load, groups, stage, sends, sends_show, settings, netwo
         Time of pipeline sends per micro-batch and pass [s], 0 where they use other links.
     sends_show : bool
         As of `beside_sends`.
-    settings, network, memo
+    settings : Settings
 
     Returns
     -------
@@ -124,10 +126,6 @@ def whole_stage(zero, m, load, groups, stage, sends, sends_show, settings, netwo
     tax = overlap_tax(groups, settings)
     times = repeats(zero, m)
     whole = load.weights + load.experts
-    reduce = reduce_time(zero, load.weights, load.experts, groups, settings, network, memo)
-    gather = 0.0
-    if shards_optimizer(zero):
-        gather = gather_time(load.weights, load.experts, groups, settings, network, memo)
     tail = min(1.0, settings.bucket_bytes / max(whole * settings.gradient_bytes, 1.0))
     relative = width_of(whole * settings.reduce_bytes, settings.collective_widths)
     waits = 0.0
@@ -149,31 +147,6 @@ def whole_stage(zero, m, load, groups, stage, sends, sends_show, settings, netwo
         times.reductions * width_reduce + width_gather,
         waits,
     )
-
-
-@jit_inline
-def tied_table(parameters, p, groups, settings, network, memo):
-    """Time to add up the gradients of a table that first and last stage hold, and its width.
-
-    Parameters
-    ----------
-    parameters : float
-        Of the table; 0 for none.
-    p : int
-        Stages.
-    groups, settings, network, memo
-
-    Returns
-    -------
-    time, width : float
-        [s]
-    """
-    if p == 1 or parameters <= 0.0:
-        return 0.0, 0.0
-    size = parameters * settings.gradient_bytes
-    span = groups.pipeline_stride * (p - 1)
-    time = remembered_time(ALL_REDUCE, size, 2, span, network, memo)
-    return time, width_of(size, settings.collective_widths) * time
 
 
 class DataParallel(NamedTuple):
@@ -211,24 +184,25 @@ def data_parallel_time(
     -------
     DataParallel
     """
-    table, table_width = tied_table(
-        table_parameters, strategy.pipeline, groups, settings, network, memo
-    )
-    if shards_parameters(strategy.zero):
+    zero, p = strategy.zero, strategy.pipeline
+    table, table_width = 0.0, 0.0
+    if p > 1 and table_parameters > 0.0:  # first and last stage add up its gradients
+        size = table_parameters * settings.gradient_bytes
+        span = groups.pipeline_stride * (p - 1)
+        table = remembered_time(ALL_REDUCE, size, 2, span, network, memo)
+        table_width = width_of(size, settings.collective_widths) * table
+    if shards_parameters(zero):
         return DataParallel(
             m * load.shard_total + table, m * load.shard_exposed + table, 0.0, table_width, 0.0
         )
+    dense, sparse = gradients(zero, load.weights, load.experts, groups, settings)
+    reduce = transfer_time(dense, sparse, network, memo)
+    gather = 0.0
+    if shards_optimizer(zero):
+        dense, sparse = parameters(load.weights, load.experts, groups, settings)
+        gather = transfer_time(dense, sparse, network, memo)
     sends_show = not (settings.overlap_pipeline and strategy.virtual > 1)
     total, exposed, width, waits = whole_stage(
-        strategy.zero,
-        m,
-        load,
-        groups,
-        stage,
-        pipeline.beside,
-        sends_show,
-        settings,
-        network,
-        memo,
+        zero, m, load, reduce, gather, groups, stage, pipeline.beside, sends_show, settings
     )
     return DataParallel(total + table, exposed + table, width, table_width, waits)
