@@ -230,7 +230,7 @@ def test_points_in_hash_order_are_those_of_older_releases(model, strategy, layer
         ("gpt", 80e9, (16, 4, 1, 1), 110.015, 64.5),
     ],
 )
-def test_winners_of_all_56(exploration, model, limit, strategy, seconds, gigabytes):
+def test_winners_of_all_56(model, limit, strategy, seconds, gigabytes):
     within = {
         key: found for key, found in explored()[model].items() if found[4] <= (limit or found[4])
     }

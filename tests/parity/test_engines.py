@@ -127,7 +127,7 @@ def test_the_command_line_has_every_option_with_its_default() -> None:
     shown = {param.name: param.default for param in simulate_command.params}
     for field in fields(RunOptions):
         assert field.name in shown
-        if field.default is not None and field.name not in ("kineto", "settings"):
+        if field.default not in (None, False) and field.name not in ("kineto", "settings"):
             assert shown[field.name] == field.default, field.name
 
 
