@@ -95,12 +95,17 @@ class Fit:
 
 
 @cache
+def _document() -> dict[str, Any]:
+    """Return what ``constants.toml`` holds."""
+    return tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
+
+
+@cache
 def constants() -> Mapping[str, Mapping[str, Constant]]:
     """Return every constant by group and key, without variants."""
-    document = tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
     return {
         group: {key: Constant(**entry) for key, entry in entries.items()}
-        for group, entries in document.items()
+        for group, entries in _document().items()
         if group not in ("variants", "words")
     }
 
@@ -115,7 +120,7 @@ def fits() -> Mapping[str, Fit]:
 @cache
 def _forms() -> tuple[Mapping[str, list[str]], Mapping[str, Mapping[str, Sequence[str]]]]:
     """Return the patterns of variants and what may stand for their words, by group."""
-    document = tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
+    document = _document()
     general: dict[str, Sequence[str]] = {"precision": tuple(FORMATS)}
     patterns = document["variants"]
     return patterns, {group: general | document["words"].get(group, {}) for group in patterns}
