@@ -20,25 +20,28 @@ def on_terminal(*arguments: str) -> tuple[str, str]:
     """Run the program with a terminal as stderr; return stdout and what was on it."""
     pty = pytest.importorskip("pty", reason="terminals are tested where there are any")
     ours, theirs = pty.openpty()
-    done = subprocess.run(
+    # Read while it runs: a terminal holds a few kilobytes, and then whoever writes waits.
+    with subprocess.Popen(
         [sys.executable, "-m", "perfmodel", *arguments],
         stdout=subprocess.PIPE,
         stderr=theirs,
         env=os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT)},
-        check=True,
-    )
-    os.close(theirs)
-    seen = b""
-    while True:
-        try:
-            part = os.read(ours, 1 << 16)
-        except OSError:  # the other end is closed and everything was read
-            break
-        if not part:
-            break
-        seen += part
+    ) as program:
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                part = os.read(ours, 1 << 16)
+            except OSError:  # the other end is closed and everything was read
+                break
+            if not part:
+                break
+            seen += part
+        assert program.stdout is not None
+        stdout = program.stdout.read()
+    assert program.returncode == 0
     os.close(ours)
-    return done.stdout.decode(), seen.decode()
+    return stdout.decode(), seen.decode()
 
 
 def test_progress_is_shown_on_a_terminal_and_to_nobody_else(folder: Path) -> None:
