@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import perfmodel
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles.constants import Lookup, constants, fits, implausible, known, names
 from perfmodel.hwprofiles.loader import profile_files
-from tests.data import ROOT
 
 
 def stated() -> Iterator[tuple[str, str, str, Any]]:
@@ -30,6 +31,12 @@ def cited() -> set[str]:
 EVERY = [(group, key) for group, entries in constants().items() for key in entries]
 
 
+def source(formula: str) -> Path:
+    """Return the installed file that ``constants.toml`` names from the repository's root."""
+    package = Path(perfmodel.__file__).parent
+    return package / formula.removeprefix("perfmodel/")
+
+
 @pytest.mark.parametrize(("group", "key"), EVERY)
 def test_every_constant_is_physical_sourced_and_used_by_a_profile_and_a_formula(
     group: str, key: str
@@ -42,7 +49,7 @@ def test_every_constant_is_physical_sourced_and_used_by_a_profile_and_a_formula(
     variants = {name for name, found in known(group).items() if found is constant}
     assert any(group == place and name in variants for _, place, name, _ in stated())
     text = key.removeprefix("portable_").replace("_1_", "_{generation}_")
-    assert text.replace("_2_", "_{generation}_") in (ROOT / constant.formula).read_text()
+    assert text.replace("_2_", "_{generation}_") in source(constant.formula).read_text()
 
 
 def test_what_takes_a_prior_takes_one_with_a_source() -> None:
