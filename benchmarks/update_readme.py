@@ -42,7 +42,7 @@ def speed_block() -> str:
     """One line per width of the results, single-threaded."""
     lines = []
     for dtype in ("float64", "float32"):
-        command = [sys.executable, str(HERE / "sweep_speed.py"), "--json", "--dtype", dtype]
+        command = [sys.executable, str(HERE / "speed/sweep.py"), "--json", "--dtype", dtype]
         runs = [
             json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
             for _ in range(3)
