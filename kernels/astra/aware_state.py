@@ -34,7 +34,6 @@ SIZE = 2  # [B]
 OCCUPANCY = 3  # how long a link is busy with the message [ns]
 FLIGHT = 4  # from the start on a link to its far end [ns]
 REDUCTION = 5  # local reduction before the step [ns]; NONE where none
-STEP_COLUMNS = 6
 
 # Entries of `State.cursor`: the first free place of each pool.
 FREE_MESSAGE = 0

@@ -15,6 +15,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.network.collectives import collective_times
 from perfmodel.sweeps.collective_grids import collective_grid, strides
+from tests.cli.astra_files import NETWORK, SYSTEM
 from tests.cli.running import document, run
 
 BASE = ("collective", "all_reduce", "--hardware", "dgx-h100")
@@ -257,27 +258,6 @@ def test_help_has_examples_and_units() -> None:
     assert "Units:" in text
     for name in COLLECTIVES:
         assert name in text
-
-
-NETWORK = """\
-topology: [ Ring ]
-npus_count: [ 16 ]
-bandwidth: [ 50.0 ]  # GB/s
-latency: [ 500.0 ]  # ns
-"""
-
-SYSTEM = {
-    "scheduling-policy": "LIFO",
-    "endpoint-delay": 10,
-    "active-chunks-per-dimension": 1,
-    "preferred-dataset-splits": 1,
-    "all-reduce-implementation": ["ring"],
-    "all-gather-implementation": ["ring"],
-    "reduce-scatter-implementation": ["ring"],
-    "all-to-all-implementation": ["ring"],
-    "collective-optimization": "localBWAware",
-    "local-mem-bw": 1600,
-}
 
 
 @pytest.fixture

@@ -12,28 +12,11 @@ from click.testing import Result
 
 from perfmodel.formats.chakra.files import write_traces
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+from tests.cli.astra_files import NETWORK, ROOFLINE
+from tests.cli.astra_files import SYSTEM as RING_SYSTEM
 from tests.cli.running import assert_one_line, run
 
-NETWORK = """\
-topology: [ Ring ]
-npus_count: [ 16 ]
-bandwidth: [ 50.0 ]  # GB/s
-latency: [ 500.0 ]  # ns
-"""
-SYSTEM = {
-    "scheduling-policy": "LIFO",
-    "endpoint-delay": 10,
-    "active-chunks-per-dimension": 1,
-    "preferred-dataset-splits": 1,
-    "all-reduce-implementation": ["ring"],
-    "all-gather-implementation": ["ring"],
-    "reduce-scatter-implementation": ["ring"],
-    "all-to-all-implementation": ["ring"],
-    "collective-optimization": "localBWAware",
-    "local-mem-bw": 1600,
-    "roofline-enabled": 1,
-    "peak-perf": 100,
-}
+SYSTEM = RING_SYSTEM | ROOFLINE
 # All-reduce of 1 MiB in that ring (example of perfmodel.parity.astra.collective) [ns].
 ALL_REDUCE = 53710
 # Native runs of microAllReduce by ASTRA-sim 1.0 on a ring of 4: 41,565 ns in 4 chunks.

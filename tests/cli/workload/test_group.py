@@ -10,6 +10,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from perfmodel.cli.main import cli
+from tests.cli.astra_files import ROOFLINE
+from tests.cli.astra_files import SYSTEM as RING_SYSTEM
 from tests.cli.running import assert_one_line, run
 from tests.cli.workload.files import workload
 
@@ -57,20 +59,7 @@ def test_traces_are_not_mixed_with_those_of_another_run(folder: Path) -> None:
 
 NETWORK = "topology: [ Ring ]\nnpus_count: [ {} ]\nbandwidth: [ 50.0 ]\nlatency: [ 500.0 ]\n"
 
-SYSTEM = {
-    "scheduling-policy": "LIFO",
-    "endpoint-delay": 10,
-    "active-chunks-per-dimension": 1,
-    "preferred-dataset-splits": 1,
-    "all-reduce-implementation": ["ring"],
-    "all-gather-implementation": ["ring"],
-    "reduce-scatter-implementation": ["ring"],
-    "all-to-all-implementation": ["ring"],
-    "collective-optimization": "localBWAware",
-    "local-mem-bw": 1600,
-    "roofline-enabled": 1,
-    "peak-perf": 100,
-}
+SYSTEM = RING_SYSTEM | ROOFLINE
 TEXT = "DATA\n1\nlayer\t-1\t1000\tNONE\t0\t2000\tNONE\t0\t3000\tALLREDUCE\t1048576\t10\n"
 
 
