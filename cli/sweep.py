@@ -134,6 +134,7 @@ def sweep_command(
     from perfmodel.software.framework import load_framework
     from perfmodel.strategy.enumerate import enumerate_strategies
     from perfmodel.sweeps.results import save_results
+    from perfmodel.sweeps.sweep import result_bytes, sweep
 
     spec = load_model(model)
     rows, values = load_rows(hardware, settings, swept)
@@ -141,13 +142,14 @@ def sweep_command(
     if output is not None:
         output = str(check_writable(output))
     start = time.perf_counter()
-    found = enumerate_strategies(spec, devices, axes, keep_impossible=keep_impossible)
+    kept = result_bytes(len(rows), np.float32 if float32 else np.float64)
+    found = enumerate_strategies(
+        spec, devices, axes, keep_impossible=keep_impossible, result_bytes=kept
+    )
     possible = int(np.count_nonzero(found.grid.status == 0))
     if not possible:
         raise StrategyError(_nothing_possible(found, devices, axes))
     detail(f"enumerated {len(found.grid):,} strategies in {time.perf_counter() - start:.2f} s")
-
-    from perfmodel.sweeps.sweep import sweep
 
     announce_compilation()
     start = time.perf_counter()

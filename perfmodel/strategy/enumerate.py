@@ -16,6 +16,7 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.memory import check_memory
 from perfmodel.model.build import ModelSpec
 from perfmodel.strategy.grid import FIELDS, StrategyGrid, axis_values, columns_from_rows, encode
 from perfmodel.strategy.rules import (
@@ -36,6 +37,8 @@ LAYOUT_AXES = tuple(
 MAX_TENSOR_PARALLEL = 8
 MAX_MICRO_BATCH = 8
 MIN_TOKENS_PER_CONTEXT_RANK = 4096
+COLUMN_BYTES = 8 * len(FIELDS)
+LARGEST_RUN = 2**40  # devices; as the largest value of a field
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,13 @@ def enumerate_strategies(
     axes: Mapping[str, Any],
     *,
     keep_impossible: bool = False,
+    result_bytes: float = 0.0,
 ) -> Enumeration:
-    """Do the work of `strategy_grid` and also count what is impossible, by reason."""
+    """Do the work of `strategy_grid` and also count what is impossible, by reason.
+
+    Strategies are counted before they are built: StrategyError where they, with the
+    `result_bytes` that the caller is going to keep of each, need more memory than there is.
+    """
     devices = _checked_devices(devices)
     given = {name: axis_values(name, values) for name, values in axes.items() if values is not None}
     for name in ("sequence_length", "global_batch_size"):
@@ -125,8 +133,14 @@ def enumerate_strategies(
     _add_derived_columns(layout, devices, given)
     status = strategy_status({**layout, **_free_defaults(layout)}, model, devices)
     free = _free_axes(given)
-    free_count = int(np.prod([values.size for values in free.values()]))
-    rejected = _count(status, _repeats(layout, free, given))
+    free_count = math.prod(values.size for values in free.values())
+    repeats = _repeats(layout, free, given)
+    counted = np.ones(status.shape, bool) if keep_impossible else status == VALID
+    strategies = int(repeats[counted].sum())
+    # All are multiplied out, and then those that make sense are copied.
+    rows = int(np.count_nonzero(counted)) * free_count
+    _check_memory(strategies, COLUMN_BYTES * rows + strategies * (COLUMN_BYTES + result_bytes))
+    rejected = _count(status, repeats)
     if not keep_impossible:
         kept = status == VALID
         layout = {name: column[kept] for name, column in layout.items()}
@@ -176,6 +190,8 @@ def describe_rejected(rejected: Mapping[str, int], devices: int) -> str:
 def _checked_devices(devices: Any) -> int:
     if isinstance(devices, bool) or not isinstance(devices, int | np.integer) or devices < 1:
         raise StrategyError(f"devices: {devices!r} is not a positive whole number")
+    if devices > LARGEST_RUN:
+        raise StrategyError(f"devices: {devices} is larger than any run; check the number")
     return int(devices)
 
 
@@ -239,13 +255,15 @@ def _layout_axes(
 
 def _product(axes: Mapping[str, Integers]) -> dict[str, Integers]:
     """Cartesian product of axes as flat columns."""
-    total = int(np.prod([values.size for values in axes.values()], dtype=object))
-    if total > 200_000_000:
-        raise StrategyError(
-            f"the axes multiply to {total:,} combinations; name fewer values per axis"
-        )
+    total = math.prod(values.size for values in axes.values())
+    _check_memory(total, COLUMN_BYTES * total)  # with what is derived from them
     meshed = np.meshgrid(*axes.values(), indexing="ij", copy=False)
     return {name: values.ravel() for name, values in zip(axes, meshed, strict=True)}
+
+
+def _check_memory(strategies: int, size: float) -> None:
+    hint = "name fewer values per axis, or fewer axes"
+    check_memory(f"{strategies:,} strategies", size, hint, StrategyError)
 
 
 def _add_derived_columns(
@@ -326,7 +344,7 @@ def _repeats(
         for stage in free["zero_stage"]:
             stages += _sensible_zero({**layout, "zero_stage": stage})
     others = [values.size for name, values in free.items() if name != "zero_stage"]
-    return stages * int(np.prod(others))
+    return stages * math.prod(others)
 
 
 def _count(status: np.ndarray, weights: np.ndarray) -> dict[str, int]:

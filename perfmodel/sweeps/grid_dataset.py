@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
+from perfmodel.base.memory import check_memory
 from perfmodel.base.precisions import rate_format
 from perfmodel.base.variables import Variable
 from perfmodel.hwprofiles import Hardware
@@ -77,7 +78,8 @@ def cartesian(axes: Sequence[Axis], devices: int = 1) -> dict[str, NDArray[Any]]
     Raises
     ------
     DataError
-        There are more than `MAX_KERNELS` combinations, devices included.
+        There are more than `MAX_KERNELS` combinations, devices included, or more than fit in
+        memory.
     """
     shapes = math.prod(len(axis.values) for axis in axes)
     if shapes * devices > MAX_KERNELS:
@@ -85,6 +87,12 @@ def cartesian(axes: Sequence[Axis], devices: int = 1) -> dict[str, NDArray[Any]]
             f"the axes make {shapes:,} kernels on {devices:,} rows of hardware; "
             f"at most {MAX_KERNELS:,} in all"
         )
+    wide = sum(np.asarray(axis.values).dtype.itemsize for axis in axes)
+    check_memory(
+        f"{shapes:,} kernels on {devices:,} rows of hardware",
+        shapes * (wide + devices * 8 * len(KERNEL_VARIABLES)),
+        "name fewer values per axis",
+    )
     columns, inner = {}, shapes
     for axis in axes:
         inner //= len(axis.values)

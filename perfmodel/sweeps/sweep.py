@@ -12,6 +12,7 @@ import numpy as np
 
 from perfmodel._version import __version__
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.memory import check_memory
 from perfmodel.base.variables import SCHEMA_VERSION, STEP_VARIABLES, VARIABLES, Variable
 from perfmodel.hwprofiles.paths import row_names, unit_of
 from perfmodel.model.build import ModelSpec
@@ -88,6 +89,12 @@ def sweep(
     names = row_names(rows)
     if twice := [name for name in names if names.count(name) > 1]:
         raise StrategyError(f"hardware '{twice[0]}' is given twice")
+    check_memory(
+        f"{len(grid):,} strategies on {len(rows):,} rows of hardware",
+        len(grid) * result_bytes(len(rows), dtype),
+        "take fewer of them, or dtype float32",
+        StrategyError,
+    )
     framework = load_framework(framework)
     possible = np.flatnonzero(grid.status == VALID)
     everything = possible.size == len(grid)
@@ -113,6 +120,11 @@ def sweep(
         attrs=_attributes(model, grid, rows, framework),
     )
     return _add_derived(dataset, model, grid, rows)
+
+
+def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:
+    """Return what a sweep keeps of one strategy [B]: variables, verdict and status."""
+    return hardware_rows * (len(STEP_VARIABLES) * np.dtype(dtype).itemsize + 2)
 
 
 def _labelled(variable: Variable, values: Any, dims: Any = ("strategy", "hardware")) -> Any:

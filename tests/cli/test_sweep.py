@@ -12,8 +12,9 @@ import pytest
 import xarray as xr
 
 from perfmodel import load_hardware, load_model, open_results, strategy_grid, sweep
+from perfmodel.base import memory
 from perfmodel.base.variables import SCHEMA_VERSION, VARIABLES
-from tests.cli.running import run
+from tests.cli.running import assert_one_line, run
 from tests.cli.sweeping import AXES, PROBLEM, run_sweep
 
 
@@ -159,3 +160,9 @@ def best(file: Path, *arguments: str) -> Any:
     result = run("best", str(file), *arguments, "--json")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
+
+
+def test_a_sweep_beyond_the_memory_is_refused_with_its_size(monkeypatch):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1e4)
+    found = run_sweep("--hardware dgx-h100 --mapping all")
+    assert_one_line(found, "strategies need about", "there are 10 kB", "fewer values per axis")

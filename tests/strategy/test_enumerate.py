@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base import memory
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
+from perfmodel.strategy import enumerate
 from perfmodel.strategy.enumerate import (
     describe_rejected,
     enumerate_strategies,
@@ -243,6 +245,11 @@ def test_bad_devices(llama_8b, devices):
         strategies_from_rows(llama_8b, devices, [RUN])
 
 
+def test_a_run_is_not_of_any_size(llama_8b):
+    with pytest.raises(StrategyError, match=r"devices: 18446744073709551616 is larger than any"):
+        strategy_grid(llama_8b, 2**64, **RUN)
+
+
 def test_degrees_that_do_not_multiply_to_the_devices_are_named(llama_8b):
     axes: dict[str, Any] = {"tensor_parallel": 8, "pipeline_parallel": 4, "data_parallel": 4}
     with pytest.raises(StrategyError, match="do not multiply to the number of devices"):
@@ -272,6 +279,22 @@ def test_too_many_combinations_are_refused(llama_8b):
         strategy_grid(
             llama_8b, 64, **RUN, tensor_parallel=many, pipeline_parallel=many, context_parallel=many
         )
+
+
+def test_the_free_axes_are_counted_before_they_are_built(llama_8b, monkeypatch):
+    axes: dict[str, Any] = {**RUN, "mapping": "all", "precision": "all", "tensor_parallel": [1, 8]}
+    strategies = len(strategy_grid(llama_8b, 64, **axes))
+    monkeypatch.setattr(memory, "memory_limit", lambda: 100 * strategies)
+    monkeypatch.setattr(enumerate, "_multiply", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(StrategyError, match=rf"^{strategies:,} strategies need about .* fewer"):
+        strategy_grid(llama_8b, 64, **axes)
+
+
+def test_what_is_kept_of_each_strategy_counts(llama_8b, monkeypatch):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 10**9)
+    found = enumerate_strategies(llama_8b, 64, RUN, result_bytes=1e3)
+    with pytest.raises(StrategyError, match=rf"^{len(found.grid):,} strategies need about"):
+        enumerate_strategies(llama_8b, 64, RUN, result_bytes=1e9)
 
 
 def test_rows_get_what_they_leave_out(llama_8b):

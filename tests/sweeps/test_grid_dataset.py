@@ -11,6 +11,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.base import memory
 from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.base.precisions import STREAM_PRECISIONS
 from perfmodel.compute.gemm import gemm_times
@@ -194,3 +195,11 @@ def test_documents_name_every_variable_with_its_units() -> None:
     text = page.read_text(encoding="utf-8")
     for variable in KERNEL_VARIABLES.values():
         assert f"| `{variable.name}` | {variable.units} | {variable.long_name} |" in text
+
+
+def test_kernels_beyond_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    axis = Axis("m", range(1000), "1", "rows")
+    assert cartesian([axis, axis])["m"].size == 1_000_000
+    monkeypatch.setattr(memory, "memory_limit", lambda: 10**8)
+    with pytest.raises(DataError, match=r"^1,000,000 kernels on 1 rows of hardware need about"):
+        cartesian([axis, axis])
