@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import PerfModelError
+from perfmodel.base.figures import unit_ticks
+from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import ComparedRow, compare_file, statistics
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -160,42 +162,79 @@ def markdown(entries: list[dict[str, Any]]) -> str:
     return "\n".join(lines).strip()
 
 
-def draw(entries: list[dict[str, Any]], path: Path) -> None:
-    """Draw one panel per table, coloured by hardware."""
-    from matplotlib.figure import Figure
+RATIOS = (0.5, 2.0)  # what a panel shows of predicted / measured; others stand at its edge
 
-    across = 4
-    down = -(-len(entries) // across)
-    figure = Figure(figsize=(4.2 * across, 4.2 * down), layout="constrained")
+
+def device_of(label: str) -> str:
+    """Return the profile that a table calls by some name, so that it has one colour."""
+    return load_hardware(label).name
+
+
+def points_of(rows: list[ComparedRow]) -> np.ndarray:
+    """Return measured time [s] and predicted / measured; float64[rows, 2]."""
+    found = [
+        (row.outcome.measured, row.outcome.projected / row.outcome.measured)
+        for row in rows
+        if row.scored and row.outcome.measured
+    ]
+    return np.array(found, float).reshape(-1, 2)
+
+
+def draw(entries: list[dict[str, Any]], path: Path) -> None:
+    """Draw predicted / measured over measured, one panel per table, one colour per device."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+    groups = [split(entry["rows"], ("hardware",)) for entry in entries]
+    devices = sorted({device_of(label) for found in groups for label in found})
+    colours = {device: f"C{i}" for i, device in enumerate(devices)}
+    across = 3
+    down = -(-(len(entries) + 1) // across)
+    figure = Figure(figsize=(5.0 * across, 3.5 * down), layout="constrained")
     panels = figure.subplots(down, across, squeeze=False).ravel()
-    for axes, entry in zip(panels, entries, strict=False):
-        groups = split(entry["rows"], ("hardware",))
-        extent = []
-        for label, rows in groups.items():
-            points = np.array(
-                [
-                    (row.outcome.measured, row.outcome.projected)
-                    for row in rows
-                    if row.scored and row.outcome.measured
-                ],
-                float,
-            )
-            if points.size:
-                axes.scatter(*points.T, s=2, alpha=0.4, lw=0, label=label, rasterized=True)
-                extent += [points.min(), points.max()]
-        line = np.array([min(extent), max(extent)])
-        axes.plot(line, line, color="0.2", lw=0.7)
-        axes.fill_between(line, 0.9 * line, 1.1 * line, color="0.5", alpha=0.25, lw=0)
-        median = entry["all"]["median_absolute_error"]
-        axes.set(xscale="log", yscale="log", xlabel="measured [s]", ylabel="predicted [s]")
-        axes.set_title(
-            f"{entry['table'].title}\n{entry['all']['count']:,} rows, median error {median:.1%}",
-            fontsize=9,
+    for axes, entry, found in zip(panels, entries, groups, strict=False):
+        series = {device_of(label): points_of(rows) for label, rows in found.items()}
+        every = np.vstack(list(series.values()))
+        outside = np.count_nonzero((every[:, 1] < RATIOS[0]) | (every[:, 1] > RATIOS[1]))
+        size, alpha = (16.0, 0.7) if len(every) < 1000 else (7.0, 0.15)
+        axes.axhspan(0.9, 1.1, color="0.5", alpha=0.2, lw=0)
+        axes.axhline(1.0, color="0.2", lw=0.7)
+        # Devices take turns, so that none hides the others.
+        order = np.random.default_rng(0).permutation(len(every))
+        shade = np.repeat([colours[device] for device in series], list(map(len, series.values())))
+        axes.scatter(
+            every[order, 0],
+            np.clip(every[order, 1], *RATIOS),
+            s=size,
+            c=shade[order],
+            alpha=alpha,
+            lw=0,
+            rasterized=True,
         )
-        axes.legend(fontsize=7, markerscale=4, loc="upper left")
+        axes.set(xscale="log", yscale="log", ylim=(RATIOS[0] / 1.05, RATIOS[1] * 1.05))
+        unit_ticks(axes.xaxis, every[:, 0].min(), every[:, 0].max(), "s")
+        axes.yaxis.set_major_locator(FixedLocator([0.5, 0.7, 0.9, 1.0, 1.1, 1.4, 2.0]))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("measured time")
+        axes.set_ylabel("predicted / measured")
+        median = entry["all"]["median_absolute_error"]
+        beyond = f", {outside:,} beyond the edge" if outside else ""
+        axes.set_title(
+            f"{entry['table'].title}\n"
+            f"{entry['all']['count']:,} rows, median error {median:.1%}{beyond}",
+            fontsize=10,
+        )
     for axes in panels[len(entries) :]:
-        axes.set_visible(False)
-    figure.savefig(path, dpi=80)
+        axes.set_axis_off()
+    marks = [
+        Line2D([], [], ls="", marker="o", color=colour, label=device)
+        for device, colour in colours.items()
+    ]
+    panels[len(entries)].legend(handles=marks, loc="center", title="device", fontsize=11)
+    figure.savefig(path, dpi=90)
 
 
 def main() -> int:

@@ -202,7 +202,9 @@ def topology_group() -> None:
     "dimension]",
 )
 @options.output_option(
-    "FILE.png|svg|pdf", "Draw the network, links coloured and widened by their load."
+    "FILE.png|svg|pdf",
+    "Draw the network, links coloured and widened by the time of their bytes (needs matplotlib: "
+    "pip install 'perfmodel[plot]').",
 )
 @options.option(
     "--lines",

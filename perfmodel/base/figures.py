@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -29,3 +32,16 @@ def check_plot(path: str | Path) -> None:
 def figure_metadata(suffix: str) -> dict[str, Any] | None:
     """Leave out the date, so that equal figures are equal files."""
     return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+
+
+def unit_ticks(axis: Axis, low: float, high: float, unit: str) -> None:
+    """Write the ticks of a logarithmic axis in a unit with its prefix: 10 µs, 1 ms.
+
+    A short axis has ticks at 1, 2 and 5, so that there are always some.
+    """
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    short = high < 100 * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,)))
+    axis.set_major_formatter(EngFormatter(unit))
+    axis.set_minor_formatter(NullFormatter())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.figures import check_plot, figure_metadata
+from perfmodel.base.figures import check_plot, figure_metadata, unit_ticks
 from perfmodel.base.files import atomic_path
 from perfmodel.measured.compare import Comparison, natural_order
 
@@ -87,10 +87,12 @@ def comparison_figure(found: Comparison) -> Figure:
         xlim=(low, high),
         ylim=(low, high),
         aspect="equal",
-        xlabel=f"measured {_words(found.quantity)} [{found.unit}]",
-        ylabel=f"predicted {_words(found.quantity)} [{found.unit}]",
+        xlabel=f"measured {_words(found.quantity)}",
+        ylabel=f"predicted {_words(found.quantity)}",
         title=f"{found.kind}: {Path(found.file).name}",
     )
+    unit_ticks(axes.xaxis, low, high, found.unit)
+    unit_ticks(axes.yaxis, low, high, found.unit)
     axes.grid(True, which="major", lw=0.3)
     axes.legend(loc="upper left", fontsize="small", framealpha=0.9, title=_legend_title(found))
     return figure

@@ -1,4 +1,4 @@
-"""Figures: a topology, its links coloured and widened by what they carry.
+"""Figures: a topology, its links coloured and widened by the time of what they carry.
 
 Needs matplotlib (the extra ``plot``), which is imported when a figure is drawn.
 """
@@ -6,6 +6,7 @@ Needs matplotlib (the extra ``plot``), which is imported when a figure is drawn.
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,24 +19,29 @@ from perfmodel.base.figures import check_plot, figure_metadata
 from perfmodel.base.files import atomic_path
 from perfmodel.base.units import format_si
 from perfmodel.network.links.axes import FULL, RING
+from perfmodel.network.links.blocks import Blocks, blocks_of
 from perfmodel.network.links.layout import on_circle, vertex_positions
 from perfmodel.network.links.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
 
 MOST_DEVICES = 256
+MOST_SINGLE = 32  # more devices than these are drawn by their blocks, where they have any
+BLOCK_PITCH = 2.0  # between boxes, as multiples of what devices have
 MOST_LINKS = 20_000
 MOST_ARROWS = 600
 LABELLED = 144  # devices that have their number beside them
-ASIDE = 0.055  # half the distance of the two directions of a link
+ASIDE, LEAST_ASIDE = 0.055, 2.2  # half the distance of a link's two directions; least [pt]
 BULGE = 0.16  # of a curved link, as a share of its length
 MOST_BULGE = 0.8
 POINTS = 32  # of a curved link
-NARROWEST, WIDEST = 0.8, 4.5  # line widths of an almost idle and of the busiest link [pt]
+NARROWEST, WIDEST = 0.8, 4.5  # line widths of an almost idle and of the slowest link [pt]
 MANY_LINKS = 250  # more links than these are drawn thinner
+LEAST_SHARE = 0.4  # of the widths, in a drawing whose devices stand close together
 COLOURS, PALEST = "plasma_r", 0.15  # the palest colours cannot be seen on white
 
 
@@ -64,9 +70,10 @@ def save_topology(
     ----------
     topology : Topology
     path : str or Path
-        Ends in one of `perfmodel.measured.figures.FORMATS`.
+        Ends in one of `perfmodel.base.figures.FORMATS`.
     loads : float64[links], optional
-        Bytes over every link; without them a link's colour says its dimension.
+        Bytes over every link: the colour is their time, bytes over bandwidth. Without them
+        it says the dimension.
     title : str
 
     Raises
@@ -91,29 +98,58 @@ def topology_figure(topology: Topology, loads: Floats | None = None, title: str 
     from matplotlib.figure import Figure
 
     check_drawing(topology)
-    places = vertex_positions(topology)
+    times = None if loads is None else topology.link_times(loads)
+    blocks = blocks_of(topology) if topology.device_count > MOST_SINGLE else None
+    shown = topology if blocks is None else blocks.outer
+    places = vertex_positions(shown) * (1.0 if blocks is None else BLOCK_PITCH)
     width, height = np.ptp(places, axis=0) + 2.0
-    scale = float(np.clip(18.0 / max(width, 1.3 * height), 0.45, 1.1))
+    scale = float(np.clip(18.0 / max(width, 1.3 * height), 0.19, 1.1))
     size = (max(5.5, width * scale + 2.0), max(4.0, height * scale + 1.4))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     axes.set_axis_off()
     axes.set_aspect("equal")
-    curves = _curves(topology, places)
-    if loads is None:
-        _draw_dimensions(axes, topology, curves)
+    curves = _curves(shown, places, max(ASIDE, LEAST_ASIDE / (72.0 * scale)))
+    longest = 0.0 if times is None else float(times.max(initial=0.0))
+    if times is None:
+        _draw_dimensions(axes, shown, curves)
     else:
-        _draw_loads(figure, axes, topology, curves, loads)
-    _draw_vertices(axes, topology, places, scale)
+        between = times if blocks is None else blocks.slowest_between(times)
+        _draw_times(axes, curves, between, longest, scale)
+        _add_scale(figure, axes, longest)
+    if blocks is None:
+        _draw_devices(axes, places[: topology.device_count], scale)
+    else:
+        _draw_blocks(axes, topology, blocks, places, scale, times)
+        note = textwrap.fill(_bundles(topology, blocks, times), round(10 * size[0]))
+        title = f"{title}\n{note}"
+    _draw_switches(axes, shown, places, scale)
     drawn = np.vstack([places, curves.reshape(-1, 2)])
-    (left, bottom), (right, top) = drawn.min(axis=0) - 0.6, drawn.max(axis=0) + 0.6
+    margin = 0.6 if blocks is None else 1.0
+    (left, bottom), (right, top) = drawn.min(axis=0) - margin, drawn.max(axis=0) + margin
     axes.set_xlim(left, right)
     axes.set_ylim(bottom, top)
-    axes.set_title(title, fontsize="medium")
+    axes.set_title(title.strip(), fontsize="medium")
     return figure
 
 
-def _curves(topology: Topology, places: Floats) -> Floats:
+def _bundles(topology: Topology, blocks: Blocks, times: Floats | None) -> str:
+    """Say in a line what a box and a line stand for."""
+    inner = " and ".join(item.label for item in topology.dimensions[: blocks.inner])
+    text = f"a box is {blocks.size} devices joined by {inner}"
+    used, count = blocks.busy_links(np.zeros(topology.link_count) if times is None else times)
+    if count.max(initial=1) > 1:
+        text += f", a line up to {count.max()} parallel links"
+    if times is None:
+        return text
+    busy = used[used > 0]
+    if busy.size and count.max() > 1:
+        few, many = busy.min(), busy.max()
+        text += f" ({few if few == many else f'{few} to {many}'} of them busy)"
+    return f"{text}; both in the colour of their slowest link"
+
+
+def _curves(topology: Topology, places: Floats, apart: float) -> Floats:
     """Return every link as a line of points, a little to the right of its direction.
 
     Links that would run through other devices (round a ring or torus, between the members
@@ -126,7 +162,7 @@ def _curves(topology: Topology, places: Floats) -> Floats:
     bend = np.where(_bent(topology)[:, None], np.minimum(BULGE * length, MOST_BULGE), 0.0)
     t = np.linspace(0.0, 1.0, POINTS)[:, None]
     straight = start[:, None, :] + along[:, None, :] * t
-    aside = ASIDE + bend[:, None, :] * (4 * t * (1 - t))[None, :, :]
+    aside = apart + bend[:, None, :] * (4 * t * (1 - t))[None, :, :]
     curves: Floats = straight + right[:, None, :] * aside
     return curves
 
@@ -167,32 +203,47 @@ def _draw_dimensions(axes: Axes, topology: Topology, curves: Floats) -> None:
         )
 
 
-def _draw_loads(
-    figure: Figure, axes: Axes, topology: Topology, curves: Floats, loads: Floats
-) -> None:
-    """Draw links in the colour and the width of their load, the busiest on top."""
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, Normalize
-    from matplotlib.ticker import EngFormatter
-
-    idle = loads <= 0.0
+def _draw_times(axes: Axes, curves: Floats, times: Floats, longest: float, scale: float) -> None:
+    """Draw links in the colour and the width of their time, the slowest on top."""
+    idle = times <= 0.0
     _add_lines(axes, curves[idle], colors="0.82", linewidths=0.5)
-    order = np.argsort(loads, kind="stable")[int(idle.sum()) :]
-    most = float(loads.max(initial=0.0))
-    if not most:
+    order = np.argsort(times, kind="stable")[int(idle.sum()) :]
+    if not order.size:
         return
-    shades = colormaps[COLOURS](np.linspace(PALEST, 1.0, 256))
-    mapping = ScalarMappable(Normalize(0.0, most), ListedColormap(shades))
-    colours = mapping.to_rgba(loads[order])
-    thinner = min(1.0, math.sqrt(MANY_LINKS / order.size))
-    widths = thinner * (NARROWEST + (WIDEST - NARROWEST) * loads[order] / most)
+    colours = _shades(longest).to_rgba(times[order])
+    thinner = min(1.0, math.sqrt(MANY_LINKS / order.size), max(LEAST_SHARE, scale))
+    widths = thinner * _widths(times[order], longest)
     _add_lines(axes, curves[order], colors=colours, linewidths=widths, zorder=2)
     if order.size <= MOST_ARROWS:
         _draw_arrows(axes, curves[order], colours, widths)
-    figure.colorbar(
-        mapping, ax=axes, label="bytes over a link", format=EngFormatter("B"), shrink=0.75
-    )
+
+
+def _add_scale(figure: Figure, axes: Axes, longest: float) -> None:
+    """Put the bar beside the drawing that says which time a colour is."""
+    from matplotlib.ticker import EngFormatter
+
+    if longest > 0.0:
+        figure.colorbar(
+            _shades(longest),
+            ax=axes,
+            label="time of a link: bytes / bandwidth",
+            format=EngFormatter("s"),
+            shrink=0.75,
+        )
+
+
+def _shades(longest: float) -> ScalarMappable:
+    """Return the colours of times from 0 to the longest."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize
+
+    shades = colormaps[COLOURS](np.linspace(PALEST, 1.0, 256))
+    return ScalarMappable(Normalize(0.0, longest), ListedColormap(shades))
+
+
+def _widths(times: Floats, longest: float) -> Floats:
+    return np.asarray(NARROWEST + (WIDEST - NARROWEST) * times / longest)
 
 
 def _add_lines(axes: Axes, curves: Floats, **style: Any) -> None:
@@ -221,36 +272,82 @@ def _draw_arrows(axes: Axes, curves: Floats, colours: Any, widths: Floats) -> No
         )
 
 
-def _draw_vertices(axes: Axes, topology: Topology, places: Floats, scale: float) -> None:
-    """Draw devices as circles with their ids, switches as squares with their names."""
-    count = topology.device_count
-    area = float(np.clip((17.0 * scale) ** 2, 25.0, 300.0))
-    labelled = count <= LABELLED
+def _area(scale: float) -> float:
+    """Return the size of a device's circle [pt²]."""
+    return float(np.clip((17.0 * scale) ** 2, 25.0, 300.0))
+
+
+def _draw_devices(axes: Axes, places: Floats, scale: float) -> None:
+    """Draw devices as circles with their ids."""
+    labelled = len(places) <= LABELLED
     axes.scatter(
-        places[:count, 0],
-        places[:count, 1],
-        s=area if labelled else 12.0,
+        places[:, 0],
+        places[:, 1],
+        s=_area(scale) if labelled else 12.0,
         facecolor="white",
         edgecolor="0.2",
         linewidths=0.9,
         zorder=4,
     )
-    if labelled:
-        for device in range(count):
-            axes.annotate(
-                str(device),
-                places[device],
-                ha="center",
-                va="center_baseline",
-                fontsize=float(np.clip(8.0 * scale, 4.5, 8.0)),
-                zorder=5,
-            )
+    if not labelled:
+        return
+    for device, place in enumerate(places):
+        axes.annotate(
+            str(device),
+            place,
+            ha="center",
+            va="center_baseline",
+            fontsize=float(np.clip(8.0 * scale, 4.5, 8.0)),
+            zorder=5,
+        )
+
+
+def _draw_blocks(
+    axes: Axes,
+    topology: Topology,
+    blocks: Blocks,
+    places: Floats,
+    scale: float,
+    times: Floats | None,
+) -> None:
+    """Draw blocks as boxes with their first and last device, framed by their slowest link."""
+    count = blocks.outer.device_count
+    frames: Any = ["C0"] * count
+    widths = np.full(count, 0.9)
+    if times is not None:
+        slowest = blocks.slowest_within(times)
+        longest = float(times.max(initial=0.0))
+        if longest > 0.0:
+            frames = _shades(longest).to_rgba(slowest)
+            frames[slowest <= 0.0] = (0.82, 0.82, 0.82, 1.0)
+            widths = _widths(slowest, longest)
+    for block in range(count):
+        first = block * blocks.size
+        axes.annotate(
+            f"{first}–{first + blocks.size - 1}",
+            places[block],
+            ha="center",
+            va="center_baseline",
+            fontsize=float(np.clip(10.0 * scale, 5.0, 9.0)),
+            bbox={
+                "boxstyle": "round,pad=0.45",
+                "facecolor": "white",
+                "edgecolor": frames[block],
+                "lw": max(1.2, float(widths[block])),
+            },
+            zorder=4,
+        )
+
+
+def _draw_switches(axes: Axes, topology: Topology, places: Floats, scale: float) -> None:
+    """Draw switches as squares, named where there are not too many."""
+    count = topology.device_count
     if len(places) == count:
         return
     axes.scatter(
         places[count:, 0],
         places[count:, 1],
-        s=0.8 * area,
+        s=0.8 * _area(scale),
         marker="s",
         facecolor="0.25",
         edgecolor="0.1",

@@ -49,7 +49,29 @@ def test_every_scored_row_is_a_point_measured_to_the_right_and_predicted_upwards
     assert (low, high) == axes.get_ylim()
     assert low < 5e-4
     assert high > 4e-3
-    assert axes.get_xlabel() == "measured time [s]"
+    assert axes.get_xlabel() == "measured time"
+
+
+@pytest.mark.parametrize(
+    ("points", "ticks"),
+    [
+        ([(2e-6, 2e-6), (8e-3, 8e-3)], {"10 µs", "100 µs", "1 ms"}),
+        ([(3e-3, 3e-3), (6e-3, 6e-3)], {"5 ms"}),  # less than a decade
+        ([(0.5, 0.5), (30.0, 30.0)], {"1 s", "10 s"}),
+    ],
+)
+def test_axes_are_in_readable_units(points, ticks):
+    figure = comparison_figure(compared({"A100": points}))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = axis.get_view_interval()
+        texts = {
+            label.get_text()
+            for place, label in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+            if low <= place <= high
+        }
+        assert ticks <= texts
 
 
 def test_labels_count_rows_and_give_the_median_error_by_hand():

@@ -8,7 +8,7 @@ import pytest
 from perfmodel.base.errors import DataError
 from perfmodel.network.links.topology import Dimension, Topology
 from perfmodel.sweeps.figures import save_topology, topology_figure
-from tests.network.links.drawn import DRAWN, MESH, RAILS
+from tests.network.links.drawn import DRAWN, MESH, NODE, RAILS
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,33 @@ def test_busy_links_are_wider_and_darker():
     brightness = busy.get_colors()[:, :3].sum(axis=1)
     assert brightness[0] > brightness[1] > brightness[2]
     assert len(figure.axes) == 2, "a colour bar stands beside the drawing"
-    assert figure.axes[1].get_ylabel() == "bytes over a link"
+    assert figure.axes[1].get_ylabel() == "time of a link: bytes / bandwidth"
+
+
+def test_colours_say_time_so_that_equal_bytes_over_a_slower_link_stand_out():
+    loads = np.zeros(RAILS.link_count)
+    fast, slow = (np.flatnonzero(RAILS.link_dimension == index)[0] for index in (0, 1))
+    loads[[fast, slow]] = 1e9  # 2.2 ms over 450 GB/s, 20 ms over 50 GB/s
+    figure = topology_figure(RAILS, loads)
+    busy = figure.axes[0].collections[1]
+    assert busy.get_linewidths()[1] > 2 * busy.get_linewidths()[0]
+    assert busy.get_colors()[0, :3].sum() > busy.get_colors()[1, :3].sum()
+    assert figure.axes[1].get_ylim()[1] == pytest.approx(1e9 / 50e9)
+
+
+def test_a_large_network_is_drawn_by_its_nodes():
+    nodes = Topology((NODE.dimensions[0], Dimension("fat-tree", 18, 50e9, 1e-6)))
+    loads = np.zeros(nodes.link_count)
+    loads[nodes.route_links(7, 8)] = 1e9
+    figure = topology_figure(nodes, loads, "ring")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert {"0–7", "136–143"} <= set(texts)
+    idle, busy = figure.axes[0].collections[:2]
+    assert len(busy.get_paths()) == 4  # up to the leaf, to the core, and down again
+    assert len(idle.get_paths()) == 4 * 18 - 4
+    title = " ".join(figure.axes[0].get_title().split())
+    assert title.startswith("ring a box is 8 devices joined by nvlink, a line up to 8 parallel")
+    assert "(1 of them busy)" in title
 
 
 def test_a_drawing_that_could_not_be_read_is_refused(tmp_path):

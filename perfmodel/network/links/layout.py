@@ -1,8 +1,8 @@
 """Where the vertices of a topology stand in a drawing.
 
 Every dimension arranges copies of what lies within it: on a circle where devices themselves
-form a ring or are fully connected, on a grid for meshes and tori (and for rings of rings),
-in a row otherwise. Switches stand above the devices; where several dimensions have
+form a ring, are fully connected or share one switch, on a grid for meshes and tori (and for
+rings of rings), in a row otherwise. Switches stand above the devices; where several dimensions have
 switches, the innermost stand below, so that links do not cross.
 """
 
@@ -19,6 +19,7 @@ from perfmodel.network.links.topology import Topology
 
 GAP = 1.0  # between blocks, beside the distance of 1 between devices
 WIDEST_ROW = 40.0
+MOST_IN_ROW = 16  # more devices than these stand around the switch that they share
 BETWEEN_ROWS = 2.5
 DEPTH = np.array([0.8, 0.62])  # of one step along the third axis of a grid
 RISE = 1.6  # between devices and a row of switches, at least
@@ -29,6 +30,8 @@ def vertex_positions(topology: Topology) -> Floats:
     places = np.zeros((1, 2))
     if is_grid(topology):
         return _grid(topology.shape, places)
+    if _is_star(topology):
+        return np.vstack([_circle(topology.device_count), [[0.0, 0.0]]])
     for dimension in topology.dimensions:
         places = _arranged(dimension, places)
     return np.vstack([places, *_switch_rows(topology, places)])
@@ -46,15 +49,25 @@ def on_circle(topology: Topology) -> bool:
     return not is_grid(topology) and first.kind in ("ring", "fully-connected") and first.size > 2
 
 
+def _is_star(topology: Topology) -> bool:
+    """Whether so many devices share one switch that it stands in their middle."""
+    kinds = [dimension.kind for dimension in topology.dimensions]
+    return kinds in (["switch"], ["rail"]) and topology.device_count > MOST_IN_ROW
+
+
+def _circle(count: int) -> Floats:
+    angle = np.pi / 2 - 2 * np.pi * np.arange(count) / count
+    radius = max(1.0, count / (2 * np.pi) * 1.15)
+    return np.asarray(radius * np.column_stack([np.cos(angle), np.sin(angle)]))
+
+
 def _arranged(dimension: Dimension, block: Floats) -> Floats:
     """Return the positions of as many copies of a block as the dimension has positions."""
     count = dimension.size
     if dimension.kind in ("mesh", "torus"):
         return _grid(dimension.shape, block)
     if len(block) == 1 and dimension.kind in ("ring", "fully-connected") and count > 2:
-        angle = np.pi / 2 - 2 * np.pi * np.arange(count) / count
-        radius = max(1.0, count / (2 * np.pi) * 1.15)
-        return radius * np.column_stack([np.cos(angle), np.sin(angle)])
+        return _circle(count)
     width, height = np.ptp(block, axis=0)
     step = np.array([width + 1.0 + (GAP if len(block) > 1 else 0.0), height + BETWEEN_ROWS])
     columns = count
