@@ -135,10 +135,25 @@ class Network:
 
 @dataclass(frozen=True)
 class System:
-    """Node and network: ``network[0]`` is the innermost level."""
+    """Node and network.
+
+    Parameters
+    ----------
+    devices_per_node : int
+        Devices that share a host.
+    network : tuple of Network
+        The innermost level first.
+    host_power : float
+        Rating of a node beside the power limits of its devices, per device [W]; 0 where not
+        stated.
+    price : float
+        One device on demand [USD/h]; 0 where none is known.
+    """
 
     devices_per_node: int
     network: tuple[Network, ...]
+    host_power: float = 0.0
+    price: float = 0.0
 
 
 @dataclass(frozen=True)

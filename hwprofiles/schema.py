@@ -116,6 +116,15 @@ MEMORY = {
 
 SYSTEM = {
     "devices_per_node": Field("count", "devices that share a host", positive=True),
+    "host_power": Field(
+        "number",
+        "rating of a node beside its devices' limits, per device; 0 where not stated",
+        "W",
+        default=0.0,
+    ),
+    "price": Field(
+        "number", "one device on demand, per hour; 0 where none is known", "USD/h", default=0.0
+    ),
 }
 
 NETWORK = {

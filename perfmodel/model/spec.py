@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from perfmodel.base.errors import ModelError
 from perfmodel.model.checks import check_choice, check_flag, check_size
 from perfmodel.model.layers import (
+    AttentionSpec,
     LayerSpec,
+    MlpSpec,
     active_layer_parameters,
     layer_parameters,
     norm_parameters,
@@ -176,3 +180,32 @@ class ModelSpec:
         """Parameters of a multi-token-prediction module beside its layer."""
         projection = 2 * self.hidden_size * self.hidden_size
         return projection + 3 * norm_parameters(layer.norm, self.hidden_size)
+
+
+def model_from_dict(document: Mapping[str, Any]) -> ModelSpec:
+    """Return the model that `dataclasses.asdict` described.
+
+    Raises
+    ------
+    ModelError
+        The document is not a complete model.
+    """
+
+    def layers(key: str) -> tuple[LayerSpec, ...]:
+        return tuple(
+            LayerSpec(
+                **{
+                    **layer,
+                    "attention": AttentionSpec(**layer["attention"]),
+                    "mlp": MlpSpec(**layer["mlp"]),
+                }
+            )
+            for layer in document[key]
+        )
+
+    try:
+        return ModelSpec(
+            **{**document, "layers": layers("layers"), "mtp_layers": layers("mtp_layers")}
+        )
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"model document: not a complete model ({error})") from None

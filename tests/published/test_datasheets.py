@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from perfmodel.hwprofiles import (
+    list_hardware,
     load_hardware,
     resolve_name,
 )
@@ -31,6 +34,11 @@ FACTS = [
     ("h100-nvl", "device.memory.bandwidth", 3938e9),  # H100 NVL product brief
     ("h100-96gb-hbm2e", "device.memory.bandwidth", 2.4e12),  # torchtitan docs/performance.md
     ("h100-96gb-hbm2e", "device.tdp", 500),  # torchtitan docs/performance.md
+    ("dgx-h100", "system.host_power", (10.2e3 - 8 * 700) / 8),  # NVIDIA DGX H100 datasheet
+    ("dgx-a100", "system.host_power", (6.5e3 - 8 * 400) / 8),  # NVIDIA DGX A100 datasheet
+    ("dgx-b200", "system.host_power", (14.3e3 - 8 * 1000) / 8),  # NVIDIA DGX B200 datasheet
+    ("dgx-h100", "system.price", 55.04 / 8),  # AWS p5.48xlarge, US East
+    ("trn1-32xl", "system.price", 21.50 / 16),  # AWS trn1.32xlarge, US East
     ("dgx-h200", "device.memory.bandwidth", 4.8e12),  # NVIDIA H200 datasheet
     ("hgx-h800", "system.network.0.bandwidth", 200e9),  # DeepSeek ISCA 2025: 400 GB/s both ways
     ("dgx-b200", "device.peak_flops.fp4", 9000e12),  # NVIDIA HGX B200 datasheet
@@ -163,3 +171,12 @@ def test_name_as_written_in_published_tables(name: str, profile: str) -> None:
     assert resolve_name(name)[0] == profile
     assert resolve_name(name.upper())[0] == profile
     assert load_hardware(name).name == profile
+
+
+def test_prices_say_whose_and_of_which_day() -> None:
+    priced = [hw for hw in map(load_hardware, list_hardware()) if hw.system.price]
+    assert len(priced) >= 14
+    for hardware in priced:
+        source = hardware.source["system.price"]
+        assert re.search(r"\b20\d\d-\d\d-\d\d\b", source), (hardware.name, source)
+        assert re.search(r"on.demand", source), (hardware.name, source)
