@@ -197,7 +197,8 @@ def draw(entries: list[dict[str, Any]], path: Path) -> None:
         series = {device_of(label): points_of(rows) for label, rows in found.items()}
         every = np.vstack(list(series.values()))
         outside = np.count_nonzero((every[:, 1] < RATIOS[0]) | (every[:, 1] > RATIOS[1]))
-        size, alpha = (16.0, 0.7) if len(every) < 1000 else (7.0, 0.15)
+        size = 16.0 if len(every) < 1000 else 7.0
+        alpha = float(np.clip(25.0 / np.sqrt(len(every)), 0.15, 0.7))
         axes.axhspan(0.9, 1.1, color="0.5", alpha=0.2, lw=0)
         axes.axhline(1.0, color="0.2", lw=0.7)
         # Devices take turns, so that none hides the others.
@@ -234,7 +235,7 @@ def draw(entries: list[dict[str, Any]], path: Path) -> None:
         for device, colour in colours.items()
     ]
     panels[len(entries)].legend(handles=marks, loc="center", title="device", fontsize=11)
-    figure.savefig(path, dpi=90)
+    figure.savefig(path, dpi=75)
 
 
 def main() -> int:
