@@ -134,7 +134,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("benchmarks", "scripts that measure or draw up tables, run by hand"): (
         "benchmarks/accuracy/aiob.py",
-        "benchmarks/accuracy/kernels.py",
         "benchmarks/accuracy/traces.py",
         "benchmarks/measure/gemm.py",
         "benchmarks/measure/stream.py",
