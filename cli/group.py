@@ -1,10 +1,13 @@
 """The command group: one place where errors become one line and an exit code.
 
-Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory, 130 interrupted.
+Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory; 128 and the number
+of the signal that ended the run, as 130 for Ctrl-C.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,12 +16,21 @@ from typing import Any
 
 import click
 
-from perfmodel.base.errors import PerfModelError
+from perfmodel.base.errors import (
+    MACHINE_FAILURES,
+    MachineError,
+    PerfModelError,
+    describe_os_error,
+    one_line,
+)
 
 EXIT_FAILURE = 1
 EXIT_INPUT = 2
 EXIT_NOTHING_FITS = 3
-EXIT_INTERRUPTED = 130
+EXIT_SIGNAL = 128
+EXIT_INTERRUPTED = EXIT_SIGNAL + 2
+SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
+SHOW_CURSOR = "\x1b[?25h"
 # What click itself and the shell need to see.
 PASSED_ON = (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError)
 
@@ -80,12 +92,18 @@ class CommandGroup(click.Group):
             return super().invoke(ctx)
         except PASSED_ON:
             raise
+        except MachineError as error:
+            raise Failure(str(error), EXIT_FAILURE) from error
         except PerfModelError as error:
             raise Failure(str(error), EXIT_INPUT) from error
         except MemoryError as error:
             text = "not enough memory; name fewer values per axis, or use --float32"
             raise Failure(text, EXIT_FAILURE) from error
         except Exception as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                given = error.filename is not None and error.errno not in MACHINE_FAILURES
+                code = EXIT_INPUT if given else EXIT_FAILURE
+                raise Failure(describe_os_error(error), code) from error
             if settings.verbose:
                 traceback.print_exc()
             hint = "" if settings.verbose else "; -v shows where"
@@ -119,8 +137,40 @@ class CommandGroup(click.Group):
 
 def report(error: click.ClickException) -> None:
     """Print an error as one line to stderr."""
-    text = " ".join(error.format_message().split())
+    text = one_line(error.format_message())
     context = getattr(error, "ctx", None)
     if isinstance(error, click.UsageError) and context is not None:
         text += f" (see '{context.command_path} --help')"
     click.echo(f"perfmodel: error: {text}", err=True)
+
+
+def prepare_process() -> None:
+    """Make signals end the program at once, and closed streams known; for the program only.
+
+    Raises
+    ------
+    SystemExit
+        There is no standard output to write results to.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        click.echo("perfmodel: error: standard output is closed; results go there", err=True)
+        sys.exit(EXIT_INPUT)
+    for name in SIGNALS:
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as nohup asks
+            signal.signal(number, _end_at_once)
+
+
+def _end_at_once(number: int, frame: Any) -> None:
+    """Leave without unwinding, which waits for threads and for libraries that write files."""
+    from perfmodel.base.files import remove_temporaries
+
+    remove_temporaries()
+    cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
+    text = f"{cursor}perfmodel: {SIGNALS[signal.Signals(number).name]}\n"
+    try:
+        os.write(2, text.encode())
+    finally:
+        os._exit(EXIT_SIGNAL + number)

@@ -14,7 +14,7 @@ from perfmodel.cli.collective import collective_command
 from perfmodel.cli.compare import compare_command
 from perfmodel.cli.completion import completion_command
 from perfmodel.cli.explain import explain_command
-from perfmodel.cli.group import CommandGroup
+from perfmodel.cli.group import CommandGroup, prepare_process
 from perfmodel.cli.hardware import hardware_group
 from perfmodel.cli.kernel.group import kernel_group
 from perfmodel.cli.model import model_group
@@ -72,6 +72,7 @@ for _command in (
 
 def main() -> None:
     """Run the program; never returns."""
+    prepare_process()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             # A terminal that cannot show × or µ shows ? instead of failing.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.files import not_read, read_toml
 from perfmodel.hwprofiles.build import check_keys
 from perfmodel.hwprofiles.hardware import Hardware, build
 from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar
@@ -156,16 +156,10 @@ def _index() -> dict[str, tuple[str, str]]:
 @lru_cache(maxsize=256)
 def _read_cached(path: str, stamp: int) -> dict[str, Any]:
     del stamp
-    file = Path(path)
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise HardwareError(f"{path}: not UTF-8 text: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise HardwareError(f"{path}: not valid TOML: {error}") from None
+    document = read_toml(path, HardwareError)
     check_keys(document, TOP_LEVEL, "", lambda key: path)
     _check_header(document, path)
-    document.setdefault("name", file.stem)
+    document.setdefault("name", Path(path).stem)
     return document
 
 
@@ -175,8 +169,8 @@ def _read(path: str) -> dict[str, Any]:
         stamp = os.stat(path).st_mtime_ns
         if not Path(path).is_file():
             raise HardwareError(f"{path}: not a file")
-    except OSError as error:
-        raise HardwareError(f"cannot read hardware profile {path}: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # NUL in its name
+        raise HardwareError(f"hardware profile: {not_read(path, error)}") from None
     return _read_cached(path, stamp)
 
 

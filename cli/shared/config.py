@@ -18,7 +18,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from typing import Any
 import click
 
 from perfmodel.base.errors import FormatError, did_you_mean
+from perfmodel.base.files import read_toml
 
 
 def read_config_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -46,7 +46,7 @@ def read_config_file(ctx: click.Context, param: click.Parameter, value: str | No
         if name.startswith("--")
     }
     ctx.default_map = {}
-    for key, content in _read(value).items():
+    for key, content in read_toml(Path(value).expanduser()).items():
         name = key.replace("-", "_")
         if name not in options:
             known = [key.replace("_", "-") for key in options]
@@ -57,18 +57,6 @@ def read_config_file(ctx: click.Context, param: click.Parameter, value: str | No
         if target.name in ctx.default_map:
             raise FormatError(f"{value}: '{key}' is there twice, under two names")
         ctx.default_map[target.name or ""] = _written(target, content, f"{value}: '{key}'")
-
-
-def _read(path: str) -> dict[str, Any]:
-    file = Path(path).expanduser()
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not text in UTF-8 (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"{path}: not valid TOML: {error}") from None
 
 
 def _written(target: click.Option, content: Any, where: str) -> Any:
@@ -102,6 +90,6 @@ def _text(content: Any, where: str) -> str:
         return ",".join(_text(item, where) for item in content)
     if isinstance(content, bool):
         return str(content).lower()
-    if isinstance(content, int | float | str):
+    if isinstance(content, int | float | str) and "\0" not in str(content):
         return str(content)
     raise FormatError(f"{where} should be text, a number, true or false, or a list of them")

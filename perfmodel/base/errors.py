@@ -1,13 +1,23 @@
 """Errors that a user can cause, and the wording they share.
 
 Every message says what is wrong, where, and what would be right. The command
-line prints such an error as one line and exits with code 2.
+line prints such an error as one line and exits with code 2, or 1 where it is no input's fault.
 """
 
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+
+LONGEST_LINE = 1500  # characters
+_ELLIPSIS = " … "
+# What a user cannot mend by another input.
+MACHINE_FAILURES = frozenset(
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EMFILE", "ENFILE", "ENOMEM", "ETIMEDOUT")
+    if hasattr(errno, name)
+)
 
 
 class PerfModelError(Exception):
@@ -41,6 +51,30 @@ class FormatError(PerfModelError):
 
 class DataError(PerfModelError):
     """A table or dataset lacks what a command needs."""
+
+
+class MachineError(PerfModelError):
+    """The machine cannot do what is right to ask: a full disk, a quota, a broken device."""
+
+
+def one_line(text: str) -> str:
+    """Return a message as one printable line of at most `LONGEST_LINE` characters.
+
+    Line ends become blanks; what cannot be printed, marks of writing direction among it, is
+    written as in ``\\u202e``; of a longer message the beginning and the end are kept.
+    """
+    line = " ".join(text.split())
+    if len(line) > LONGEST_LINE:  # first, as a message may quote a file
+        end = LONGEST_LINE // 4
+        line = line[: LONGEST_LINE - end - len(_ELLIPSIS)] + _ELLIPSIS + line[-end:]
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+    return shown if len(shown) <= LONGEST_LINE else shown[: LONGEST_LINE - 1] + "…"
+
+
+def describe_os_error(error: OSError) -> str:
+    """Say what the system says, and of which file: ``'x.nc': permission denied``."""
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    return f"'{error.filename}': {reason}" if error.filename is not None else reason
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -8,18 +8,34 @@ import json
 import os
 import re
 import tempfile
+import tomllib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfmodel.base.errors import DataError, FormatError, PerfModelError
+from perfmodel.base.errors import (
+    MACHINE_FAILURES,
+    DataError,
+    FormatError,
+    MachineError,
+    PerfModelError,
+)
 
 LARGEST = 2**31  # B of text
 # A gzipped file may unpack to this many times its size and no more, as one of Chakra's.
 LARGEST_EXPANSION = 256
 SMALLEST_BOUND = 2**24  # B
 LONGEST_TEXT = 60
+LARGEST_TOML = 2**22  # B; the largest profile has 30 kB
+PROBE = 2**24  # B, as netCDF's chunks; what is written to find out whether a disk is full
+# Of dotted keys: tomllib needs the square of their parts.
+MOST_PARTS = 64
+_PARTS = re.compile(
+    r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
+    f"{{{MOST_PARTS}}}"
+)
+_TEMPORARIES: set[Path] = set()
 
 
 def shortened(value: Any) -> str:
@@ -39,6 +55,14 @@ def check_writable(path: str | Path) -> Path:
     """
     if not str(path):
         raise DataError("cannot write '': name a file")
+    try:
+        return _checked_target(path)
+    except (OSError, RuntimeError, ValueError) as error:
+        # A name too long, no right to look, no home to expand, a circle of links, NUL.
+        raise _not_written(path, error) from None
+
+
+def _checked_target(path: str | Path) -> Path:
     shown = Path(path).expanduser()
     target = shown.resolve()  # a link stays, and what it points to is written
     folder = target.parent
@@ -51,12 +75,36 @@ def check_writable(path: str | Path) -> Path:
         raise DataError(f"cannot write '{shown}': it is not a regular file")
     if target.exists() and not os.access(target, os.W_OK):
         raise DataError(f"cannot write '{shown}': permission denied")
-    try:
-        with tempfile.TemporaryFile(prefix=f".{target.name}.", dir=folder):
-            pass
-    except OSError as error:
-        raise DataError(f"cannot write '{shown}': {error.strerror or error}") from None
+    with tempfile.TemporaryFile(prefix=f".{target.name}."[:LONGEST_TEXT], dir=folder):
+        pass
     return target
+
+
+def _not_written(path: str | Path, error: Exception) -> PerfModelError:
+    """Return the error that says why a file cannot be written; a full disk is the machine's."""
+    number = getattr(error, "errno", None)
+    reason = getattr(error, "strerror", None) or error
+    kind = MachineError if number in MACHINE_FAILURES else DataError
+    return kind(f"cannot write '{path}': {reason}")
+
+
+def _probe(folder: Path) -> OSError | None:
+    """Return why nothing more can be written into a folder, where a library does not say."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(PROBE))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
+
+
+def remove_temporaries() -> None:
+    """Remove what `atomic_path` has begun, before a run ends at once."""
+    for path in list(_TEMPORARIES):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 @contextlib.contextmanager
@@ -67,13 +115,15 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     ------
     DataError
         The folder does not exist or cannot be written.
+    MachineError
+        The disk is full, or the like.
     """
     target = check_writable(path)
-    handle, name = tempfile.mkstemp(
-        prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent
-    )
-    os.close(handle)
+    prefix, suffix = f".{target.name}."[:LONGEST_TEXT], target.suffix[:LONGEST_TEXT]
+    handle, name = tempfile.mkstemp(prefix=prefix, suffix=suffix, dir=target.parent)
     temporary = Path(name)
+    _TEMPORARIES.add(temporary)
+    os.close(handle)
     try:
         yield temporary
         umask = os.umask(0)
@@ -81,9 +131,19 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)
         temporary.replace(target)
     except OSError as error:
-        raise DataError(f"cannot write '{target}': {error.strerror or error}") from None
+        raise _not_written(target, error) from None
+    except RuntimeError as error:  # so netCDF and HDF5 report a full disk
+        if "NetCDF" not in str(error):
+            raise
+        raise _not_written(target, _probe(target.parent) or error) from None
     finally:
         temporary.unlink(missing_ok=True)
+        _TEMPORARIES.discard(temporary)
+
+
+def not_read(path: str | os.PathLike[str], error: Exception) -> str:
+    """Say that a file cannot be read, and why: what `open` raised."""
+    return f"cannot read '{path}': {getattr(error, 'strerror', None) or error}"
 
 
 def read_text(path: str | os.PathLike[str], wanted: str, largest: int | None = None) -> str:
@@ -105,14 +165,61 @@ def read_text(path: str | os.PathLike[str], wanted: str, largest: int | None = N
     try:
         with Path(path).open("rb") as file:
             content = file.read() if largest is None else file.read(largest + 1)
-    except OSError as error:
-        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # NUL in its name
+        raise FormatError(not_read(path, error)) from None
     if largest is not None and len(content) > largest:
         raise FormatError(f"{path}: more than {largest} B; {wanted} is needed")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FormatError(f"{path}: not UTF-8 text; {wanted} is needed") from None
+
+
+def read_toml(
+    path: str | os.PathLike[str], error: type[PerfModelError] = FormatError
+) -> dict[str, Any]:
+    """Return what a TOML file holds.
+
+    Parameters
+    ----------
+    path : str or path
+    error : type of PerfModelError
+        What to raise.
+
+    Raises
+    ------
+    PerfModelError
+        The file cannot be read, is larger than `LARGEST_TOML`, is not UTF-8, is no TOML, nests
+        too deeply, has keys of more than `MOST_PARTS` parts or numbers beyond 64 bits.
+    """
+    try:
+        text = read_text(path, "TOML", LARGEST_TOML)
+    except FormatError as wrong:
+        raise error(str(wrong)) from None
+    if _PARTS.search(text):
+        raise error(f"{path}: a key has more than {MOST_PARTS} parts")
+    try:
+        document = tomllib.loads(text)
+    except ValueError as wrong:  # numbers of thousands of digits, besides TOMLDecodeError
+        raise error(f"{path}: not valid TOML: {wrong}") from None
+    except RecursionError:
+        raise error(f"{path}: not usable TOML: nested too deeply") from None
+    _check_integers(document, path, error)
+    return document
+
+
+def _check_integers(
+    value: Any, path: str | os.PathLike[str], error: type[PerfModelError], key: str = ""
+) -> None:
+    """Raise where an integer is beyond the 64 bits that TOML asks for."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_integers(item, path, error, name)
+    elif isinstance(value, list):
+        for item in value:
+            _check_integers(item, path, error, key)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise error(f"{path}: '{shortened(key)}' has an integer of more than 64 bits")
 
 
 class JsonWords(NamedTuple):
@@ -245,10 +352,10 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
             file.seek(0)
             source = gzip.GzipFile(fileobj=file) if packed else file
             data = source.read(bound + 1)
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror or error}") from None
     except (EOFError, zlib.error) as error:
         raise FormatError(f"{path}: damaged gzip data: {error}") from None
+    except (OSError, ValueError) as error:
+        raise FormatError(not_read(path, error)) from None
     if len(data) > bound:
         raise FormatError(f"{path}: more than {bound} B of text, the most that is read")
     return parse_json(data.decode("utf-8-sig", errors="replace"), path, PROFILE)

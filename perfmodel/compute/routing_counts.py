@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.files import not_read
 
 
 def read_counts(path: str | os.PathLike[str]) -> tuple[tuple[float, ...], ...]:
@@ -30,8 +31,8 @@ def read_counts(path: str | os.PathLike[str]) -> tuple[tuple[float, ...], ...]:
         text = file.read_text(encoding="utf-8-sig")
         layers = _csv_layers(text) if file.suffix.lower() == ".csv" else _json_layers(text)
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError):
+        raise DataError(not_read(path, error)) from None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise DataError(
             f"{path}: not counts per expert; wanted JSON lists of numbers, or CSV with columns "
             "expert and count"

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from perfmodel.base.errors import FormatError
-from perfmodel.base.files import JsonWords, parse_json
+from perfmodel.base.files import JsonWords, not_read, parse_json
 
 COLLECTIVE_OF: Mapping[str, str] = {
     "all_reduce": "all_reduce",
@@ -124,7 +124,7 @@ def is_nccl_tests(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file looks like the output of nccl-tests; False where it cannot be read."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig", errors="strict")
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):
         return False
     if text.lstrip().startswith("{"):
         return '"nccl_version"' in text
@@ -154,7 +154,7 @@ def read_nccl_tests(path: str | os.PathLike[str]) -> tuple[NcclTest, ...]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror}") from None
+        raise FormatError(not_read(path, error)) from None
     except UnicodeDecodeError:
         raise FormatError(f"{path}: not UTF-8 text; the output of nccl-tests is needed") from None
     if text.lstrip().startswith("{"):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.files import not_read
 
 NOTHING = ("", "nan", "none", "null", "n/a", "-")
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -192,7 +193,7 @@ def read_rows(
                 named = dict(zip(header, cells, strict=False))
                 rows.append(MeasuredRow(named, str(path), reader.line_num))
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from None
+        raise DataError(not_read(path, error)) from None
     except UnicodeDecodeError:
         raise DataError(f"{path}: not UTF-8 text; a CSV file is needed") from None
     except csv.Error as error:

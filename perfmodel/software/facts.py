@@ -20,7 +20,6 @@ its own, and its sources stand under the dotted key (``"moe.tiles"``).
 from __future__ import annotations
 
 import math
-import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfmodel.base.errors import PerfModelError, did_you_mean
+from perfmodel.base.files import read_toml
 
 HEADER = ("title", "extends", "rank", "source")
 """Keys that describe a file: a line for people, the file that it refines, its place in lists
@@ -194,12 +194,7 @@ def read_folder(folder: Path, subjects: Mapping[str, type], error: Error) -> dic
 
 def _read(path: Path, error: Error) -> dict[str, Any]:
     """Read one file and check its header."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise error(f"cannot read {path}: {problem.strerror}") from None
-    except ValueError as problem:  # of the encoding or of the syntax
-        raise error(f"{path.name}: not valid TOML: {problem}") from None
+    document = read_toml(path, error)
     for key, kind, wanted in (
         ("title", str, "a text"),
         ("extends", str, "the name of a file"),

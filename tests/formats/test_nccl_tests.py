@@ -210,7 +210,7 @@ def test_broken_logs_are_one_clear_error(tmp_path: Path, text: str, message: str
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"cannot read .*none\.txt: No such file"):
+    with pytest.raises(FormatError, match=r"cannot read .*none\.txt': No such file"):
         read_nccl_tests(tmp_path / "none.txt")
     binary = tmp_path / "x.bin"
     binary.write_bytes(b"\xff\xfe\x00")

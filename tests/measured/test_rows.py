@@ -21,7 +21,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_bad_files_are_named_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
-    with pytest.raises(DataError, match=r"cannot read .*runs\.csv: No such file"):
+    with pytest.raises(DataError, match=r"cannot read .*runs\.csv': No such file"):
         compare_file("training", path)
     path.write_text("", encoding="utf-8")
     with pytest.raises(DataError, match="empty"):

@@ -132,7 +132,7 @@ def test_unknown_subjects_are_named(tmp_path):
 
 def test_text_that_is_not_utf_8_is_refused(tmp_path):
     (tmp_path / "loop.toml").write_bytes(b'title = "\xff"')
-    with pytest.raises(HardwareError, match=r"loop.toml: not valid TOML"):
+    with pytest.raises(HardwareError, match=r"loop.toml: not UTF-8 text"):
         read(tmp_path)
 
 
