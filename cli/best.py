@@ -8,8 +8,8 @@ import click
 
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.parsing import split_names
 from perfmodel.cli.shared.printing import heading, print_json
+from perfmodel.cli.shared.types import Words
 
 RATE = "tokens_per_second_per_device"
 
@@ -41,6 +41,7 @@ RATE = "tokens_per_second_per_device"
 @options.option(
     "--pareto",
     section="Selection",
+    type=Words(),
     metavar="VAR,VAR",
     shell_complete=options.complete_variables,
     help="Show the strategies that no other one beats in all of these variables.",
@@ -61,7 +62,7 @@ def best_command(
     top: int | None,
     by: str | None,
     where: str | None,
-    pareto: str | None,
+    pareto: list[str] | None,
     everything: bool,
     as_json: bool,
 ) -> None:
@@ -90,10 +91,8 @@ def best_command(
     with results.open_results(file) as dataset:
         count = int(results.select(dataset, where, fitting=not everything).size)
         if pareto is not None:
-            rows = results.pareto(
-                dataset, split_names(pareto), where=where, fitting=not everything
-            )[:top]
-            title = f"Not beaten in {' and '.join(split_names(pareto))}"
+            rows = results.pareto(dataset, pareto, where=where, fitting=not everything)[:top]
+            title = f"Not beaten in {' and '.join(pareto)}"
         else:
             rows = results.best(
                 dataset, top or 10, by=by or RATE, where=where, fitting=not everything

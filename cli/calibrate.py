@@ -11,7 +11,6 @@ import click
 
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.parsing import split_names
 from perfmodel.cli.shared.printing import (
     announce_compilation,
     error_statistic,
@@ -21,6 +20,7 @@ from perfmodel.cli.shared.printing import (
     remark,
     table,
 )
+from perfmodel.cli.shared.types import Words
 
 if TYPE_CHECKING:
     from perfmodel.measured.calibrate import Calibration, Parameter
@@ -97,7 +97,7 @@ UNHEARD = 0.005  # shown as 0 %
 @options.option(
     "--only",
     section="Fit",
-    multiple=True,
+    type=Words(),
     metavar="KEY,…",
     help="Fit these constants only.  [default: all that PROFILE declares adjustable]",
 )
@@ -129,7 +129,7 @@ def calibrate_command(
     family: str | None,
     name: str | None,
     bands: bool,
-    only: tuple[str, ...],
+    only: list[str] | None,
     from_prior: bool,
     sample: int,
     as_json: bool,
@@ -172,7 +172,6 @@ def calibrate_command(
         else:
             check_lines_output(Path(output), force)
         check_writable(output)
-    keys = [key for item in only for key in split_names(item)] or None
     announce_compilation()
     with progress(MOST_FITS, "fits") as advance:
         told = None if advance is None else lambda done, total: advance(1)
@@ -183,7 +182,7 @@ def calibrate_command(
                 kind=kind,
                 where=where[0] if where else None,
                 all_rows=all_rows,
-                only=keys,
+                only=only,
                 from_prior=from_prior,
                 limit=sample,
                 progress=told,
@@ -194,7 +193,7 @@ def calibrate_command(
             found = calibrate_family(
                 family,
                 _tables(files, kind, where),
-                only=keys,
+                only=only,
                 from_prior=from_prior,
                 limit=sample,
                 progress=told,
@@ -202,7 +201,7 @@ def calibrate_command(
     document = found.to_json_dict()
     if family is not None:
         name = name or fit_id(found)
-        script = _command(family, files, kind, where, keys, from_prior, sample, bands)
+        script = _command(family, files, kind, where, only, from_prior, sample, bands)
         document |= family_json(found, name, script)
         if output is not None:
             write_family(found, Path(output), name, script, force)

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from perfmodel.base.errors import DataError
-from perfmodel.base.units import format_si, format_size, format_time, parse_size
+from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.cli.group import Command
-from perfmodel.cli.kernel.axes import Counts
 from perfmodel.cli.kernel.output import output_options, run_grid, show_grid
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.parsing import parse_range, split_names
 from perfmodel.cli.shared.printing import announce_compilation, table
+from perfmodel.cli.shared.types import Counts, Sizes, Words
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,53 +36,8 @@ HEADINGS = {
 AXIS_HEADINGS = {"algorithm": "asked algorithm", "protocol": "asked protocol"}
 
 
-class Sizes(Counts):
-    """Bytes: ``1KiB,1MB``, ``1KiB:1GiB:x4``, ``1KiB:1GiB:21:log`` or ``64KiB:1MiB:16``."""
-
-    name = "B,…"
-
-    def __init__(self) -> None:
-        super().__init__(minimum=0)
-
-    def _item(
-        self, text: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[int]:
-        start, colon, rest = text.partition(":")
-        stop, _, step = rest.partition(":")
-        if not colon or step.lower().startswith("x"):
-            return super()._item(text, param, ctx)
-        ends = [self._whole(text, end, param, ctx) for end in (start, stop)]
-        written = ":".join([*map(str, ends), *([step] if step else [])])
-        return [round(number) for number in parse_range(text, written)]
-
-    def _powers(
-        self,
-        text: str,
-        start: str,
-        stop: str,
-        factor: str,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> list[int]:
-        if not factor.isdecimal():
-            self.fail(
-                f"'{text}': the factor '{factor}' should be a whole number, as in 1KiB:1GiB:x4",
-                param,
-                ctx,
-            )
-        return super()._powers(text, start, stop, factor, param, ctx)
-
-    def _whole(
-        self, text: str, part: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        try:
-            return parse_size(part)
-        except DataError as error:
-            self.fail(str(error), param, ctx)
-
-
 @click.command("collective", cls=Command, short_help="Time collectives.")
-@click.argument("collective", metavar="COLLECTIVE,…")
+@click.argument("collective", metavar="COLLECTIVE,…", type=Words())
 @options.option(
     "--size",
     section=GROUP,
@@ -110,28 +63,21 @@ class Sizes(Counts):
 @options.option(
     "--algorithm",
     section=GROUP,
+    type=Words(),
     default="auto",
     show_default=True,
-    metavar="NAME,…",
     help="auto (the library's choice), ring, bidirectional_ring, direct, halving_doubling, "
     "recursive_doubling, double_binary_tree, hierarchical, in_network, one_shot, two_shot, …",
 )
 @options.option(
     "--protocol",
     section=GROUP,
+    type=Words(),
     default="auto",
     show_default=True,
-    metavar="NAME,…",
     help="auto, low_latency, low_latency_128, simple.",
 )
-@options.option(
-    "--hardware",
-    section=options.HARDWARE,
-    multiple=True,
-    metavar="NAME|PATH,…",
-    shell_complete=options.complete_hardware,
-    help="Hardware profile ('perfmodel hardware list'), alias, or TOML file; several to compare.",
-)
+@options.several_hardware_option(section=options.HARDWARE, required=False)
 @options.set_option
 @options.sweep_option
 @options.option(
@@ -160,14 +106,14 @@ class Sizes(Counts):
 @click.pass_context
 def collective_command(
     ctx: click.Context,
-    collective: str,
+    collective: list[str],
     size: list[int],
     members: list[int] | None,
     members_per_node: list[int] | None,
     stride: list[int] | None,
-    algorithm: str,
-    protocol: str,
-    hardware: tuple[str, ...],
+    algorithm: list[str],
+    protocol: list[str],
+    hardware: list[str] | None,
     settings: Mapping[str, Any],
     swept: Mapping[str, Any],
     astra_network: str | None,
@@ -204,26 +150,24 @@ def collective_command(
 
     Units: s, B and B/s in JSON and netCDF. 1KB is 1000 B, 1KiB is 1024 B.
     """
-    kinds = list(dict.fromkeys(split_names(collective)))
-    names = [name for item in hardware for name in split_names(item)]
     if astra_network is not None or astra_system is not None:
         if astra_network is None or astra_system is None:
             missing = "--astra-network" if astra_network is None else "--astra-system"
             raise click.UsageError(f"Missing option '{missing}'.", ctx)
         _refuse_in_astra_mode(ctx)
-        _run_astra(kinds, size, astra_network, astra_system, engine, output, shown, as_json)
+        _run_astra(collective, size, astra_network, astra_system, engine, output, shown, as_json)
         return
     if ctx.get_parameter_source("engine") == ParameterSource.COMMANDLINE:
         raise click.UsageError("--engine goes with --astra-network and --astra-system only", ctx)
-    for value, option in ((names, "--hardware"), (members, "--members")):
+    for value, option in ((hardware, "--hardware"), (members, "--members")):
         if not value:
             raise click.UsageError(f"Missing option '{option}'.", ctx)
     if members_per_node and stride:
         raise click.UsageError("--members-per-node and --stride both place a group: give one", ctx)
     axes: dict[str, list[Any]] = {
-        "collective": kinds,
-        "algorithm": list(dict.fromkeys(split_names(algorithm))),
-        "protocol": list(dict.fromkeys(split_names(protocol))),
+        "collective": collective,
+        "algorithm": algorithm,
+        "protocol": protocol,
         "size": size,
         "members": members or [],
     }
@@ -237,7 +181,7 @@ def collective_command(
 
         return collective_grid(rows, axes, swept=values)
 
-    run_grid(evaluate, tuple(names), settings, swept, output, shown, as_json, _tabulate)
+    run_grid(evaluate, hardware or [], settings, swept, output, shown, as_json, _tabulate)
 
 
 def _run_astra(

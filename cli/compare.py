@@ -9,7 +9,7 @@ import click
 
 from perfmodel.cli.group import EXIT_FAILURE, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.parsing import parse_percentage, split_names
+from perfmodel.cli.shared.parsing import parse_percentage
 from perfmodel.cli.shared.printing import (
     announce_compilation,
     error_statistic,
@@ -19,6 +19,7 @@ from perfmodel.cli.shared.printing import (
     remark,
     table,
 )
+from perfmodel.cli.shared.types import Words
 
 if TYPE_CHECKING:
     from perfmodel.measured.compare import Comparison
@@ -49,16 +50,13 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
 @options.option(
     "--by",
     section="Selection",
-    multiple=True,
+    type=Words(),
     metavar="COL,…",
-    help="Columns to group by; may be repeated.  [default: depends on KIND]",
+    help="Columns to group by.  [default: depends on KIND]",
 )
-@options.option(
-    "--hardware",
+@options.one_hardware_option(
     section="Selection",
-    metavar="NAME|PATH",
-    shell_complete=options.complete_hardware,
-    help="Profile that stands in for what every row names, such as a calibrated one.",
+    text="Profile that stands in for what every row names, such as a calibrated one.",
 )
 @options.option(
     "--throughput",
@@ -73,13 +71,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     callback=_share,
     help="Leave with code 1 where the median absolute error exceeds this, as in 10% or 0.1.",
 )
-@options.option(
-    "--output",
-    section=options.OUTPUT,
-    metavar="FILE.csv",
-    type=click.Path(),
-    help="Write every row with its projection and error.",
-)
+@options.output_option("FILE.csv", "Write every row with its projection and error.")
 @options.option(
     "--plot",
     section=options.OUTPUT,
@@ -96,7 +88,7 @@ def compare_command(
     kind: str,
     file: str,
     where: str | None,
-    by: tuple[str, ...],
+    by: list[str] | None,
     throughput: bool,
     max_error: float | None,
     output: str | None,
@@ -139,11 +131,10 @@ def compare_command(
 
         check_plot(plot)
         check_writable(plot)
-    columns = [name for item in by for name in split_names(item)] or None
     announce_compilation()
     with progress(100, "percent of the rows") as advance:
         found = compare_file(
-            kind, file, where=where, by=columns, progress=_percent(advance), hardware=hardware
+            kind, file, where=where, by=by, progress=_percent(advance), hardware=hardware
         )
     if output is not None:
         found.write_rows(output)

@@ -60,7 +60,17 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command whose help page groups its options by section."""
+    """A command whose help page groups its options by section; none may be given twice."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse a second value where click would let the last one win."""
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            for param in given:
+                if given.count(param) > 1 and not _may_repeat(param):
+                    times = {2: "twice"}.get(given.count(param), f"{given.count(param)} times")
+                    ctx.fail(f"{param.opts[0]} is given {times}; it takes one value")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, the sections in the order in which they first appear."""
@@ -74,6 +84,13 @@ class Command(click.Command):
         for name, records in [*sections.items(), ("Options", last)]:
             with formatter.section(name):
                 formatter.write_dl(records)
+
+
+def _may_repeat(param: click.Parameter) -> bool:
+    """Tell whether an option takes several values, or is a switch without an opposite."""
+    if not isinstance(param, click.Option) or param.multiple:
+        return True
+    return param.is_flag and not param.secondary_opts
 
 
 class CommandGroup(click.Group):

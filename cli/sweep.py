@@ -77,7 +77,7 @@ SHOWN_ROWS = 20
 def sweep_command(
     ctx: click.Context,
     model: str,
-    hardware: tuple[str, ...],
+    hardware: list[str],
     devices: int,
     keep_impossible: bool,
     settings: Mapping[str, Any],

@@ -67,7 +67,7 @@ def output_options(function: Function) -> Function:
 
 def run_grid(
     evaluate: Callable[[list[Hardware], Mapping[str, list[float]]], xr.Dataset],
-    hardware: tuple[str, ...],
+    hardware: Sequence[str],
     settings: Mapping[str, Any],
     swept: Mapping[str, Any],
     output: str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,7 +11,8 @@ from click.shell_completion import CompletionItem
 
 from perfmodel.cli.group import Option, Settings
 from perfmodel.cli.shared.config import read_config_file
-from perfmodel.cli.shared.parsing import AxisType, parse_setting, parse_swept
+from perfmodel.cli.shared.parsing import parse_setting, parse_swept
+from perfmodel.cli.shared.types import Axis, Counts, ListType, One, Paths, Words
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.fields import FIELDS, StrategyField
 
@@ -35,9 +37,28 @@ DERIVED = {
 }
 
 
+class ListOption(Option):
+    """An option of a `ListType`: ``A,B`` or the option repeated; None where it is not given."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if isinstance(kwargs.get("default"), str):
+            kwargs["default"] = (kwargs["default"],)
+        super().__init__(*args, multiple=True, callback=_list_or_none, **kwargs)
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> tuple[Any, ...]:
+        """Join the lists, each value once."""
+        lists = super().type_cast_value(ctx, value)
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(lists)))
+
+
+def _list_or_none(ctx: click.Context, param: click.Parameter, value: Any) -> list[Any] | None:
+    return list(value) if value else None
+
+
 def option(*names: str, section: str, **kwargs: Any) -> Callable[[Function], Function]:
-    """Return a click option in a section of the help page."""
-    return click.option(*names, cls=Option, section=section, **kwargs)
+    """Return a click option in a section of the help page; one of a list may be repeated."""
+    kind = ListOption if isinstance(kwargs.get("type"), ListType) else Option
+    return click.option(*names, cls=kind, section=section, **kwargs)
 
 
 def stack(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
@@ -151,9 +172,8 @@ def _axis_option(spec: StrategyField, single: bool, section: str) -> Callable[[F
         *names,
         spec.name,
         section=section,
-        type=AxisType(spec, single=single),
-        required=spec.name in REQUIRED_FIELDS,
-        default=None,
+        type=One(Axis(spec)) if single else Axis(spec),
+        required=spec.name in REQUIRED_FIELDS,  # never with a default: None is a value to click
         help=text,
         **flag,
     )
@@ -168,11 +188,20 @@ def _default(spec: StrategyField, single: bool) -> str:
 
 
 def _settings(ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(parse_setting(item) for item in value)
+    return _pairs([parse_setting(item) for item in value], "set")
 
 
 def _swept(ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(parse_swept(item) for item in value)
+    return _pairs([parse_swept(item) for item in value], "swept")
+
+
+def _pairs(pairs: list[tuple[str, Any]], what: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path, value in pairs:
+        if path in found:
+            raise click.BadParameter(f"'{path}' is {what} twice")
+        found[path] = value
+    return found
 
 
 def _quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -219,40 +248,58 @@ config_option = option(
     help="Take options from a TOML file, named as here without the dashes; those on the "
     "command line win.",
 )
+MODEL_HELP = "Preset ('perfmodel model list'), or a Hugging Face config.json or its folder"
+HARDWARE_HELP = "Hardware profile ('perfmodel hardware list'), alias, or TOML file"
 model_option = option(
     "--model",
     section=PROBLEM,
     required=True,
+    type=One(Paths()),
     metavar="NAME|PATH",
     shell_complete=complete_models,
-    help="Preset ('perfmodel model list'), or a Hugging Face config.json or its folder.",
+    help=f"{MODEL_HELP}.",
 )
 devices_option = option(
     "--devices",
     section=PROBLEM,
     required=True,
-    type=click.IntRange(min=1),
+    type=One(Counts()),
     metavar="N",
     help="Devices of the run.",
 )
-hardware_option = option(
-    "--hardware",
-    section=PROBLEM,
-    required=True,
-    metavar="NAME|PATH",
-    shell_complete=complete_hardware,
-    help="Hardware profile ('perfmodel hardware list'), alias, or TOML file.",
-)
-hardware_options = option(
-    "--hardware",
-    section=PROBLEM,
-    required=True,
-    multiple=True,
-    metavar="NAME|PATH",
-    shell_complete=complete_hardware,
-    help="Hardware profile ('perfmodel hardware list'), alias, or TOML file; repeat it to "
-    "compare several.",
-)
+
+
+def one_hardware_option(
+    *, section: str = PROBLEM, required: bool = False, text: str = f"{HARDWARE_HELP}."
+) -> Callable[[Function], Function]:
+    """Return the option that names one hardware profile."""
+    return option(
+        "--hardware",
+        section=section,
+        required=required,
+        type=One(Paths()),
+        metavar="NAME|PATH",
+        shell_complete=complete_hardware,
+        help=text,
+    )
+
+
+def several_hardware_option(
+    *, section: str = PROBLEM, required: bool = True
+) -> Callable[[Function], Function]:
+    """Return the option that names hardware profiles."""
+    return option(
+        "--hardware",
+        section=section,
+        required=required,
+        type=Paths(),
+        shell_complete=complete_hardware,
+        help=f"{HARDWARE_HELP}; several to compare.",
+    )
+
+
+hardware_option = one_hardware_option(required=True)
+hardware_options = several_hardware_option()
 set_option = option(
     "--set",
     "settings",
@@ -278,9 +325,9 @@ sweep_option = option(
 framework_option = option(
     "--framework",
     section=HARDWARE,
+    type=One(Words()),
     default="megatron",
     show_default=True,
-    metavar="NAME",
     shell_complete=complete_frameworks,
     help=f"Training software, which decides what overlaps and what is fused: "
     f"{', '.join(FRAMEWORKS)}.",

@@ -87,12 +87,9 @@ SHOW: dict[str, Callable[..., None]] = {
     metavar="N",
     help="Of ASTRA-sim 1.0.",
 )
-@options.option(
-    "--hardware",
+@options.one_hardware_option(
     section=MACHINE,
-    metavar="NAME|PATH",
-    shell_complete=options.complete_hardware,
-    help="Hardware profile ('perfmodel hardware list') whose network and device run the traces.",
+    text="Hardware profile ('perfmodel hardware list') whose network and device run the traces.",
 )
 @options.set_option
 @options.option(

@@ -10,11 +10,11 @@ import click
 from click.core import ParameterSource
 
 from perfmodel.base.errors import DataError, HardwareError
-from perfmodel.base.units import format_size, parse_size
+from perfmodel.base.units import format_size
 from perfmodel.cli.group import Command, CommandGroup
-from perfmodel.cli.kernel.axes import Counts
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import announce_compilation, print_json, remark
+from perfmodel.cli.shared.types import Members, Size
 from perfmodel.cli.topology.output import (
     facts,
     facts_text,
@@ -68,57 +68,11 @@ class DimensionType(click.ParamType):
             self.fail(f"'{value}': {error}", param, ctx)
 
 
-class MembersType(Counts):
-    """Devices of a group, in its order: ``0,1,2,3`` or ``0:24:4``."""
-
-    def __init__(self) -> None:
-        super().__init__(minimum=0)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[int]:
-        """Return the devices, none of them twice."""
-        if isinstance(value, list):
-            return value
-        found: list[int] = []
-        for item in str(value).split(","):
-            for device in super().convert(item, param, ctx):
-                if device in found:
-                    self.fail(f"'{value}': device {device} is a member once only", param, ctx)
-                found.append(device)
-        return found
-
-    def _whole(
-        self, text: str, part: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if not part.strip().lstrip("-").isdecimal():
-            self.fail(f"'{text}' should be devices, as in 0,1,2,3 or 0:24:4", param, ctx)
-        return super()._whole(text, part, param, ctx)
-
-
-class SizeType(click.ParamType):
-    """Bytes: ``64MiB``."""
-
-    name = "B"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes."""
-        try:
-            return value if isinstance(value, int) else parse_size(str(value))
-        except DataError as error:
-            self.fail(str(error), param, ctx)
-
-
 def network_options(function: Function) -> Function:
     """Add the options that say which network is meant."""
     return options.stack(
-        options.option(
-            "--hardware",
-            section=NETWORK,
-            metavar="NAME|PATH",
-            shell_complete=options.complete_hardware,
-            help="Hardware profile ('perfmodel hardware list'), alias, or TOML file; its levels "
-            "for --devices.",
+        options.one_hardware_option(
+            section=NETWORK, text=f"{options.HARDWARE_HELP}; its levels for --devices."
         ),
         options.option(
             "--devices",
@@ -181,7 +135,7 @@ def topology_group() -> None:
 @options.option(
     "--size",
     section=OPERATION,
-    type=SizeType(),
+    type=Size(),
     default="64MiB",
     show_default=True,
     help="Bytes, counted as nccl-tests does.",
@@ -189,7 +143,7 @@ def topology_group() -> None:
 @options.option(
     "--members",
     section=OPERATION,
-    type=MembersType(),
+    type=Members(),
     help="Devices of the group, the root first, as in 0,1,2,3 or 0:24:4 (first, last, how "
     "many).  [default: all]",
 )

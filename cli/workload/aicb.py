@@ -11,8 +11,8 @@ import click
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.parsing import FiniteRange
 from perfmodel.cli.shared.printing import activity, announce_compilation, remark
+from perfmodel.cli.shared.types import FiniteRange
 
 if TYPE_CHECKING:
     from perfmodel.formats.aicb.aiob import AiobFile
@@ -26,12 +26,9 @@ ANY_OPTION = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 
 def profile_option(function: Function) -> Function:
     """Add the device whose times are predicted."""
-    return options.option(
-        "--hardware",
+    return options.one_hardware_option(
         section=TIMES,
-        metavar="NAME|PATH",
-        shell_complete=options.complete_hardware,
-        help="Predict the times of this profile's device ('perfmodel hardware list'), in place "
+        text="Predict the times of this profile's device ('perfmodel hardware list'), in place "
         "of --comp_filepath.",
     )(function)
 

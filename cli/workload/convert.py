@@ -11,9 +11,8 @@ from perfmodel.base.options import refuse_unused
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
-from perfmodel.cli.shared.parsing import FiniteRange
 from perfmodel.cli.shared.printing import activity, remark
-from perfmodel.cli.topology.command import SizeType
+from perfmodel.cli.shared.types import FiniteRange, Size
 
 if TYPE_CHECKING:
     from perfmodel.trace import TraceSet
@@ -155,7 +154,7 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
 @options.option(
     "--size",
     section=PATTERN,
-    type=SizeType(),
+    type=Size(),
     default="1MiB",
     show_default=True,
     help="Bytes of a collective, or of a message between stages.",
@@ -194,7 +193,7 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
 @options.option(
     "--tensor-size",
     section=NODES,
-    type=SizeType(),
+    type=Size(),
     help="Memory traffic of a compute node [B], for a roofline.",
 )
 @options.output_option("PREFIX", "Write PREFIX.0.et, PREFIX.1.et, …", required=True)
