@@ -144,7 +144,12 @@ def sweep_command(
     start = time.perf_counter()
     kept = result_bytes(len(rows), np.float32 if float32 else np.float64)
     found = enumerate_strategies(
-        spec, devices, axes, keep_impossible=keep_impossible, result_bytes=kept
+        spec,
+        devices,
+        axes,
+        hardware=rows,
+        keep_impossible=keep_impossible,
+        result_bytes=kept,
     )
     possible = int(np.count_nonzero(found.grid.status == 0))
     if not possible:

@@ -6,6 +6,7 @@ per device and direction.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from perfmodel.base.errors import HardwareError
@@ -154,6 +155,12 @@ class System:
     network: tuple[Network, ...]
     host_power: float = 0.0
     price: float = 0.0
+
+    @property
+    def scale_up_devices(self) -> int:
+        """Devices within the levels of bounded size: a node, an NVL72 rack, a TPU slice."""
+        bounded = math.prod(level.size for level in self.network if level.size)
+        return max(bounded, self.devices_per_node)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from perfmodel.strategy.rules import (
     strategy_status,
 )
 
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
 # A free axis enters no rule but LATE_RULES, which are checked at the end.
 FREE_AXES = ("recompute", "precision", "mapping", "zero_stage", "shard_group")
 LAYOUT_AXES = tuple(
@@ -34,7 +37,7 @@ LAYOUT_AXES = tuple(
     for spec in FIELDS
     if spec.name not in FREE_AXES and spec.name not in ("data_parallel", "pipeline_schedule")
 )
-MAX_TENSOR_PARALLEL = 8
+NODE_DEVICES = 8  # where no hardware is named: the boards of DGX, HGX and OCP's OAM
 MAX_MICRO_BATCH = 8
 MIN_TOKENS_PER_CONTEXT_RANK = 4096
 COLUMN_BYTES = 8 * len(FIELDS)
@@ -63,6 +66,7 @@ def strategy_grid(
     *,
     sequence_length: int | Sequence[int],
     global_batch_size: int | Sequence[int],
+    hardware: Hardware | str | Sequence[Hardware | str] = (),
     keep_impossible: bool = False,
     **axes: Any,
 ) -> StrategyGrid:
@@ -78,6 +82,9 @@ def strategy_grid(
         Tokens per sequence.
     global_batch_size : int or sequence of int
         Sequences per step.
+    hardware : Hardware or str, or sequence of them, optional
+        Where the strategies are going to run: tensor parallelism is tried up to the largest
+        scale-up domain (`System.scale_up_devices`), without it up to a node of eight.
     keep_impossible : bool
         Keep impossible strategies, with the code of the broken rule in ``status``.
     **axes
@@ -104,6 +111,7 @@ def strategy_grid(
         model,
         devices,
         {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes},
+        hardware=hardware,
         keep_impossible=keep_impossible,
     )
     if not len(found.grid):
@@ -116,6 +124,7 @@ def enumerate_strategies(
     devices: int,
     axes: Mapping[str, Any],
     *,
+    hardware: Hardware | str | Sequence[Hardware | str] = (),
     keep_impossible: bool = False,
     result_bytes: float = 0.0,
 ) -> Enumeration:
@@ -129,7 +138,7 @@ def enumerate_strategies(
     for name in ("sequence_length", "global_batch_size"):
         if name not in given:
             raise StrategyError(f"{name}: a value is needed")
-    layout = _product(_layout_axes(model, devices, given))
+    layout = _product(_layout_axes(model, devices, given, _scale_up_devices(hardware)))
     _add_derived_columns(layout, devices, given)
     status = strategy_status({**layout, **_free_defaults(layout)}, model, devices)
     free = _free_axes(given)
@@ -217,15 +226,26 @@ def _divisors(number: int) -> list[int]:
     return [i for i in range(1, number + 1) if number % i == 0]
 
 
+def _scale_up_devices(hardware: Hardware | str | Sequence[Hardware | str]) -> int:
+    """Return the devices of the largest scale-up domain among some profiles."""
+    from perfmodel.hwprofiles import load_hardware
+
+    named = (
+        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
+    )
+    profiles = (load_hardware(item) if isinstance(item, str) else item for item in named)
+    return max((profile.system.scale_up_devices for profile in profiles), default=NODE_DEVICES)
+
+
 def _layout_axes(
-    model: ModelSpec, devices: int, given: Mapping[str, Integers]
+    model: ModelSpec, devices: int, given: Mapping[str, Integers], scale_up_devices: int
 ) -> dict[str, Integers]:
     """Values of every layout axis: the given ones, else every sensible one."""
     heads = min(layer.attention.heads for layer in model.layer_kinds()[0])
     longest = int(given["sequence_length"].max())
     largest_batch = int(given["global_batch_size"].max())
     experts = max((layer.mlp.experts for layer in model.layer_kinds()[0]), default=0)
-    tensor = [i for i in _powers_of_two(min(MAX_TENSOR_PARALLEL, devices)) if heads % i == 0]
+    tensor = [i for i in _powers_of_two(min(scale_up_devices, devices)) if heads % i == 0]
     layers = model.num_layers
     pipeline = sorted(
         {i for i in _powers_of_two(min(layers, devices))}

@@ -131,9 +131,21 @@ def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Flags:
         c["context_parallel"] > 1
     )
     broken = np.zeros(exchange.shape, bool)
+    # Transformer Engine asserts both ("The number of attention heads needs to be divisible by CP
+    # size!", AttnFuncWithCPAndQKVOA2A of context_parallel.py); latent keys are expanded per head.
     for layer in model.layer_kinds()[0]:
-        local = np.maximum(layer.attention.heads // c["tensor_parallel"], 1)
-        broken |= local % c["context_parallel"] != 0
+        attention = layer.attention
+        kinds = (
+            {attention.heads}
+            if attention.kind == "mla"
+            else {
+                attention.heads,
+                attention.key_value_heads,
+            }
+        )
+        for heads in kinds:
+            local = np.maximum(heads // c["tensor_parallel"], 1)
+            broken |= local % c["context_parallel"] != 0
     return exchange & broken
 
 
@@ -232,7 +244,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         12,
         "context_heads_not_divisible",
-        "all-to-all context parallelism needs heads per tensor rank divisible by context_parallel",
+        "all-to-all context parallelism needs query and key-value heads per tensor rank divisible "
+        "by context_parallel",
         _ulysses,
     ),
     Rule(13, "unknown_zero_stage", "zero_stage is above 3", _zero),

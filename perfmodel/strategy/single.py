@@ -101,6 +101,7 @@ def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
             *DEGREES[:2],
             "data_parallel",
         ),
+        "context_heads_not_divisible": ("tensor_parallel", "context_parallel"),
         "shard_group_mismatch": ("shard_group", "data_parallel", "zero_stage"),
         "expert_group_spread": (
             "expert_parallel",
@@ -114,7 +115,7 @@ def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
     name = STATUS_NAMES[status]
     fields = about.get(name, (*DEGREES, "data_parallel"))
     listed = [f"{field} {row[field]}" for field in fields]
-    if name == "heads_not_divisible":
+    if name in ("heads_not_divisible", "context_heads_not_divisible"):
         heads = {
             (layer.attention.heads, layer.attention.key_value_heads)
             for layer in model.layer_kinds()[0]

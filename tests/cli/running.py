@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -22,6 +23,15 @@ def document(*arguments: Any) -> Any:
     found = json.loads(result.stdout)
     assert found["schema_version"]
     return found
+
+
+def changed(words: Sequence[str], *more: str) -> list[str]:
+    """Return a command with the options of `more` in place of its own."""
+    left, given = list(words), {word for word in more if word.startswith("--")}
+    for name in given & set(left):
+        at = left.index(name)
+        del left[at : at + 2]
+    return [*left, *more]
 
 
 def assert_one_line(result: Result, *parts: str, code: int = 2) -> None:

@@ -17,7 +17,7 @@ from perfmodel.model.presets import load_model
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.enumerate import strategy_grid
 from perfmodel.strategy.grid import FIELDS
-from tests.cli.running import assert_one_line, run
+from tests.cli.running import assert_one_line, changed, run
 
 RUN = ["--devices", "8", "--seq-len", "4096", "--global-batch", "64"]
 SMALL = ["--model", "llama-3.1-8b", "--hardware", "dgx-h100", *RUN]
@@ -91,24 +91,27 @@ def test_importing_and_asking_for_help_loads_nothing_heavy() -> None:
         (["sweep"], ["Missing option '--model'", "perfmodel sweep --help"]),
         (["swep"], ["No such command 'swep'"]),
         (["project", "--tpp", "2"], ["No such option '--tpp'", "--tp"]),
-        (["project", *SMALL, "--model", "llama-3.1-7b"], ["did you mean", "llama-3.1-70b"]),
-        (["project", *SMALL, "--model", "./none.json"], ["none.json: no such file"]),
-        (["project", *SMALL, "--hardware", "dgx-h10"], ["unknown hardware", "dgx-h100"]),
-        (["project", *SMALL, "--hardware", "./none.toml"], ["none.toml"]),
-        (["project", *SMALL, "--hardware", "nvidia-hopper"], ["not a complete system"]),
+        (
+            ["project", *changed(SMALL, "--model", "llama-3.1-7b")],
+            ["did you mean", "llama-3.1-70b"],
+        ),
+        (["project", *changed(SMALL, "--model", "./none.json")], ["none.json: no such file"]),
+        (["project", *changed(SMALL, "--hardware", "dgx-h10")], ["unknown hardware", "dgx-h100"]),
+        (["project", *changed(SMALL, "--hardware", "./none.toml")], ["none.toml"]),
+        (["project", *changed(SMALL, "--hardware", "nvidia-hopper")], ["not a complete system"]),
         (["project", *SMALL, "--framework", "megatrn"], ["did you mean megatron"]),
-        (["project", *SMALL, "--devices", "0"], ["--devices", "0 is not in the range"]),
-        (["project", *SMALL, "--devices", "-8"], ["--devices"]),
-        (["project", *SMALL, "--seq-len", "nan"], ["--seq-len", "not a whole number"]),
-        (["project", *SMALL, "--seq-len", "0"], ["0 is below 1"]),
-        (["project", *SMALL, "--global-batch", "-64"], ["-64 is below 1"]),
+        (["project", *changed(SMALL, "--devices", "0")], ["--devices", "0 is not in the range"]),
+        (["project", *changed(SMALL, "--devices", "-8")], ["--devices"]),
+        (["project", *changed(SMALL, "--seq-len", "nan")], ["--seq-len", "not a whole number"]),
+        (["project", *changed(SMALL, "--seq-len", "0")], ["0 is below 1"]),
+        (["project", *changed(SMALL, "--global-batch", "-64")], ["-64 is below 1"]),
         (["project", *SMALL, "--micro-batch", "1.5"], ["'1.5' is not a whole number"]),
         (["project", *SMALL, "--tp", "2,4"], ["should be one value"]),
         (["project", *SMALL, "--tp", "3"], ["8 devices are not a multiple of tp 3", "6 or 9"]),
         (["project", *SMALL, "--tp", "16"], ["not a multiple of tp 16", "16 would be"]),
         (["project", *SMALL, "--tp", "2", "--dp", "8"], ["= 16 is not the 8", "--dp 4"]),
         (
-            ["project", *SMALL, "--devices", "63", "--global-batch", "63", "--tp", "3"],
+            ["project", *changed(SMALL, "--devices", "63", "--global-batch", "63", "--tp", "3")],
             ["tensor_parallel 3", "32 heads in 8 groups"],
         ),
         (
@@ -185,7 +188,10 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
 def test_a_broken_model_file_is_one_line(text: str, part: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(text, encoding="utf-8")
-    for command in (["model", "show", str(path)], ["project", *SMALL, "--model", str(path)]):
+    for command in (
+        ["model", "show", str(path)],
+        ["project", *changed(SMALL, "--model", str(path))],
+    ):
         assert_one_line(run(*command), part, str(path))
 
 

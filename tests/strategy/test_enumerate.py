@@ -330,3 +330,41 @@ def test_bad_values_in_rows(llama_8b, name, value):
 def test_a_row_keeps_its_reason(llama_8b):
     grid = strategies_from_rows(llama_8b, 8, [{**RUN, "tensor_parallel": 3}, RUN])
     assert [STATUS_NAMES[int(code)] for code in grid.status] == ["devices_mismatch", "valid"]
+
+
+@pytest.mark.parametrize(
+    ("hardware", "largest"),
+    [
+        ((), 8),  # a node of eight
+        ("dgx-h100", 8),
+        ("h100-nvl", 8),  # pairs over NVLink, four of them in a node
+        ("gh200", 1),
+        ("gb200-nvl72", 64),  # 72 devices; 64 heads
+        (["dgx-h100", "gb200-nvl72"], 64),
+        ("tpu-v5p-pod", 64),  # a slice of 8,960
+    ],
+)
+def test_tensor_parallelism_is_tried_within_the_scale_up_domain(hardware, largest):
+    axes = {"pipeline_parallel": 1, "recompute": "full", "micro_batch_size": 1}
+    grid = strategy_grid(
+        load_model("llama-3.1-70b"),
+        128,
+        sequence_length=8192,
+        global_batch_size=2048,
+        hardware=hardware,
+        **axes,
+    )
+    assert grid["tensor_parallel"].max() == largest
+
+
+def test_latent_attention_has_no_key_value_heads_to_divide():
+    grid = strategy_grid(
+        load_model("deepseek-v3"),
+        256,
+        sequence_length=131072,
+        global_batch_size=256,
+        tensor_parallel=1,
+        context_parallel=32,
+        context_parallel_kind="all_to_all",
+    )
+    assert len(grid)

@@ -563,10 +563,12 @@ def test_the_command_line_takes_orders_and_all_of_them():
         code, text = run_command(*sweep_arguments, "--mapping", mapping, "--json", "-q")
         assert code == 0, text
         assert json.loads(text)["possible"] == count
-    for command, mapping in (("sweep", "tensor-data"), ("project", "all")):
+    order = "is not an order of tensor, context, data, pipeline, joined by '-'"
+    one = "'all' should be one value"
+    for command, mapping, message in (("sweep", "tensor-data", order), ("project", "all", one)):
         code, text = run_command(command, *PROBLEM.split(), "--mapping", mapping)
         assert code == 2
-        assert "is not an order of tensor, context, data, pipeline, joined by '-'" in text
+        assert message in text
     code, text = run_command("project", *PROBLEM.split(), "--mapping", f"{DEFAULT}s")
     assert f"did you mean {DEFAULT}" in text
 

@@ -164,7 +164,16 @@ def test_the_first_broken_rule_is_the_status():
     [
         ({"tensor_parallel": 16}, True),  # 8 groups on 16 devices: each twice
         ({"context_parallel": 4}, True),
-        ({"context_parallel": 16, "context_parallel_kind": "all_to_all"}, True),
+        ({"context_parallel": 8, "context_parallel_kind": "all_to_all"}, True),
+        ({"context_parallel": 16, "context_parallel_kind": "all_to_all"}, False),  # 8 groups
+        (
+            {"tensor_parallel": 2, "context_parallel": 4, "context_parallel_kind": "all_to_all"},
+            True,
+        ),
+        (
+            {"tensor_parallel": 4, "context_parallel": 4, "context_parallel_kind": "all_to_all"},
+            False,
+        ),
         ({"context_parallel": 2, "sequence_length": 2}, False),  # a ring needs two halves
         (
             {"context_parallel": 2, "sequence_length": 2, "context_parallel_kind": "all_gather"},

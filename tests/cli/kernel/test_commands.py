@@ -66,7 +66,7 @@ def test_axes_take_lists_and_ranges(text: str, values: list[int]) -> None:
         (("--m", "4:1:x2"), "should be START:STOP:xFACTOR"),
         (("--m", "1:8:x1"), "should be START:STOP:xFACTOR"),
         (("--m", "1:8"), "a range is START:STOP:COUNT"),
-        (("--m", ""), "'' should be whole numbers"),
+        (("--m", ""), "there is an empty value in the list"),
         (("--m", "99999999999999999999"), "is above 2**40"),
         (("--m", "1", "--precision", "fb16"), "'fb16' is not known; did you mean"),
         (("--m", "1", "--hardware", "dgx-h101"), "unknown hardware 'dgx-h101'"),

@@ -8,7 +8,14 @@ import pytest
 from perfmodel.cli.shared import parsing
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "x", "-1"])
-def test_finite_ranges_are_finite(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        parsing.FiniteRange(min=0.0).convert(text, None, None)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("device.tdp", "PATH=VALUE"),
+        ("device.tdp=", "PATH=VALUE"),
+        ("=5", "PATH=VALUE"),
+    ],
+)
+def test_a_setting_has_a_path_and_a_value(text: str, message: str) -> None:
+    with pytest.raises(click.BadParameter, match=message):
+        parsing.parse_setting(text)

@@ -12,7 +12,7 @@ from perfmodel.convert.summary import traces_summary
 from perfmodel.formats.aicb.text import read_aicb_text
 from perfmodel.formats.astra_text.text import read_astra_text
 from perfmodel.formats.chakra.files import read_traces
-from tests.cli.running import assert_one_line, run
+from tests.cli.running import assert_one_line, changed, run
 from tests.cli.workload.files import shown, workload
 
 PROBLEM = "--model llama-3.1-8b --hardware dgx-h100 --devices 16 --tp 4 --pp 2 --global-batch 4"
@@ -104,7 +104,7 @@ def test_a_projection_from_a_configuration_file(folder: Path) -> None:
 def test_wrong_projections_are_one_line_and_write_nothing(
     command: str, more: list[str], parts: list[str], folder: Path
 ) -> None:
-    assert_one_line(run("workload", command, *PROJECTION, "-o", "out", *more), *parts)
+    assert_one_line(run("workload", command, *changed(PROJECTION, "-o", "out", *more)), *parts)
     assert not list(folder.iterdir())
 
 

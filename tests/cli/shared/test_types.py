@@ -1,0 +1,61 @@
+"""Kinds of values that options take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from perfmodel.cli.shared import types
+from perfmodel.strategy.fields import FIELD_BY_NAME
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "x", "-1"])
+def test_finite_ranges_are_finite(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        types.FiniteRange(min=0.0).convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (types.Words(), "a, b,a", ["a", "b"]),
+        (types.Counts(), "8,2:16:x2", [8, 2, 4, 16]),
+        (types.Counts(), "8:64:8", [8, 16, 24, 32, 40, 48, 56, 64]),
+        (types.Sizes(), "1KiB,1KB", [1024, 1000]),
+        (types.Axis(FIELD_BY_NAME["recompute"]), "all", ["none", "selective", "full"]),
+        (types.Axis(FIELD_BY_NAME["sequence_parallel"]), "yes,off", [True, False]),
+        (types.One(types.Counts()), "64", 64),
+        (types.Members(), "3,1,2", [3, 1, 2]),
+    ],
+)
+def test_lists_are_read(kind: click.ParamType, text: str, expected: object) -> None:
+    assert kind.convert(text, None, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (types.Words(), "a,,b", "empty value"),
+        (types.Words(), ",", "empty value"),
+        (types.Counts(), "0", "below 1"),
+        (types.Counts(), "1:8:x1", "START:STOP:xFACTOR"),
+        (types.Counts(), "1:8:x²", "START:STOP:xFACTOR"),
+        (types.Counts(), str(2**64), "above 2"),
+        (types.Names(["copy", "add"]), "cpoy", "did you mean copy"),
+        (types.Members(), "1,2,1", "device 1 is a member once only"),
+        (types.One(types.Paths()), "a,b", "'perfmodel sweep' takes lists"),
+        (types.One(types.Axis(FIELD_BY_NAME["recompute"])), "all", "should be one value"),
+    ],
+)
+def test_bad_lists_are_refused(kind: click.ParamType, text: str, message: str) -> None:
+    with pytest.raises(click.BadParameter, match=message):
+        kind.convert(text, None, None)
+
+
+def test_a_file_may_have_a_comma_in_its_name(folder: Path) -> None:
+    (folder / "a,b.toml").touch()
+    kind = types.Paths()
+    assert kind.convert("a,b.toml", None, None) == ["a,b.toml"]
+    assert kind.convert("a,c.toml", None, None) == ["a", "c.toml"]
