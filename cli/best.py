@@ -88,18 +88,16 @@ def best_command(
         raise click.UsageError("--pareto and --by exclude each other")
     from perfmodel.sweeps import results
 
-    with results.open_results(file) as dataset:
-        count = int(results.select(dataset, where, fitting=not everything).size)
-        if pareto is not None:
-            rows = results.pareto(dataset, pareto, where=where, fitting=not everything)[:top]
-            title = f"Not beaten in {' and '.join(pareto)}"
-        else:
-            rows = results.best(
-                dataset, top or 10, by=by or RATE, where=where, fitting=not everything
-            )
-            title = f"Best by {by or RATE}"
-        total = int(dataset.sizes["strategy"] * dataset.sizes["hardware"])
-        _print(dataset, rows, count, total, title, as_json, everything)
+    table = results.open_table(file)
+    count = int(results.select(table, where, fitting=not everything).size)
+    if pareto is not None:
+        rows = results.pareto(table, pareto, where=where, fitting=not everything)[:top]
+        title = f"Not beaten in {' and '.join(pareto)}"
+    else:
+        rows = results.best(table, top or 10, by=by or RATE, where=where, fitting=not everything)
+        title = f"Best by {by or RATE}"
+    total = int(table.sizes["strategy"] * table.sizes["hardware"])
+    _print(table, rows, count, total, title, as_json, everything)
     if not rows:
         passes = " and passes the filter" if where else ""
         hint = "" if everything else "; --all shows what does not fit"
@@ -109,7 +107,7 @@ def best_command(
 
 
 def _print(
-    dataset: Any,
+    table: Any,
     rows: list[dict[str, Any]],
     count: int,
     total: int,
@@ -121,12 +119,12 @@ def _print(
 
     if as_json:
         counts = {"selected": count, "total": total}
-        print_json(results_header(dataset) | counts | {"strategies": rows})
+        print_json(results_header(table) | counts | {"strategies": rows})
         return
     if not rows:
         return
     chosen = "possible" if everything else "fitting"
-    click.echo(heading(str(dataset.attrs.get("title", "Sweep"))))
+    click.echo(heading(str(table.attrs.get("title", "Sweep"))))
     click.echo(f"{count:,} of {total:,} strategy-device pairs are {chosen} and selected")
     click.echo()
     click.echo(heading(title))

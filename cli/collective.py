@@ -18,8 +18,7 @@ from perfmodel.cli.shared.printing import announce_compilation, table
 from perfmodel.cli.shared.types import Counts, Sizes, Words
 
 if TYPE_CHECKING:
-    import xarray as xr
-
+    from perfmodel.base.table import Table
     from perfmodel.hwprofiles import Hardware
 
 GROUP, ASTRA = "Operation and group", "As ASTRA-sim"
@@ -176,7 +175,7 @@ def collective_command(
     else:
         axes["stride"] = stride or [1]
 
-    def evaluate(rows: list[Hardware], values: Mapping[str, list[float]]) -> xr.Dataset:
+    def evaluate(rows: list[Hardware], values: Mapping[str, list[float]]) -> Table:
         from perfmodel.sweeps.collective_grids import collective_grid
 
         return collective_grid(rows, axes, swept=values)
@@ -195,13 +194,13 @@ def _run_astra(
     as_json: bool,
 ) -> None:
     """Time collectives as ASTRA-sim would, and print or write them."""
-    from perfmodel.base.files import check_writable
     from perfmodel.formats.astra.network import read_network, read_system
     from perfmodel.parity.astra.grids import astra_grid
+    from perfmodel.sweeps.files import check_results_path
 
     files = read_network(network), read_system(system)
     if output is not None:
-        output = str(check_writable(output))
+        output = check_results_path(output)
     announce_compilation()
     label = PurePath(network).name
     show_grid(

@@ -106,11 +106,11 @@ def project_row(
     import numpy as np
 
     from perfmodel.sweeps.results import rows
-    from perfmodel.sweeps.sweep import sweep
+    from perfmodel.sweeps.sweep import sweep_table
 
     announce_compilation()
-    dataset = sweep(model, grid, hardware, framework=framework, threads=1)
-    row = rows(dataset, np.zeros(1, np.intp))[0]
+    table = sweep_table(model, grid, hardware, framework=framework, threads=1)
+    row = rows(table, np.zeros(1, np.intp))[0]
     del row["strategy"]
     return row
 

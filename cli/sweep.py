@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,8 +24,7 @@ from perfmodel.cli.shared.printing import (
 )
 
 if TYPE_CHECKING:
-    import xarray as xr
-
+    from perfmodel.base.table import Table
     from perfmodel.model.build import ModelSpec
     from perfmodel.strategy.enumerate import Enumeration
 
@@ -48,7 +46,7 @@ SHOWN_ROWS = 20
 @options.sweep_option
 @options.framework_option
 @options.config_option
-@options.output_option("FILE.nc", "Write all results as netCDF-4, completely or not at all.")
+@options.results_option("Write all results")
 @options.option(
     "--top",
     section=options.OUTPUT,
@@ -129,18 +127,17 @@ def sweep_command(
     """
     import numpy as np
 
-    from perfmodel.base.files import check_writable
     from perfmodel.model.presets import load_model
     from perfmodel.software.framework import load_framework
     from perfmodel.strategy.enumerate import enumerate_strategies
-    from perfmodel.sweeps.results import save_results
-    from perfmodel.sweeps.sweep import result_bytes, sweep
+    from perfmodel.sweeps.files import check_results_path, save_results, stored_size
+    from perfmodel.sweeps.sweep import result_bytes, sweep_table
 
     spec = load_model(model)
     rows, values = load_rows(hardware, settings, swept)
     software = load_framework(framework)
     if output is not None:
-        output = str(check_writable(output))
+        output = check_results_path(output)
     start = time.perf_counter()
     kept = result_bytes(len(rows), np.float32 if float32 else np.float64)
     found = enumerate_strategies(
@@ -159,7 +156,7 @@ def sweep_command(
     announce_compilation()
     start = time.perf_counter()
     with progress(possible * len(rows), "strategies") as advance:
-        dataset = sweep(
+        table = sweep_table(
             spec,
             found.grid,
             rows,
@@ -170,40 +167,40 @@ def sweep_command(
             hardware_values=values,
         )
     detail(f"projected {possible * len(rows):,} pairs in {time.perf_counter() - start:.2f} s")
-    lacking = _lacking(dataset)
-    if lacking and not np.isfinite(dataset["step_time"].values).any():
+    lacking = _lacking(table)
+    if lacking and not np.isfinite(table["step_time"].values).any():
         raise HardwareError(
             f"no device of {', '.join(lacking)} has a matrix rate for the wanted precision; "
             "'perfmodel hardware show NAME' lists the rates"
         )
     if output is not None:
-        save_results(dataset, output)
-    fitting = _fitting(dataset)
+        save_results(table, output)
+    fitting = _fitting(table)
     if as_json:
-        print_json(_document(dataset, found, possible, fitting, top, output))
+        print_json(_document(table, found, possible, fitting, top, output))
     else:
-        _print_summary(spec, dataset, found, possible, fitting, top)
+        _print_summary(spec, table, found, possible, fitting, top)
     if output is not None:
-        remark(f"\nwrote {output} ({Path(output).stat().st_size / 1e6:.1f} MB)")
+        remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
     if not sum(fitting.values()):
-        click.echo(_nothing_fits(dataset), err=True)
+        click.echo(_nothing_fits(table), err=True)
         ctx.exit(EXIT_NOTHING_FITS)
     if not as_json:
-        _suggest(model, hardware[0], devices, framework, settings, swept, dataset, output)
+        _suggest(model, hardware[0], devices, framework, settings, swept, table, output)
 
 
-def _fitting(dataset: xr.Dataset) -> dict[str, int]:
-    names = dataset["hardware"].values.tolist()
-    counts = dataset["fits"].sum("strategy").values.tolist()
+def _fitting(table: Table) -> dict[str, int]:
+    names = table["hardware"].values.tolist()
+    counts = table["fits"].values.sum(axis=0).tolist()
     return dict(zip(names, counts, strict=True))
 
 
-def _lacking(dataset: xr.Dataset) -> dict[str, int]:
+def _lacking(table: Table) -> dict[str, int]:
     """Strategies whose precision each device lacks, where there are any."""
     from perfmodel.strategy.rules import PRECISION_UNSUPPORTED
 
-    counts = (dataset["status"] == PRECISION_UNSUPPORTED).sum("strategy").values.tolist()
-    names = dataset["hardware"].values.tolist()
+    counts = (table["status"].values == PRECISION_UNSUPPORTED).sum(axis=0).tolist()
+    names = table["hardware"].values.tolist()
     return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
@@ -226,16 +223,18 @@ def _nothing_possible(found: Enumeration, devices: int, axes: Mapping[str, Any])
     )
 
 
-def _nothing_fits(dataset: xr.Dataset) -> str:
+def _nothing_fits(table: Table) -> str:
+    import numpy as np
+
     from perfmodel.base.units import format_gib
 
-    possible = dataset["memory_total"].where(dataset["step_time"].notnull())
-    need = possible.min("strategy").values
-    capacity = dataset["memory_capacity"].values
+    possible = np.isfinite(table["step_time"].values)
+    need = np.where(possible, table["memory_total"].values, np.inf).min(axis=0)
+    capacity = table["memory_capacity"].values
     needs = "; ".join(
         f"{name} needs {format_gib(least)} of {format_gib(has)}"
         for name, least, has in zip(
-            dataset["hardware"].values.tolist()[:4], need, capacity, strict=False
+            table["hardware"].values.tolist()[:4], need, capacity, strict=False
         )
         if math.isfinite(least)
     )
@@ -246,7 +245,7 @@ def _nothing_fits(dataset: xr.Dataset) -> str:
 
 
 def _document(
-    dataset: xr.Dataset,
+    table: Table,
     found: Enumeration,
     possible: int,
     fitting: dict[str, int],
@@ -256,19 +255,19 @@ def _document(
     from perfmodel.cli.shared.tables import results_header
     from perfmodel.sweeps.results import best
 
-    return results_header(dataset) | {
-        "hardware": dataset["hardware"].values.tolist(),
+    return results_header(table) | {
+        "hardware": table["hardware"].values.tolist(),
         "possible": possible,
         "impossible": dict(found.rejected),
         "fitting": fitting,
         "output": output,
-        "strategies": best(dataset, top),
+        "strategies": best(table, top),
     }
 
 
 def _print_summary(
     model: ModelSpec,
-    dataset: xr.Dataset,
+    table: Table,
     found: Enumeration,
     possible: int,
     fitting: dict[str, int],
@@ -281,14 +280,14 @@ def _print_summary(
 
     parameters = format_si(float(model.parameter_count()))
     click.echo(
-        heading(f"{model.name}, {parameters} parameters, on {dataset.attrs['devices']:,} devices")
+        heading(f"{model.name}, {parameters} parameters, on {table.attrs['devices']:,} devices")
     )
     click.echo(f"strategies possible    {possible:>11,}")
     click.echo(f"           impossible  {sum(found.rejected.values()):>11,}")
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
     for name, count in sorted(found.rejected.items(), key=lambda item: -item[1]):
         click.echo(f"                       {count:>11,}  {reasons[name]}")
-    for name, count in _lacking(dataset).items():
+    for name, count in _lacking(table).items():
         click.echo(f"                       {count:>11,}  {name} has no rate for their precision")
     click.echo("fit in memory")
     for name, count in list(fitting.items())[:SHOWN_ROWS]:
@@ -298,12 +297,12 @@ def _print_summary(
     if sum(fitting.values()):
         click.echo()
         click.echo(heading("Best by tokens per second and device"))
-        print_strategies(best(dataset, top))
+        print_strategies(best(table, top))
     if len(fitting) > 1 and any(fitting.values()):
         click.echo()
         click.echo(heading("Best of each hardware row"))
         winners = [
-            best(dataset.isel(hardware=[i]), 1)[0]
+            best(table.isel(hardware=[i]), 1)[0]
             for i, count in enumerate(list(fitting.values())[:SHOWN_ROWS])
             if count
         ]
@@ -317,13 +316,13 @@ def _suggest(
     framework: str,
     settings: Mapping[str, Any],
     swept: Mapping[str, Any],
-    dataset: xr.Dataset,
+    table: Table,
     output: str | None,
 ) -> None:
     """Say what to try next, ready to paste."""
     from perfmodel.sweeps.results import best
 
-    top = best(dataset, 1)[0]
+    top = best(table, 1)[0]
     chosen = command_line(model, hardware, devices, top)
     if framework != "megatron":
         chosen += f" --framework {framework}"
@@ -335,7 +334,7 @@ def _suggest(
         remark(f"  perfmodel best {output} --pareto step_time,memory_total")
     else:
         remark("  -o sweep.nc                 keeps all results, for 'perfmodel best'")
-    if len(dataset["hardware"]) == 1:
+    if table.sizes["hardware"] == 1:
         remark(f"  perfmodel explain {chosen}")
     if not swept:
         remark("  --sweep system.network.1.bandwidth=25e9:400e9:16   what a faster network brings")

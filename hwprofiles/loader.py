@@ -23,16 +23,18 @@ OWN_KEYS = ("name", "title", "extends", "abstract", "aliases", "ambiguous", "not
 
 
 def load_hardware(
-    name_or_path: str | os.PathLike[str], overrides: Mapping[str, Scalar] | None = None
+    name_or_path: str | os.PathLike[str] | Hardware,
+    overrides: Mapping[str, Scalar] | None = None,
 ) -> Hardware:
     """Load a hardware profile by name, alias or file.
 
     Parameters
     ----------
-    name_or_path : str or path
+    name_or_path : str, path or Hardware
         Name or alias of a profile that ships (case, spaces, ``-`` and ``_`` do
         not matter), or the path of a TOML file (anything that ends in
-        ``.toml`` or holds a path separator).
+        ``.toml`` or holds a path separator). A profile comes back as it is, changed by
+        `overrides`.
     overrides : mapping of str to scalar, optional
         Dotted path -> value in SI units, e.g.
         ``{"device.memory.bandwidth": 4.8e12}``.
@@ -48,6 +50,8 @@ def load_hardware(
     HardwareError
         Unknown name, unreadable or malformed file, or a bad override.
     """
+    if isinstance(name_or_path, Hardware):
+        return name_or_path.with_values(overrides or {})
     text = os.fspath(name_or_path)
     note = ""
     if _is_path(name_or_path):

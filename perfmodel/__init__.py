@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from perfmodel.simulation.run import simulate
     from perfmodel.software.framework import load_framework
     from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-    from perfmodel.sweeps.results import best, open_results, pareto, save_results
+    from perfmodel.sweeps.files import save_results
+    from perfmodel.sweeps.results import best, open_results, pareto
     from perfmodel.sweeps.sweep import sweep
 
 # Names are looked up on first use, so that importing the package stays fast.
@@ -54,7 +55,7 @@ _HOMES = {
     "pareto": "perfmodel.sweeps.results",
     "projected_traces": "perfmodel.export.chakra",
     "projected_workload": "perfmodel.export.workload",
-    "save_results": "perfmodel.sweeps.results",
+    "save_results": "perfmodel.sweeps.files",
     "simulate": "perfmodel.simulation.run",
     "strategies_from_rows": "perfmodel.strategy.enumerate",
     "strategy_grid": "perfmodel.strategy.enumerate",

@@ -18,8 +18,7 @@ from perfmodel.cli.shared import options
 from perfmodel.sweeps.grids import KERNELS, Kernel
 
 if TYPE_CHECKING:
-    import xarray as xr
-
+    from perfmodel.base.table import Table
     from perfmodel.hwprofiles import Hardware
 
 PAGES = {
@@ -107,7 +106,7 @@ def kernel_command(kernel: Kernel) -> click.Command:
         except DataError as error:
             raise click.UsageError(str(error)) from error
 
-        def evaluate(rows: list[Hardware], swept: Mapping[str, list[float]]) -> xr.Dataset:
+        def evaluate(rows: list[Hardware], swept: Mapping[str, list[float]]) -> Table:
             from perfmodel.sweeps.grids import kernel_grid
 
             return kernel_grid(kernel.name, rows, axes, swept=swept, **settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,8 +13,7 @@ from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import announce_compilation, print_json, remark, table
 
 if TYPE_CHECKING:
-    import xarray as xr
-
+    from perfmodel.base.table import Table
     from perfmodel.hwprofiles import Hardware
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -49,7 +47,7 @@ def grid_options(function: Function) -> Function:
 def output_options(function: Function) -> Function:
     """Add where a grid goes: a file, a table of some lines, JSON."""
     return options.stack(
-        options.output_option("FILE.nc", "Write the grid as netCDF-4, completely or not at all."),
+        options.results_option("Write the whole grid"),
         options.option(
             "--lines",
             "shown",
@@ -66,7 +64,7 @@ def output_options(function: Function) -> Function:
 
 
 def run_grid(
-    evaluate: Callable[[list[Hardware], Mapping[str, list[float]]], xr.Dataset],
+    evaluate: Callable[[list[Hardware], Mapping[str, list[float]]], Table],
     hardware: Sequence[str],
     settings: Mapping[str, Any],
     swept: Mapping[str, Any],
@@ -76,51 +74,50 @@ def run_grid(
     tabulate: Tabulate | None = None,
 ) -> None:
     """Load the hardware, evaluate the grid, and print or write it."""
-    from perfmodel.base.files import check_writable
+    from perfmodel.sweeps.files import check_results_path
 
     rows, values = load_rows(hardware, settings, swept)
     if output is not None:
-        output = str(check_writable(output))
+        output = check_results_path(output)
     announce_compilation()
     show_grid(evaluate(rows, values), output, shown, as_json, tabulate)
 
 
 def show_grid(
-    dataset: xr.Dataset,
+    grid: Table,
     output: str | None,
     shown: int,
     as_json: bool,
     tabulate: Tabulate | None = None,
 ) -> None:
     """Write a grid where a file is named, and print it."""
+    from perfmodel.sweeps.files import save_results, stored_size
     from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, kernel_rows
-    from perfmodel.sweeps.results import save_results
 
     if output is not None:
-        save_results(dataset, output)
-    total = dataset.sizes["hardware"] * dataset.sizes["shape"]
+        save_results(grid, output)
+    total = grid.sizes["hardware"] * grid.sizes["shape"]
     if as_json:
-        named = (*dataset.coords, *dataset.data_vars)
         print_json(
             {
                 "schema_version": SCHEMA_VERSION,
-                "kernel": dataset.attrs["kernel"],
-                "units": {str(name): dataset[name].attrs["units"] for name in named},
+                "kernel": grid.attrs["kernel"],
+                "units": {name: column.attrs["units"] for name, column in grid.variables.items()},
                 "output": output,
-                "rows": kernel_rows(dataset),
+                "rows": kernel_rows(grid),
             }
         )
     else:
-        (tabulate or _print)(kernel_rows(dataset, shown), _axes(dataset), total)
+        (tabulate or _print)(kernel_rows(grid, shown), _axes(grid), total)
     if output is not None:
-        remark(f"\nwrote {output} ({Path(output).stat().st_size / 1e6:.1f} MB)")
+        remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
 
 
-def _axes(dataset: xr.Dataset) -> dict[str, bool]:
+def _axes(grid: Table) -> dict[str, bool]:
     """Return every axis, and whether it has more than one value."""
-    names = [str(name) for name in dataset.coords if str(name) not in ("shape", "hardware")]
-    found = {"hardware": dataset.sizes["hardware"] > ONE_VALUE}
-    return found | {name: len(set(dataset[name].values.tolist())) > ONE_VALUE for name in names}
+    names = [name for name in grid.coords if name not in ("shape", "hardware")]
+    found = {"hardware": grid.sizes["hardware"] > ONE_VALUE}
+    return found | {name: len(set(grid[name].values.tolist())) > ONE_VALUE for name in names}
 
 
 def _print(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total: int) -> None:
@@ -138,7 +135,7 @@ def _print(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total: i
     if fixed:
         click.echo(f"all: {' · '.join(fixed)}")
     if total > len(rows):
-        click.echo(f"… and {total - len(rows):,} more; --lines, --json or -o FILE.nc shows them")
+        click.echo(f"… and {total - len(rows):,} more; --lines, --json or -o FILE shows them")
 
 
 def _plain(value: Any) -> str:

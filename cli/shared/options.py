@@ -87,6 +87,12 @@ def output_option(
     )
 
 
+def results_option(text: str) -> Callable[[Function], Function]:
+    """Return the option for a file of results, whose kind its name's ending says."""
+    kinds = "netCDF (.nc), .csv, .parquet, .zarr, .md or .json, by its name's ending"
+    return output_option("FILE", f"{text}, completely or not at all: {kinds}.")
+
+
 def complete_models(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

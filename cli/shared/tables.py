@@ -12,8 +12,7 @@ from perfmodel.cli.shared.printing import share, table
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
-    import xarray as xr
-
+    from perfmodel.base.table import Table
     from perfmodel.strategy.mapping import GroupPlacement
 
 # Component -> heading of its column.
@@ -38,13 +37,13 @@ ALWAYS_SHOWN = (
 )
 
 
-def results_header(dataset: xr.Dataset) -> dict[str, Any]:
+def results_header(table: Table) -> dict[str, Any]:
     """Return what every JSON document about a sweep begins with."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "model": dataset.attrs.get("model"),
-        "framework": dataset.attrs.get("framework"),
-        "devices": dataset.attrs.get("devices"),
+        "model": table.attrs.get("model"),
+        "framework": table.attrs.get("framework"),
+        "devices": table.attrs.get("devices"),
         "units": {name: variable.units for name, variable in VARIABLES.items()},
     }
 

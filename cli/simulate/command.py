@@ -172,7 +172,7 @@ SHOW: dict[str, Callable[..., None]] = {
     show_default=True,
     help="Lines of the table: the whole run, every distinct rank, or every layer of a text.",
 )
-@options.output_option("FILE.nc", "Write all figures of all ranks as netCDF-4.")
+@options.results_option("Write all figures of all ranks")
 @options.option(
     "--timeline",
     section=options.OUTPUT,
@@ -216,7 +216,6 @@ def simulate_command(
         run = choice.prepare(tell)
     for note in run.notes:
         remark(f"note: {note}")
-    if run.engine.compiled:
         announce_compilation()
     with activity(run.doing):
         result = run.compute()

@@ -74,20 +74,22 @@ def show_simulation(run: Run, result: Simulation, by: str, as_json: bool) -> Non
         click.echo(table(["all ranks", "count", "bytes"], rows))
 
 
-def check_outputs(*outputs: str | None) -> None:
+def check_outputs(output: str | None, timeline: str | None) -> None:
     """Make sure, before a long run, that what was asked for can be written."""
     from perfmodel.base.files import check_writable
+    from perfmodel.sweeps.files import check_results_path
 
-    for output in outputs:
-        if output is not None:
-            check_writable(output)
+    if output is not None:
+        check_results_path(output)
+    if timeline is not None:
+        check_writable(timeline)
 
 
 def write_figures(run: Run, result: Any, output: str) -> None:
-    """Write figures as netCDF, with what they are of."""
+    """Write figures, with what they are of."""
     from perfmodel._version import __version__
     from perfmodel.parity.datasets import run_dataset
-    from perfmodel.sweeps.results import save_results
+    from perfmodel.sweeps.files import save_results
 
     devices = "" if run.devices is None else f"{run.devices:,} devices "
     dataset = run_dataset(result)

@@ -45,15 +45,15 @@ class ModelSummary:
     source: str
 
 
-def load_model(name_or_path: str | Path | Mapping[str, Any]) -> ModelSpec:
+def load_model(name_or_path: str | Path | Mapping[str, Any] | ModelSpec) -> ModelSpec:
     """Return a model by preset name, from a file or directory, or from a mapping.
 
     Parameters
     ----------
-    name_or_path : str, Path or mapping
+    name_or_path : str, Path, mapping or ModelSpec
         A preset's name in any case, with or without its organisation
         ("meta-llama/Llama-3.1-70B"); a ``config.json``, or a directory that holds one;
-        or the contents of a ``config.json``.
+        or the contents of a ``config.json``; or a model, which comes back as it is.
 
     Returns
     -------
@@ -69,6 +69,8 @@ def load_model(name_or_path: str | Path | Mapping[str, Any]) -> ModelSpec:
     >>> load_model("llama-3.1-70b").parameter_count()
     70553706496
     """
+    if isinstance(name_or_path, ModelSpec):
+        return name_or_path
     if isinstance(name_or_path, Mapping):
         return model_from_config(name_or_path, name=_stated_name(name_or_path), source="")
     if isinstance(name_or_path, Path):

@@ -18,6 +18,7 @@ from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import load_model
 from perfmodel.strategy.grid import FIELDS, StrategyGrid, axis_values, columns_from_rows, encode
 from perfmodel.strategy.rules import (
     LATE_RULES,
@@ -61,7 +62,7 @@ class Enumeration:
 
 
 def strategy_grid(
-    model: ModelSpec,
+    model: ModelSpec | str,
     devices: int,
     *,
     sequence_length: int | Sequence[int],
@@ -74,8 +75,8 @@ def strategy_grid(
 
     Parameters
     ----------
-    model : ModelSpec
-        Its heads, layers and experts bound the degrees.
+    model : ModelSpec or str
+        As of `load_model`; its heads, layers and experts bound the degrees.
     devices : int
         Devices of the run; data_parallel is what the other degrees leave over.
     sequence_length : int or sequence of int
@@ -108,7 +109,7 @@ def strategy_grid(
     ...                      sequence_length=8192, global_batch_size=2048)
     """
     found = enumerate_strategies(
-        model,
+        load_model(model),
         devices,
         {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes},
         hardware=hardware,
@@ -175,7 +176,7 @@ def enumerate_strategies(
 
 
 def strategies_from_rows(
-    model: ModelSpec, devices: int, rows: Sequence[Mapping[str, Any]]
+    model: ModelSpec | str, devices: int, rows: Sequence[Mapping[str, Any]]
 ) -> StrategyGrid:
     """Make a grid of explicitly written strategies; impossible ones keep their status.
 
@@ -185,7 +186,7 @@ def strategies_from_rows(
     devices = _checked_devices(devices)
     completed = [_complete(dict(row), devices) for row in rows]
     columns = columns_from_rows(completed)
-    return StrategyGrid(devices, columns, strategy_status(columns, model, devices))
+    return StrategyGrid(devices, columns, strategy_status(columns, load_model(model), devices))
 
 
 def describe_rejected(rejected: Mapping[str, int], devices: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,13 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.regimes import regime
+from perfmodel.base.table import Column, Table, flags
 from perfmodel.hwprofiles import Hardware
 from perfmodel.network.collectives import algorithms_of, collective_choices
 from perfmodel.operations.uncertainty import width_table
-from perfmodel.sweeps.grid_dataset import Axis, cartesian, kernel_dataset
-
-if TYPE_CHECKING:
-    import xarray as xr
+from perfmodel.sweeps.grid_dataset import Axis, cartesian, kernel_table
 
 AUTO = "auto"
 NONE = "none"
@@ -125,7 +123,7 @@ def collective_grid(
     axes: Mapping[str, Sequence[Any]],
     *,
     swept: Mapping[str, Sequence[float]] | None = None,
-) -> xr.Dataset:
+) -> Table:
     """Time every combination of collectives, algorithms, sizes and groups.
 
     Parameters
@@ -139,7 +137,7 @@ def collective_grid(
 
     Returns
     -------
-    xarray.Dataset
+    Table
         Dimensions ``hardware`` and ``shape``; the axes are coordinates along ``shape``.
         ``time`` [s], ``time_low`` and ``time_high`` (10-90 % band by
         ``[calibration.uncertainty]``), ``algorithm_bandwidth``, ``bus_bandwidth`` [B/s],
@@ -158,29 +156,20 @@ def collective_grid(
     coded = cartesian([_coded(axis) for axis in grid])
     found = [_evaluate(hardware, coded) for hardware in rows]
     results = {name: np.stack([one[name] for one in found]) for name in found[0]}
-    dataset = kernel_dataset(
-        "collective", rows, grid, columns, {"time": results.pop("time")}, (), swept
-    )
-    dataset.attrs["title"] = "Times of collectives"
+    time = {"time": results["time"]}
+    table = kernel_table("collective", rows, grid, columns, time, (), swept)
+    table.attrs["title"] = "Times of collectives"
     labels = {
         "chosen_algorithm": (*ALGORITHMS, NONE),
         "chosen_protocol": (*PROTOCOLS, NONE),
         "status": STATUSES,
     }
-    if "stride" in dataset.coords:
-        results.pop("stride")
-    for name, values in results.items():
-        dataset[name] = (("hardware", "shape"), values)
     for name, (units, text) in _VARIABLES.items():
-        if name in dataset and name not in dataset.coords:
-            dataset[name].attrs = {"units": units, "long_name": text}
-    for name, meanings in labels.items():
-        dataset[name].attrs |= {
-            "flag_values": np.arange(len(meanings), dtype=np.int8),
-            "flag_meanings": " ".join(meanings),
-        }
-    ordered = [name for name in _VARIABLES if name in dataset.data_vars]
-    return dataset[ordered]
+        if name in results and name not in table.coords:
+            about = {"units": units, "long_name": text}
+            about |= flags(labels[name]) if name in labels else {}
+            table[name] = Column(("hardware", "shape"), results[name], about)
+    return table
 
 
 def _checked_axes(axes: Mapping[str, Sequence[Any]]) -> list[Axis]:

@@ -1,4 +1,4 @@
-"""A grid of kernels on one or more devices as a labelled dataset.
+"""A grid of kernels on one or more devices as a labelled table.
 
 Dimensions are ``hardware`` and ``shape``; the axes of the grid are coordinates along
 ``shape``. A kernel that a device has no unit for has NaN as its time, and the bound
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +20,11 @@ from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.precisions import rate_format
+from perfmodel.base.provenance import versions
+from perfmodel.base.table import Column, Table, flags
 from perfmodel.base.variables import Variable
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.paths import row_names, unit_of
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 SCHEMA_VERSION = "1.0"
 MAX_KERNELS = 5_000_000
@@ -101,7 +99,7 @@ def cartesian(axes: Sequence[Axis], devices: int = 1) -> dict[str, NDArray[Any]]
     return columns
 
 
-def kernel_dataset(
+def kernel_table(
     kernel: str,
     rows: Sequence[Hardware],
     axes: Sequence[Axis],
@@ -109,7 +107,7 @@ def kernel_dataset(
     results: Mapping[str, NDArray[Any]],
     bounds: Sequence[str],
     swept: Mapping[str, Sequence[float]] | None = None,
-) -> xr.Dataset:
+) -> Table:
     """Label the results of a grid.
 
     Parameters
@@ -129,45 +127,39 @@ def kernel_dataset(
 
     Returns
     -------
-    xarray.Dataset
+    Table
         Also with the achieved rates, where `results` allows.
     """
-    import xarray as xr
-
-    coordinates: dict[str, Any] = {
-        "shape": (
-            "shape",
-            np.arange(len(next(iter(columns.values())))),
-            {"units": "1", "long_name": "kernel of the grid"},
+    count = len(next(iter(columns.values())))
+    coordinates = {
+        "shape": Column(
+            "shape", np.arange(count), {"units": "1", "long_name": "kernel of the grid"}
         ),
-        "hardware": (
-            "hardware",
-            row_names(rows),
-            {"units": "1", "long_name": "hardware profile"},
+        "hardware": Column(
+            "hardware", row_names(rows), {"units": "1", "long_name": "hardware profile"}
         ),
     }
     for path, numbers in (swept or {}).items():
         about = {"units": unit_of(rows[0], path), "long_name": f"swept value of {path}"}
-        coordinates[path] = ("hardware", np.asarray(numbers), about)
+        coordinates[path] = Column("hardware", numbers, about)
     for axis in axes:
         about = {"units": axis.units, "long_name": axis.long_name}
-        coordinates[axis.name] = ("shape", columns[axis.name], about)
+        coordinates[axis.name] = Column("shape", columns[axis.name], about)
+    found = {**results, **_rates(rows, columns, results)}
     data = {}
-    for name, values in {**results, **_rates(rows, columns, results)}.items():
-        variable = KERNEL_VARIABLES[name]
+    for name, variable in KERNEL_VARIABLES.items():
+        if name not in found:
+            continue
+        values = found[name]
         attributes: dict[str, Any] = {"units": variable.units, "long_name": variable.long_name}
         if name == "bound":
-            labels = (*bounds, UNSUPPORTED)
             values = np.where(values < 0, len(bounds), values).astype(np.int8)
-            attributes |= {
-                "flag_values": np.arange(len(labels), dtype=np.int8),
-                "flag_meanings": " ".join(labels),
-            }
+            attributes |= flags((*bounds, UNSUPPORTED))
         elif name in COUNTED:
             values = values.astype(np.int32)
-        data[name] = (("hardware", "shape"), values, attributes)
-    ordered = {name: data[name] for name in KERNEL_VARIABLES if name in data}
-    return xr.Dataset(ordered, coordinates, _attributes(kernel, rows))
+        data[name] = Column(("hardware", "shape"), values, attributes)
+    sizes = {"hardware": len(rows), "shape": count}
+    return Table(data, coordinates, _attributes(kernel, rows), sizes)
 
 
 def _rates(
@@ -197,14 +189,9 @@ def _peaks(hardware: Hardware, precisions: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _attributes(kernel: str, rows: Sequence[Hardware]) -> dict[str, Any]:
-    versions = {
-        "perfmodel": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
     provenance = {
         "hardware": {name: row.to_dict() for name, row in zip(row_names(rows), rows, strict=True)},
-        "versions": versions,
+        "versions": versions("numpy"),
     }
     return {
         "Conventions": "CF-1.11",
@@ -216,29 +203,23 @@ def _attributes(kernel: str, rows: Sequence[Hardware]) -> dict[str, Any]:
     }
 
 
-def kernel_rows(dataset: xr.Dataset, limit: int | None = None) -> list[dict[str, Any]]:
+def kernel_rows(table: Table, limit: int | None = None) -> list[dict[str, Any]]:
     """Return the kernels as dictionaries with plain Python values, device by device.
 
     Parameters
     ----------
-    dataset : xarray.Dataset
+    table : Table
     limit : int, optional
         How many at most.
     """
-    shapes = dataset.sizes["shape"]
-    total = shapes * dataset.sizes["hardware"]
+    shapes = table.sizes["shape"]
+    total = shapes * table.sizes["hardware"]
     count = total if limit is None else min(limit, total)
-    along = [name for name in map(str, dataset.coords) if name not in ("shape", "hardware")]
+    along = [name for name in table.coords if name not in ("shape", "hardware")]
     columns: dict[str, list[Any]] = {}
     device, shape = np.divmod(np.arange(count), shapes)
-    for name in ("hardware", *along, *map(str, dataset.data_vars)):
-        variable = dataset[name]
-        values = variable.values
-        if "flag_meanings" in variable.attrs:
-            values = np.array(variable.attrs["flag_meanings"].split())[values]
-        if variable.dims == ("hardware",):
-            values = values[device]
-        else:
-            values = values[shape] if variable.dims == ("shape",) else values[device, shape]
-        columns[name] = values.tolist()
+    at = {"hardware": device, "shape": shape}
+    for name in ("hardware", *along, *table.data_vars):
+        column = table[name]
+        columns[name] = column.labelled()[tuple(at[dim] for dim in column.dims)].tolist()
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]

@@ -30,9 +30,9 @@ from perfmodel.base.precisions import (
 )
 
 if TYPE_CHECKING:
-    import xarray as xr
     from numpy.typing import NDArray
 
+    from perfmodel.base.table import Table
     from perfmodel.compute.stream_catalogue import StreamWork
     from perfmodel.hwprofiles import Hardware
 
@@ -181,7 +181,7 @@ def kernel_grid(
     *,
     swept: Mapping[str, Sequence[float]] | None = None,
     **settings: Any,
-) -> xr.Dataset:
+) -> Table:
     """Time every combination of the axes of a kernel on every device.
 
     Parameters
@@ -198,7 +198,7 @@ def kernel_grid(
 
     Returns
     -------
-    xarray.Dataset
+    Table
         See `perfmodel.sweeps.grid_dataset`.
 
     Raises
@@ -218,7 +218,7 @@ def kernel_grid(
     """
     import numpy as np
 
-    from perfmodel.sweeps.grid_dataset import Axis, cartesian, kernel_dataset
+    from perfmodel.sweeps.grid_dataset import Axis, cartesian, kernel_table
 
     _check_names([name], KERNELS, "unknown kernel")
     kernel = KERNELS[name]
@@ -258,7 +258,7 @@ def kernel_grid(
                 results[key][index, places] = column
     if not results:
         raise refusals[0]
-    return kernel_dataset(grid.title, rows, labelled, columns, results, bounds, swept)
+    return kernel_table(grid.title, rows, labelled, columns, results, bounds, swept)
 
 
 def _check_names(names: Iterable[Any], known: Collection[str], what: str) -> None:

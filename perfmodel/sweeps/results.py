@@ -1,4 +1,4 @@
-"""Store, reopen and query the datasets of sweeps."""
+"""Reopen and query the results of sweeps."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
-from perfmodel.base.files import atomic_path
+from perfmodel.base.table import Table, from_xarray
 from perfmodel.strategy.grid import FIELDS
+from perfmodel.sweeps.ranked import Ranked
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -28,34 +29,7 @@ LARGER_IS_BETTER = {
 ALIASES = {spec.option.replace("-", "_"): spec.name for spec in FIELDS}
 
 
-def save_results(dataset: xr.Dataset, path: str | Path) -> None:
-    """Write a dataset as compressed netCDF-4, completely or not at all.
-
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-    path : str or Path
-        File to write; replaced if it exists.
-
-    Raises
-    ------
-    DataError
-        The file cannot be written.
-    """
-    compression = {"zlib": True, "complevel": 1, "shuffle": True}
-    encoding = {
-        name: dict(compression)
-        for name, variable in dataset.variables.items()
-        if variable.dtype.kind in "fiub" and variable.ndim
-    }
-    with atomic_path(path) as temporary:
-        try:
-            dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4", encoding=encoding)
-        except RuntimeError as error:  # how netCDF reports a full disk
-            raise DataError(f"cannot write '{path}': {error}") from None
-
-
-def open_results(path: str | Path) -> xr.Dataset:
+def open_table(path: str | Path) -> Table:
     """Open a stored sweep; values are read when they are used.
 
     Raises
@@ -63,32 +37,45 @@ def open_results(path: str | Path) -> xr.Dataset:
     DataError
         The file is missing, is not netCDF, or is not a sweep of this schema.
     """
-    import xarray as xr
+    from perfmodel.sweeps.netcdf import read_netcdf
 
     source = Path(path).expanduser()
     if not source.is_file():
         what = "is a folder" if source.is_dir() else "does not exist"
         raise DataError(f"results file '{source}' {what}; 'perfmodel sweep -o FILE.nc' writes one")
-    try:
-        dataset = xr.open_dataset(source, engine="netcdf4")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise DataError(f"'{source}' is not a readable netCDF-4 file: {reason}") from None
-    missing = {"step_time", "memory_total", "status"} - set(dataset.variables)
-    version = str(dataset.attrs.get("schema_version", ""))
+    table = read_netcdf(source)
+    missing = {"step_time", "memory_total", "status"} - set(table.variables)
+    version = str(table.attrs.get("schema_version", ""))
     if missing or not version.startswith("1."):
-        dataset.close()
         raise DataError(
             f"'{source}' is not a perfmodel sweep "
             f"(schema version {version or 'absent'}, expected 1.x)"
         )
-    return dataset
+    return table
 
 
-def column(dataset: xr.Dataset, name: str) -> NDArray[Any]:
+def open_results(path: str | Path) -> xr.Dataset:
+    """Open a stored sweep as `sweep` returned it; numbers are read when they are used.
+
+    Raises
+    ------
+    DataError
+        The file is missing, is not netCDF, or is not a sweep of this schema.
+    """
+    from perfmodel.sweeps.accessor import opened
+
+    return opened(Path(path).expanduser(), open_table(path))
+
+
+def as_table(results: Table | xr.Dataset) -> Table:
+    """Return results as a table, whichever they are."""
+    return results if isinstance(results, Table) else from_xarray(results)
+
+
+def column(results: Table | xr.Dataset, name: str) -> NDArray[Any]:
     """Return a variable or coordinate as one value per (strategy, hardware) pair.
 
-    Strategy fields may be named as on the command line (``tp``, ``micro_batch``). Flags
+    Strategy fields may be named as on the command line (``tp``, ``micro_batch``). Choices
     are returned as their labels. The order is that of ``strategy`` × ``hardware``
     flattened.
 
@@ -97,57 +84,55 @@ def column(dataset: xr.Dataset, name: str) -> NDArray[Any]:
     DataError
         No such name.
     """
+    table = as_table(results)
     name = ALIASES.get(name, name)
-    if name not in dataset.variables:
-        hint = did_you_mean(name, column_names(dataset))
+    if name not in table:
+        hint = did_you_mean(name, column_names(table))
         hint = hint or "; there are step_time, memory_total, tensor_parallel and the like"
         raise DataError(f"no variable '{name}'{hint}")
-    variable = dataset[name]
-    values = variable.values
-    if "flag_meanings" in variable.attrs and name not in ("sequence_parallel",):
-        labels = np.array(variable.attrs["flag_meanings"].split())
-        order = np.searchsorted(np.atleast_1d(variable.attrs["flag_values"]), values)
-        values = labels[order]
-    shape = (dataset.sizes["strategy"], dataset.sizes["hardware"])
-    if variable.dims == ("strategy",):
+    found = table[name]
+    values = found.labelled()
+    shape = (table.sizes["strategy"], table.sizes["hardware"])
+    if found.dims == ("strategy",):
         values = np.broadcast_to(values[:, None], shape)
-    elif variable.dims == ("hardware",):
+    elif found.dims == ("hardware",):
         values = np.broadcast_to(values[None, :], shape)
     return values.reshape(-1)
 
 
-def column_names(dataset: xr.Dataset) -> list[str]:
+def column_names(table: Table) -> list[str]:
     """Names that `column` and filters understand."""
-    return sorted({*map(str, dataset.variables), *ALIASES})
+    return sorted({*table.variables, *ALIASES})
 
 
 def select(
-    dataset: xr.Dataset, where: str | None = None, *, fitting: bool = True
+    results: Table | xr.Dataset, where: str | None = None, *, fitting: bool = True
 ) -> NDArray[np.intp]:
     """Return the flat indices of possible pairs that fit in memory and pass a filter."""
-    good = np.isfinite(column(dataset, "step_time"))
+    table = as_table(results)
+    good = np.isfinite(column(table, "step_time"))
     if fitting:
-        good &= column(dataset, "fits").astype(bool)
+        good &= column(table, "fits").astype(bool)
     if where:
         good &= evaluate_mask(
-            where, lambda name: column(dataset, name), column_names(dataset), good.size
+            where, lambda name: column(table, name), column_names(table), good.size
         )
     return np.flatnonzero(good)
 
 
 def best(
-    dataset: xr.Dataset,
+    results: Table | xr.Dataset,
     top: int = 10,
     *,
     by: str = "tokens_per_second_per_device",
     where: str | None = None,
     fitting: bool = True,
-) -> list[dict[str, Any]]:
+) -> Ranked:
     """Return the best strategies of a sweep.
 
     Parameters
     ----------
-    dataset : xarray.Dataset
+    results : xarray.Dataset or Table
     top : int
         How many.
     by : str
@@ -159,9 +144,9 @@ def best(
 
     Returns
     -------
-    list of dict
-        One per strategy, best first: the hardware, every strategy field (labels for
-        choices) and every variable in SI units.
+    Ranked
+        A list with one dictionary per strategy, best first: the hardware, every strategy
+        field (labels for choices) and every variable in SI units. Shown as a table.
 
     Raises
     ------
@@ -170,35 +155,38 @@ def best(
     """
     if top < 1:
         raise DataError(f"top: {top} is not a positive number of strategies")
-    chosen = select(dataset, where, fitting=fitting)
-    values = column(dataset, by)
+    table = as_table(results)
+    by = ALIASES.get(by, by)
+    chosen = select(table, where, fitting=fitting)
+    values = column(table, by)
     if values.dtype.kind not in "fiub":
         raise DataError(f"cannot rank by '{by}': it holds text")
     keys = values[chosen].astype(float)
     order = np.argsort(-keys if by in LARGER_IS_BETTER else keys, kind="stable")[:top]
-    return rows(dataset, chosen[order])
+    return rows(table, chosen[order])
 
 
 def pareto(
-    dataset: xr.Dataset,
+    results: Table | xr.Dataset,
     objectives: Sequence[str],
     *,
     where: str | None = None,
     fitting: bool = True,
-) -> list[dict[str, Any]]:
+) -> Ranked:
     """Return the strategies that no other one beats in every objective.
 
     Parameters
     ----------
-    dataset : xarray.Dataset
+    results : xarray.Dataset or Table
     objectives : sequence of str
-        Two or more variables, such as ``["step_time", "memory_total"]``.
+        Two or more variables, such as ``["step_time", "memory_total"]``; or one text,
+        separated by commas.
     where : str, optional
     fitting : bool
 
     Returns
     -------
-    list of dict
+    Ranked
         As `best`, in the order of the first objective; one of those that are equal in all.
 
     Raises
@@ -206,35 +194,41 @@ def pareto(
     DataError
         Fewer than two objectives, an unknown one, or a malformed filter.
     """
+    if isinstance(objectives, str):
+        objectives = [name.strip() for name in objectives.split(",")]
     if len(objectives) < 2:
         raise DataError("a Pareto front needs two or more variables, as in step_time,memory_total")
-    chosen = select(dataset, where, fitting=fitting)
+    table = as_table(results)
+    chosen = select(table, where, fitting=fitting)
     costs = []
     for name in objectives:
-        values = column(dataset, name)
+        values = column(table, name)
         if values.dtype.kind not in "fiub":
             raise DataError(f"'{name}' is not a number and cannot be an objective")
-        sign = -1.0 if name in LARGER_IS_BETTER else 1.0
+        sign = -1.0 if ALIASES.get(name, name) in LARGER_IS_BETTER else 1.0
         costs.append(sign * values[chosen].astype(float))
     front = chosen[_non_dominated(np.stack(costs, axis=1))] if chosen.size else chosen
-    return rows(dataset, front)
+    return rows(table, front)
 
 
-def rows(dataset: xr.Dataset, flat: NDArray[np.intp]) -> list[dict[str, Any]]:
+def rows(results: Table | xr.Dataset, flat: NDArray[np.intp]) -> Ranked:
     """Return the pairs at flat indices as dictionaries with plain Python values."""
-    devices = dataset.sizes["hardware"]
+    table = as_table(results)
+    devices = table.sizes["hardware"]
     strategy, hardware = np.divmod(flat, devices)
-    small = dataset.isel(strategy=np.unique(strategy)).load()
-    position = np.searchsorted(np.unique(strategy), strategy) * devices + hardware
-    names = ["hardware", *(spec.name for spec in FIELDS), *map(str, small.data_vars)]
-    extra = [str(name) for name in small.coords if str(name) not in names and name != "strategy"]
-    columns = {name: column(small, name)[position] for name in names + extra}
-    columns["sequence_parallel"] = columns["sequence_parallel"].astype(bool)
-    return [
-        {"strategy": int(strategy[i])}
-        | {name: values[i].item() for name, values in columns.items()}
-        for i in range(flat.size)
-    ]
+    few, places = np.unique(strategy, return_inverse=True)
+    small = table.isel(strategy=few)
+    position = places * devices + hardware
+    fields = [spec.name for spec in FIELDS]
+    names = dict.fromkeys(["hardware", *fields, *small.data_vars, *small.coords])
+    del names["strategy"]
+    columns = {name: column(small, name)[position].tolist() for name in names}
+    return Ranked(
+        {"strategy": number} | dict(zip(columns, cells, strict=True))
+        for number, cells in zip(
+            strategy.tolist(), zip(*columns.values(), strict=True), strict=True
+        )
+    )
 
 
 def _non_dominated(costs: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -1,10 +1,9 @@
-"""Sweep strategies over hardware into one labelled dataset."""
+"""Sweep strategies over hardware into one labelled table."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,8 @@ import numpy as np
 from perfmodel._version import __version__
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
+from perfmodel.base.provenance import versions
+from perfmodel.base.table import Column, Table, flags
 from perfmodel.base.variables import SCHEMA_VERSION, STEP_VARIABLES, VARIABLES, Variable
 from perfmodel.hwprofiles.paths import row_names, unit_of
 from perfmodel.model.build import ModelSpec
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    model: ModelSpec,
+    model: ModelSpec | str,
     grid: StrategyGrid,
     hardware: Hardware | str | Sequence[Hardware | str],
     *,
@@ -41,7 +42,8 @@ def sweep(
 
     Parameters
     ----------
-    model : ModelSpec
+    model : ModelSpec or str
+        As of `load_model`: a preset's name, or a path of a ``config.json``.
     grid : StrategyGrid
         From `strategy_grid` or `strategies_from_rows`.
     hardware : Hardware or str, or sequence of them
@@ -62,7 +64,9 @@ def sweep(
     -------
     xarray.Dataset
         Dimensions ``strategy`` and ``hardware``; variables of
-        `perfmodel.base.variables.VARIABLES`, each with ``units`` and ``long_name``.
+        `perfmodel.base.variables.VARIABLES`, each with ``units`` and ``long_name``; choices
+        as labels. Its accessor ``perfmodel`` ranks and breaks down
+        (`perfmodel.sweeps.accessor`).
 
     Raises
     ------
@@ -71,15 +75,42 @@ def sweep(
 
     Examples
     --------
-    >>> model = load_model("llama-3.1-70b")
-    >>> grid = strategy_grid(model, 1024, sequence_length=8192, global_batch_size=2048)
-    >>> results = sweep(model, grid, load_hardware("dgx-h100"))
+    >>> grid = strategy_grid("llama-3.1-70b", 1024, sequence_length=8192, global_batch_size=2048)
+    >>> results = sweep("llama-3.1-70b", grid, "dgx-h100")
     """
-    import xarray as xr
+    from perfmodel.sweeps.accessor import wrapped
 
+    return wrapped(
+        sweep_table(
+            model,
+            grid,
+            hardware,
+            framework=framework,
+            dtype=dtype,
+            threads=threads,
+            progress=progress,
+            hardware_values=hardware_values,
+        )
+    )
+
+
+def sweep_table(
+    model: ModelSpec | str,
+    grid: StrategyGrid,
+    hardware: Hardware | str | Sequence[Hardware | str],
+    *,
+    framework: str | Framework = "megatron",
+    dtype: Any = np.float64,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    hardware_values: Mapping[str, Sequence[float]] | None = None,
+) -> Table:
+    """Return what `sweep` does as a table, with codes for choices; takes what it takes."""
     from perfmodel.hwprofiles import load_hardware
+    from perfmodel.model.presets import load_model
     from perfmodel.training.project import Workload, project_grid
 
+    model = load_model(model)
     given = (
         [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
     )
@@ -111,15 +142,16 @@ def sweep(
         if not everything:
             values[index] = np.nan
             values[index][:, possible] = out
-    dataset = xr.Dataset(
+    table = Table(
         {
             variable.name: _labelled(variable, values[:, i].T)
             for i, variable in enumerate(STEP_VARIABLES)
         },
-        coords=_coordinates(grid, rows, hardware_values or {}),
-        attrs=_attributes(model, grid, rows, framework),
+        _coordinates(grid, rows, hardware_values or {}),
+        _attributes(model, grid, rows, framework),
+        {"strategy": len(grid), "hardware": len(rows)},
     )
-    return _add_derived(dataset, model, grid, rows)
+    return _add_derived(table, model, grid, rows)
 
 
 def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:
@@ -127,35 +159,34 @@ def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:
     return hardware_rows * (len(STEP_VARIABLES) * np.dtype(dtype).itemsize + 2)
 
 
-def _labelled(variable: Variable, values: Any, dims: Any = ("strategy", "hardware")) -> Any:
+def _labelled(
+    variable: Variable, values: Any, dims: Sequence[str] = ("strategy", "hardware")
+) -> Column:
     attributes = {"units": variable.units, "long_name": variable.long_name}
     if variable.formula:
         attributes["formula"] = variable.formula
-    return dims, values, attributes
+    return Column(dims, values, attributes)
 
 
 def _coordinates(
     grid: StrategyGrid, rows: Sequence[Hardware], swept: Mapping[str, Sequence[float]]
-) -> dict[str, Any]:
-    coordinates: dict[str, Any] = {
-        "strategy": ("strategy", np.arange(len(grid)), {"long_name": "strategy", "units": "1"}),
-        "hardware": (
-            "hardware",
-            row_names(rows),
-            {"long_name": "hardware profile", "units": "1"},
+) -> dict[str, Column]:
+    coordinates = {
+        "strategy": Column(
+            "strategy", np.arange(len(grid)), {"long_name": "strategy", "units": "1"}
         ),
-        "memory_capacity": (
+        "hardware": Column(
+            "hardware", row_names(rows), {"long_name": "hardware profile", "units": "1"}
+        ),
+        "memory_capacity": Column(
             "hardware",
             np.array([row.device.memory.capacity for row in rows], np.float64),
             {"units": "B", "long_name": "memory of one device"},
         ),
     }
     for path, numbers in swept.items():
-        coordinates[path] = (
-            "hardware",
-            np.asarray(numbers),
-            {"long_name": f"swept value of {path}", "units": unit_of(rows[0], path)},
-        )
+        about = {"long_name": f"swept value of {path}", "units": unit_of(rows[0], path)}
+        coordinates[path] = Column("hardware", numbers, about)
     for spec in FIELDS:
         attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
         column = grid[spec.name]
@@ -163,16 +194,14 @@ def _coordinates(
             column = column.astype(np.int32 if column.max(initial=0) < 2**31 else np.int64)
         else:
             column = column.astype(np.int8)
-            labels = spec.choices or ("false", "true")
-            attributes["flag_values"] = np.arange(len(labels), dtype=np.int8)
-            attributes["flag_meanings"] = " ".join(labels)
-        coordinates[spec.name] = ("strategy", column, attributes)
+            attributes |= flags(spec.choices or ("false", "true"))
+        coordinates[spec.name] = Column("strategy", column, attributes)
     return coordinates
 
 
 def _add_derived(
-    dataset: xr.Dataset, model: ModelSpec, grid: StrategyGrid, rows: Sequence[Hardware]
-) -> xr.Dataset:
+    table: Table, model: ModelSpec, grid: StrategyGrid, rows: Sequence[Hardware]
+) -> Table:
     """Add FLOP per token, the memory verdict and the status of every pair."""
     from perfmodel.operations.flops import model_flops_per_token
 
@@ -182,41 +211,32 @@ def _add_derived(
         ("model_flops_per_token_non_causal", False),
     ):
         flops = model_flops_per_token(model, lengths, causal=causal)[inverse]
-        dataset[name] = _labelled(VARIABLES[name], flops, "strategy")
-    step = dataset["step_time"].values
-    capacity = dataset["memory_capacity"].values
-    fits = np.isfinite(step) & (dataset["memory_total"].values <= capacity)
-    dataset["fits"] = _labelled(VARIABLES["fits"], fits)
+        table[name] = _labelled(VARIABLES[name], flops, ["strategy"])
+    step = table["step_time"].values
+    capacity = table["memory_capacity"].values
+    fits = np.isfinite(step) & (table["memory_total"].values <= capacity)
+    table["fits"] = _labelled(VARIABLES["fits"], fits)
     status = np.where(
         (grid.status == VALID)[:, None] & ~np.isfinite(step),
         np.uint8(PRECISION_UNSUPPORTED),
         grid.status[:, None],
     ).astype(np.int8)
-    dataset["status"] = _labelled(VARIABLES["status"], status)
-    dataset["status"].attrs |= {
+    table["status"] = _labelled(VARIABLES["status"], status)
+    table["status"].attrs |= {
         "flag_values": np.array(list(STATUS_NAMES), np.int8),
         "flag_meanings": " ".join(STATUS_NAMES.values()),
     }
-    return dataset
+    return table
 
 
 def _attributes(
     model: ModelSpec, grid: StrategyGrid, rows: Sequence[Hardware], framework: Framework
 ) -> dict[str, Any]:
-    import numba
-    import xarray as xr
-
     provenance = {
         "model": dataclasses.asdict(model),
         "hardware": {name: row.to_dict() for name, row in zip(row_names(rows), rows, strict=True)},
         "framework": dataclasses.asdict(framework),
-        "versions": {
-            "perfmodel": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "numba": numba.__version__,
-            "xarray": xr.__version__,
-        },
+        "versions": versions("numpy", "numba"),
     }
     return {
         "Conventions": "CF-1.11",

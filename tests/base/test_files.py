@@ -28,7 +28,8 @@ from perfmodel.base.files import (
     remove_temporaries,
     shortened,
 )
-from perfmodel.sweeps import results as stored
+from perfmodel.sweeps import netcdf
+from perfmodel.sweeps.files import save_results
 
 
 @pytest.fixture
@@ -42,13 +43,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     target = tmp_path / "sweep.nc"
     target.write_text("old")
 
-    def fail(self: xr.Dataset, path: Path, **kwargs: Any) -> None:
-        Path(path).write_text("half")
+    def fail(*given: Any) -> None:
         raise RuntimeError("NetCDF: HDF error")
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", fail)
+    monkeypatch.setattr(netcdf, "_write_column", fail)
     with pytest.raises(DataError, match="HDF error"):
-        stored.save_results(dataset, target)
+        save_results(dataset, target)
     assert target.read_text() == "old"
     assert os.listdir(tmp_path) == ["sweep.nc"]
 
@@ -81,7 +81,7 @@ def test_a_link_stays_and_its_target_is_written(dataset, tmp_path):
     target, link = tmp_path / "target.nc", tmp_path / "link.nc"
     target.write_text("before")
     link.symlink_to(target)
-    stored.save_results(dataset, link)
+    save_results(dataset, link)
     assert link.is_symlink()
     with xr.open_dataset(target) as found:
         assert found.sizes == dataset.sizes

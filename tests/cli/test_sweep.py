@@ -116,7 +116,7 @@ def test_keep_impossible_keeps_them_with_their_reason(tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     with open_results(path) as dataset:
         assert dataset.sizes["strategy"] > document["possible"]
-        valid = int((dataset["status"] == 0).sum())
+        valid = int((dataset["status"] == "valid").sum())
     assert valid == document["possible"]
 
 

@@ -18,7 +18,7 @@ from perfmodel.simulation.hardware_costs import HardwareCosts
 from perfmodel.simulation.result import BY_COLLECTIVE, FIGURES
 from perfmodel.simulation.run import simulate
 from perfmodel.simulation.statistics import covered
-from perfmodel.sweeps.results import save_results
+from perfmodel.sweeps.files import save_results
 from perfmodel.trace import COLLECTIVE, COMPUTE, MEM_LOAD, RECEIVE, SEND, TraceSet
 from tests.simulation.built import NETWORK, built, four
 

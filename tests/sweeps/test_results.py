@@ -14,6 +14,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 from perfmodel.strategy.grid import FIELDS
 from perfmodel.sweeps import results as stored
+from perfmodel.sweeps.files import save_results
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def dataset() -> xr.Dataset:
 @pytest.fixture
 def file(dataset: xr.Dataset, tmp_path: Path) -> Path:
     path = tmp_path / "sweep.nc"
-    stored.save_results(dataset, path)
+    save_results(dataset, path)
     return path
 
 

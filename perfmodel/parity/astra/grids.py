@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel._version import __version__
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.table import Column, Table
 from perfmodel.parity.astra.collective import AstraNetwork, AstraSystem, simulate_collectives
 from perfmodel.sweeps.collective_grids import bus_factor
 from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, Axis, cartesian
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 
 def astra_grid(
@@ -26,7 +23,7 @@ def astra_grid(
     *,
     engine: str = "congestion-unaware",
     label: str = "astra",
-) -> xr.Dataset:
+) -> Table:
     """Time collectives over all devices of a network of ASTRA-sim.
 
     Parameters
@@ -43,7 +40,7 @@ def astra_grid(
 
     Returns
     -------
-    xarray.Dataset
+    Table
         Dimensions ``hardware`` (one) and ``shape``: ``time`` and ``time_fastest`` [s] of the
         last and the first device, ``algorithm_bandwidth`` and ``bus_bandwidth`` [B/s].
 
@@ -54,8 +51,6 @@ def astra_grid(
     HardwareError
         The simulator itself cannot time it.
     """
-    import xarray as xr
-
     members = network.devices
     for name in collectives:
         if name not in SIMULATED:
@@ -96,18 +91,18 @@ def astra_grid(
         ),
     }
     coordinates = {
-        "shape": (
-            "shape",
-            np.arange(bandwidth.size),
-            {"units": "1", "long_name": "row of the grid"},
+        "shape": Column(
+            "shape", np.arange(bandwidth.size), {"units": "1", "long_name": "row of the grid"}
         ),
-        "hardware": ("hardware", [label], {"units": "1", "long_name": "network of ASTRA-sim"}),
+        "hardware": Column(
+            "hardware", [label], {"units": "1", "long_name": "network of ASTRA-sim"}
+        ),
     } | {
-        name: ("shape", values, {"units": units, "long_name": text})
+        name: Column("shape", values, {"units": units, "long_name": text})
         for name, (values, units, text) in along.items()
     }
     data = {
-        name: (("hardware", "shape"), values[None], {"units": units, "long_name": text})
+        name: Column(("hardware", "shape"), values[None], {"units": units, "long_name": text})
         for name, (values, units, text) in variables.items()
     }
     attributes = {
@@ -120,4 +115,4 @@ def astra_grid(
         "network": repr(network),
         "system": repr(system),
     }
-    return xr.Dataset(data, coordinates, attributes)
+    return Table(data, coordinates, attributes)

@@ -127,7 +127,7 @@ def test_swept_hardware_makes_rows() -> None:
 
 def test_long_tables_are_cut_with_a_hint() -> None:
     result = run(*GEMM, "--m", "1:100:100", "--lines", "7")
-    assert "… and 93 more; --lines, --json or -o FILE.nc shows them" in result.stdout
+    assert "… and 93 more; --lines, --json or -o FILE shows them" in result.stdout
 
 
 def test_attention_phases_and_shapes() -> None:

@@ -1,0 +1,246 @@
+"""Labelled columns: what every result is before anything wraps, prints or stores it.
+
+A `Table` has the words of an `xarray.Dataset` (``dims``, ``sizes``, ``coords``, ``data_vars``,
+``attrs``, ``isel``) and nothing of its weight, so that a small answer needs no xarray. Columns
+of choices hold codes; their attributes ``flag_values`` and ``flag_meanings`` (CF conventions)
+say what the codes stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Index = NDArray[np.intp]
+"""Positions along a dimension."""
+Read = Callable[[Mapping[str, Index]], NDArray[Any]]
+"""Reads a stored column at the given positions of some dimensions."""
+
+
+class Column:
+    """One labelled array.
+
+    Attributes
+    ----------
+    dims : tuple of str
+        Names of the array's dimensions.
+    attrs : dict
+        ``units``, ``long_name`` and the like.
+    """
+
+    __slots__ = ("_read", "_values", "attrs", "dims")
+
+    def __init__(
+        self,
+        dims: str | Sequence[str],
+        values: Any = None,
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        read: Read | None = None,
+    ) -> None:
+        self.dims = (dims,) if isinstance(dims, str) else tuple(dims)
+        self.attrs = dict(attrs or {})
+        self._values: NDArray[Any] | None = None if read else np.asarray(values)
+        self._read = read
+
+    def __repr__(self) -> str:
+        return f"Column({', '.join(self.dims)}: {self.attrs.get('long_name', '')})"
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """The array; a stored one is read at the first use."""
+        if self._values is None:
+            assert self._read is not None
+            self._values = self._read({})
+        return self._values
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """What the codes stand for, by code from 0; None for a column that holds no codes."""
+        meanings = self.attrs.get("flag_meanings")
+        if meanings is None:
+            return None
+        codes = np.atleast_1d(self.attrs["flag_values"])
+        found = dict(zip(codes.tolist(), str(meanings).split(), strict=True))
+        return tuple(found.get(code, "") for code in range(max(found) + 1))
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether the codes are false and true."""
+        return self.labels == ("false", "true")
+
+    def labelled(self) -> NDArray[Any]:
+        """Return the values, with what they stand for in place of codes.
+
+        Choices between false and true come back as booleans, others as text.
+        """
+        labels = self.labels
+        if labels is None:
+            return self.values
+        known = np.array([label == "true" for label in labels] if self.is_flag else labels)
+        return known[self.values]
+
+    def take(self, positions: Mapping[str, Index]) -> Column:
+        """Return the column at the given positions of its dimensions."""
+        here = {dim: at for dim, at in positions.items() if dim in self.dims}
+        if not here:
+            return self
+        if self._values is None:
+            assert self._read is not None
+            return Column(self.dims, self._read(here), self.attrs)
+        values = self._values
+        for dim, at in here.items():
+            values = np.take(values, at, axis=self.dims.index(dim))
+        return Column(self.dims, values, self.attrs)
+
+
+class Table:
+    """Columns over common dimensions.
+
+    Attributes
+    ----------
+    coords : dict of str to Column
+        What the dimensions are labelled with.
+    data_vars : dict of str to Column
+        What was found.
+    attrs : dict
+        What holds for all.
+    """
+
+    def __init__(
+        self,
+        data_vars: Mapping[str, Column],
+        coords: Mapping[str, Column],
+        attrs: Mapping[str, Any] | None = None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        self.data_vars = dict(data_vars)
+        self.coords = dict(coords)
+        self.attrs = dict(attrs or {})
+        self._sizes = dict(sizes) if sizes is not None else None
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}: {size:,}" for name, size in self.sizes.items())
+        return f"<Table of {len(self.data_vars)} variables ({sizes})>"
+
+    def __getitem__(self, name: str) -> Column:
+        return self.coords[name] if name in self.coords else self.data_vars[name]
+
+    def __setitem__(self, name: str, column: Column) -> None:
+        self.data_vars[name] = column
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.coords or name in self.data_vars
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data_vars)
+
+    @property
+    def variables(self) -> Mapping[str, Column]:
+        """All columns by name, coordinates first."""
+        return {**self.coords, **self.data_vars}
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Length of every dimension."""
+        if self._sizes is None:
+            self._sizes = {
+                dim: size
+                for column in self.variables.values()
+                for dim, size in zip(column.dims, column.values.shape, strict=True)
+            }
+        return self._sizes
+
+    def isel(self, **positions: Any) -> Table:
+        """Return the table at positions of dimensions, such as ``isel(strategy=[3, 7])``."""
+        chosen = {
+            dim: np.arange(self.sizes[dim])[at] if isinstance(at, slice) else np.asarray(at)
+            for dim, at in positions.items()
+        }
+        return Table(
+            {name: column.take(chosen) for name, column in self.data_vars.items()},
+            {name: column.take(chosen) for name, column in self.coords.items()},
+            self.attrs,
+            {**self.sizes, **{dim: at.size for dim, at in chosen.items()}},
+        )
+
+    def to_xarray(self) -> xr.Dataset:
+        """Return the table as an `xarray.Dataset`, with labels in place of codes.
+
+        The order of a column's choices is its attribute ``choices``.
+        """
+        import xarray as xr
+
+        return xr.Dataset(
+            {name: spoken(column) for name, column in self.data_vars.items()},
+            {name: spoken(column) for name, column in self.coords.items()},
+            self.attrs,
+        )
+
+
+def spoken(column: Column) -> tuple[Sequence[str], NDArray[Any], dict[str, Any]]:
+    """Return a column as xarray takes it, with labels in place of codes."""
+    labels = column.labels
+    if labels is None:
+        return column.dims, column.values, column.attrs
+    attrs = {name: value for name, value in column.attrs.items() if not name.startswith("flag_")}
+    if column.is_flag:
+        return column.dims, column.values == labels.index("true"), attrs
+    # One object per choice, not one text per row.
+    values = np.array(labels, object)[column.values]
+    return column.dims, values, attrs | {"choices": " ".join(filter(None, labels))}
+
+
+def from_xarray(dataset: xr.Dataset) -> Table:
+    """Return a dataset as a table: the reverse of `Table.to_xarray`.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        Also one that was subset, extended, or read from a file of codes.
+    """
+
+    def column(name: Any) -> Column:
+        variable = dataset[name].variable
+        dims, attributes = [str(dim) for dim in variable.dims], dict(variable.attrs)
+        choices = attributes.pop("choices", None)
+        if choices is not None and variable.dtype.kind in "OU":
+            return coded(dims, variable.values, str(choices).split(), attributes)
+
+        def read(positions: Mapping[str, Index]) -> NDArray[Any]:
+            here = {dim: at for dim, at in positions.items() if dim in dims}
+            values: NDArray[Any] = variable.isel(here).values
+            return values
+
+        return Column(dims, attrs=attributes, read=read)
+
+    return Table(
+        {str(name): column(name) for name in dataset.data_vars},
+        {str(name): column(name) for name in dataset.coords},
+        {str(name): value for name, value in dataset.attrs.items()},
+        {str(dim): size for dim, size in dataset.sizes.items()},
+    )
+
+
+def coded(
+    dims: Any, values: NDArray[Any], choices: Sequence[str], attrs: Mapping[str, Any]
+) -> Column:
+    """Return texts as a column of codes; what is no choice yet becomes one."""
+    known, places = np.unique(values.astype(str), return_inverse=True)
+    labels = list(dict.fromkeys([*choices, *known.tolist()]))
+    codes = np.array([labels.index(text) for text in known.tolist()], np.int8)
+    return Column(dims, codes[places].reshape(values.shape), {**attrs, **flags(labels)})
+
+
+def flags(labels: Sequence[str]) -> dict[str, Any]:
+    """Return the attributes that say what the codes 0, 1, … of a column stand for."""
+    return {
+        "flag_values": np.arange(len(labels), dtype=np.int8),
+        "flag_meanings": " ".join(label.replace(" ", "_") for label in labels),
+    }

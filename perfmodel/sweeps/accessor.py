@@ -1,0 +1,83 @@
+"""Questions to a dataset of results, as methods: ``results.perfmodel.best()``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import xarray as xr
+
+from perfmodel.base.table import Table, spoken
+from perfmodel.base.variables import TIME_COMPONENTS
+from perfmodel.sweeps import results
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfmodel.sweeps.ranked import Ranked
+
+
+@xr.register_dataset_accessor("perfmodel")
+class Results:
+    """What one asks a dataset that `perfmodel.sweep` or `perfmodel.open_results` returned."""
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._dataset = dataset
+
+    def best(
+        self,
+        top: int = 10,
+        *,
+        by: str = "tokens_per_second_per_device",
+        where: str | None = None,
+        fitting: bool = True,
+    ) -> Ranked:
+        """Return the best strategies; see `perfmodel.best`."""
+        return results.best(self._dataset, top, by=by, where=where, fitting=fitting)
+
+    def pareto(
+        self, objectives: Sequence[str], *, where: str | None = None, fitting: bool = True
+    ) -> Ranked:
+        """Return the strategies that no other one beats; see `perfmodel.pareto`."""
+        return results.pareto(self._dataset, objectives, where=where, fitting=fitting)
+
+    def breakdown(
+        self, top: int = 10, *, where: str | None = None, fitting: bool = True
+    ) -> pd.DataFrame:
+        """Return where the time of the best strategies goes.
+
+        Parameters
+        ----------
+        top : int
+            How many strategies, the fastest first.
+        where : str, optional
+            Filter, as of `best`.
+        fitting : bool
+            Leave out what does not fit in memory.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row per strategy, with its place in the dataset as index; ``step_time`` [s], and
+            the share of every component in it. The shares add up to 1.
+        """
+        frame = self.best(top, where=where, fitting=fitting).to_dataframe()
+        frame = frame.set_index(["strategy", "hardware"])
+        shares = frame[list(TIME_COMPONENTS)].div(frame["step_time"], axis=0)
+        shares.insert(0, "step_time", frame["step_time"])
+        return shares
+
+
+def wrapped(table: Table) -> xr.Dataset:
+    """Return a table as a dataset that has the accessor."""
+    return table.to_xarray()
+
+
+def opened(path: Path, table: Table) -> xr.Dataset:
+    """Return a stored table as a dataset whose numbers stay in the file until they are used."""
+    dataset = xr.open_dataset(path, engine="netcdf4")
+    choices = {name: column for name, column in table.variables.items() if column.labels}
+    coords = {name: spoken(column) for name, column in choices.items() if name in table.coords}
+    found = {name: spoken(column) for name, column in choices.items() if name not in coords}
+    return dataset.assign_coords(coords).assign(found)

@@ -1,0 +1,143 @@
+"""Tables as netCDF-4 files that `xarray` opens as it would its own.
+
+Written column by column with netCDF4 itself: a signal then ends the run between two columns,
+and neither writing nor reading needs xarray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.base.errors import DataError
+from perfmodel.base.table import Column, Index, Table
+
+if TYPE_CHECKING:
+    from netCDF4 import Dataset, Variable
+
+# Reading scattered rows one by one takes longer than reading all, from about here on.
+FEW_ROWS = 256
+PRESSED = {"zlib": True, "complevel": 1, "shuffle": True}
+SMALL = 8192  # B; the bookkeeping of compressed chunks takes as much
+# Marks of the encoding, which xarray takes away as well.
+ENCODING = ("_FillValue", "coordinates", "dtype")
+
+
+def write_netcdf(table: Table, path: Path) -> None:
+    """Write a table as compressed netCDF-4 (CF conventions: flags, coordinates).
+
+    Raises
+    ------
+    DataError
+        The library refuses; a full disk is the usual reason.
+    """
+    import netCDF4
+
+    try:
+        with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+            for dim, size in table.sizes.items():
+                file.createDimension(dim, size)
+            file.setncatts({key: value for key, value in table.attrs.items() if value is not None})
+            for name, column in table.variables.items():
+                _write_column(file, name, column, table)
+    except RuntimeError as error:  # how netCDF says that the disk is full
+        raise DataError(f"cannot write '{path}': {error}") from None
+
+
+def _write_column(file: Dataset, name: str, column: Column, table: Table) -> None:
+    values = column.values
+    attributes = dict(column.attrs)
+    # CF: what a variable lies over, beside the labels of its own dimensions.
+    if name in table.data_vars:
+        over = [
+            other
+            for other, coordinate in table.coords.items()
+            if other not in table.sizes and set(coordinate.dims) <= set(column.dims)
+        ]
+        if over:
+            attributes["coordinates"] = " ".join(over)
+    fill: Any = None
+    if values.dtype.kind == "b":
+        values, attributes["dtype"] = values.astype(np.int8), "bool"
+    elif values.dtype.kind == "f":
+        fill = np.array(np.nan, values.dtype)
+    elif values.dtype.kind in "OU":
+        values = values.astype(object)
+    kind: Any = str if values.dtype.kind == "O" else values.dtype
+    large = kind is not str and values.nbytes > SMALL
+    options: dict[str, Any] = PRESSED if large else {}
+    variable = file.createVariable(name, kind, column.dims, fill_value=fill, **options)
+    variable.setncatts(attributes)
+    if values.ndim or kind is not str:
+        variable[...] = values
+    else:
+        variable[0] = values.item()
+
+
+def read_netcdf(path: Path) -> Table:
+    """Return what `write_netcdf` wrote; values are read when they are used.
+
+    Raises
+    ------
+    DataError
+        The file is no netCDF-4 file, or is damaged.
+    """
+    with _opened(path) as file:
+        found = {str(name): _stored(variable, path) for name, variable in file.variables.items()}
+        named = {
+            name
+            for variable in file.variables.values()
+            for name in str(getattr(variable, "coordinates", "")).split()
+        }
+        named |= set(file.dimensions)
+        return Table(
+            {name: column for name, column in found.items() if name not in named},
+            {name: column for name, column in found.items() if name in named},
+            {name: file.getncattr(name) for name in file.ncattrs()},
+            {str(name): len(dimension) for name, dimension in file.dimensions.items()},
+        )
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Dataset]:
+    """Give an open file, and close it: files left to the garbage collector can crash HDF5."""
+    import netCDF4
+
+    try:
+        file = netCDF4.Dataset(path)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise DataError(f"'{path}' is not a readable netCDF-4 file: {reason}") from None
+    try:
+        file.set_auto_maskandscale(False)
+        file.set_always_mask(False)
+        yield file
+    except (AttributeError, IndexError, OSError, RuntimeError, UnicodeDecodeError) as error:
+        raise DataError(f"'{path}' is damaged: {error}") from None
+    finally:
+        file.close()
+
+
+def _stored(variable: Variable, path: Path) -> Column:
+    """Return a column whose values stay in the file until they are used."""
+    attributes = {name: variable.getncattr(name) for name in variable.ncattrs()}
+    name, dims = variable.name, tuple(map(str, variable.dimensions))
+
+    def read(positions: Mapping[str, Index]) -> Any:
+        few = {dim: np.unique(at) for dim, at in positions.items() if at.size <= FEW_ROWS}
+        chosen = tuple(few.get(dim, slice(None)) for dim in dims)
+        with _opened(path) as file:
+            values = np.asarray(file[name][chosen or ...])
+        for axis, dim in enumerate(dims):
+            if dim in positions:
+                at = positions[dim]
+                at = np.searchsorted(few[dim], at) if dim in few else at
+                values = np.take(values, at, axis=axis)
+        return values.astype(bool) if attributes.get("dtype") == "bool" else values
+
+    kept = {name: value for name, value in attributes.items() if name not in ENCODING}
+    return Column(dims, attrs=kept, read=read)

@@ -1,0 +1,51 @@
+"""The accessor of result datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import perfmodel
+from perfmodel.base.variables import TIME_COMPONENTS
+
+
+@pytest.fixture(scope="module")
+def dataset() -> xr.Dataset:
+    grid = perfmodel.strategy_grid(
+        "llama-3.1-8b",
+        16,
+        sequence_length=4096,
+        global_batch_size=64,
+        tensor_parallel=[1, 2],
+        pipeline_parallel=[1, 2],
+    )
+    return perfmodel.sweep("llama-3.1-8b", grid, ["dgx-h100", "dgx-b200"])
+
+
+def test_questions_are_those_of_the_functions(dataset: xr.Dataset) -> None:
+    where = "tp == 2"
+    assert dataset.perfmodel.best(3, where=where) == perfmodel.best(dataset, 3, where=where)
+    names = ["step_time", "memory_total"]
+    assert dataset.perfmodel.pareto(names) == perfmodel.pareto(dataset, names)
+    assert perfmodel.pareto(dataset, "step_time, memory_total") == perfmodel.pareto(dataset, names)
+
+
+def test_shares_of_a_breakdown_add_up(dataset: xr.Dataset) -> None:
+    found = dataset.perfmodel.breakdown(4)
+    assert len(found) == 4
+    np.testing.assert_allclose(found[list(TIME_COMPONENTS)].sum(axis=1), 1.0, rtol=1e-12)
+    (strategy, hardware) = found.index[0]
+    step = dataset["step_time"].sel(strategy=strategy, hardware=hardware)
+    assert found["step_time"].iloc[0] == float(step)
+
+
+def test_a_stored_sweep_answers_alike(dataset: xr.Dataset, tmp_path: Path) -> None:
+    perfmodel.save_results(dataset, tmp_path / "sweep.nc")
+    with perfmodel.open_results(tmp_path / "sweep.nc") as stored:
+        assert stored.perfmodel.best(2) == dataset.perfmodel.best(2)
+        assert stored["recompute"].values[0] == "none"
+        subset = stored.sel(hardware=["dgx-b200"])
+        assert {row["hardware"] for row in subset.perfmodel.best(5)} == {"dgx-b200"}
