@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from perfmodel.simulation.run import simulate
     from perfmodel.software.framework import load_framework
     from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
+    from perfmodel.sweeps.datasets import open_results
     from perfmodel.sweeps.files import save_results
-    from perfmodel.sweeps.results import best, open_results, pareto
+    from perfmodel.sweeps.results import best, pareto
     from perfmodel.sweeps.sweep import sweep
 
 # Names are looked up on first use, so that importing the package stays fast.
@@ -50,7 +51,7 @@ _HOMES = {
     "load_hardware": "perfmodel.hwprofiles",
     "load_model": "perfmodel.model.presets",
     "moe_times": "perfmodel.compute.moe",
-    "open_results": "perfmodel.sweeps.results",
+    "open_results": "perfmodel.sweeps.datasets",
     "open_traces": "perfmodel.convert.opening",
     "pareto": "perfmodel.sweeps.results",
     "projected_traces": "perfmodel.export.chakra",

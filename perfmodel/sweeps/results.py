@@ -54,19 +54,6 @@ def open_table(path: str | Path) -> Table:
     return table
 
 
-def open_results(path: str | Path) -> xr.Dataset:
-    """Open a stored sweep as `sweep` returned it; numbers are read when they are used.
-
-    Raises
-    ------
-    DataError
-        The file is missing, is not netCDF, or is not a sweep of this schema.
-    """
-    from perfmodel.sweeps.accessor import opened
-
-    return opened(Path(path).expanduser(), open_table(path))
-
-
 def as_table(results: Table | xr.Dataset) -> Table:
     """Return results as a table, whichever they are."""
     return results if isinstance(results, Table) else from_xarray(results)

@@ -66,7 +66,7 @@ def sweep(
         Dimensions ``strategy`` and ``hardware``; variables of
         `perfmodel.base.variables.VARIABLES`, each with ``units`` and ``long_name``; choices
         as labels. Its accessor ``perfmodel`` ranks and breaks down
-        (`perfmodel.sweeps.accessor`).
+        (`perfmodel.sweeps.datasets`).
 
     Raises
     ------
@@ -78,7 +78,7 @@ def sweep(
     >>> grid = strategy_grid("llama-3.1-70b", 1024, sequence_length=8192, global_batch_size=2048)
     >>> results = sweep("llama-3.1-70b", grid, "dgx-h100")
     """
-    from perfmodel.sweeps.accessor import wrapped
+    from perfmodel.sweeps.datasets import wrapped
 
     return wrapped(
         sweep_table(

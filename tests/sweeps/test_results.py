@@ -14,6 +14,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 from perfmodel.strategy.grid import FIELDS
 from perfmodel.sweeps import results as stored
+from perfmodel.sweeps.datasets import open_results
 from perfmodel.sweeps.files import save_results
 
 
@@ -49,14 +50,14 @@ def file(dataset: xr.Dataset, tmp_path: Path) -> Path:
 
 
 def test_a_round_trip_changes_nothing(dataset: xr.Dataset, file: Path) -> None:
-    with stored.open_results(file) as reopened:
+    with open_results(file) as reopened:
         xr.testing.assert_identical(reopened.load(), dataset)
         for name in dataset.variables:
             assert reopened[name].dtype.kind in (dataset[name].dtype.kind, "O", "T"), name
 
 
 def test_a_file_is_reopened_lazily(file: Path) -> None:
-    with stored.open_results(file) as reopened:
+    with open_results(file) as reopened:
         assert not reopened["step_time"].variable._in_memory
         assert stored.best(reopened, 1)
         assert not reopened["memory_buffers"].variable._in_memory
@@ -178,7 +179,7 @@ def test_files_that_are_no_sweeps_are_refused(tmp_path: Path) -> None:
         (other, "not a perfmodel sweep"),
     ):
         with pytest.raises(DataError, match=message):
-            stored.open_results(path)
+            open_results(path)
 
 
 def test_best_of_none_is_refused(dataset):

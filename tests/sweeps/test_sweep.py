@@ -22,9 +22,9 @@ from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.strategy.grid import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES
+from perfmodel.sweeps.datasets import open_results
 from perfmodel.sweeps.files import save_results
 from perfmodel.sweeps.netcdf import read_netcdf
-from perfmodel.sweeps.results import open_results
 from perfmodel.sweeps.sweep import sweep
 from tests.data import BASELINES
 

@@ -1,4 +1,4 @@
-"""Questions to a dataset of results, as methods: ``results.perfmodel.best()``."""
+"""Results as `xarray` datasets; questions to them as methods: ``results.perfmodel.best()``."""
 
 from __future__ import annotations
 
@@ -74,9 +74,16 @@ def wrapped(table: Table) -> xr.Dataset:
     return table.to_xarray()
 
 
-def opened(path: Path, table: Table) -> xr.Dataset:
-    """Return a stored table as a dataset whose numbers stay in the file until they are used."""
-    dataset = xr.open_dataset(path, engine="netcdf4")
+def open_results(path: str | Path) -> xr.Dataset:
+    """Open a stored sweep as `sweep` returned it; numbers are read when they are used.
+
+    Raises
+    ------
+    DataError
+        The file is missing, is not netCDF, or is not a sweep of this schema.
+    """
+    table = results.open_table(path)
+    dataset = xr.open_dataset(Path(path).expanduser(), engine="netcdf4")
     choices = {name: column for name, column in table.variables.items() if column.labels}
     coords = {name: spoken(column) for name, column in choices.items() if name in table.coords}
     found = {name: spoken(column) for name, column in choices.items() if name not in coords}
