@@ -164,10 +164,11 @@ def test_the_floors_are_those_of_the_design():
     assert len({height[item] for item in order}) == len(order)
 
 
-# Rooms that compute, themselves imported late.
+# Rooms that compute and the room of xarray's datasets, themselves imported late.
 COMPUTING = (
     *("perfmodel.kernels", "perfmodel.compute.", "perfmodel.network.", "perfmodel.measured.kinds."),
     "perfmodel.sweeps.collective_grids",
+    "perfmodel.sweeps.datasets",
 )
 SLOW = ("numba", "xarray", "netCDF4", "matplotlib", "scipy")
 
