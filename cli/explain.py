@@ -19,6 +19,7 @@ from perfmodel.cli.project import (
     warn_if_too_large,
 )
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import assumed
 from perfmodel.cli.shared.printing import heading, print_json, share, table
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def explain_command(
     hardware: str,
     devices: int,
     settings: Mapping[str, Any],
-    framework: str,
+    framework: str | None,
     top: int,
     phase: str | None,
     as_json: bool,
@@ -104,13 +105,15 @@ def explain_command(
     costs = explain(spec, grid, device, framework=software)
     if phase is not None:
         costs = [cost for cost in costs if cost.phase == phase]
+    assumptions = assumed(framework, grid, axes)
     costs.sort(key=lambda cost: -cost.exposed)
     if as_json:
         operations = [_operation(cost, device, row) for cost in costs]
-        document = projection_header(spec, software, devices) | row | placement_rows(grid, device)
+        header = projection_header(spec, software, devices, assumptions)
+        document = header | row | placement_rows(grid, device)
         print_json(document | {"operations": operations})
     else:
-        print_title(spec, grid, device, software, row)
+        print_title(spec, grid, device, software, row, assumptions)
         _print_operations(costs, top, device, row, whole=phase is None)
         if phase is None:
             print_placement(

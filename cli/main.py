@@ -21,6 +21,7 @@ from perfmodel.cli.model import model_group
 from perfmodel.cli.project import project_command
 from perfmodel.cli.shared import options
 from perfmodel.cli.simulate.command import simulate_command
+from perfmodel.cli.software import software_group
 from perfmodel.cli.sweep import sweep_command
 from perfmodel.cli.topology.command import topology_group
 from perfmodel.cli.workload.group import workload_group
@@ -63,6 +64,7 @@ for _command in (
     simulate_command,
     hardware_group,
     model_group,
+    software_group,
     compare_command,
     calibrate_command,
     completion_command,

@@ -9,7 +9,13 @@ import click
 
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.inputs import (
+    assumed,
+    assumed_text,
+    load_rows,
+    load_software,
+    of_hardware,
+)
 from perfmodel.cli.shared.printing import announce_compilation, heading, print_json, strategy_label
 
 if TYPE_CHECKING:
@@ -36,7 +42,7 @@ def project_command(
     hardware: str,
     devices: int,
     settings: Mapping[str, Any],
-    framework: str,
+    framework: str | None,
     as_json: bool,
     **axes: Any,
 ) -> None:
@@ -71,11 +77,13 @@ def project_command(
     """
     problem = load_problem(model, hardware, devices, settings, framework, axes)
     row = project_row(*problem)
+    spec, grid, device, software = problem
+    assumptions = assumed(framework, grid, axes)
     if as_json:
-        spec, _, _, software = problem
-        print_json(projection_header(spec, software, devices) | row | placement_rows(*problem[1:3]))
+        header = projection_header(spec, software, devices, assumptions)
+        print_json(header | row | placement_rows(grid, device))
     else:
-        print_projection(*problem, row)
+        print_projection(*problem, row, assumptions)
     warn_if_too_large(ctx, row)
 
 
@@ -84,17 +92,16 @@ def load_problem(
     hardware: str,
     devices: int,
     settings: Mapping[str, Any],
-    framework: str,
+    framework: str | None,
     axes: Mapping[str, Any],
 ) -> tuple[ModelSpec, StrategyGrid, Hardware, Framework]:
     """Load and check everything about one projection, cheapest first."""
     from perfmodel.model.presets import load_model
-    from perfmodel.software.framework import load_framework
     from perfmodel.strategy.single import one_strategy
 
     spec = load_model(model)
-    (device,), _ = load_rows([hardware], settings, {})
-    software = load_framework(framework)
+    (device,), _ = load_rows([hardware], of_hardware(settings), {})
+    software = load_software(framework, settings)
     device.device.peak(axes["precision"] or "bf16")  # refuses one that the device lacks
     return spec, one_strategy(spec, devices, axes), device, software
 
@@ -115,7 +122,9 @@ def project_row(
     return row
 
 
-def projection_header(model: ModelSpec, framework: Framework, devices: int) -> dict[str, Any]:
+def projection_header(
+    model: ModelSpec, framework: Framework, devices: int, assumptions: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return what the JSON of one projection begins with."""
     from perfmodel.base.variables import SCHEMA_VERSION, VARIABLES
 
@@ -123,6 +132,7 @@ def projection_header(model: ModelSpec, framework: Framework, devices: int) -> d
         "schema_version": SCHEMA_VERSION,
         "model": model.name,
         "framework": framework.name,
+        "assumed": assumptions,
         "devices": devices,
         "units": {name: variable.units for name, variable in VARIABLES.items()},
     }
@@ -143,12 +153,13 @@ def print_projection(
     hardware: Hardware,
     framework: Framework,
     row: Mapping[str, Any],
+    assumptions: Mapping[str, Any],
 ) -> None:
     """Print one projection."""
     from perfmodel.cli.shared.tables import print_memory, print_placement, print_time
     from perfmodel.strategy.mapping import placement
 
-    print_title(model, grid, hardware, framework, row)
+    print_title(model, grid, hardware, framework, row, assumptions)
     causal, full = row["model_flops_utilization"], row["model_flops_utilization_non_causal"]
     click.echo(f"tokens per second and device  {row['tokens_per_second_per_device']:,.1f}")
     click.echo(
@@ -169,6 +180,7 @@ def print_title(
     hardware: Hardware,
     framework: Framework,
     row: Mapping[str, Any],
+    assumptions: Mapping[str, Any],
 ) -> None:
     """Print what is projected."""
     click.echo(
@@ -178,7 +190,10 @@ def print_title(
         f"{row['global_batch_size']:,} sequences of {row['sequence_length']:,} tokens per step, "
         f"{row['precision']}, {framework.name}"
     )
-    click.echo(f"{strategy_label(dict(row))}\n")
+    click.echo(strategy_label(dict(row)))
+    if assumptions:
+        click.echo(assumed_text(assumptions))
+    click.echo()
 
 
 def warn_if_too_large(ctx: click.Context, row: Mapping[str, Any]) -> None:

@@ -12,7 +12,14 @@ import click
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.inputs import (
+    DEFAULT_FRAMEWORK,
+    assumed,
+    assumed_text,
+    load_rows,
+    load_software,
+    of_hardware,
+)
 from perfmodel.cli.shared.printing import (
     announce_compilation,
     command_line,
@@ -80,7 +87,7 @@ def sweep_command(
     keep_impossible: bool,
     settings: Mapping[str, Any],
     swept: Mapping[str, Any],
-    framework: str,
+    framework: str | None,
     output: str | None,
     top: int,
     float32: bool,
@@ -128,14 +135,13 @@ def sweep_command(
     import numpy as np
 
     from perfmodel.model.presets import load_model
-    from perfmodel.software.framework import load_framework
     from perfmodel.strategy.enumerate import enumerate_strategies
     from perfmodel.sweeps.files import check_results_path, save_results, stored_size
     from perfmodel.sweeps.sweep import result_bytes, sweep_table
 
     spec = load_model(model)
-    rows, values = load_rows(hardware, settings, swept)
-    software = load_framework(framework)
+    rows, values = load_rows(hardware, of_hardware(settings), swept)
+    software = load_software(framework, settings)
     if output is not None:
         output = check_results_path(output)
     start = time.perf_counter()
@@ -176,10 +182,11 @@ def sweep_command(
     if output is not None:
         save_results(table, output)
     fitting = _fitting(table)
+    assumptions = assumed(framework, found.grid, axes, options.SWEPT_FIELDS)
     if as_json:
-        print_json(_document(table, found, possible, fitting, top, output))
+        print_json(_document(table, assumptions, found, possible, fitting, top, output))
     else:
-        _print_summary(spec, table, found, possible, fitting, top)
+        _print_summary(spec, table, assumptions, found, possible, fitting, top)
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
     if not sum(fitting.values()):
@@ -246,6 +253,7 @@ def _nothing_fits(table: Table) -> str:
 
 def _document(
     table: Table,
+    assumptions: Mapping[str, Any],
     found: Enumeration,
     possible: int,
     fitting: dict[str, int],
@@ -256,6 +264,7 @@ def _document(
     from perfmodel.sweeps.results import best
 
     return results_header(table) | {
+        "assumed": assumptions,
         "hardware": table["hardware"].values.tolist(),
         "possible": possible,
         "impossible": dict(found.rejected),
@@ -268,6 +277,7 @@ def _document(
 def _print_summary(
     model: ModelSpec,
     table: Table,
+    assumptions: Mapping[str, Any],
     found: Enumeration,
     possible: int,
     fitting: dict[str, int],
@@ -282,6 +292,9 @@ def _print_summary(
     click.echo(
         heading(f"{model.name}, {parameters} parameters, on {table.attrs['devices']:,} devices")
     )
+    click.echo(f"software {table.attrs['framework']}")
+    if assumptions:
+        click.echo(assumed_text(assumptions))
     click.echo(f"strategies possible    {possible:>11,}")
     click.echo(f"           impossible  {sum(found.rejected.values()):>11,}")
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
@@ -313,7 +326,7 @@ def _suggest(
     model: str,
     hardware: str,
     devices: int,
-    framework: str,
+    framework: str | None,
     settings: Mapping[str, Any],
     swept: Mapping[str, Any],
     table: Table,
@@ -324,10 +337,10 @@ def _suggest(
 
     top = best(table, 1)[0]
     chosen = command_line(model, hardware, devices, top)
-    if framework != "megatron":
+    if framework not in (None, DEFAULT_FRAMEWORK):
         chosen += f" --framework {framework}"
     for path, value in settings.items():
-        chosen += f" --set {path}={value}"
+        chosen += f" --set {path}={str(value).lower() if isinstance(value, bool) else value}"
     remark("\nWhat to try next")
     if output is not None:
         remark(f"  perfmodel best {output} --top 20 --where 'pipeline_parallel > 1'")

@@ -1,24 +1,118 @@
-"""From the hardware that was typed to rows of hardware."""
+"""From what was typed to rows of hardware and to training software."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from perfmodel.base.errors import StrategyError
 from perfmodel.cli.shared.printing import remark
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.software.framework import Framework
+    from perfmodel.strategy.grid import StrategyGrid
+
+Value = TypeVar("Value")
+SOFTWARE = "software."
+DEFAULT_FRAMEWORK = "megatron"
+# Fields that nobody has to name, and where they mean nothing.
+ASSUMED = {
+    "precision": "",
+    "sequence_parallel": "tensor_parallel",
+    "context_parallel_kind": "context_parallel",
+    "zero_stage": "data_parallel",
+    "micro_batch_size": "",
+    "recompute": "",
+}
 
 
 def load_rows(
-    names: Sequence[str], settings: Mapping[str, Any], swept: Mapping[str, Sequence[float]]
+    names: Sequence[str], settings: Mapping[str, Any], swept: Mapping[str, Sequence[Any]]
 ) -> tuple[list[Hardware], dict[str, list[float]]]:
-    """Return `perfmodel.hwprofiles.rows.hardware_rows`, and say how names were understood."""
+    """Return `perfmodel.hwprofiles.rows.hardware_rows`, and say how names were understood.
+
+    Raises
+    ------
+    StrategyError
+        A value of training software is among the settings.
+    """
     from perfmodel.hwprofiles.rows import hardware_rows
 
+    if strange := of_software({**settings, **swept}):
+        raise StrategyError(f"'{SOFTWARE}{next(iter(strange))}': no training software runs here")
     rows, values = hardware_rows(names, settings, swept)
     for note in dict.fromkeys(note for row in rows for note in row.notes):
         if note.startswith("'"):  # the alias could have meant another device
             remark(f"note: {note}")
     return rows, values
+
+
+def of_software(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings of training software, by field."""
+    return {
+        path.removeprefix(SOFTWARE): value
+        for path, value in settings.items()
+        if path.startswith(SOFTWARE)
+    }
+
+
+def of_hardware(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings of hardware profiles."""
+    return {path: value for path, value in settings.items() if not path.startswith(SOFTWARE)}
+
+
+def load_software(name: str | None, settings: Mapping[str, Any]) -> Framework:
+    """Return a framework preset with the values that were set under ``software.``.
+
+    Raises
+    ------
+    StrategyError
+        Unknown preset or field, a value that it cannot have, or a field without effect on a
+        projection.
+    """
+    from perfmodel.software.framework import OF_MEASURED_RUNS, load_framework
+
+    changes = of_software(settings)
+    for key in changes:
+        if key in OF_MEASURED_RUNS:
+            raise StrategyError(
+                f"'{SOFTWARE}{key}' says what a measured run means that does not state it; a "
+                "projection is told by the options of its strategy"
+            )
+    return load_framework(name or DEFAULT_FRAMEWORK, **changes)
+
+
+def assumed(
+    framework: str | None, grid: StrategyGrid, axes: Mapping[str, Any], tried: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what was assumed because nobody said it: options with their values.
+
+    Parameters
+    ----------
+    framework : str or None
+        As typed.
+    grid : StrategyGrid
+        What is projected.
+    axes : mapping of str to value
+        Strategy fields as typed, None where they were not.
+    tried : sequence of str
+        Fields of which every sensible value is tried where none is named.
+    """
+    from perfmodel.strategy.fields import FIELD_BY_NAME
+    from perfmodel.strategy.grid import decode
+
+    found: dict[str, Any] = {} if framework else {"framework": DEFAULT_FRAMEWORK}
+    for name, degree in ASSUMED.items():
+        if axes.get(name) is not None or name in tried or not len(grid):
+            continue
+        rows = grid[degree] > 1 if degree else slice(None)
+        if grid[name][rows].size:
+            found[FIELD_BY_NAME[name].option] = decode(name, int(grid[name][rows][0]))
+    return found
+
+
+def assumed_text(found: Mapping[str, Any]) -> str:
+    """Return what was assumed as options, in one line; empty where everything was said."""
+    words = (f"--{name} {str(value).lower()}" for name, value in found.items())
+    return "assumed: " + " ".join(words) if found else ""

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from perfmodel.cli.group import Option, Settings
 from perfmodel.cli.shared.config import read_config_file
+from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK, SOFTWARE
 from perfmodel.cli.shared.parsing import parse_setting, parse_swept
 from perfmodel.cli.shared.types import Axis, Counts, ListType, One, Paths, Words
 from perfmodel.software.framework import FRAMEWORKS
@@ -126,7 +127,15 @@ def complete_paths(
 ) -> list[CompletionItem]:
     """Complete the dotted path of a value of the chosen profile."""
     from perfmodel.hwprofiles import known_paths, load_hardware
+    from perfmodel.software.facts import facts_of
+    from perfmodel.software.framework import OF_MEASURED_RUNS, Framework
 
+    if incomplete.startswith(SOFTWARE):
+        return [
+            CompletionItem(f"{SOFTWARE}{key}=", help=fact.meaning)
+            for key, fact in facts_of(Framework).items()
+            if key not in OF_MEASURED_RUNS and key.startswith(incomplete.removeprefix(SOFTWARE))
+        ]
     chosen = ctx.params.get("hardware") or "dgx-h100"
     hardware = load_hardware(chosen if isinstance(chosen, str) else chosen[0])
     return [
@@ -314,8 +323,9 @@ set_option = option(
     metavar="PATH=VALUE",
     callback=_settings,
     shell_complete=complete_paths,
-    help="Replace one value of the profile, in SI units, as in "
-    "device.memory.bandwidth=4.8e12 (B/s). May be repeated.",
+    help="Replace one value of the profile, in SI units, as in device.memory.bandwidth=4.8e12 "
+    "(B/s), or of the training software, as in software.gradient_bytes=2 ('perfmodel hardware "
+    "show' and 'perfmodel software show' list them). May be repeated.",
 )
 sweep_option = option(
     "--sweep",
@@ -332,9 +342,8 @@ framework_option = option(
     "--framework",
     section=HARDWARE,
     type=One(Words()),
-    default="megatron",
-    show_default=True,
     shell_complete=complete_frameworks,
-    help=f"Training software, which decides what overlaps and what is fused: "
-    f"{', '.join(FRAMEWORKS)}.",
+    help="Training software, which decides what overlaps, what is fused, and in how many bytes "
+    f"states are kept and sent: {', '.join(FRAMEWORKS)}. 'perfmodel software list' says what they "
+    f"are.  [default: {DEFAULT_FRAMEWORK}]",
 )

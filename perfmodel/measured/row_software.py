@@ -195,7 +195,7 @@ def framework_of(row: MeasuredRow) -> tuple[Framework, tuple[str, ...]]:
     notes: tuple[str, ...] = ()
     for preset in PRESETS:
         if all(_found(row, *cell) for cell in preset.where.items()):
-            framework = load_framework(preset.name, **preset.changes)
+            framework = replace(load_framework(preset.name, **preset.changes), name=preset.name)
             break
     else:
         framework = load_framework("megatron")

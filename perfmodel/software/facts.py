@@ -46,10 +46,13 @@ class Record(NamedTuple):
         Subject -> an object of its dataclass; subject "" for facts that stand in no table.
     source : mapping of str to str
         Dotted key of each value that the file or one that it extends states -> where it is from.
+    title : str
+        What it is, in a line for people.
     """
 
     facts: Mapping[str, Any]
     source: Mapping[str, str]
+    title: str
 
 
 def fact(
@@ -188,7 +191,14 @@ def read_folder(folder: Path, subjects: Mapping[str, type], error: Error) -> dic
     names = sorted(documents, key=lambda name: documents[name].get("rank", math.inf))
     stated = {name: _stated(name, documents[name], subjects, error) for name in names}
     return {
-        name: _record(_chain(name, documents, error), stated, subjects, error) for name in names
+        name: _record(
+            _chain(name, documents, error),
+            stated,
+            subjects,
+            error,
+            documents[name].get("title", name),
+        )
+        for name in names
     }
 
 
@@ -267,7 +277,11 @@ def _chain(name: str, documents: Mapping[str, dict[str, Any]], error: Error) -> 
 
 
 def _record(
-    chain: list[str], stated: Mapping[str, _Stated], subjects: Mapping[str, type], error: Error
+    chain: list[str],
+    stated: Mapping[str, _Stated],
+    subjects: Mapping[str, type],
+    error: Error,
+    title: str,
 ) -> Record:
     """Merge a chain of files, later ones over earlier ones, and build their facts."""
     name = chain[-1]
@@ -291,7 +305,7 @@ def _record(
                 raise error(f"{name}.toml: '{dotted}' is missing: {declared.meaning}")
         named = {"name": name} if any(item.name == "name" for item in fields(kind)) else {}
         facts[subject] = kind(**named, **given)
-    return Record(facts, source)
+    return Record(facts, source, title)
 
 
 def _dotted(subject: str, key: str) -> str:

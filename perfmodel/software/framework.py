@@ -107,8 +107,31 @@ SOURCES: Mapping[str, Mapping[str, str]] = {name: it.source for name, it in _REC
 """Preset -> field -> where its value is from."""
 
 
-def load_framework(name: str | Framework, **changes: Any) -> Framework:
+TITLES: Mapping[str, str] = {name: it.title for name, it in _RECORDS.items()}
+"""Preset -> what it is, in a line."""
+
+OF_MEASURED_RUNS = (
+    "zero_stage",
+    "gathers_once_in_pipeline",
+    "sequence_parallel",
+    "context_parallel_kind",
+    "accumulates_gradients",
+    "compiles_on_request",
+    "tensor_overlap_on_request",
+    "fp8_library",
+)
+"""Fields that say what a published run means; a projection is told by its strategy."""
+
+
+def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
     """Return a framework preset by name, with single fields changed.
+
+    Parameters
+    ----------
+    name : str or Framework
+    **changes
+        Values of fields; the name of the result says which differ from the preset
+        (``megatron[gradient_bytes=2]``).
 
     Raises
     ------
@@ -121,14 +144,35 @@ def load_framework(name: str | Framework, **changes: Any) -> Framework:
         name = FRAMEWORKS[name]
     declared = facts_of(Framework)
     for key, value in changes.items():
-        if key not in (*declared, "name"):
-            hint = did_you_mean(key, Framework.__dataclass_fields__)
+        if key not in declared:
+            hint = did_you_mean(key, declared)
             raise StrategyError(f"unknown framework field '{key}'{hint}")
         try:
-            changes[key] = declared[key].convert(value) if key in declared else value
+            changes[key] = declared[key].convert(value)
         except ValueError:
             wanted = declared[key].expectation()
             raise StrategyError(
                 f"framework field '{key}' must be {wanted}, not {value!r}"
             ) from None
-    return replace(name, **changes)
+    changed = replace(name, **changes)
+    return replace(changed, name=_name(changed))
+
+
+def _name(framework: Framework) -> str:
+    """Return the preset's name with what was changed of it, as rows of hardware are named."""
+    preset = framework.name.partition("[")[0]
+    if preset not in FRAMEWORKS:
+        return framework.name
+    values = ((key, getattr(framework, key)) for key in facts_of(Framework))
+    changes = ",".join(
+        f"{key}={_text(value)}"
+        for key, value in values
+        if value != getattr(FRAMEWORKS[preset], key)
+    )
+    return f"{preset}[{changes}]" if changes else preset
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -37,10 +37,12 @@ def test_old_frameworks_have_no_flash_attention():
 def test_single_fields_can_be_changed():
     changed = load_framework("fsdp", dropout=True)
     assert changed.dropout
-    assert changed.name == "fsdp"
+    assert changed.name == "fsdp[dropout=true]"
     assert not FRAMEWORKS["fsdp"].dropout
     assert load_framework(changed) is not None
     assert load_framework(changed, dropout=False) == FRAMEWORKS["fsdp"]
+    assert load_framework(changed, bucket_bytes=8).name == "fsdp[bucket_bytes=8,dropout=true]"
+    assert load_framework("fsdp", dropout=False).name == "fsdp"
 
 
 def test_unknown_names_get_a_suggestion():

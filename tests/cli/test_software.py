@@ -1,0 +1,133 @@
+"""``perfmodel software``, and software changed on the command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from perfmodel.base.units import GIB
+from perfmodel.software.facts import facts_of
+from perfmodel.software.framework import FRAMEWORKS, OF_MEASURED_RUNS, TITLES, Framework
+from tests.cli.running import assert_one_line, document, run
+
+ONE = shlex.split(
+    "--model llama-3.1-8b --hardware dgx-h100 --devices 8 --tp 2 --seq-len 4096 --global-batch 16"
+)
+
+
+def test_the_list_says_what_each_preset_is() -> None:
+    shown = run("software", "list").stdout
+    listed = {item["name"]: item["title"] for item in document("software", "list")["software"]}
+    assert listed == dict(TITLES)
+    assert list(listed) == list(FRAMEWORKS)
+    for name, title in TITLES.items():
+        assert name in shown
+        assert title in shown
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_show_has_every_value_with_its_source(name: str) -> None:
+    shown = run("software", "show", name).stdout
+    values = document("software", "show", name)["values"]
+    assert set(values) == set(facts_of(Framework))
+    for key, value in values.items():
+        assert value["value"] == getattr(FRAMEWORKS[name], key)
+        assert value["source"]
+        assert (f"software.{key}" in shown) == value["settable"]
+        assert key in shown
+
+
+@pytest.mark.parametrize("key", [key for key in facts_of(Framework) if key not in OF_MEASURED_RUNS])
+def test_every_value_that_show_offers_can_be_set(key: str) -> None:
+    value = getattr(FRAMEWORKS["megatron"], key)
+    other = str(not value).lower() if isinstance(value, bool) else "1"
+    other = {"overlap_tensor_parallel": "none", "scaling": "current"}.get(key, other)
+    found = document("software", "show", "megatron", "--set", f"software.{key}={other}")
+    assert found["name"] == f"megatron[{key}={other}]"
+    assert found["values"][key]["value"] != value
+
+
+def test_a_projection_names_its_software_and_what_was_assumed() -> None:
+    shown = run("project", *ONE).stdout
+    assert "bf16, megatron\n" in shown
+    assert "assumed: --framework megatron --precision bf16 --sp true --zero 1" in shown
+    found = document("project", *ONE)
+    assert found["framework"] == "megatron"
+    assert found["assumed"] == {
+        "framework": "megatron",
+        "precision": "bf16",
+        "sp": True,
+        "zero": 1,
+        "micro-batch": 1,
+        "recompute": "none",
+    }
+    said = shlex.split("--framework megatron --precision bf16 --sp true --zero 1 --micro-batch 1")
+    assert document("project", *ONE, *said, "--recompute", "none")["assumed"] == {}
+    assert "assumed" not in run("project", *ONE, *said, "--recompute", "none").stdout
+    assert "assumed: --framework megatron" in run("explain", *ONE, "--top", 1).stdout
+
+
+def test_a_sweep_names_its_software_and_what_was_assumed() -> None:
+    result = run("sweep", *ONE)
+    assert "software megatron\n" in result.stdout
+    assert "assumed: --framework megatron --precision bf16 --sp true\n" in result.stdout
+    found = document("sweep", *ONE, "--framework", "fsdp", "--sp", "false")
+    assert found["framework"] == "fsdp"
+    assert found["assumed"] == {"precision": "bf16"}
+
+
+def test_a_changed_value_counts_and_is_recorded() -> None:
+    plain = document("project", *ONE)
+    changed = document("project", *ONE, "--set", "software.optimizer_bytes=8")
+    assert changed["framework"] == "megatron[optimizer_bytes=8]"
+    assert changed["memory_optimizer"] == pytest.approx(plain["memory_optimizer"] * 8 / 12)
+    words = ("--set", "software.dropout=true", "--set", "device.tdp=500")
+    shown = run("sweep", *ONE, *words)
+    assert "software megatron[dropout=true]" in shown.stdout
+    suggested = next(line for line in shown.stderr.splitlines() if "perfmodel explain" in line)
+    again = document("project", *shlex.split(suggested)[2:])
+    assert again["framework"] == "megatron[dropout=true]"
+
+
+def test_deepseek_v3_can_be_told_as_published() -> None:
+    """bf16 moments beside an fp32 master, fp8 dispatch (arXiv:2412.19437, section 3.3)."""
+    words = shlex.split(
+        "--model deepseek-v3 --hardware hgx-h800 --devices 2048 --pp 16 --ep 64 --seq-len 4096 "
+        "--global-batch 15360 --precision fp8 --recompute selective --framework megatron-deepep"
+    )
+    told = shlex.split(
+        "--set software.optimizer_bytes=8 --set software.low_precision_parameters=true "
+        "--set software.deduplicated_dispatch=true --set software.dispatch_bytes=1"
+    )
+    before, after = (
+        json.loads(run("project", *words, *more, "--json").stdout) for more in ((), told)
+    )
+    assert after["framework"] == "megatron-deepep[dispatch_bytes=1,optimizer_bytes=8]"
+    assert before["memory_optimizer"] - after["memory_optimizer"] > 1 * GIB
+    assert after["expert_parallel_total"] < before["expert_parallel_total"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "parts"),
+    [
+        ("software.optimizer_byts=8", ("did you mean optimizer_bytes",)),
+        ("software.scaling=now", ("'scaling' must be one of delayed, current",)),
+        ("software.dropout=3", ("'dropout' must be true or false",)),
+        ("software.bucket_bytes=-1", ("'bucket_bytes' must be a finite number above 0 [B]",)),
+        ("software.attention_generation=1.5", ("a whole number",)),
+        ("software.zero_stage=3", ("says what a measured run means",)),
+        ("software.name=x", ("unknown framework field 'name'",)),
+    ],
+)
+def test_what_cannot_be_set_is_one_line(setting: str, parts: tuple[str, ...]) -> None:
+    assert_one_line(run("project", *ONE, "--set", setting), *parts)
+    assert_one_line(run("software", "show", "megatron", "--set", setting), *parts)
+
+
+def test_software_is_refused_where_none_runs() -> None:
+    words = shlex.split("kernel gemm --hardware dgx-h100 --m 4 --n 4 --k 4")
+    for name in ("--set", "--sweep"):
+        text = "software.dropout=1"
+        assert_one_line(run(*words, name, text), "'software.dropout'", "no training software")
