@@ -1,0 +1,48 @@
+"""From what was typed to hardware, software and what was assumed."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.cli.shared.inputs import (
+    assumed,
+    assumed_text,
+    load_rows,
+    load_software,
+    of_hardware,
+    of_software,
+)
+from perfmodel.model.presets import load_model
+from perfmodel.strategy.single import one_strategy
+
+SETTINGS = {"software.dropout": True, "device.tdp": 500.0}
+
+
+def test_settings_part_into_hardware_and_software() -> None:
+    assert of_software(SETTINGS) == {"dropout": True}
+    assert of_hardware(SETTINGS) == {"device.tdp": 500.0}
+    assert load_software("fsdp", SETTINGS).name == "fsdp[dropout=true]"
+    assert load_software(None, {}).name == "megatron"
+    with pytest.raises(StrategyError, match="no training software"):
+        load_rows(["dgx-h100"], SETTINGS, {})
+
+
+def test_only_what_matters_was_assumed() -> None:
+    run = {"sequence_length": 4096, "global_batch_size": 64}
+    model = load_model("llama-3.1-8b")
+    single = one_strategy(model, 1, run)
+    found = assumed("megatron", single, run)
+    assert found == {"precision": "bf16", "micro-batch": 1, "recompute": "none"}
+    wide = run | {"tensor_parallel": 2, "context_parallel": 2, "precision": "fp8"}
+    found = assumed(None, one_strategy(model, 16, wide), wide, tried=["recompute"])
+    assert found == {
+        "framework": "megatron",
+        "sp": True,
+        "cp-kind": "ring",
+        "zero": 1,
+        "micro-batch": 1,
+    }
+    text = "assumed: --framework megatron --sp true --cp-kind ring --zero 1 --micro-batch 1"
+    assert assumed_text(found) == text
+    assert assumed_text({}) == ""
