@@ -12,7 +12,6 @@ import click
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import (
-    announce_compilation,
     error_statistic,
     heading,
     print_json,
@@ -172,7 +171,6 @@ def calibrate_command(
         else:
             check_lines_output(Path(output), force)
         check_writable(output)
-    announce_compilation()
     with progress(MOST_FITS, "fits") as advance:
         told = None if advance is None else lambda done, total: advance(1)
         if family is None:

@@ -14,7 +14,7 @@ from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.kernel.output import output_options, run_grid, show_grid
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.printing import announce_compilation, table
+from perfmodel.cli.shared.printing import table
 from perfmodel.cli.shared.types import Counts, Sizes, Words
 
 if TYPE_CHECKING:
@@ -201,7 +201,6 @@ def _run_astra(
     files = read_network(network), read_system(system)
     if output is not None:
         output = check_results_path(output)
-    announce_compilation()
     label = PurePath(network).name
     show_grid(
         astra_grid(*files, kinds, sizes, engine=engine, label=label),

@@ -11,7 +11,6 @@ from perfmodel.cli.group import EXIT_FAILURE, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.parsing import parse_percentage
 from perfmodel.cli.shared.printing import (
-    announce_compilation,
     error_statistic,
     heading,
     print_json,
@@ -131,7 +130,6 @@ def compare_command(
 
         check_plot(plot)
         check_writable(plot)
-    announce_compilation()
     with progress(100, "percent of the rows") as advance:
         found = compare_file(
             kind, file, where=where, by=by, progress=_percent(advance), hardware=hardware

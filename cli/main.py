@@ -33,7 +33,8 @@ from perfmodel.cli.workload.group import workload_group
 )
 @click.version_option(__version__, prog_name="perfmodel", message="%(prog)s %(version)s")
 @options.verbosity_options
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Project the training of large language models, without a GPU.
 
     Time, throughput and memory of every parallel strategy of a model on given hardware,
@@ -50,6 +51,11 @@ def cli() -> None:
     Results go to stdout, progress and remarks to stderr. Exit codes: 0 done,
     1 failure, 2 wrong input, 3 no strategy fits in memory.
     """
+    from perfmodel.cli.shared.printing import announce_compilation, tell_uncompiled
+    from perfmodel.kernels import work
+
+    work.listener = announce_compilation
+    ctx.call_on_close(tell_uncompiled)
 
 
 for _command in (

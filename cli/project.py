@@ -16,7 +16,7 @@ from perfmodel.cli.shared.inputs import (
     load_software,
     of_hardware,
 )
-from perfmodel.cli.shared.printing import announce_compilation, heading, print_json, strategy_label
+from perfmodel.cli.shared.printing import heading, print_json, strategy_label
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -115,7 +115,6 @@ def project_row(
     from perfmodel.sweeps.results import rows
     from perfmodel.sweeps.sweep import sweep_table
 
-    announce_compilation()
     table = sweep_table(model, grid, hardware, framework=framework, threads=1)
     row = rows(table, np.zeros(1, np.intp))[0]
     del row["strategy"]

@@ -21,7 +21,6 @@ from perfmodel.cli.shared.inputs import (
     of_hardware,
 )
 from perfmodel.cli.shared.printing import (
-    announce_compilation,
     command_line,
     detail,
     heading,
@@ -159,7 +158,6 @@ def sweep_command(
         raise StrategyError(_nothing_possible(found, devices, axes))
     detail(f"enumerated {len(found.grid):,} strategies in {time.perf_counter() - start:.2f} s")
 
-    announce_compilation()
     start = time.perf_counter()
     with progress(possible * len(rows), "strategies") as advance:
         table = sweep_table(

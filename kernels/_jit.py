@@ -1,4 +1,8 @@
-"""The one place that says how kernels are compiled.
+"""The one place that says how kernels are compiled, and whether they are.
+
+A kernel is a plain Python function. It stays one until `compile_kernels` puts compiled
+functions in the place of all of them, for the rest of the process: `perfmodel.kernels.work`
+does so where the work is worth it. Until then Numba is not even imported.
 
 ``cache``  compiled code is kept on disk, so only the first run compiles;
 ``nogil``  callers may run chunks of a grid in a thread pool.
@@ -12,35 +16,192 @@ content of all kernel files: any change to any kernel starts a fresh one.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import functools
 import os
-import shutil
-import tempfile
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba import types
-from numba.core import options
-
 KEPT_CACHES = 8
-COMPILES = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
-"""False with NUMBA_DISABLE_JIT=1: kernels stay plain Python, for debuggers and coverage."""
-# Numba's own name for "always inline", which its documents leave out: without it kernels are
-# as right, and a little slower.
-_KNOWS_FORCEINLINE = hasattr(getattr(options, "DefaultOptions", None), "forceinline")
+MODES = ("auto", "always", "never")
+_lock = threading.RLock()
+_plain: dict[int, tuple[Callable[..., Any], bool]] = {}
+"""Kernels that are plain functions so far, by identity, and whether they become inline."""
+_compiling = False
 
 
-def _cache_folder() -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
+class SettingError(ValueError):
+    """A setting in the environment has a value that it cannot have."""
+
+
+@functools.cache
+def mode() -> str:
+    """Return whether kernels are compiled: "auto" (where it pays), "always" or "never".
+
+    From ``PERFMODEL_JIT``; ``NUMBA_DISABLE_JIT=1``, Numba's own switch, means never.
+
+    Raises
+    ------
+    SettingError
+        ``PERFMODEL_JIT`` is none of these.
+    """
+    given = os.environ.get("PERFMODEL_JIT") or "auto"
+    if given not in MODES:
+        shown = given if len(given) <= 40 else f"{given[:40]}…"
+        raise SettingError(f"PERFMODEL_JIT is {shown!r}; it should be auto, always or never")
+    disabled = os.environ.get("NUMBA_DISABLE_JIT", "")
+    return "never" if disabled.isdecimal() and int(disabled) else given
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function a kernel: compiled in nopython mode, cached on disk, without the GIL."""
+    return _kernel(function)
+
+
+def jit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function a kernel that becomes part of its callers.
+
+    For what a hot loop calls several times: handing over arrays and settings costs more
+    than a few lines of arithmetic. Every call is one more copy of the code to compile.
+    """
+    return _kernel(function, inline=True)
+
+
+def _kernel(function: Callable[..., Any], inline: bool = False) -> Callable[..., Any]:
+    with _lock:
+        if mode() == "always":
+            compile_kernels()
+        if _compiling:
+            return _compiled(function, inline)
+        _plain[id(function)] = function, inline
+        return function
+
+
+def compiling() -> bool:
+    """Tell whether kernels are compiled from now on."""
+    return _compiling
+
+
+def compile_kernels() -> None:
+    """Put compiled functions in the place of all kernels, those not yet imported included.
+
+    Whoever imported a kernel before keeps the plain function, which gives the same digits:
+    import kernels where they are called, behind the choice (`perfmodel.kernels.work`).
+    """
+    global _compiling
+    with _lock:
+        if _compiling or mode() == "never":
+            return
+        compiled = {key: _compiled(*kernel) for key, kernel in _plain.items()}
+        _compiling = True
+        package = __name__.rpartition(".")[0]
+        for name, module in list(sys.modules.items()):
+            if name.startswith(f"{package}.") and module is not None:
+                for attribute, value in list(vars(module).items()):
+                    if id(value) in compiled:
+                        setattr(module, attribute, compiled[id(value)])
+
+
+def _compiled(function: Callable[..., Any], inline: bool) -> Callable[..., Any]:
+    import numba
+
+    inner: dict[str, Any] = {"forceinline": True} if inline and _knows_forceinline() else {}
+    folder = cache_folder()
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
+    try:
+        compiled = numba.njit(cache=bool(folder), nogil=True, **inner)(function)
+    finally:
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+    return _once_for_all_constants(_outliving_damage(compiled))
+
+
+@functools.cache
+def _knows_forceinline() -> bool:
+    """Whether Numba has its own name for "always inline", which its documents leave out.
+
+    Without it kernels are as right, and a little slower.
+    """
+    from numba.core import options
+
+    return hasattr(getattr(options, "DefaultOptions", None), "forceinline")
+
+
+def _once_for_all_constants(compiled: Any) -> Callable[..., Any]:
+    """Let calls with a constant use the code for any value of its type.
+
+    Numba compiles a function that another kernel calls with a number written out once more
+    for each such number, and all that it calls with it. LLVM inserts constants into what it
+    inlines anyway. This reaches into Numba: a version whose dispatchers have no such method
+    compiles more often, and is otherwise as good.
+    """
+    from numba import types
+
+    template = getattr(compiled, "get_call_template", None)
+    if template is None:
+        return compiled
+
+    def unliteral(arguments: Any, keywords: Any) -> Any:
+        return template(
+            tuple(types.unliteral(one) for one in arguments),
+            {name: types.unliteral(one) for name, one in keywords.items()},
+        )
+
+    compiled.get_call_template = unliteral
+    return compiled
+
+
+def _outliving_damage(compiled: Any) -> Any:
+    """Compile anew where what lies in the cache cannot be read: cut off, empty, or not ours.
+
+    Numba takes a missing file for one to write, but gives up on a damaged one, and where it
+    cannot write. Reaches into Numba as well; a version without these methods is as before.
+    """
+    cache: Any = getattr(compiled, "_cache", None)
+    names = ("load_overload", "save_overload", "flush")
+    load, save, forget = (getattr(cache, name, None) for name in names)
+    if load is None or save is None or forget is None:
+        return compiled
+
+    def load_or_forget(signature: Any, target: Any) -> Any:
+        try:
+            return load(signature, target)
+        except Exception:  # what is no pickle makes unpickling raise anything
+            with contextlib.suppress(OSError):
+                forget()  # an empty index: all of this kernel is written again
+            return None
+
+    def save_if_possible(signature: Any, data: Any) -> None:
+        with contextlib.suppress(Exception):  # a full disk, or an index as above
+            save(signature, data)
+
+    cache.load_overload = load_or_forget
+    cache.save_overload = save_if_possible
+    return compiled
+
+
+@functools.cache
+def cache_folder() -> str:
+    """Return where compiled kernels are kept, created with its parents; "" for nowhere.
+
+    ``NUMBA_CACHE_DIR`` and ``XDG_CACHE_HOME`` say where caches are, else ``~/.cache``, else
+    the folder for temporary files.
+    """
+    import hashlib
+    import tempfile
+    from importlib.metadata import version
+
+    digest = hashlib.sha256(version("numba").encode())
     here = Path(__file__).resolve().parent
     for source in sorted(here.rglob("*.py")):
         name = source.relative_to(here).as_posix()
         digest.update(name.encode() + b"\0" + source.read_bytes())
     user = Path(os.path.expanduser("~"), ".cache")
     named = [os.environ.get(name, "") for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")]
-    roots = [Path(name) for name in named if os.path.isabs(name)][:1] or [user]
+    roots = [Path(name) for name in (*named, str(user)) if os.path.isabs(name)][:1]
     # The shared folder for temporary files is the last resort. Compiled code is trusted,
     # so whoever owns the folder must be the one who runs it.
     owner = os.getuid() if hasattr(os, "getuid") else 0
@@ -61,6 +222,8 @@ def _cache_folder() -> str:
 
 def _forget_old(current: Path) -> None:
     """Remove the caches of all but the last few versions of the kernels."""
+    import shutil
+
     try:
         folders = sorted(current.parent.iterdir(), key=lambda path: path.stat().st_mtime)
     except OSError:
@@ -68,56 +231,3 @@ def _forget_old(current: Path) -> None:
     for stale in folders[:-KEPT_CACHES]:
         if stale != current:
             shutil.rmtree(stale, ignore_errors=True)
-
-
-CACHE_FOLDER = _cache_folder() if COMPILES else ""
-
-
-def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a kernel: nopython mode, cached on disk, without the GIL."""
-    return _compiled(function)
-
-
-def jit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a kernel that becomes part of its callers.
-
-    For what a hot loop calls several times: handing over arrays and settings costs more
-    than a few lines of arithmetic. Every call is one more copy of the code to compile.
-    """
-    return _compiled(function, inline=True)
-
-
-def _compiled(function: Callable[..., Any], inline: bool = False) -> Callable[..., Any]:
-    if not COMPILES:
-        return function
-    inner: dict[str, Any] = {"forceinline": True} if inline and _KNOWS_FORCEINLINE else {}
-    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    numba.config.CACHE_DIR = CACHE_FOLDER  # type: ignore[attr-defined]
-    try:
-        compiled = numba.njit(cache=bool(CACHE_FOLDER), nogil=True, **inner)(function)
-    finally:
-        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
-    return _once_for_all_constants(compiled)
-
-
-def _once_for_all_constants(compiled: Any) -> Callable[..., Any]:
-    """Let calls with a constant use the code for any value of its type.
-
-    Numba compiles a function that another kernel calls with a number written out once more
-    for each such number, and all that it calls with it. LLVM inserts constants into what it
-    inlines anyway. This reaches into Numba: a version whose dispatchers have no such method
-    compiles more often, and is otherwise as good.
-    """
-    template = getattr(compiled, "get_call_template", None)
-    if template is None:
-        return compiled
-
-    def unliteral(arguments: Any, keywords: Any) -> Any:
-        return template(
-            tuple(types.unliteral(one) for one in arguments),
-            {name: types.unliteral(one) for name, one in keywords.items()},
-        )
-
-    compiled.get_call_template = unliteral
-    result: Callable[..., Any] = compiled
-    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,14 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.rules import VALID
 from perfmodel.training.project import Workload, project_grid
 from tests import data
-from tests.kernels.collective.networks import realistic_network
 
 # No deadline: the first example may compile a kernel. The same examples on every run.
 settings.register_profile("perfmodel", deadline=None, derandomize=True)
 settings.load_profile("perfmodel")
+
+# Tests run compiled kernels, however small the work. Read when the first kernel is imported,
+# so no import of this file may import any.
+os.environ.setdefault("PERFMODEL_JIT", "always")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -104,6 +108,8 @@ def small_moe():
 @pytest.fixture
 def realistic() -> np.ndarray:
     """Network table of two levels like nodes of H100; a test may change it."""
+    from tests.kernels.collective.networks import realistic_network
+
     return realistic_network()
 
 

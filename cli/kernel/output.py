@@ -10,7 +10,7 @@ import click
 
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
-from perfmodel.cli.shared.printing import announce_compilation, print_json, remark, table
+from perfmodel.cli.shared.printing import print_json, remark, table
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -79,7 +79,6 @@ def run_grid(
     rows, values = load_rows(hardware, settings, swept)
     if output is not None:
         output = check_results_path(output)
-    announce_compilation()
     show_grid(evaluate(rows, values), output, shown, as_json, tabulate)
 
 

@@ -8,12 +8,15 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from perfmodel.cli.group import Settings
 from perfmodel.strategy.fields import FIELDS
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.work import Choice
 
 
 def styled(text: str, **style: Any) -> str:
@@ -137,18 +140,21 @@ def command_line(model: str, hardware: str, devices: int, row: dict[str, Any]) -
     return shlex.join(parts)
 
 
-def announce_compilation() -> None:
-    """Say once that the first run compiles, where no compiled kernel is on disk."""
-    from pathlib import Path
+def announce_compilation(chosen: Choice) -> None:
+    """Say that kernels are compiled, where that is new, or loaded, to whom wants to know."""
+    if chosen.cached:
+        detail(f"kernels run compiled: {chosen.reason}")
+    else:
+        remark(f"compiling kernels, first run only ({chosen.reason})")
 
-    from perfmodel.kernels._jit import CACHE_FOLDER, COMPILES
 
-    if not COMPILES:
-        return
-    if not CACHE_FOLDER:
-        remark("compiling kernels (there is no writable cache folder to keep them in)")
-    elif next(Path(CACHE_FOLDER).rglob("*.nbc"), None) is None:
-        remark("compiling kernels, first run only")
+def tell_uncompiled() -> None:
+    """Say that kernels ran uncompiled, and why, to whom wants to know."""
+    from perfmodel.kernels.work import choice_so_far
+
+    chosen = choice_so_far()
+    if chosen is not None and not chosen.compiled:
+        detail(f"kernels ran uncompiled: {chosen.reason}")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
-from perfmodel.cli.shared.printing import activity, announce_compilation, detail, remark
+from perfmodel.cli.shared.printing import activity, detail, remark
 from perfmodel.cli.simulate.modes import show_modes
 from perfmodel.cli.simulate.output import (
     check_outputs,
@@ -216,7 +216,6 @@ def simulate_command(
         run = choice.prepare(tell)
     for note in run.notes:
         remark(f"note: {note}")
-        announce_compilation()
     with activity(run.doing):
         result = run.compute()
     if output is not None:

@@ -13,7 +13,7 @@ from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.base.units import format_size
 from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.printing import announce_compilation, print_json, remark
+from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.cli.shared.types import Members, Size
 from perfmodel.cli.topology.output import (
     facts,
@@ -335,7 +335,6 @@ def _loads(
     """Return the messages of an operation and the bytes over every link."""
     from perfmodel.network.schedules.loads import operation_loads, operation_schedule
 
-    announce_compilation()
     group = list(range(topology.device_count)) if members is None else members
     messages = operation_schedule(topology, operation, algorithm, group, size, domain)
     return messages, operation_loads(topology, messages, group)

@@ -11,7 +11,7 @@ import click
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.printing import activity, announce_compilation, remark
+from perfmodel.cli.shared.printing import activity, remark
 from perfmodel.cli.shared.types import FiniteRange
 
 if TYPE_CHECKING:
@@ -235,7 +235,6 @@ def _corrected(
     model = model_of(arguments, query_groups)
     grid = strategy_of(arguments, model)
     device = load_device(hardware)
-    announce_compilation()
     with activity("projecting"):
         workload = projected_workload(model, grid, device)
         return format_aicb_text(corrected_workload(workload)), file_name(arguments)
@@ -245,7 +244,6 @@ def _predicted(arguments: AicbArguments, device: Hardware, call_latency: float |
     """Return predicted computation times."""
     from perfmodel.parity.aicb.computation import CALL_LATENCY, predicted_computation
 
-    announce_compilation()
     latency = CALL_LATENCY if call_latency is None else call_latency
     with activity("predicting computation times"):
         return predicted_computation(arguments, device, call_latency=latency)

@@ -10,7 +10,7 @@ import click
 from perfmodel.cli.group import Command
 from perfmodel.cli.project import load_problem
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.printing import activity, announce_compilation
+from perfmodel.cli.shared.printing import activity
 from perfmodel.cli.workload.aicb import check_output, write_text
 from perfmodel.cli.workload.convert import traces_output, write_traces_to
 
@@ -176,6 +176,5 @@ def projected(problem: Mapping[str, Any]) -> ProjectedWorkload:
         problem["framework"],
         axes,
     )
-    announce_compilation()
     with activity("projecting"):
         return projected_workload(model, grid, hardware, framework=software)

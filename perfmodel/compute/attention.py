@@ -110,6 +110,7 @@ def attention_times(
         Precision that the device lacks, or a missing calibration key.
     """
     from perfmodel.kernels.attention import columns as kernel
+    from perfmodel.kernels.work import kernel_work
 
     device = attention_device(
         hardware,
@@ -144,22 +145,23 @@ def attention_times(
             f"attention_times: head_dim_v[{row}] = {integers['head_dim_v'][row]} exceeds "
             f"head_dim_qk[{row}] = {integers['head_dim_qk'][row]}, which holds the values (latent)"
         )
-    times = kernel.attention_times(
-        device,
-        integers["batch"],
-        integers["query_length"],
-        integers["key_length"],
-        integers["heads"],
-        integers["key_value_heads"],
-        integers["head_dim_qk"],
-        integers["head_dim_v"],
-        flags["causal"],
-        integers["window"],
-        flags["latent"],
-        flags["cached"],
-        flags["prefill"],
-        flags["backward"],
-    )
+    with kernel_work(attentions=integers["batch"].size):
+        times = kernel.attention_times(
+            device,
+            integers["batch"],
+            integers["query_length"],
+            integers["key_length"],
+            integers["heads"],
+            integers["key_value_heads"],
+            integers["head_dim_qk"],
+            integers["head_dim_v"],
+            flags["causal"],
+            integers["window"],
+            flags["latent"],
+            flags["cached"],
+            flags["prefill"],
+            flags["backward"],
+        )
     return AttentionTimes(*times)
 
 
@@ -204,6 +206,7 @@ def ragged_attention_time(
         Precision that the device lacks, or a missing calibration key.
     """
     from perfmodel.kernels.attention import columns as kernel
+    from perfmodel.kernels.work import kernel_work
 
     queries = _integers("query_lengths", np.atleast_1d(np.asarray(query_lengths)))
     keys = _integers("key_lengths", np.atleast_1d(np.asarray(key_lengths)))
@@ -223,20 +226,21 @@ def ragged_attention_time(
     _check_heads(integers)
     device = attention_device(hardware, precision, kv_precision=kv_precision, steady=steady)
     whole = {name: int(column[0]) for name, column in integers.items()}
-    time, flops, traffic, bound = kernel.ragged_attention_time(
-        device,
-        queries,
-        keys,
-        whole["heads"],
-        whole["key_value_heads"],
-        whole["head_dim_qk"],
-        whole["head_dim_v"],
-        bool(causal),
-        whole["window"],
-        bool(latent),
-        bool(cached),
-        False,
-    )
+    with kernel_work(attentions=1 + queries.size / 16):  # lengths are only summed up
+        time, flops, traffic, bound = kernel.ragged_attention_time(
+            device,
+            queries,
+            keys,
+            whole["heads"],
+            whole["key_value_heads"],
+            whole["head_dim_qk"],
+            whole["head_dim_v"],
+            bool(causal),
+            whole["window"],
+            bool(latent),
+            bool(cached),
+            False,
+        )
     return AttentionTimes(
         np.array([time]), np.array([flops]), np.array([traffic]), np.array([bound], np.uint8)
     )

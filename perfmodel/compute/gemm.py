@@ -194,6 +194,7 @@ def gemm_times(
     """
     from perfmodel.kernels.matmul import gemm
     from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
+    from perfmodel.kernels.work import kernel_work
 
     device = gemm_device(hardware, precision, steady=steady, library=library)
     sizes = {"m": m, "n": n, "k": k, "batch": batch}
@@ -203,9 +204,10 @@ def gemm_times(
     check_least(place, dict(zip(sizes, (rows, cols, depth, copies), strict=True)), 1.0)
     check_least(place, {"output_bytes": width}, 0.0)
     tiles = PANELS if device.array_side > 0.0 else TILES
-    time, traffic, tile, split, bound = gemm.gemm_times(
-        rows, cols, depth, copies, width, adds != 0.0, device, tiles, SPLITS
-    )
+    with kernel_work(gemms=rows.size):
+        time, traffic, tile, split, bound = gemm.gemm_times(
+            rows, cols, depth, copies, width, adds != 0.0, device, tiles, SPLITS
+        )
     return GemmTimes(
         time=time,
         flops=2.0 * rows * cols * depth * copies,

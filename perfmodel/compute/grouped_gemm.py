@@ -198,16 +198,19 @@ def _evaluate(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return time [s], traffic [B] and bound of one launch per load."""
     from perfmodel.kernels.matmul import grouped
+    from perfmodel.kernels.work import kernel_work
 
     device = grouped_device(hardware, precision, kernel)
     groups = np.add.reduceat(loads.counts, loads.offsets[:-1])
     tiles, first, last = tile_candidates(
         moe_kernel(kernel), device.operand_bytes, np.full(wide.size, np.inf), groups
     )
-    time, traffic, _, bound = grouped.grouped_gemm_times(
-        np.arange(wide.size), *loads[1:], np.ascontiguousarray(wide), np.ascontiguousarray(deep),
-        np.full(wide.size, output_bytes), np.zeros(wide.size), device, tiles, first, last,
-    )  # fmt: skip
+    with kernel_work(grouped_gemms=wide.size):
+        time, traffic, _, bound = grouped.grouped_gemm_times(
+            np.arange(wide.size), *loads[1:], np.ascontiguousarray(wide),
+            np.ascontiguousarray(deep), np.full(wide.size, output_bytes), np.zeros(wide.size),
+            device, tiles, first, last,
+        )  # fmt: skip
     return time, traffic, bound
 
 

@@ -128,6 +128,7 @@ def moe_layer_times(
     MoeTimes
     """
     from perfmodel.kernels.matmul import grouped
+    from perfmodel.kernels.work import kernel_work
 
     style = moe_kernel(kernel)
     device = grouped_device(hardware, precision, kernel, replayed=replayed, idle_data=idle_data)
@@ -139,15 +140,16 @@ def moe_layer_times(
     wide_inner = case.inner * case.gates
     one_matrix = case.active * case.hidden * case.inner * element
     left = element / case.gates if fused else np.full(case.rows.size, ACTIVATION_BYTES)
-    up = grouped.grouped_gemm_times(
-        load, *loads[1:], wide_inner, case.hidden, left, one_matrix,
-        device, tiles, first, last,
-    )  # fmt: skip
-    down = grouped.grouped_gemm_times(
-        load, *loads[1:], case.hidden, case.inner,
-        np.full(case.rows.size, ACTIVATION_BYTES), one_matrix * case.gates,
-        device, tiles, first, last,
-    )  # fmt: skip
+    with kernel_work(grouped_gemms=2 * case.rows.size):
+        up = grouped.grouped_gemm_times(
+            load, *loads[1:], wide_inner, case.hidden, left, one_matrix,
+            device, tiles, first, last,
+        )  # fmt: skip
+        down = grouped.grouped_gemm_times(
+            load, *loads[1:], case.hidden, case.inner,
+            np.full(case.rows.size, ACTIVATION_BYTES), one_matrix * case.gates,
+            device, tiles, first, last,
+        )  # fmt: skip
     constant = moe_constants(hardware, precision, kernel)
     parts, moved = _joining_parts(hardware, precision, style, case, constant, replayed)
     # Rows of other ranks' experts are filled with zeros, not left out.

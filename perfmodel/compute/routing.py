@@ -255,20 +255,23 @@ def assign(routing: Routing, tokens: int, experts: int, top_k: int, draw: int = 
     undoes that (Rosén 1972).
     """
     from perfmodel.kernels import routing as kernel
+    from perfmodel.kernels.work import kernel_work
 
     check_sizes(tokens, experts, top_k)
     _check_groups(routing, experts, top_k)
     assignment = np.empty((tokens, top_k), np.int64)
     if routing.distribution in COUNTED:
         counts = loads(routing, tokens, experts, top_k, draw)
-        kernel.spread_loads(counts, tokens, top_k, assignment)
+        with kernel_work(assigned_tokens=tokens * top_k):
+            kernel.spread_loads(counts, tokens, top_k, assignment)
         return assignment
     chosen = inclusion_probabilities(load_shares(routing, experts, draw), top_k)
     weights = -np.log1p(-np.minimum(chosen, 1.0 - 1e-9))
-    kernel.assign_tokens(
-        weights, top_k, routing.groups, routing.group_limit, _stream(routing.seed, draw) + 1, 0,
-        assignment,
-    )  # fmt: skip
+    with kernel_work(drawn_experts=tokens * experts):
+        kernel.assign_tokens(
+            weights, top_k, routing.groups, routing.group_limit, _stream(routing.seed, draw) + 1, 0,
+            assignment,
+        )  # fmt: skip
     return assignment
 
 
@@ -290,6 +293,7 @@ def loads(
     ndarray of int64, shape (expert,)
     """
     from perfmodel.kernels import routing as kernel
+    from perfmodel.kernels.work import kernel_work
 
     check_sizes(tokens, experts, top_k, ranks)
     _check_groups(routing, experts, top_k)
@@ -302,9 +306,10 @@ def loads(
         edges = np.arange(experts + 1) * (tokens * top_k)
         result[:] = np.diff(edges // experts)
     elif name == "power_law":
-        kernel.power_law_loads(
-            routing.value, tokens, top_k, ranks, _stream(routing.seed, draw), result
-        )
+        with kernel_work(drawn_experts=experts):
+            kernel.power_law_loads(
+                routing.value, tokens, top_k, ranks, _stream(routing.seed, draw), result
+            )
     elif tokens * experts <= DRAWN_CELLS or routing.groups > routing.group_limit:
         assignment = assign(routing, tokens, experts, top_k, draw)
         result[:] = np.bincount(assignment.ravel(), minlength=experts)
@@ -314,7 +319,8 @@ def loads(
         chosen = inclusion_probabilities(load_shares(routing, experts, draw), top_k)
         noise = ndtri(_uniforms(routing.seed, draw, 2 * experts + LEVEL_GROUPS)[-experts:])
         drawn = tokens * chosen + noise * np.sqrt(tokens * chosen * (1.0 - chosen))
-        kernel.whole_loads(np.maximum(drawn, 0.0), tokens, top_k, result)
+        with kernel_work(drawn_experts=experts):
+            kernel.whole_loads(np.maximum(drawn, 0.0), tokens, top_k, result)
     return result
 
 
@@ -355,6 +361,7 @@ def rank_loads(
         Sizes don't fit.
     """
     from perfmodel.kernels import routing as kernel
+    from perfmodel.kernels.work import kernel_work
 
     counts = loads(routing, tokens, experts, top_k, draw, ranks)
     size = experts // ranks
@@ -365,11 +372,11 @@ def rank_loads(
     elif ranks == 1:
         here = tokens
     else:
-        here = int(
-            kernel.tokens_of_rank(counts, tokens, top_k, rank * size, (rank + 1) * size)
-            if routing.distribution in COUNTED
-            else round(tokens * (1.0 - np.prod(1.0 - own / tokens)))
-        )
+        here = round(tokens * (1.0 - np.prod(1.0 - own / tokens)))
+        if routing.distribution in COUNTED:
+            with kernel_work(assigned_tokens=tokens * top_k):
+                places = rank * size, (rank + 1) * size
+                here = int(kernel.tokens_of_rank(counts, tokens, top_k, *places))
         here = max(here, int(own.max()), -(-int(own.sum()) // top_k))
     return RankLoads(here, np.sort(own)[::-1].copy())
 
@@ -380,10 +387,12 @@ def _stream(seed: int, draw: int) -> int:
 
 
 def _uniforms(seed: int, draw: int, count: int) -> Floats:
-    from perfmodel.kernels.routing import unit_uniform
+    from perfmodel.kernels import routing as kernel
+    from perfmodel.kernels.work import kernel_work
 
     stream = _stream(seed, draw)
-    return np.array([unit_uniform(stream, index) for index in range(count)])
+    with kernel_work(drawn_experts=count):
+        return np.array([kernel.unit_uniform(stream, index) for index in range(count)])
 
 
 def _check_groups(routing: Routing, experts: int, top_k: int) -> None:

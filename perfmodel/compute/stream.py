@@ -130,6 +130,7 @@ def stream_times(
         The profile lacks a calibration key.
     """
     from perfmodel.kernels import stream as kernel
+    from perfmodel.kernels.work import kernel_work
 
     given = {
         "bytes_read": bytes_read,
@@ -144,7 +145,9 @@ def stream_times(
     columns = broadcast("stream_times", given)
     for name, column in columns.items():
         _check(name, column)
-    return StreamTimes(*kernel.stream_times(stream_device(hardware), *columns.values()))
+    device = stream_device(hardware)
+    with kernel_work(streams=columns["flops"].size):
+        return StreamTimes(*kernel.stream_times(device, *columns.values()))
 
 
 def work_times(

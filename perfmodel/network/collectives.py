@@ -107,6 +107,7 @@ def collective_choices(
         See `network_table`.
     """
     from perfmodel.kernels.collective import times as kernels
+    from perfmodel.kernels.work import kernel_work
 
     sizes = np.atleast_1d(np.asarray(size, dtype=np.float64))
     if not np.all(np.isfinite(sizes) & (sizes >= 0.0)):
@@ -125,15 +126,16 @@ def collective_choices(
     _check_algorithms(codes, algorithms)
     network = network_table(hardware)
     chosen = algorithms >= 0
-    if not chosen.any() and np.all(protocols < 0):
-        return CollectiveResult(*kernels.collective_choices(codes, sizes, ranks, steps, network))
-    time, taken, spoken = kernels.collective_choices(codes, sizes, ranks, steps, network)
     named = chosen | (protocols >= 0)
-    algorithms = np.where(chosen, algorithms, taken)[named]
-    given = (codes[named], algorithms.astype(np.int64), protocols[named], sizes[named])
-    time[named], spoken[named] = kernels.algorithm_times(
-        *given, ranks[named], steps[named], network
-    )
+    with kernel_work(collectives=sizes.size + int(np.count_nonzero(named))):
+        time, taken, spoken = kernels.collective_choices(codes, sizes, ranks, steps, network)
+        if not named.any():
+            return CollectiveResult(time, taken, spoken)
+        algorithms = np.where(chosen, algorithms, taken)[named]
+        given = (codes[named], algorithms.astype(np.int64), protocols[named], sizes[named])
+        time[named], spoken[named] = kernels.algorithm_times(
+            *given, ranks[named], steps[named], network
+        )
     taken[named] = np.where(spoken[named] < 0, -1, algorithms)
     return CollectiveResult(time, taken, spoken)
 
@@ -172,7 +174,8 @@ def link_occupancies(
     part : float64[rows, levels]
         Of a device's bandwidth into the level that these links make up.
     """
-    from perfmodel.kernels.collective.occupancy import link_occupancies as kernel
+    from perfmodel.kernels.collective import occupancy as kernel
+    from perfmodel.kernels.work import kernel_work
 
     chosen = collective_choices(hardware, kind, size, members, stride).algorithm
     sizes, ranks, steps = (
@@ -180,7 +183,9 @@ def link_occupancies(
         for column, dtype in ((size, np.float64), (members, np.int64), (stride, np.int64))
     )
     codes = np.full(chosen.shape, COLLECTIVES.index(kind))
-    return kernel(codes, chosen.astype(np.int64), sizes, ranks, steps, network_table(hardware))
+    network = network_table(hardware)
+    with kernel_work(collectives=sizes.size):
+        return kernel.link_occupancies(codes, chosen.astype(np.int64), sizes, ranks, steps, network)
 
 
 def members_per_domain(

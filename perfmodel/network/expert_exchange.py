@@ -127,6 +127,7 @@ def moe_exchange_times(
         The profile lacks a constant.
     """
     from perfmodel.kernels.collective import expert_exchange as kernel
+    from perfmodel.kernels.work import kernel_work
 
     for what, name, known in (("phase", phase, PHASES), ("mode", mode, MODES)):
         if name not in known:
@@ -162,15 +163,17 @@ def moe_exchange_times(
             inside = node[level]
     constant = hardware.lookup("network")
     constants = {key: constant(key) for key in CONSTANTS}
-    times: NDArray[np.float64] = kernel.moe_exchange_times(
-        mode == "low_latency",
-        tokens,
-        width * ELEMENT_BYTES[phase],
-        choices,
-        all_experts,
-        ranks,
-        inside.astype(np.float64),
-        units,
-        exchange_constants(constants, hardware, phase, mode),
-    )
+    exchange = exchange_constants(constants, hardware, phase, mode)
+    with kernel_work(exchanges=tokens.size):
+        times: NDArray[np.float64] = kernel.moe_exchange_times(
+            mode == "low_latency",
+            tokens,
+            width * ELEMENT_BYTES[phase],
+            choices,
+            all_experts,
+            ranks,
+            inside.astype(np.float64),
+            units,
+            exchange,
+        )
     return times

@@ -137,7 +137,8 @@ def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> np.ndarray:
     Routing limited to some groups of experts leaves that share of the experts and places
     (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
     """
-    from perfmodel.kernels.collective.expert_exchange import distinct_group_counts
+    from perfmodel.kernels.collective import expert_exchange as kernel
+    from perfmodel.kernels.work import kernel_work
 
     degree = ops.keys.number("expert_parallel")
     if not ops.framework.deduplicated_dispatch:
@@ -149,7 +150,8 @@ def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> np.ndarray:
     if mlp.expert_groups_per_token:
         share = mlp.expert_groups_per_token / mlp.expert_groups
         places, experts = np.maximum(places * share, 1.0), experts * share
-    copies: np.ndarray = distinct_group_counts(places, mlp.experts_per_token, experts)
+    with kernel_work(exchanges=places.size):
+        copies: np.ndarray = kernel.distinct_group_counts(places, mlp.experts_per_token, experts)
     return copies
 
 

@@ -164,8 +164,6 @@ class Engine:
         What its result can be broken down by.
     options : tuple of str
         Options of `PURPOSES` and of reading that have an effect.
-    compiled : bool
-        Whether it runs compiled kernels.
     prepare : callable
         (engine, workload, its kind, options, progress of reading) -> `Run`.
     """
@@ -174,7 +172,6 @@ class Engine:
     run: str
     lines: str
     options: tuple[str, ...]
-    compiled: bool
     prepare: Callable[[Engine, str, str, RunOptions, Progress | None], Run]
 
 
@@ -490,7 +487,6 @@ EXACT = Engine(
     "this run is as ASTRA-sim",
     "rank",
     (*_FILES, "engine", "issue_order", "timeline"),
-    True,
     _run_traces,
 )
 PHYSICAL = Engine(
@@ -498,7 +494,6 @@ PHYSICAL = Engine(
     "this run is with --model physical",
     "rank",
     (*_FILES, "streams", "timeline"),
-    True,
     _run_traces,
 )
 HARDWARE = Engine(
@@ -506,7 +501,6 @@ HARDWARE = Engine(
     "this run is on --hardware",
     "rank",
     ("hardware", "settings", "precision", "compute", "streams", "contention", "timeline"),
-    True,
     _run_traces,
 )
 LOOP = Engine(
@@ -514,7 +508,6 @@ LOOP = Engine(
     "this run is on the files of ASTRA-sim 1.0",
     "layer",
     (*_FILES, "queues_per_dimension", "passes"),
-    True,
     _run_loop,
 )
 LOOP_PHYSICAL = replace(LOOP, name="loop physical")
@@ -523,9 +516,8 @@ AICB_HARDWARE = Engine(
     "this run is on --hardware",
     "layer",
     ("devices", "hardware", "settings", "virtual_pipeline"),
-    True,
     _run_aicb_on_hardware,
 )
 SIMAI = Engine(
-    "SimAI", "this run is as SimAI-Analytical", "layer", ("devices", *_SIMAI), False, _run_as_simai
+    "SimAI", "this run is as SimAI-Analytical", "layer", ("devices", *_SIMAI), _run_as_simai
 )

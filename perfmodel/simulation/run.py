@@ -111,7 +111,8 @@ def simulate(
     >>> result.ticks("wall_time")[0], len(result.classes)
     (53710, 1)
     """
-    from perfmodel.kernels.trace.schedule import run_traces
+    from perfmodel.kernels.trace import schedule as kernel
+    from perfmodel.kernels.work import kernel_work
 
     if not traces.devices:
         raise FormatError("a workload of no rank; it should have one trace at least")
@@ -136,7 +137,8 @@ def simulate(
         start, end, order = run_in_hash_order(plan, graphs, ranks)
         tied = False
     else:
-        start, end, order, tied = run_traces(**plan.arguments)
+        with kernel_work(nodes=plan.first[-1]):
+            start, end, order, tied = kernel.run_traces(**plan.arguments)
     stuck = bool(len(order) and order[-1] < 0)
     if by_hash and stuck:
         raise FormatError(
@@ -151,7 +153,8 @@ def simulate(
         # rank's number may decide what it sees first.
         classes = np.arange(len(ranks))
         plan = _plan(graphs, ranks, groups, of_rank, messages, classes, costs)
-        start, end, order, tied = run_traces(**plan.arguments)
+        with kernel_work(nodes=plan.first[-1]):
+            start, end, order, tied = kernel.run_traces(**plan.arguments)
         stuck = bool(len(order) and order[-1] < 0)
     if stuck:
         raise FormatError(explain_standstill(plan, graphs, ranks, start, end))
@@ -293,7 +296,8 @@ def _set_memory(
     order: Integers,
 ) -> None:
     """Set the peak memory of each class that has tensors."""
-    from perfmodel.kernels.trace.memory import peak_memory
+    from perfmodel.kernels.trace import memory as kernel
+    from perfmodel.kernels.work import kernel_work
 
     tensors = [graphs[ranks[rank].graph].tensors for rank in plan.representatives]
     if not any(tensors):
@@ -306,17 +310,18 @@ def _set_memory(
         if found is None:
             continue
         own = slice(plan.first[number], plan.first[number + 1])
-        figures[number].peak_memory = float(
-            peak_memory(
-                by_class[own] - plan.first[number],
-                start[own],
-                end[own],
-                found.inputs.offsets,
-                found.inputs.values,
-                found.outputs.offsets,
-                found.outputs.values,
-                found.key,
-                found.size,
-                int(found.key.max(initial=-1)) + 1,
+        with kernel_work(nodes=0.2 * (own.stop - own.start)):
+            figures[number].peak_memory = float(
+                kernel.peak_memory(
+                    by_class[own] - plan.first[number],
+                    start[own],
+                    end[own],
+                    found.inputs.offsets,
+                    found.inputs.values,
+                    found.outputs.offsets,
+                    found.outputs.values,
+                    found.key,
+                    found.size,
+                    int(found.key.max(initial=-1)) + 1,
+                )
             )
-        )

@@ -30,8 +30,6 @@ def distinct_keys(
     index : ndarray of int64, shape (n,)
         Key of each row.
     """
-    from perfmodel.kernels.step.distinct import append_digit, translate
-
     rows = columns[names[0]].size
     code = np.zeros(rows, np.int64)
     digits: list[tuple[str, NDArray[np.int64]]] = []
@@ -45,12 +43,13 @@ def distinct_keys(
             code *= values.size
             code += np.searchsorted(values, column)
         elif values.size > 1:
-            append_digit(code, column, rank, values.size)
+            code *= values.size
+            code += rank[column]
         span *= values.size
         digits.append((name, values))
     if span <= LARGEST_TABLE:
         seen, distinct_codes = _seen(code, span)
-        translate(code, np.cumsum(seen, dtype=np.int64) - 1)
+        code = (np.cumsum(seen, dtype=np.int64) - 1)[code]
         first = np.zeros(distinct_codes.size, np.int64)
         first[code[::-1]] = np.arange(rows - 1, -1, -1)
     else:
@@ -59,10 +58,8 @@ def distinct_keys(
 
 
 def _seen(column: Integers, size: int) -> tuple[NDArray[np.uint8], Integers]:
-    from perfmodel.kernels.step.distinct import mark
-
     seen = np.zeros(size, np.uint8)
-    mark(column, seen)
+    seen[column] = 1
     return seen, np.flatnonzero(seen)
 
 

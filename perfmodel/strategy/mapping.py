@@ -12,7 +12,7 @@ Numba is imported inside the functions that need it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +102,12 @@ def layer_placement(columns: Mapping[str, Integers]) -> dict[str, Integers]:
         return {}
     if latest <= USUAL_INSIDE and all(columns[name].max(initial=1) <= 1 for name in experts):
         return {}
-    from perfmodel.kernels.step.placement import place_layers
+    from perfmodel.kernels.step import placement as kernel
+    from perfmodel.kernels.work import kernel_work
 
     out = np.empty((len(LAYER_PLACEMENT), mapping.size), np.int64)
-    place_layers(*_contiguous(columns, ("mapping", *_DEGREES, *experts)), out)
+    with kernel_work(placements=mapping.size):
+        kernel.place_layers(*_contiguous(columns, ("mapping", *_DEGREES, *experts)), out)
     return dict(zip(LAYER_PLACEMENT, out, strict=True))
 
 
@@ -131,11 +133,10 @@ def stage_strides(
     if "stage_block" not in columns:
         return step
     from perfmodel.kernels.collective.table import blank_network
-    from perfmodel.kernels.step.placement import strides_in_rows
 
     network = blank_network(len(sizes))
     network.levels["domains"] = sizes
-    return _by_row(strides_in_rows, columns, members, step, network)
+    return _by_row("strides_in_rows", columns, members, step, network)
 
 
 def stage_members(
@@ -147,21 +148,24 @@ def stage_members(
     """
     if "stage_block" not in columns:
         return np.clip(domain // step, 1.0, members)
-    from perfmodel.kernels.step.placement import members_in_rows
-
-    return _by_row(members_in_rows, columns, members, step, domain)
+    return _by_row("members_in_rows", columns, members, step, domain)
 
 
 def _by_row(
-    kernel: Callable[..., None],
+    name: str,
     columns: Mapping[str, Integers],
     members: Column,
     step: Column,
     network: Any,
 ) -> Column:
+    from perfmodel.kernels.step import placement as kernel
+    from perfmodel.kernels.work import kernel_work
+
     out = np.empty(members.size, np.int64)
     rows = (members, step, columns["stage_block"], columns["stage_jump"])
-    kernel(*(np.ascontiguousarray(item, np.int64) for item in rows), network, out)
+    whole = (np.ascontiguousarray(item, np.int64) for item in rows)
+    with kernel_work(placements=members.size):
+        getattr(kernel, name)(*whole, network, out)
     return out.astype(np.float64)
 
 
@@ -282,10 +286,12 @@ def cut_expert_groups(columns: Mapping[str, Integers]) -> NDArray[np.bool_]:
     """
     broken = np.zeros(columns["mapping"].shape, np.uint8)
     if columns["mapping"].any():
-        from perfmodel.kernels.step.placement import cut_expert_groups as mark
+        from perfmodel.kernels.step import placement as kernel
+        from perfmodel.kernels.work import kernel_work
 
         names = ("mapping", *_DEGREES, "expert_parallel", "expert_tensor_parallel")
-        mark(*_contiguous(columns, names), broken)
+        with kernel_work(placements=broken.size):
+            kernel.cut_expert_groups(*_contiguous(columns, names), broken)
     return broken.astype(bool)
 
 
@@ -293,14 +299,16 @@ def cut_shard_sets(columns: Mapping[str, Integers], has_experts: bool) -> NDArra
     """Tell which strategies have ZeRO shard sets that other axes cut unequally, shape (n,)."""
     broken = np.zeros(columns["mapping"].shape, np.uint8)
     if columns["mapping"].any() and columns["shard_group"].any():
-        from perfmodel.kernels.step.placement import cut_shard_sets as mark
+        from perfmodel.kernels.step import placement as kernel
+        from perfmodel.kernels.work import kernel_work
 
         spread = columns["expert_parallel"] * columns["expert_tensor_parallel"]
-        mark(
-            *_contiguous(columns, ("mapping", *_DEGREES)),
-            np.ascontiguousarray(spread, np.int64),
-            *_contiguous(columns, ("shard_group",)),
-            has_experts,
-            broken,
-        )
+        with kernel_work(placements=broken.size):
+            kernel.cut_shard_sets(
+                *_contiguous(columns, ("mapping", *_DEGREES)),
+                np.ascontiguousarray(spread, np.int64),
+                *_contiguous(columns, ("shard_group",)),
+                has_experts,
+                broken,
+            )
     return broken.astype(bool)

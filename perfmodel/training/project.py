@@ -96,12 +96,12 @@ class Workload:
 
     def stage_sums(self, keys: KeyTables) -> Stages:
         """Sum the parts of every distinct stage on one device."""
-        from perfmodel.kernels.step.stages import sum_stages, sum_widths
+        from perfmodel.kernels.step import stages as kernel
         from perfmodel.kernels.step.tables import Stages, blank_stages
 
         kinds = [part.kind for part in model_parts(self.model)]
         sums = blank_stages(self.row_layer_key.size)
-        sum_stages(
+        kernel.sum_stages(
             keys.parts,
             self.row_layer_key,
             self.counts,
@@ -111,7 +111,7 @@ class Workload:
             sums,
         )
         widths = np.empty((self.stage_layer_key.size, 3))
-        sum_widths(sums, self.stage_offset, self.stages, widths)
+        kernel.sum_widths(sums, self.stage_offset, self.stages, widths)
         return Stages(
             self.stage_layer_key,
             self.stage_offset,
@@ -154,16 +154,19 @@ def project_grid(
         Called with the number of strategies closed since the last call.
     """
     from perfmodel.compute.stream import stream_device
-    from perfmodel.kernels.step.close import close_strategies
+    from perfmodel.kernels.step import close as kernel
     from perfmodel.kernels.step.tables import Strategies
+    from perfmodel.kernels.work import kernel_work
     from perfmodel.network.table import network_table
 
     if not len(work.grid):
         return
-    keys = _key_tables(work, hardware, framework)
+    with kernel_work(strategies=len(work.grid), stages=work.counts.size):
+        keys = _key_tables(work, hardware, framework)
+        sums = work.stage_sums(keys)
     shared = (
         keys,
-        work.stage_sums(keys),
+        sums,
         closing_settings(work, hardware, framework),
         stream_device(hardware),
         network_table(hardware),
@@ -173,7 +176,8 @@ def project_grid(
     def close(start: int) -> None:
         rows = slice(start, min(start + CHUNK, total))
         chunk = Strategies(*(column[rows] for column in work.strategies))
-        close_strategies(chunk, *shared, start, out)
+        with kernel_work(strategies=0):  # counted below
+            kernel.close_strategies(chunk, *shared, start, out)
         if progress:
             progress(rows.stop - rows.start)
 

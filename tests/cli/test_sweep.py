@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import xarray as xr
 
 from perfmodel import load_hardware, load_model, open_results, strategy_grid, sweep
@@ -145,15 +144,6 @@ def test_nothing_fits_is_exit_code_3_and_the_file_is_written(tmp_path: Path) -> 
 def test_the_same_profile_twice_is_one_row() -> None:
     result = run_sweep("--hardware dgx-h100 --hardware H100-80GB-SXM --json")
     assert json.loads(result.stdout)["hardware"] == ["dgx-h100"]
-
-
-def test_compiling_is_announced_only_where_no_kernel_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("perfmodel.kernels._jit.CACHE_FOLDER", str(tmp_path))
-    assert "compiling kernels, first run only" in run_sweep("--hardware dgx-h100").stderr
-    (tmp_path / "kernel.nbc").touch()
-    assert "compiling" not in run_sweep("--hardware dgx-h100").stderr
 
 
 def best(file: Path, *arguments: str) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numba
 import pytest
@@ -12,15 +14,18 @@ from numba.core.options import DefaultOptions
 
 from perfmodel.kernels import _jit
 
+needs_compiling = pytest.mark.skipif(
+    numba.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT=1: nothing is compiled"
+)
 PROJECT = (
     *("project", "--model", "llama-3.1-8b", "--hardware", "dgx-h100", "--devices", "64"),
     *("--tp", "2", "--pp", "2", "--zero", "1", "--global-batch", "64", "--seq-len", "8192"),
 )
 
 
-def perfmodel(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     run = subprocess.run(
-        [sys.executable, "-m", "perfmodel", *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -30,32 +35,112 @@ def perfmodel(*arguments: str, **environment: str) -> subprocess.CompletedProces
     return run
 
 
-def test_uncompiled_kernels_give_the_same_digits_and_compile_nothing(tmp_path):
-    """An empty cache would be announced and filled; `NUMBA_DISABLE_JIT=1` does neither."""
-    switches = {"NUMBA_DISABLE_JIT": "1", "XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
+def perfmodel(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return python("-m", "perfmodel", *arguments, **environment)
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [{"NUMBA_DISABLE_JIT": "1"}, {"PERFMODEL_JIT": "never"}, {"PERFMODEL_JIT": "auto"}],
+)
+def test_uncompiled_kernels_give_the_same_digits_and_compile_nothing(tmp_path, switches):
+    """An empty cache would be announced and filled."""
+    switches |= {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     uncompiled = perfmodel(*PROJECT, "--json", **switches)
     assert uncompiled.stdout == perfmodel(*PROJECT, "--json").stdout
-    assert "compiling" not in uncompiled.stderr
+    assert uncompiled.stderr == ""
     assert not list(tmp_path.rglob("*"))
+
+
+def test_a_wrong_setting_is_one_line(monkeypatch):
+    run = subprocess.run(
+        [sys.executable, "-m", "perfmodel", *PROJECT],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PERFMODEL_JIT": "sometimes"},
+    )
+    text = "PERFMODEL_JIT is 'sometimes'; it should be auto, always or never"
+    assert (run.returncode, run.stderr) == (2, f"perfmodel: error: {text}\n")
+
+
+SWITCH = """
+import importlib, pkgutil
+import perfmodel.kernels
+from perfmodel import load_hardware, stream_times
+from perfmodel.kernels import _jit
+
+def times():
+    return stream_times(load_hardware("dgx-h100"), 1e6, 1e6).time.tobytes()
+
+before = times()
+assert not _jit.compiling()
+_jit.compile_kernels()  # some modules are imported already, others below
+assert times() == before
+plain = []
+for item in pkgutil.walk_packages(perfmodel.kernels.__path__, "perfmodel.kernels."):
+    for name, value in vars(importlib.import_module(item.name)).items():
+        if id(value) in _jit._plain:
+            plain.append(f"{item.name}.{name}")
+assert not plain, plain
+from perfmodel.kernels import stream
+assert len(stream.stream_times.signatures) == 1, "it was not called"
+"""
+
+
+@needs_compiling
+def test_kernels_switch_in_a_running_process():
+    python("-c", SWITCH, PERFMODEL_JIT="auto")
 
 
 def double(x):
     return x + x
 
 
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT=1: nothing is compiled")
+@needs_compiling
 def test_numba_has_what_we_reach_for():
     """Fails with a new Numba that has changed: look at `_jit` before raising its bound."""
     assert hasattr(DefaultOptions, "forceinline")
     assert hasattr(numba.njit(double), "get_call_template")
+    cache = numba.njit(cache=True)(double)._cache
+    assert all(hasattr(cache, name) for name in ("load_overload", "save_overload", "flush"))
 
 
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT=1: nothing is compiled")
+@needs_compiling
 @pytest.mark.parametrize("inlined", [False, True])
 def test_kernels_compile_without_the_inner_parts_of_numba(monkeypatch, inlined):
-    monkeypatch.setattr(_jit, "CACHE_FOLDER", "")
-    monkeypatch.setattr(_jit, "_KNOWS_FORCEINLINE", False)
+    monkeypatch.setattr(_jit, "cache_folder", lambda: "")
+    monkeypatch.setattr(_jit, "_knows_forceinline", lambda: False)
     monkeypatch.setattr(_jit, "_once_for_all_constants", lambda compiled: compiled)
     kernel = (_jit.jit_inline if inlined else _jit.jit)(double)
     assert kernel(2.0) == 4.0
     assert not kernel.targetoptions.get("forceinline", False)
+
+
+STREAM = """
+from perfmodel import load_hardware, stream_times
+print(stream_times(load_hardware("dgx-h100"), 1e6, 1e6).time.tolist())
+"""
+
+
+@needs_compiling
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_a_damaged_cache_is_written_again(tmp_path: Path, suffix: str):
+    switches = {"PERFMODEL_JIT": "always", "XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
+    first = python("-c", STREAM, **switches).stdout
+    (file,) = tmp_path.rglob(f"stream.stream_times-*.{suffix}")
+    whole = file.read_bytes()
+    for damage in (whole[: len(whole) // 2], b"", b"\x93random" * 99, pickle.dumps(1), whole[:-1]):
+        file.write_bytes(damage)
+        run = python("-c", STREAM, **switches)
+        assert (run.stdout, run.stderr) == (first, "")
+        assert file.read_bytes() != damage
+        assert len(file.read_bytes()) > len(whole) // 2
+
+
+@needs_compiling
+def test_neither_a_home_nor_a_writable_folder_is_needed(tmp_path: Path):
+    (tmp_path / "file").touch()
+    nowhere = str(tmp_path / "file")
+    switches = {"PERFMODEL_JIT": "always", "NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": nowhere}
+    assert python("-c", STREAM, **switches, HOME=nowhere, TMPDIR=nowhere).stderr == ""

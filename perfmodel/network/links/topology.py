@@ -245,23 +245,28 @@ class Topology:
         StrategyError
             A device that does not exist, or shapes that do not broadcast.
         """
-        from perfmodel.kernels.links.routes import hop_counts, write_routes
+        from perfmodel.kernels.links import routes as kernel
+        from perfmodel.kernels.work import kernel_work
 
         starts, ends = self._messages(sources, targets)
         offsets = np.zeros(starts.size + 1, dtype=np.int64)
-        np.cumsum(hop_counts(self._table, starts, ends), out=offsets[1:])
-        return offsets, write_routes(self._table, self.device_count, starts, ends, offsets)
+        with kernel_work(routes=2 * starts.size):
+            np.cumsum(kernel.hop_counts(self._table, starts, ends), out=offsets[1:])
+            links = kernel.write_routes(self._table, self.device_count, starts, ends, offsets)
+        return offsets, links
 
     def group_links(self, members: ArrayLike) -> Integers:
         """Return the links that the routes between all members of a group use, ascending.
 
         Two groups that have none in common do not disturb each other.
         """
-        from perfmodel.kernels.links.routes import mark_group_links
+        from perfmodel.kernels.links import routes as kernel
+        from perfmodel.kernels.work import kernel_work
 
         used = np.zeros(self.link_count, dtype=np.bool_)
         ids = np.unique(self._devices(members, "member"))
-        mark_group_links(self._table, self.device_count, self.diameter, ids, used)
+        with kernel_work(routes=ids.size**2):
+            kernel.mark_group_links(self._table, self.device_count, self.diameter, ids, used)
         return np.flatnonzero(used)
 
     def switch_links(self, devices: ArrayLike, dimension: int) -> tuple[Integers, Integers]:
@@ -312,11 +317,14 @@ class Topology:
             A device that does not exist, a size that is negative or not finite, or shapes
             that do not broadcast.
         """
-        from perfmodel.kernels.links.routes import add_loads
+        from perfmodel.kernels.links import routes as kernel
+        from perfmodel.kernels.work import kernel_work
 
         starts, ends, sizes = self._sized_messages(sources, targets, bytes)
         loads = np.zeros(self.link_count)
-        add_loads(self._table, self.device_count, self.diameter, starts, ends, sizes, loads)
+        table = self._table, self.device_count, self.diameter
+        with kernel_work(routes=starts.size):
+            kernel.add_loads(*table, starts, ends, sizes, loads)
         return loads
 
     def link_loads_of_matrix(self, matrix: ArrayLike) -> Floats:
@@ -332,7 +340,8 @@ class Topology:
         StrategyError
             Another shape, or an entry that is negative or not finite.
         """
-        from perfmodel.kernels.links.routes import add_matrix_loads
+        from perfmodel.kernels.links import routes as kernel
+        from perfmodel.kernels.work import kernel_work
 
         traffic = np.ascontiguousarray(checked_sizes(matrix))
         count = self.device_count
@@ -342,7 +351,8 @@ class Topology:
                 f"{(count, count)} is due"
             )
         loads = np.zeros(self.link_count)
-        add_matrix_loads(self._table, count, self.diameter, traffic, loads)
+        with kernel_work(routes=count**2):
+            kernel.add_matrix_loads(self._table, count, self.diameter, traffic, loads)
         return loads
 
     def load_time(self, loads: ArrayLike) -> float:
@@ -368,11 +378,13 @@ class Topology:
 
     def hops(self, source: ArrayLike, target: ArrayLike) -> Integers:
         """Return the links between devices; int64 of the broadcast shape."""
-        from perfmodel.kernels.links.routes import hop_counts
+        from perfmodel.kernels.links import routes as kernel
+        from perfmodel.kernels.work import kernel_work
 
         starts, ends = self._messages(source, target)
         shape = np.broadcast_shapes(np.shape(source), np.shape(target))
-        counts: Integers = hop_counts(self._table, starts, ends)
+        with kernel_work(routes=starts.size):
+            counts: Integers = kernel.hop_counts(self._table, starts, ends)
         return counts.reshape(shape)
 
     @cached_property
@@ -391,21 +403,23 @@ class Topology:
         Latencies of the route plus the size over the bandwidth of its slowest link, once
         (cut-through); 0 from a device to itself. Float64 of the broadcast shape.
         """
-        from perfmodel.kernels.links.routes import message_times
+        from perfmodel.kernels.links import routes as kernel
+        from perfmodel.kernels.work import kernel_work
 
         starts, ends, sizes = self._sized_messages(source, target, bytes)
         shape = np.broadcast_shapes(np.shape(source), np.shape(target), np.shape(bytes))
         links = self._links
-        times: Floats = message_times(
-            self._table,
-            self.device_count,
-            self.diameter,
-            links.bandwidth,
-            links.latency,
-            starts,
-            ends,
-            sizes,
-        )
+        with kernel_work(routes=starts.size):
+            times: Floats = kernel.message_times(
+                self._table,
+                self.device_count,
+                self.diameter,
+                links.bandwidth,
+                links.latency,
+                starts,
+                ends,
+                sizes,
+            )
         return times.reshape(shape)
 
     def bisection_bandwidth(self) -> float:

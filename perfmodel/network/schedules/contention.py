@@ -190,7 +190,8 @@ def _routes_of_flows(messages: Messages) -> tuple[Integers, Integers]:
 
 def _finish_times(topology: Topology, staged: Sequence[_Stages]) -> Floats:
     """Finish time of every operation when these ones share the network [s]."""
-    from perfmodel.kernels.links.fluid import fluid_finish_times
+    from perfmodel.kernels.links import fluid as kernel
+    from perfmodel.kernels.work import kernel_work
 
     stages = np.array([item.delay.size for item in staged])
     flows = np.array([item.flow_bytes.size for item in staged])
@@ -198,20 +199,20 @@ def _finish_times(topology: Topology, staged: Sequence[_Stages]) -> Floats:
     after = np.arange(stages.sum()) - 1
     after[first_stage[stages > 0]] = -1
     entries = np.cumsum([0, *(item.links.size for item in staged)])
-    _, _, stage_finish = fluid_finish_times(
-        np.concatenate([item.flow_bytes for item in staged]),
-        np.concatenate([item.flow_stage for item in staged]) + np.repeat(first_stage, flows),
-        np.concatenate(
-            [[0], *(item.offsets[1:] + first for item, first in zip(staged, entries, strict=False))]
-        ).astype(np.int64),
-        np.concatenate([item.links for item in staged]),
-        topology.link_bandwidth,
-        np.full(flows.sum(), math.inf),
-        np.repeat([float(item.weight) for item in staged], flows),
-        np.repeat([float(item.start) for item in staged], stages),
-        after,
-        np.concatenate([item.delay for item in staged]),
-    )
+    offsets = [item.offsets[1:] + first for item, first in zip(staged, entries, strict=False)]
+    with kernel_work(flows=flows.sum()):
+        _, _, stage_finish = kernel.fluid_finish_times(
+            np.concatenate([item.flow_bytes for item in staged]),
+            np.concatenate([item.flow_stage for item in staged]) + np.repeat(first_stage, flows),
+            np.concatenate([[0], *offsets]).astype(np.int64),
+            np.concatenate([item.links for item in staged]),
+            topology.link_bandwidth,
+            np.full(flows.sum(), math.inf),
+            np.repeat([float(item.weight) for item in staged], flows),
+            np.repeat([float(item.start) for item in staged], stages),
+            after,
+            np.concatenate([item.delay for item in staged]),
+        )
     # An operation without messages (one member) is over when it begins.
     finish = np.array([float(item.start) for item in staged])
     some = stages > 0

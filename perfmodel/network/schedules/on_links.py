@@ -244,17 +244,19 @@ def _switch_links(
 
 
 def _steps(topology: Topology, messages: Messages) -> tuple[Floats, Floats]:
-    from perfmodel.kernels.links.steps import step_times as kernel
+    from perfmodel.kernels.links import steps as kernel
+    from perfmodel.kernels.work import kernel_work
 
-    transfer, latency = kernel(
-        messages.step,
-        messages.bytes,
-        messages.route,
-        messages.offsets,
-        messages.links,
-        topology.link_bandwidth,
-        messages.latency,
-    )
+    with kernel_work(messages=messages.step.size):
+        transfer, latency = kernel.step_times(
+            messages.step,
+            messages.bytes,
+            messages.route,
+            messages.offsets,
+            messages.links,
+            topology.link_bandwidth,
+            messages.latency,
+        )
     return transfer, latency
 
 

@@ -179,8 +179,8 @@ def _plan_times(
     table: NDArray[np.float64],
 ) -> NDArray[np.int64]:
     """Times over the dimensions of the network; members keep step, but not in trees."""
-    from perfmodel.kernels.astra.queue import collective_times
-    from perfmodel.kernels.astra.ranks import double_tree_times
+    from perfmodel.kernels.astra import queue, ranks
+    from perfmodel.kernels.work import kernel_work
 
     dimensions = [
         dimension
@@ -198,11 +198,14 @@ def _plan_times(
         network.devices,
         table,
     )
+    chunks = sizes.size * system.preferred_dataset_splits
     if dimensions[0].algorithm == "doubleBinaryTree":
         tree = dimensions[0]
-        return double_tree_times(sizes, tree.members, tree.stride, *settings)
+        with kernel_work(chunks=chunks * tree.members):
+            return ranks.double_tree_times(sizes, tree.members, tree.stride, *settings)
     plan = phase_plan(collective, dimensions, system.collective_optimization)
-    times = collective_times(SIMULATED.index(collective), sizes, plan, *settings)
+    with kernel_work(chunks=chunks * len(plan)):
+        times = queue.collective_times(SIMULATED.index(collective), sizes, plan, *settings)
     return np.stack([times, times], axis=1)
 
 
@@ -215,19 +218,22 @@ def _group_times(
     table: NDArray[np.float64],
 ) -> NDArray[np.int64]:
     """Times of a communicator group that is not the whole system."""
-    from perfmodel.kernels.astra.ranks import group_ring_times
+    from perfmodel.kernels.astra import ranks
+    from perfmodel.kernels.work import kernel_work
 
     _check_members(network, members)
-    return group_ring_times(
-        SIMULATED.index(collective),
-        sizes,
-        np.array(members, np.int64),
-        system.preferred_dataset_splits,
-        system.active_chunks_per_dimension,
-        float(system.local_memory_bandwidth_gb_per_second),
-        network.devices,
-        table,
-    )
+    messages = sizes.size * system.preferred_dataset_splits * len(members) ** 2
+    with kernel_work(chunks=messages):
+        return ranks.group_ring_times(
+            SIMULATED.index(collective),
+            sizes,
+            np.array(members, np.int64),
+            system.preferred_dataset_splits,
+            system.active_chunks_per_dimension,
+            float(system.local_memory_bandwidth_gb_per_second),
+            network.devices,
+            table,
+        )
 
 
 def _whole_sizes(sizes: ArrayLike, least: int) -> NDArray[np.int64]:

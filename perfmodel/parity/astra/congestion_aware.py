@@ -105,8 +105,9 @@ def congestion_aware_run(
         so many devices, the size is too small to be cut, or there are too many devices or
         messages.
     """
-    from perfmodel.kernels.astra.aware import simulate
+    from perfmodel.kernels.astra import aware
     from perfmodel.kernels.astra.aware_state import SLOT
+    from perfmodel.kernels.work import kernel_work
 
     if network.dimensions != 1:
         raise HardwareError(
@@ -131,7 +132,8 @@ def congestion_aware_run(
     _check_duration(plan, messages)
     active = system.active_chunks_per_dimension
     slots = int(plan.steps[:, SLOT].max()) + 1
-    finish, link_bytes, events = simulate(plan, ranks, streams, active, slots)
+    with kernel_work(hops=messages):
+        finish, link_bytes, events = aware.simulate(plan, ranks, streams, active, slots)
     if finish.min() < 0:
         raise HardwareError(f"{algorithm} {collective} of {ranks} devices never ends")
     source, _ = np.nonzero(plan.next_link >= 0)

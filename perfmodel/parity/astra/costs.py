@@ -164,9 +164,12 @@ class AstraCosts:
 
     def message_times(self, sources: Integers, destinations: Integers, sizes: Integers) -> Floats:
         """Return times of messages [ns]: latency of each hop, transfer once."""
-        from perfmodel.kernels.astra.messages import message_times
+        from perfmodel.kernels.astra import messages as kernel
+        from perfmodel.kernels.work import kernel_work
 
-        times = message_times(sources, destinations, sizes, network_table(self.network))
+        table = network_table(self.network)
+        with kernel_work(routes=sources.size):
+            times = kernel.message_times(sources, destinations, sizes, table)
         wrong = np.flatnonzero(times < 0)
         if wrong.size:
             row = int(wrong[0])

@@ -22,6 +22,7 @@ FIRST_POOL = 256  # chunks or collectives at once; grows as needed
 MOST_POOL = 2**16
 MOST_PLACES = 2**27  # in the lines of all queues, each as long as there are chunks [8 B]
 MOST_EVENTS = 50_000_000
+FEW_EVENTS = 20_000  # tried first: so few need no compiled kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +83,22 @@ def run_machine(
     StrategyError
         `passes` is out of range, or the run would be too large.
     """
-    from perfmodel.kernels.astra_text.machine import run
-    from perfmodel.kernels.astra_text.state import FULL, STATUS, Loop
+    from perfmodel.kernels.astra_text import machine as kernel
+    from perfmodel.kernels.astra_text.state import FULL, STATUS, TOO_MANY_EVENTS, Loop
+    from perfmodel.kernels.work import kernel_work
 
     check_argument("passes", passes, MOST_PASSES)
     settings = loop_settings(workload)
     loop = Loop(**{name: getattr(settings, name) for name in settings.__slots__})
     queues = len(system.members) * system.queues
     most = min(MOST_POOL, MOST_PLACES // queues)
-    pool = FIRST_POOL
+    pool, events = FIRST_POOL, min(FEW_EVENTS, MOST_EVENTS)
     while True:
-        state = run(layers, loop, system, passes, pool, pool, MOST_EVENTS)
+        with kernel_work(events=events):
+            state = kernel.run(layers, loop, system, passes, pool, pool, events)
+        if state.cursor[STATUS] == TOO_MANY_EVENTS and events < MOST_EVENTS:
+            events = MOST_EVENTS  # how many there are, only a run says
+            continue
         if state.cursor[STATUS] != FULL:
             break
         if pool == most:

@@ -166,7 +166,8 @@ class PhysicalNetwork:
         self, kind: str, sizes: Floats, dimensions: Sequence[tuple[int, int]]
     ) -> Floats:
         """Return times of collectives on one dimension after another, in pieces."""
-        from perfmodel.kernels.astra.queue import pipeline_time
+        from perfmodel.kernels.astra import queue as kernel
+        from perfmodel.kernels.work import kernel_work
 
         steps = _steps(kind, len(dimensions))
         parts = sizes / PIECES[:, None]
@@ -183,7 +184,8 @@ class PhysicalNetwork:
                 if not 0.0 < longest < np.inf:
                     continue
                 units = np.round(times[:, row, column] / longest * FINEST).astype(np.int64)
-                time = pipeline_time(units, queue, int(pieces), 1) / FINEST * longest
+                with kernel_work(chunks=int(pieces) * len(steps)):
+                    time = kernel.pipeline_time(units, queue, int(pieces), 1) / FINEST * longest
                 best[column] = min(best[column], time)
         return best
 

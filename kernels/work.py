@@ -1,0 +1,145 @@
+"""Whether work is worth compiling for: the one place that weighs it.
+
+Who calls kernels says how much there is to do::
+
+    with kernel_work(gemms=m.size):
+        found = gemm.gemm_times(m, n, k, ...)
+
+Kernels run as plain Python until all that this process has done and is to do now takes longer
+so than loading compiled code, or compiling it where none lies in the cache; they stay compiled
+from then on. ``PERFMODEL_JIT=always`` or ``never`` decides otherwise
+(`perfmodel.kernels._jit.mode`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from perfmodel.kernels._jit import cache_folder, compile_kernels, compiling, mode
+
+
+class Kind(NamedTuple):
+    """What work of a kind takes [CPU s]."""
+
+    plain: float  # one piece, uncompiled
+    compile: float  # its kernels, where the cache lacks them
+    load: float  # its kernels, where the cache has them
+    kernel: str  # file and name of one of them, compiled last
+
+
+# Measured by `python benchmarks/speed/kinds.py` on one core of a 2-core virtual machine with
+# Python 3.11 and Numba 0.68. Elsewhere they differ, all together by about the same factor.
+KINDS = {
+    "strategies": Kind(6e-5, 12.0, 0.15, "close.close_strategies"),  # closed on one device
+    "stages": Kind(1e-6, 2.0, 0.05, "stages.sum_stages"),  # entries of their part counts
+    "gemms": Kind(2e-4, 2.0, 0.05, "gemm.gemm_times"),
+    "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times"),
+    "attentions": Kind(4e-5, 2.0, 0.05, "columns.attention_times"),
+    "streams": Kind(2.5e-6, 1.0, 0.02, "stream.stream_times"),
+    "collectives": Kind(1.5e-4, 5.0, 0.1, "times.collective_choices"),
+    "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times"),
+    "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
+    "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
+    "drawn_experts": Kind(8e-6, 1.0, 0.05, "routing.assign_tokens"),
+    "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
+    "messages": Kind(1e-6, 1.0, 0.05, "steps.step_times"),
+    "flows": Kind(1e-4, 2.0, 0.05, "fluid.fluid_finish_times"),  # that share links
+    "nodes": Kind(3e-5, 3.0, 0.05, "schedule.run_traces"),  # of traces
+    "chunks": Kind(3e-5, 3.0, 0.05, "queue.collective_times"),  # of ASTRA-sim's collectives
+    "hops": Kind(5e-5, 5.0, 0.1, "aware.simulate"),  # of their messages, with congestion
+    "events": Kind(5e-5, 10.0, 0.2, "machine.run"),  # of ASTRA-sim 1.0
+}
+IMPORT = 0.35
+"""Importing Numba and starting LLVM [CPU s]."""
+
+
+class Choice(NamedTuple):
+    """How some work is best done, and why."""
+
+    compiled: bool
+    cached: bool  # whether compiled code for it lies on disk
+    reason: str
+
+
+listener: Callable[[Choice], None] | None = None
+"""Told once, before kernels are compiled or loaded."""
+
+_lock = threading.Lock()
+_settled = False  # compiled, for good
+_work: dict[str, float] = {}
+"""Pieces of work of every kind that this process has done and is doing."""
+
+
+@contextlib.contextmanager
+def kernel_work(**amounts: float) -> Iterator[None]:
+    """Choose how kernels run, and run some work with them.
+
+    Inside, NumPy does not warn where plain Python does and compiled code does not (numbers
+    that overflow, or are none).
+
+    Parameters
+    ----------
+    amounts : float
+        How many pieces of work of which of the `KINDS`.
+    """
+    if not _settled:
+        with _lock:
+            for kind, amount in amounts.items():
+                _work[kind] = _work.get(kind, 0.0) + float(amount)
+        expect()
+    if compiling():
+        yield
+        return
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        yield
+
+
+def expect(**amounts: float) -> None:
+    """Choose how kernels run in view of work that lies ahead; `kernel_work` counts it later."""
+    global _settled
+    if _settled:
+        return
+    with _lock:
+        everything = {kind: _work.get(kind, 0.0) + amounts.get(kind, 0.0) for kind in KINDS}
+        chosen = choice(everything)
+        if chosen.compiled:
+            if listener is not None:
+                listener(chosen)
+            compile_kernels()
+            _settled = True
+
+
+def choice_so_far() -> Choice | None:
+    """Return the choice for what this process has done; None where that was nothing."""
+    return choice(_work) if any(_work.values()) else None
+
+
+def choice(amounts: Mapping[str, float]) -> Choice:
+    """Return how this much work of the `KINDS` is best done."""
+    if mode() == "never":
+        return Choice(False, False, "PERFMODEL_JIT=never or NUMBA_DISABLE_JIT=1")
+    kinds = [KINDS[kind] for kind, amount in amounts.items() if amount]
+    if mode() == "always":
+        return Choice(True, all(map(_cached, kinds)), "PERFMODEL_JIT=always")
+    plain = sum(amount * KINDS[kind].plain for kind, amount in amounts.items())
+    load = IMPORT + sum(kind.load for kind in kinds)
+    small = f"about {plain:.2g} s of work"
+    if plain <= load:
+        reason = f"{small}, while loading compiled kernels takes {load:.2g} s"
+        return Choice(False, False, reason)
+    missing = [kind for kind in kinds if not _cached(kind)]
+    ready = load + sum(kind.compile - kind.load for kind in missing)
+    what = "compiling" if missing else "loading"
+    reason = f"{small} uncompiled, while {what} them takes {ready:.2g} s"
+    return Choice(plain > ready, not missing, reason)
+
+
+def _cached(kind: Kind) -> bool:
+    folder = cache_folder()
+    return bool(folder) and next(Path(folder).rglob(f"{kind.kernel}-*.nbi"), None) is not None

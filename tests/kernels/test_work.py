@@ -1,0 +1,142 @@
+"""What is compiled for, and that NumPy is silent meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfmodel.kernels import _jit, work
+from perfmodel.kernels.work import KINDS, Kind, choice, choice_so_far, expect, kernel_work
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[work.Choice]:
+    """A process that has done nothing yet, an empty cache, and what the listener hears."""
+    heard: list[work.Choice] = []
+    compiled: list[bool] = []
+    monkeypatch.setattr(work, "_work", {})
+    monkeypatch.setattr(work, "_settled", False)
+    monkeypatch.setattr(work, "mode", lambda: "auto")
+    monkeypatch.setattr(work, "cache_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(work, "compiling", lambda: bool(compiled))
+    monkeypatch.setattr(work, "compile_kernels", lambda: compiled.append(True))
+    monkeypatch.setattr(work, "listener", heard.append)
+    monkeypatch.setattr(work, "IMPORT", 1.0)
+    kinds = {"gemms": Kind(1e-3, 10.0, 1.0, "g.g"), "streams": Kind(1e-3, 5.0, 1.0, "s.s")}
+    monkeypatch.setattr(work, "KINDS", kinds)
+    return heard
+
+
+def test_small_work_stays_plain(fresh):
+    with kernel_work(gemms=1999):
+        pass
+    assert fresh == []
+    chosen = choice_so_far()
+    assert chosen is not None
+    assert not chosen.compiled
+    assert "about 2 s of work" in chosen.reason
+
+
+def test_large_work_is_compiled_and_said_once(fresh):
+    with kernel_work(gemms=11_001):
+        assert work.compiling()
+    with kernel_work(gemms=11_001):
+        pass
+    assert [(item.compiled, item.cached) for item in fresh] == [(True, False)]
+
+
+def test_with_a_cache_less_work_is_enough(fresh, tmp_path):
+    with kernel_work(gemms=2001):
+        assert not work.compiling()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "g.g-1.py311.nbi").touch()
+    with kernel_work(gemms=0):
+        assert work.compiling()
+    assert fresh[0].cached
+
+
+def test_each_kind_is_compiled_apart(fresh):
+    assert choice({"gemms": 11_001}).compiled
+    assert not choice({"gemms": 11_001, "streams": 1}).compiled
+    assert choice({"gemms": 11_001, "streams": 5001}).compiled
+
+
+def test_small_work_adds_up(fresh):
+    """As many kernels were compared, or as a long session asks for."""
+    for _ in range(11):
+        with kernel_work(gemms=1000):
+            assert not work.compiling()
+    with kernel_work(gemms=1):
+        assert work.compiling()
+
+
+def test_what_lies_ahead_counts_once(fresh):
+    expect(gemms=8000)
+    with kernel_work(gemms=8000):
+        assert not work.compiling()
+    expect(gemms=8000)
+    assert work.compiling()
+
+
+@pytest.mark.parametrize(("mode", "compiled"), [("always", True), ("never", False)])
+def test_the_setting_decides(fresh, monkeypatch, mode, compiled):
+    monkeypatch.setattr(work, "mode", lambda: mode)
+    for amount in (1, 1e9):
+        assert choice({"gemms": amount}).compiled == compiled
+
+
+def test_numpy_is_silent_inside_only(fresh):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with kernel_work(gemms=1):
+            assert np.isinf(np.float64(1e308) * np.float64(10.0))
+        with pytest.raises(RuntimeWarning):
+            np.float64(1e308) * np.float64(10.0)
+
+
+def test_errors_pass(fresh):
+    with pytest.raises(ZeroDivisionError), kernel_work(gemms=1):
+        1 / 0  # noqa: B018
+
+
+def test_every_kind_names_a_kernel():
+    import importlib
+    import pkgutil
+
+    import perfmodel.kernels
+
+    known = set()
+    for item in pkgutil.walk_packages(perfmodel.kernels.__path__, "perfmodel.kernels."):
+        module = importlib.import_module(item.name)
+        known |= {f"{item.name.rpartition('.')[2]}.{name}" for name in vars(module)}
+    assert {kind.kernel for kind in KINDS.values()} <= known
+
+
+@pytest.mark.skipif(_jit.mode() == "never", reason="nothing is compiled")
+def test_the_program_says_what_it_chose(tmp_path):
+    command = (
+        *("project", "--model", "gpt3-175b", "--hardware", "dgx-h100", "--devices", "8"),
+        *("--tp", "8", "--global-batch", "8", "--seq-len", "2048", "--json", "-v"),
+    )
+    heard = {}
+    for mode in ("auto", "always", "never"):
+        run = subprocess.run(
+            [sys.executable, "-m", "perfmodel", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PERFMODEL_JIT": mode},
+        )
+        assert run.returncode in (0, 3), run.stderr
+        assert json.loads(run.stdout)["step_time"] > 0
+        heard[mode] = run.stderr
+    assert "kernels ran uncompiled: about" in heard["auto"]
+    assert "PERFMODEL_JIT=always" in heard["always"]
+    assert "kernels ran uncompiled: PERFMODEL_JIT=never" in heard["never"]
