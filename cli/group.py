@@ -23,6 +23,7 @@ from perfmodel.base.errors import (
     describe_os_error,
     one_line,
 )
+from perfmodel.kernels._jit import SettingError
 
 EXIT_FAILURE = 1
 EXIT_INPUT = 2
@@ -111,7 +112,7 @@ class CommandGroup(click.Group):
             raise
         except MachineError as error:
             raise Failure(str(error), EXIT_FAILURE) from error
-        except PerfModelError as error:
+        except (PerfModelError, SettingError) as error:
             raise Failure(str(error), EXIT_INPUT) from error
         except MemoryError as error:
             text = "not enough memory; name fewer values per axis, or use --float32"
