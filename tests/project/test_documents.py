@@ -58,6 +58,38 @@ def test_every_place_that_a_document_names_is_there(page):
         assert list(ROOT.glob(place.rstrip("/"))), place
 
 
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.*)$", re.M)
+FENCE = re.compile(r"^```.*?^```", re.M | re.S)
+LINKING = sorted((README, ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")))
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    found: dict[str, int] = {}
+    for heading in HEADING.findall(FENCE.sub("", text)):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+    return {f"{slug}-{n}" if n else slug for slug, count in found.items() for n in range(count + 1)}
+
+
+def test_anchors_are_those_of_github():
+    text = "# A `b`, c\n```\n# no heading\n```\n## Step-by_step (2)\n## A [b](x.md), c\n"
+    assert anchors(text) == {"a-b-c", "step-by_step-2", "a-b-c-1"}
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda path: path.name)
+def test_every_link_and_anchor_leads_somewhere(page):
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
 def test_the_way_of_one_number_is_as_the_architecture_page_tells_it(llama_8b, h100):
     strategy = {
         "tensor_parallel": 8,
