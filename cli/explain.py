@@ -97,12 +97,12 @@ def explain_command(
     """
     from perfmodel.cli.shared.tables import print_placement
     from perfmodel.strategy.mapping import placement
-    from perfmodel.sweeps.explain import explain
+    from perfmodel.sweeps.explain import operation_costs
 
     problem = load_problem(model, hardware, devices, settings, framework, axes)
     row = project_row(*problem)
     spec, grid, device, software = problem
-    costs = explain(spec, grid, device, framework=software)
+    costs = operation_costs(spec, grid, device, framework=software)
     if phase is not None:
         costs = [cost for cost in costs if cost.phase == phase]
     assumptions = assumed(framework, grid, axes)

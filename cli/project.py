@@ -110,15 +110,9 @@ def project_row(
     model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
 ) -> dict[str, Any]:
     """Return all results of one strategy, in SI units."""
-    import numpy as np
+    from perfmodel.sweeps.projection import project_strategy
 
-    from perfmodel.sweeps.results import rows
-    from perfmodel.sweeps.sweep import sweep_table
-
-    table = sweep_table(model, grid, hardware, framework=framework, threads=1)
-    row = rows(table, np.zeros(1, np.intp))[0]
-    del row["strategy"]
-    return row
+    return project_strategy(model, grid, hardware, framework)
 
 
 def projection_header(

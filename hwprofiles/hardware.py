@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.notebook import facts_html
+from perfmodel.base.units import format_gib, format_si
 from perfmodel.hwprofiles.build import Where, checked_profile
 from perfmodel.hwprofiles.constants import Lookup
 from perfmodel.hwprofiles.parts import Calibrated, Device, System
@@ -47,6 +49,24 @@ class Hardware:
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     overrides: dict[str, Scalar] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Hardware {self.name}: {self.title}>"
+
+    def _repr_html_(self) -> str:
+        memory, node = self.device.memory, self.system.devices_per_node
+        facts: list[tuple[str, object]] = [
+            ("device", self.device.name),
+            ("devices per node", node),
+            ("memory", f"{format_gib(memory.capacity)}, {format_si(memory.bandwidth, 'B/s')}"),
+        ]
+        peaks = self.device.peak_flops.items()
+        facts += [(f"peak {name}", format_si(rate, "FLOP/s")) for name, rate in peaks]
+        facts += [
+            (f"network {level.name}", f"{format_si(level.bandwidth, 'B/s')} per direction")
+            for level in self.system.network
+        ]
+        return facts_html(f"{self.name}: {self.title}", facts)
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(sorted((k, str(v)) for k, v in self.overrides.items()))))

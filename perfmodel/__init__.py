@@ -1,9 +1,9 @@
 """GPU-free analytical performance model of LLM training and inference.
 
->>> from perfmodel import load_hardware, load_model, strategy_grid, sweep
->>> model = load_model("llama-3.1-70b")
->>> grid = strategy_grid(model, 1024, sequence_length=8192, global_batch_size=2048)
->>> results = sweep(model, grid, load_hardware("dgx-h100"))
+>>> from perfmodel import best, strategy_grid, sweep
+>>> grid = strategy_grid("llama-3.1-70b", 1024, sequence_length=8192, global_batch_size=2048)
+>>> results = sweep("llama-3.1-70b", grid, "dgx-h100")
+>>> best(results, 5)
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from perfmodel.measured.calibrate import calibrate_file
     from perfmodel.measured.compare import compare_file
     from perfmodel.model.presets import list_models, load_model
+    from perfmodel.network.collectives import collective_times
     from perfmodel.simulation.hardware_costs import HardwareCosts
     from perfmodel.simulation.run import simulate
     from perfmodel.software.framework import load_framework
     from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
     from perfmodel.sweeps.datasets import open_results
     from perfmodel.sweeps.files import save_results
+    from perfmodel.sweeps.projection import explain, project
     from perfmodel.sweeps.results import best, pareto
     from perfmodel.sweeps.sweep import sweep
 
@@ -43,7 +45,9 @@ _HOMES = {
     "attention_times": "perfmodel.compute.attention",
     "best": "perfmodel.sweeps.results",
     "calibrate_file": "perfmodel.measured.calibrate",
+    "collective_times": "perfmodel.network.collectives",
     "compare_file": "perfmodel.measured.compare",
+    "explain": "perfmodel.sweeps.projection",
     "gemm_times": "perfmodel.compute.gemm",
     "list_hardware": "perfmodel.hwprofiles",
     "list_models": "perfmodel.model.presets",
@@ -54,6 +58,7 @@ _HOMES = {
     "open_results": "perfmodel.sweeps.datasets",
     "open_traces": "perfmodel.convert.opening",
     "pareto": "perfmodel.sweeps.results",
+    "project": "perfmodel.sweeps.projection",
     "projected_traces": "perfmodel.export.chakra",
     "projected_workload": "perfmodel.export.workload",
     "save_results": "perfmodel.sweeps.files",
@@ -72,7 +77,9 @@ __all__ = [
     "attention_times",
     "best",
     "calibrate_file",
+    "collective_times",
     "compare_file",
+    "explain",
     "gemm_times",
     "list_hardware",
     "list_models",
@@ -83,6 +90,7 @@ __all__ = [
     "open_results",
     "open_traces",
     "pareto",
+    "project",
     "projected_traces",
     "projected_workload",
     "save_results",

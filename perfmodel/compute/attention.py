@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError
 from perfmodel.compute.attention_device import attention_device
-from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles import Hardware, load_hardware
 
 __all__ = [
     "ATTENTION_BOUNDS",
@@ -40,7 +40,7 @@ class AttentionTimes(NamedTuple):
 
 
 def attention_times(
-    hardware: Hardware,
+    hardware: Hardware | str,
     precision: str,
     batch: ArrayLike,
     query_length: ArrayLike,
@@ -109,6 +109,7 @@ def attention_times(
     HardwareError
         Precision that the device lacks, or a missing calibration key.
     """
+    hardware = load_hardware(hardware)
     from perfmodel.kernels.attention import columns as kernel
     from perfmodel.kernels.work import kernel_work
 

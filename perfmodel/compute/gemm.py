@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.base.columns import broadcast, check_least
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES
-from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles import Hardware, load_hardware
 
 if TYPE_CHECKING:
     from perfmodel.kernels.matmul import gemm
@@ -152,7 +152,7 @@ def gemm_device(
 
 
 def gemm_times(
-    hardware: Hardware,
+    hardware: Hardware | str,
     precision: str,
     m: Any,
     n: Any,
@@ -192,6 +192,7 @@ def gemm_times(
     HardwareError
         See `gemm_device`.
     """
+    hardware = load_hardware(hardware)
     from perfmodel.kernels.matmul import gemm
     from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
     from perfmodel.kernels.work import kernel_work

@@ -27,7 +27,7 @@ from perfmodel.compute.moe_device import (
 )
 from perfmodel.compute.routing import Routing, rank_loads
 from perfmodel.compute.stream import stream_times
-from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles import Hardware, load_hardware
 
 MOE_BOUNDS = GROUPED_BOUNDS
 PARTS = ("router", "permute", "quantise", "gate_up", "activation", "down", "combine")
@@ -251,7 +251,7 @@ def _joining_parts(
 
 
 def moe_times(
-    hardware: Hardware,
+    hardware: Hardware | str,
     precision: str,
     tokens: Any,
     hidden: Any,
@@ -304,6 +304,7 @@ def moe_times(
     HardwareError
         See `perfmodel.compute.moe_device.grouped_device`.
     """
+    hardware = load_hardware(hardware)
     given = (tokens, hidden, intermediate, experts, top_k, tensor_parallel, expert_parallel)
     names = ("tokens", "hidden", "intermediate", "experts", "top_k", "tensor_parallel",
              "expert_parallel", "gated", "router")  # fmt: skip

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles import Hardware, load_hardware
 
 if TYPE_CHECKING:
     from perfmodel.compute.stream_catalogue import StreamWork
@@ -84,7 +84,7 @@ def stream_device(hardware: Hardware) -> StreamDevice:
 
 
 def stream_times(
-    hardware: Hardware,
+    hardware: Hardware | str,
     bytes_read: ArrayLike,
     bytes_written: ArrayLike,
     flops: ArrayLike = 0.0,
@@ -129,6 +129,7 @@ def stream_times(
     HardwareError
         The profile lacks a calibration key.
     """
+    hardware = load_hardware(hardware)
     from perfmodel.kernels import stream as kernel
     from perfmodel.kernels.work import kernel_work
 

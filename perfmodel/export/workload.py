@@ -20,6 +20,7 @@ from perfmodel.export.types import (
     ProjectedWorkload,
 )
 from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import load_model
 from perfmodel.operations.operations import Communication, LayerKeys, Role
 from perfmodel.operations.parts import Part
 from perfmodel.operations.pricing import Priced
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def projected_workload(
-    model: ModelSpec,
+    model: ModelSpec | str,
     grid: StrategyGrid,
-    hardware: Hardware,
+    hardware: Hardware | str,
     *,
     framework: str | Framework = "megatron",
 ) -> ProjectedWorkload:
@@ -62,6 +63,10 @@ def projected_workload(
     StrategyError
         As of `perfmodel.sweeps.explain.check_one_strategy`.
     """
+    from perfmodel.hwprofiles import load_hardware
+
+    model = load_model(model)
+    hardware = load_hardware(hardware)
     check_one_strategy(grid, hardware, "a workload is made of")
     framework = load_framework(framework)
     keys = LayerKeys(layer_columns(grid.columns))

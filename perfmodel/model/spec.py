@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfmodel.base.errors import ModelError
+from perfmodel.base.notebook import facts_html
+from perfmodel.base.units import format_si
 from perfmodel.model.checks import check_choice, check_flag, check_size
 from perfmodel.model.layers import (
     AttentionSpec,
@@ -85,6 +87,25 @@ class ModelSpec:
                 raise ModelError(f"key {key!r}: should be a tuple of LayerSpec")
         if not self.layers:
             raise ModelError("key 'layers': a model should have at least one layer")
+
+    def __repr__(self) -> str:
+        count = format_si(float(self.parameter_count()))
+        return f"<ModelSpec {self.name}: {count} parameters, {self.num_layers} layers>"
+
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, object]] = [
+            ("parameters", f"{self.parameter_count():,}"),
+            ("layers", self.num_layers),
+            ("hidden size", self.hidden_size),
+            ("vocabulary", self.vocab_size),
+        ]
+        kinds, index = self.layer_kinds()
+        for number, layer in enumerate(kinds):
+            heads = f"{layer.attention.heads} heads over {layer.attention.key_value_heads} of keys"
+            mlp = f"width {layer.mlp.intermediate_size or layer.mlp.expert_intermediate_size}"
+            experts = f", {layer.mlp.experts} experts" if layer.mlp.experts else ""
+            facts.append((f"{index.count(number)} layers", f"{heads}; {mlp}{experts}"))
+        return facts_html(f"{self.name} ({self.family})", facts)
 
     @property
     def num_layers(self) -> int:

@@ -64,7 +64,7 @@ def algorithms_of(kind: str) -> tuple[str, ...]:
 
 
 def collective_choices(
-    hardware: Hardware,
+    hardware: Hardware | str,
     kind: Any,
     size: ArrayLike,
     members: ArrayLike,
@@ -106,6 +106,9 @@ def collective_choices(
     HardwareError
         See `network_table`.
     """
+    from perfmodel.hwprofiles import load_hardware
+
+    hardware = load_hardware(hardware)
     from perfmodel.kernels.collective import times as kernels
     from perfmodel.kernels.work import kernel_work
 
@@ -141,7 +144,7 @@ def collective_choices(
 
 
 def collective_times(
-    hardware: Hardware,
+    hardware: Hardware | str,
     kind: Any,
     size: ArrayLike,
     members: ArrayLike,

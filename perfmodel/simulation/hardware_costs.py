@@ -57,7 +57,7 @@ class HardwareCosts:
 
     Parameters
     ----------
-    hardware : Hardware
+    hardware : Hardware or str
         Ranks fill its network from the innermost level outwards.
     precision : str
         Whose matrix rate computation runs at.
@@ -90,7 +90,7 @@ class HardwareCosts:
 
     def __init__(
         self,
-        hardware: Hardware,
+        hardware: Hardware | str,
         precision: str = "bf16",
         communication_streams: str = "per-group",
         operation_flops: float = 1.0,
@@ -108,6 +108,9 @@ class HardwareCosts:
             if not 0 < value < np.inf:
                 raise StrategyError(f"{name} is {value}; it should be a finite number above 0")
         self._priced: dict[tuple[str, int, int, bytes], Floats] = {}
+        from perfmodel.hwprofiles import load_hardware
+
+        hardware = load_hardware(hardware)
         self.hardware = hardware
         self.streams = communication_streams
         self.compute = compute

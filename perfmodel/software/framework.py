@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.notebook import facts_html
 from perfmodel.software.facts import fact, facts_of, read_folder
 
 FOLDER = Path(__file__).parent / "frameworks"
@@ -21,6 +22,16 @@ FOLDER = Path(__file__).parent / "frameworks"
 @dataclass(frozen=True, slots=True)
 class Framework:
     """What a training framework does beside the operations that mathematics asks for."""
+
+    def __repr__(self) -> str:
+        return f"<Framework {self.name}>"
+
+    def _repr_html_(self) -> str:
+        facts = [
+            (f"{name}: {about.meaning}", getattr(self, name))
+            for name, about in facts_of(Framework).items()
+        ]
+        return facts_html(f"framework {self.name}", facts)
 
     name: str = fact("preset name")
     flash_attention: bool = fact(

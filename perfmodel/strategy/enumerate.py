@@ -186,7 +186,8 @@ def strategies_from_rows(
     devices = _checked_devices(devices)
     completed = [_complete(dict(row), devices) for row in rows]
     columns = columns_from_rows(completed)
-    return StrategyGrid(devices, columns, strategy_status(columns, load_model(model), devices))
+    spec = load_model(model) if isinstance(model, str) else model
+    return StrategyGrid(devices, columns, strategy_status(columns, spec, devices))
 
 
 def describe_rejected(rejected: Mapping[str, int], devices: int) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.notebook import facts_html
 from perfmodel.strategy.fields import (
     CONTEXT_PARALLEL_KINDS,
     FIELD_BY_NAME,
@@ -100,6 +101,20 @@ class StrategyGrid:
     devices: int
     columns: Mapping[str, Integers]
     status: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+    def __repr__(self) -> str:
+        possible = int(np.count_nonzero(self.status == 0))
+        return (
+            f"<StrategyGrid of {len(self):,} strategies on {self.devices:,} devices, "
+            f"{possible:,} possible>"
+        )
+
+    def _repr_html_(self) -> str:
+        axes = {}
+        for name, column in self.columns.items():
+            values = [str(decode(name, code)) for code in np.unique(column).tolist()]
+            axes[name] = ", ".join(values[:20]) + (" …" if len(values) > 20 else "")
+        return facts_html(repr(self)[1:-1], axes.items())
 
     def __len__(self) -> int:
         return int(self.columns["tensor_parallel"].size)

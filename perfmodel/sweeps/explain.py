@@ -88,7 +88,7 @@ def check_one_strategy(grid: StrategyGrid, hardware: Hardware, what: str) -> Non
         raise StrategyError(f"precision: {error}") from error
 
 
-def explain(
+def operation_costs(
     model: ModelSpec,
     grid: StrategyGrid,
     hardware: Hardware,

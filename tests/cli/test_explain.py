@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel import load_hardware, load_model, strategies_from_rows
-from perfmodel.sweeps.explain import OPERATION_COMPONENTS, explain
+from perfmodel.sweeps.explain import OPERATION_COMPONENTS, operation_costs
 from tests.cli.projecting import DENSE, PROBLEMS, document, run
 
 
@@ -44,6 +44,8 @@ def test_explain_takes_exactly_one_possible_strategy() -> None:
     model, hardware = load_model("llama-3.1-8b"), load_hardware("dgx-h100")
     row = {"global_batch_size": 8, "sequence_length": 4096}
     with pytest.raises(StrategyError, match="exactly one strategy, not 2"):
-        explain(model, strategies_from_rows(model, 8, [row, row]), hardware)
+        operation_costs(model, strategies_from_rows(model, 8, [row, row]), hardware)
     with pytest.raises(StrategyError, match="impossible strategy"):
-        explain(model, strategies_from_rows(model, 7, [row | {"tensor_parallel": 7}]), hardware)
+        operation_costs(
+            model, strategies_from_rows(model, 7, [row | {"tensor_parallel": 7}]), hardware
+        )

@@ -15,7 +15,7 @@ from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.sweeps.explain import OPERATION_COMPONENTS, explain
+from perfmodel.sweeps.explain import OPERATION_COMPONENTS, operation_costs
 from perfmodel.training.schedule import stage_compositions
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -172,7 +172,7 @@ def test_totals_are_those_of_explain(case, request, workload_of, grid_of, h100):
     workload = workload_of(case)
     totals = workload.totals(workload.slowest)
     flops, time, sizes = 0.0, 0.0, defaultdict(float)
-    for cost in explain(model, grid_of(model, **fields), h100):
+    for cost in operation_costs(model, grid_of(model, **fields), h100):
         axis, _, collective = cost.kind.partition(" ")
         if collective:
             sizes[axis, collective] += cost.calls * cost.traffic

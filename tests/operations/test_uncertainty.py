@@ -35,7 +35,7 @@ from perfmodel.operations.uncertainty import (
 )
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-from perfmodel.sweeps.explain import explain
+from perfmodel.sweeps.explain import operation_costs
 from perfmodel.sweeps.sweep import sweep
 from perfmodel.training.part_table import price_parts
 
@@ -229,7 +229,7 @@ def test_a_wider_profile_gives_a_wider_band(project, model, fields, h100, name):
 
 def test_one_class_widens_by_its_share_of_the_step(project, small_dense, grid_of, h100):
     """10 % more on every matrix product is 10 % of their share more on the step."""
-    costs = explain(small_dense, grid_of(small_dense), h100)
+    costs = operation_costs(small_dense, grid_of(small_dense), h100)
     for name, kinds in (("gemm", ["gemm"]), ("attention", ["attention"]), ("stream", ["stream"])):
         found = project(small_dense, only(h100, **{name: 0.1}))
         share = sum(
@@ -305,7 +305,7 @@ def test_a_set_value_changes_the_band_and_nonsense_is_refused(project, small_den
 
 def test_operations_tell_their_part_of_the_band(small_moe, grid_of, h100):
     grid = grid_of(small_moe, data_parallel=4, expert_parallel=4, tensor_parallel=2)
-    for cost in explain(small_moe, grid, h100):
+    for cost in operation_costs(small_moe, grid, h100):
         assert 0.0 <= cost.half_width <= 0.5 * cost.calls * cost.time
         if cost.kind in ("gemm", "attention", "stream"):
             assert cost.half_width > 0

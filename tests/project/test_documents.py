@@ -11,7 +11,7 @@ from perfmodel.cli.main import cli
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
-from perfmodel.sweeps.explain import explain
+from perfmodel.sweeps.explain import operation_costs
 from tests.data import DOCS, ROOT
 
 README = ROOT / "README.md"
@@ -100,7 +100,7 @@ def test_the_way_of_one_number_is_as_the_architecture_page_tells_it(llama_8b, h1
     grid = strategies_from_rows(llama_8b, 64, [strategy])
     (product,) = [
         cost
-        for cost in explain(llama_8b, grid, h100)
+        for cost in operation_costs(llama_8b, grid, h100)
         if (cost.part, cost.name, cost.phase) == ("layer0", "mlp.up", "forward")
     ]
     text = (DOCS / "architecture.md").read_text()

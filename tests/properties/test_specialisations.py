@@ -26,7 +26,7 @@ import perfmodel.kernels
 from perfmodel import *
 from perfmodel.network.collectives import collective_choices, collective_times
 from perfmodel.network.expert_exchange import moe_exchange_times
-from perfmodel.sweeps.explain import explain
+from perfmodel.sweeps.explain import operation_costs
 from perfmodel.training import project
 from perfmodel.trace import COLLECTIVE, COMPUTE, TraceBuilder, TraceSet
 
@@ -40,7 +40,7 @@ for name in ("llama-3.1-8b", "mixtral-8x7b"):
     row |= {"sequence_length": 4096, "global_batch_size": 16}
     one = strategies_from_rows(model, 16, [row])
     for hardware in devices:
-        explain(model, one, hardware)
+        operation_costs(model, one, hardware)
         projected_workload(model, one, hardware)
 for hardware in devices:
     for sizes in (4096, [128, 256], np.array([64.0, 4096.0]), np.arange(1, 4, dtype=np.int32)):

@@ -29,7 +29,7 @@ from perfmodel.strategy.mapping import (
     stage_strides,
 )
 from perfmodel.strategy.rules import STATUS_NAMES
-from perfmodel.sweeps.explain import explain
+from perfmodel.sweeps.explain import operation_costs
 from perfmodel.sweeps.sweep import sweep
 from perfmodel.training.project import layer_columns
 
@@ -325,7 +325,9 @@ def test_experts_over_a_pipeline_inside_the_data_axis(grid_of, h100, small_moe):
     assert (expert.members, expert.stride, expert.blocks, expert.block_stride) == (8, 1, 2, 8)
     assert expert.inside == (4, 8)
     assert expert.level_name == h100.system.network[1].name
-    shapes = {cost.shape for cost in explain(small_moe, grid, h100) if "all_to_all" in cost.name}
+    shapes = {
+        cost.shape for cost in operation_costs(small_moe, grid, h100) if "all_to_all" in cost.name
+    }
     assert all(f"over 8 ranks, 2 apart ({expert.level_name})" in shape for shape in shapes)
     assert shapes
 
@@ -373,7 +375,7 @@ def test_every_communication_of_a_layer_follows_the_mapping(grid_of, h100, small
     )
     inner, outer = (level.name for level in h100.system.network)
     found = {}
-    for cost in explain(small_moe, grid, h100):
+    for cost in operation_costs(small_moe, grid, h100):
         axis = cost.kind.partition(" ")[0]
         if cost.level:
             inside_experts = cost.name.startswith(("mlp.dispatch", "mlp.combine"))
@@ -404,10 +406,10 @@ def results_by_mapping(model, hardware, devices, **fields):
         **fields,
     )
     dataset = sweep(model, grid, hardware, threads=1).isel(hardware=0)
-    assert sorted(dataset["mapping"].values.tolist()) == list(range(24))
+    assert sorted(dataset["mapping"].values.tolist()) == sorted(MAPPINGS)
     return {
-        MAPPINGS[code]: {name: float(dataset[name][i]) for name in RESULTS}
-        for i, code in enumerate(dataset["mapping"].values)
+        order: {name: float(dataset[name][i]) for name in RESULTS}
+        for i, order in enumerate(dataset["mapping"].values)
     }
 
 

@@ -13,7 +13,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.step.tables import ResultRows
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.sweeps.explain import OPERATION_COMPONENTS, component, explain
+from perfmodel.sweeps.explain import OPERATION_COMPONENTS, component, operation_costs
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "one device": ("small_dense", {}),
@@ -36,7 +36,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 def test_operations_add_up_to_the_step(request, name, framework, grid_of, project, h100):
     model = request.getfixturevalue(CASES[name][0])
     fields = CASES[name][1]
-    costs = explain(model, grid_of(model, **fields), h100, framework=framework)
+    costs = operation_costs(model, grid_of(model, **fields), h100, framework=framework)
     found = project(model, h100, framework, **fields)
     sums: dict[str, float] = defaultdict(float)
     for cost in costs:
@@ -49,7 +49,7 @@ def test_operations_add_up_to_the_step(request, name, framework, grid_of, projec
 @pytest.mark.parametrize("name", CASES)
 def test_every_operation_is_fully_described(request, name, grid_of, h100):
     model = request.getfixturevalue(CASES[name][0])
-    for cost in explain(model, grid_of(model, **CASES[name][1]), h100):
+    for cost in operation_costs(model, grid_of(model, **CASES[name][1]), h100):
         assert cost.calls > 0
         assert cost.time > 0
         assert 0 <= cost.exposed <= cost.calls * cost.time * (1 + 1e-12)
@@ -66,7 +66,7 @@ def test_every_operation_is_fully_described(request, name, grid_of, h100):
 
 
 def test_shapes_are_readable(grid_of, h100, small_dense):
-    costs = explain(small_dense, grid_of(small_dense, tensor_parallel=2), h100)
+    costs = operation_costs(small_dense, grid_of(small_dense, tensor_parallel=2), h100)
     shapes = {(cost.name, cost.phase): cost.shape for cost in costs}
     assert shapes["mlp.up", "forward"] == "2048×5632×2048"  # tokens × 2·5632/2 × hidden
     assert shapes["attention.core", "forward"] == "b1 q2048 k2048 h8/4 d128"
@@ -74,7 +74,7 @@ def test_shapes_are_readable(grid_of, h100, small_dense):
 
 
 def test_calls_count_layers_and_micro_batches(grid_of, h100, small_dense):
-    costs = explain(small_dense, grid_of(small_dense, micro_batches=5), h100)
+    costs = operation_costs(small_dense, grid_of(small_dense, micro_batches=5), h100)
     calls = {(cost.name, cost.phase): cost.calls for cost in costs}
     assert calls["mlp.up", "forward"] == 8 * 5
     assert calls["output.logits", "forward"] == 5
@@ -85,7 +85,7 @@ def test_the_slowest_stage_is_explained(grid_of, h100, project):
     """With a large vocabulary the last of two stages is the slowest."""
     model = load_model("gemma-3-27b")
     fields = {"tensor_parallel": 8, "pipeline_parallel": 2}
-    costs = explain(model, grid_of(model, **fields), h100)
+    costs = operation_costs(model, grid_of(model, **fields), h100)
     assert any(cost.part == "output" for cost in costs)
     assert not any(cost.part == "embedding" for cost in costs)
 
@@ -93,17 +93,17 @@ def test_the_slowest_stage_is_explained(grid_of, h100, project):
 def test_exactly_one_possible_strategy(small_dense, h100):
     run = {"sequence_length": 2048, "global_batch_size": 8}
     with pytest.raises(StrategyError, match="exactly one strategy, not 2"):
-        explain(small_dense, strategies_from_rows(small_dense, 8, [run, run]), h100)
+        operation_costs(small_dense, strategies_from_rows(small_dense, 8, [run, run]), h100)
     impossible = strategies_from_rows(small_dense, 8, [{**run, "tensor_parallel": 3}])
     with pytest.raises(StrategyError, match="impossible strategy: tensor × context"):
-        explain(small_dense, impossible, h100)
+        operation_costs(small_dense, impossible, h100)
 
 
 def test_an_unsupported_precision_is_refused(small_dense, a100):
     run = {"sequence_length": 2048, "global_batch_size": 8, "precision": "fp8"}
     grid = strategies_from_rows(small_dense, 8, [run])
     with pytest.raises(StrategyError, match="precision"):
-        explain(small_dense, grid, a100)
+        operation_costs(small_dense, grid, a100)
 
 
 def test_components_are_rows_of_the_result():
