@@ -20,6 +20,7 @@ from perfmodel.cli.project import (
 )
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import assumed
+from perfmodel.cli.shared.launch_file import from_option
 from perfmodel.cli.shared.printing import heading, print_json, share, table
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 
 
 @click.command("explain", cls=Command, short_help="Say where time and memory go, op by op.")
+@from_option
 @options.model_option
 @options.hardware_option
 @options.devices_option

@@ -17,6 +17,7 @@ from perfmodel.cli.explain import explain_command
 from perfmodel.cli.group import CommandGroup, prepare_process
 from perfmodel.cli.hardware import hardware_group
 from perfmodel.cli.kernel.group import kernel_group
+from perfmodel.cli.launch import launch_command
 from perfmodel.cli.model import model_group
 from perfmodel.cli.project import project_command
 from perfmodel.cli.shared import options
@@ -63,6 +64,7 @@ for _command in (
     best_command,
     project_command,
     explain_command,
+    launch_command,
     kernel_group,
     collective_command,
     topology_group,

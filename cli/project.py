@@ -16,6 +16,7 @@ from perfmodel.cli.shared.inputs import (
     load_software,
     of_hardware,
 )
+from perfmodel.cli.shared.launch_file import from_option, stated_framework, stated_model
 from perfmodel.cli.shared.printing import heading, print_json, strategy_label
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command("project", cls=Command, short_help="Project one strategy.")
+@from_option
 @options.model_option
 @options.hardware_option
 @options.devices_option
@@ -68,6 +70,10 @@ def project_command(
           --global-batch 64 --seq-len 8192 --zero 3 --recompute full \\
           --set device.memory.bandwidth=4.8e12
 
+    \b
+      # A run as it is launched: arguments of Megatron-LM, a file of torchtitan, …
+      perfmodel project --from run.sh --hardware dgx-h100
+
     Units: times in seconds, memory in GiB (bytes with --json), batches in sequences,
     lengths in tokens. MFU is model FLOPs over the peak at the strategy's precision;
     both published conventions (causal and full-square attention) are given.
@@ -96,12 +102,11 @@ def load_problem(
     axes: Mapping[str, Any],
 ) -> tuple[ModelSpec, StrategyGrid, Hardware, Framework]:
     """Load and check everything about one projection, cheapest first."""
-    from perfmodel.model.presets import load_model
     from perfmodel.strategy.single import one_strategy
 
-    spec = load_model(model)
+    spec = stated_model(model)
     (device,), _ = load_rows([hardware], of_hardware(settings), {})
-    software = load_software(framework, settings)
+    software = load_software(stated_framework(framework), settings)
     device.device.peak(axes["precision"] or "bf16")  # refuses one that the device lacks
     return spec, one_strategy(spec, devices, axes), device, software
 

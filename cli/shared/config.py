@@ -38,6 +38,8 @@ def read_config_file(ctx: click.Context, param: click.Parameter, value: str | No
     """
     if value is None:
         return
+    if ctx.default_map:
+        raise click.UsageError("--from and --config exclude each other", ctx)
     options = {
         name.lstrip("-").replace("-", "_"): other
         for other in ctx.command.params

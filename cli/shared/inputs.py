@@ -62,8 +62,8 @@ def of_hardware(settings: Mapping[str, Value]) -> dict[str, Value]:
     return {path: value for path, value in settings.items() if not path.startswith(SOFTWARE)}
 
 
-def load_software(name: str | None, settings: Mapping[str, Any]) -> Framework:
-    """Return a framework preset with the values that were set under ``software.``.
+def load_software(name: str | Framework | None, settings: Mapping[str, Any]) -> Framework:
+    """Return a framework, or a preset by name, with the values that were set under ``software.``.
 
     Raises
     ------

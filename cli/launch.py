@@ -1,0 +1,284 @@
+"""``perfmodel launch``: what starts a chosen strategy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel._version import __version__
+from perfmodel.base.errors import DataError
+from perfmodel.base.options import refuse_unused
+from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
+from perfmodel.cli.shared.launch_file import (
+    from_option,
+    stated_framework,
+    stated_launch,
+    stated_model,
+)
+from perfmodel.cli.shared.printing import print_json, remark
+from perfmodel.formats.launch.software import MODULES
+from perfmodel.strategy.fields import FIELDS
+
+if TYPE_CHECKING:
+    from perfmodel.formats.launch.describe import Launch
+    from perfmodel.hwprofiles import Hardware
+
+RATE = "tokens_per_second_per_device"
+# What is needed of a strategy without a results file.
+NEEDED = ("model", "devices", "global_batch_size", "sequence_length")
+SWEPT = ("pick", "by", "where", "everything")
+STATED = ("model", "hardware", "devices", "settings", "framework", *(spec.name for spec in FIELDS))
+
+
+@click.command("launch", cls=Command, short_help="Write what starts a chosen strategy.")
+@click.argument("file", metavar="[FILE]", required=False, type=click.Path())
+@options.option(
+    "--for",
+    "software",
+    section="What to write",
+    required=True,
+    type=click.Choice(list(MODULES)),
+    help="The software that is to run it.",
+)
+@options.option(
+    "--pick",
+    section="Which of FILE",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The N-th best.  [default: 1]",
+)
+@options.option(
+    "--by",
+    section="Which of FILE",
+    metavar="VAR",
+    shell_complete=options.complete_variables,
+    help=f"Variable to rank by, as in 'perfmodel best'.  [default: {RATE}]",
+)
+@options.option(
+    "--where",
+    section="Which of FILE",
+    metavar="EXPR",
+    help="Filter over variables and strategy fields, as in 'perfmodel best'.",
+)
+@options.option(
+    "--all",
+    "everything",
+    section="Which of FILE",
+    is_flag=True,
+    help="Also what does not fit in memory.",
+)
+@from_option
+@options.model_option
+@options.hardware_option
+@options.devices_option
+@options.axis_options(single=True)
+@options.set_option
+@options.framework_option
+@options.config_option
+@options.output_option("FILE", "Write it to a file, completely or not at all.")
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def launch_command(
+    ctx: click.Context,
+    file: str | None,
+    software: str,
+    pick: int | None,
+    by: str | None,
+    where: str | None,
+    everything: bool,
+    output: str | None,
+    as_json: bool,
+    **problem: Any,
+) -> None:
+    """Write the arguments or the configuration file that start a strategy.
+
+    The strategy is one of a sweep (FILE is what 'perfmodel sweep -o' wrote), or one that
+    the options name as for 'perfmodel project', or that of another launch file (--from).
+    What the software cannot do is refused, with what it offers instead. 'perfmodel project
+    --from' reads it all again.
+
+    \b
+    Examples:
+      perfmodel launch sweep.nc --for megatron
+      perfmodel launch sweep.nc --pick 3 --by step_time --where 'pp <= 4' --for torchtitan
+      perfmodel launch --model llama-3.1-70b --hardware dgx-h100 --devices 256 --tp 8 --pp 4 \\
+          --global-batch 512 --seq-len 8192 --for megatron -o run.sh
+      perfmodel project --from run.sh --hardware dgx-b200
+
+    \b
+      # From one software to another
+      perfmodel launch --from run.sh --for megatron-bridge -o run.yaml
+
+    Data, tokenizer, learning rate and checkpoints are left to you.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input or a strategy that the software cannot run,
+    3 no strategy fits and passes the filter.
+    """
+    from perfmodel.base.files import check_writable
+    from perfmodel.formats.launch.software import format_launch, keys_of, prepared, software_title
+
+    if output is not None:
+        output = str(check_writable(output))
+    if file is not None:
+        refuse_unused(
+            _given(ctx),
+            (),
+            {"a strategy without a results file": STATED, "a run without one": ("from",)},
+            f"this strategy comes from '{file}'",
+        )
+        launch, header = _picked(ctx, file, pick or 1, by or RATE, where, everything)
+    else:
+        refuse_unused(
+            _given(ctx), (), {"a results file": SWEPT}, "name one, or leave the option out"
+        )
+        launch, header = _stated(ctx, problem)
+    launch, notes = prepared(software, launch)
+    header = [*header, *notes, f"written by perfmodel {__version__}"]
+    text = format_launch(software, launch, header)
+    if as_json:
+        document = _document(software, launch, notes) | {
+            "title": software_title(software),
+            "settings": keys_of(software, launch),
+            "text": text,
+            "output": output,
+        }
+        print_json(document)
+    elif output is None:
+        click.echo(text, nl=False)
+    for note in notes:
+        remark(f"note: {note}")
+    if output is not None:
+        _write(output, text)
+        remark(f"wrote {output}")
+
+
+# FILE, or --from, may state all of these.
+for _param in launch_command.params:
+    if _param.name in (*NEEDED, "hardware"):
+        _param.required = False
+
+
+def _given(ctx: click.Context) -> set[str]:
+    """Return the options that were typed."""
+    from click.core import ParameterSource
+
+    typed = {
+        name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    return typed | ({"from"} if stated_launch() is not None else set())
+
+
+def _picked(
+    ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
+) -> tuple[Launch, list[str]]:
+    """Return the chosen strategy of a sweep, and lines that say which it is."""
+    from perfmodel.base.units import format_gib, format_time
+    from perfmodel.formats.launch.describe import Launch
+    from perfmodel.model.record import model_from_record
+    from perfmodel.software.framework import load_framework
+    from perfmodel.sweeps import results
+
+    table = results.open_table(file)
+    found = results.best(table, pick, by=by, where=where, fitting=not everything)
+    if len(found) < pick:
+        passes = " and pass the filter" if where else ""
+        verb = "are possible" if everything else "fit in memory"
+        click.echo(f"perfmodel: {len(found):,} strategies {verb}{passes}, not {pick:,}", err=True)
+        ctx.exit(EXIT_NOTHING_FITS)
+    row = found[pick - 1]
+    try:
+        provenance = json.loads(table.attrs["provenance"])
+        model = model_from_record(provenance["model"])
+        facts = dict(provenance["framework"])
+        framework = load_framework(str(facts.pop("name")).partition("[")[0], **facts)
+        system = provenance["hardware"][row["hardware"]]["system"]
+        devices = int(table.attrs["devices"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"'{file}' does not say what was swept ({error}); sweep again") from None
+    strategy = {spec.name: row[spec.name] for spec in FIELDS}
+    network = system.get("network") or [{}]
+    launch = Launch(
+        strategy,
+        framework,
+        model,
+        devices,
+        _nodes(devices, int(system.get("devices_per_node", 0))),
+        _nodes(devices, int(network[0].get("size", 0))),
+    )
+    return launch, [
+        f"{model.name} on {devices:,} devices of {row['hardware']}: number {pick} of {file} by {by}"
+        + (f" where {where}" if where else ""),
+        f"projected as {framework.name}: {format_time(row['step_time'])} a step, "
+        f"{row[RATE]:,.0f} tokens/s and device, "
+        f"{100 * row['model_flops_utilization']:.1f} % model FLOPs utilization, "
+        f"{format_gib(row['memory_total'])} a device",
+    ]
+
+
+def _stated(ctx: click.Context, problem: Mapping[str, Any]) -> tuple[Launch, list[str]]:
+    """Return the strategy that the options name, and lines that say which it is."""
+    from perfmodel.formats.launch.describe import Launch
+    from perfmodel.strategy.single import one_strategy
+
+    for param in ctx.command.params:
+        if param.name in NEEDED and problem[param.name] is None:
+            raise click.MissingParameter(ctx=ctx, param=param)
+    model, devices = stated_model(problem["model"]), int(problem["devices"])
+    framework = load_software(stated_framework(problem["framework"]), problem["settings"])
+    grid = one_strategy(model, devices, {spec.name: problem[spec.name] for spec in FIELDS})
+    read = stated_launch()
+    per_node = read.devices_per_node if read is not None else 0
+    domain = read.domain if read is not None else 0
+    where = ""
+    if problem["hardware"] is not None:
+        hardware = _hardware(problem["hardware"], problem["settings"])
+        per_node, where = hardware.system.devices_per_node, f" of {hardware.name}"
+        domain = hardware.system.network[0].size
+    launch = Launch(
+        grid.row(0),
+        framework,
+        model,
+        devices,
+        _nodes(devices, per_node or 8),
+        _nodes(devices, domain or per_node or 8),
+        read.remarks if read is not None else (),
+    )
+    return launch, [f"{model.name} on {devices:,} devices{where}, as {framework.name}"]
+
+
+def _hardware(name: str, settings: Mapping[str, Any]) -> Hardware:
+    (hardware,), _ = load_rows([name], of_hardware(settings), {})
+    return hardware
+
+
+def _nodes(devices: int, each: int) -> int:
+    """Return the devices of a node: those of the profile where the run fills nodes."""
+    return each if each and devices % each == 0 else devices
+
+
+def _document(software: str, launch: Launch, notes: list[str]) -> dict[str, Any]:
+    from perfmodel.base.variables import SCHEMA_VERSION
+
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "software": software,
+        "model": launch.model.name if launch.model is not None else None,
+        "framework": launch.framework.name,
+        "devices": launch.devices,
+        "devices_per_node": launch.devices_per_node,
+        "strategy": dict(launch.strategy),
+        "remarks": notes,
+    }
+
+
+def _write(path: str, text: str) -> None:
+    from perfmodel.base.files import atomic_path
+
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

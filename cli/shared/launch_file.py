@@ -1,0 +1,90 @@
+"""A run from the file that launches it (``--from``): its settings become the options' defaults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.printing import remark
+
+if TYPE_CHECKING:
+    from perfmodel.formats.launch.describe import Launch
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.software.framework import Framework
+
+READ = "perfmodel.cli.shared.launch_file"
+
+
+def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Make what a launch file says the defaults of the command that runs.
+
+    Raises
+    ------
+    FormatError
+        It is no launch file, or one of its keys is wrong.
+    """
+    if value is None:
+        return
+    if ctx.default_map:
+        raise click.UsageError("--from and --config exclude each other", ctx)
+    from pathlib import Path
+
+    from perfmodel.formats.launch.software import read_launch
+
+    name, launch = read_launch(Path(value).expanduser())
+    ctx.meta[READ] = (name, launch)
+    defaults: dict[str, Any] = {
+        field: str(setting).lower() if isinstance(setting, bool) else str(setting)
+        for field, setting in launch.strategy.items()
+    }
+    defaults["framework"] = launch.framework.name.partition("[")[0]
+    if launch.model is not None:
+        defaults["model"] = launch.model.name
+    if launch.devices:
+        defaults["devices"] = str(launch.devices)
+    ctx.default_map = defaults
+    for text in launch.remarks:
+        remark(f"{value}: {text}")
+
+
+def stated_launch() -> Launch | None:
+    """Return what the file of ``--from`` says; None without one."""
+    found = click.get_current_context().meta.get(READ)
+    return None if found is None else found[1]
+
+
+def stated_model(name: str) -> ModelSpec:
+    """Return the model of a name, or that of the launch file where the name is its own."""
+    from perfmodel.model.presets import load_model
+
+    launch = stated_launch()
+    if launch is not None and launch.model is not None and _from_file("model"):
+        return launch.model
+    return load_model(name)
+
+
+def stated_framework(name: str | None) -> str | Framework | None:
+    """Return a framework's name, or the framework as the launch file sets it."""
+    launch = stated_launch()
+    return launch.framework if launch is not None and _from_file("framework") else name
+
+
+def _from_file(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is ParameterSource.DEFAULT_MAP
+
+
+from_option = options.option(
+    "--from",
+    section=options.PROBLEM,
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=read_launch_file,
+    type=click.Path(),
+    help="Take model, strategy, devices and what overlaps from a launch file or an argument list, "
+    "as 'perfmodel launch' writes them; options on the command line win.",
+)

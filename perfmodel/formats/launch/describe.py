@@ -1,0 +1,102 @@
+"""One run, whatever software runs it: what a launch file says in its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.model.build import ModelSpec
+from perfmodel.software.framework import Framework
+from perfmodel.strategy.fields import FIELDS, MAPPINGS
+
+# Orders of the axes that training software has: by default, and with replicas outermost.
+USUAL = (MAPPINGS[0], "tensor-context-pipeline-data")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One run of a training framework.
+
+    Attributes
+    ----------
+    strategy : mapping of str to int, bool or str
+        Every strategy field, labels for choices. As read it has no ``data_parallel`` where the
+        file does not say how many devices there are.
+    framework : Framework
+        What overlaps and what is fused; as read, what the file switches on.
+    model : ModelSpec or None
+        None where a file does not say what it trains.
+    devices : int
+        Devices of the run; 0 where a file does not say.
+    devices_per_node : int
+        0 where unknown.
+    domain : int
+        Devices of one innermost network: an NVLink domain, a TPU slice; 0 where unknown.
+    remarks : tuple of str
+        What the reader, or the projection, could not take as it stands.
+    """
+
+    strategy: Mapping[str, Any]
+    framework: Framework
+    model: ModelSpec | None = None
+    devices: int = 0
+    devices_per_node: int = 0
+    domain: int = 0
+    remarks: tuple[str, ...] = ()
+
+    def __getitem__(self, field: str) -> Any:
+        return self.strategy[field]
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that hold the same dense parameters."""
+        return int(self["data_parallel"] * self["context_parallel"])
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of one replica in a step."""
+        return int(self["global_batch_size"] // (self["data_parallel"] * self["micro_batch_size"]))
+
+    @property
+    def experts(self) -> bool:
+        """Whether the model is known to have routed experts."""
+        return has_experts(self.model)
+
+
+def has_experts(model: ModelSpec | None) -> bool:
+    """Tell whether a model has routed experts."""
+    return model is not None and any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
+
+
+def settled(strategy: Mapping[str, Any], model: ModelSpec | None) -> dict[str, Any]:
+    """Return a strategy with one value for each thing that does not matter to it.
+
+    How context parallelism exchanges keys does not matter to one rank, the schedule of a
+    pipeline not to one stage, ZeRO not to one replica, the place of an axis of degree 1 not to
+    any mapping, and a shard set of all ranks is the default. Launch files say none of these.
+    """
+    row = {spec.name: strategy.get(spec.name, spec.default) for spec in FIELDS}
+    ranks = row["data_parallel"] * row["context_parallel"]
+    if row["context_parallel"] == 1:
+        row["context_parallel_kind"] = "ring"
+    if row["pipeline_parallel"] == 1 and row["virtual_pipeline"] == 1:
+        row["pipeline_schedule"] = "1f1b"
+    copies = ranks * row["tensor_parallel"]
+    copies //= row["expert_parallel"] * row["expert_tensor_parallel"]
+    if ranks == 1 and (copies <= 1 or not has_experts(model)):
+        row["zero_stage"] = 0
+    if row["shard_group"] == ranks or row["zero_stage"] == 0:
+        row["shard_group"] = 0
+    row["mapping"] = _plainest_mapping(row)
+    return row
+
+
+def _plainest_mapping(row: Mapping[str, Any]) -> str:
+    """Return the usual mapping that has the axes of more than one rank in the same order."""
+
+    def order(mapping: str) -> list[str]:
+        return [axis for axis in mapping.split("-") if row[f"{axis}_parallel"] > 1]
+
+    given = str(row["mapping"])
+    return next((usual for usual in USUAL if order(usual) == order(given)), given)

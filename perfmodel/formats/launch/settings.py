@@ -1,0 +1,373 @@
+"""Keys of launch files, and tables that say what they mean: one table writes and reads.
+
+A table has a `Number` for each field that a key states as it is, and a `Choice` for each one
+whose values are spelled in words or by several keys. Reading, a key that is absent has the
+software's own default, not ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.files import shortened
+from perfmodel.formats.launch.describe import Launch
+from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
+from perfmodel.strategy.fields import FIELD_BY_NAME
+
+LARGEST = 2**40  # of a whole number: larger than any run
+Keys = dict[str, Any]
+
+
+class Words(tuple[str, ...]):
+    """What follows an option of an argument list: none, one or several words."""
+
+    __slots__ = ()
+
+
+class Entry(NamedTuple):
+    """A value and its line, 0 where lines are not known."""
+
+    value: Any
+    line: int = 0
+
+
+class Settings:
+    """What a launch file states, and which of it was understood.
+
+    Parameters
+    ----------
+    path : str or path
+        What errors call the file.
+    entries : mapping of str to Entry
+    dashes : str
+        What stands before a key in messages: ``--`` for argument lists.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], entries: Mapping[str, Entry], dashes: str = ""
+    ) -> None:
+        self.path = path
+        self.entries = dict(entries)
+        self.dashes = dashes
+        self.read: set[str] = set()
+        self.remarks: list[str] = []
+
+    def __contains__(self, key: str) -> bool:
+        return self.stated(key) is not None
+
+    def where(self, key: str) -> str:
+        """Return the file, and the line on which a key stands."""
+        line = self.entries[key].line if key in self.entries else 0
+        return f"{self.path}:{line}" if line else str(self.path)
+
+    def name(self, key: str) -> str:
+        """Return a key as its file writes it."""
+        return self.dashes + key
+
+    def wrong(self, key: str, expected: str) -> FormatError:
+        """Return the error of a value that is not what it should be."""
+        value = self.entries[key].value if key in self.entries else ""
+        if isinstance(value, Words):
+            value = value[0] if value else ""
+        return FormatError(
+            f"{self.where(key)}: {self.name(key)} '{shortened(value)}': should be {expected}"
+        )
+
+    def missing(self, key: str, expected: str) -> FormatError:
+        """Return the error of a key that is needed and absent."""
+        return FormatError(f"{self.path}: no {self.name(key)}; it should be there, {expected}")
+
+    def remark(self, text: str) -> None:
+        """Remember something that the user should know."""
+        self.remarks.append(text)
+
+    def stated(self, key: str, *, flag: bool = False) -> Any:
+        """Return the value of a key, None where it is absent, null or switched off."""
+        self.read.add(key)
+        if key not in self.entries:
+            return None
+        value = self.entries[key].value
+        if isinstance(value, Words):
+            value = True if flag or not value else value[0]
+        if isinstance(value, str) and value.lower() in ("none", "null", "false"):
+            return None
+        if isinstance(value, str) and value.lower() == "true":
+            return True
+        return None if value is False else value
+
+    def whole(self, key: str, default: int | None = None, minimum: int = 1) -> int:
+        """Return a whole number.
+
+        Raises
+        ------
+        FormatError
+            It is none, is out of range, or is absent and has no default.
+        """
+        value = self.stated(key)
+        expected = f"a whole number of at least {minimum}"
+        if value is None:
+            if default is None:
+                raise self.missing(key, expected)
+            return default
+        if isinstance(value, str) and value.isascii() and value.lstrip("-").isdigit():
+            value = int(value) if len(value) < 19 else LARGEST + 1
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            hint = "; the file does not say what the variable is" if "$" in str(value) else ""
+            raise self.wrong(key, expected + hint)
+        if value < minimum or value > LARGEST:
+            raise self.wrong(key, f"{expected} and at most 2^40")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """Return a positive number; raises FormatError."""
+        value = self.stated(key)
+        if value is None:
+            return default
+        try:
+            found = float(value) if not isinstance(value, bool) else -1.0
+        except (TypeError, ValueError):
+            found = -1.0
+        if not 0.0 < found < float(LARGEST):
+            raise self.wrong(key, "a positive number")
+        return found
+
+    def word(self, key: str, default: str = "") -> str:
+        """Return a word."""
+        value = self.stated(key)
+        return default if value is None else str(value)
+
+    def flag(self, key: str) -> bool:
+        """Tell whether a switch is on."""
+        return self.stated(key, flag=True) is not None
+
+    def unread(self) -> Iterator[str]:
+        """Yield the keys that nothing asked for."""
+        yield from (key for key in self.entries if key not in self.read)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A strategy field that one key states as it is."""
+
+    key: str
+    field: str
+    default: int | None = 1
+
+
+class Spelling(NamedTuple):
+    """One value of a field and the keys that say it.
+
+    Attributes
+    ----------
+    value : object
+    keys : mapping
+        What is written, and what is looked for in a file; None: the key is absent.
+    also : mapping
+        What is written beside it; a file may say something else, and that is remarked.
+    software : mapping
+        Facts of the framework that the same keys state.
+    """
+
+    value: Any
+    keys: Mapping[str, Any] = {}
+    also: Mapping[str, Any] = {}
+    software: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A field of the strategy, or a fact of the framework, spelled by keys.
+
+    Attributes
+    ----------
+    field : str
+    spellings : tuple of Spelling
+        The first one of a value is written, unless the framework's facts ask for another;
+        all are understood.
+    defaults : mapping
+        What the software does where a key is absent.
+    when : callable, optional
+        Where the field matters: elsewhere nothing is written.
+    """
+
+    field: str
+    spellings: tuple[Spelling, ...]
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    when: Callable[[Launch], bool] | None = None
+
+    @property
+    def values(self) -> list[Any]:
+        """What can be said."""
+        return list(dict.fromkeys(spelling.value for spelling in self.spellings))
+
+    def write(self, value: Any, software: Any) -> Keys | None:
+        """Return the keys that say a value; None where the software has no word for it."""
+        fitting = [item for item in self.spellings if item.value == value]
+        for item in fitting:
+            if all(getattr(software, name) == fact for name, fact in item.software.items()):
+                return {**item.keys, **item.also}
+        return {**fitting[0].keys, **fitting[0].also} if fitting else None
+
+    def find(self, settings: Settings) -> Spelling:
+        """Return the spelling that a file uses.
+
+        Raises
+        ------
+        FormatError
+            It is none of them; names the key, and what it could be.
+        """
+        deciding = dict.fromkeys(key for item in self.spellings for key in item.keys)
+        found = {}
+        for key in deciding:
+            switch = any(item.keys.get(key) is True for item in self.spellings)
+            value = settings.stated(key, flag=switch)
+            found[key] = _comparable(self.defaults.get(key) if value is None else value)
+        for item in self.spellings:
+            wanted = {key: item.keys.get(key, self.defaults.get(key)) for key in deciding}
+            if all(found[key] == _comparable(value) for key, value in wanted.items()):
+                for key, value in item.also.items():
+                    stated = settings.stated(key, flag=value is True)
+                    if stated is not None and _comparable(stated) != _comparable(value):
+                        settings.remark(
+                            f"{settings.name(key)} {shortened(stated)}: projected as {value}"
+                        )
+                return item
+        raise self._unknown(settings, list(deciding))
+
+    def _unknown(self, settings: Settings, deciding: list[str]) -> FormatError:
+        """Return the error of a combination that no spelling has: the key that fits least."""
+        for key in deciding:
+            known = [item.keys[key] for item in self.spellings if item.keys.get(key) is not None]
+            value = settings.stated(key, flag=True in known)
+            if value is not None and _comparable(value) not in [_comparable(x) for x in known]:
+                listed = ", ".join(str(x) for x in dict.fromkeys(known))
+                return settings.wrong(key, f"one of {listed} (others are not modelled)")
+        stated = [key for key in deciding if key in settings]
+        others = " with ".join(settings.name(key) for key in stated[1:])
+        return settings.wrong(stated[0], f"another, or absent, with {others or 'the rest'}")
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value such that what means the same is equal."""
+    if value is None or value is False:
+        return None
+    if value is True:
+        return True
+    if isinstance(value, list | tuple):
+        return tuple(_comparable(item) for item in value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a software cannot do.
+
+    Attributes
+    ----------
+    fields : tuple of str
+        What is wrong, of which the message gives the values.
+    broken : callable
+        Tells whether a launch asks for it.
+    offers : str
+        What the software does instead.
+    """
+
+    fields: tuple[str, ...]
+    broken: Callable[[Launch], bool]
+    offers: str
+
+
+def refuse(title: str, launch: Launch, choices: Iterable[Choice], limits: Iterable[Limit]) -> None:
+    """Refuse a strategy that a software cannot run.
+
+    Raises
+    ------
+    StrategyError
+        Names the fields, their values, and what the software offers.
+    """
+    for choice in choices:
+        if choice.field in FIELD_BY_NAME and _matters(choice, launch):
+            value = launch[choice.field]
+            if value not in choice.values:
+                offered = ", ".join(_text(item) for item in choice.values)
+                raise StrategyError(
+                    f"{title} cannot do {_stated(launch, choice.field)}; it offers {offered}"
+                )
+    for limit in limits:
+        if limit.broken(launch):
+            asked = " with ".join(_stated(launch, name) for name in limit.fields)
+            raise StrategyError(f"{title} cannot do {asked}: {limit.offers}")
+
+
+def _stated(launch: Launch, name: str) -> str:
+    return f"{name} {_text(launch[name])}"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _matters(choice: Choice, launch: Launch) -> bool:
+    return choice.when is None or choice.when(launch)
+
+
+def write_table(launch: Launch, numbers: Iterable[Number], choices: Iterable[Choice]) -> Keys:
+    """Return the keys that say what a launch is, in the order of the tables."""
+    keys: Keys = {}
+    for number in numbers:
+        keys[number.key] = launch[number.field]
+    for choice in choices:
+        if not _matters(choice, launch):
+            continue
+        field_of_strategy = choice.field in FIELD_BY_NAME
+        value = (
+            launch[choice.field] if field_of_strategy else getattr(launch.framework, choice.field)
+        )
+        keys |= choice.write(value, launch.framework) or {}
+    return {key: value for key, value in keys.items() if value is not None and value is not False}
+
+
+def read_numbers(settings: Settings, numbers: Iterable[Number]) -> Keys:
+    """Return the strategy fields that keys state as they are."""
+    return {
+        item.field: settings.whole(item.key, item.default, FIELD_BY_NAME[item.field].minimum)
+        for item in numbers
+    }
+
+
+def read_choices(settings: Settings, choices: Iterable[Choice]) -> tuple[Keys, Keys]:
+    """Return the fields of the strategy, and the facts of the framework, that keys spell."""
+    strategy: Keys = {}
+    facts: Keys = {}
+    for choice in choices:
+        spelling = choice.find(settings)
+        kind = strategy if choice.field in FIELD_BY_NAME else facts
+        kind[choice.field] = spelling.value
+        facts |= spelling.software
+    return strategy, facts
+
+
+def remark_unread(settings: Settings, watched: Mapping[str, str]) -> None:
+    """Name the keys that would change the speed or the memory and were not understood."""
+    for key in settings.unread():
+        if key in watched and settings.entries[key].value not in (None, False, "None", ""):
+            settings.remark(f"{settings.name(key)}: {watched[key]}")
+
+
+def nearest_framework(presets: Iterable[str], facts: Mapping[str, Any]) -> Framework:
+    """Return the preset that fits stated facts best, the first of equals, with those facts."""
+
+    def changes(name: str) -> int:
+        return sum(getattr(FRAMEWORKS[name], key) != value for key, value in facts.items())
+
+    return load_framework(min(presets, key=changes), **facts)

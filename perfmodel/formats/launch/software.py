@@ -1,0 +1,124 @@
+"""The programs that launch files are written for and read from, by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
+from perfmodel.base.files import read_text
+from perfmodel.formats.launch.describe import Launch, settled
+from perfmodel.formats.launch.settings import refuse
+from perfmodel.software.framework import load_framework
+
+MODULES: Mapping[str, str] = {
+    "megatron": "megatron",
+}
+"""Name on the command line -> module of this package, in the order in which files are tried."""
+
+LARGEST = 2**22  # B of a launch file
+
+
+def software_module(name: str) -> ModuleType:
+    """Return the module of a software.
+
+    Raises
+    ------
+    StrategyError
+        There is none of that name.
+    """
+    if name not in MODULES:
+        raise StrategyError(f"unknown software '{name}'{did_you_mean(name, MODULES)}")
+    return import_module(f"perfmodel.formats.launch.{MODULES[name]}")
+
+
+def software_title(name: str) -> str:
+    """Return what a software calls itself."""
+    return str(software_module(name).TITLE)
+
+
+def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
+    """Return a launch as a software runs it, and what the user should know about that.
+
+    The strategy has its plain form (`settled`); where it was projected as another framework,
+    what overlaps is as this software's own preset has it.
+    """
+    module = software_module(name)
+    notes = list(launch.remarks)
+    framework = launch.framework
+    if framework.name.partition("[")[0] not in module.PRESETS:
+        notes.append(
+            f"projected as {framework.name}; {module.TITLE} overlaps and fuses otherwise: "
+            "'perfmodel project --from' projects what is written here"
+        )
+        framework = load_framework(module.PRESET)
+    strategy = settled(launch.strategy, launch.model)
+    ready = replace(launch, strategy=strategy, framework=framework, remarks=())
+    return ready, notes + list(module.notes(ready))
+
+
+def format_launch(name: str, launch: Launch, header: Sequence[str] = ()) -> str:
+    """Return the arguments or the file that start a run.
+
+    Parameters
+    ----------
+    name : str
+        One of `MODULES`.
+    launch : Launch
+    header : sequence of str
+        Lines of its first comment: what it was made from.
+
+    Raises
+    ------
+    StrategyError
+        The software cannot run this strategy or model; names the field, its value, and what
+        the software offers.
+    """
+    module = software_module(name)
+    ready, _ = prepared(name, launch)
+    refuse(module.TITLE, ready, module.CHOICES, module.LIMITS)
+    text: str = module.format_launch(ready, [" ".join(line.split()) for line in header])
+    return text
+
+
+def keys_of(name: str, launch: Launch) -> dict[str, Any]:
+    """Return what a launch file states, key by key."""
+    keys: dict[str, Any] = software_module(name).keys_of(prepared(name, launch)[0])
+    return keys
+
+
+def parse_launch(text: str, path: str, name: str = "") -> tuple[str, Launch]:
+    """Return the software that a text is for, and the launch that it describes.
+
+    Parameters
+    ----------
+    text : str
+    path : str
+        What errors call the file.
+    name : str
+        Software; empty: told from the text.
+
+    Raises
+    ------
+    FormatError
+        It is no launch file, or a key of it is wrong.
+    """
+    found = name or recognise(text)
+    if not found:
+        titles = ", ".join(software_module(item).TITLE for item in MODULES)
+        raise FormatError(f"{path}: no launch file; arguments or a file of {titles} is needed")
+    return found, software_module(found).parse_launch(text, path)
+
+
+def recognise(text: str) -> str:
+    """Return the software that a text looks like it is for; empty where it is for none."""
+    return next((name for name in MODULES if software_module(name).recognises(text)), "")
+
+
+def read_launch(path: str | os.PathLike[str], name: str = "") -> tuple[str, Launch]:
+    """Read a launch file: see `parse_launch`."""
+    return parse_launch(read_text(path, "a launch file", LARGEST), str(path), name)

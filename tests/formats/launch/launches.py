@@ -1,0 +1,125 @@
+"""Launches to write and read: many strategies of several models, and what has to come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.formats.launch.describe import Launch, settled
+from perfmodel.formats.launch.software import format_launch, parse_launch, prepared
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import load_model
+from perfmodel.software.framework import load_framework
+from perfmodel.strategy.enumerate import enumerate_strategies, strategies_from_rows
+from perfmodel.strategy.grid import StrategyGrid
+
+MODELS = (
+    "llama-3.1-8b",
+    "llama-3.1-405b",
+    "gpt3-175b",
+    "mixtral-8x7b",
+    "deepseek-v3",
+    "qwen3-30b-a3b",
+    "gpt-oss-20b",
+)
+AXES: dict[str, Any] = {
+    "sequence_length": [4096, 8192],
+    "global_batch_size": [256, 512],
+    "tensor_parallel": [1, 2, 8],
+    "context_parallel": [1, 2, 4],
+    "context_parallel_kind": "all",
+    "pipeline_parallel": [1, 2, 4, 8],
+    "virtual_pipeline": [1, 2, 4, 8],
+    "expert_parallel": [1, 2, 8, 16],
+    "expert_tensor_parallel": [1, 2, 8],
+    "micro_batch_size": [1, 2],
+}
+FREE: dict[str, Any] = {
+    "recompute": ("none", "selective", "full"),
+    "precision": ("bf16", "fp16", "fp8", "mxfp8", "nvfp4"),
+    "zero_stage": (0, 1, 2, 3),
+    "shard_group": (0, 0, 8, 16),
+    "mapping": (
+        "tensor-context-data-pipeline",
+        "tensor-context-data-pipeline",
+        "tensor-context-pipeline-data",
+        "data-tensor-context-pipeline",
+    ),
+}
+
+
+def one_launch(model: str, framework: str = "megatron", *, devices: int, **axes: Any) -> Launch:
+    """Return the launch of one strategy, on nodes of 8."""
+    spec = load_model(model)
+    grid = strategies_from_rows(spec, devices, [axes])
+    assert grid.status[0] == 0, "no possible strategy"
+    return Launch(grid.row(0), load_framework(framework), spec, devices, 8, 8)
+
+
+def launches(name: str, framework: str, count: int, devices: int = 128) -> Iterator[Launch]:
+    """Yield launches of strategies drawn from all that are possible, the same on every run."""
+    model = load_model(name)
+    random = np.random.default_rng(20261122)
+    layouts = enumerate_strategies(model, devices, {**AXES, "zero_stage": [1]}).grid
+    names = [*FREE]
+    rows = []
+    for index in random.integers(0, len(layouts), count):
+        row = layouts.row(int(index))
+        row |= {key: FREE[key][int(random.integers(len(FREE[key])))] for key in names}
+        if row["pipeline_schedule"] == "1f1b" and random.random() < 0.3:
+            row["pipeline_schedule"] = "gpipe"
+        rows.append(row)
+    grid: StrategyGrid = strategies_from_rows(model, devices, rows)
+    software = load_framework(framework)
+    for index in np.flatnonzero(grid.status == 0):
+        yield Launch(grid.row(int(index)), software, model, devices, 8, 8)
+
+
+def plain_model(model: ModelSpec | None) -> ModelSpec:
+    """Return a model without what no launch file says: names, and the form of GELU."""
+    assert model is not None
+
+    def layer(spec: Any) -> Any:
+        activation = "gelu" if spec.mlp.activation == "gelu_tanh" else spec.mlp.activation
+        return replace(spec, mlp=replace(spec.mlp, activation=activation))
+
+    return replace(
+        model,
+        name="",
+        family="",
+        source="",
+        max_positions=model.max_positions if model.position_embedding == "learned" else 0,
+        layers=tuple(layer(spec) for spec in model.layers),
+        mtp_layers=tuple(layer(spec) for spec in model.mtp_layers),
+    )
+
+
+def round_trips(software: str, framework: str, name: str, count: int) -> tuple[int, set[str]]:
+    """Write and read launches; return how many came back, and what the others were refused for."""
+    done, refused = 0, set()
+    for launch in launches(name, framework, count):
+        try:
+            text = format_launch(software, launch, ["a header; with 'quotes' and $VARIABLES"])
+        except StrategyError as error:
+            refused.add(str(error))
+            continue
+        found, read = parse_launch(text, "launch")
+        assert found == software, text
+        assert dict(read.strategy) == settled(launch.strategy, launch.model), text
+        assert read.devices == launch.devices
+        if read.model is not None and launch.model is not None:
+            longest = max(launch.model.max_positions, launch["sequence_length"])
+            # A table of learned positions has to reach as far as the sequence.
+            model = replace(launch.model, max_positions=longest)
+            assert plain_model(read.model) == plain_model(model)
+        # A second time the same words.
+        again = replace(read, model=launch.model, domain=launch.domain, devices_per_node=8)
+        assert format_launch(software, again) == format_launch(
+            software, replace(launch, framework=prepared(software, launch)[0].framework)
+        )
+        done += 1
+    return done, refused
