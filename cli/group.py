@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from importlib import import_module
+from typing import Any, TypeVar
 
 import click
 
@@ -25,6 +24,7 @@ from perfmodel.base.errors import (
 )
 from perfmodel.kernels._jit import SettingError
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 EXIT_FAILURE = 1
 EXIT_INPUT = 2
 EXIT_NOTHING_FITS = 3
@@ -36,12 +36,40 @@ SHOW_CURSOR = "\x1b[?25h"
 PASSED_ON = (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError)
 
 
-@dataclass
 class Settings:
     """How talkative a run is; one object per run, in ``ctx.obj``."""
 
-    quiet: bool = False
-    verbose: bool = False
+    def __init__(self) -> None:
+        self.quiet = self.verbose = False
+
+
+def _quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Settings).quiet |= value
+
+
+def _verbose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Settings).verbose |= value
+
+
+def verbosity_options(function: Function) -> Function:
+    """Give a command the options ``-q`` and ``-v``."""
+    verbose = click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_verbose,
+        help="Say more on stderr, and where an unexpected failure happened.",
+    )
+    quiet = click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_quiet,
+        help="No progress and no remarks on stderr; results and errors only.",
+    )
+    return quiet(verbose(function))
 
 
 class Failure(click.ClickException):
@@ -94,6 +122,39 @@ def _may_repeat(param: click.Parameter) -> bool:
     return param.is_flag and not param.secondary_opts
 
 
+class LateCommands(MutableMapping[str, click.Command]):
+    """Commands by name, each imported when it is asked for.
+
+    Parameters
+    ----------
+    homes : mapping of str to (str, str)
+        ``module:attribute`` of each, and its line on the help page of the group.
+    """
+
+    def __init__(self, homes: Mapping[str, tuple[str, str]]) -> None:
+        self.homes = dict(homes)
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, attribute = self.homes[name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        raise TypeError("late commands are named, not added")
+
+    def __delitem__(self, name: str) -> None:
+        del self.homes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.homes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.homes)
+
+    def __len__(self) -> int:
+        return len(self.homes)
+
+
 class CommandGroup(click.Group):
     """The group of all commands."""
 
@@ -102,6 +163,14 @@ class CommandGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands in the order of a user's work, not of the alphabet."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line for each command, without importing late ones."""
+        if not isinstance(self.commands, LateCommands):
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.commands.homes.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn what goes wrong into a `Failure`."""
@@ -123,6 +192,8 @@ class CommandGroup(click.Group):
                 code = EXIT_INPUT if given else EXIT_FAILURE
                 raise Failure(describe_os_error(error), code) from error
             if settings.verbose:
+                import traceback
+
                 traceback.print_exc()
             hint = "" if settings.verbose else "; -v shows where"
             text = f"unexpected {type(error).__name__}: {error}{hint}"

@@ -8,32 +8,48 @@ import sys
 import click
 
 from perfmodel._version import __version__
-from perfmodel.cli.best import best_command
-from perfmodel.cli.calibrate import calibrate_command
-from perfmodel.cli.collective import collective_command
-from perfmodel.cli.compare import compare_command
-from perfmodel.cli.completion import completion_command
-from perfmodel.cli.explain import explain_command
-from perfmodel.cli.group import CommandGroup, prepare_process
-from perfmodel.cli.hardware import hardware_group
-from perfmodel.cli.kernel.group import kernel_group
-from perfmodel.cli.launch import launch_command
-from perfmodel.cli.model import model_group
-from perfmodel.cli.project import project_command
-from perfmodel.cli.shared import options
-from perfmodel.cli.simulate.command import simulate_command
-from perfmodel.cli.software import software_group
-from perfmodel.cli.sweep import sweep_command
-from perfmodel.cli.topology.command import topology_group
-from perfmodel.cli.workload.group import workload_group
+from perfmodel.cli.group import CommandGroup, LateCommands, prepare_process, verbosity_options
+
+# Where each command is (imported when it is asked for), and its line on the help page.
+COMMANDS = {
+    "sweep": ("perfmodel.cli.sweep:sweep_command", "Project every sensible strategy."),
+    "best": ("perfmodel.cli.best:best_command", "Rank the strategies of a sweep."),
+    "project": ("perfmodel.cli.project:project_command", "Project one strategy."),
+    "explain": ("perfmodel.cli.explain:explain_command", "Say where time and memory go, op by op."),
+    "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
+    "kernel": ("perfmodel.cli.kernel.group:kernel_group", "Time single kernels."),
+    "collective": ("perfmodel.cli.collective:collective_command", "Time collectives."),
+    "topology": (
+        "perfmodel.cli.topology.command:topology_group",
+        "Show, draw and export networks.",
+    ),
+    "workload": (
+        "perfmodel.cli.workload.group:workload_group",
+        "Write, convert and describe workloads.",
+    ),
+    "simulate": ("perfmodel.cli.simulate.command:simulate_command", "Run a workload on a network."),
+    "hardware": ("perfmodel.cli.hardware:hardware_group", "List and show hardware profiles."),
+    "model": ("perfmodel.cli.model:model_group", "List and show models."),
+    "software": ("perfmodel.cli.software:software_group", "List and show training software."),
+    "compare": ("perfmodel.cli.compare:compare_command", "Compare projections with measured runs."),
+    "calibrate": (
+        "perfmodel.cli.calibrate:calibrate_command",
+        "Fit a profile to measured kernels.",
+    ),
+    "completion": (
+        "perfmodel.cli.completion:completion_command",
+        "Print a shell completion script.",
+    ),
+}
 
 
 @click.group(
     cls=CommandGroup,
+    commands=LateCommands(COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
 )
 @click.version_option(__version__, prog_name="perfmodel", message="%(prog)s %(version)s")
-@options.verbosity_options
+@verbosity_options
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Project the training of large language models, without a GPU.
@@ -57,27 +73,6 @@ def cli(ctx: click.Context) -> None:
 
     work.listener = announce_compilation
     ctx.call_on_close(tell_uncompiled)
-
-
-for _command in (
-    sweep_command,
-    best_command,
-    project_command,
-    explain_command,
-    launch_command,
-    kernel_group,
-    collective_command,
-    topology_group,
-    workload_group,
-    simulate_command,
-    hardware_group,
-    model_group,
-    software_group,
-    compare_command,
-    calibrate_command,
-    completion_command,
-):
-    cli.add_command(_command)
 
 
 def main() -> None:

@@ -22,8 +22,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KEPT_CACHES = 8
 MODES = ("auto", "always", "never")
@@ -193,6 +195,7 @@ def cache_folder() -> str:
     import hashlib
     import tempfile
     from importlib.metadata import version
+    from pathlib import Path
 
     digest = hashlib.sha256(version("numba").encode())
     here = Path(__file__).resolve().parent

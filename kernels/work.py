@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from perfmodel.kernels._jit import cache_folder, compile_kernels, compiling, mode
@@ -141,5 +140,7 @@ def choice(amounts: Mapping[str, float]) -> Choice:
 
 
 def _cached(kind: Kind) -> bool:
+    from pathlib import Path
+
     folder = cache_folder()
     return bool(folder) and next(Path(folder).rglob(f"{kind.kernel}-*.nbi"), None) is not None

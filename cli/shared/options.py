@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from perfmodel.cli.group import Option, Settings
+from perfmodel.cli.group import Option
+from perfmodel.cli.group import verbosity_options as verbosity_options
 from perfmodel.cli.shared.config import read_config_file
 from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK, SOFTWARE
 from perfmodel.cli.shared.parsing import parse_setting, parse_swept
@@ -219,32 +220,6 @@ def _pairs(pairs: list[tuple[str, Any]], what: str) -> dict[str, Any]:
     return found
 
 
-def _quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.ensure_object(Settings).quiet |= value
-
-
-def _verbose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.ensure_object(Settings).verbose |= value
-
-
-verbosity_options = stack(
-    click.option(
-        "-q",
-        "--quiet",
-        is_flag=True,
-        expose_value=False,
-        callback=_quiet,
-        help="No progress and no remarks on stderr; results and errors only.",
-    ),
-    click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        expose_value=False,
-        callback=_verbose,
-        help="Say more on stderr, and where an unexpected failure happened.",
-    ),
-)
 json_option = option(
     "--json",
     "as_json",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from perfmodel import __version__
-from perfmodel.cli.main import cli
+from perfmodel.cli.main import COMMANDS, cli
 from perfmodel.cli.shared import options
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import FRAMEWORKS
@@ -63,6 +63,26 @@ def test_axes_said_to_be_swept_are_those_that_a_grid_varies() -> None:
 
 def test_version() -> None:
     assert run("--version").stdout == f"perfmodel {__version__}\n"
+
+
+def test_lines_of_the_help_page_are_those_of_the_commands() -> None:
+    for name, (_, line) in COMMANDS.items():
+        assert line == cli.commands[name].short_help, name
+        assert cli.commands[name].name == name
+
+
+def test_asking_for_help_imports_no_command() -> None:
+    code = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from perfmodel.cli.main import cli\n"
+        "assert CliRunner().invoke(cli, ['--help']).exit_code == 0\n"
+        "ours = [name for name in sys.modules if name.startswith('perfmodel.')]\n"
+        "print(*sorted(ours))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = "_version base base.errors cli cli.group cli.main kernels kernels._jit"
+    assert done.stdout.split() == [f"perfmodel.{name}" for name in modules.split()]
 
 
 def test_no_arguments_show_the_help() -> None:
