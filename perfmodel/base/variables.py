@@ -88,7 +88,32 @@ OTHER_VARIABLES: tuple[Variable, ...] = (
     Variable("fits", "1", "memory_total is within the device's capacity"),
     Variable("status", "1", "valid, or why the strategy is impossible"),
 )
-VARIABLES: Mapping[str, Variable] = {v.name: v for v in STEP_VARIABLES + OTHER_VARIABLES}
+COST_VARIABLES: tuple[Variable, ...] = (
+    Variable("goodput", "1", "share of the time that checkpoints and failures leave to training"),
+    Variable("checkpoint_time", "s", "time in which the run waits for a checkpoint"),
+    Variable("checkpoint_interval", "s", "best time between checkpoints"),
+    Variable("failure_interval", "s", "mean time between failures of the run"),
+    Variable("power_per_device", "W", "power of a device with its part of node and cooling"),
+    Variable(
+        "energy_per_token",
+        "J",
+        "energy per token",
+        "power_per_device / tokens_per_second_per_device / goodput",
+    ),
+    Variable(
+        "cost_per_token",
+        "USD",
+        "price of the devices per token",
+        "price / tokens_per_second_per_device / goodput",
+    ),
+    Variable("training_time", "s", "time to train on all tokens"),
+    Variable("device_time", "s", "time to train times devices"),
+    Variable("training_energy", "J", "energy to train on all tokens"),
+    Variable("training_cost", "USD", "price of the devices to train on all tokens"),
+)
+VARIABLES: Mapping[str, Variable] = {
+    v.name: v for v in STEP_VARIABLES + OTHER_VARIABLES + COST_VARIABLES
+}
 
 TIME_COMPONENTS = (
     "forward_time",

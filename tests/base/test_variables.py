@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.base.variables import (
+    COST_VARIABLES,
     MEMORY_COMPONENTS,
     OTHER_VARIABLES,
     STEP_VARIABLES,
@@ -12,10 +13,10 @@ from perfmodel.base.variables import (
 
 
 def test_variables_are_registered_once_with_units():
-    names = [item.name for item in STEP_VARIABLES + OTHER_VARIABLES]
+    names = [item.name for item in STEP_VARIABLES + OTHER_VARIABLES + COST_VARIABLES]
     assert len(set(names)) == len(names) == len(VARIABLES)
     for item in VARIABLES.values():
-        assert item.units in ("s", "1/s", "B", "1", "FLOP")
+        assert item.units in ("s", "1/s", "B", "1", "FLOP", "W", "J", "USD")
         assert len(item.long_name) > 5
     assert set(TIME_COMPONENTS) <= {item.name for item in STEP_VARIABLES if item.units == "s"}
     assert set(MEMORY_COMPONENTS) <= {item.name for item in STEP_VARIABLES if item.units == "B"}
@@ -29,6 +30,6 @@ def test_the_variables_of_the_design_are_all_there():
     model_flops_utilization hardware_flops_utilization memory_parameters memory_gradients
     memory_optimizer memory_activations memory_buffers memory_reserve memory_total fits status
     tensor_parallel_total context_parallel_total expert_parallel_total pipeline_total
-    data_parallel_total
+    data_parallel_total energy_per_token cost_per_token goodput
     """
     assert set(text.split()) <= set(VARIABLES)

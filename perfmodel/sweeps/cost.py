@@ -1,0 +1,275 @@
+"""What the strategies of a sweep cost: money, energy, and time lost to failures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.errors import DataError, HardwareError, did_you_mean
+from perfmodel.base.variables import COST_VARIABLES, VARIABLES
+from perfmodel.training import cost
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Values = NDArray[np.float64]
+
+HOUR = 3600.0
+WORKING = ("forward_time", "backward_time", "recompute_time", "optimizer_time")
+"""Components of the step in which the devices compute; in the others they wait."""
+DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+PARAMETER_BYTES = 2.0  # a 16-bit copy of every parameter stands in a checkpoint
+COSTS = frozenset(variable.name for variable in COST_VARIABLES)
+
+
+def add_cost(
+    results: xr.Dataset,
+    *,
+    tokens: float | None = None,
+    price: float | Mapping[str, float] | None = None,
+    pue: float = cost.PUE,
+    goodput: bool = False,
+    failures_per_device_hour: float | None = None,
+    checkpoint_time: float | None = None,
+    storage_bandwidth: float | None = None,
+    restart_time: float | None = None,
+) -> xr.Dataset:
+    """Return the results of a sweep with what every strategy costs.
+
+    Parameters
+    ----------
+    results : xarray.Dataset
+        Of `perfmodel.sweep`, fresh or stored.
+    tokens : float, optional
+        Tokens to train on; with them the whole training has a time and a cost.
+    price : float or mapping of str to float, optional
+        Price of one device [USD/h], or one for each profile by name or alias. Where none is
+        given, that of the profile counts.
+    pue : float
+        Power of the data centre over that of its computers, >= 1; its source stands at
+        `perfmodel.training.cost.PUE`.
+    goodput : bool
+        Count the time that checkpoints and failures take; so does any of the following.
+    failures_per_device_hour : float, optional
+        Interruptions of the run [1/h], > 0; default `FAILURES_PER_DEVICE_HOUR` there.
+    checkpoint_time : float, optional
+        Time in which the run waits for a checkpoint, > 0 [s]; default: parameters and optimizer
+        state over `storage_bandwidth`.
+    storage_bandwidth : float, optional
+        At which all devices together write a checkpoint, > 0 [B/s]; default
+        `STORAGE_BANDWIDTH` there, for each device.
+    restart_time : float, optional
+        From a failure until the run continues [s]; default `RESTART_TIME` there.
+
+    Returns
+    -------
+    xarray.Dataset
+        With the variables of `perfmodel.base.variables.COST_VARIABLES` that were asked for,
+        dimensions ``strategy`` and ``hardware``; NaN where a price or a power is not known. The
+        attribute ``cost`` holds, as JSON, what was assumed.
+
+    Raises
+    ------
+    DataError
+        A number out of its limits, a price for hardware that the results lack, or results that
+        do not say what hardware they are for.
+
+    Examples
+    --------
+    >>> costed = add_cost(results, tokens=15e12, price={"h100": 2.5, "b200": 4.0})
+    >>> best(costed, by="training_cost")
+    """
+    failing = {
+        "failures_per_device_hour": failures_per_device_hour,
+        "checkpoint_time": checkpoint_time,
+        "storage_bandwidth": storage_bandwidth,
+    }
+    for name, value in {"tokens": tokens, **failing}.items():
+        _check(name, value, above=True)
+    _check("restart_time", restart_time)
+    _check("pue", pue, least=1.0)
+    goodput = goodput or restart_time is not None or any(v is not None for v in failing.values())
+    profiles = _provenance(results)["hardware"]
+    prices = _prices(profiles, price)
+    devices = _devices(results)
+    columns: dict[str, Values] = {}
+    known = {name: value if math.isfinite(value) else None for name, value in prices.items()}
+    assumed: dict[str, Any] = {"tokens": tokens, "price": known, "pue": pue}
+    if goodput:
+        failures = _given(failures_per_device_hour, cost.FAILURES_PER_DEVICE_HOUR)
+        restart = _given(restart_time, cost.RESTART_TIME)
+        if checkpoint_time is None:
+            bandwidth = _given(storage_bandwidth, cost.STORAGE_BANDWIDTH * devices)
+            checkpoint: Any = checkpoint_size(results) / bandwidth
+        else:
+            checkpoint = checkpoint_time
+        columns |= _failures(checkpoint, restart, HOUR / (failures * devices))
+        assumed |= {"failures_per_device_hour": failures, "restart_time": restart}
+    share: Any = columns.get("goodput", 1.0)
+    step = _array(results, "step_time")
+    rate = _array(results, "tokens_per_second_per_device") * share
+    power = pue * _power(sum(_array(results, name) for name in WORKING) / step, profiles)
+    per_second = np.array([prices[name] for name in profiles]) / HOUR
+    columns["power_per_device"] = power
+    columns["energy_per_token"] = power / rate
+    columns["cost_per_token"] = per_second / rate
+    if tokens is not None:
+        columns["device_time"] = tokens / rate
+        columns["training_time"] = columns["device_time"] / devices
+        columns["training_energy"] = tokens * columns["energy_per_token"]
+        columns["training_cost"] = tokens * columns["cost_per_token"]
+    return _with_columns(results, columns, assumed)
+
+
+def unknown_costs(results: xr.Dataset) -> list[str]:
+    """Say for which hardware price or power is not known, and how it is given; one line each."""
+    found = []
+    possible = np.isfinite(_array(results, "step_time"))
+    for variable, what, remedy in (
+        ("cost_per_token", "no price is known for", "--price USD (per device-hour) gives one"),
+        ("power_per_device", "no power limit is known for", "--set device.tdp=WATT gives one"),
+    ):
+        lacking = possible.any(axis=0) & ~np.isfinite(_array(results, variable)).any(axis=0)
+        if names := [str(name) for name in results["hardware"].values[lacking]]:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            found.append(f"{what} {', '.join(names[:3])}{more}; {remedy}")
+    return found
+
+
+def checkpoint_size(results: xr.Dataset) -> float:
+    """Bytes of a checkpoint: every parameter in 16 bits and its optimizer state [B].
+
+    Raises
+    ------
+    DataError
+        The results do not say for what model and software they are.
+    """
+    from perfmodel.model.spec import model_from_dict
+
+    found = _provenance(results)
+    model = model_from_dict(found["model"])
+    per_parameter = PARAMETER_BYTES + float(found["framework"]["optimizer_bytes"])
+    return per_parameter * model.parameter_count(include_mtp=True)
+
+
+def _failures(checkpoint: Any, restart: float, failure: Values) -> dict[str, Values]:
+    interval = cost.checkpoint_interval(checkpoint, failure)
+    return {
+        "goodput": cost.goodput(interval, checkpoint, restart, failure),
+        "checkpoint_time": np.asarray(checkpoint, np.float64),
+        "checkpoint_interval": interval,
+        "failure_interval": failure,
+    }
+
+
+def _power(busy: Values, profiles: Mapping[str, Any]) -> Values:
+    """Power of a device with its part of the node, for every strategy and device [W]."""
+    limits, hosts = [], []
+    for profile in profiles.values():
+        limit = float(profile["device"]["tdp"]) or math.nan
+        rating = float(profile["system"].get("host_power", 0.0)) or cost.HOST_RATIO * limit
+        limits.append(min(limit, _full_power(profile)))
+        hosts.append(cost.HOST_SHARE * rating)
+    return cost.device_power(busy, limits) + np.array(hosts)
+
+
+def _full_power(profile: Mapping[str, Any]) -> float:
+    """Power of long products that no limit slows [W], as `perfmodel.compute.gemm` has it."""
+    peaks = profile["device"]["peak_flops"]
+    peak = peaks.get("bf16") or peaks.get("fp16") or max(peaks.values())
+    gemm = profile["calibration"].get("gemm", {})
+    energy = math.prod(
+        float(gemm[key]["value"]) if key in gemm else 1.0
+        for key in ("energy_per_flop", "steady_energy_ratio")
+    )
+    return energy * peak or math.inf
+
+
+def _prices(
+    profiles: Mapping[str, Any], price: float | Mapping[str, float] | None
+) -> dict[str, float]:
+    """Price of every row of hardware [USD/h]; NaN where none is known."""
+    listed = {
+        name: float(profile["system"].get("price", 0.0)) or math.nan
+        for name, profile in profiles.items()
+    }
+    if price is None:
+        return listed
+    if not isinstance(price, Mapping):
+        _check("price", price)
+        return dict.fromkeys(listed, float(price))
+    for wanted, value in price.items():
+        _check(f"price of {wanted}", value)
+        rows = _rows_of(wanted, profiles)
+        listed |= dict.fromkeys(rows, float(value))
+    return listed
+
+
+def _rows_of(wanted: str, profiles: Mapping[str, Any]) -> list[str]:
+    """Rows of hardware that a name means: a row, a profile, or another name of it."""
+    from perfmodel.hwprofiles import resolve_name
+
+    names = [wanted]
+    with contextlib.suppress(HardwareError):  # a profile from a file has a name that no list knows
+        names.append(resolve_name(wanted)[0])
+    rows = [row for row, profile in profiles.items() if {row, profile["name"]} & set(names)]
+    if not rows:
+        known = {profile["name"] for profile in profiles.values()}
+        hint = did_you_mean(wanted, known)
+        raise DataError(f"price: the results hold no hardware '{wanted}'{hint}")
+    return rows
+
+
+def _provenance(results: xr.Dataset) -> dict[str, Any]:
+    try:
+        found = json.loads(results.attrs["provenance"])
+    except (KeyError, TypeError, ValueError):
+        found = {}
+    if not isinstance(found, dict) or not {"hardware", "model", "framework"} <= found.keys():
+        raise DataError("these results do not say what hardware they are for (no 'provenance')")
+    return found
+
+
+def _devices(results: xr.Dataset) -> Values:
+    """Devices of every strategy, shape (strategy, 1)."""
+    product: Any = math.prod(results[name].values.astype(np.float64) for name in DEGREES)
+    return product[:, None]
+
+
+def _array(results: xr.Dataset, name: str) -> Values:
+    return np.asarray(results[name].values, np.float64)
+
+
+def _given(value: float | None, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _check(name: str, value: float | None, *, least: float = 0.0, above: bool = False) -> None:
+    if value is None:
+        return
+    if not math.isfinite(value) or value < least or (above and value == least):
+        limit = f"above {least:g}" if above else f"of at least {least:g}"
+        raise DataError(f"{name} should be a finite number {limit}, not {value:g}")
+
+
+def _with_columns(
+    results: xr.Dataset, columns: Mapping[str, Values], assumed: Mapping[str, Any]
+) -> xr.Dataset:
+    dims = ("strategy", "hardware")
+    step = results["step_time"].values
+    new = {}
+    for name, values in columns.items():
+        variable = VARIABLES[name]
+        attributes = {"units": variable.units, "long_name": variable.long_name}
+        if variable.formula:
+            attributes["formula"] = variable.formula
+        found = np.where(np.isfinite(step), values, np.nan).astype(step.dtype)
+        new[name] = (dims, found, attributes)
+    costed = results.drop_vars(COSTS & set(results.data_vars)).assign(new)
+    return costed.assign_attrs(cost=json.dumps(assumed))
