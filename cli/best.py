@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.printing import heading, print_json
 from perfmodel.cli.shared.types import Words
 
@@ -53,6 +55,7 @@ RATE = "tokens_per_second_per_device"
     is_flag=True,
     help="Also what does not fit in memory.",
 )
+@cost_options
 @options.json_option
 @options.verbosity_options
 @click.pass_context
@@ -64,6 +67,7 @@ def best_command(
     where: str | None,
     pareto: list[str] | None,
     everything: bool,
+    costs: Mapping[str, Any],
     as_json: bool,
 ) -> None:
     """Rank the strategies of a sweep that fit in memory, with their time breakdown.
@@ -78,6 +82,8 @@ def best_command(
       perfmodel best sweep.nc --where 'hardware == "dgx-b200" and memory_total < 100e9'
       perfmodel best sweep.nc --pareto step_time,memory_total
       perfmodel best sweep.nc --all --by memory_total --json
+      perfmodel best sweep.nc --by training_cost --tokens 15e12 --price h100=2.5,b200=4
+      perfmodel best sweep.nc --by cost_per_token --where 'energy_per_token < 2' --goodput
 
     Units in filters are SI: seconds, bytes, 1/s; utilisations are fractions (0.5).
 
@@ -88,7 +94,7 @@ def best_command(
         raise click.UsageError("--pareto and --by exclude each other")
     from perfmodel.sweeps import results
 
-    table = results.open_table(file)
+    table = with_costs(results.open_table(file), costs, by, where, *(pareto or ()))
     count = int(results.select(table, where, fitting=not everything).size)
     if pareto is not None:
         rows = results.pareto(table, pareto, where=where, fitting=not everything)[:top]
@@ -119,7 +125,7 @@ def _print(
 
     if as_json:
         counts = {"selected": count, "total": total}
-        print_json(results_header(table) | counts | {"strategies": rows})
+        print_json(results_header(table) | costs_header(table) | counts | {"strategies": rows})
         return
     if not rows:
         return
@@ -129,3 +135,4 @@ def _print(
     click.echo()
     click.echo(heading(title))
     print_strategies(rows)
+    print_costs(rows)

@@ -111,7 +111,7 @@ def explain_command(
     costs.sort(key=lambda cost: -cost.exposed)
     if as_json:
         operations = [_operation(cost, device, row) for cost in costs]
-        header = projection_header(spec, software, devices, assumptions)
+        header = projection_header(spec, software, devices, assumptions, row)
         document = header | row | placement_rows(grid, device)
         print_json(document | {"operations": operations})
     else:

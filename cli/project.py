@@ -9,6 +9,7 @@ import click
 
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.costs import cost_options, print_cost
 from perfmodel.cli.shared.inputs import (
     assumed,
     assumed_text,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @options.axis_options(single=True)
 @options.set_option
 @options.framework_option
+@cost_options
 @options.config_option
 @options.json_option
 @options.verbosity_options
@@ -45,6 +47,7 @@ def project_command(
     devices: int,
     settings: Mapping[str, Any],
     framework: str | None,
+    costs: Mapping[str, Any],
     as_json: bool,
     **axes: Any,
 ) -> None:
@@ -71,6 +74,12 @@ def project_command(
           --set device.memory.bandwidth=4.8e12
 
     \b
+      # Days, device-hours, money and energy of a training, failures included
+      perfmodel project --model llama-3.1-405b --hardware dgx-h100 --devices 16384 \\
+          --tp 8 --pp 16 --vpp 8 --zero 1 --seq-len 8192 --global-batch 2048 \\
+          --tokens 15.6e12 --price 2.5 --goodput
+
+    \b
       # A run as it is launched: arguments of Megatron-LM, a file of torchtitan, …
       perfmodel project --from run.sh --hardware dgx-h100
 
@@ -82,11 +91,11 @@ def project_command(
     strategy does not fit in memory (the projection is printed all the same).
     """
     problem = load_problem(model, hardware, devices, settings, framework, axes)
-    row = project_row(*problem)
+    row = project_row(*problem, costs=costs)
     spec, grid, device, software = problem
     assumptions = assumed(framework, grid, axes)
     if as_json:
-        header = projection_header(spec, software, devices, assumptions)
+        header = projection_header(spec, software, devices, assumptions, row)
         print_json(header | row | placement_rows(grid, device))
     else:
         print_projection(*problem, row, assumptions)
@@ -112,19 +121,28 @@ def load_problem(
 
 
 def project_row(
-    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    framework: Framework,
+    *,
+    costs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return all results of one strategy, in SI units."""
+    """Return all results of one strategy, in SI units, with its costs where asked for."""
     from perfmodel.sweeps.projection import project_strategy
 
-    return project_strategy(model, grid, hardware, framework)
+    return project_strategy(model, grid, hardware, framework, costs)
 
 
 def projection_header(
-    model: ModelSpec, framework: Framework, devices: int, assumptions: Mapping[str, Any]
+    model: ModelSpec,
+    framework: Framework,
+    devices: int,
+    assumptions: Mapping[str, Any],
+    row: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what the JSON of one projection begins with."""
-    from perfmodel.base.variables import SCHEMA_VERSION, VARIABLES
+    from perfmodel.base.variables import COSTS, SCHEMA_VERSION, VARIABLES
 
     return {
         "schema_version": SCHEMA_VERSION,
@@ -132,7 +150,7 @@ def projection_header(
         "framework": framework.name,
         "assumed": assumptions,
         "devices": devices,
-        "units": {name: variable.units for name, variable in VARIABLES.items()},
+        "units": {name: each.units for name, each in {**VARIABLES, **COSTS}.items() if name in row},
     }
 
 
@@ -169,6 +187,7 @@ def print_projection(
     print_time(row)
     click.echo()
     print_memory(row)
+    print_cost(row)
     print_placement(placement(grid, hardware), [level.name for level in hardware.system.network])
 
 

@@ -12,6 +12,7 @@ import click
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.inputs import (
     DEFAULT_FRAMEWORK,
     assumed,
@@ -51,6 +52,7 @@ SHOWN_ROWS = 20
 @options.set_option
 @options.sweep_option
 @options.framework_option
+@cost_options
 @options.config_option
 @options.results_option("Write all results")
 @options.option(
@@ -91,6 +93,7 @@ def sweep_command(
     top: int,
     float32: bool,
     threads: int | None,
+    costs: Mapping[str, Any],
     as_json: bool,
     **axes: Any,
 ) -> None:
@@ -114,6 +117,12 @@ def sweep_command(
       perfmodel sweep --model ./config.json --hardware dgx-h100 --hardware dgx-b200 \\
           --devices 256 --seq-len 4096 --global-batch 512 --tp 1,2,4,8 --pp 1,2,4 \\
           --precision bf16,fp8 -o sweep.nc
+
+    \b
+      # What training on 15e12 tokens costs, for 'best sweep.nc --by training_cost'
+      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --hardware dgx-b200 \\
+          --devices 1024 --seq-len 8192 --global-batch 2048 --tokens 15e12 \\
+          --price dgx-h100=2.5,dgx-b200=4 -o sweep.nc
 
     \b
       # What would a faster scale-out network bring? [B/s per device and direction]
@@ -177,6 +186,7 @@ def sweep_command(
             f"no device of {', '.join(lacking)} has a matrix rate for the wanted precision; "
             "'perfmodel hardware show NAME' lists the rates"
         )
+    table = with_costs(table, costs)
     if output is not None:
         save_results(table, output)
     fitting = _fitting(table)
@@ -261,15 +271,19 @@ def _document(
     from perfmodel.cli.shared.tables import results_header
     from perfmodel.sweeps.results import best
 
-    return results_header(table) | {
-        "assumed": assumptions,
-        "hardware": table["hardware"].values.tolist(),
-        "possible": possible,
-        "impossible": dict(found.rejected),
-        "fitting": fitting,
-        "output": output,
-        "strategies": best(table, top),
-    }
+    return (
+        results_header(table)
+        | costs_header(table)
+        | {
+            "assumed": assumptions,
+            "hardware": table["hardware"].values.tolist(),
+            "possible": possible,
+            "impossible": dict(found.rejected),
+            "fitting": fitting,
+            "output": output,
+            "strategies": best(table, top),
+        }
+    )
 
 
 def _print_summary(
@@ -308,7 +322,9 @@ def _print_summary(
     if sum(fitting.values()):
         click.echo()
         click.echo(heading("Best by tokens per second and device"))
-        print_strategies(best(table, top))
+        chosen = best(table, top)
+        print_strategies(chosen)
+        print_costs(chosen)
     if len(fitting) > 1 and any(fitting.values()):
         click.echo()
         click.echo(heading("Best of each hardware row"))
@@ -318,6 +334,7 @@ def _print_summary(
             if count
         ]
         print_strategies(winners, shares=False)
+        print_costs(winners)
 
 
 def _suggest(

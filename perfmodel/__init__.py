@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perfmodel.simulation.run import simulate
     from perfmodel.software.framework import load_framework
     from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
+    from perfmodel.sweeps.cost import add_cost
     from perfmodel.sweeps.datasets import open_results
     from perfmodel.sweeps.files import save_results
     from perfmodel.sweeps.projection import explain, project
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "HardwareCosts": "perfmodel.simulation.hardware_costs",
     "PerfModelError": "perfmodel.base.errors",
+    "add_cost": "perfmodel.sweeps.cost",
     "attention_times": "perfmodel.compute.attention",
     "best": "perfmodel.sweeps.results",
     "calibrate_file": "perfmodel.measured.calibrate",
@@ -74,6 +76,7 @@ __all__ = [
     "HardwareCosts",
     "PerfModelError",
     "__version__",
+    "add_cost",
     "attention_times",
     "best",
     "calibrate_file",

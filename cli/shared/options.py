@@ -157,10 +157,10 @@ def complete_variables(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the last name of a comma-separated list of variables."""
-    from perfmodel.base.variables import VARIABLES
+    from perfmodel.base.variables import COSTS, VARIABLES
 
     done, comma, last = incomplete.rpartition(",")
-    names = [*VARIABLES, *(spec.name for spec in FIELDS)]
+    names = [*VARIABLES, *COSTS, *(spec.name for spec in FIELDS)]
     return [CompletionItem(done + comma + name) for name in names if name.startswith(last)]
 
 

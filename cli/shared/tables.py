@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.variables import MEMORY_COMPONENTS, SCHEMA_VERSION, TIME_COMPONENTS, VARIABLES
+from perfmodel.base.variables import (
+    COSTS,
+    MEMORY_COMPONENTS,
+    SCHEMA_VERSION,
+    TIME_COMPONENTS,
+    VARIABLES,
+)
 from perfmodel.cli.shared.printing import share, table
 from perfmodel.strategy.fields import FIELDS
 
@@ -44,7 +50,9 @@ def results_header(table: Table) -> dict[str, Any]:
         "model": table.attrs.get("model"),
         "framework": table.attrs.get("framework"),
         "devices": table.attrs.get("devices"),
-        "units": {name: variable.units for name, variable in VARIABLES.items()},
+        "units": {
+            name: each.units for name, each in {**VARIABLES, **COSTS}.items() if name in table
+        },
     }
 
 

@@ -6,18 +6,20 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
-from perfmodel.base.variables import COST_VARIABLES, VARIABLES
+from perfmodel.base.table import Column, Table
+from perfmodel.base.variables import COSTS
 from perfmodel.training import cost
 
 if TYPE_CHECKING:
     import xarray as xr
 
+Results = TypeVar("Results", "Table", "xr.Dataset")
 Values = NDArray[np.float64]
 
 HOUR = 3600.0
@@ -25,11 +27,10 @@ WORKING = ("forward_time", "backward_time", "recompute_time", "optimizer_time")
 """Components of the step in which the devices compute; in the others they wait."""
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
 PARAMETER_BYTES = 2.0  # a 16-bit copy of every parameter stands in a checkpoint
-COSTS = frozenset(variable.name for variable in COST_VARIABLES)
 
 
 def add_cost(
-    results: xr.Dataset,
+    results: Results,
     *,
     tokens: float | None = None,
     price: float | Mapping[str, float] | None = None,
@@ -39,12 +40,12 @@ def add_cost(
     checkpoint_time: float | None = None,
     storage_bandwidth: float | None = None,
     restart_time: float | None = None,
-) -> xr.Dataset:
+) -> Results:
     """Return the results of a sweep with what every strategy costs.
 
     Parameters
     ----------
-    results : xarray.Dataset
+    results : xarray.Dataset or Table
         Of `perfmodel.sweep`, fresh or stored.
     tokens : float, optional
         Tokens to train on; with them the whole training has a time and a cost.
@@ -69,10 +70,10 @@ def add_cost(
 
     Returns
     -------
-    xarray.Dataset
-        With the variables of `perfmodel.base.variables.COST_VARIABLES` that were asked for,
-        dimensions ``strategy`` and ``hardware``; NaN where a price or a power is not known. The
-        attribute ``cost`` holds, as JSON, what was assumed.
+    xarray.Dataset or Table
+        As was given, with the variables of `perfmodel.base.variables.COST_VARIABLES` that were
+        asked for, dimensions ``strategy`` and ``hardware``; NaN where a price or a power is not
+        known. The attribute ``cost`` holds, as JSON, what was assumed (see `assumptions`).
 
     Raises
     ------
@@ -99,8 +100,8 @@ def add_cost(
     prices = _prices(profiles, price)
     devices = _devices(results)
     columns: dict[str, Values] = {}
-    known = {name: value if math.isfinite(value) else None for name, value in prices.items()}
-    assumed: dict[str, Any] = {"tokens": tokens, "price": known, "pue": pue}
+    known = {name: value for name, value in prices.items() if math.isfinite(value)}
+    assumed: dict[str, Any] = {"tokens": tokens, "price": known, "pue": pue, "goodput": goodput}
     if goodput:
         failures = _given(failures_per_device_hour, cost.FAILURES_PER_DEVICE_HOUR)
         restart = _given(restart_time, cost.RESTART_TIME)
@@ -110,7 +111,12 @@ def add_cost(
         else:
             checkpoint = checkpoint_time
         columns |= _failures(checkpoint, restart, HOUR / (failures * devices))
-        assumed |= {"failures_per_device_hour": failures, "restart_time": restart}
+        assumed |= {
+            "failures_per_device_hour": failures,
+            "checkpoint_time": checkpoint_time,
+            "storage_bandwidth": storage_bandwidth,
+            "restart_time": restart,
+        }
     share: Any = columns.get("goodput", 1.0)
     step = _array(results, "step_time")
     rate = _array(results, "tokens_per_second_per_device") * share
@@ -124,10 +130,15 @@ def add_cost(
         columns["training_time"] = columns["device_time"] / devices
         columns["training_energy"] = tokens * columns["energy_per_token"]
         columns["training_cost"] = tokens * columns["cost_per_token"]
-    return _with_columns(results, columns, assumed)
+    return _with_columns(results, columns, json.dumps(assumed))
 
 
-def unknown_costs(results: xr.Dataset) -> list[str]:
+def assumptions(results: Table | xr.Dataset) -> dict[str, Any]:
+    """Return the arguments with which `add_cost` made the costs of results; empty without any."""
+    return dict(json.loads(results.attrs.get("cost", "{}")))
+
+
+def unknown_costs(results: Table | xr.Dataset) -> list[str]:
     """Say for which hardware price or power is not known, and how it is given; one line each."""
     found = []
     possible = np.isfinite(_array(results, "step_time"))
@@ -142,7 +153,7 @@ def unknown_costs(results: xr.Dataset) -> list[str]:
     return found
 
 
-def checkpoint_size(results: xr.Dataset) -> float:
+def checkpoint_size(results: Table | xr.Dataset) -> float:
     """Bytes of a checkpoint: every parameter in 16 bits and its optimizer state [B].
 
     Raises
@@ -226,7 +237,7 @@ def _rows_of(wanted: str, profiles: Mapping[str, Any]) -> list[str]:
     return rows
 
 
-def _provenance(results: xr.Dataset) -> dict[str, Any]:
+def _provenance(results: Table | xr.Dataset) -> dict[str, Any]:
     try:
         found = json.loads(results.attrs["provenance"])
     except (KeyError, TypeError, ValueError):
@@ -236,13 +247,13 @@ def _provenance(results: xr.Dataset) -> dict[str, Any]:
     return found
 
 
-def _devices(results: xr.Dataset) -> Values:
+def _devices(results: Table | xr.Dataset) -> Values:
     """Devices of every strategy, shape (strategy, 1)."""
     product: Any = math.prod(results[name].values.astype(np.float64) for name in DEGREES)
     return product[:, None]
 
 
-def _array(results: xr.Dataset, name: str) -> Values:
+def _array(results: Table | xr.Dataset, name: str) -> Values:
     return np.asarray(results[name].values, np.float64)
 
 
@@ -258,18 +269,19 @@ def _check(name: str, value: float | None, *, least: float = 0.0, above: bool = 
         raise DataError(f"{name} should be a finite number {limit}, not {value:g}")
 
 
-def _with_columns(
-    results: xr.Dataset, columns: Mapping[str, Values], assumed: Mapping[str, Any]
-) -> xr.Dataset:
-    dims = ("strategy", "hardware")
+def _with_columns(results: Results, columns: Mapping[str, Values], assumed: str) -> Results:
     step = results["step_time"].values
     new = {}
     for name, values in columns.items():
-        variable = VARIABLES[name]
+        variable = COSTS[name]
         attributes = {"units": variable.units, "long_name": variable.long_name}
         if variable.formula:
             attributes["formula"] = variable.formula
         found = np.where(np.isfinite(step), values, np.nan).astype(step.dtype)
-        new[name] = (dims, found, attributes)
-    costed = results.drop_vars(COSTS & set(results.data_vars)).assign(new)
-    return costed.assign_attrs(cost=json.dumps(assumed))
+        new[name] = (("strategy", "hardware"), found, attributes)
+    if not isinstance(results, Table):
+        former = [name for name in COSTS if name in results]
+        return results.drop_vars(former).assign(new).assign_attrs(cost=assumed)
+    kept = {name: found for name, found in results.data_vars.items() if name not in COSTS}
+    data = kept | {name: Column(*column) for name, column in new.items()}
+    return Table(data, results.coords, {**results.attrs, "cost": assumed}, results.sizes)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
 from perfmodel.base.table import Table, spoken
 from perfmodel.base.variables import TIME_COMPONENTS
-from perfmodel.sweeps import results
+from perfmodel.sweeps import cost, results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +41,10 @@ class Results:
     ) -> Ranked:
         """Return the strategies that no other one beats; see `perfmodel.pareto`."""
         return results.pareto(self._dataset, objectives, where=where, fitting=fitting)
+
+    def add_cost(self, **given: Any) -> xr.Dataset:
+        """Return the results with what every strategy costs; see `perfmodel.add_cost`."""
+        return cost.add_cost(self._dataset, **given)
 
     def breakdown(
         self, top: int = 10, *, where: str | None = None, fitting: bool = True

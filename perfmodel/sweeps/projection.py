@@ -14,6 +14,7 @@ from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABL
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.single import one_strategy
+from perfmodel.sweeps.cost import add_cost, assumptions
 from perfmodel.sweeps.explain import OperationCost, operation_costs
 from perfmodel.sweeps.results import rows
 from perfmodel.sweeps.sweep import sweep_table
@@ -88,6 +89,7 @@ def project(
     sequence_length: int,
     global_batch_size: int,
     framework: str | Framework = "megatron",
+    cost: Mapping[str, Any] | None = None,
     **strategy: Any,
 ) -> Projection:
     """Project the training step of one strategy.
@@ -105,6 +107,9 @@ def project(
         Sequences per step.
     framework : str or Framework
         Declared behaviour of the training software.
+    cost : mapping, optional
+        What `perfmodel.add_cost` takes, such as ``{"tokens": 15e12, "price": 2.5}``: the
+        projection then has its costs, and under ``cost`` what was assumed.
     **strategy
         Any other field of a strategy, such as ``tensor_parallel=8``; what is left out has its
         default, and ``data_parallel`` is what the other degrees leave over.
@@ -128,7 +133,7 @@ def project(
     """
     lengths = {"sequence_length": sequence_length, "global_batch_size": global_batch_size}
     spec, grid, device = _problem(model, hardware, devices, lengths | strategy)
-    return project_strategy(spec, grid, device, framework)
+    return project_strategy(spec, grid, device, framework, cost)
 
 
 def explain(
@@ -161,13 +166,21 @@ def explain(
 
 
 def project_strategy(
-    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: str | Framework
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    framework: str | Framework,
+    cost: Mapping[str, Any] | None = None,
 ) -> Projection:
-    """Return the results of a grid of one strategy."""
+    """Return the results of a grid of one strategy; `cost` as of `project`."""
     framework = load_framework(framework)
     table = sweep_table(model, grid, hardware, framework=framework, threads=1)
+    if cost:
+        table = add_cost(table, **cost)
     (row,) = rows(table, np.zeros(1, np.intp))
     del row["strategy"]
+    if cost:
+        row["cost"] = assumptions(table)
     title = f"{model.name} on {grid.devices:,} × {row['hardware']}, {framework.name}"
     return Projection(row, title)
 

@@ -24,6 +24,9 @@ LARGER_IS_BETTER = {
     "model_flops_utilization",
     "model_flops_utilization_non_causal",
     "hardware_flops_utilization",
+    "goodput",
+    "checkpoint_interval",
+    "failure_interval",
 }
 # Short spellings, as on the command line: "tp" for "tensor_parallel".
 ALIASES = {spec.option.replace("-", "_"): spec.name for spec in FIELDS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -10,9 +9,11 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import COST_VARIABLES, VARIABLES
+from perfmodel.base.table import Table
+from perfmodel.base.variables import COST_VARIABLES
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-from perfmodel.sweeps.cost import add_cost, checkpoint_size, unknown_costs
+from perfmodel.sweeps.cost import add_cost, assumptions, checkpoint_size, unknown_costs
+from perfmodel.sweeps.results import as_table
 from perfmodel.sweeps.sweep import sweep
 from perfmodel.training import cost
 
@@ -61,7 +62,6 @@ def test_columns_have_their_units_and_the_rest_is_untouched(results: Any) -> Non
             costed[name].values, results[name].values, equal_nan=True
         )
     assert not {variable.name for variable in COST_VARIABLES} & set(results.data_vars)
-    assert set(COST_VARIABLES) <= set(VARIABLES.values())
 
 
 def test_only_what_was_asked_for_is_there(results: Any) -> None:
@@ -82,8 +82,8 @@ def test_prices_by_profile_by_name_and_for_all(results: Any) -> None:
         rate = values(results, "tokens_per_second_per_device", profile)
         found = values(named, "cost_per_token", profile) * rate * HOUR
         np.testing.assert_allclose(found, price)
-    assert json.loads(named.attrs["cost"])["price"]["dgx-h100"] == 6.88
-    assert json.loads(listed.attrs["cost"])["price"]["mi325x-server"] is None
+    assert assumptions(named)["price"]["dgx-h100"] == 6.88
+    assert "mi325x-server" not in assumptions(listed)["price"]
 
 
 def test_what_is_not_known_is_said_and_stays_open(results: Any) -> None:
@@ -119,6 +119,28 @@ def test_every_number_of_a_failing_run_can_be_given(results: Any) -> None:
     slow = add_cost(results, storage_bandwidth=1e9)
     seconds = checkpoint_size(results) / 1e9
     assert np.unique(values(slow, "checkpoint_time")) == pytest.approx([seconds])
+
+
+def test_what_was_assumed_makes_the_same_costs_again(results: Any) -> None:
+    assert assumptions(results) == {}
+    for given in (
+        {"tokens": 1e12, "price": {"h100": 2.5}, "pue": 1.3},
+        {"price": 3.0, "goodput": True, "storage_bandwidth": 1e9},
+    ):
+        costed = add_cost(results, **given)
+        again = add_cost(results, **assumptions(costed))
+        assert again.identical(costed)
+
+
+def test_tables_and_datasets_cost_the_same(results: Any) -> None:
+    table = as_table(results)
+    costed = add_cost(table, tokens=1e12, goodput=True)
+    assert isinstance(costed, Table)
+    assert "goodput" not in table
+    other = results.perfmodel.add_cost(tokens=1e12, goodput=True)
+    for variable in COST_VARIABLES:
+        np.testing.assert_array_equal(costed[variable.name].values, other[variable.name].values)
+    assert assumptions(costed) == assumptions(other)
 
 
 def test_a_checkpoint_holds_parameters_and_optimizer_state(results: Any) -> None:

@@ -51,3 +51,13 @@ def test_mistakes_are_told() -> None:
         perfmodel.project("llama-3.1-8b", "dgx-h100", 8, tensor_parallel=3, **RUN)
     with pytest.raises(StrategyError, match="unknown strategy field 'tensor_paralel'"):
         perfmodel.project("llama-3.1-8b", "dgx-h100", 8, tensor_paralel=2, **RUN)
+
+
+def test_a_projection_has_its_costs() -> None:
+    found = perfmodel.project(
+        "llama-3.1-8b", "dgx-h100", 8, cost={"tokens": 1e12, "price": 3.0}, **RUN
+    )
+    hours = 1e12 / found["tokens_per_second_per_device"] / 3600
+    assert found["training_cost"] == pytest.approx(3.0 * hours)
+    assert found["cost"]["price"] == {"dgx-h100": 3.0}
+    assert "training_cost" not in perfmodel.project("llama-3.1-8b", "dgx-h100", 8, **RUN)
