@@ -128,11 +128,13 @@ def enumerate_strategies(
     hardware: Hardware | str | Sequence[Hardware | str] = (),
     keep_impossible: bool = False,
     result_bytes: float = 0.0,
+    others: int = 0,
 ) -> Enumeration:
     """Do the work of `strategy_grid` and also count what is impossible, by reason.
 
     Strategies are counted before they are built: StrategyError where they, with the
-    `result_bytes` that the caller is going to keep of each, need more memory than there is.
+    `result_bytes` that the caller is going to keep of each, and `others` that it has enumerated
+    before, need more memory than there is.
     """
     devices = _checked_devices(devices)
     given = {name: axis_values(name, values) for name, values in axes.items() if values is not None}
@@ -149,6 +151,7 @@ def enumerate_strategies(
     strategies = int(repeats[counted].sum())
     # All are multiplied out, and then those that make sense are copied.
     rows = int(np.count_nonzero(counted)) * free_count
+    strategies += others
     _check_memory(strategies, COLUMN_BYTES * rows + strategies * (COLUMN_BYTES + result_bytes))
     rejected = _count(status, repeats)
     if not keep_impossible:

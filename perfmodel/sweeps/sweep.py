@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel._version import __version__
 from perfmodel.base.errors import StrategyError
@@ -106,52 +107,112 @@ def sweep_table(
     hardware_values: Mapping[str, Sequence[float]] | None = None,
 ) -> Table:
     """Return what `sweep` does as a table, with codes for choices; takes what it takes."""
-    from perfmodel.hwprofiles import load_hardware
     from perfmodel.model.presets import load_model
-    from perfmodel.training.project import Workload, project_grid
 
-    model = load_model(model)
+    return sweep_problems(
+        [Problem(load_model(model), load_framework(framework), grid)],
+        hardware,
+        dtype=dtype,
+        threads=threads,
+        progress=progress,
+        hardware_values=hardware_values,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """A model, the software that trains it, and strategies on one number of devices."""
+
+    model: ModelSpec
+    framework: Framework
+    grid: StrategyGrid
+
+
+def sweep_problems(
+    problems: Sequence[Problem],
+    hardware: Hardware | str | Sequence[Hardware | str],
+    *,
+    dtype: Any = np.float64,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    hardware_values: Mapping[str, Sequence[float]] | None = None,
+) -> Table:
+    """Project the strategies of several problems, one after another, into one table.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+        Their strategies follow each other along ``strategy``; several have the coordinates
+        ``model``, ``framework`` and ``devices`` there.
+    hardware, dtype, threads, progress, hardware_values
+        As of `sweep`.
+
+    Raises
+    ------
+    StrategyError
+        No strategy or no hardware given, or more than memory holds.
+    """
+    from perfmodel.hwprofiles import load_hardware
+
     given = (
         [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
     )
     rows = [load_hardware(item) if isinstance(item, str) else item for item in given]
-    if not rows or not len(grid):
+    total = sum(len(problem.grid) for problem in problems)
+    if not rows or not total:
         raise StrategyError("a sweep needs at least one strategy and one hardware profile")
     names = row_names(rows)
     if twice := [name for name in names if names.count(name) > 1]:
         raise StrategyError(f"hardware '{twice[0]}' is given twice")
     check_memory(
-        f"{len(grid):,} strategies on {len(rows):,} rows of hardware",
-        len(grid) * result_bytes(len(rows), dtype),
+        f"{total:,} strategies on {len(rows):,} rows of hardware",
+        total * result_bytes(len(rows), dtype),
         "take fewer of them, or dtype float32",
         StrategyError,
     )
-    framework = load_framework(framework)
-    possible = np.flatnonzero(grid.status == VALID)
-    everything = possible.size == len(grid)
-    values = np.empty((len(rows), len(STEP_VARIABLES), len(grid)), dtype)
-    if not possible.size:
-        values[:] = np.nan
-        rows_to_project: Sequence[Hardware] = ()
-    else:
-        work = Workload(model, grid if everything else grid.take(possible))
-        rows_to_project = rows
-    for index, device in enumerate(rows_to_project):
-        out = values[index] if everything else np.empty((len(STEP_VARIABLES), possible.size), dtype)
-        project_grid(work, device, framework, out, threads=threads, progress=progress)
-        if not everything:
-            values[index] = np.nan
-            values[index][:, possible] = out
+    values = np.empty((len(rows), len(STEP_VARIABLES), total), dtype)
+    start = 0
+    for problem in problems:
+        stop = start + len(problem.grid)
+        _project(problem, rows, values[:, :, start:stop], threads, progress)
+        start = stop
     table = Table(
         {
             variable.name: _labelled(variable, values[:, i].T)
             for i, variable in enumerate(STEP_VARIABLES)
         },
-        _coordinates(grid, rows, hardware_values or {}),
-        _attributes(model, grid, rows, framework),
-        {"strategy": len(grid), "hardware": len(rows)},
+        _coordinates(problems, rows, hardware_values or {}),
+        _attributes(problems, rows),
+        {"strategy": total, "hardware": len(rows)},
     )
-    return _add_derived(table, model, grid, rows)
+    return _add_derived(table, problems)
+
+
+def _project(
+    problem: Problem,
+    rows: Sequence[Hardware],
+    values: NDArray[Any],
+    threads: int | None,
+    progress: Callable[[int], None] | None,
+) -> None:
+    """Fill the values of one problem, shape (rows, variables, strategies)."""
+    from perfmodel.training.project import Workload, project_grid
+
+    grid = problem.grid
+    possible = np.flatnonzero(grid.status == VALID)
+    everything = possible.size == len(grid)
+    if not everything:
+        values[:] = np.nan
+    if not possible.size:
+        return
+    work = Workload(problem.model, grid if everything else grid.take(possible))
+    for found, device in zip(values, rows, strict=True):
+        # Kernels are compiled for whole arrays, not for parts of one.
+        whole = everything and found.flags.c_contiguous
+        out = found if whole else np.empty((len(STEP_VARIABLES), possible.size), values.dtype)
+        project_grid(work, device, problem.framework, out, threads=threads, progress=progress)
+        if not whole:
+            found[:, possible] = out
 
 
 def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:
@@ -169,12 +230,12 @@ def _labelled(
 
 
 def _coordinates(
-    grid: StrategyGrid, rows: Sequence[Hardware], swept: Mapping[str, Sequence[float]]
+    problems: Sequence[Problem], rows: Sequence[Hardware], swept: Mapping[str, Sequence[float]]
 ) -> dict[str, Column]:
+    grids = [problem.grid for problem in problems]
+    count = sum(map(len, grids))
     coordinates = {
-        "strategy": Column(
-            "strategy", np.arange(len(grid)), {"long_name": "strategy", "units": "1"}
-        ),
+        "strategy": Column("strategy", np.arange(count), {"long_name": "strategy", "units": "1"}),
         "hardware": Column(
             "hardware", row_names(rows), {"long_name": "hardware profile", "units": "1"}
         ),
@@ -187,11 +248,13 @@ def _coordinates(
     for path, numbers in swept.items():
         about = {"long_name": f"swept value of {path}", "units": unit_of(rows[0], path)}
         coordinates[path] = Column("hardware", numbers, about)
+    if len(problems) > 1:
+        coordinates |= _problem_coordinates(problems)
     for spec in FIELDS:
         attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
-        column = grid[spec.name]
+        column = np.concatenate([grid[spec.name] for grid in grids])
         if spec.kind == "int":
-            column = column.astype(np.int32 if column.max(initial=0) < 2**31 else np.int64)
+            column = _narrow(column)
         else:
             column = column.astype(np.int8)
             attributes |= flags(spec.choices or ("false", "true"))
@@ -199,27 +262,45 @@ def _coordinates(
     return coordinates
 
 
-def _add_derived(
-    table: Table, model: ModelSpec, grid: StrategyGrid, rows: Sequence[Hardware]
-) -> Table:
+def _problem_coordinates(problems: Sequence[Problem]) -> dict[str, Column]:
+    """Return which problem every strategy belongs to."""
+    sizes = [len(problem.grid) for problem in problems]
+    found = {}
+    for name, text in (("model", "model"), ("framework", "training software")):
+        labels = [str(getattr(problem, name).name) for problem in problems]
+        known = list(dict.fromkeys(labels))
+        codes = np.array([known.index(label) for label in labels], np.int16)
+        about = {"long_name": text, "units": "1"} | flags(known)
+        found[name] = Column("strategy", np.repeat(codes, sizes), about)
+    devices = np.repeat([problem.grid.devices for problem in problems], sizes)
+    about = {"long_name": "devices of the run", "units": "1"}
+    return found | {"devices": Column("strategy", _narrow(devices), about)}
+
+
+def _narrow(column: NDArray[Any]) -> NDArray[Any]:
+    return column.astype(np.int32 if column.max(initial=0) < 2**31 else np.int64)
+
+
+def _add_derived(table: Table, problems: Sequence[Problem]) -> Table:
     """Add FLOP per token, the memory verdict and the status of every pair."""
     from perfmodel.operations.flops import model_flops_per_token
 
-    lengths, inverse = np.unique(grid["sequence_length"], return_inverse=True)
     for name, causal in (
         ("model_flops_per_token", True),
         ("model_flops_per_token_non_causal", False),
     ):
-        flops = model_flops_per_token(model, lengths, causal=causal)[inverse]
-        table[name] = _labelled(VARIABLES[name], flops, ["strategy"])
+        parts = []
+        for problem in problems:
+            lengths, at = np.unique(problem.grid["sequence_length"], return_inverse=True)
+            parts.append(model_flops_per_token(problem.model, lengths, causal=causal)[at])
+        table[name] = _labelled(VARIABLES[name], np.concatenate(parts), ["strategy"])
     step = table["step_time"].values
     capacity = table["memory_capacity"].values
     fits = np.isfinite(step) & (table["memory_total"].values <= capacity)
     table["fits"] = _labelled(VARIABLES["fits"], fits)
+    broken = np.concatenate([problem.grid.status for problem in problems])[:, None]
     status = np.where(
-        (grid.status == VALID)[:, None] & ~np.isfinite(step),
-        np.uint8(PRECISION_UNSUPPORTED),
-        grid.status[:, None],
+        (broken == VALID) & ~np.isfinite(step), np.uint8(PRECISION_UNSUPPORTED), broken
     ).astype(np.int8)
     table["status"] = _labelled(VARIABLES["status"], status)
     table["status"].attrs |= {
@@ -229,22 +310,32 @@ def _add_derived(
     return table
 
 
-def _attributes(
-    model: ModelSpec, grid: StrategyGrid, rows: Sequence[Hardware], framework: Framework
-) -> dict[str, Any]:
+def _attributes(problems: Sequence[Problem], rows: Sequence[Hardware]) -> dict[str, Any]:
+    """Return what holds for the whole table; of several models, all in one."""
+    models = {problem.model.name: dataclasses.asdict(problem.model) for problem in problems}
+    software = {
+        problem.framework.name: dataclasses.asdict(problem.framework) for problem in problems
+    }
+    devices = list(dict.fromkeys(problem.grid.devices for problem in problems))
     provenance = {
-        "model": dataclasses.asdict(model),
+        "model": _alone(models),
         "hardware": {name: row.to_dict() for name, row in zip(row_names(rows), rows, strict=True)},
-        "framework": dataclasses.asdict(framework),
+        "framework": _alone(software),
         "versions": versions("numpy", "numba"),
     }
+    counts = f"{', '.join(map(str, devices))} devices"
     return {
         "Conventions": "CF-1.11",
         "schema_version": SCHEMA_VERSION,
-        "title": f"Training step of {model.name} on {grid.devices} devices",
+        "title": f"Training step of {', '.join(models)} on {counts}",
         "source": f"perfmodel {__version__}",
-        "model": model.name,
-        "framework": framework.name,
-        "devices": grid.devices,
+        "model": ",".join(models),
+        "framework": ",".join(software),
+        "devices": devices[0] if len(devices) == 1 else devices,
         "provenance": json.dumps(provenance),
     }
+
+
+def _alone(found: dict[str, Any]) -> Any:
+    """Return the only value, or all by their names."""
+    return next(iter(found.values())) if len(found) == 1 else found

@@ -1,0 +1,199 @@
+"""Sweeps over several models, frameworks and numbers of devices: one table of them all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import load_model
+from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.enumerate import enumerate_strategies
+from perfmodel.strategy.grid import axis_values
+from perfmodel.strategy.rules import VALID
+from perfmodel.sweeps.sweep import Problem, result_bytes, sweep_problems
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from perfmodel.hwprofiles import Hardware
+
+SCALINGS = ("strong", "weak")
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """What is going to be projected, and what is impossible.
+
+    Attributes
+    ----------
+    problems : list of Problem
+        Those with at least one strategy.
+    rejected : Counter
+        Impossible strategies by the name of the rule that they break.
+    empty : dict of (str, int) to dict
+        Model and devices without a possible strategy -> its rejected ones.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    rejected: Counter[str] = field(default_factory=Counter)
+    empty: dict[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def possible(self) -> int:
+        """Number of possible strategies."""
+        return sum(int(np.count_nonzero(it.grid.status == VALID)) for it in self.problems)
+
+
+def enumerate_problems(
+    models: Sequence[ModelSpec],
+    frameworks: Sequence[Framework],
+    devices: Sequence[int],
+    axes: Mapping[str, Any],
+    *,
+    hardware: Sequence[Hardware],
+    scaling: str = "strong",
+    keep_impossible: bool = False,
+    dtype: Any = np.float64,
+) -> Problems:
+    """Enumerate the strategies of every model on every number of devices, for every software.
+
+    Parameters
+    ----------
+    models, frameworks, devices : sequence
+        Every combination is a problem.
+    axes : mapping of str to value or list of values
+        As of `perfmodel.strategy.enumerate.enumerate_strategies`.
+    hardware : sequence of Hardware
+        Rows on which they are going to be projected.
+    scaling : {"strong", "weak"}
+        Whether `global_batch_size` is that of every run, or of the smallest and grows with the
+        devices.
+    keep_impossible, dtype
+        As of `enumerate_strategies` and `sweep`.
+
+    Raises
+    ------
+    StrategyError
+        As of `enumerate_strategies`; a batch that cannot grow with the devices; more than memory
+        holds.
+    """
+    found = Problems()
+    each = result_bytes(len(hardware), dtype) * len(frameworks)
+    kept = 0
+    for model in models:
+        for count in devices:
+            batch = _batches(axes, count, min(devices), scaling)
+            enumerated = enumerate_strategies(
+                model,
+                count,
+                {**axes, "global_batch_size": batch},
+                hardware=hardware,
+                keep_impossible=keep_impossible,
+                result_bytes=each,
+                others=kept,
+            )
+            kept += len(enumerated.grid)
+            found.rejected.update(enumerated.rejected)
+            if not np.any(enumerated.grid.status == VALID):
+                found.empty[model.name, count] = enumerated.rejected
+            if len(enumerated.grid):
+                found.problems.extend(
+                    Problem(model, framework, enumerated.grid) for framework in frameworks
+                )
+    return found
+
+
+def _batches(axes: Mapping[str, Any], count: int, smallest: int, scaling: str) -> Any:
+    """Return the sequences per step on a number of devices."""
+    if scaling not in SCALINGS:
+        raise StrategyError(f"scaling: '{scaling}' is not one of {', '.join(SCALINGS)}")
+    given = axes.get("global_batch_size")
+    if scaling == "strong" or given is None:
+        return given
+    batches = axis_values("global_batch_size", given).tolist()
+    for batch in batches:
+        if batch * count % smallest:
+            raise StrategyError(
+                f"weak scaling: {batch:,} sequences on {smallest:,} devices are no whole number on "
+                f"{count:,}"
+            )
+    return [batch * count // smallest for batch in batches]
+
+
+def sweep_several(
+    models: ModelSpec | str | Sequence[ModelSpec | str],
+    hardware: Hardware | str | Sequence[Hardware | str],
+    devices: int | Sequence[int],
+    *,
+    sequence_length: int | Sequence[int],
+    global_batch_size: int | Sequence[int],
+    framework: str | Framework | Sequence[str | Framework] = "megatron",
+    scaling: str = "strong",
+    dtype: Any = np.float64,
+    threads: int | None = None,
+    **axes: Any,
+) -> xr.Dataset:
+    """Project the strategies of several models, numbers of devices and frameworks.
+
+    Parameters
+    ----------
+    models : ModelSpec or str, or sequence of them
+    hardware : Hardware or str, or sequence of them
+    devices : int or sequence of int
+    sequence_length, global_batch_size, **axes
+        As of `strategy_grid`.
+    framework : str or Framework, or sequence of them
+    scaling : {"strong", "weak"}
+        Whether `global_batch_size` is that of every run, or of the smallest and grows with the
+        devices.
+    dtype, threads
+        As of `sweep`.
+
+    Returns
+    -------
+    xarray.Dataset
+        As of `sweep`, with the coordinates ``model``, ``framework`` and ``devices`` along
+        ``strategy`` where there is more than one combination.
+
+    Raises
+    ------
+    StrategyError
+        As of `enumerate_problems`, or no strategy is possible at all.
+
+    Examples
+    --------
+    >>> results = sweep_several("llama-3.1-70b", "dgx-h100", [256, 512, 1024],
+    ...                         sequence_length=8192, global_batch_size=512, scaling="weak")
+    >>> scaling(results)
+    """
+    from perfmodel.strategy.enumerate import describe_rejected
+    from perfmodel.sweeps.datasets import wrapped
+
+    rows = [load_hardware(item) if isinstance(item, str) else item for item in _listed(hardware)]
+    counts = _listed(devices)
+    given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
+    found = enumerate_problems(
+        [load_model(item) for item in _listed(models)],
+        [load_framework(item) for item in _listed(framework)],
+        counts,
+        given,
+        hardware=rows,
+        scaling=scaling,
+        dtype=dtype,
+    )
+    if not found.problems:
+        raise StrategyError(describe_rejected(found.rejected, max(counts)))
+    return wrapped(sweep_problems(found.problems, rows, dtype=dtype, threads=threads))
+
+
+def _listed(values: Any) -> list[Any]:
+    """Return values as a list, a single one too."""
+    several = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str)
+    return list(values) if several else [values]
