@@ -178,6 +178,7 @@ def _picked(
     ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
 ) -> tuple[Launch, list[str]]:
     """Return the chosen strategy of a sweep, and lines that say which it is."""
+    from perfmodel.base.provenance import record_of
     from perfmodel.base.units import format_gib, format_time
     from perfmodel.formats.launch.describe import Launch
     from perfmodel.model.record import model_from_record
@@ -194,11 +195,11 @@ def _picked(
     row = found[pick - 1]
     try:
         provenance = json.loads(table.attrs["provenance"])
-        model = model_from_record(provenance["model"])
-        facts = dict(provenance["framework"])
+        model = model_from_record(record_of(provenance, "model", row.get("model")))
+        facts = record_of(provenance, "framework", row.get("framework"))
         framework = load_framework(str(facts.pop("name")).partition("[")[0], **facts)
         system = provenance["hardware"][row["hardware"]]["system"]
-        devices = int(table.attrs["devices"])
+        devices = int(row.get("devices", table.attrs["devices"]))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"'{file}' does not say what was swept ({error}); sweep again") from None
     strategy = {spec.name: row[spec.name] for spec in FIELDS}

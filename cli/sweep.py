@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +14,13 @@ from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.inputs import (
-    DEFAULT_FRAMEWORK,
     assumed,
     assumed_text,
     load_rows,
-    load_software,
+    load_several_software,
     of_hardware,
+    software_options,
+    written,
 )
 from perfmodel.cli.shared.printing import (
     command_line,
@@ -33,15 +34,19 @@ from perfmodel.cli.shared.printing import (
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
     from perfmodel.model.build import ModelSpec
-    from perfmodel.strategy.enumerate import Enumeration
+    from perfmodel.sweeps.several import Problems
+    from perfmodel.sweeps.sweep import Problem
 
 SHOWN_ROWS = 20
+# What results are shown apart by; devices have a table of their own.
+APART = ("model", "framework", "hardware")
 
 
 @click.command("sweep", cls=Command, short_help="Project every sensible strategy.")
-@options.model_option
+@options.models_option
 @options.hardware_options
-@options.devices_option
+@options.device_counts_option
+@options.scaling_option
 @options.axis_options(single=False)
 @options.option(
     "--keep-impossible",
@@ -51,7 +56,7 @@ SHOWN_ROWS = 20
 )
 @options.set_option
 @options.sweep_option
-@options.framework_option
+@options.frameworks_option
 @cost_options
 @options.config_option
 @options.results_option("Write all results")
@@ -82,13 +87,14 @@ SHOWN_ROWS = 20
 @click.pass_context
 def sweep_command(
     ctx: click.Context,
-    model: str,
+    model: list[str],
     hardware: list[str],
-    devices: int,
+    devices: list[int],
+    scaling: str,
     keep_impossible: bool,
     settings: Mapping[str, Any],
     swept: Mapping[str, Any],
-    framework: str | None,
+    framework: list[str] | None,
     output: str | None,
     top: int,
     float32: bool,
@@ -143,43 +149,46 @@ def sweep_command(
     import numpy as np
 
     from perfmodel.model.presets import load_model
-    from perfmodel.strategy.enumerate import enumerate_strategies
     from perfmodel.sweeps.files import check_results_path, save_results, stored_size
-    from perfmodel.sweeps.sweep import result_bytes, sweep_table
+    from perfmodel.sweeps.several import enumerate_problems
+    from perfmodel.sweeps.sweep import sweep_problems
 
-    spec = load_model(model)
-    rows, values = load_rows(hardware, of_hardware(settings), swept)
-    software = load_software(framework, settings)
+    specs = [load_model(name) for name in model]
+    rows, values = load_rows(hardware, of_hardware(settings), of_hardware(swept))
+    software = load_several_software(framework, settings, swept)
     if output is not None:
         output = check_results_path(output)
+    dtype = np.float32 if float32 else np.float64
     start = time.perf_counter()
-    kept = result_bytes(len(rows), np.float32 if float32 else np.float64)
-    found = enumerate_strategies(
-        spec,
+    found = enumerate_problems(
+        specs,
+        software,
         devices,
         axes,
         hardware=rows,
+        scaling=scaling,
         keep_impossible=keep_impossible,
-        result_bytes=kept,
+        dtype=dtype,
     )
-    possible = int(np.count_nonzero(found.grid.status == 0))
-    if not possible:
+    if not found.possible:
         raise StrategyError(_nothing_possible(found, devices, axes))
-    detail(f"enumerated {len(found.grid):,} strategies in {time.perf_counter() - start:.2f} s")
+    for name, count in found.empty:
+        remark(f"note: no strategy of {name} is possible on {count:,} devices")
+    detail(f"enumerated {found.possible:,} strategies in {time.perf_counter() - start:.2f} s")
 
     start = time.perf_counter()
-    with progress(possible * len(rows), "strategies") as advance:
-        table = sweep_table(
-            spec,
-            found.grid,
+    with progress(found.possible * len(rows), "strategies") as advance:
+        table = sweep_problems(
+            found.problems,
             rows,
-            framework=software,
-            dtype=np.float32 if float32 else np.float64,
+            dtype=dtype,
             threads=threads,
             progress=advance,
             hardware_values=values,
         )
-    detail(f"projected {possible * len(rows):,} pairs in {time.perf_counter() - start:.2f} s")
+    if len(devices) > 1:
+        table.attrs["scaling"] = scaling
+    detail(f"projected {found.possible * len(rows):,} pairs in {time.perf_counter() - start:.2f} s")
     lacking = _lacking(table)
     if lacking and not np.isfinite(table["step_time"].values).any():
         raise HardwareError(
@@ -190,18 +199,20 @@ def sweep_command(
     if output is not None:
         save_results(table, output)
     fitting = _fitting(table)
-    assumptions = assumed(framework, found.grid, axes, options.SWEPT_FIELDS)
+    assumptions: dict[str, Any] = {}
+    for problem in found.problems:
+        assumptions |= assumed(framework, problem.grid, axes, options.SWEPT_FIELDS)
     if as_json:
-        print_json(_document(table, assumptions, found, possible, fitting, top, output))
+        print_json(_document(table, assumptions, found, fitting, top, output))
     else:
-        _print_summary(spec, table, assumptions, found, possible, fitting, top)
+        _print_summary(specs, table, assumptions, found, fitting, top)
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
     if not sum(fitting.values()):
         click.echo(_nothing_fits(table), err=True)
         ctx.exit(EXIT_NOTHING_FITS)
     if not as_json:
-        _suggest(model, hardware[0], devices, framework, settings, swept, table, output)
+        _suggest(model, hardware, found.problems, settings, swept, table, output)
 
 
 def _fitting(table: Table) -> dict[str, int]:
@@ -219,10 +230,12 @@ def _lacking(table: Table) -> dict[str, int]:
     return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
-def _nothing_possible(found: Enumeration, devices: int, axes: Mapping[str, Any]) -> str:
+def _nothing_possible(found: Problems, counts: Sequence[int], axes: Mapping[str, Any]) -> str:
     """Say in one line why no strategy is possible."""
     from perfmodel.strategy.enumerate import describe_rejected
     from perfmodel.strategy.single import DEGREES
+
+    devices = max(counts)
 
     if axes.get("data_parallel") is None or set(found.rejected) - {"devices_mismatch"}:
         return describe_rejected(found.rejected, devices)
@@ -262,8 +275,7 @@ def _nothing_fits(table: Table) -> str:
 def _document(
     table: Table,
     assumptions: Mapping[str, Any],
-    found: Enumeration,
-    possible: int,
+    found: Problems,
     fitting: dict[str, int],
     top: int,
     output: str | None,
@@ -277,40 +289,48 @@ def _document(
         | {
             "assumed": assumptions,
             "hardware": table["hardware"].values.tolist(),
-            "possible": possible,
+            "possible": found.possible,
             "impossible": dict(found.rejected),
             "fitting": fitting,
             "output": output,
             "strategies": best(table, top),
         }
+        | _scaling_document(table)
     )
 
 
+def _scaling_document(table: Table) -> dict[str, Any]:
+    from perfmodel.sweeps.scaling import scaling
+
+    kind = table.attrs.get("scaling")
+    return {"scaling": {"kind": kind, "rows": scaling(table)}} if kind else {}
+
+
 def _print_summary(
-    model: ModelSpec,
+    models: Sequence[ModelSpec],
     table: Table,
     assumptions: Mapping[str, Any],
-    found: Enumeration,
-    possible: int,
+    found: Problems,
     fitting: dict[str, int],
     top: int,
 ) -> None:
     from perfmodel.base.units import format_si
-    from perfmodel.cli.shared.tables import print_strategies
+    from perfmodel.cli.shared.tables import print_scaling, print_strategies
     from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
-    from perfmodel.sweeps.results import best
+    from perfmodel.sweeps.results import best, best_of_each, column
+    from perfmodel.sweeps.scaling import scaling
 
-    parameters = format_si(float(model.parameter_count()))
-    click.echo(
-        heading(f"{model.name}, {parameters} parameters, on {table.attrs['devices']:,} devices")
-    )
-    click.echo(f"software {table.attrs['framework']}")
+    named = [f"{it.name}, {format_si(float(it.parameter_count()))} parameters" for it in models]
+    counts = dict.fromkeys(problem.grid.devices for problem in found.problems)
+    click.echo(heading(f"{'; '.join(named)}, on {_listed(counts)} devices"))
+    names = dict.fromkeys(problem.framework.name for problem in found.problems)
+    click.echo(f"software {', '.join(names)}")
     if assumptions:
         click.echo(assumed_text(assumptions))
-    click.echo(f"strategies possible    {possible:>11,}")
+    click.echo(f"strategies possible    {found.possible:>11,}")
     click.echo(f"           impossible  {sum(found.rejected.values()):>11,}")
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
-    for name, count in sorted(found.rejected.items(), key=lambda item: -item[1]):
+    for name, count in found.rejected.most_common():
         click.echo(f"                       {count:>11,}  {reasons[name]}")
     for name, count in _lacking(table).items():
         click.echo(f"                       {count:>11,}  {name} has no rate for their precision")
@@ -325,23 +345,28 @@ def _print_summary(
         chosen = best(table, top)
         print_strategies(chosen)
         print_costs(chosen)
-    if len(fitting) > 1 and any(fitting.values()):
+    apart = [name for name in APART if len(set(column(table, name).tolist())) > 1]
+    if apart and any(fitting.values()):
+        title = " and ".join(apart).replace("hardware", "hardware row")
         click.echo()
-        click.echo(heading("Best of each hardware row"))
-        winners = [
-            best(table.isel(hardware=[i]), 1)[0]
-            for i, count in enumerate(list(fitting.values())[:SHOWN_ROWS])
-            if count
-        ]
+        click.echo(heading(f"Best of each {title}"))
+        winners = best_of_each(table, apart)[:SHOWN_ROWS]
         print_strategies(winners, shares=False)
         print_costs(winners)
+    if "scaling" in table.attrs and any(fitting.values()):
+        click.echo()
+        print_scaling(scaling(table), str(table.attrs["scaling"]))
+
+
+def _listed(counts: Iterable[int]) -> str:
+    *others, last = (f"{count:,}" for count in counts)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _suggest(
-    model: str,
-    hardware: str,
-    devices: int,
-    framework: str | None,
+    models: Sequence[str],
+    hardware: Sequence[str],
+    problems: Sequence[Problem],
     settings: Mapping[str, Any],
     swept: Mapping[str, Any],
     table: Table,
@@ -351,18 +376,22 @@ def _suggest(
     from perfmodel.sweeps.results import best
 
     top = best(table, 1)[0]
-    chosen = command_line(model, hardware, devices, top)
-    if framework not in (None, DEFAULT_FRAMEWORK):
-        chosen += f" --framework {framework}"
-    for path, value in settings.items():
-        chosen += f" --set {path}={str(value).lower() if isinstance(value, bool) else value}"
+    first = problems[0]
+    wanted = top.get("model", first.model.name), top.get("framework", first.framework.name)
+    problem = next(it for it in problems if (it.model.name, it.framework.name) == wanted)
+    names = dict.fromkeys(it.model.name for it in problems)
+    model = dict(zip(names, models, strict=False)).get(problem.model.name, models[0])
+    chosen = command_line(model, hardware[0], top.get("devices", first.grid.devices), top)
+    chosen += f" {software_options(problem.framework)}".rstrip()
+    for path, value in of_hardware(settings).items():
+        chosen += f" --set {path}={written(value)}"
     remark("\nWhat to try next")
     if output is not None:
         remark(f"  perfmodel best {output} --top 20 --where 'pipeline_parallel > 1'")
         remark(f"  perfmodel best {output} --pareto step_time,memory_total")
     else:
         remark("  -o sweep.nc                 keeps all results, for 'perfmodel best'")
-    if table.sizes["hardware"] == 1:
+    if len(table["hardware"].values) == 1:
         remark(f"  perfmodel explain {chosen}")
     if not swept:
         remark("  --sweep system.network.1.bandwidth=25e9:400e9:16   what a faster network brings")

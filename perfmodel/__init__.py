@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.files import save_results
     from perfmodel.sweeps.projection import explain, project
     from perfmodel.sweeps.results import best, pareto
+    from perfmodel.sweeps.scaling import scaling
+    from perfmodel.sweeps.several import sweep_several
     from perfmodel.sweeps.sweep import sweep
 
 # Names are looked up on first use, so that importing the package stays fast.
@@ -64,11 +66,13 @@ _HOMES = {
     "projected_traces": "perfmodel.export.chakra",
     "projected_workload": "perfmodel.export.workload",
     "save_results": "perfmodel.sweeps.files",
+    "scaling": "perfmodel.sweeps.scaling",
     "simulate": "perfmodel.simulation.run",
     "strategies_from_rows": "perfmodel.strategy.enumerate",
     "strategy_grid": "perfmodel.strategy.enumerate",
     "stream_times": "perfmodel.compute.stream",
     "sweep": "perfmodel.sweeps.sweep",
+    "sweep_several": "perfmodel.sweeps.several",
     "write_traces": "perfmodel.formats.chakra.files",
 }
 
@@ -97,11 +101,13 @@ __all__ = [
     "projected_traces",
     "projected_workload",
     "save_results",
+    "scaling",
     "simulate",
     "strategies_from_rows",
     "strategy_grid",
     "stream_times",
     "sweep",
+    "sweep_several",
     "write_traces",
 ]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.cli.shared.parsing import SOFTWARE
 from perfmodel.cli.shared.printing import remark
 
 if TYPE_CHECKING:
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
     from perfmodel.strategy.grid import StrategyGrid
 
 Value = TypeVar("Value")
-SOFTWARE = "software."
 DEFAULT_FRAMEWORK = "megatron"
 # Fields that nobody has to name, and where they mean nothing.
 ASSUMED = {
@@ -83,14 +85,49 @@ def load_software(name: str | Framework | None, settings: Mapping[str, Any]) -> 
     return load_framework(name or DEFAULT_FRAMEWORK, **changes)
 
 
+def load_several_software(
+    names: Sequence[str] | None, settings: Mapping[str, Any], swept: Mapping[str, Sequence[Any]]
+) -> list[Framework]:
+    """Return every preset with every combination of swept values; see `load_software`."""
+    fixed, axes = of_software(settings), of_software(swept)
+    if both := fixed.keys() & axes.keys():
+        raise StrategyError(f"'{SOFTWARE}{both.pop()}' is both set and swept; drop one of the two")
+    found = {}
+    for name in names or [DEFAULT_FRAMEWORK]:
+        for values in itertools.product(*axes.values()):
+            chosen = {SOFTWARE + key: value for key, value in zip(axes, values, strict=True)}
+            software = load_software(name, {**settings, **chosen})
+            found[software.name] = software
+    return list(found.values())
+
+
+def software_options(framework: Framework) -> str:
+    """Return the options that choose a framework and its changes; empty for the default."""
+    from perfmodel.software.facts import facts_of
+    from perfmodel.software.framework import FRAMEWORKS, Framework
+
+    preset = framework.name.partition("[")[0]
+    words = [] if preset == DEFAULT_FRAMEWORK else ["--framework", preset]
+    for key in facts_of(Framework):
+        value = getattr(framework, key)
+        if value != getattr(FRAMEWORKS[preset], key):
+            words += ["--set", f"{SOFTWARE}{key}={written(value)}"]
+    return shlex.join(words)
+
+
+def written(value: Any) -> str:
+    """Return a value as it is typed."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def assumed(
-    framework: str | None, grid: StrategyGrid, axes: Mapping[str, Any], tried: Sequence[str] = ()
+    framework: object, grid: StrategyGrid, axes: Mapping[str, Any], tried: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return what was assumed because nobody said it: options with their values.
 
     Parameters
     ----------
-    framework : str or None
+    framework : str or list of str or None
         As typed.
     grid : StrategyGrid
         What is projected.
@@ -114,5 +151,5 @@ def assumed(
 
 def assumed_text(found: Mapping[str, Any]) -> str:
     """Return what was assumed as options, in one line; empty where everything was said."""
-    words = (f"--{name} {str(value).lower()}" for name, value in found.items())
+    words = (f"--{name} {written(value)}" for name, value in found.items())
     return "assumed: " + " ".join(words) if found else ""

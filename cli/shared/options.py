@@ -12,8 +12,8 @@ from click.shell_completion import CompletionItem
 from perfmodel.cli.group import Option
 from perfmodel.cli.group import verbosity_options as verbosity_options
 from perfmodel.cli.shared.config import read_config_file
-from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK, SOFTWARE
-from perfmodel.cli.shared.parsing import parse_setting, parse_swept
+from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK
+from perfmodel.cli.shared.parsing import SOFTWARE, parse_setting, parse_swept
 from perfmodel.cli.shared.types import Axis, Counts, ListType, One, Paths, Words
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.fields import FIELDS, StrategyField
@@ -249,6 +249,14 @@ model_option = option(
     shell_complete=complete_models,
     help=f"{MODEL_HELP}.",
 )
+models_option = option(
+    "--model",
+    section=PROBLEM,
+    required=True,
+    type=Paths(),
+    shell_complete=complete_models,
+    help=f"{MODEL_HELP}; several to compare.",
+)
 devices_option = option(
     "--devices",
     section=PROBLEM,
@@ -256,6 +264,22 @@ devices_option = option(
     type=One(Counts()),
     metavar="N",
     help="Devices of the run.",
+)
+device_counts_option = option(
+    "--devices",
+    section=PROBLEM,
+    required=True,
+    type=Counts(),
+    help="Devices of the run; several (256,512,1024 or 64:1024:x2) show how it scales.",
+)
+scaling_option = option(
+    "--scaling",
+    section=PROBLEM,
+    type=click.Choice(["strong", "weak"]),
+    default="strong",
+    show_default=True,
+    help="Of several --devices: strong keeps --global-batch, weak lets it grow with the devices "
+    "from the smallest number on.",
 )
 
 
@@ -310,15 +334,25 @@ sweep_option = option(
     metavar="PATH=RANGE",
     callback=_swept,
     shell_complete=complete_paths,
-    help="Try several values of the profile: START:STOP:COUNT (evenly spaced), "
-    "START:STOP:COUNT:log, or A,B,…; SI units. May be repeated: all combinations.",
+    help="Try several values of the profile or, in a sweep, of the software: START:STOP:COUNT "
+    "(evenly spaced), START:STOP:COUNT:log, or A,B,…; SI units. May be repeated: all combinations.",
+)
+FRAMEWORK_HELP = (
+    "Training software, which decides what overlaps, what is fused, and in how many bytes "
+    f"states are kept and sent: {', '.join(FRAMEWORKS)}. 'perfmodel software list' says what they "
+    "are"
 )
 framework_option = option(
     "--framework",
     section=HARDWARE,
     type=One(Words()),
     shell_complete=complete_frameworks,
-    help="Training software, which decides what overlaps, what is fused, and in how many bytes "
-    f"states are kept and sent: {', '.join(FRAMEWORKS)}. 'perfmodel software list' says what they "
-    f"are.  [default: {DEFAULT_FRAMEWORK}]",
+    help=f"{FRAMEWORK_HELP}.  [default: {DEFAULT_FRAMEWORK}]",
+)
+frameworks_option = option(
+    "--framework",
+    section=HARDWARE,
+    type=Words(),
+    shell_complete=complete_frameworks,
+    help=f"{FRAMEWORK_HELP}; several to compare.  [default: {DEFAULT_FRAMEWORK}]",
 )

@@ -7,10 +7,13 @@ Every failure is a `click.BadParameter`, which names the option, or a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import click
 
 Scalar = float | str | bool
+SOFTWARE = "software."
+"""Beginning of paths of training software; all others are of hardware profiles."""
 MAX_SWEPT_VALUES = 100_000
 
 
@@ -28,15 +31,20 @@ def parse_setting(text: str) -> tuple[str, Scalar]:
         raise click.BadParameter(
             f"'{text}' should be PATH=VALUE, as in device.memory.bandwidth=4.8e12"
         )
-    if value.lower() in ("true", "false"):
-        return path, value.lower() == "true"
+    return path, scalar(value)
+
+
+def scalar(text: str) -> Scalar:
+    """Read a number, true, false or, where it is neither, a text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     try:
-        return path, float(value)
+        return float(text)
     except ValueError:
-        return path, value
+        return text
 
 
-def parse_swept(text: str) -> tuple[str, list[float]]:
+def parse_swept(text: str) -> tuple[str, Sequence[Scalar]]:
     """Split ``PATH=START:STOP:COUNT``, ``PATH=START:STOP:COUNT:log`` or ``PATH=A,B,C``.
 
     Raises
@@ -53,6 +61,8 @@ def parse_swept(text: str) -> tuple[str, list[float]]:
         )
     if ":" in written:
         return path, parse_range(text, written)
+    if path.startswith(SOFTWARE):  # texts and switches, too; checked where the field is known
+        return path, [scalar(item.strip()) for item in written.split(",")]
     return path, [_number(text, item) for item in written.split(",")]
 
 

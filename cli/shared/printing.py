@@ -55,12 +55,12 @@ def print_json(document: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Return a value as JSON knows it."""
+    if hasattr(value, "tolist"):  # a NumPy scalar or array
+        value = value.tolist()
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if hasattr(value, "item"):  # a NumPy scalar
-        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

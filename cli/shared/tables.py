@@ -14,7 +14,7 @@ from perfmodel.base.variables import (
     TIME_COMPONENTS,
     VARIABLES,
 )
-from perfmodel.cli.shared.printing import share, table
+from perfmodel.cli.shared.printing import heading, share, strategy_label, table
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ SHORT_TIMES = {
     "data_parallel_exposed": "DP",
     "pipeline_bubble": "bubble",
 }
+# What tells problems apart, in the order of columns.
+APART = ("model", "framework", "devices", "hardware")
 ALWAYS_SHOWN = (
     "tensor_parallel",
     "pipeline_parallel",
@@ -62,12 +64,12 @@ def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) 
 
     banded = any(step_range(row) for row in rows)
     fields = _shown_fields(rows)
-    several = len({row["hardware"] for row in rows}) > 1
-    headers = ["#", *(["hardware"] if several else []), *(spec.option for spec in fields)]
+    apart = _apart(rows)
+    headers = ["#", *apart, *(spec.option for spec in fields)]
     headers += ["step (10–90 %)" if banded else "step", "tok/s/device", "MFU", "memory GiB"]
     lines = []
     for number, row in enumerate(rows, 1):
-        cells = [str(number), *([row["hardware"]] if several else [])]
+        cells = [str(number), *(_label(row[name]) for name in apart)]
         cells += [_cell(row[spec.name]) for spec in fields]
         cells += [
             format_time(row["step_time"]) + step_range(row, " ({})", unit=False),
@@ -76,10 +78,13 @@ def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) 
             f"{row['memory_total'] / GIB:.1f}" + ("" if row["fits"] else " (no)"),
         ]
         lines.append(cells)
-    click.echo(table(headers, lines, left=(1,) if several else ()))
+    texts = [i for i, name in enumerate(apart, 1) if name != "devices"]
+    click.echo(table(headers, lines, left=texts))
     common = _common_fields(rows, {spec.name for spec in fields})
-    if rows and not several:
-        common = f"{rows[0]['hardware']} · {common}" if common else str(rows[0]["hardware"])
+    shared = [
+        _named(name, rows[0][name]) for name in APART if name not in apart and name in rows[0]
+    ]
+    common = " · ".join(filter(None, [*shared, common]))
     if common:
         click.echo(f"all: {common}")
     if not shares:
@@ -92,6 +97,44 @@ def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) 
     ]
     click.echo("Share of the step (communication: what compute does not hide)")
     click.echo(table(["#", *(SHORT_TIMES[name] for name in parts)], lines, left=()))
+
+
+def _apart(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what tells problems apart among rows."""
+    return [name for name in APART if len({row.get(name) for row in rows}) > 1]
+
+
+def _named(name: str, value: Any) -> str:
+    return f"{value:,} devices" if name == "devices" else str(value)
+
+
+def _label(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def print_scaling(rows: Sequence[Mapping[str, Any]], kind: str) -> None:
+    """Print the best strategy on every number of devices, and how efficient it is."""
+    from perfmodel.base.units import format_time
+
+    apart = [name for name in _apart(rows) if name != "devices"]
+    headers = [*apart, "devices", "global-batch", "step", "tok/s", "tok/s/device", "efficiency"]
+    lines = [
+        [
+            *(_label(row[name]) for name in apart),
+            f"{row['devices']:,}",
+            f"{row['global_batch_size']:,}",
+            format_time(row["step_time"]),
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['tokens_per_second_per_device']:,.0f}",
+            f"{100 * row['scaling_efficiency']:.1f} %",
+            strategy_label(dict(row)),
+        ]
+        for row in rows
+    ]
+    grows = "the batch grows with the devices" if kind == "weak" else "the batch stays"
+    click.echo(heading(f"{kind.capitalize()} scaling: {grows}, the best strategy of each"))
+    left = (*range(len(apart)), len(headers))
+    click.echo(table([*headers, "strategy"], lines, left=left))
 
 
 def print_time(row: Mapping[str, Any]) -> None:

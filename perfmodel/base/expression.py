@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,12 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def evaluate_mask(
-    text: str, column: Callable[[str], Any], names: Iterable[str], size: int
+    text: str,
+    column: Callable[[str], Any],
+    names: Iterable[str],
+    size: int,
+    *,
+    meant: Callable[[str, str], str] | None = None,
 ) -> NDArray[np.bool_]:
     """Evaluate a filter over columns.
 
@@ -51,6 +56,8 @@ def evaluate_mask(
         Names that exist.
     size : int
         Rows.
+    meant : callable, optional
+        Gives of a column's name and a text that it is compared with the text as the column has it.
 
     Returns
     -------
@@ -109,6 +116,9 @@ def evaluate_mask(
         raise DataError(f"filter '{text}': {error.msg} {where}") from None
     except (ValueError, RecursionError, MemoryError):
         raise DataError(f"filter '{text[:40]}': too long, or not text") from None
+    _restore(tree, dotted)
+    if meant is not None:
+        _translate(tree, meant)
     try:
         with np.errstate(all="ignore"):
             return _mask(visit(tree), size)
@@ -120,6 +130,28 @@ def evaluate_mask(
         np.exceptions.DTypePromotionError,
     ):
         raise DataError(f"filter '{text}': mixes numbers and text, or the like") from None
+
+
+def _restore(tree: ast.AST, dotted: Mapping[str, str]) -> None:
+    """Put dotted names back into texts, such as that of a hardware row with a swept value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for stand_in, name in dotted.items():
+                node.value = node.value.replace(stand_in, name)
+
+
+def _translate(tree: ast.AST, meant: Callable[[str, str], str]) -> None:
+    """Replace every text that a column is compared with by what is meant."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            names = [side.id for side in sides if isinstance(side, ast.Name)]
+            listed = [
+                side.elts if isinstance(side, ast.List | ast.Tuple) else [side] for side in sides
+            ]
+            for item in (item for items in listed for item in items if len(names) == 1):
+                if isinstance(item, ast.Constant) and isinstance(item.value, str):
+                    item.value = meant(names[0], item.value)
 
 
 def _without_dots(text: str, known: Iterable[str]) -> tuple[str, dict[str, str]]:

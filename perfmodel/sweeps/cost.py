@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
+from perfmodel.base.provenance import record_of
 from perfmodel.base.table import Column, Table
 from perfmodel.base.variables import COSTS
 from perfmodel.training import cost
@@ -153,8 +154,10 @@ def unknown_costs(results: Table | xr.Dataset) -> list[str]:
     return found
 
 
-def checkpoint_size(results: Table | xr.Dataset) -> float:
+def checkpoint_size(results: Table | xr.Dataset) -> Any:
     """Bytes of a checkpoint: every parameter in 16 bits and its optimizer state [B].
+
+    Of several models or frameworks one number for every strategy, shape (strategy, 1).
 
     Raises
     ------
@@ -162,11 +165,24 @@ def checkpoint_size(results: Table | xr.Dataset) -> float:
         The results do not say for what model and software they are.
     """
     from perfmodel.model.spec import model_from_dict
+    from perfmodel.sweeps.results import as_table
 
     found = _provenance(results)
-    model = model_from_dict(found["model"])
-    per_parameter = PARAMETER_BYTES + float(found["framework"]["optimizer_bytes"])
-    return per_parameter * model.parameter_count(include_mtp=True)
+
+    def size(model: str | None = None, framework: str | None = None) -> float:
+        parameters = model_from_dict(record_of(found, "model", model))
+        software = record_of(found, "framework", framework)
+        per_parameter = PARAMETER_BYTES + float(software["optimizer_bytes"])
+        return per_parameter * parameters.parameter_count(include_mtp=True)
+
+    table = as_table(results)
+    if "model" not in table:
+        return size()
+    pairs = list(
+        zip(*(table[name].labelled().tolist() for name in ("model", "framework")), strict=True)
+    )
+    sizes = {pair: size(*pair) for pair in dict.fromkeys(pairs)}
+    return np.array([sizes[pair] for pair in pairs])[:, None]
 
 
 def _failures(checkpoint: Any, restart: float, failure: Values) -> dict[str, Values]:

@@ -37,9 +37,9 @@ class Ranked(list[dict[str, Any]]):
 
         frame = self.to_dataframe()
         differ = [
-            spec.name
-            for spec in FIELDS
-            if spec.name not in ALWAYS and spec.name in frame and frame[spec.name].nunique() > 1
+            name
+            for name in ("model", "framework", "devices", *(spec.name for spec in FIELDS))
+            if name not in ALWAYS and name in frame and frame[name].nunique() > 1
         ]
         names = [name for name in (*ALWAYS, *differ, *RESULTS) if name in frame]
         return frame[names]

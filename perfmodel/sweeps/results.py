@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.table import Table, from_xarray
 from perfmodel.strategy.grid import FIELDS
@@ -18,6 +19,7 @@ from perfmodel.sweeps.ranked import Ranked
 if TYPE_CHECKING:
     import xarray as xr
 
+RATE = "tokens_per_second_per_device"
 # Smaller is better for times and bytes; larger for everything in this set.
 LARGER_IS_BETTER = {
     "tokens_per_second_per_device",
@@ -28,6 +30,9 @@ LARGER_IS_BETTER = {
     "checkpoint_interval",
     "failure_interval",
 }
+# What a table of one problem says once, and one of several for every strategy.
+OF_ALL = ("model", "framework", "devices")
+MOST_NAMED = 20
 # Short spellings, as on the command line: "tp" for "tensor_parallel".
 ALIASES = {spec.option.replace("-", "_"): spec.name for spec in FIELDS}
 
@@ -76,13 +81,16 @@ def column(results: Table | xr.Dataset, name: str) -> NDArray[Any]:
     """
     table = as_table(results)
     name = ALIASES.get(name, name)
+    shape = (table.sizes["strategy"], table.sizes["hardware"])
     if name not in table:
-        hint = did_you_mean(name, column_names(table))
-        hint = hint or "; there are step_time, memory_total, tensor_parallel and the like"
+        if _holds_for_all(table, name):
+            return np.broadcast_to(np.asarray(table.attrs[name]), shape).reshape(-1)
+        known = column_names(table)
+        hint = did_you_mean(name, known)
+        hint = hint if "did you mean" in hint else f"; there are {', '.join(known)}"
         raise DataError(f"no variable '{name}'{hint}")
     found = table[name]
     values = found.labelled()
-    shape = (table.sizes["strategy"], table.sizes["hardware"])
     if found.dims == ("strategy",):
         values = np.broadcast_to(values[:, None], shape)
     elif found.dims == ("hardware",):
@@ -92,7 +100,44 @@ def column(results: Table | xr.Dataset, name: str) -> NDArray[Any]:
 
 def column_names(table: Table) -> list[str]:
     """Names that `column` and filters understand."""
-    return sorted({*table.variables, *ALIASES})
+    common = (name for name in OF_ALL if _holds_for_all(table, name))
+    return sorted({*table.variables, *ALIASES, *common})
+
+
+def _holds_for_all(table: Table, name: str) -> bool:
+    """Whether a table says once what every one of its strategies has."""
+    return name in OF_ALL and name not in table and np.ndim(table.attrs.get(name, ())) == 0
+
+
+def _meant(table: Table, name: str, text: str) -> str:
+    """Return a text that a filter compares a column with as the column has it.
+
+    Hardware goes by its aliases, too.
+
+    Raises
+    ------
+    DataError
+        The column can never hold that text.
+    """
+    name = ALIASES.get(name, name)
+    if name not in table:
+        return text
+    column = table[name]
+    known = [str(item) for item in column.labels or () if item]
+    if name == "hardware":
+        known = [str(item) for item in column.values.tolist()]
+    if text in known or not known:
+        return text
+    if name == "hardware":
+        from perfmodel.hwprofiles.loader import resolve_name
+
+        with contextlib.suppress(HardwareError):
+            meant = resolve_name(text)[0]
+            if meant in known:
+                return meant
+    hint = did_you_mean(text, known)
+    hint = hint or f"; there are {', '.join(known[:MOST_NAMED])}"
+    raise DataError(f"{name} is never '{text}' here{hint}")
 
 
 def select(
@@ -105,7 +150,11 @@ def select(
         good &= column(table, "fits").astype(bool)
     if where:
         good &= evaluate_mask(
-            where, lambda name: column(table, name), column_names(table), good.size
+            where,
+            lambda name: column(table, name),
+            column_names(table),
+            good.size,
+            meant=lambda name, text: _meant(table, name, text),
         )
     return np.flatnonzero(good)
 
@@ -114,7 +163,7 @@ def best(
     results: Table | xr.Dataset,
     top: int = 10,
     *,
-    by: str = "tokens_per_second_per_device",
+    by: str = RATE,
     where: str | None = None,
     fitting: bool = True,
 ) -> Ranked:
@@ -154,6 +203,46 @@ def best(
     keys = values[chosen].astype(float)
     order = np.argsort(-keys if by in LARGER_IS_BETTER else keys, kind="stable")[:top]
     return rows(table, chosen[order])
+
+
+def best_of_each(
+    results: Table | xr.Dataset, names: Sequence[str], *, where: str | None = None
+) -> Ranked:
+    """Return the best fitting strategy for every combination of values of some columns.
+
+    Parameters
+    ----------
+    results : xarray.Dataset or Table
+    names : sequence of str
+        Such as ``["model", "hardware"]``.
+    where : str, optional
+
+    Returns
+    -------
+    Ranked
+        What has the most tokens per second and device, in the order of the combinations.
+
+    Raises
+    ------
+    DataError
+        An unknown name, or a malformed filter.
+    """
+    table = as_table(results)
+    chosen = select(table, where)
+    rate = column(table, RATE)
+    parts = grouped(chosen, [column(table, name) for name in names])
+    return rows(table, np.array([part[np.argmax(rate[part])] for part in parts], np.intp))
+
+
+def grouped(chosen: NDArray[np.intp], columns: Sequence[NDArray[Any]]) -> list[NDArray[np.intp]]:
+    """Part flat indices by the values that columns have there, in the order of the first."""
+    if not chosen.size:
+        return []
+    codes = [np.unique(values[chosen], return_inverse=True)[1].reshape(-1) for values in columns]
+    _, first, group = np.unique(
+        np.stack(codes, axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    return [chosen[group.reshape(-1) == number] for number in np.argsort(first)]
 
 
 def pareto(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.sweeps.ranked import Ranked
-from perfmodel.sweeps.results import as_table, column, rows, select
+from perfmodel.sweeps.results import RATE, as_table, column, grouped, rows, select
 
 if TYPE_CHECKING:
     import xarray as xr
 
-RATE = "tokens_per_second_per_device"
 GROUPS = ("model", "framework", "hardware", "sequence_length", "precision")
 """What a curve has one of."""
 
@@ -41,7 +38,8 @@ def scaling(
         most tokens per second and device. Beside what `best` gives ``devices``,
         ``tokens_per_second`` [1/s] and ``scaling_efficiency`` [1]: tokens per second and device
         over those of the smallest number of devices of the curve. A curve is one model,
-        framework, hardware row, sequence length and precision.
+        framework, hardware row, sequence length, precision, and batch (of weak scaling the batch
+        per device).
 
     Raises
     ------
@@ -49,41 +47,19 @@ def scaling(
         Malformed filter, or nothing that says on how many devices a strategy runs.
     """
     table = as_table(results)
-    devices = column(table, "devices")
-    chosen = select(table, where, fitting=fitting)
+    devices, rate = column(table, "devices"), column(table, RATE)
+    batch = column(table, "global_batch_size").astype(float)
+    if table.attrs.get("scaling") == "weak":
+        batch = batch / devices
+    of_curve = [*(column(table, name) for name in GROUPS), batch]
     found = Ranked()
-    for curve in _curves(table, chosen):
-        best = rows(table, np.array(list(_best_of_each(table, devices, curve)), np.intp))
-        for row, count in zip(best, np.unique(devices[curve]).tolist(), strict=True):
+    for curve in grouped(select(table, where, fitting=fitting), of_curve):
+        counts = np.unique(devices[curve])
+        here = (curve[devices[curve] == count] for count in counts)
+        best = rows(table, np.array([part[np.argmax(rate[part])] for part in here], np.intp))
+        for row, count in zip(best, counts.tolist(), strict=True):
             row["devices"] = count
             row["tokens_per_second"] = row[RATE] * count
             row["scaling_efficiency"] = row[RATE] / best[0][RATE]
         found += best
     return found
-
-
-def _curves(table: Table, chosen: np.ndarray) -> Iterator[np.ndarray]:
-    """Give the flat indices of every curve, in the order of the table."""
-    codes = []
-    for name in GROUPS:
-        try:
-            values = column(table, name)[chosen]
-        except DataError:  # a file of one model and software does not have to name them
-            continue
-        codes.append(np.unique(values, return_inverse=True)[1])
-    if not chosen.size:
-        return
-    _, first, curve = np.unique(
-        np.stack(codes, axis=1), axis=0, return_index=True, return_inverse=True
-    )
-    curve = curve.reshape(-1)
-    for number in np.argsort(first):
-        yield chosen[curve == number]
-
-
-def _best_of_each(table: Table, devices: np.ndarray, curve: np.ndarray) -> Iterator[Any]:
-    """Give the best index of a curve on each number of devices, the smallest first."""
-    rate = column(table, RATE)
-    for count in np.unique(devices[curve]):
-        here = curve[devices[curve] == count]
-        yield here[np.argmax(rate[here])]

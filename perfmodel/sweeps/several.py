@@ -100,7 +100,8 @@ def enumerate_problems(
                 others=kept,
             )
             kept += len(enumerated.grid)
-            found.rejected.update(enumerated.rejected)
+            for name, number in enumerated.rejected.items():
+                found.rejected[name] += number * len(frameworks)
             if not np.any(enumerated.grid.status == VALID):
                 found.empty[model.name, count] = enumerated.rejected
             if len(enumerated.grid):
@@ -190,7 +191,9 @@ def sweep_several(
     )
     if not found.problems:
         raise StrategyError(describe_rejected(found.rejected, max(counts)))
-    return wrapped(sweep_problems(found.problems, rows, dtype=dtype, threads=threads))
+    table = sweep_problems(found.problems, rows, dtype=dtype, threads=threads)
+    table.attrs["scaling"] = scaling
+    return wrapped(table)
 
 
 def _listed(values: Any) -> list[Any]:

@@ -318,9 +318,9 @@ def _attributes(problems: Sequence[Problem], rows: Sequence[Hardware]) -> dict[s
     }
     devices = list(dict.fromkeys(problem.grid.devices for problem in problems))
     provenance = {
-        "model": _alone(models),
+        "model": models if len(models) > 1 else next(iter(models.values())),
         "hardware": {name: row.to_dict() for name, row in zip(row_names(rows), rows, strict=True)},
-        "framework": _alone(software),
+        "framework": software if len(software) > 1 else next(iter(software.values())),
         "versions": versions("numpy", "numba"),
     }
     counts = f"{', '.join(map(str, devices))} devices"
@@ -329,13 +329,13 @@ def _attributes(problems: Sequence[Problem], rows: Sequence[Hardware]) -> dict[s
         "schema_version": SCHEMA_VERSION,
         "title": f"Training step of {', '.join(models)} on {counts}",
         "source": f"perfmodel {__version__}",
-        "model": ",".join(models),
-        "framework": ",".join(software),
-        "devices": devices[0] if len(devices) == 1 else devices,
+        "model": _alone(list(models)),
+        "framework": _alone(list(software)),
+        "devices": _alone(devices),
         "provenance": json.dumps(provenance),
     }
 
 
-def _alone(found: dict[str, Any]) -> Any:
-    """Return the only value, or all by their names."""
-    return next(iter(found.values())) if len(found) == 1 else found
+def _alone(values: list[Any]) -> Any:
+    """Return the only value, or all of them."""
+    return values[0] if len(values) == 1 else values

@@ -13,7 +13,7 @@ import xarray as xr
 from perfmodel import load_hardware, load_model, open_results, strategy_grid, sweep
 from perfmodel.base import memory
 from perfmodel.base.variables import SCHEMA_VERSION, VARIABLES
-from tests.cli.running import assert_one_line, run
+from tests.cli.running import assert_one_line, document, run
 from tests.cli.sweeping import AXES, PROBLEM, run_sweep
 
 
@@ -156,3 +156,87 @@ def test_a_sweep_beyond_the_memory_is_refused_with_its_size(monkeypatch):
     monkeypatch.setattr(memory, "memory_limit", lambda: 1e4)
     found = run_sweep("--hardware dgx-h100 --mapping all")
     assert_one_line(found, "strategies need about", "there are 10 kB", "fewer values per axis")
+
+
+SEVERAL = (
+    "--hardware dgx-h100 --seq-len 1024 --global-batch 32 --pp 1 --cp 1 --micro-batch 1,2 "
+    "--recompute none"
+)
+
+
+def test_several_models_frameworks_and_devices_are_one_sweep(folder: Path) -> None:
+    words = shlex.split(f"{SEVERAL} --model gpt2,gpt2-medium --framework megatron,fsdp")
+    result = run("sweep", *words, "--devices", "4,8", "-o", "x.nc")
+    assert result.exit_code == 0, result.stderr
+    assert "gpt2, 124 M parameters; gpt2-medium" in result.stdout
+    assert "on 4 and 8 devices" in result.stdout
+    assert "software megatron, fsdp" in result.stdout
+    assert "Best of each model and framework" in result.stdout
+    assert "Strong scaling: the batch stays" in result.stdout
+    found = document("best", "x.nc", "--where", "devices <= 4 and model == 'gpt2'")
+    assert {row["devices"] for row in found["strategies"]} == {4}
+    assert {row["model"] for row in found["strategies"]} == {"gpt2"}
+    assert found["devices"] == [4, 8]
+    assert found["framework"] == ["megatron", "fsdp"]
+    shown = run("best", "x.nc", "--top", "40").stdout
+    headers = next(line for line in shown.splitlines() if line.startswith(" #")).split()
+    assert headers[:4] == ["#", "model", "framework", "devices"]
+    shown = run("best", "x.nc", "--where", "model == 'gpt2-medium' and devices == 8").stdout
+    assert "all: gpt2-medium · " in shown
+    assert "8 devices" in shown
+
+
+def test_scaling_is_printed_and_in_json() -> None:
+    words = shlex.split(f"{SEVERAL} --model gpt2 --devices 4:16:x2 --scaling weak")
+    shown = run("sweep", *words).stdout
+    assert "Weak scaling: the batch grows with the devices" in shown
+    found = document("sweep", *words)["scaling"]
+    assert found["kind"] == "weak"
+    assert [row["devices"] for row in found["rows"]] == [4, 8, 16]
+    assert [row["global_batch_size"] for row in found["rows"]] == [32, 64, 128]
+    for row in found["rows"]:
+        assert f"{100 * row['scaling_efficiency']:.1f} %" in shown
+    one = shlex.split(f"{SEVERAL} --model gpt2 --devices 4")
+    assert "scaling" not in document("sweep", *one)
+
+
+def test_what_several_suggest_is_one_of_them() -> None:
+    words = shlex.split(f"{SEVERAL} --model gpt2,gpt2-medium --devices 8,4")
+    swept = ["--sweep", "software.optimizer_bytes=8,12"]
+    result = run("sweep", *words, "--framework", "fsdp", *swept)
+    line = next(line for line in result.stderr.splitlines() if "perfmodel explain" in line)
+    top = document("sweep", *words, "--framework", "fsdp", *swept)["strategies"][0]
+    again = document("project", *shlex.split(line)[2:])
+    assert again["step_time"] == top["step_time"]
+    assert again["framework"] == top["framework"]
+    assert (again["model"], again["devices"]) == (top["model"], top["devices"])
+
+
+def test_software_may_be_swept() -> None:
+    words = shlex.split(f"{SEVERAL} --model gpt2 --devices 8 --sweep software.dropout=true,false")
+    found = document("sweep", *words, "--sweep", "software.bucket_bytes=1e7:1e8:2")
+    assert found["framework"] == [
+        "megatron[bucket_bytes=1e+07,dropout=true]",
+        "megatron[bucket_bytes=1e+08,dropout=true]",
+        "megatron[bucket_bytes=1e+07]",
+        "megatron[bucket_bytes=1e+08]",
+    ]
+    both = run("sweep", *words, "--set", "software.dropout=true")
+    assert_one_line(both, "'software.dropout' is both set and swept")
+
+
+def test_a_number_of_devices_without_a_strategy_is_a_note() -> None:
+    words = shlex.split(f"{SEVERAL} --model gpt2 --devices 4,7 --tp 1")
+    result = run("sweep", *words)
+    assert result.exit_code == 0
+    assert "note: no strategy of gpt2 is possible on 7 devices" in result.stderr
+
+
+def test_a_strategy_of_several_can_be_launched(folder: Path) -> None:
+    words = shlex.split(f"{SEVERAL} --model gpt2,gpt2-medium --framework megatron,megatron-tuned")
+    assert run("sweep", *words, "--devices", "4,8", "-o", "x.nc").exit_code == 0
+    where = "model == 'gpt2-medium' and devices == 8 and framework == 'megatron-tuned'"
+    result = run("launch", "x.nc", "--where", where, "--for", "megatron")
+    assert result.exit_code == 0, result.stderr
+    assert "gpt2-medium on 8 devices" in result.stdout + result.stderr
+    assert "projected as megatron-tuned" in result.stdout + result.stderr

@@ -185,3 +185,47 @@ def test_files_that_are_no_sweeps_are_refused(tmp_path: Path) -> None:
 def test_best_of_none_is_refused(dataset):
     with pytest.raises(DataError, match="top: 0"):
         stored.best(dataset, 0)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"), [("h100", "dgx-h100"), ("DGX H100", "dgx-h100"), ("b200", "dgx-b200")]
+)
+def test_filters_know_aliases_of_hardware(dataset: xr.Dataset, alias: str, name: str) -> None:
+    for text in ("hardware == '{}'", "'{}' == hardware", "hardware in ('{}',)"):
+        found = stored.best(dataset, 3, where=text.format(alias))
+        assert found == stored.best(dataset, 3, where=text.format(name))
+        assert {row["hardware"] for row in found} == {name}
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("hardware == 'tpu-v5p'", "hardware is never 'tpu-v5p' here; .*dgx-h100"),
+        ("hardware == 'nonsense'", "hardware is never 'nonsense' here"),
+        ("recompute == 'ful'", "recompute is never 'ful' here; did you mean full"),
+        ("precision in ('bf16', 'fp9')", "precision is never 'fp9' here; did you mean fp8"),
+    ],
+)
+def test_a_text_that_a_column_never_has_is_refused(
+    dataset: xr.Dataset, where: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        stored.best(dataset, 1, where=where)
+
+
+def test_an_unknown_variable_is_answered_with_all(dataset: xr.Dataset) -> None:
+    with pytest.raises(DataError) as caught:
+        stored.best(dataset, by="mfu")
+    for name in ("step_time", "model_flops_utilization", "tp", "memory_total", "devices"):
+        assert f" {name}" in str(caught.value)
+    by_alias = stored.best(dataset, 3, by="micro_batch")
+    assert by_alias == stored.best(dataset, 3, by="micro_batch_size")
+
+
+def test_the_best_of_each_is_the_best_of_a_filter(dataset: xr.Dataset) -> None:
+    found = stored.best_of_each(dataset, ["hardware", "recompute"])
+    for row in found:
+        where = f"hardware == '{row['hardware']}' and recompute == '{row['recompute']}'"
+        assert stored.best(dataset, 1, where=where) == [row]
+    assert len({(row["hardware"], row["recompute"]) for row in found}) == len(found) > 3
+    assert stored.best_of_each(dataset, ["hardware"], where="tp > 1000") == []
