@@ -82,7 +82,7 @@ def test_every_axis_and_setting_is_an_option_with_its_default(kernel: Kernel) ->
         assert param.opts[0] == f"--{(axis.option or axis.name).replace('_', '-')}"
         assert param.required == (axis.default is None)
         if not param.required:
-            assert param.default == str(axis.default)
+            assert param.default == (str(axis.default),)
             assert param.type_cast_value(click.Context(click.Command("x")), param.default) == [
                 axis.default
             ]
