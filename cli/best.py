@@ -92,16 +92,17 @@ def best_command(
     """
     if pareto is not None and by is not None:
         raise click.UsageError("--pareto and --by exclude each other")
+    from perfmodel.cli.shared.tables import variable_title
     from perfmodel.sweeps import results
 
     table = with_costs(results.open_table(file), costs, by, where, *(pareto or ()))
     count = int(results.select(table, where, fitting=not everything).size)
     if pareto is not None:
         rows = results.pareto(table, pareto, where=where, fitting=not everything)[:top]
-        title = f"Not beaten in {' and '.join(pareto)}"
+        title = f"Not beaten in {' and '.join(map(variable_title, pareto))}"
     else:
         rows = results.best(table, top or 10, by=by or RATE, where=where, fitting=not everything)
-        title = f"Best by {by or RATE}"
+        title = f"Best by {variable_title(by or RATE)}"
     total = int(table.sizes["strategy"] * table.sizes["hardware"])
     _print(table, rows, count, total, title, as_json, everything)
     if not rows:

@@ -14,6 +14,7 @@ from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import (
     error_statistic,
     heading,
+    percent,
     print_json,
     progress,
     remark,
@@ -295,7 +296,7 @@ def _print(found: Calibration) -> None:
     if found.uncertainty:
         click.echo()
         lines = [
-            [name, f"±{value:.1%}", f"{rows:,}"]
+            [name, f"±{percent(value)}", f"{rows:,}"]
             for name, (value, rows) in found.uncertainty.items()
         ]
         click.echo(table(["10-90 % band", "", "rows"], lines))
@@ -321,7 +322,7 @@ def _parameter_line(parameter: Parameter) -> list[str]:
         f"{parameter.uncertainty:.2g}" if parameter.informed else "–",
         f"{parameter.low:.3g}",
         f"{parameter.high:.3g}",
-        f"{parameter.resolution:.0%}",
+        f"{100 * parameter.resolution:.0f} %",
         note,
     ]
 

@@ -14,7 +14,7 @@ from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.kernel.output import output_options, run_grid, show_grid
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.printing import table
+from perfmodel.cli.shared.printing import say, table
 from perfmodel.cli.shared.types import Counts, Sizes, Words
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _tabulate(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total
         if name not in varied and rows[0][name] != "auto"
     ]
     if fixed:
-        click.echo(f"all: {' · '.join(fixed)}")
+        say(f"all: {' · '.join(fixed)}", 5)
     if total > len(rows):
         click.echo(f"… and {total - len(rows):,} more; --lines, --json or -o FILE.nc shows them")
 
@@ -252,7 +252,9 @@ def _reason(row: Mapping[str, Any]) -> str:
 def _axis_cell(name: str, value: Any) -> str:
     if name == "size":
         return format_size(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _result_cell(name: str, value: Any) -> str:
@@ -260,7 +262,7 @@ def _result_cell(name: str, value: Any) -> str:
         return "–" if value == "none" else value
     if not math.isfinite(value):
         return "–"
-    return format_time(value) if name == "time" else format_si(value, "B/s")
+    return format_time(value) if name == "time" else format_si(value, "B/s", even=True)
 
 
 def _refuse_in_astra_mode(ctx: click.Context) -> None:

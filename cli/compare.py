@@ -13,6 +13,7 @@ from perfmodel.cli.shared.parsing import parse_percentage
 from perfmodel.cli.shared.printing import (
     error_statistic,
     heading,
+    percent,
     print_json,
     progress,
     remark,
@@ -149,8 +150,10 @@ def compare_command(
         _print(found, document)
     median = document["median_absolute_error"]
     if max_error is not None and (median is None or median > max_error):
-        reached = "nothing was scored" if median is None else f"the median error is {median:.1%}"
-        click.echo(f"perfmodel: {reached}, above --max-error {max_error:.1%}", err=True)
+        reached = "nothing was scored"
+        if median is not None:
+            reached = f"the median error is {percent(median)}"
+        click.echo(f"perfmodel: {reached}, above --max-error {percent(max_error)}", err=True)
         ctx.exit(EXIT_FAILURE)
 
 
@@ -174,7 +177,7 @@ def _print(found: Comparison, document: Mapping[str, Any]) -> None:
     coverage = document["coverage"]
     click.echo(
         f"{document['count']:,} of {document['rows']:,} rows scored"
-        + ("" if coverage is None else f", coverage {coverage:.1%}")
+        + ("" if coverage is None else f", coverage {percent(coverage)}")
     )
     headers = ["group", *STATISTICS.values()]
     lines = [_line("all", document)]

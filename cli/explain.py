@@ -21,7 +21,7 @@ from perfmodel.cli.project import (
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import assumed
 from perfmodel.cli.shared.launch_file import from_option
-from perfmodel.cli.shared.printing import heading, print_json, share, table
+from perfmodel.cli.shared.printing import heading, print_json, say, share, table
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -144,7 +144,7 @@ def _print_operations(
     *,
     whole: bool,
 ) -> None:
-    from perfmodel.base.units import format_time
+    from perfmodel.base.units import counted, format_si, format_time
     from perfmodel.cli.shared.tables import print_memory, step_range
     from perfmodel.sweeps.explain import OPERATION_COMPONENTS
 
@@ -167,9 +167,11 @@ def _print_operations(
     rest = costs[top:]
     if rest:
         left = sum(cost.exposed for cost in rest)
-        text = f"{len(rest)} more operations"
+        text = counted(len(rest), "more operation")
         lines.append([text, "", "", "", "", format_time(left), share(left, step), "", ""])
+    peak = format_si(hardware.device.peak(row["precision"]), "FLOP/s", 4)
     click.echo(heading("Operations of the slowest stage"))
+    say(f"rates in % of the {row['precision']} peak, {peak}")
     click.echo(table(headers, lines, left=(0, 1, 2, 7)))
     if not whole:
         return
@@ -194,7 +196,7 @@ def _rate(cost: OperationCost, hardware: Hardware, precision: str) -> str:
     if not cost.time:
         return ""
     if not cost.flops:
-        return format_si(cost.traffic / cost.time, "B/s")
+        return format_si(cost.traffic / cost.time, "B/s", even=True)
     rate = cost.flops / cost.time
     peak = hardware.device.peak(precision)
-    return f"{format_si(rate, 'FLOP/s')} ({100 * rate / peak:.0f} %)"
+    return f"{format_si(rate, 'FLOP/s', even=True)} ({100 * rate / peak:.0f} %)"

@@ -9,7 +9,7 @@ import click
 
 from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.printing import heading, print_json, table
+from perfmodel.cli.shared.printing import heading, print_json, say, table
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -103,9 +103,9 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
         return
     click.echo(heading(f"{hardware.name}: {hardware.title}"))
     if hardware.aliases:
-        click.echo(f"also called {', '.join(hardware.aliases)}")
+        say(f"also called {', '.join(hardware.aliases)}", 12)
     for note in hardware.notes:
-        click.echo(f"note: {note}")
+        say(f"note: {note}", 6)
     click.echo()
     click.echo(table(["path", "value", "unit", "source"], _value_rows(hardware), left=(0, 2, 3)))
 

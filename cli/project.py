@@ -18,7 +18,7 @@ from perfmodel.cli.shared.inputs import (
     of_hardware,
 )
 from perfmodel.cli.shared.launch_file import from_option, stated_framework, stated_model
-from perfmodel.cli.shared.printing import heading, print_json, strategy_label
+from perfmodel.cli.shared.printing import heading, percent, print_json, say, strategy_label
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -172,17 +172,19 @@ def print_projection(
     assumptions: Mapping[str, Any],
 ) -> None:
     """Print one projection."""
+    from perfmodel.base.units import format_si
     from perfmodel.cli.shared.tables import print_memory, print_placement, print_time
     from perfmodel.strategy.mapping import placement
 
     print_title(model, grid, hardware, framework, row, assumptions)
     causal, full = row["model_flops_utilization"], row["model_flops_utilization_non_causal"]
+    peak = format_si(hardware.device.peak(row["precision"]), "FLOP/s", 4)
     click.echo(f"tokens per second and device  {row['tokens_per_second_per_device']:,.1f}")
     click.echo(
-        f"model FLOPs utilization       {100 * causal:.1f} % "
-        f"({100 * full:.1f} % counting full-square attention)"
+        f"model FLOPs utilization       {percent(causal)} of {peak} ({row['precision']}); "
+        f"{percent(full)} counting full-square attention"
     )
-    click.echo(f"hardware FLOPs utilization    {100 * row['hardware_flops_utilization']:.1f} %")
+    click.echo(f"hardware FLOPs utilization    {percent(row['hardware_flops_utilization'])}")
     click.echo()
     print_time(row)
     click.echo()
@@ -200,16 +202,19 @@ def print_title(
     assumptions: Mapping[str, Any],
 ) -> None:
     """Print what is projected."""
+    from perfmodel.base.units import counted
+
     click.echo(
         heading(f"{model.name} on {grid.devices:,} × {hardware.device.name} ({row['hardware']})")
     )
     click.echo(
-        f"{row['global_batch_size']:,} sequences of {row['sequence_length']:,} tokens per step, "
+        f"{counted(row['global_batch_size'], 'sequence')} of "
+        f"{counted(row['sequence_length'], 'token')} per step, "
         f"{row['precision']}, {framework.name}"
     )
     click.echo(strategy_label(dict(row)))
     if assumptions:
-        click.echo(assumed_text(assumptions))
+        say(assumed_text(assumptions), 9)
     click.echo()
 
 

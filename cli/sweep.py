@@ -29,6 +29,7 @@ from perfmodel.cli.shared.printing import (
     print_json,
     progress,
     remark,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -326,14 +327,14 @@ def _print_summary(
     names = dict.fromkeys(problem.framework.name for problem in found.problems)
     click.echo(f"software {', '.join(names)}")
     if assumptions:
-        click.echo(assumed_text(assumptions))
+        say(assumed_text(assumptions), 9)
     click.echo(f"strategies possible    {found.possible:>11,}")
     click.echo(f"           impossible  {sum(found.rejected.values()):>11,}")
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
     for name, count in found.rejected.most_common():
-        click.echo(f"                       {count:>11,}  {reasons[name]}")
+        say(f"                       {count:>11,}  {reasons[name]}", 36)
     for name, count in _lacking(table).items():
-        click.echo(f"                       {count:>11,}  {name} has no rate for their precision")
+        say(f"                       {count:>11,}  {name} has no rate for their precision", 36)
     click.echo("fit in memory")
     for name, count in list(fitting.items())[:SHOWN_ROWS]:
         click.echo(f"           {count:>23,}  {name}")

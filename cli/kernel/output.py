@@ -10,7 +10,7 @@ import click
 
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
-from perfmodel.cli.shared.printing import print_json, remark, table
+from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -32,6 +32,8 @@ HEADINGS = {
     "bound": "bound",
 }
 ONE_VALUE = 1
+# Axes of attention whose 0 (or "same") means the value of another axis, or no limit.
+MEAN_ANOTHER = ("kv_heads", "head_dim_v", "q_len", "kv_len", "window", "kv_precision")
 
 
 def grid_options(function: Function) -> Function:
@@ -130,15 +132,26 @@ def _print(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total: i
         for row in rows
     ]
     click.echo(table(headers, lines, left=(0, len(headers) - 1) if varied else (len(headers) - 1,)))
-    fixed = [f"{name} {_plain(rows[0][name])}" for name, several in axes.items() if not several]
+    fixed = [
+        f"{name} {_plain(rows[0][name])}"
+        for name, several in axes.items()
+        if not several and not _as_another(name, rows[0][name])
+    ]
     if fixed:
-        click.echo(f"all: {' · '.join(fixed)}")
+        say(f"all: {' · '.join(fixed)}", 5)
     if total > len(rows):
         click.echo(f"… and {total - len(rows):,} more; --lines, --json or -o FILE shows them")
 
 
+def _as_another(name: str, value: Any) -> bool:
+    """Whether the value of an axis only says that another axis, or nothing, counts."""
+    return name in MEAN_ANOTHER and value in (0, "same")
+
+
 def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _cell(name: str, row: Mapping[str, Any]) -> str:
@@ -154,7 +167,7 @@ def _cell(name: str, row: Mapping[str, Any]) -> str:
     if name == "time":
         return format_time(value)
     if name.endswith("_share"):
-        return "–" if not math.isfinite(value) else f"{value:.1%}"
+        return "–" if not math.isfinite(value) else percent(value)
     if name.endswith("_per_second"):
-        return format_si(value)
+        return format_si(value, even=True)
     return str(value)

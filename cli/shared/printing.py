@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.group import Settings
+from perfmodel.cli.shared.layout import blocks, terminal_width, wrapped
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def plain(value: Any) -> Any:
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)
 ) -> str:
-    """Lay out a table with columns as wide as they need to be.
+    """Lay out a table with columns as wide as they need to be, and as the terminal allows.
 
     Parameters
     ----------
@@ -78,30 +79,31 @@ def table(
     left : sequence of int
         Columns aligned to the left; the others stand to the right.
     """
-    widths = [
-        max(len(header), *(len(row[i]) for row in rows)) if rows else len(header)
-        for i, header in enumerate(headers)
-    ]
+    parts = []
+    for heads, lines in blocks(headers, rows, left, terminal_width()):
+        parts.append("\n".join([*map(heading, heads), *lines]))
+    return "\n\n".join(parts)
 
-    def line(cells: Sequence[str]) -> str:
-        aligned = (
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "  ".join(aligned).rstrip()
 
-    return "\n".join([heading(line(headers)), *map(line, rows)])
+def say(text: str, indent: int = 0) -> None:
+    """Print a sentence, broken where it is longer than the terminal is wide."""
+    click.echo(wrapped(text, indent))
+
+
+def percent(fraction: float, sign: str = "") -> str:
+    """Return a fraction as a percentage: ``percent(0.5)`` is ``"50.0 %"``."""
+    return f"{100 * fraction:{sign}.1f} %"
 
 
 def share(part: float, whole: float) -> str:
     """Return a percentage; a dash where there is nothing."""
-    return f"{100 * part / whole:.1f} %" if part and whole else "–"
+    return percent(part / whole) if part and whole else "–"
 
 
 def error_statistic(name: str, value: float | None) -> str:
     """Return a relative error as a cell, with its sign where it is a bias."""
     sign = "+" if name == "bias" else ""
-    return "–" if value is None else f"{value:{sign}.1%}"
+    return "–" if value is None else percent(value, sign)
 
 
 def strategy_label(row: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from perfmodel.base.variables import (
     TIME_COMPONENTS,
     VARIABLES,
 )
-from perfmodel.cli.shared.printing import heading, share, strategy_label, table
+from perfmodel.cli.shared.printing import heading, percent, say, share, strategy_label, table
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
@@ -58,6 +58,12 @@ def results_header(table: Table) -> dict[str, Any]:
     }
 
 
+def variable_title(name: str) -> str:
+    """Return what a variable is in words, and its name."""
+    found = VARIABLES.get(name)
+    return f"{found.long_name} ({name})" if found else name
+
+
 def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) -> None:
     """Print strategies with their results and, unless told otherwise, shares of their time."""
     from perfmodel.base.units import GIB, format_time
@@ -68,13 +74,14 @@ def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) 
     headers = ["#", *apart, *(spec.option for spec in fields)]
     headers += ["step (10–90 %)" if banded else "step", "tok/s/device", "MFU", "memory GiB"]
     lines = []
+    decimals = _decimals([row["tokens_per_second_per_device"] for row in rows])
     for number, row in enumerate(rows, 1):
         cells = [str(number), *(_label(row[name]) for name in apart)]
         cells += [_cell(row[spec.name]) for spec in fields]
         cells += [
             format_time(row["step_time"]) + step_range(row, " ({})", unit=False),
-            f"{row['tokens_per_second_per_device']:,.0f}",
-            f"{100 * row['model_flops_utilization']:.1f} %",
+            f"{row['tokens_per_second_per_device']:,.{decimals}f}",
+            percent(row["model_flops_utilization"]),
             f"{row['memory_total'] / GIB:.1f}" + ("" if row["fits"] else " (no)"),
         ]
         lines.append(cells)
@@ -86,7 +93,7 @@ def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) 
     ]
     common = " · ".join(filter(None, [*shared, common]))
     if common:
-        click.echo(f"all: {common}")
+        say(f"all: {common}", 5)
     if not shares:
         return
     click.echo()
@@ -203,10 +210,16 @@ def print_placement(groups: Sequence[GroupPlacement], levels: Sequence[str]) -> 
     click.echo(table(headers, lines, left=(0, len(headers) - 1)))
 
 
+def _decimals(values: Sequence[float]) -> int:
+    """Return with how many decimals, at most 2, values that differ look different."""
+    wanted = len(set(values))
+    return next((n for n in (0, 1) if len({f"{value:.{n}f}" for value in values}) == wanted), 2)
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _shown_fields(rows: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.units import format_size, format_time
+from perfmodel.base.units import counted, format_si, format_time
 from perfmodel.base.variables import PHASES
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, share, table
 
@@ -46,10 +46,9 @@ def show_simulation(run: Run, result: Simulation, by: str, as_json: bool) -> Non
         print_json(document)
         return
     click.echo(heading(f"{run.workload} on {run.where}"))
-    ranks = "rank" if summary["ranks"] == 1 else "ranks"
     click.echo(
-        f"{summary['ranks']:,} {ranks}, {summary['distinct_ranks']:,} of them distinct; "
-        f"{summary['nodes']:,} nodes"
+        f"{counted(summary['ranks'], 'rank')}, {summary['distinct_ranks']:,} of them distinct; "
+        f"{counted(summary['nodes'], 'node')}"
         + ("; communication shares ports\n" if result.contention else "\n")
     )
     if by == "rank":
@@ -65,11 +64,14 @@ def show_simulation(run: Run, result: Simulation, by: str, as_json: bool) -> Non
     if summary["collectives"] or summary["sent_count"]:
         click.echo()
         rows = [
-            [name, f"{row['count']:,}", format_size(row["bytes"])]
+            [name, f"{row['count']:,}", format_si(row["bytes"], "B", even=True)]
             for name, row in summary["collectives"].items()
         ]
         if summary["sent_count"]:
-            messages = [f"{summary['sent_count']:,.0f}", format_size(summary["sent_bytes"])]
+            messages = [
+                f"{summary['sent_count']:,.0f}",
+                format_si(summary["sent_bytes"], "B", even=True),
+            ]
             rows.append(["messages", *messages])
         click.echo(table(["all ranks", "count", "bytes"], rows))
 
@@ -91,7 +93,7 @@ def write_figures(run: Run, result: Any, output: str) -> None:
     from perfmodel.parity.datasets import run_dataset
     from perfmodel.sweeps.files import save_results
 
-    devices = "" if run.devices is None else f"{run.devices:,} devices "
+    devices = "" if run.devices is None else f"{counted(run.devices, 'device')} "
     dataset = run_dataset(result)
     dataset.attrs |= {
         "Conventions": "CF-1.11",
@@ -143,7 +145,7 @@ def show_native(run: Run, result: NativeResult, by: str, as_json: bool) -> None:
     for name, value in totals.items():
         exact = f"  ({result.total_ns:,} ns)" if name == "total_time" else ""
         click.echo(f"{name.replace('_', ' '):<24}{format_time(value)}{exact}")
-    sent = ", ".join(format_size(int(size)) for size in result.payload_bytes)
+    sent = ", ".join(format_si(float(size), "B", even=True) for size in result.payload_bytes)
     click.echo(f"{'sent by dimension':<24}{sent}")
     if by == "layer":
         _print_layers(layers, ("compute", "exposed", "communication"))
@@ -176,7 +178,7 @@ def show_simai(run: Run, result: SimaiResult, by: str, as_json: bool) -> None:
             | ({"layers": layers} if by == "layer" else {})
         )
         return
-    click.echo(heading(f"{run.workload} on {run.devices:,} devices {run.where}"))
+    click.echo(heading(f"{run.workload} on {counted(run.devices or 0, 'device')} {run.where}"))
     rows = [[name, format_time(value), share(value, result.total)] for name, value in parts.items()]
     click.echo(table(["", "time", "share"], [*rows, ["total", format_time(result.total), ""]]))
     if by == "layer":
@@ -193,10 +195,10 @@ def _print_layers(layers: list[dict[str, Any]], columns: tuple[str, ...]) -> Non
         for column in columns
         if any(row[phase][column] for row in layers)
     ]
-    counted = any("rows" in row for row in layers)
-    headers = ["layer", *(["rows"] if counted else []), *(text for _, _, text in shown)]
+    several = any("rows" in row for row in layers)
+    headers = ["layer", *(["rows"] if several else []), *(text for _, _, text in shown)]
     cells = [
-        [row["layer"], *([f"{row['rows']:,}"] if counted else [])]
+        [row["layer"], *([f"{row['rows']:,}"] if several else [])]
         + [format_time(row[phase][column]) for phase, column, _ in shown]
         for row in layers
     ]
@@ -282,5 +284,5 @@ def _figure(value: float, unit: str) -> str:
     if unit == "%":
         return f"{100 * value:.2f} %"
     if unit == "B":
-        return format_size(round(value))
+        return format_si(value, "B", even=True)
     return f"{value:,.1f} {unit}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from perfmodel.base.options import refuse_unused
+from perfmodel.base.units import counted
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
@@ -263,5 +264,6 @@ def write_traces_to(traces: TraceSet, prefix: str, as_json: bool = False) -> Non
         paths = write_traces(traces, prefix, suffix, tell)
     last = traces.devices - 1
     files = f"{paths[0]}" if last == 0 else f"{paths[0]} … {paths[last]}"
-    groups = f", {len(traces.groups):,} groups: {paths[-1]}" if traces.groups else ""
-    remark(f"wrote {traces.nodes:,} nodes of {traces.devices:,} ranks: {files}{groups}")
+    groups = f", {counted(len(traces.groups), 'group')}: {paths[-1]}" if traces.groups else ""
+    written = f"{counted(traces.nodes, 'node')} of {counted(traces.devices, 'rank')}"
+    remark(f"wrote {written}: {files}{groups}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from perfmodel.base.units import format_size, format_time
+from perfmodel.base.units import format_si, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
@@ -67,7 +67,7 @@ def _print_collectives(collectives: Mapping[str, Mapping[str, int]]) -> None:
         return
     click.echo()
     rows = [
-        [name, f"{row['count']:,}", format_size(row["bytes"])]
+        [name, f"{row['count']:,}", format_si(row["bytes"], "B", even=True)]
         for name, row in sorted(collectives.items())
     ]
     click.echo(table(["collective", "count", "bytes"], rows))
@@ -80,7 +80,7 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     if name == "bytes" or name.endswith("_bytes") or name == "tensor_size":
-        return format_size(value)
+        return format_si(value, "B", even=True)
     if isinstance(value, float):
         return format_time(value)
     if name == "num_ops":

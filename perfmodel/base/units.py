@@ -23,24 +23,39 @@ _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _TIME_STEPS = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (1e-6, "µs", 1e6))
 
 
-def format_si(value: float, unit: str = "", digits: int = 3) -> str:
-    """Write a number with an SI prefix: ``format_si(4.5e11, "B/s")`` is ``"450 GB/s"``."""
+def format_si(value: float, unit: str = "", digits: int = 3, *, even: bool = False) -> str:
+    """Write a number with an SI prefix: ``format_si(4.5e11, "B/s")`` is ``"450 GB/s"``.
+
+    With `even` trailing zeros stay, so that all numbers of a column have as many digits.
+    """
     if not math.isfinite(value):
         return f"{value} {unit}".rstrip()
     for factor, prefix in _PREFIXES:
         if abs(value) >= factor * (1 - 0.5 * 10**-digits):
-            return f"{value / factor:.{digits}g} {prefix}{unit}".rstrip()
+            number = _digits(value / factor, digits) if even else f"{value / factor:.{digits}g}"
+            return f"{number} {prefix}{unit}".rstrip()
     return f"{value:.{digits}g} {unit}".rstrip()
 
 
 def format_time(seconds: float) -> str:
-    """Write a time in s, ms or µs, whichever reads best."""
+    """Write a time in s, ms or µs, whichever reads best, with four digits."""
     if not math.isfinite(seconds):
         return str(seconds)
     for limit, unit, factor in _TIME_STEPS:
         if abs(seconds) >= limit:
-            return f"{seconds * factor:.4g} {unit}"
-    return "0 s" if seconds == 0 else f"{seconds * 1e6:.3g} µs"
+            value = seconds * factor
+            return f"{_digits(value, 4) if abs(value) < 9999.5 else f'{value:,.0f}'} {unit}"
+    return "0 s" if seconds == 0 else f"{_digits(seconds * 1e6, 3)} µs"
+
+
+def _digits(value: float, digits: int) -> str:
+    """Write a number with so many significant digits, trailing zeros included."""
+    return f"{value:#.{digits}g}".rstrip(".")
+
+
+def counted(count: int, noun: str) -> str:
+    """Write how many of something there are: ``counted(1, "rank")`` is ``"1 rank"``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def format_range(low: float, high: float, like: float, *, unit: bool = True) -> str:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError, StrategyError, did_you_mean
 from perfmodel.base.options import refuse_unused
+from perfmodel.base.units import counted
 from perfmodel.convert.opening import INPUT_PURPOSES, check_input_options, open_traces
 from perfmodel.convert.recognise import AICB_TEXT, ASTRA_TEXT, workload_kind
 
@@ -315,7 +316,7 @@ def _run_traces(
         engine,
         workload,
         where,
-        f"running {traces.nodes:,} nodes of {traces.devices:,} ranks",
+        f"running {counted(traces.nodes, 'node')} of {counted(traces.devices, 'rank')}",
         lambda: simulate(traces, costs, issue_order=options.issue_order),
         notes,
         traces=traces,
@@ -391,7 +392,7 @@ def _run_loop(
         engine,
         workload,
         f"{options.network} {how}",
-        f"running {text.layers:,} layers",
+        f"running {counted(text.layers, 'layer')}",
         lambda: run(
             text,
             network,
@@ -423,7 +424,7 @@ def _run_aicb_on_hardware(
         engine,
         workload,
         f"on {named}",
-        f"running {text.rows:,} rows",
+        f"running {counted(text.rows, 'row')}",
         lambda: run_on_hardware(text, devices, hardware, virtual_pipeline=virtual),
         notes,
         devices=devices,
@@ -447,7 +448,7 @@ def _run_as_simai(
         engine,
         workload,
         f"as SimAI-Analytical, {options.gpu_type}",
-        f"running {text.rows:,} rows",
+        f"running {counted(text.rows, 'row')}",
         lambda: simulate(text, devices, system),
         devices=devices,
     )

@@ -9,6 +9,7 @@ import pytest
 from perfmodel.base.errors import DataError, PerfModelError, StrategyError, did_you_mean
 from perfmodel.base.units import (
     GIB,
+    counted,
     format_gib,
     format_range,
     format_si,
@@ -42,10 +43,13 @@ def test_si_prefixes(value, unit, text):
     ("seconds", "text"),
     [
         (12.3456, "12.35 s"),
-        (1.0, "1 s"),
-        (0.0123, "12.3 ms"),
-        (4.2e-6, "4.2 µs"),
-        (3e-9, "0.003 µs"),
+        (1.0, "1.000 s"),
+        (10e-3, "10.00 ms"),
+        (9.9999e-3, "10.00 ms"),
+        (86_400.0, "86,400 s"),
+        (0.0123, "12.30 ms"),
+        (4.2e-6, "4.200 µs"),
+        (3e-9, "0.00300 µs"),
         (0.0, "0 s"),
         (math.nan, "nan"),
     ],
@@ -140,3 +144,18 @@ def test_sizes_are_written_as_they_read_best() -> None:
     assert [format_size(size) for size in sizes] == texts
     for size, text in zip(sizes[:6], texts, strict=False):
         assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2.7e12, "2.70 TB/s"), (1.66e14, "166 TB/s"), (9.999e11, "1.00 TB/s"), (0.0, "0 B/s")],
+)
+def test_even_numbers_have_as_many_digits(value, text):
+    assert format_si(value, "B/s", even=True) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(1, "1 rank"), (0, "0 ranks"), (2, "2 ranks"), (16384, "16,384 ranks")]
+)
+def test_one_is_singular(count, text):
+    assert counted(count, "rank") == text

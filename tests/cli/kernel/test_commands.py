@@ -29,7 +29,16 @@ def test_gemm_table_has_a_line_per_shape_and_names_what_is_fixed() -> None:
     head, *lines = result.stdout.splitlines()
     assert head.split()[:3] == ["precision", "m", "time"]
     assert len(lines) == 7
-    assert lines[-1].startswith("all: hardware dgx-h100 · n 4096 · k 4096")
+    assert lines[-1].startswith("all: hardware dgx-h100 · n 4,096 · k 4,096")
+
+
+def test_what_only_means_another_axis_is_not_named() -> None:
+    text = run("kernel", "attention", "--hardware", "dgx-h100", "--heads", "8", "--q-len", "4096")
+    last = text.stdout.splitlines()[-1]
+    assert last.startswith("all: hardware dgx-h100 · phase forward · precision bf16 · batch 1")
+    assert "q_len 4,096" in last
+    for name in ("kv_len", "head_dim_v", "window", "kv_precision"):
+        assert name not in last
 
 
 def test_gemm_json_has_si_units() -> None:

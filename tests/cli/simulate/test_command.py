@@ -126,8 +126,8 @@ def test_the_table_names_every_figure_and_all_ranks_together(folder: Path) -> No
     for title in ("wall time", "device computes", "communication", "exposed communication"):
         assert any(line.startswith(f"{title}  ") and line.endswith(" ns)") for line in lines)
     assert lines[-3].split() == ["all", "ranks", "count", "bytes"]
-    assert lines[-2].split() == ["all_reduce", "16", "16", "MiB"]
-    assert lines[-1].split() == ["messages", "8", "32", "KiB"]
+    assert lines[-2].split() == ["all_reduce", "16", "16.8", "MB"]
+    assert lines[-1].split() == ["messages", "8", "32.8", "kB"]
     assert result.stderr == ""
 
 

@@ -60,7 +60,7 @@ def test_show_prints_the_busiest_links_first() -> None:
         *("--members", "1,7", "--size", "1MB", "--lines", "2"),
     ).stdout
     assert "point_to_point direct, 1 MB, 2 members; messages: 1, steps: 1" in text
-    assert "3 of 48 links used; the busiest takes 20 µs" in text
+    assert "3 of 48 links used; the busiest takes 20.00 µs" in text
     assert "1 → 2" in text
     assert "… and 1 more" in text
 
