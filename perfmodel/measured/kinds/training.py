@@ -299,7 +299,7 @@ def _virtual(row: MeasuredRow, model: ModelSpec, fixed: Mapping[str, Any]) -> li
 def _project_group(group: _Group) -> list[tuple[int, Outcome]]:
     """Sweep the strategies of a group once, and choose for each of its rows."""
     from perfmodel.strategy.enumerate import strategies_from_rows
-    from perfmodel.sweeps.sweep import sweep
+    from perfmodel.sweeps.sweep import sweep_table
 
     case = group.case
     outcomes = []
@@ -309,7 +309,7 @@ def _project_group(group: _Group) -> list[tuple[int, Outcome]]:
             return [
                 (i, _impossible(member, grid.status[start])) for i, member, start in group.members
             ]
-        results = sweep(case.model, grid, case.hardware, framework=case.framework, threads=1)
+        results = sweep_table(case.model, grid, case.hardware, framework=case.framework, threads=1)
     except PerfModelError as error:
         skipped = Outcome.skipped(Skip("the projection refuses the row", str(error)))
         return [(i, skipped) for i, _, _ in group.members]

@@ -25,7 +25,7 @@ def test_show_says_what_a_text_holds_alone_and_on_devices(folder: Path) -> None:
     lines = workload("show", "w.txt").stdout.splitlines()
     assert lines[0] == "w.txt: ASTRA-sim 1.0 text workload"
     assert "compute time          forward 1.000 µs, input_gradient 2.000 µs" in "\n".join(lines)
-    assert lines[-1].split() == ["ALLREDUCE", "1", "1", "MiB"]
+    assert lines[-1].split() == ["ALLREDUCE", "1", "1.05", "MB"]
 
 
 @pytest.mark.parametrize(
