@@ -146,4 +146,4 @@ def test_ranking_by_a_cost_that_nobody_knows_is_refused(tmp_path: Path) -> None:
 
 def test_durations_read_well() -> None:
     texts = [duration(seconds) for seconds in (2.5, 119.0, 600.0, 9000.0, 86400 * 70.5)]
-    assert texts == ["2.500 s", "119 s", "10.0 min", "2.5 h", "70.5 days"]
+    assert texts == ["2.500 s", "119.0 s", "10.0 min", "2.5 h", "70.5 days"]
