@@ -16,6 +16,7 @@ COMMANDS = {
     "best": ("perfmodel.cli.best:best_command", "Rank the strategies of a sweep."),
     "project": ("perfmodel.cli.project:project_command", "Project one strategy."),
     "explain": ("perfmodel.cli.explain:explain_command", "Say where time and memory go, op by op."),
+    "diff": ("perfmodel.cli.diff.command:diff_command", "Compare two projections."),
     "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
     "kernel": ("perfmodel.cli.kernel.group:kernel_group", "Time single kernels."),
     "collective": ("perfmodel.cli.collective:collective_command", "Time collectives."),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
     from perfmodel.sweeps.cost import add_cost
     from perfmodel.sweeps.datasets import open_results
+    from perfmodel.sweeps.difference import difference, matched
     from perfmodel.sweeps.files import save_results
     from perfmodel.sweeps.projection import explain, project
     from perfmodel.sweeps.results import best, pareto
@@ -51,6 +52,7 @@ _HOMES = {
     "calibrate_file": "perfmodel.measured.calibrate",
     "collective_times": "perfmodel.network.collectives",
     "compare_file": "perfmodel.measured.compare",
+    "difference": "perfmodel.sweeps.difference",
     "explain": "perfmodel.sweeps.projection",
     "gemm_times": "perfmodel.compute.gemm",
     "list_hardware": "perfmodel.hwprofiles",
@@ -58,6 +60,7 @@ _HOMES = {
     "load_framework": "perfmodel.software.framework",
     "load_hardware": "perfmodel.hwprofiles",
     "load_model": "perfmodel.model.presets",
+    "matched": "perfmodel.sweeps.difference",
     "moe_times": "perfmodel.compute.moe",
     "open_results": "perfmodel.sweeps.datasets",
     "open_traces": "perfmodel.convert.opening",
@@ -86,6 +89,7 @@ __all__ = [
     "calibrate_file",
     "collective_times",
     "compare_file",
+    "difference",
     "explain",
     "gemm_times",
     "list_hardware",
@@ -93,6 +97,7 @@ __all__ = [
     "load_framework",
     "load_hardware",
     "load_model",
+    "matched",
     "moe_times",
     "open_results",
     "open_traces",

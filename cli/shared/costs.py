@@ -62,17 +62,20 @@ def _price(pairs: Sequence[tuple[str, float]] | None) -> float | dict[str, float
     return prices.get("", prices) if prices else None
 
 
+def given_costs(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of this module out of all options, and return what was given of them."""
+    given = {name: options.pop(name) for name in NAMES}
+    given["price"] = _price(given["price"])
+    given["goodput"] = given["goodput"] or None
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _collected(function: Function) -> Function:
     """Hand the options of this module to a command as one mapping, ``costs``."""
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        given = {name: kwargs.pop(name) for name in NAMES}
-        given["price"] = _price(given["price"])
-        costs = {
-            name: value for name, value in given.items() if value is not None and value is not False
-        }
-        return function(*args, costs=costs, **kwargs)
+        return function(*args, costs=given_costs(kwargs), **kwargs)
 
     return run  # type: ignore[return-value]
 

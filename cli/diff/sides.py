@@ -1,0 +1,230 @@
+"""What is compared: projections from options, strategies from files."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
+from perfmodel.cli.project import load_problem, project_command, project_row
+from perfmodel.cli.shared.costs import NAMES as COST_OPTIONS
+from perfmodel.cli.shared.costs import given_costs, with_costs
+from perfmodel.cli.shared.types import TRUTH
+
+if TYPE_CHECKING:
+    from perfmodel.base.table import Table
+
+OWN = ("as_json", "quiet", "verbose")
+OPTIONS = {
+    str(param.name): param
+    for param in project_command.params
+    if isinstance(param, click.Option) and param.name not in OWN
+}
+"""Options of a projection, by the name of their value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two that are compared: its results, and the sweep that they are from."""
+
+    text: str
+    row: dict[str, Any]
+    stored: bool
+    sweep: Table | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the strategy fits in memory; true where the results don't say."""
+        return bool(self.row.get("fits", True))
+
+
+def side(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Side:
+    """Return what A or B names.
+
+    Parameters
+    ----------
+    ctx : click.Context
+    text : str
+        As typed.
+    given : mapping
+        Options of ``project`` that both share: name -> what was typed.
+    by : str
+        What a file is ranked by.
+
+    Raises
+    ------
+    click.UsageError, PerfModelError
+        What is wrong, and with which of the two.
+    """
+    try:
+        if not Path(text).exists() and (text == "-" or "=" in text):
+            return _projected(ctx, text, given)
+        return _stored(ctx, text, given, by)
+    except click.UsageError as error:
+        if text == "-":
+            raise
+        raise click.UsageError(f"{text}: {error.format_message()}", error.ctx) from None
+    except PerfModelError as error:
+        known = text.partition("#")[0] in str(error)
+        raise error if known or text == "-" else type(error)(f"{text}: {error}") from None
+
+
+# ---------------------------------------------------------------- projections
+
+
+def _projected(ctx: click.Context, text: str, given: Mapping[str, Any]) -> Side:
+    """Project the common options with the changes of one side."""
+    arguments = _arguments(given, {} if text == "-" else _changes(text))
+    with project_command.make_context(ctx.info_name, arguments, parent=ctx.parent) as own:
+        values = dict(own.params)
+        values.pop("as_json")
+        costs = given_costs(values)
+        named = {
+            name: values.pop(name)
+            for name in ("model", "hardware", "devices", "settings", "framework")
+        }
+        problem = load_problem(**named, axes=values)
+        row = dict(project_row(*problem, costs=costs))
+    model, grid, _, software = problem
+    head = {"model": model.name, "framework": software.name, "devices": grid.devices}
+    return Side(text, head | row, False)
+
+
+def _changes(text: str) -> dict[str, str]:
+    """Split ``'KEY=VALUE KEY=VALUE'``."""
+    found: dict[str, str] = {}
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise DataError(f"cannot be read ({error})") from None
+    for word in words:
+        key, equals, value = word.partition("=")
+        key = key.lstrip("-") if "." in key else key.lstrip("-").replace("_", "-")
+        if not key or not equals or not value:
+            raise DataError(f"'{word}' should be KEY=VALUE, as in tp=8")
+        if key in found:
+            raise DataError(f"'{key}' is there twice")
+        found[key] = value
+    return found
+
+
+def _arguments(given: Mapping[str, Any], changes: Mapping[str, str]) -> list[str]:
+    """Return the command line of one projection: what both share, and its changes."""
+    by_name = {
+        name.removeprefix("--"): field
+        for field, param in OPTIONS.items()
+        for name in param.opts
+        if name.startswith("--")
+    }
+    paths = {key: value for key, value in changes.items() if "." in key}
+    changed = {}
+    for key, value in changes.items():
+        if key not in paths and key not in by_name:
+            hint = did_you_mean(key, by_name)
+            raise DataError(f"'perfmodel project' has no option '{key}'{hint}")
+        if key not in paths:
+            changed[by_name[key]] = value
+    arguments = [f"--set={path}={value}" for path, value in paths.items()]
+    for name, param in OPTIONS.items():
+        for value in _listed(changed.get(name, given.get(name))):
+            if name != "settings" or str(value).partition("=")[0].strip() not in paths:
+                arguments += _words(param, value)
+    return arguments
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _words(option: click.Option, value: Any) -> Iterator[str]:
+    """Yield an option as it stands on a command line; nothing where it was not given."""
+    name = max(option.opts, key=len)
+    if value is None:
+        return
+    if option.is_flag:
+        if TRUTH.get(str(value).lower(), True):
+            yield name
+    else:  # what is no text says that only the option was there, without a value
+        yield f"{name}={value if isinstance(value, str) else option.flag_value}"
+
+
+# ---------------------------------------------------------------- files
+
+
+def _stored(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Side:
+    """Return the N-th best strategy of a file."""
+    name, mark, number = text.rpartition("#")
+    if not mark or not number.isdecimal() or Path(text).exists():
+        name, number = text, ""
+    place = int(number or 1)
+    if place < 1:
+        raise DataError(f"'{text}' should end in #1, #2, …")
+    path = Path(name).expanduser()
+    if path.suffix.lower() == ".json":
+        return Side(text, _from_json(path, name, place, by), True)
+    from perfmodel.sweeps.results import best, open_table
+
+    found = open_table(path)
+    found = with_costs(found, _costs(ctx, given), by)
+    ranked = best(found, place, by=by) or best(found, place, by=by, fitting=False)
+    if len(ranked) < place:
+        raise DataError(f"'{name}' holds {len(ranked):,} strategies that fit, no #{place}")
+    head = {
+        key: found.attrs[key] for key in ("model", "framework", "devices") if key in found.attrs
+    }
+    return Side(text, head | ranked[place - 1], True, None if number else found)
+
+
+def _costs(ctx: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of costs that the command was given."""
+    arguments = [
+        word
+        for name in COST_OPTIONS
+        for value in _listed(given.get(name))
+        for word in _words(OPTIONS[name], value)
+    ]
+    params: list[click.Parameter] = [OPTIONS[name] for name in COST_OPTIONS]
+    command = click.Command("costs", params=params)
+    with command.make_context(ctx.info_name, arguments, parent=ctx.parent) as own:
+        return given_costs(dict(own.params))
+
+
+def _from_json(path: Path, name: str, place: int, by: str) -> dict[str, Any]:
+    """Return a strategy of what a command printed or wrote as JSON."""
+    from perfmodel.base.files import read_json
+
+    document = read_json(path)
+    if not isinstance(document, dict):
+        raise DataError(f"'{name}' holds no projection")
+    rows = [document] if "step_time" in document else document.get("strategies")
+    if rows is None and isinstance(document.get("rows"), list):
+        rows = _ranked(document["rows"], by)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(
+            f"'{name}' holds no projection; 'project --json' and 'best --json' write one"
+        )
+    if len(rows) < place:
+        raise DataError(f"'{name}' holds {len(rows):,} strategies, no #{place}")
+    return _head(document) | rows[place - 1]
+
+
+def _head(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: facts[key] for key in ("model", "framework", "devices") if key in facts}
+
+
+def _ranked(rows: Sequence[Any], by: str) -> list[Any]:
+    """Return the rows of a whole sweep that fit, best first."""
+    from perfmodel.sweeps.results import LARGER_IS_BETTER
+
+    sign = -1.0 if by in LARGER_IS_BETTER else 1.0
+    fitting = [
+        row
+        for row in rows
+        if isinstance(row, dict) and row.get("fits") and isinstance(row.get(by), int | float)
+    ]
+    return sorted(fitting, key=lambda row: sign * row[by])
