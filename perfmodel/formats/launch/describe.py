@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.fields import FIELDS, MAPPINGS
 
@@ -100,3 +101,24 @@ def _plainest_mapping(row: Mapping[str, Any]) -> str:
 
     given = str(row["mapping"])
     return next((usual for usual in USUAL if order(usual) == order(given)), given)
+
+
+def known_as(model: ModelSpec | None, names: Mapping[Any, str]) -> Any:
+    """Return the key of the preset that a model is; None where it is none of them.
+
+    Parameters
+    ----------
+    model : ModelSpec or None
+    names : mapping of object to str
+        What a software calls a model -> preset. Of presets with the same layers the one of the
+        model's own name counts, then one that reaches as far.
+    """
+    if model is None:
+        return None
+    alike = []
+    for key, preset in names.items():
+        known = load_model(preset)
+        sizes = (known.hidden_size, known.layers, known.vocab_size)
+        if sizes == (model.hidden_size, model.layers, model.vocab_size):
+            alike.append((preset != model.name, known.max_positions != model.max_positions, key))
+    return min(alike, key=lambda item: item[:2])[2] if alike else None

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfmodel.formats.launch.core_model import CoreWords, core_facts, core_model, pattern_text
-from perfmodel.formats.launch.describe import Launch, has_experts, settled
+from perfmodel.formats.launch.describe import Launch, has_experts
+from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.settings import (
     Choice,
     Keys,
@@ -23,14 +24,11 @@ from perfmodel.formats.launch.settings import (
     Number,
     Settings,
     Spelling,
-    nearest_framework,
     read_choices,
     read_numbers,
-    remark_unread,
     write_table,
 )
 from perfmodel.formats.launch.shell import format_command, format_comment, parse_arguments
-from perfmodel.software.framework import load_framework
 from perfmodel.training.schedule import chunk_sizes
 
 TITLE = "Megatron-LM"
@@ -61,7 +59,8 @@ CHOICES = (
         (
             Spelling("ring", {"cp-comm-type": "p2p"}),
             Spelling("all_to_all", {"cp-comm-type": "a2a"}),
-            Spelling("all_gather", {"cp-comm-type": "allgather"}),
+            Spelling("all_gather", {"cp-comm-type": "all_gather"}),  # Transformer Engine's word
+            Spelling("all_gather", {"cp-comm-type": "allgather"}),  # that of the help text
         ),
         {"cp-comm-type": "p2p"},
         lambda launch: launch["context_parallel"] > 1,
@@ -377,52 +376,18 @@ def launch_of(settings: Settings) -> Launch:
     interleaved = strategy["virtual_pipeline"] > 1
     strategy["pipeline_schedule"] = "interleaved" if interleaved else "1f1b"
     devices, per_node = read_devices(settings)
-    return finish(settings, strategy, facts, model, devices, per_node)
-
-
-def finish(
-    settings: Settings,
-    strategy: Keys,
-    facts: Keys,
-    model: Any,
-    devices: int,
-    per_node: int,
-) -> Launch:
-    """Return the launch, with what depends on the number of devices and on other fields."""
-    product = strategy["tensor_parallel"] * strategy["context_parallel"]
-    product *= strategy["pipeline_parallel"]
-    instances = settings.whole("num-distributed-optimizer-instances", 1)
-    if devices and devices % product == 0:
-        strategy["data_parallel"] = devices // product
-        ranks = strategy["data_parallel"] * strategy["context_parallel"]
-        if instances > 1:
-            if ranks % instances:
-                raise settings.wrong(
-                    "num-distributed-optimizer-instances",
-                    f"a divisor of data × context degrees = {ranks}",
-                )
-            strategy["shard_group"] = ranks // instances
-        strategy = settled(strategy, model)
-    elif instances > 1:
-        settings.remark(
-            f"{settings.name('num-distributed-optimizer-instances')} {instances}: the file does "
-            "not say how many devices there are; --shard-group says how many share a shard set"
-        )
-    base = Launch({**{"zero_stage": 0}, **strategy}, load_framework(PRESET), model)
-    applied = {
-        choice.field: choice.find(settings).value
-        for choice in SOFTWARE
-        if choice.when is None or choice.when(base)
-    }
-    remark_unread(settings, WATCHED)
-    applied["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
-    return Launch(
+    strategy = with_replicas(settings, strategy, devices, "num-distributed-optimizer-instances")
+    facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
+    return finished(
+        settings,
         strategy,
-        nearest_framework(PRESETS, {**facts, **applied}),
+        facts,
         model,
-        devices,
-        per_node,
-        remarks=tuple(settings.remarks),
+        devices=devices,
+        devices_per_node=per_node,
+        software=SOFTWARE,
+        presets=PRESETS,
+        watched=WATCHED,
     )
 
 

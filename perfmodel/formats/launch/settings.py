@@ -21,6 +21,7 @@ from perfmodel.strategy.fields import FIELD_BY_NAME
 
 LARGEST = 2**40  # of a whole number: larger than any run
 Keys = dict[str, Any]
+OFF = ("none", "null", "false")
 
 
 class Words(tuple[str, ...]):
@@ -66,8 +67,8 @@ class Settings:
         return f"{self.path}:{line}" if line else str(self.path)
 
     def name(self, key: str) -> str:
-        """Return a key as its file writes it."""
-        return self.dashes + key
+        """Return a key as its file writes it; options have no underscores."""
+        return key if "_" in key or "." in key else self.dashes + key
 
     def wrong(self, key: str, expected: str) -> FormatError:
         """Return the error of a value that is not what it should be."""
@@ -94,11 +95,15 @@ class Settings:
         value = self.entries[key].value
         if isinstance(value, Words):
             value = True if flag or not value else value[0]
-        if isinstance(value, str) and value.lower() in ("none", "null", "false"):
+        if isinstance(value, str) and value.lower() in OFF:
             return None
         if isinstance(value, str) and value.lower() == "true":
             return True
         return None if value is False else value
+
+    def silent(self, key: str) -> bool:
+        """Tell whether a file leaves a key to the software: absent, or null."""
+        return key not in self.entries or self.entries[key].value in (None, "None", "null")
 
     def whole(self, key: str, default: int | None = None, minimum: int = 1) -> int:
         """Return a whole number.
@@ -168,7 +173,8 @@ class Spelling(NamedTuple):
     ----------
     value : object
     keys : mapping
-        What is written, and what is looked for in a file; None: the key is absent.
+        What is written, and what is looked for in a file; None: the key is absent, "null":
+        written as such.
     also : mapping
         What is written beside it; a file may say something else, and that is remarked.
     software : mapping
@@ -228,7 +234,9 @@ class Choice:
         for key in deciding:
             switch = any(item.keys.get(key) is True for item in self.spellings)
             value = settings.stated(key, flag=switch)
-            found[key] = _comparable(self.defaults.get(key) if value is None else value)
+            if value is None and settings.silent(key):
+                value = self.defaults.get(key)
+            found[key] = _comparable(value)
         for item in self.spellings:
             wanted = {key: item.keys.get(key, self.defaults.get(key)) for key in deciding}
             if all(found[key] == _comparable(value) for key, value in wanted.items()):
@@ -244,10 +252,14 @@ class Choice:
     def _unknown(self, settings: Settings, deciding: list[str]) -> FormatError:
         """Return the error of a combination that no spelling has: the key that fits least."""
         for key in deciding:
-            known = [item.keys[key] for item in self.spellings if item.keys.get(key) is not None]
+            known = [
+                item.keys[key]
+                for item in self.spellings
+                if item.keys.get(key) not in (None, "null")
+            ]
             value = settings.stated(key, flag=True in known)
             if value is not None and _comparable(value) not in [_comparable(x) for x in known]:
-                listed = ", ".join(str(x) for x in dict.fromkeys(known))
+                listed = ", ".join(dict.fromkeys(str(x) for x in known))
                 return settings.wrong(key, f"one of {listed} (others are not modelled)")
         stated = [key for key in deciding if key in settings]
         others = " with ".join(settings.name(key) for key in stated[1:])
@@ -256,7 +268,7 @@ class Choice:
 
 def _comparable(value: Any) -> Any:
     """Return a value such that what means the same is equal."""
-    if value is None or value is False:
+    if value is None or value is False or (isinstance(value, str) and value.lower() in OFF):
         return None
     if value is True:
         return True
@@ -305,7 +317,7 @@ def refuse(title: str, launch: Launch, choices: Iterable[Choice], limits: Iterab
                 )
     for limit in limits:
         if limit.broken(launch):
-            asked = " with ".join(_stated(launch, name) for name in limit.fields)
+            asked = ", ".join(_stated(launch, name) for name in limit.fields)
             raise StrategyError(f"{title} cannot do {asked}: {limit.offers}")
 
 
@@ -334,7 +346,7 @@ def write_table(launch: Launch, numbers: Iterable[Number], choices: Iterable[Cho
             launch[choice.field] if field_of_strategy else getattr(launch.framework, choice.field)
         )
         keys |= choice.write(value, launch.framework) or {}
-    return {key: value for key, value in keys.items() if value is not None and value is not False}
+    return {key: value for key, value in keys.items() if value is not None}
 
 
 def read_numbers(settings: Settings, numbers: Iterable[Number]) -> Keys:

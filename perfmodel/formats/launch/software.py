@@ -17,8 +17,15 @@ from perfmodel.software.framework import load_framework
 
 MODULES: Mapping[str, str] = {
     "megatron": "megatron",
+    "megatron-bridge": "megatron_bridge",
+    "torchtitan": "torchtitan",
+    "maxtext": "maxtext",
+    "deepspeed": "deepspeed",
 }
-"""Name on the command line -> module of this package, in the order in which files are tried."""
+"""Name on the command line -> module of this package."""
+
+# The order in which a text is tried: words of the first are words of none before it.
+TRIED = ("deepspeed", "megatron-bridge", "torchtitan", "maxtext", "megatron")
 
 LARGEST = 2**22  # B of a launch file
 
@@ -116,7 +123,7 @@ def parse_launch(text: str, path: str, name: str = "") -> tuple[str, Launch]:
 
 def recognise(text: str) -> str:
     """Return the software that a text looks like it is for; empty where it is for none."""
-    return next((name for name in MODULES if software_module(name).recognises(text)), "")
+    return next((name for name in TRIED if software_module(name).recognises(text)), "")
 
 
 def read_launch(path: str | os.PathLike[str], name: str = "") -> tuple[str, Launch]:

@@ -226,7 +226,7 @@ BASE = (
         ("--hidden-size " + "9" * 400, "at most 2^40"),
         (
             "--cp-comm-type a2a+p2p --context-parallel-size 2",
-            "'a2a+p2p': should be one of p2p, a2a, allgather",
+            "'a2a+p2p': should be one of p2p, a2a, all_gather",
         ),
         (
             "--fp8-format hybrid --fp8-recipe blockwise",

@@ -1,0 +1,517 @@
+"""MaxText's configuration (YAML), written and read.
+
+Keys, defaults and rules are those of ``src/maxtext/configs/base.yml`` (AI-Hypercomputer/maxtext,
+000b810b of 2026), on which a file rests by its ``base_config``. Every axis of the mesh has a
+degree within a slice (``ici_``: a TPU slice, an NVLink domain) and one across slices (``dcn_``).
+``data`` replicates parameters (with ``shard_optimizer_over_data`` ZeRO 1), ``fsdp`` shards them
+(ZeRO 3), and so do ``context`` and ``expert``, which also are batch axes; ``tensor_sequence`` is
+tensor parallelism that shards the sequence between products. The pipeline runs all micro-batches
+forward and then, by differentiation, backward (GPipe); with repeats its stages hold several chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfmodel.base.errors import FormatError
+from perfmodel.formats.launch.describe import Launch, has_experts, known_as
+from perfmodel.formats.launch.reading import finished
+from perfmodel.formats.launch.settings import (
+    Choice,
+    Keys,
+    Limit,
+    Number,
+    Settings,
+    Spelling,
+    read_choices,
+    read_numbers,
+    write_table,
+)
+from perfmodel.formats.launch.shell import format_comment
+from perfmodel.formats.launch.tree import format_yaml, parse_yaml
+from perfmodel.model.build import ModelSpec, dense_model, moe_model
+from perfmodel.model.presets import find_preset, load_model
+
+TITLE = "MaxText"
+PRESET = "maxtext"
+PRESETS = ("maxtext",)
+
+_BATCH = "per_device_batch_size"
+_STEPS = "gradient_accumulation_steps"
+_MICRO = "num_pipeline_microbatches"
+_REPEATS = "num_pipeline_repeats"
+_LAYERS = "num_layers_per_pipeline_stage"
+_STRATEGY = "context_parallel_strategy"
+_OPTIMIZER = "shard_optimizer_over_data"
+
+NUMBERS = (Number("max_target_length", "sequence_length", 2048),)
+
+CHOICES = (
+    Choice(
+        "sequence_parallel",
+        (Spelling(True),),
+        when=lambda launch: launch["tensor_parallel"] > 1,
+    ),
+    Choice(
+        "context_parallel_kind",
+        (
+            Spelling("all_gather", {_STRATEGY: "all_gather"}),
+            Spelling("ring", {_STRATEGY: "ring"}),
+            Spelling("all_to_all", {_STRATEGY: "ulysses"}),
+        ),
+        {_STRATEGY: "all_gather"},
+        lambda launch: launch["context_parallel"] > 1,
+    ),
+    Choice(
+        "pipeline_schedule",
+        (Spelling("gpipe"), Spelling("interleaved")),
+        when=lambda launch: launch["pipeline_parallel"] > 1,
+    ),
+    Choice("mapping", (Spelling("tensor-context-data-pipeline"),)),
+    Choice(
+        "zero_stage",
+        (Spelling(3), Spelling(0), Spelling(1, {_OPTIMIZER: True})),
+    ),
+    Choice(
+        "recompute",
+        (
+            Spelling("full", {"remat_policy": "full"}),
+            Spelling("selective", {"remat_policy": "minimal"}),
+            Spelling("none", {"remat_policy": "minimal_with_context"}),
+        ),
+        {"remat_policy": "full"},
+    ),
+    Choice(
+        "precision",
+        (
+            Spelling("bf16", {"dtype": "bfloat16", "quantization": ""}),
+            Spelling("fp8", {"dtype": "bfloat16", "quantization": "fp8"}),
+            Spelling("mxfp8", {"dtype": "bfloat16", "quantization": "te_mxfp8"}),
+            Spelling("fp8", {"dtype": "bfloat16", "quantization": "nanoo_fp8"}),
+            Spelling("fp8", {"dtype": "bfloat16", "quantization": "fp8_full"}),
+            Spelling(
+                "fp8",
+                {"dtype": "bfloat16", "quantization": "te_fp8_delayedscaling"},
+                software={"scaling": "delayed"},
+            ),
+            Spelling(
+                "fp8",
+                {"dtype": "bfloat16", "quantization": "te_fp8_currentscaling"},
+                software={"scaling": "current"},
+            ),
+        ),
+        {"dtype": "bfloat16", "quantization": ""},
+    ),
+)
+# Policies between those that are modelled, and what is nearest.
+OTHER_POLICIES = {
+    "save_dot_with_context_except_mlp": "minimal",
+    "save_dot_except_mlpwi": "minimal",
+    "save_dot_except_mlp": "minimal",
+    "minimal_offloaded": "minimal",
+    "save_qkv_proj": "full",
+    "save_out_proj": "full",
+    "qkv_proj_offloaded": "full",
+    "custom": "full",
+}
+
+
+def _fsdp(launch: Launch) -> int:
+    """Return the fsdp degree; 0 where there is none that fits."""
+    if launch["zero_stage"] != 3:
+        return 1
+    shard = launch["shard_group"] or launch.replicas
+    others = launch["context_parallel"] * launch["expert_parallel"]
+    return int(shard // others) if shard % others == 0 else 0
+
+
+LIMITS = (
+    Limit(
+        ("zero_stage", "context_parallel", "expert_parallel"),
+        lambda launch: (
+            launch["zero_stage"] < 3 and launch["context_parallel"] * launch["expert_parallel"] > 1
+        ),
+        "context and expert ranks share parameters, as zero 3 does",
+    ),
+    Limit(
+        ("shard_group", "zero_stage"),
+        lambda launch: launch["shard_group"] > 0 and launch["zero_stage"] == 1,
+        "its optimizer is sharded over all replicas, with zero 1",
+    ),
+    Limit(
+        ("expert_tensor_parallel", "tensor_parallel"),
+        lambda launch: (
+            launch.experts and launch["expert_tensor_parallel"] != launch["tensor_parallel"]
+        ),
+        "tensor parallelism cuts experts as the rest",
+    ),
+    Limit(
+        ("expert_parallel", "data_parallel"),
+        lambda launch: launch["data_parallel"] % launch["expert_parallel"] != 0,
+        "expert ranks are ranks of the batch: they have to divide data parallelism",
+    ),
+    Limit(
+        ("shard_group", "context_parallel", "expert_parallel"),
+        lambda launch: _fsdp(launch) == 0,
+        "context and expert ranks share a shard set: it has to be a multiple of them",
+    ),
+    Limit(
+        ("pipeline_parallel", "virtual_pipeline"),
+        lambda launch: (
+            launch["pipeline_parallel"] > 1
+            and launch.model is not None
+            and (
+                launch.model.num_layers % (launch["pipeline_parallel"] * launch["virtual_pipeline"])
+                != 0
+                or len(launch.model.layer_kinds()[0]) > 1
+            )
+        ),
+        "stages hold equally many layers, all of one kind",
+    ),
+    Limit(
+        ("global_batch_size", "pipeline_parallel"),
+        lambda launch: (
+            launch["pipeline_parallel"] > 1
+            and launch.micro_batches % launch["pipeline_parallel"] != 0
+        ),
+        "micro-batches have to be a multiple of the stages",
+    ),
+)
+
+WATCHED: Mapping[str, str] = {
+    "optimizer_memory_host_offload": "offloading is not modelled",
+    "parameter_memory_host_offload": "offloading is not modelled",
+    "capacity_factor": "dropped and padded tokens are not modelled",
+    "weight_dtype": "parameters are projected in fp32, with casts to bf16",
+    "use_batch_split_schedule": "expert exchanges are projected without overlap",
+    "num_moe_token_chunks": "expert exchanges are projected without overlap",
+    "pipeline_fsdp_ag_once": "parameters are gathered for every micro-batch",
+    "pipeline_parallel_layers": "all layers are projected in the pipeline",
+    "pipeline_delay_activation_forwarding": "stages are projected without delay",
+    "ici_fsdp_transpose_parallelism": "sharding on a second axis is not modelled",
+    "dcn_fsdp_transpose_parallelism": "sharding on a second axis is not modelled",
+    "ici_sequence_parallelism": "projected without it; ici_context_parallelism is modelled",
+    "ici_autoregressive_parallelism": "is for inference",
+    "ici_context_autoregressive_parallelism": "is for inference",
+    "dcn_diloco_parallelism": "DiLoCo is not modelled",
+    "ici_diloco_parallelism": "DiLoCo is not modelled",
+    "override_model_config": "the model is projected as its name says",
+    "fused_qkv": "products are projected as MaxText's defaults",
+}
+
+# src/maxtext/configs/models/*.yml -> preset; other names are tried as they are.
+MODELS: Mapping[str, str] = {
+    "llama2-7b": "llama-2-7b",
+    "llama2-13b": "llama-2-13b",
+    "llama2-70b": "llama-2-70b",
+    "llama3-8b": "llama-3-8b",
+    "llama3-70b": "llama-3-70b",
+    "llama3.1-8b": "llama-3.1-8b",
+    "llama3.1-70b": "llama-3.1-70b",
+    "llama3.1-405b": "llama-3.1-405b",
+    "llama3.3-70b": "llama-3.3-70b",
+    "mistral-7b": "mistral-7b",
+    "mixtral-8x7b": "mixtral-8x7b",
+    "mixtral-8x22b": "mixtral-8x22b",
+    "deepseek2-236b": "deepseek-v2",
+    "deepseek3-671b": "deepseek-v3",
+    "kimi-k2-1t": "kimi-k2",
+    "gemma2-2b": "gemma-2-2b",
+    "gemma2-9b": "gemma-2-9b",
+    "gemma2-27b": "gemma-2-27b",
+    "gemma3-4b": "gemma-3-4b",
+    "gemma3-12b": "gemma-3-12b",
+    "gemma3-27b": "gemma-3-27b",
+    "qwen3-0.6b": "qwen3-0.6b",
+    "qwen3-4b": "qwen3-4b",
+    "qwen3-8b": "qwen3-8b",
+    "qwen3-14b": "qwen3-14b",
+    "qwen3-32b": "qwen3-32b",
+    "qwen3-30b-a3b": "qwen3-30b-a3b",
+    "qwen3-235b-a22b": "qwen3-235b-a22b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "gpt-oss-120b": "gpt-oss-120b",
+    "gpt3-175b": "gpt3-175b",
+}
+# Axes of the mesh, innermost first.
+AXES = ("tensor_sequence", "context", "expert", "fsdp", "data", "pipeline")
+
+
+def degrees(launch: Launch) -> dict[str, int]:
+    """Return the degree of every axis of the mesh."""
+    fsdp = _fsdp(launch)
+    return {
+        "tensor_sequence": launch["tensor_parallel"],
+        "context": launch["context_parallel"],
+        "expert": launch["expert_parallel"],
+        "fsdp": fsdp,
+        "data": launch["data_parallel"] // (fsdp * launch["expert_parallel"]),
+        "pipeline": launch["pipeline_parallel"],
+    }
+
+
+def keys_of(launch: Launch) -> Keys:
+    """Return all keys that say what a launch is."""
+    keys: Keys = {"base_config": "base.yml", **_model_keys(launch.model)}
+    keys |= write_table(launch, NUMBERS, ())
+    pipeline, virtual = launch["pipeline_parallel"], launch["virtual_pipeline"]
+    if pipeline > 1:
+        keys[_BATCH] = _fraction(launch["global_batch_size"], launch.devices)
+        keys[_MICRO] = launch.micro_batches
+        keys[_REPEATS] = virtual
+        if launch.model is not None:
+            keys[_LAYERS] = launch.model.num_layers // (pipeline * virtual)
+    else:
+        ranks = launch["tensor_parallel"] * launch["context_parallel"]
+        keys[_BATCH] = _fraction(launch["micro_batch_size"], ranks)
+        keys[_STEPS] = launch.micro_batches
+    left = launch.domain or launch.devices
+    for axis, degree in degrees(launch).items():
+        inside = math.gcd(degree, left)
+        left //= inside
+        keys[f"ici_{axis}_parallelism"] = inside
+        keys[f"dcn_{axis}_parallelism"] = degree // inside
+    return keys | write_table(launch, (), CHOICES)
+
+
+def _fraction(sequences: int, devices: int) -> int | float:
+    return sequences // devices if sequences % devices == 0 else sequences / devices
+
+
+def _spelled(model: ModelSpec) -> bool:
+    """Tell whether keys of base.yml describe a model: layers alike, as in Llama or Mixtral."""
+    layer = model.layers[0]
+    attention, mlp = layer.attention, layer.mlp
+    return (
+        len(model.layer_kinds()[0]) == 1
+        and attention.kind == "full"
+        and not (attention.qkv_bias or attention.qk_norm or attention.sinks)
+        and (mlp.gated, mlp.activation, mlp.bias) == (True, "silu", False)
+        and not (mlp.shared_intermediate_size or mlp.router_bias)
+        and (layer.norm, layer.norms, layer.parallel_block) == ("rms", 2, False)
+        and model.position_embedding == "rope"
+        and not model.mtp_layers
+    )
+
+
+def _model_keys(model: ModelSpec | None) -> Keys:
+    name = known_as(model, MODELS)
+    if name:
+        return {"model_name": name}
+    if model is None or not _spelled(model):
+        return {}
+    attention, mlp = model.layers[0].attention, model.layers[0].mlp
+    routed = mlp.kind == "moe"
+    keys: Keys = {
+        "model_name": "default",
+        "decoder_block": "mixtral" if routed else "llama2",
+        "base_emb_dim": model.hidden_size,
+        "base_num_decoder_layers": model.num_layers,
+        "base_num_query_heads": attention.heads,
+        "base_num_kv_heads": attention.key_value_heads,
+        "head_dim": attention.head_dim,
+        "base_mlp_dim": mlp.expert_intermediate_size if routed else mlp.intermediate_size,
+        "mlp_activations": ["silu", "linear"],
+        "vocab_size": model.vocab_size,
+        "logits_via_embedding": model.tied_embeddings,
+    }
+    if routed:
+        keys |= {
+            "base_moe_mlp_dim": mlp.expert_intermediate_size,
+            "num_experts": mlp.experts,
+            "num_experts_per_tok": mlp.experts_per_token,
+        }
+    return keys
+
+
+def notes(launch: Launch) -> list[str]:
+    """Return what a user of this file should know."""
+    found = []
+    if launch.model is not None and not _model_keys(launch.model):
+        found.append(f"MaxText has no model_name for {launch.model.name}: it is yours to add")
+    if launch["virtual_pipeline"] > 1:
+        found.append(
+            "MaxText's repeated pipeline keeps the inputs of all micro-batches; projected: an "
+            "interleaved 1F1B"
+        )
+    return found
+
+
+def format_launch(launch: Launch, header: Sequence[str]) -> str:
+    """Return a configuration that rests on MaxText's base.yml."""
+    lines = [
+        *header,
+        "A configuration of MaxText (2026), beside its base.yml:",
+        "  python3 -m maxtext.trainers.pre_train.train THIS.yml run_name=… base_output_directory=…",
+        "Data, tokenizer, learning rate, number of steps and checkpoints are yours to add.",
+    ]
+    return format_comment(lines) + format_yaml(keys_of(launch))
+
+
+def recognises(text: str) -> bool:
+    """Tell whether a text looks like a configuration of MaxText."""
+    words = ("ici_", "dcn_", "per_device_batch_size", "max_target_length", "remat_policy")
+    return sum(word in text for word in words) >= 2
+
+
+def parse_launch(text: str, path: str) -> Launch:
+    """Return what a YAML file, or words such as ``ici_fsdp_parallelism=8``, say.
+
+    Raises
+    ------
+    FormatError
+        Names the key and its line.
+    """
+    settings = parse_yaml(text, path)
+    policy = settings.word("remat_policy", "full")
+    if policy in OTHER_POLICIES:
+        nearest = OTHER_POLICIES[policy]
+        settings.remark(f"remat_policy {policy}: projected as {nearest}")
+        settings.entries["remat_policy"] = settings.entries["remat_policy"]._replace(value=nearest)
+    strategy = read_numbers(settings, NUMBERS)
+    skipped = ("zero_stage", "pipeline_schedule")
+    spelled, facts = read_choices(settings, [x for x in CHOICES if x.field not in skipped])
+    strategy |= spelled
+    model = _read_model(settings)
+    found = {axis: _degree(settings, axis) for axis in (*AXES, "tensor")}
+    slices = [_one(settings, f"ici_{axis}_parallelism") for axis in (*AXES, "tensor")]
+    tensor = max(found["tensor_sequence"], 1) * max(found["tensor"], 1)
+    strategy |= {
+        "tensor_parallel": tensor,
+        "sequence_parallel": tensor > 1,
+        "context_parallel": max(found["context"], 1),
+        "pipeline_parallel": max(found["pipeline"], 1),
+        "expert_parallel": max(found["expert"], 1),
+        "expert_tensor_parallel": tensor if has_experts(model) else 1,
+    }
+    sharded = found["fsdp"] != 1
+    strategy["zero_stage"] = 3 if sharded else int(settings.flag(_OPTIMIZER))
+    if found["context"] * found["expert"] > 1:
+        strategy["zero_stage"] = 3
+    known = all(degree > 0 for degree in found.values())
+    devices = 0
+    if known:
+        replicas = found["data"] * found["fsdp"] * found["expert"]
+        strategy["data_parallel"] = replicas
+        devices = replicas * tensor * found["context"] * found["pipeline"]
+        if strategy["zero_stage"] == 3 and found["data"] > 1:
+            strategy["shard_group"] = found["fsdp"] * found["expert"] * found["context"]
+    else:
+        settings.remark(
+            "an axis of the mesh takes what is left of the devices, and the file does not say how "
+            "many there are"
+        )
+    _read_batches(settings, strategy, devices)
+    _read_stages(settings, strategy, model)
+    domain = math.prod(slices) if known and all(slices) else 0
+    return finished(
+        settings,
+        strategy,
+        facts,
+        model,
+        devices=devices,
+        domain=domain,
+        presets=PRESETS,
+        watched=WATCHED,
+    )
+
+
+def _one(settings: Settings, key: str) -> int:
+    """Return one degree of an axis; 0 for what is left of the devices."""
+    default = {"ici_fsdp_parallelism": -1, "dcn_data_parallelism": -1}.get(key, 1)
+    degree = settings.whole(key, default, -1)
+    if degree == 0:
+        raise settings.wrong(key, "a degree, or -1 for what is left")
+    return max(degree, 0)
+
+
+def _degree(settings: Settings, axis: str) -> int:
+    """Return the degree of an axis; 0 for what is left of the devices."""
+    return _one(settings, f"ici_{axis}_parallelism") * _one(settings, f"dcn_{axis}_parallelism")
+
+
+def _read_batches(settings: Settings, strategy: Keys, devices: int) -> None:
+    """Read micro- and global batch from the sequences of a device."""
+    each = settings.number(_BATCH, 12.0)
+    steps = settings.whole(_STEPS, 1)
+    if strategy["pipeline_parallel"] == 1:
+        micro = each * strategy["tensor_parallel"] * strategy["context_parallel"]
+        strategy["micro_batch_size"] = _sequences(settings, micro)
+        if devices:
+            total = strategy["micro_batch_size"] * strategy["data_parallel"] * steps
+            strategy["global_batch_size"] = total
+        return
+    stages = strategy["pipeline_parallel"]
+    stated = settings.whole(_MICRO, -1, -1)
+    count = stages if stated < 1 else stated
+    if not devices:
+        return
+    total = _sequences(settings, each * devices)
+    if total % (count * strategy["data_parallel"]):
+        raise settings.wrong(
+            _MICRO, f"a divisor of the {total // strategy['data_parallel']} sequences of a replica"
+        )
+    strategy["global_batch_size"] = total * steps
+    strategy["micro_batch_size"] = total // (count * strategy["data_parallel"])
+    if steps > 1:
+        settings.remark(f"{_STEPS} {steps}: projected as one pass of the pipeline")
+
+
+def _sequences(settings: Settings, number: float) -> int:
+    found = round(number)
+    if found < 1 or abs(found - number) > 1e-6 * found:
+        raise settings.wrong(_BATCH, "a whole number of sequences on a replica, not parts of one")
+    return found
+
+
+def _read_stages(settings: Settings, strategy: Keys, model: ModelSpec | None) -> None:
+    stages = strategy["pipeline_parallel"]
+    repeats = settings.whole(_REPEATS, -1, -1)
+    per_stage = settings.whole(_LAYERS, 1)
+    if stages == 1:
+        return
+    if repeats < 1:
+        if model is None or model.num_layers % (stages * per_stage):
+            raise FormatError(
+                f"{settings.path}: {_REPEATS} is needed, or {_LAYERS} that divides the layers of "
+                "a stage of a known model"
+            )
+        repeats = model.num_layers // (stages * per_stage)
+    strategy["virtual_pipeline"] = repeats
+    strategy["pipeline_schedule"] = "interleaved" if repeats > 1 else "gpipe"
+
+
+def _read_model(settings: Settings) -> ModelSpec | None:
+    name = settings.word("model_name", "default")
+    if name != "default":
+        preset = find_preset(MODELS.get(name, name))
+        if preset is None:
+            settings.remark(f"model_name '{name}' is not known here; --model names one")
+        return load_model(preset) if preset else None
+    if "base_emb_dim" not in settings:
+        return None
+    shared: dict[str, Any] = {
+        "layers": settings.whole("base_num_decoder_layers", 16),
+        "hidden_size": settings.whole("base_emb_dim"),
+        "heads": settings.whole("base_num_query_heads", 16),
+        "key_value_heads": settings.whole("base_num_kv_heads", 16),
+        "head_dim": settings.whole("head_dim", 128),
+        "vocab_size": settings.whole("vocab_size", 32_000),
+    }
+    tied = settings.flag("logits_via_embedding")
+    width = settings.whole("base_mlp_dim", 7168)
+    experts = settings.whole("num_experts", 1)
+    moe_width = settings.whole("base_moe_mlp_dim", -1, -1)
+    per_token = settings.whole("num_experts_per_tok", 1)
+    if experts == 1:
+        return dense_model("maxtext", intermediate_size=width, tied_embeddings=tied, **shared)
+    return moe_model(
+        "maxtext",
+        experts=experts,
+        experts_per_token=per_token,
+        expert_intermediate_size=moe_width if moe_width > 0 else width,
+        tied_embeddings=tied,
+        **shared,
+    )

@@ -1,0 +1,113 @@
+"""The end of reading a launch file: what depends on the number of devices and on other fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from perfmodel.formats.launch.describe import Launch, settled
+from perfmodel.formats.launch.settings import (
+    Choice,
+    Keys,
+    Settings,
+    nearest_framework,
+    remark_unread,
+)
+from perfmodel.model.build import ModelSpec
+from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.strategy.fields import FIELDS
+
+DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
+
+
+def with_replicas(settings: Settings, strategy: Keys, devices: int, sets: str = "") -> Keys:
+    """Return a strategy with its data-parallel degree and shard sets, as devices allow.
+
+    Parameters
+    ----------
+    settings : Settings
+    strategy : dict
+        With the other degrees.
+    devices : int
+        0 where a file does not say.
+    sets : str
+        Key that says how many shard sets there are; empty: none.
+
+    Raises
+    ------
+    FormatError
+        The shard sets do not divide the ranks.
+    """
+    product = 1
+    for name in DEGREES:
+        product *= strategy.get(name, 1)
+    count = settings.whole(sets, 1) if sets else 1
+    if not devices or devices % product:
+        if count > 1:
+            settings.remark(
+                f"{settings.name(sets)} {count}: the file does not say how many devices there "
+                "are; --shard-group says how many share a shard set"
+            )
+        return strategy
+    strategy = {**strategy, "data_parallel": devices // product}
+    ranks = strategy["data_parallel"] * strategy.get("context_parallel", 1)
+    if ranks % count:
+        raise settings.wrong(sets, f"a divisor of data × context degrees = {ranks}")
+    if count > 1:
+        strategy["shard_group"] = ranks // count
+    return strategy
+
+
+def finished(
+    settings: Settings,
+    strategy: Keys,
+    facts: Mapping[str, Any],
+    model: ModelSpec | None,
+    *,
+    devices: int,
+    devices_per_node: int = 0,
+    domain: int = 0,
+    software: Iterable[Choice] = (),
+    presets: Iterable[str] = (),
+    watched: Mapping[str, str] | None = None,
+) -> Launch:
+    """Return the launch that was read.
+
+    Parameters
+    ----------
+    settings : Settings
+    strategy : dict
+        Fields as read.
+    facts : mapping
+        Facts of the framework that came with them.
+    model : ModelSpec or None
+    devices, devices_per_node, domain : int
+        0 where a file does not say.
+    software : iterable of Choice
+        Facts of the framework that keys spell, each where it matters.
+    presets : iterable of str
+        Frameworks that the software may be.
+    watched : mapping
+        Keys that matter and were perhaps not understood.
+    """
+    presets = tuple(presets)
+    if "data_parallel" in strategy and {"global_batch_size", "sequence_length"} <= set(strategy):
+        strategy = settled(strategy, model)
+    complete = {spec.name: strategy.get(spec.name, spec.default) for spec in FIELDS}
+    base = Launch(complete, FRAMEWORKS[presets[0]], model, devices)
+    found = {
+        choice.field: choice.find(settings).value
+        for choice in software
+        if choice.when is None or choice.when(base)
+    }
+    framework = nearest_framework(presets, {**facts, **found})
+    remark_unread(settings, watched or {})
+    return Launch(
+        strategy,
+        framework,
+        model,
+        devices,
+        devices_per_node,
+        domain,
+        tuple(dict.fromkeys(settings.remarks)),
+    )

@@ -1,0 +1,467 @@
+"""torchtitan's job configuration (TOML), written and read.
+
+Tables, keys and defaults are those of ``torchtitan/config/job_config.py`` of torchtitan v0.2
+(pytorch/torchtitan, 2025; since 2026 jobs are configured in Python under the same names); checks
+are those of ``torchtitan/distributed/parallel_dims.py`` and ``pipeline_parallel.py``. Parameters
+are sharded by FSDP2 over the shard × context ranks (ZeRO 3; without resharding after the forward
+pass ZeRO 2) and replicated over the replicate ranks. Tensor parallelism always shards the sequence.
+Context parallelism passes keys and values on by an all-to-all of neighbours, which is a ring, or
+gathers them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from perfmodel.base.errors import FormatError
+from perfmodel.formats.launch.describe import Launch, has_experts, known_as
+from perfmodel.formats.launch.reading import finished
+from perfmodel.formats.launch.settings import (
+    Choice,
+    Entry,
+    Keys,
+    Limit,
+    Number,
+    Settings,
+    Spelling,
+    read_choices,
+    read_numbers,
+    write_table,
+)
+from perfmodel.formats.launch.shell import format_comment, parse_arguments
+from perfmodel.formats.launch.tree import format_toml, launcher, parse_toml
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import load_model
+
+TITLE = "torchtitan"
+PRESET = "torchtitan"
+PRESETS = ("torchtitan",)
+
+_SHARD = "parallelism.data_parallel_shard_degree"
+_REPLICATE = "parallelism.data_parallel_replicate_degree"
+_MICRO = "parallelism.pipeline_parallel_microbatch_size"
+_LAYERS = "parallelism.pipeline_parallel_layers_per_stage"
+_LOCAL = "training.local_batch_size"
+_GLOBAL = "training.global_batch_size"
+_EXPERT_TENSOR = "parallelism.expert_tensor_parallel_degree"
+_RESHARD = "parallelism.fsdp_reshard_after_forward"
+_SCHEDULE = "parallelism.pipeline_parallel_schedule"
+_ROTATE = "parallelism.context_parallel_rotate_method"
+_PARAMETERS = "training.mixed_precision_param"
+
+NUMBERS = (
+    Number("training.seq_len", "sequence_length", 2048),
+    Number("parallelism.tensor_parallel_degree", "tensor_parallel"),
+    Number("parallelism.context_parallel_degree", "context_parallel"),
+    Number("parallelism.pipeline_parallel_degree", "pipeline_parallel"),
+    Number("parallelism.expert_parallel_degree", "expert_parallel"),
+)
+
+
+def _shards(launch: Launch) -> bool:
+    return launch.replicas > 1 and launch["zero_stage"] > 0
+
+
+CHOICES = (
+    Choice(
+        "sequence_parallel",
+        (Spelling(True),),
+        when=lambda launch: launch["tensor_parallel"] > 1,
+    ),
+    Choice(
+        "context_parallel_kind",
+        (Spelling("all_gather", {_ROTATE: "allgather"}), Spelling("ring", {_ROTATE: "alltoall"})),
+        {_ROTATE: "allgather"},
+        lambda launch: launch["context_parallel"] > 1,
+    ),
+    Choice(
+        "pipeline_schedule",
+        (
+            Spelling("1f1b", {_SCHEDULE: "1F1B"}),
+            Spelling("gpipe", {_SCHEDULE: "GPipe"}),
+            Spelling("interleaved", {_SCHEDULE: "Interleaved1F1B"}),
+        ),
+        {_SCHEDULE: "1F1B"},
+        lambda launch: launch["pipeline_parallel"] > 1,
+    ),
+    Choice("mapping", (Spelling("tensor-context-data-pipeline"),)),
+    Choice(
+        "zero_stage",
+        (Spelling(3, {_RESHARD: "always"}), Spelling(2, {_RESHARD: "never"})),
+        when=_shards,
+    ),
+    Choice(
+        "recompute",
+        (
+            Spelling("none", {"activation_checkpoint.mode": "none"}),
+            Spelling(
+                "selective",
+                {"activation_checkpoint.mode": "selective"},
+                {"activation_checkpoint.selective_ac_option": "op"},
+            ),
+            Spelling("full", {"activation_checkpoint.mode": "full"}),
+        ),
+        {"activation_checkpoint.mode": "selective"},
+    ),
+    Choice(
+        "precision",
+        (
+            Spelling("bf16", {"model.converters": []}, {_PARAMETERS: "bfloat16"}),
+            Spelling("fp8", {"model.converters": ["quantize.linear.float8"]}),
+            Spelling("mxfp8", {"model.converters": ["quantize.linear.mx"]}),
+            # Names up to v0.1.
+            Spelling("fp8", {"model.converters": ["float8"]}),
+            Spelling("mxfp8", {"model.converters": ["mx"]}),
+        ),
+        {"model.converters": []},
+    ),
+)
+
+_COMPILED = {"fused_elementwise", "fused_cross_entropy"}
+SOFTWARE = (
+    *(
+        Choice(
+            field,
+            (Spelling(True, {"compile.enable": True}), Spelling(False, {"compile.enable": False})),
+        )
+        for field in sorted(_COMPILED)
+    ),
+    Choice(
+        "overlap_tensor_parallel",
+        (
+            Spelling("none", {"parallelism.enable_async_tensor_parallel": False}),
+            Spelling("full", {"parallelism.enable_async_tensor_parallel": True}),
+        ),
+        when=lambda launch: launch["tensor_parallel"] > 1,
+    ),
+)
+
+
+def _expert_meshes(launch: Launch) -> bool:
+    """Tell whether expert groups break a rule of torchtitan's meshes."""
+    expert, inner = launch["expert_parallel"], launch["expert_tensor_parallel"]
+    tensor, context = launch["tensor_parallel"], launch["context_parallel"]
+    shard = _shard_degree(launch) * context
+    if expert == 1:
+        return bool(inner != tensor)
+    if inner == tensor:
+        return bool(expert % context or shard % expert)
+    return bool(inner != 1 or expert % (context * tensor) or shard * tensor % expert)
+
+
+def _uneven_stages(launch: Launch) -> bool:
+    """Tell whether no number of layers per stage makes as many stages as are asked for."""
+    return launch["virtual_pipeline"] > 1 and layers_per_stage(launch) == 0
+
+
+LIMITS = (
+    Limit(
+        ("zero_stage",),
+        lambda launch: (
+            launch["zero_stage"] == 0
+            and launch.replicas > 1
+            and launch["data_parallel"] * 1 != launch.devices
+        ),
+        "replicas without sharding (DDP) go with no other parallelism; FSDP is zero 3, or 2",
+    ),
+    Limit(
+        ("shard_group", "context_parallel"),
+        lambda launch: launch["shard_group"] % launch["context_parallel"] != 0,
+        "context ranks share a shard set: it has to be a multiple of them",
+    ),
+    Limit(
+        ("expert_parallel", "expert_tensor_parallel"),
+        lambda launch: launch.experts and _expert_meshes(launch),
+        "experts are cut by all of tensor parallelism or, with expert parallelism over all tensor "
+        "and context ranks, not at all; expert_tensor_parallel 1 or that of the rest",
+    ),
+    Limit(
+        ("virtual_pipeline", "pipeline_parallel"),
+        _uneven_stages,
+        "stages hold equally many of the layers, embedding and output counted as one each",
+    ),
+    Limit(
+        ("sequence_length", "tensor_parallel", "context_parallel"),
+        lambda launch: (
+            launch["context_parallel"] > 1
+            and launch["sequence_length"]
+            % (2 * launch["tensor_parallel"] * launch["context_parallel"])
+            != 0
+        ),
+        "the length has to be a multiple of twice both",
+    ),
+)
+
+WATCHED: Mapping[str, str] = {
+    "training.enable_cpu_offload": "offloading is not modelled",
+    "optimizer.early_step_in_backward": "the optimizer is projected after the backward pass",
+    "parallelism.disable_loss_parallel": "the loss is projected as sharded over the vocabulary",
+    "parallelism.enable_compiled_autograd": "compiled autograd is not modelled",
+    "parallelism.pipeline_parallel_split_points": "stages are projected as even as layers allow",
+    "parallelism.module_fqns_per_model_part": "stages are projected as even as layers allow",
+    "quantize.linear.float8.enable_fsdp_float8_all_gather": "parameters are gathered in 16 bits "
+    "unless --set software.low_precision_parameters=true",
+    "float8.enable_fsdp_float8_all_gather": "parameters are gathered in 16 bits unless --set "
+    "software.low_precision_parameters=true",
+    "fault_tolerance.enable": "fault tolerance is not modelled",
+}
+
+# torchtitan/models/*/__init__.py of v0.2: (name, flavor) -> preset.
+FLAVORS: Mapping[tuple[str, str], str] = {
+    ("llama3", "8B"): "llama-3.1-8b",
+    ("llama3", "70B"): "llama-3.1-70b",
+    ("llama3", "405B"): "llama-3.1-405b",
+    ("deepseek_v3", "671B"): "deepseek-v3",
+    ("qwen3", "0.6B"): "qwen3-0.6b",
+    ("qwen3", "1.7B"): "qwen3-1.7b",
+    ("qwen3", "4B"): "qwen3-4b",
+    ("qwen3", "8B"): "qwen3-8b",
+    ("qwen3", "14B"): "qwen3-14b",
+    ("qwen3", "32B"): "qwen3-32b",
+    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
+    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
+    ("gpt_oss", "20b"): "gpt-oss-20b",
+    ("gpt_oss", "120b"): "gpt-oss-120b",
+}
+# Embedding and output count as a layer each (pipeline_parallel_{first,last}_stage_less_layers).
+ENDS = 2
+
+
+def layers_per_stage(launch: Launch) -> int:
+    """Return the layers of a stage that make the wanted number of stages; 0 where none does."""
+    if launch.model is None:
+        return 0
+    layers, stages = launch.model.num_layers + ENDS, launch["pipeline_parallel"]
+    stages *= launch["virtual_pipeline"]
+    size = math.ceil(layers / stages)
+    return size if math.ceil(layers / size) == stages else 0
+
+
+def _shard_degree(launch: Launch) -> int:
+    """Return the data-parallel ranks of one shard set."""
+    if launch["zero_stage"] == 0:
+        return 1
+    return int((launch["shard_group"] or launch.replicas) // launch["context_parallel"])
+
+
+def keys_of(launch: Launch) -> Keys:
+    """Return all keys that say what a launch is, as dotted paths."""
+    keys: Keys = {}
+    flavor = known_as(launch.model, FLAVORS)
+    if flavor is not None:
+        keys = {"model.name": flavor[0], "model.flavor": flavor[1]}
+    table = write_table(launch, NUMBERS, CHOICES)
+    pipeline = launch["pipeline_parallel"] > 1
+    each = launch["global_batch_size"] // launch["data_parallel"]
+    keys["training.seq_len"] = table.pop("training.seq_len")
+    keys[_LOCAL] = each if pipeline else launch["micro_batch_size"]
+    keys[_GLOBAL] = launch["global_batch_size"]
+    shard = _shard_degree(launch)
+    keys[_REPLICATE] = launch["data_parallel"] // shard
+    keys[_SHARD] = shard
+    keys |= table
+    if pipeline:
+        keys[_MICRO] = launch["micro_batch_size"]
+        if launch["virtual_pipeline"] > 1:
+            keys[_LAYERS] = layers_per_stage(launch)
+    if launch.experts:
+        keys[_EXPERT_TENSOR] = launch["expert_tensor_parallel"]
+    else:
+        del keys["parallelism.expert_parallel_degree"]
+    keys |= write_table(launch, (), SOFTWARE)
+    keys["training.mixed_precision_reduce"] = "float32"
+    order = ("model", "training", "parallelism", "activation_checkpoint", "compile")
+    return dict(sorted(keys.items(), key=lambda item: order.index(item[0].partition(".")[0])))
+
+
+def notes(launch: Launch) -> list[str]:
+    """Return what a user of this file should know."""
+    found = []
+    if known_as(launch.model, FLAVORS) is None:
+        known = ", ".join(f"{name} {flavor}" for name, flavor in FLAVORS)
+        name = launch.model.name if launch.model is not None else "this model"
+        found.append(
+            f"torchtitan has no flavor of {name} (it has {known}): register one, and name it in "
+            "[model]"
+        )
+    if launch["recompute"] == "selective":
+        found.append(
+            "torchtitan's selective recomputation also repeats every second matrix product; "
+            "projected: attention and cheap operations"
+        )
+    return found
+
+
+def format_launch(launch: Launch, header: Sequence[str]) -> str:
+    """Return a job configuration."""
+    nodes = max(launch.devices // max(launch.devices_per_node, 1), 1)
+    lines = [
+        *header,
+        "A job configuration of torchtitan v0.2:",
+        f"  torchrun --nnodes {nodes} --nproc-per-node {launch.devices // nodes} "
+        "-m torchtitan.train --job.config_file THIS.toml",
+        "Data, tokenizer, learning rate, number of steps and checkpoints are yours to add.",
+    ]
+    return format_comment(lines) + format_toml(keys_of(launch))
+
+
+def recognises(text: str) -> bool:
+    """Tell whether a text looks like a job configuration of torchtitan."""
+    lines = {line.partition("#")[0].strip() for line in text.splitlines()}
+    return bool(lines & {"[parallelism]", "[training]"}) or "--parallelism." in text
+
+
+def parse_launch(text: str, path: str) -> Launch:
+    """Return what a job configuration, or words such as ``--training.seq_len 8192``, say.
+
+    Raises
+    ------
+    FormatError
+        Names the key and its line.
+    """
+    if "--parallelism." in text or "--training." in text:
+        words = parse_arguments(text, path)
+        entries = {key.replace("-", "_"): entry for key, entry in words.entries.items()}
+        settings = Settings(path, entries, "--")
+    else:
+        settings = parse_toml(text, path)
+    _old_names(settings)
+    strategy = read_numbers(settings, NUMBERS)
+    spelled, _ = read_choices(settings, [item for item in CHOICES if item.field != "zero_stage"])
+    strategy |= spelled
+    strategy["sequence_parallel"] = strategy["tensor_parallel"] > 1
+    model = _read_model(settings)
+    devices, per_node = launcher(text)
+    _read_replicas(settings, strategy, devices)
+    _read_sharding(settings, strategy)
+    _read_batches(settings, strategy)
+    _read_stages(settings, strategy, model)
+    inner = strategy["tensor_parallel"] if has_experts(model) else 1
+    if strategy["expert_parallel"] > 1:
+        inner = 1
+    strategy["expert_tensor_parallel"] = settings.whole(_EXPERT_TENSOR, inner)
+    product = 1
+    for name in ("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"):
+        product *= strategy.get(name, 1)
+    known = "data_parallel" in strategy
+    return finished(
+        settings,
+        strategy,
+        {},
+        model,
+        devices=product if known else 0,
+        devices_per_node=per_node,
+        software=SOFTWARE,
+        presets=PRESETS,
+        watched=WATCHED,
+    )
+
+
+def _old_names(settings: Settings) -> None:
+    """Put today's names in place of those of earlier versions."""
+    for old, new in (
+        ("training.batch_size", _LOCAL),
+        ("training.compile", "compile.enable"),
+        ("experimental.pipeline_parallel_degree", "parallelism.pipeline_parallel_degree"),
+    ):
+        if old in settings.entries and new not in settings.entries:
+            settings.entries[new] = settings.entries[old]
+    converters = settings.entries.get("model.converters")
+    if converters is not None and not isinstance(converters.value, list):
+        words = settings.word("model.converters").replace("[", "").replace("]", "")
+        listed = [word.strip(" \"'") for word in words.split(",") if word.strip(" \"'")]
+        settings.entries["model.converters"] = Entry(listed, converters.line)
+
+
+def _read_model(settings: Settings) -> ModelSpec | None:
+    name, flavor = settings.word("model.name", ""), settings.word("model.flavor", "")
+    preset = FLAVORS.get((name, flavor))
+    if preset is None and name:
+        settings.remark(f"model '{name}' '{flavor}' is not known here; --model names one")
+    return load_model(preset) if preset else None
+
+
+def _read_replicas(settings: Settings, strategy: Keys, devices: int) -> None:
+    """Read the degrees of data parallelism; one of them may be what is left."""
+    replicate = settings.whole(_REPLICATE, 1)
+    stated = settings.stated(_SHARD)
+    if stated in (-1, "-1", None):
+        settings.entries.pop(_SHARD, None)
+        product = replicate * strategy["tensor_parallel"] * strategy["context_parallel"]
+        product *= strategy["pipeline_parallel"]
+        if not devices:
+            settings.remark(
+                f"{_SHARD} is what is left of the devices, and the file does not say how many "
+                "there are"
+            )
+            if replicate > 1:
+                raise FormatError(
+                    f"{settings.path}: {_SHARD} is needed beside {_REPLICATE} {replicate}"
+                )
+            return
+        if devices % product:
+            raise FormatError(f"{settings.path}: {devices} devices are no multiple of {product}")
+        shard = devices // product
+    else:
+        shard = settings.whole(_SHARD)
+    strategy["data_parallel"] = replicate * shard
+    if replicate > 1:
+        strategy["shard_group"] = shard * strategy["context_parallel"]
+
+
+def _read_sharding(settings: Settings, strategy: Keys) -> None:
+    """Read the ZeRO stage: of FSDP by what it keeps after the forward pass, of DDP 0."""
+    words = {"always": 3, "never": 2, "default": 2 if strategy["pipeline_parallel"] > 1 else 3}
+    word = settings.word(_RESHARD, "default")
+    if word not in words:
+        raise settings.wrong(_RESHARD, f"one of {', '.join(words)}")
+    strategy["zero_stage"] = words[word]
+    if strategy.get("shard_group") == 1:
+        strategy["zero_stage"], strategy["shard_group"] = 0, 0
+
+
+def _read_batches(settings: Settings, strategy: Keys) -> None:
+    """Read micro- and global batch, which depend on whether there is a pipeline."""
+    local = settings.whole(_LOCAL, 8)
+    stated = settings.stated(_GLOBAL)
+    replicas = strategy.get("data_parallel")
+    if stated in (-1, "-1", None):
+        settings.entries.pop(_GLOBAL, None)
+        if replicas is not None:
+            strategy["global_batch_size"] = local * replicas
+    else:
+        strategy["global_batch_size"] = settings.whole(_GLOBAL)
+    if strategy["pipeline_parallel"] == 1:
+        strategy["micro_batch_size"] = local
+        return
+    strategy["micro_batch_size"] = settings.whole(_MICRO, 1)
+    total = strategy.get("global_batch_size", 0)
+    if replicas is not None and total != local * replicas:
+        settings.remark(
+            f"{_LOCAL} {local}: the pipeline runs {total // (local * replicas)} times a step; "
+            "projected as once over all micro-batches"
+        )
+
+
+def _read_stages(settings: Settings, strategy: Keys, model: ModelSpec | None) -> None:
+    strategy["virtual_pipeline"] = 1
+    if strategy["pipeline_parallel"] == 1:
+        strategy["pipeline_schedule"] = "1f1b"
+        return
+    if strategy["pipeline_schedule"] != "interleaved":
+        return
+    strategy["virtual_pipeline"] = 2  # torchtitan's own where nothing is said
+    if _LAYERS in settings:
+        size = settings.whole(_LAYERS)
+        if model is None:
+            settings.remark(f"{_LAYERS} {size}: without the model its stages are taken as 2 a rank")
+            return
+        stages = math.ceil((model.num_layers + ENDS) / size)
+        if stages % strategy["pipeline_parallel"] or stages < 2 * strategy["pipeline_parallel"]:
+            raise settings.wrong(
+                _LAYERS,
+                f"such that {model.num_layers + ENDS} layers make a multiple of "
+                f"{strategy['pipeline_parallel']} stages, two a rank at least",
+            )
+        strategy["virtual_pipeline"] = stages // strategy["pipeline_parallel"]

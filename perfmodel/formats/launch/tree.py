@@ -1,0 +1,250 @@
+"""Configuration files whose keys stand in sections: YAML and TOML, written and read.
+
+Keys are dotted paths. Programs of that kind also take the same keys as ``a.b=c`` on their command
+line: such words are read alike.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from perfmodel.base.errors import FormatError
+from perfmodel.base.files import shortened
+from perfmodel.formats.launch.settings import Entry, Settings
+
+DEEPEST = 30  # sections
+LONGEST_LIST = 10_000  # items
+_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
+_LAUNCHER = re.compile(r"--(nnodes|nproc[-_]per[-_]node)[ =](\d{1,8})\b")
+_BARE = re.compile(r"[A-Za-z_][\w./-]*")
+
+
+def format_yaml(keys: Mapping[str, Any]) -> str:
+    """Return dotted keys as YAML, those of a section together; "null" is YAML's null."""
+    lines = []
+    for name, value in _nested(keys).items():
+        lines += _yaml_lines(name, value, 0)
+    return "\n".join(lines) + "\n"
+
+
+def _yaml_lines(name: str, value: Any, depth: int) -> list[str]:
+    indent = "  " * depth
+    if isinstance(value, dict):
+        inner = [line for key in value for line in _yaml_lines(key, value[key], depth + 1)]
+        return [f"{indent}{name}:", *inner]
+    return [f"{indent}{name}: {_yaml_value(value)}"]
+
+
+def _yaml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_yaml_value(item) for item in value) + "]"
+    if isinstance(value, str) and value != "null":
+        plain = _BARE.fullmatch(value) and value.lower() not in _YAML_WORDS
+        return value if plain else "'" + value.replace("'", "''") + "'"
+    return str(value)
+
+
+_YAML_WORDS = ("true", "false", "yes", "no", "on", "off", "none", "y", "n")
+
+
+def format_toml(keys: Mapping[str, Any]) -> str:
+    """Return dotted keys as TOML: all but the last word of a key name its table."""
+    tables: dict[str, dict[str, Any]] = {}
+    for path, value in keys.items():
+        table, _, name = path.rpartition(".")
+        tables.setdefault(table, {})[name] = value
+    lines = []
+    for table, content in tables.items():
+        lines += ["", f"[{table}]", *(f"{key} = {_toml_value(x)}" for key, x in content.items())]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value)
+
+
+def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    root: dict[str, Any] = {}
+    for path, value in keys.items():
+        *sections, name = path.split(".")
+        inner = root
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = value
+    return root
+
+
+def parse_yaml(text: str, path: str, root: str = "") -> Settings:
+    """Return the keys of a YAML file, or of ``a.b=c`` words.
+
+    Parameters
+    ----------
+    text : str
+    path : str
+        What errors call the file.
+    root : str
+        Section in which everything may stand.
+
+    Raises
+    ------
+    FormatError
+        It is no YAML, or has aliases, repeated keys or sections nested too deep.
+    """
+    if not re.search(r"^\s*[A-Za-z_][\w.]*\s*:(\s|$)", text, re.MULTILINE):
+        return Settings(path, overrides(text, path))
+    entries: dict[str, Entry] = {}
+    try:
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise FormatError(
+                    f"{path}:{event.start_mark.line + 1}: an alias ('*{shortened(event.anchor)}'); "
+                    "the value itself should stand there"
+                )
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise FormatError(f"{path}: should hold keys with values")
+        _flatten(node, "", path, loader, entries, 0)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        reason = getattr(error, "problem", None) or "not readable"
+        raise FormatError(f"{path}{line}: no valid YAML: {shortened(reason)}") from None
+    except RecursionError:
+        raise FormatError(f"{path}: nested too deeply") from None
+    if root:
+        entries = {key.removeprefix(root + "."): entry for key, entry in entries.items()}
+    return Settings(path, entries)
+
+
+def _flatten(
+    node: yaml.MappingNode,
+    prefix: str,
+    path: str,
+    loader: yaml.SafeLoader,
+    entries: dict[str, Entry],
+    depth: int,
+) -> None:
+    if depth > DEEPEST:
+        raise FormatError(f"{path}:{node.start_mark.line + 1}: nested too deeply")
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise FormatError(f"{path}:{line}: a key is itself a list or has keys")
+        name = prefix + str(key.value)
+        if isinstance(value, yaml.MappingNode):
+            _flatten(value, name + ".", path, loader, entries, depth + 1)
+            continue
+        if name in entries:
+            raise FormatError(
+                f"{path}:{line}: key '{shortened(name)}' is given twice (first on line "
+                f"{entries[name].line}); it should stand once"
+            )
+        entries[name] = Entry(_value(value, loader), line)
+
+
+def _value(node: yaml.Node, loader: yaml.SafeLoader) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        items = node.value[:LONGEST_LIST]
+        return [_value(item, loader) if isinstance(item, yaml.ScalarNode) else "" for item in items]
+    try:
+        return loader.construct_object(node)
+    except (ValueError, OverflowError, yaml.YAMLError):  # dates that are none, endless numbers
+        return str(node.value)
+
+
+def parse_toml(text: str, path: str) -> Settings:
+    """Return the keys of a TOML file.
+
+    Raises
+    ------
+    FormatError
+        It is no TOML.
+    """
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise FormatError(f"{path}: no valid TOML: {shortened(reason)}") from None
+    entries: dict[str, Entry] = {}
+
+    def flatten(table: Mapping[str, Any], prefix: str, depth: int) -> None:
+        if depth > DEEPEST:
+            raise FormatError(f"{path}: nested too deeply")
+        for key, value in table.items():
+            if isinstance(value, Mapping):
+                flatten(value, f"{prefix}{key}.", depth + 1)
+            else:
+                entries[prefix + key] = Entry(value, _toml_line(lines, prefix[:-1], key))
+
+    lines = text.splitlines()
+    flatten(document, "", 0)
+    return Settings(path, entries)
+
+
+def _toml_line(lines: Sequence[str], table: str, key: str) -> int:
+    """Return the line of a key in the usual form, under its table's heading; 0 if elsewhere."""
+    current = ""
+    for number, line in enumerate(lines, 1):
+        plain = line.strip()
+        if plain.startswith("[") and "=" not in plain:
+            current = plain.split("#")[0].strip().strip("[]").strip()
+        elif current == table and plain.partition("=")[0].strip().strip("\"'") == key:
+            return number
+    return 0
+
+
+def overrides(text: str, path: str) -> dict[str, Entry]:
+    """Return the ``a.b=c`` words of a command line.
+
+    Raises
+    ------
+    FormatError
+        The quotes do not close.
+    """
+    entries: dict[str, Entry] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            words = shlex.split(line.removesuffix("\\"), comments=True)
+        except ValueError as error:
+            raise FormatError(f"{path}:{number}: quotes without an end ({error})") from None
+        for word in words:
+            found = _OVERRIDE.fullmatch(word)
+            if found:
+                value = found[2]
+                entries[found[1]] = Entry(_listed(value), number)
+    return entries
+
+
+def _listed(value: str) -> Any:
+    """Return a bracketed list as one, a number as one, and anything else as it is."""
+    plain = value.strip()
+    if plain.startswith("[") and plain.endswith("]") and "[" not in plain[1:]:
+        return [_listed(item.strip().strip("\"'")) for item in plain[1:-1].split(",") if item]
+    if re.fullmatch(r"-?\d{1,18}", plain, re.ASCII):
+        return int(plain)
+    return value
+
+
+def launcher(text: str) -> tuple[int, int]:
+    """Return devices, and devices of a node, as a torchrun command in a file's text says.
+
+    The command may stand in a comment: such files do not say it themselves. 0 where it is not.
+    """
+    found = {name.replace("_", "-"): int(count) for name, count in _LAUNCHER.findall(text)}
+    nodes, each = found.get("nnodes", 0), found.get("nproc-per-node", 0)
+    return (nodes * each, each) if nodes and each else (0, 0)

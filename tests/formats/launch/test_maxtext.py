@@ -1,0 +1,156 @@
+"""MaxText's configuration: set-ups checked by hand, round trips, refusals, bad input."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import yaml
+
+from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.formats.launch.software import format_launch, keys_of, parse_launch, prepared
+from perfmodel.model.presets import load_model
+from tests.formats.launch.launches import one_launch, round_trips
+
+
+def test_llama_70b_on_four_slices() -> None:
+    launch = one_launch(
+        "llama-3.1-70b",
+        "maxtext",
+        devices=1024,
+        tensor_parallel=4,
+        zero_stage=3,
+        shard_group=64,
+        global_batch_size=1024,
+        micro_batch_size=2,
+        sequence_length=8192,
+        recompute="full",
+    )
+    launch = dataclasses.replace(launch, domain=256)
+    found = yaml.safe_load(format_launch("maxtext", launch))
+    assert found == {
+        "base_config": "base.yml",
+        "model_name": "llama3.1-70b",
+        "max_target_length": 8192,
+        "per_device_batch_size": 0.5,
+        "gradient_accumulation_steps": 2,
+        "ici_tensor_sequence_parallelism": 4,
+        "dcn_tensor_sequence_parallelism": 1,
+        "ici_context_parallelism": 1,
+        "dcn_context_parallelism": 1,
+        "ici_expert_parallelism": 1,
+        "dcn_expert_parallelism": 1,
+        "ici_fsdp_parallelism": 64,
+        "dcn_fsdp_parallelism": 1,
+        "ici_data_parallelism": 1,
+        "dcn_data_parallelism": 4,
+        "ici_pipeline_parallelism": 1,
+        "dcn_pipeline_parallelism": 1,
+        "remat_policy": "full",
+        "dtype": "bfloat16",
+        "quantization": "",
+    }
+
+
+def test_a_repeated_pipeline() -> None:
+    launch = one_launch(
+        "llama-3.1-8b",
+        "maxtext",
+        devices=64,
+        pipeline_parallel=4,
+        virtual_pipeline=2,
+        zero_stage=1,
+        global_batch_size=256,
+        micro_batch_size=2,
+        sequence_length=4096,
+    )
+    keys = keys_of("maxtext", launch)
+    assert keys["num_pipeline_microbatches"] == 8
+    assert keys["num_pipeline_repeats"] == 2
+    assert keys["num_layers_per_pipeline_stage"] == 4
+    assert keys["per_device_batch_size"] == 4
+    assert keys["shard_optimizer_over_data"] is True
+    assert any("repeated pipeline" in text for text in prepared("maxtext", launch)[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("llama-3.1-8b", 40), ("gpt3-175b", 20), ("mixtral-8x7b", 10), ("qwen3-30b-a3b", 10)],
+)
+def test_what_is_written_is_read(name: str, least: int) -> None:
+    done, refused = round_trips(
+        "maxtext",
+        "maxtext",
+        name,
+        200,
+        mapping=("tensor-context-data-pipeline",),
+        zero_stage=(3, 3, 1, 0),
+        precision=("bf16", "fp8", "mxfp8"),
+    )
+    assert done > least
+    assert all(text.startswith("MaxText cannot do ") for text in refused)
+
+
+@pytest.mark.parametrize("name", ["codellama-34b", "mistral-7b-v0.3"])
+def test_models_without_a_name_are_spelled_out(name: str) -> None:
+    launch = one_launch(
+        name, "maxtext", devices=8, zero_stage=3, global_batch_size=8, sequence_length=4096
+    )
+    _, read = parse_launch(format_launch("maxtext", launch), "x.yml")
+    model = load_model(name)
+    assert read.model is not None
+    assert read.model.layers == model.layers
+    assert read.model.parameter_count() == model.parameter_count()
+
+
+def test_what_is_left_of_the_devices_is_not_guessed() -> None:
+    _, launch = parse_launch(
+        "python3 -m maxtext.train base.yml model_name=llama2-7b ici_tensor_parallelism=4 "
+        "per_device_batch_size=0.5 max_target_length=4096 remat_policy=save_qkv_proj",
+        "run.sh",
+    )
+    assert launch.model is not None
+    assert launch.model.name == "llama-2-7b"
+    assert (launch["tensor_parallel"], launch["micro_batch_size"]) == (4, 2)
+    assert launch["zero_stage"] == 3
+    assert "data_parallel" not in launch.strategy
+    assert any("remat_policy save_qkv_proj: projected as full" in x for x in launch.remarks)
+    assert any("takes what is left of the devices" in x for x in launch.remarks)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"zero_stage": 2}, "MaxText cannot do zero_stage 2; it offers 3, 0, 1"),
+        ({"zero_stage": 1, "context_parallel": 2}, "context and expert ranks share parameters"),
+        ({"pipeline_parallel": 2}, "pipeline_schedule 1f1b; it offers gpipe, interleaved"),
+        ({"precision": "nvfp4"}, "precision nvfp4; it offers bf16, fp8, mxfp8"),
+        (
+            {"pipeline_parallel": 8, "pipeline_schedule": "gpipe", "global_batch_size": 12},
+            "micro-batches have to be a multiple of the stages",
+        ),
+    ],
+)
+def test_what_maxtext_cannot_do_is_refused(changes: dict[str, Any], message: str) -> None:
+    axes = {"zero_stage": 3, "global_batch_size": 64, "sequence_length": 4096, **changes}
+    with pytest.raises(StrategyError) as caught:
+        format_launch("maxtext", one_launch("llama-3.1-8b", devices=32, **axes))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ici_fsdp_parallelism: 0", "x.yml:1: ici_fsdp_parallelism '0': should be a degree, or -1"),
+        ("per_device_batch_size: 0.3", "a whole number of sequences on a replica"),
+        ("per_device_batch_size: -1", "x.yml:1: per_device_batch_size '-1': should be a positive"),
+        ("quantization: int4", "x.yml:1: quantization 'int4': should be one of"),
+        ("remat_policy: some", "remat_policy 'some': should be one of full, minimal"),
+        ("dcn_pipeline_parallelism: 2", "num_pipeline_repeats is needed"),
+    ],
+)
+def test_wrong_values_are_one_line_with_the_key(text: str, message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_launch(text, "x.yml", "maxtext")
+    assert message in str(caught.value)
