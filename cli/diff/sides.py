@@ -62,7 +62,7 @@ def side(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Si
         What is wrong, and with which of the two.
     """
     try:
-        if not Path(text).exists() and (text == "-" or "=" in text):
+        if not _exists(text) and (text == "-" or "=" in text):
             return _projected(ctx, text, given)
         return _stored(ctx, text, given, by)
     except click.UsageError as error:
@@ -156,10 +156,18 @@ def _words(option: click.Option, value: Any) -> Iterator[str]:
 # ---------------------------------------------------------------- files
 
 
+def _exists(text: str) -> bool:
+    """Tell whether a text names a file, whatever the text."""
+    try:
+        return Path(text).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
 def _stored(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Side:
     """Return the N-th best strategy of a file."""
     name, mark, number = text.rpartition("#")
-    if not mark or not number.isdecimal() or Path(text).exists():
+    if not mark or not number.isdecimal() or _exists(text):
         name, number = text, ""
     place = int(number or 1)
     if place < 1:

@@ -87,7 +87,7 @@ def test_options_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_files_give_their_best_and_their_nth(files: Path) -> None:
-    ranked = document("best", files / "sweep.nc")["strategies"]
+    ranked = document("best", files / "sweep.nc", "--top", "1000")["strategies"]
     for name in ("sweep.nc", "ranked.json", "sweep.json"):
         found = diff(files / name, f"{files / name}#3", "")
         assert found["a"]["step_time"] == ranked[0]["step_time"], name
@@ -115,7 +115,7 @@ def test_costs_of_stored_strategies(files: Path) -> None:
     ("a", "b", "more", "parts"),
     [
         ("tp=x", "-", RUN, ("tp=x: ", "'x' is not a whole number")),
-        ("-", "tp=3", RUN, ("tp=3: impossible strategy",)),
+        ("-", "tp=3", RUN, ("tp=3: 16 devices are not a multiple",)),
         ("-", "tp", RUN, ("results file 'tp' does not exist",)),
         ("-", "tp=", RUN, ("'tp=' should be KEY=VALUE",)),
         ("-", "tp=4 pp", RUN, ("'pp' should be KEY=VALUE",)),
@@ -126,6 +126,8 @@ def test_costs_of_stored_strategies(files: Path) -> None:
         ("-", "device.memory.speed=1", RUN, ("has no value at 'device.memory.speed'",)),
         ("-", "hardware=h1000", RUN, ("unknown hardware 'h1000'",)),
         ("-", "price=x", RUN, ("'x' should be USD per device-hour",)),
+        ("x" * 5000, "-", RUN, ("xxx",)),
+        ("a\0b.nc", "-", RUN, ("a",)),
         ("none.nc", "-", RUN, ("results file 'none.nc' does not exist",)),
         ("none.json", "-", RUN, ("none.json",)),
         ("text.json", "-", RUN, ("text.json",)),
