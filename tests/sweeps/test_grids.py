@@ -83,9 +83,9 @@ def test_every_axis_and_setting_is_an_option_with_its_default(kernel: Kernel) ->
         assert param.required == (axis.default is None)
         if not param.required:
             assert param.default == (str(axis.default),)
-            assert param.type_cast_value(click.Context(click.Command("x")), param.default) == [
-                axis.default
-            ]
+            assert param.type_cast_value(click.Context(click.Command("x")), param.default) == (
+                axis.default,
+            )
     context = click.Context(kernel_group.commands[kernel.name])
     for setting in kernel.settings:
         if setting.default is not None:
