@@ -16,6 +16,7 @@ from perfmodel.cli.project import (
     print_title,
     project_row,
     projection_header,
+    suggest_interleaving,
     warn_if_too_large,
 )
 from perfmodel.cli.shared import options
@@ -121,6 +122,7 @@ def explain_command(
             print_placement(
                 placement(grid, device), [level.name for level in device.system.network]
             )
+    suggest_interleaving(spec, grid, row)
     warn_if_too_large(ctx, row)
 
 

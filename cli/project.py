@@ -18,7 +18,7 @@ from perfmodel.cli.shared.inputs import (
     of_hardware,
 )
 from perfmodel.cli.shared.launch_file import from_option, stated_framework, stated_model
-from perfmodel.cli.shared.printing import heading, percent, print_json, say, strategy_label
+from perfmodel.cli.shared.printing import heading, percent, print_json, remark, say, strategy_label
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -99,6 +99,7 @@ def project_command(
         print_json(header | row | placement_rows(grid, device))
     else:
         print_projection(*problem, row, assumptions)
+    suggest_interleaving(spec, grid, row)
     warn_if_too_large(ctx, row)
 
 
@@ -216,6 +217,25 @@ def print_title(
     if assumptions:
         say(assumed_text(assumptions), 9)
     click.echo()
+
+
+BUBBLE = 0.15
+"""Share of the step from which a pipeline's bubble is worth a word."""
+
+
+def suggest_interleaving(model: ModelSpec, grid: StrategyGrid, row: Mapping[str, Any]) -> None:
+    """Say how a large bubble of the pipeline would shrink."""
+    from perfmodel.strategy.nearby import virtual_degrees
+
+    share = row["pipeline_bubble"] / row["step_time"]
+    if not share >= BUBBLE:
+        return
+    more = "more micro-batches per step (--global-batch) shrink it"
+    finer = [degree for degree in virtual_degrees(model, grid) if degree > row["virtual_pipeline"]]
+    if finer:
+        degrees = ", ".join(map(str, finer))
+        more = f"interleaved stages (--vpp {degrees}) or {more}"
+    remark(f"note: {100 * share:.0f} % of the step is the pipeline's bubble; {more}")
 
 
 def warn_if_too_large(ctx: click.Context, row: Mapping[str, Any]) -> None:

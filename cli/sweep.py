@@ -34,6 +34,7 @@ from perfmodel.cli.shared.printing import (
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
+    from perfmodel.hwprofiles import Hardware
     from perfmodel.model.build import ModelSpec
     from perfmodel.sweeps.several import Problems
     from perfmodel.sweeps.sweep import Problem
@@ -172,7 +173,7 @@ def sweep_command(
         dtype=dtype,
     )
     if not found.possible:
-        raise StrategyError(_nothing_possible(found, devices, axes))
+        raise StrategyError(_nothing_possible(specs[0], found, devices, axes, rows))
     for name, count in found.empty:
         remark(f"note: no strategy of {name} is possible on {count:,} devices")
     detail(f"enumerated {found.possible:,} strategies in {time.perf_counter() - start:.2f} s")
@@ -210,10 +211,10 @@ def sweep_command(
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
     if not sum(fitting.values()):
-        click.echo(_nothing_fits(table), err=True)
+        click.echo(_nothing_fits(table, axes), err=True)
         ctx.exit(EXIT_NOTHING_FITS)
     if not as_json:
-        _suggest(model, hardware, found.problems, settings, swept, table, output)
+        _suggest(model, hardware, found.problems, settings, swept, rows, table, output)
 
 
 def _fitting(table: Table) -> dict[str, int]:
@@ -231,15 +232,22 @@ def _lacking(table: Table) -> dict[str, int]:
     return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
-def _nothing_possible(found: Problems, counts: Sequence[int], axes: Mapping[str, Any]) -> str:
-    """Say in one line why no strategy is possible."""
+def _nothing_possible(
+    model: ModelSpec,
+    found: Problems,
+    counts: Sequence[int],
+    axes: Mapping[str, Any],
+    hardware: Sequence[Hardware],
+) -> str:
+    """Say in one line why no strategy is possible, and what would be."""
     from perfmodel.strategy.enumerate import describe_rejected
+    from perfmodel.strategy.nearby import possible_instead
     from perfmodel.strategy.single import DEGREES
 
     devices = max(counts)
-
     if axes.get("data_parallel") is None or set(found.rejected) - {"devices_mismatch"}:
-        return describe_rejected(found.rejected, devices)
+        instead = possible_instead(model, devices, axes, hardware)
+        return describe_rejected(found.rejected, devices) + instead
     factors = [
         f"{name} {','.join(map(str, axes[name]))}"
         for name in (*DEGREES, "data_parallel")
@@ -252,7 +260,7 @@ def _nothing_possible(found: Problems, counts: Sequence[int], axes: Mapping[str,
     )
 
 
-def _nothing_fits(table: Table) -> str:
+def _nothing_fits(table: Table, axes: Mapping[str, Any]) -> str:
     import numpy as np
 
     from perfmodel.base.units import format_gib
@@ -269,8 +277,23 @@ def _nothing_fits(table: Table) -> str:
     )
     return (
         f"perfmodel: no strategy fits in memory ({needs or 'no device has the precision'}); try "
-        "more devices, --recompute full, --zero 3, larger --tp, --pp or --cp, a smaller batch"
+        f"{', '.join(_smaller(axes))}"
     )
+
+
+def _smaller(axes: Mapping[str, Any]) -> list[str]:
+    """Return what would need less memory, but for what is tried already."""
+    saving = {
+        "recompute": ("--recompute full", lambda values: "full" not in values),
+        "zero_stage": ("--zero 3", lambda values: 3 not in values),
+        "tensor_parallel": ("larger --tp", bool),
+        "pipeline_parallel": ("larger --pp", bool),
+        "context_parallel": ("larger --cp", bool),
+        "expert_parallel": ("larger --ep", bool),
+        "micro_batch_size": ("--micro-batch 1", lambda values: 1 not in values),
+    }
+    named = [text for name, (text, helps) in saving.items() if axes[name] and helps(axes[name])]
+    return ["more devices", *named, "or hardware with more memory"]
 
 
 def _document(
@@ -364,12 +387,25 @@ def _listed(counts: Iterable[int]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def _faster(hardware: Hardware, devices: int) -> str:
+    """Return a sweep of what is likely to matter, in the words of the profile."""
+    levels = hardware.system.network
+    path, value, text = "device.memory.bandwidth", hardware.device.memory.bandwidth, "memory"
+    if devices > 1:
+        outer = devices > hardware.system.scale_up_devices or len(levels) == 1
+        level = len(levels) - 1 if outer else 0
+        path, value = f"system.network.{level}.bandwidth", levels[level].bandwidth
+        text = f"network ({levels[level].name})"
+    return f"{path}={value / 2:g}:{4 * value:g}:8   what a faster {text} brings"
+
+
 def _suggest(
     models: Sequence[str],
     hardware: Sequence[str],
     problems: Sequence[Problem],
     settings: Mapping[str, Any],
     swept: Mapping[str, Any],
+    rows: Sequence[Hardware],
     table: Table,
     output: str | None,
 ) -> None:
@@ -395,4 +431,4 @@ def _suggest(
     if len(table["hardware"].values) == 1:
         remark(f"  perfmodel explain {chosen}")
     if not swept:
-        remark("  --sweep system.network.1.bandwidth=25e9:400e9:16   what a faster network brings")
+        remark(f"  --sweep {_faster(rows[0], problem.grid.devices)}")

@@ -116,7 +116,11 @@ def strategy_grid(
         keep_impossible=keep_impossible,
     )
     if not len(found.grid):
-        raise StrategyError(describe_rejected(found.rejected, devices))
+        from perfmodel.strategy.nearby import possible_instead
+
+        given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
+        instead = possible_instead(load_model(model), devices, given)
+        raise StrategyError(describe_rejected(found.rejected, devices) + instead)
     return found.grid
 
 

@@ -97,3 +97,17 @@ def test_an_ambiguous_alias_is_noted_on_stderr() -> None:
     result = run("project", problem)
     assert result.exit_code == 0, result.stderr
     assert result.stderr.startswith(f"note: '{alias}'")
+
+
+def test_a_large_bubble_is_named_with_what_shrinks_it() -> None:
+    words = (
+        "--model llama-3.1-405b --hardware dgx-h100 --devices 1024 --tp 8 --pp 16 --seq-len 8192 "
+        "--global-batch 128 --recompute full"
+    )
+    result = run("project", words)
+    assert "% of the step is the pipeline's bubble" in result.stderr
+    assert "(--vpp 2, 4, 8)" in result.stderr
+    finer = run("project", words, "--vpp", "8")
+    assert "--vpp" not in finer.stderr
+    assert "bubble" not in run("project", words.replace("128", "2048"), "--vpp", "8").stderr
+    assert "bubble" not in run("project", f"{DENSE} --vpp 2", "--quiet").stderr

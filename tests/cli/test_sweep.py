@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import xarray as xr
 
 from perfmodel import load_hardware, load_model, open_results, strategy_grid, sweep
@@ -240,3 +241,38 @@ def test_a_strategy_of_several_can_be_launched(folder: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "gpt2-medium on 8 devices" in result.stdout + result.stderr
     assert "projected as megatron-tuned" in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("hardware", "devices", "path"),
+    [
+        ("gh200", 16, "system.network.0.bandwidth"),
+        ("dgx-h100", 16, "system.network.1.bandwidth"),
+        ("dgx-h100", 8, "system.network.0.bandwidth"),
+        ("dgx-h100", 1, "device.memory.bandwidth"),
+        ("gb200-nvl72", 64, "system.network.0.bandwidth"),
+        ("h100-nvl", 16, "system.network.2.bandwidth"),
+    ],
+)
+def test_what_to_try_next_is_in_the_words_of_the_profile(
+    hardware: str, devices: int, path: str
+) -> None:
+    words = shlex.split(
+        f"--model gpt2 --hardware {hardware} --devices {devices} --seq-len 1024 --global-batch 64 "
+        "--tp 1 --pp 1 --micro-batch 1 --recompute none"
+    )
+    result = run("sweep", *words)
+    line = next(line for line in result.stderr.splitlines() if "--sweep" in line)
+    assert path in line
+    again = run("sweep", *words, *shlex.split(line.split("   ")[0]), "--json")
+    assert again.exit_code == 0, again.stderr
+    assert len(json.loads(again.stdout)["hardware"]) == 8
+
+
+def test_what_fits_nowhere_is_answered_with_what_was_not_tried() -> None:
+    words = "--model llama-3.1-70b --hardware dgx-h100 --devices 8 --seq-len 8192 --global-batch 64"
+    free = run("sweep", *words.split())
+    assert free.exit_code == 3
+    assert "; try more devices, or hardware with more memory\n" in free.stderr
+    fixed = run("sweep", *words.split(), "--recompute", "none", "--zero", "1", "--tp", "2")
+    assert "--recompute full, --zero 3, larger --tp, or hardware" in fixed.stderr
