@@ -240,8 +240,7 @@ def _nothing_possible(
     hardware: Sequence[Hardware],
 ) -> str:
     """Say in one line why no strategy is possible, and what would be."""
-    from perfmodel.strategy.enumerate import describe_rejected
-    from perfmodel.strategy.nearby import possible_instead
+    from perfmodel.strategy.enumerate import describe_rejected, possible_instead
     from perfmodel.strategy.single import DEGREES
 
     devices = max(counts)

@@ -20,6 +20,7 @@ from perfmodel.base.memory import check_memory
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.grid import FIELDS, StrategyGrid, axis_values, columns_from_rows, encode
+from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (
     LATE_RULES,
     STATUS_NAMES,
@@ -116,8 +117,6 @@ def strategy_grid(
         keep_impossible=keep_impossible,
     )
     if not len(found.grid):
-        from perfmodel.strategy.nearby import possible_instead
-
         given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
         instead = possible_instead(load_model(model), devices, given)
         raise StrategyError(describe_rejected(found.rejected, devices) + instead)
@@ -203,6 +202,24 @@ def describe_rejected(rejected: Mapping[str, int], devices: int) -> str:
     listed = sorted(rejected.items(), key=lambda item: -item[1])[:3]
     why = "; ".join(f"{reasons[name]} ({count:,})" for name, count in listed)
     return f"no strategy is possible on {devices:,} devices: {why or 'every axis is empty'}"
+
+
+def possible_instead(
+    model: ModelSpec,
+    devices: int,
+    axes: Mapping[str, Any],
+    hardware: Sequence[Hardware] = (),
+) -> str:
+    """Say which devices or batch near have a possible strategy; see `nearby.instead`."""
+
+    def possible(count: int, changed: Mapping[str, Any]) -> bool:
+        try:
+            return bool(len(enumerate_strategies(model, count, changed, hardware=hardware).grid))
+        except StrategyError:  # more than memory holds, or a value that no run has
+            return False
+
+    node = max((item.system.devices_per_node for item in hardware), default=NODE_DEVICES)
+    return instead(devices, axes, possible, node)
 
 
 def _checked_devices(devices: Any) -> int:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
-from perfmodel.base.errors import StrategyError
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.enumerate import NODE_DEVICES, enumerate_strategies
 from perfmodel.strategy.fields import PIPELINE_SCHEDULES
 from perfmodel.strategy.grid import StrategyGrid, axis_values
 from perfmodel.strategy.rules import VALID, strategy_status
-
-if TYPE_CHECKING:
-    from perfmodel.hwprofiles import Hardware
 
 TRIED = 6  # candidates on either side
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
@@ -54,61 +49,53 @@ def virtual_degrees(model: ModelSpec, grid: StrategyGrid) -> list[int]:
     return [int(degree) for degree in virtual[status == VALID]]
 
 
-def possible_instead(
-    model: ModelSpec,
+def instead(
     devices: int,
     axes: Mapping[str, Any],
-    hardware: Sequence[Hardware] = (),
+    possible: Callable[[int, Mapping[str, Any]], bool],
+    node: int,
 ) -> str:
     """Say which devices or batch near those that were asked for have a possible strategy.
 
     Parameters
     ----------
-    model : ModelSpec
     devices : int
         Without a possible strategy.
     axes : mapping of str to value or list of values
-        As of `perfmodel.strategy.enumerate.enumerate_strategies`.
-    hardware : sequence of Hardware
-        Where it would run.
+        Strategy fields.
+    possible : callable
+        Tells of devices and axes whether they have one.
+    node : int
+        Devices of a node.
 
     Returns
     -------
     str
         A clause that begins with a semicolon; empty where nothing near is possible.
     """
-
-    def possible(count: int, changes: Mapping[str, Any]) -> bool:
-        try:
-            found = enumerate_strategies(model, count, {**axes, **changes}, hardware=hardware)
-        except StrategyError:  # more than memory holds, or a value that no run has
-            return False
-        return bool(len(found.grid))
-
     counts = [
-        next((count for count in near if possible(count, {})), None)
-        for near in _nearby(devices, _steps(axes, hardware))
+        next((count for count in near if possible(count, axes)), None)
+        for near in _nearby(devices, _steps(axes, node))
     ]
     ways = [f"--devices {_either(counts)}"] if any(counts) else []
     batches = axis_values("global_batch_size", axes["global_batch_size"]).tolist()
     if len(batches) == 1:
         below, above = _nearby(batches[0], [devices // 2**i for i in range(4)])
         either = [
-            next((batch for batch in near if possible(devices, {"global_batch_size": batch})), None)
+            next((it for it in near if possible(devices, {**axes, "global_batch_size": it})), None)
             for near in (below, above)
         ]
         ways += [f"--global-batch {_either(either)}"] if any(either) else []
     return f"; {', or '.join(ways)} would be possible" if ways else ""
 
 
-def _steps(axes: Mapping[str, Any], hardware: Sequence[Hardware]) -> list[int]:
+def _steps(axes: Mapping[str, Any], node: int) -> list[int]:
     """Return what numbers of devices near are multiples of: nodes, and degrees that are fixed."""
     fixed = [
         int(axis_values(name, axes[name])[0])
         for name in DEGREES
         if axes.get(name) is not None and axis_values(name, axes[name]).size == 1
     ]
-    node = max((item.system.devices_per_node for item in hardware), default=NODE_DEVICES)
     product = math.prod(fixed)
     return [math.lcm(node, product), product] if product > 1 else [node]
 
