@@ -11,6 +11,7 @@ from perfmodel.hwprofiles.parts import Calibrated, Device, Memory, Network, Syst
 from perfmodel.hwprofiles.schema import Field
 
 UNSOURCED = "not stated"
+CLOSING = ("ring", "torus-2d", "torus-3d")  # topologies that close on themselves
 DEFAULT_SOURCE = "default of the profile schema"
 
 Where = Callable[[str], str]
@@ -172,6 +173,11 @@ def _system(document: object, where: Where, source: dict[str, str]) -> System:
             raise HardwareError(
                 f"{where(path)}: '{path}.size' is 0 (unbounded), which only the outermost "
                 "level may be"
+            )
+        if network[index].closing_side and network[index].topology not in CLOSING:
+            raise HardwareError(
+                f"{where(path)}: '{path}.closing_side' is for {', '.join(CLOSING)}; a "
+                f"{network[index].topology} does not close on itself"
             )
     names = [level.name for level in network]
     for index, name in enumerate(names):

@@ -122,6 +122,9 @@ class Network:
         Uplink contention of a fat tree, >= 1.
     device_links : int
         Links of one device into the level; 0 where it does not matter.
+    closing_side : int
+        Of a torus that is handed out in slices: devices along a side from which a slice closes
+        on itself; 0 where the torus is one machine.
     """
 
     name: str
@@ -132,6 +135,7 @@ class Network:
     in_network_reduction: bool = False
     oversubscription: float = 1.0
     device_links: int = 0
+    closing_side: int = 0
 
 
 @dataclass(frozen=True)

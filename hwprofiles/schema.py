@@ -140,6 +140,11 @@ NETWORK = {
     "device_links": Field(
         "count", "links of one device into the level; 0 where it does not matter", default=0
     ),
+    "closing_side": Field(
+        "count",
+        "of a torus handed out in slices: side from which one closes on itself; 0: one machine",
+        default=0,
+    ),
 }
 
 CALIBRATED = {

@@ -206,14 +206,14 @@ def level_load(kind, algorithm, size, members, below, inside, ports):
 
 
 @jit
-def level_steps(kind, algorithm, positions, members, below, row, innermost):
+def level_steps(kind, algorithm, positions, spacing, members, below, row, innermost):
     """Hops of an algorithm on one level, in all its passes.
 
     Parameters
     ----------
     kind, algorithm : int
-    positions : float
-        p, >= 1.
+    positions, spacing : float
+        p, >= 1, and their distance, >= 1.
     members : int
         n.
     below : float
@@ -242,17 +242,17 @@ def level_steps(kind, algorithm, positions, members, below, row, innermost):
         return 1.0
     if kind == ALL_TO_ALL:
         steps = math.log2(positions)
-        return max(steps, torus_diameter(row, positions)) if torus else steps
+        return max(steps, torus_diameter(row, positions, spacing)) if torus else steps
     if algorithm in (DIRECT, ONE_SHOT, TWO_SHOT):
-        farthest = torus_diameter(row, positions) if torus else 1.0
+        farthest = torus_diameter(row, positions, spacing) if torus else 1.0
         return farthest if algorithm == ONE_SHOT else passes * farthest
     tree_like = kind in (BROADCAST, MULTICAST)
     if algorithm == RECURSIVE_DOUBLING or (algorithm == HIERARCHICAL and tree_like):
         if torus:
-            return torus_hops(row, positions)
+            return torus_hops(row, positions, spacing)
         return doubling_steps(kind, positions, members, below)  # one pass also for all-reduce
     if torus:
-        return passes * torus_hops(row, positions)
+        return passes * torus_hops(row, positions, spacing)
     if algorithm == HALVING_DOUBLING:
         fold = 0.0 if is_power_of_two(positions) else 2.0  # once before, once after
         return passes * math.floor(math.log2(positions)) + fold

@@ -91,6 +91,7 @@ def network_cost(kind, algorithm, size, members, stride, network):
     node = 1.0
     beyond = False
 
+    carried = 0.0  # over the bus, by this level and those inside it [B]
     domain = 1.0
     below = 1.0
     ports = 1.0
@@ -109,11 +110,23 @@ def network_cost(kind, algorithm, size, members, stride, network):
         if level == 0:
             load += own_copy
         time = load / (share * row.bandwidth)
+        low_time = time / (row.shot_fraction if shot else row.low_latency_fraction)
         latency = row.pairwise_pipeline_latency if pairwise else row.pipeline_latency
         fill = math.log2(1.0 + positions) * latency
         with_fill = time + 2.0 * math.sqrt(fill * time)
-        low_time = time / (row.shot_fraction if shot else row.low_latency_fraction)
         middle_time = time / max(row.low_latency_128_fraction, 1e-9)
+        if row.bus > 0:  # one link carries what stays on the bus and what goes on to adapters
+            bus = network.levels[row.bus - 1]
+            carried = load + (carried if pipelined else 0.0)
+            bus_share = bus.pairwise_fraction if pairwise else 1.0
+            on_bus = carried / (bus_share * bus.bandwidth)
+            tuned = max(tuned, carried / (bus_share * bus.tuned_bandwidth))
+            latency = bus.pairwise_pipeline_latency if pairwise else bus.pipeline_latency
+            fill = math.log2(1.0 + (inside if pipelined else positions)) * latency
+            with_fill = max(with_fill, on_bus + 2.0 * math.sqrt(fill * on_bus))
+            low_time = max(
+                low_time, on_bus / (bus.shot_fraction if shot else bus.low_latency_fraction)
+            )
         if pipelined:
             low_transfer = max(low_transfer, low_time)
             middle_transfer = max(middle_transfer, middle_time)
@@ -123,7 +136,7 @@ def network_cost(kind, algorithm, size, members, stride, network):
             middle_transfer += middle_time
             filled += with_fill
 
-        hops = level_steps(kind, algorithm, positions, members, below, row, level == 0)
+        hops = level_steps(kind, algorithm, positions, spacing, members, below, row, level == 0)
         if direct:  # every message goes straight to its target
             low = max(low, hops * row.low_latency_hop)
             middle = max(middle, hops * row.low_latency_128_hop)

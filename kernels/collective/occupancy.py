@@ -34,7 +34,8 @@ def link_occupancies(kind, algorithm, size, members, stride, network):
     Returns
     -------
     busy : float64[rows, levels]
-        Bytes over the achievable bandwidth of the links that serve the group [s].
+        Bytes over the achievable bandwidth of the links that serve the group [s]; a bus
+        carries those of adapters too.
     part : float64[rows, levels]
         Of a device's bandwidth into the level that these links make up; 1 into a switch.
     """
@@ -71,14 +72,17 @@ def _occupy(kind, algorithm, size, members, stride, network, busy, part):
         positions = math.ceil(inside / below)
         if algorithm == IN_NETWORK and row.in_network_bandwidth > 0.0:
             copies = 1.0 + 1.0 / positions if kind == ALL_REDUCE and level == 0 else 1.0
-            busy[level] = copies * size / ports / row.in_network_bandwidth
+            load = copies * size / ports
+            busy[level] += load / row.in_network_bandwidth
         else:
             share = level_share(kind, algorithm, row, positions, max(1.0, stride / domain))
             load = level_load(kind, algorithm, size, members, below, inside, ports)
-            busy[level] = load / (share * row.bandwidth)
+            busy[level] += load / (share * row.bandwidth)
             # Pairwise exchange leaves part of the links idle, but has them.
             spread = kind != POINT_TO_POINT and is_pairwise(kind)
             part[level] = min(1.0, share / row.pairwise_fraction if spread else share)
+        if 0 < row.bus <= level:
+            busy[row.bus - 1] += load / network.levels[row.bus - 1].bandwidth
         ports = fewest_inside(float(members), inside)
         below = inside
         domain = above

@@ -140,6 +140,7 @@ def in_network_time(kind, size, members, stride, network):
     best = 0.0
     latency = 0.0
     reduces = False
+    carried = 0.0
     domain = 1.0
     below = 1.0
     ports = 1.0
@@ -157,15 +158,20 @@ def in_network_time(kind, size, members, stride, network):
                 share = 1.0 + 1.0 / positions if level == 0 else 1.0
             elif kind in (BROADCAST, MULTICAST):
                 share = 1.0
-            time = share * size / ports / row.in_network_bandwidth
+            load = share * size / ports
+            time = load / row.in_network_bandwidth
             fill = row.in_network_pipeline_latency
         else:
             spacing = max(1.0, stride / domain)
             tree = DOUBLE_BINARY_TREE
             bandwidth = level_share(kind, tree, row, positions, spacing) * row.bandwidth
-            time = level_load(kind, tree, size, members, below, inside, ports) / bandwidth
+            load = level_load(kind, tree, size, members, below, inside, ports)
+            time = load / bandwidth
             fill = math.log2(1.0 + positions) * row.simple_hop
             latency += (2.0 if kind == ALL_REDUCE else 1.0) * fill
+        if row.bus > 0:
+            carried += load
+            time = max(time, carried / network.levels[row.bus - 1].bandwidth)
         best = max(best, time + 2.0 * math.sqrt(fill * time))
         ports = fewest_inside(float(members), inside)
         below = inside

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.collective.slices import slice_links
 
 # What kernels know of one level: `network.levels[l].bandwidth`.
 LEVEL = np.dtype(
@@ -23,6 +24,7 @@ LEVEL = np.dtype(
         ("topology", np.int64),  # one of the codes below
         ("dimensions", np.float64),  # of a ring, torus or mesh; 1 otherwise
         ("wraps", np.float64),  # 1: a ring or torus closes on itself, 0: a mesh does not
+        ("closing_side", np.float64),  # of a torus in slices: that from which one closes; or 0
         ("link_class", np.int64),  # one of the codes below
         ("irregular_links", np.float64),  # for a group of over half, but not all, of a mesh
         ("low_latency_hop", np.float64),  # one hop of the protocols, by protocol [s]
@@ -39,6 +41,9 @@ LEVEL = np.dtype(
         ("low_latency_128_fraction", np.float64),  # 0 on level 0: the protocol is not there
         ("shot_fraction", np.float64),  # bandwidth of reads from peers / bandwidth
         ("tuned_bandwidth", np.float64),  # what a library believes when it chooses [B/s]
+        # 1 + the level of the bus that all bytes of this level pass on their way out of the
+        # device; 0: they have links of their own.
+        ("bus", np.int64),
     ],
     align=True,
 )
@@ -283,6 +288,8 @@ def link_share(row, positions, spacing, pairwise):
             if pairwise:
                 links = max(links, 1.0)
         return links / (size - 1.0)
+    if topology == TORUS and row.closing_side > 0.0:
+        return slice_links(row, positions, spacing) / (2.0 * row.dimensions)
     if topology == TORUS:
         return torus_share(positions, spacing, size, row.dimensions, row.wraps)
     return 1.0

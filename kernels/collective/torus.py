@@ -12,6 +12,12 @@ from __future__ import annotations
 import math
 
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.collective.slices import (
+    slice_diameter,
+    slice_dimensions,
+    slice_hops,
+    slice_links,
+)
 from perfmodel.kernels.collective.table import UNBOUNDED_SIDE
 
 # What the group does on the level.
@@ -64,6 +70,8 @@ def traffic_share(pattern, row, positions, spacing):
     log2(e) steps; doubling, the distances 1 + 2 + ... = e - 1; growing, 1 + 4 + 16 + ... =
     (e^2 - 1)/3 blocks. Groups that interleave in the first dimension add up.
     """
+    if row.closing_side > 0.0:
+        return slice_share(pattern, row, positions, spacing)
     dimensions = row.dimensions
     side = UNBOUNDED_SIDE
     if row.domains > 0.0:
@@ -107,15 +115,48 @@ def traffic_share(pattern, row, positions, spacing):
 
 
 @jit
-def torus_hops(row, positions):
+def slice_share(pattern, row, positions, spacing):
+    """As `traffic_share`, of a group on a slice: its sides are equal, its links its own.
+
+    A message over a distance still loads every link on its way. Parameters as there.
+    """
+    dimensions = slice_dimensions(row, positions, spacing)
+    links = slice_links(row, positions, spacing)
+    link = 0.5 / row.dimensions
+    extent = positions ** (1.0 / dimensions)
+    if pattern == ONE_WAY:  # on an open side the way back takes the other half
+        return min(dimensions, links) * link
+    if pattern == EXCHANGE:
+        busy = mean_hops(extent) * dimensions / (links * link)
+    elif pattern == HALVING:  # 1 - 1/e of the bytes over log2(e) steps, side after side
+        sides = (1.0 - 1.0 / positions) / (1.0 - 1.0 / extent)
+        busy = 0.5 * math.log2(extent) * sides / link
+    elif pattern == DOUBLING:
+        busy = dimensions * (extent - 1.0) / link
+    else:
+        busy = (positions - 1.0) * (extent + 1.0) / 3.0 / link
+    sent = 1.0 - 1.0 / positions
+    if pattern == DOUBLING:
+        sent = math.ceil(math.log2(positions))
+    elif pattern == GROWING:
+        sent = positions - 1.0
+    return min(sent / busy, links * link)
+
+
+@jit
+def torus_hops(row, positions, spacing):
     """Links that a message passes along all dimensions of the group, one way: k (e - 1)."""
+    if row.closing_side > 0.0:
+        return slice_hops(row, positions, spacing)
     return row.dimensions * (positions ** (1.0 / row.dimensions) - 1.0)
 
 
 @jit
-def torus_diameter(row, positions):
+def torus_diameter(row, positions, spacing):
     """Links between the two positions that are farthest apart; half of them where it closes."""
+    if row.closing_side > 0.0:
+        return slice_diameter(row, positions, spacing)
     if row.wraps > 0.0 and positions >= row.domains > 0.0:
         side = positions ** (1.0 / row.dimensions)
         return row.dimensions * math.floor(side / 2.0 + 1e-9)
-    return torus_hops(row, positions)
+    return torus_hops(row, positions, spacing)

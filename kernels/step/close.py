@@ -40,7 +40,7 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
     first : int
         Column of the first strategy in the result.
     out : ndarray of float64 or float32, shape (len(ROW), n)
-        Result, rows as in `ROW`.
+        Result, rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
     """
     memo = np.zeros((MEMO_SLOTS, TIME + 1))
     parts = stages.counts.shape[1]
@@ -50,6 +50,11 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         if i == 0 or not same_placement(strategy, strategy_at(strategies, i - 1)):
             groups = data_groups(strategy, network)
         key = stages.layer_key[strategy.stage_key]
+        column = first + i
+        peak = keys.peak[key]
+        if not peak > 0.0:  # the device lacks the precision
+            out[:, column] = np.nan
+            continue
         p, v, zero = strategy.pipeline, strategy.virtual, strategy.zero
         batches = strategy.global_batch // (strategy.data * strategy.micro_batch)
         m = float(batches)
@@ -75,13 +80,11 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         optimizer = optimizer_time(zero, load, groups, settings, stream_device)
 
         # 5. Memory of the stage that needs most.
-        column = first + i
         weight_bytes = keys.weight_bytes[key]
         stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out, column)
 
         # All that shows adds up to the step.
-        peak = keys.peak[key]
-        step = write_times(m, stage, pipeline, data, optimizer, peak, settings, out, column)
+        step = write_times(m, stage, pipeline, data, optimizer, settings, out, column)
         widths = stages.widths[strategy.stage_key]
         write_band(
             m, v, step, stage, load, widths, pipeline, data, optimizer, settings, out, column
@@ -134,13 +137,8 @@ def same_placement(one, other):
 
 
 @jit_inline
-def write_times(m, stage, pipeline, data, optimizer, peak, settings, out, column):
-    """Write the time of the step [s] and its components, and return it.
-
-    NaN where the device lacks the precision (`peak` is NaN).
-    """
-    if not peak > 0.0:
-        m = np.nan
+def write_times(m, stage, pipeline, data, optimizer, settings, out, column):
+    """Write the time of the step [s] and its components, and return it."""
     exposed = pipeline.exposed + data.waits
     step = m * stage.busy + settings.step_overhead + optimizer.time
     step += exposed + data.exposed + pipeline.bubble

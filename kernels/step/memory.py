@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.kernels._jit import jit, jit_inline
-from perfmodel.kernels.step.sharding import kept, shard_count, shards_parameters
+from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
 from perfmodel.kernels.step.tables import GPIPE, INTERLEAVED, ROW
 
 
@@ -11,16 +11,59 @@ from perfmodel.kernels.step.tables import GPIPE, INTERLEAVED, ROW
 def in_flight(schedule, stage, batches, stages, chunks):
     """Micro-batches whose activations a stage keeps at its peak, in whole-stage units.
 
-    GPipe keeps all m. 1F1B keeps ``min(m, p - s)``. Interleaved 1F1B keeps the chunk
-    passes of its warm-up, ``2 (p - s - 1) + (v - 1) p + 1`` of 1/v stage each
+    A lone stage has no schedule: backward follows forward. GPipe keeps all m. 1F1B keeps
+    ``min(m, p - s)``. Interleaved 1F1B keeps the chunk passes of its warm-up,
+    ``2 (p - s - 1) + (v - 1) p + 1`` of 1/v stage each
     (Narayanan et al. 2021, section 2.2; Megatron-Core ``schedules.py``).
     """
+    if stages == 1:
+        return 1.0
     if schedule == GPIPE:
         return float(batches)
     if schedule == INTERLEAVED:
         warm_up = 2.0 * (stages - stage - 1) + (chunks - 1) * stages + 1
         return min(float(batches), warm_up / chunks)
     return min(float(batches), float(stages - stage))
+
+
+@jit_inline
+def transfer_buffers(zero, stage, own, weight_bytes, settings):
+    """Bytes in which sharded parameters and gradients of a stage are whole for a while.
+
+    Gradients: one bucket on the wire; where they are kept as shards, at least those of one
+    part, which are whole until they are reduced (ZeRO-3: these alone, part by part).
+    Parameters (ZeRO-3): two parts gathered, the one at work and the next. No buffer counts
+    for more than what sharding has taken away, the allocator's loss included: what a rank
+    owns is gathered in its place (software that copies its own shard, as PyTorch's FSDP does,
+    needs 1/n of the part more).
+
+    Parameters
+    ----------
+    zero : int
+        ZeRO stage.
+    stage : record of STAGE
+    own : Kept
+        What the device keeps of it.
+    weight_bytes : float
+        Of a stored parameter [B].
+    settings : Settings
+
+    Returns
+    -------
+    float
+        [B]; 0 with one replica, which shards nothing.
+    """
+    whole = stage.weights + stage.experts
+    away = (whole - own.updated) / (1.0 + settings.fragmentation)  # parameters of other ranks
+    bucket = min(settings.bucket_bytes, whole * settings.gradient_bytes)
+    if not shards_gradients(zero):
+        return min(bucket, away * settings.optimizer_bytes)
+    part = stage.largest * settings.reduce_bytes
+    if not shards_parameters(zero):
+        return min(max(bucket, part), away * settings.gradient_bytes)
+    gathered = 2.0 * stage.largest * settings.gather_bytes
+    gathered = min(gathered, away * min(settings.gather_bytes, weight_bytes))
+    return min(part, away * settings.gradient_bytes) + gathered
 
 
 @jit_inline
@@ -59,16 +102,9 @@ def stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out,
             strategy.virtual,
         )
         # Backward follows the output's forward at once, but in GPipe.
-        heads = batches if strategy.schedule == GPIPE else 1
+        heads = batches if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1
         activations = flight * stage.activations + heads * stage.logits
-        # Beside the working set of one part: two gathered parts with ZeRO-3, one bucket of
-        # gradients on the wire otherwise.
-        buffers = stage.working
-        if shards_parameters(zero):
-            buffers += stage.largest * (2.0 * settings.gather_bytes + settings.reduce_bytes)
-        elif shard_count(zero, groups.dense) > 1:
-            whole = stage.weights + stage.experts
-            buffers += min(settings.bucket_bytes, whole * settings.gradient_bytes)
+        buffers = stage.working + transfer_buffers(zero, stage, own, weight_bytes, settings)
         live = parameters + gradients + optimizer + activations + buffers
         reserve = settings.reserve_bytes + settings.fragmentation * (activations + buffers)
         if live + reserve > worst:

@@ -145,7 +145,7 @@ class KeyTables(NamedTuple):
         Model FLOP per token.
     peak : float64, shape (keys,)
         Datasheet matrix rate at the strategy's precision [FLOP/s]; NaN where the
-        device has none, which makes every time of the strategy NaN.
+        device has none, which makes everything of the strategy NaN.
     """
 
     parts: np.ndarray

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.base.columns import broadcast, check_least
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
-from perfmodel.base.precisions import OPERAND_BYTES
+from perfmodel.base.precisions import FORMATS, OPERAND_BYTES, QUANTISED
 from perfmodel.hwprofiles import Hardware, load_hardware
 
 if TYPE_CHECKING:
@@ -85,8 +85,9 @@ def gemm_device(
     The board limit holds a long product to the fraction
     ``(tdp / (energy_per_flop peak)) ** power_exponent`` of the peak rate: power falls
     with rate more than linearly because voltage falls with clock. `energy_per_flop`
-    is that of bf16 at full clock; another precision draws the same power at its own
-    peak rate unless the table holds ``energy_per_flop_<precision>``. A steady load
+    is that of 16 bits at full clock; another precision draws the same power at its own
+    peak rate, but per FLOP no more than its share of 16 bits, unless the table holds
+    ``energy_per_flop_<precision>``. A steady load
     draws `steady_energy_ratio` times as much (hot chip, real data). Which of the profile's
     constants count: `perfmodel.hwprofiles.constants.Lookup`.
     """
@@ -106,9 +107,11 @@ def gemm_device(
     device = hardware.device
     peak = device.peak(precision)
     constant = hardware.lookup("gemm", precision=precision, library=LIBRARY_SUFFIX[library])
-    reference = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or peak
-    if constant.apart("energy_per_flop"):
-        reference = peak
+    reference = peak  # 16-bit rate of equal power
+    if OPERAND_BYTES[precision] != 2.0 and not constant.apart("energy_per_flop"):
+        reference = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or peak
+        if precision in QUANTISED:  # units that multiply 16 bits faster draw no more for fewer
+            reference = min(reference, peak * FORMATS[precision].element_bytes / 2.0)
     full_power = constant("energy_per_flop") * reference  # [W]
     if steady:
         full_power *= constant("steady_energy_ratio")

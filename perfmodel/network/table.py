@@ -126,6 +126,7 @@ def table_of(
     set_library(network)
     for number, level in enumerate(levels):
         _set_level(network.levels[number], level, number, constants, where)
+    _set_bus(network, levels)
     _set_facts(network, levels[0], constants)
     return network
 
@@ -155,6 +156,7 @@ def _set_level(
         row.topology = kernel.TORUS
         row.dimensions = DIMENSIONS[level.topology]
         row.wraps = 0.0 if level.topology == "mesh-2d" else 1.0
+        row.closing_side = level.closing_side
     elif level.topology == "fully-connected":
         row.topology = kernel.FULLY_CONNECTED
     elif level.topology in ("switch", "fat-tree"):
@@ -195,14 +197,28 @@ def _set_level(
     row.irregular_links = constants["irregular_mesh_links"]
 
 
+def _set_bus(network: KernelNetwork, levels: tuple[Network, ...]) -> None:
+    """Let the bytes of a bus and of all levels beyond it pass the device's link into the bus.
+
+    Adapters sit on the same bus as the devices, so one link of each device carries both.
+    """
+    found = [number for number, level in enumerate(levels) if level.name in BUS_NAMES]
+    if found:
+        network.levels["bus"][found[0] :] = found[0] + 1
+
+
 def _set_facts(network: KernelNetwork, innermost: Network, constants: Mapping[str, float]) -> None:
     """Fill what holds for the whole network."""
     from perfmodel.kernels.collective import table as kernel
 
     inner, facts = network.levels[0], network.facts
     base = constants["base_latency"]
-    if inner.link_class == kernel.BUS:  # a bus may reorder what it writes
-        inner.low_latency_128_fraction = 0.0
+    facts.local_copy_fraction = constants["local_copy_fraction"]
+    if inner.link_class == kernel.BUS:
+        inner.low_latency_128_fraction = 0.0  # a bus may reorder what it writes
+        # The fraction is measured against NVLink; the device's memory copies many times as fast
+        # as a bus sends.
+        facts.local_copy_fraction = 0.0
     facts.low_latency_base = base
     facts.low_latency_128_base = base + constants["low_latency_128_latency"]
     facts.simple_base = base + constants["simple_latency"]
@@ -212,8 +228,9 @@ def _set_facts(network: KernelNetwork, innermost: Network, constants: Mapping[st
     facts.shot_base = constants["shot_latency"]
     facts.spread_latency = constants["spread_latency"]
     facts.pairwise_spread_latency = constants["pairwise_spread_latency"]
-    facts.local_copy_fraction = constants["local_copy_fraction"]
     tuned = constants["tuned_low_latency_fraction"] * inner.tuned_bandwidth
+    if inner.link_class == kernel.BUS and tuned > 0.0:
+        tuned = inner.tuned_bandwidth  # NCCL's limits are those of NVLink, above any bus
     facts.tuned_low_latency_bandwidth = tuned
     if innermost.in_network_reduction:
         facts.tuned_in_network_fraction = constants["tuned_in_network_fraction"]

@@ -14,6 +14,7 @@ from perfmodel.network.collectives import (
     algorithms_of,
     collective_choices,
     collective_times,
+    link_occupancies,
     members_per_domain,
     outermost_level,
     overlap_compute_tax,
@@ -190,3 +191,37 @@ def test_measured_libraries(development_table, system):
     assert np.quantile(error, 0.9) < 0.18
     large = np.array(sizes) >= 2**24
     assert abs(np.median((modelled / np.array(measured) - 1)[large])) < 0.03
+
+
+BUSES = ["a100-40gb-pcie", "a100-80gb-pcie", "h100-pcie", "l40s-server", "rtx-pro-6000-server"]
+
+
+@pytest.mark.parametrize("name", [*BUSES, "v100-pcie"])
+def test_adapters_take_their_bytes_over_the_same_bus(name):
+    # One link of a device carries what stays in the node and what leaves it.
+    hardware = load_hardware(name)
+    bus = hardware.system.network[0]
+    sizes = 2.0 ** np.arange(22, 34)  # below, NCCL may take another protocol
+    for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"):
+        passes = 2 if kind == "all_reduce" else 1
+        for members in (2, 4, 8):
+            if members > bus.size:
+                continue
+            sent = sizes * (1 if kind == "broadcast" else passes * (members - 1) / members)
+            inside = collective_times(hardware, kind, sizes, members)
+            for node in (1, 2, 4):
+                if node >= members:
+                    continue
+                across = collective_times(hardware, kind, sizes, members, bus.size // node)
+                assert (sent / across < bus.bandwidth).all(), (kind, members, node)
+                assert (across >= inside * (1 - 1e-9)).all(), (kind, members, node)
+
+
+def test_a_bus_is_busy_with_what_passes_it_to_the_adapters():
+    hardware = load_hardware("h100-pcie")
+    inside, _ = link_occupancies(hardware, "all_gather", 1e9, [4], 1)
+    across, _ = link_occupancies(hardware, "all_gather", 1e9, [4], 4)
+    apart, _ = link_occupancies(hardware, "all_gather", 1e9, [4], 8)
+    assert inside[0, 1] == 0
+    assert 0 < across[0, 1] < apart[0, 1]
+    assert across[0, 0] == pytest.approx(inside[0, 0]) == pytest.approx(apart[0, 0])
