@@ -62,7 +62,7 @@ class Block:
 
     @property
     def is_shell(self) -> bool:
-        return not self.language and SHELL.search(self.text) is not None
+        return self.language in ("", "sh", "console") and SHELL.search(self.text) is not None
 
     @property
     def exit_code(self) -> int:

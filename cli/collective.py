@@ -231,7 +231,8 @@ def _tabulate(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total
         ]
         for row, reason in zip(rows, reasons, strict=True)
     ]
-    click.echo(table(headers, lines, left=left))
+    spare = [len(varied) + results.index("algorithm_bandwidth")]
+    click.echo(table(headers, lines, left=left, spare=spare))
     fixed = [
         f"{name} {_axis_cell(name, rows[0][name])}"
         for name in axes

@@ -174,7 +174,7 @@ def _print_operations(
     peak = format_si(hardware.device.peak(row["precision"]), "FLOP/s", 4)
     click.echo(heading("Operations of the slowest stage"))
     say(f"rates in % of the {row['precision']} peak, {peak}")
-    click.echo(table(headers, lines, left=(0, 1, 2, 7)))
+    click.echo(table(headers, lines, left=(0, 1, 2, 7), spare=(4, 8, 2)))
     if not whole:
         return
     total = sum(cost.exposed for cost in costs)

@@ -181,9 +181,10 @@ def print_projection(
     causal, full = row["model_flops_utilization"], row["model_flops_utilization_non_causal"]
     peak = format_si(hardware.device.peak(row["precision"]), "FLOP/s", 4)
     click.echo(f"tokens per second and device  {row['tokens_per_second_per_device']:,.1f}")
-    click.echo(
+    say(
         f"model FLOPs utilization       {percent(causal)} of {peak} ({row['precision']}); "
-        f"{percent(full)} counting full-square attention"
+        f"{percent(full)} counting full-square attention",
+        30,
     )
     click.echo(f"hardware FLOPs utilization    {percent(row['hardware_flops_utilization'])}")
     click.echo()

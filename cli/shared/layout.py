@@ -11,12 +11,13 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 NARROWEST = 40  # what is narrower is laid out as if it were so wide
-LEAST_TEXT = 20  # a column of text is not wrapped to less
-PIECES = re.compile(r"[^\s/_-]+[/_-]?")
+LEAST_TEXT = 12  # a column of text is not wrapped to less
+WORDS = re.compile(r"\s+|[^\s_]+_*|_+")  # of a cell: names may be broken behind underscores
+PIECES = re.compile(r"[^\s/_-]+(?:[/_-](?:\w\b[/_-]?)?)?")  # of a heading; "TFLOP/s" is one
 
 
 def terminal_width() -> int | None:
@@ -60,7 +61,7 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        return self.left and any(" " in line for cell in self.cells for line in cell)
+        return self.left and any(set(" _") & set(line) for cell in self.cells for line in cell)
 
     def aligned(self, text: str) -> str:
         return text.ljust(self.width) if self.left else text.rjust(self.width)
@@ -83,40 +84,69 @@ class Column:
         self.head = lines
 
     def wrap(self, width: int) -> None:
-        """Break the cells into lines of at most a width, words left whole."""
-        self.cells = [
-            textwrap.wrap("\n".join(cell), width, break_on_hyphens=False, break_long_words=False)
-            or [""]
-            for cell in self.cells
-        ]
+        """Break the cells into lines of at most a width."""
+        self.cells = [_broken(" ".join(cell), width) for cell in self.cells]
 
 
-def blocks(
+def _broken(text: str, width: int) -> list[str]:
+    """Break a cell at spaces and behind underscores; what has neither stays whole."""
+    lines = [""]
+    for piece in WORDS.findall(text):
+        if not lines[-1] or len((lines[-1] + piece).rstrip()) <= width:
+            lines[-1] += piece if lines[-1] else piece.lstrip()
+        else:
+            lines.append(piece.lstrip())
+    return [line.rstrip() for line in lines]
+
+
+@dataclass
+class Layout:
+    """A table in blocks (heads, lines), and the headings of the columns that it leaves out."""
+
+    blocks: list[tuple[list[str], list[str]]]
+    left_out: list[str]
+
+
+def laid_out(
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
     left: Sequence[int],
     width: int | None,
-) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield heads and lines of a table, one block where it is as narrow as it should be.
+    spare: Sequence[int] = (),
+) -> Layout:
+    """Return a table, one block with all its columns where it is as narrow as it should be.
 
-    What is wider has its headings broken, its text wrapped and its columns moved together;
-    columns that still have no place follow as further blocks, which repeat the first.
+    What is wider has its headings broken and its columns moved together; then columns that may
+    be spared are left out, one after the other, and text is wrapped. What is still too wide
+    follows in further blocks, which repeat the first column.
     """
-    columns = [
-        Column([header], [[row[i]] for row in rows], i in left) for i, header in enumerate(headers)
-    ]
-    gap = 2
-    if width is not None and _total(columns, gap) > width:
-        for column in columns:
+
+    def columns(without: Sequence[int]) -> list[Column]:
+        return [
+            Column([header], [[row[i]] for row in rows], i in left)
+            for i, header in enumerate(headers)
+            if i not in without
+        ]
+
+    found = columns(())
+    if width is None or _total(found, 2) <= width:
+        return Layout([_lines(found, len(rows), 2)], [])
+    tries = [(count, gap, False) for count in range(len(spare) + 1) for gap in (2, 1)]
+    for count, gap, wrap in [*tries, (len(spare), 1, True)]:
+        found = columns(spare[:count])
+        for column in found:
             column.break_head()
-        _wrap_text(columns, _total(columns, gap) - width)
-        gap = 2 if _total(columns, gap) <= width else 1
-    rest = columns[1:]
-    while True:
-        shown, rest = _fitting(columns[0], rest, gap, width)
-        yield _lines(shown, len(rows), gap)
-        if not rest:
-            return
+        if wrap:
+            _wrap_text(found, _total(found, gap) - width)
+        if _total(found, gap) <= width:
+            dropped = [headers[i] for i in sorted(spare[:count])]
+            return Layout([_lines(found, len(rows), gap)], dropped)
+    parts: list[tuple[list[str], list[str]]] = []
+    rest = found[1:]
+    while rest or not parts:
+        shown, rest = _fitting(found[0], rest, 2, width)
+        parts.append(_lines(shown, len(rows), 2))
+    return Layout(parts, [headers[i] for i in sorted(spare)])
 
 
 def _total(columns: Sequence[Column], gap: int) -> int:
@@ -134,11 +164,11 @@ def _wrap_text(columns: Sequence[Column], excess: int) -> None:
 
 
 def _fitting(
-    first: Column, rest: list[Column], gap: int, width: int | None
+    first: Column, rest: list[Column], gap: int, width: int
 ) -> tuple[list[Column], list[Column]]:
     """Return the columns of the next block, and those that are left."""
     count = len(rest)
-    while width is not None and count > 1 and _total([first, *rest[:count]], gap) > width:
+    while count > 1 and _total([first, *rest[:count]], gap) > width:
         count -= 1
     return [first, *rest[:count]], rest[count:]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.group import Settings
-from perfmodel.cli.shared.layout import blocks, terminal_width, wrapped
+from perfmodel.cli.shared.layout import laid_out, terminal_width, wrapped
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
@@ -68,7 +68,11 @@ def plain(value: Any) -> Any:
 
 
 def table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Sequence[int] = (0,),
+    spare: Sequence[int] = (),
 ) -> str:
     """Lay out a table with columns as wide as they need to be, and as the terminal allows.
 
@@ -78,10 +82,13 @@ def table(
     rows : sequence of sequence of str
     left : sequence of int
         Columns aligned to the left; the others stand to the right.
+    spare : sequence of int
+        Columns that a narrow terminal does without, the first one first.
     """
-    parts = []
-    for heads, lines in blocks(headers, rows, left, terminal_width()):
-        parts.append("\n".join([*map(heading, heads), *lines]))
+    found = laid_out(headers, rows, left, terminal_width(), spare)
+    parts = ["\n".join([*map(heading, heads), *lines]) for heads, lines in found.blocks]
+    if found.left_out:
+        parts[-1] += f"\n(no room for: {', '.join(found.left_out)})"
     return "\n\n".join(parts)
 
 
