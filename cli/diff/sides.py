@@ -222,7 +222,14 @@ def _from_json(path: Path, name: str, place: int, by: str) -> dict[str, Any]:
 
 
 def _head(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: facts[key] for key in ("model", "framework", "devices") if key in facts}
+    """Return what a file says once of all its strategies."""
+    import numpy as np
+
+    found = {key: facts[key] for key in ("model", "framework", "devices") if key in facts}
+    return {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in found.items()
+    }
 
 
 def _ranked(rows: Sequence[Any], by: str) -> list[Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import DataError
 from perfmodel.base.variables import COSTS, VARIABLES
 from perfmodel.strategy.fields import FIELDS
-from perfmodel.sweeps.results import LARGER_IS_BETTER, as_table
+from perfmodel.sweeps.results import LARGER_IS_BETTER, OF_ALL, as_table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -161,8 +161,9 @@ def matched(a: Table | xr.Dataset, b: Table | xr.Dataset) -> Matched:
     Parameters
     ----------
     a, b : Table or xarray.Dataset
-        Of `perfmodel.sweep`. Hardware is matched by name; where no name is in both and each has
-        one row, these two are compared.
+        Of `perfmodel.sweep`. Strategies match where all fields are equal, and model, framework and
+        devices where a sweep has several. Hardware is matched by name; where no name is in both
+        and each has one row, these two are compared.
 
     Returns
     -------
@@ -251,12 +252,21 @@ def _hardware_pairs(first: Table, second: Table) -> list[tuple[int, int]]:
     return shared or ([(0, 0)] if len(names_a) == len(names_b) == 1 else [])
 
 
+def _of_strategies(table: Table, name: str) -> NDArray[Any]:
+    """Return what every strategy has; what a sweep says once holds for all."""
+    if name in table:
+        return table[name].labelled()
+    return np.full(table.sizes["strategy"], table.attrs.get(name))
+
+
 def _keys(first: Table, second: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """One number per strategy, equal where all fields of two strategies are equal."""
     count = first.sizes["strategy"]
     keys = np.zeros(count + second.sizes["strategy"], np.int64)
-    for spec in FIELDS:
-        columns = [table[spec.name].labelled() for table in (first, second)]
+    for name in (*(spec.name for spec in FIELDS), *OF_ALL):
+        if name not in first and name not in second:
+            continue  # each sweep has one model, …: these are what is compared
+        columns = [_of_strategies(table, name) for table in (first, second)]
         _, codes = np.unique(np.concatenate(columns), return_inverse=True)
         # Numbered anew after every field, so that no product of ranges can overflow.
         _, keys = np.unique(keys * (codes.max(initial=0) + 1) + codes, return_inverse=True)

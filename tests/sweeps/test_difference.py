@@ -19,9 +19,9 @@ RUN = {"sequence_length": 4096, "global_batch_size": 64}
 AXES = {"pipeline_parallel": [1, 2], "context_parallel": 1, "virtual_pipeline": 1, **RUN}
 
 
-def swept(hardware: Any, **axes: Any) -> Any:
-    grid = perfmodel.strategy_grid("llama-3.1-8b", 16, **AXES | axes)
-    return perfmodel.sweep("llama-3.1-8b", grid, hardware)
+def swept(hardware: Any, model: str = "llama-3.1-8b", **axes: Any) -> Any:
+    grid = perfmodel.strategy_grid(model, 16, **AXES | axes)
+    return perfmodel.sweep(model, grid, hardware)
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +121,16 @@ def test_sweeps_without_a_common_strategy_are_refused(narrow: Any) -> None:
         matched(narrow, other)
     with pytest.raises(DataError, match="share no possible strategy"):
         matched(narrow, swept("dgx-h100", tensor_parallel=[8]))
+
+
+def test_sweeps_of_several_models_are_matched_model_by_model(narrow: Any) -> None:
+    given = {**AXES, "tensor_parallel": [1, 2, 4]}
+    several = perfmodel.sweep_several(
+        ["llama-3.1-8b", "llama-2-7b"], "dgx-h100", 16, framework=["megatron", "fsdp"], **given
+    )
+    found = matched(narrow, several)
+    assert len(found.strategies) == np.isfinite(narrow["step_time"].values).sum()
+    assert found.spreads["step_time"].same == len(found.strategies)
+    assert found.only_b >= 2 * len(found.strategies)
+    other = swept("dgx-h100", tensor_parallel=[1, 2, 4], model="llama-2-7b")
+    assert matched(narrow, other).spreads["step_time"].same == 0
