@@ -49,9 +49,6 @@ UNHEARD = 0.005  # shown as 0 %
     "profile and for fits.toml.",
 )
 @options.option(
-    "--force", section=options.OUTPUT, is_flag=True, help="Replace FILE.toml where it exists."
-)
-@options.option(
     "--kind",
     section="Selection",
     metavar="KIND",
@@ -122,7 +119,6 @@ def calibrate_command(
     profile: str | None,
     files: tuple[str, ...],
     output: str | None,
-    force: bool,
     kind: str | None,
     where: tuple[str, ...],
     all_rows: bool,
@@ -168,9 +164,9 @@ def calibrate_command(
     _check_given(profile, files, family, where, all_rows, bands, name)
     if output is not None:
         if family is None:
-            check_output(Path(output), str(profile), force)
+            check_output(Path(output), str(profile))
         else:
-            check_lines_output(Path(output), force)
+            check_lines_output(Path(output))
         check_writable(output)
     with progress(MOST_FITS, "fits") as advance:
         told = None if advance is None else lambda done, total: advance(1)
@@ -203,9 +199,9 @@ def calibrate_command(
         script = _command(family, files, kind, where, only, from_prior, sample, bands)
         document |= family_json(found, name, script)
         if output is not None:
-            write_family(found, Path(output), name, script, force)
+            write_family(found, Path(output), name, script)
     elif output is not None:
-        found.write_profile(output, force)
+        found.write_profile(output)
     if as_json:
         print_json(document | {"output": output})
     else:

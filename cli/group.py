@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
@@ -101,6 +102,16 @@ class Command(click.Command):
                     ctx.fail(f"{param.opts[0]} is given {times}; it takes one value")
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; say what it took where more is asked for."""
+        start = time.perf_counter()
+        try:
+            return super().invoke(ctx)
+        finally:
+            if ctx.ensure_object(Settings).verbose:
+                took = f"{time.perf_counter() - start:.2f} s{_most_memory()}"
+                click.echo(f"{ctx.command_path}: {took}", err=True)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, the sections in the order in which they first appear."""
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -113,6 +124,17 @@ class Command(click.Command):
         for name, records in [*sections.items(), ("Options", last)]:
             with formatter.section(name):
                 formatter.write_dl(records)
+
+
+def _most_memory() -> str:
+    """Return a clause with the memory that the program has held at most; empty on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return ""
+    unit = 1 if sys.platform == "darwin" else 1024
+    most = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return f", {most / 2**20:,.0f} MiB of memory at most"
 
 
 def _may_repeat(param: click.Parameter) -> bool:

@@ -18,7 +18,15 @@ from perfmodel.cli.shared.inputs import (
     of_hardware,
 )
 from perfmodel.cli.shared.launch_file import from_option, stated_framework, stated_model
-from perfmodel.cli.shared.printing import heading, percent, print_json, remark, say, strategy_label
+from perfmodel.cli.shared.printing import (
+    detail,
+    heading,
+    percent,
+    print_json,
+    remark,
+    say,
+    strategy_label,
+)
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -112,9 +120,12 @@ def load_problem(
     axes: Mapping[str, Any],
 ) -> tuple[ModelSpec, StrategyGrid, Hardware, Framework]:
     """Load and check everything about one projection, cheapest first."""
+    from perfmodel.base.units import format_si
     from perfmodel.strategy.single import one_strategy
 
     spec = stated_model(model)
+    parameters = format_si(float(spec.parameter_count()))
+    detail(f"model {spec.name}: {parameters} parameters in {spec.num_layers:,} layers")
     (device,), _ = load_rows([hardware], of_hardware(settings), {})
     software = load_software(stated_framework(framework), settings)
     device.device.peak(axes["precision"] or "bf16")  # refuses one that the device lacks

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles.hardware import Hardware
 
 
+FAR = 100.0
+"""Factor from which a value is more likely in another unit (GB/s for B/s) than meant."""
+
+
 def known_paths(hardware: Hardware) -> dict[str, Field]:
     """Return every dotted path that can be read or replaced, with its field."""
     fields = {f"device.{key}": field for key, field in schema.DEVICE.items()}
@@ -95,6 +99,38 @@ def unit_of(hardware: Hardware, path: str) -> str:
         _, group, key = full.split(".", 2)
         return hardware.calibration[group][key].unit or "1"
     return known_paths(hardware)[full].unit or "1"
+
+
+def implausible(hardware: Hardware, values: Mapping[str, Scalar]) -> list[str]:
+    """Say which values lie so far from the profile's that another unit is likely meant.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        The profile as it is.
+    values : mapping of str to scalar
+        Dotted path -> value that is going to replace the profile's; paths of values with a unit
+        count only.
+
+    Returns
+    -------
+    list of str
+        A clause for each.
+    """
+    found = []
+    for path, value in values.items():
+        former, unit = get_value(hardware, path), unit_of(hardware, path)
+        numbers = all(isinstance(it, int | float) and it > 0 for it in (former, value))
+        if unit == "1" or not numbers:
+            continue
+        ratio = float(value) / float(former)
+        if not 1 / FAR <= ratio <= FAR:
+            where = f"{ratio:.0e} times" if ratio > 1 else f"{1 / ratio:.0e} times below"
+            found.append(
+                f"{path}={value:g} is {where} the profile's {former:g} {unit}; values are in SI "
+                "units"
+            )
+    return found
 
 
 def row_names(rows: Sequence[Hardware]) -> list[str]:

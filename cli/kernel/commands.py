@@ -62,10 +62,15 @@ PAGES = {
     """,
     "stream": """Time memory-bound operations on tensors of rows x columns elements.
 
-    OPERATION is one or a list of: copy, add, mul, silu, gelu, gated (SwiGLU), rms_norm,
-    rms_norm_residual, layer_norm, softmax, cross_entropy, embedding, quantise_fp8_token,
-    quantise_fp8_block, …; many also as '…_backward'. Without OPERATION, --bytes-read and
-    --bytes-written say what is moved.
+    OPERATION is one or a list of: copy, fill, add, sub, mul, div, pow, add_scalar,
+    mul_scalar, div_scalar, pow_scalar, relu, gelu, silu, tanh, gated (SwiGLU), dropout,
+    relu_backward, gelu_backward, silu_backward, tanh_backward, gated_backward,
+    dropout_backward, mul_backward, div_backward, rms_norm, rms_norm_residual,
+    rms_norm_backward, layer_norm, layer_norm_backward, softmax, softmax_backward,
+    cross_entropy, cross_entropy_backward, embedding, embedding_backward,
+    quantise_fp8_static, quantise_fp8_tensor, quantise_fp8_token, quantise_int8_token,
+    quantise_fp8_block, quantise_mxfp8, quantise_nvfp4, quantise_mxfp4. Without OPERATION,
+    --bytes-read and --bytes-written say what is moved.
 
     \b
     Examples:

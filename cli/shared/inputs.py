@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.shared.parsing import SOFTWARE
-from perfmodel.cli.shared.printing import remark
+from perfmodel.cli.shared.printing import detail, remark
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -39,6 +39,8 @@ def load_rows(
     StrategyError
         A value of training software is among the settings.
     """
+    from perfmodel.hwprofiles import load_hardware
+    from perfmodel.hwprofiles.paths import implausible
     from perfmodel.hwprofiles.rows import hardware_rows
 
     if strange := of_software({**settings, **swept}):
@@ -47,6 +49,13 @@ def load_rows(
     for note in dict.fromkeys(note for row in rows for note in row.notes):
         if note.startswith("'"):  # the alias could have meant another device
             remark(f"note: {note}")
+    ends = [settings] + [{path: end(of) for path, of in swept.items()} for end in (min, max)]
+    profiles = [load_hardware(name) for name in names]
+    for it in profiles:
+        detail(f"hardware {it.name}: {it.title}")
+    found = (note for it in profiles for changed in ends for note in implausible(it, changed))
+    for note in dict.fromkeys(found):
+        remark(f"note: {note}")
     return rows, values
 
 
@@ -73,7 +82,7 @@ def load_software(name: str | Framework | None, settings: Mapping[str, Any]) -> 
         Unknown preset or field, a value that it cannot have, or a field without effect on a
         projection.
     """
-    from perfmodel.software.framework import OF_MEASURED_RUNS, load_framework
+    from perfmodel.software.framework import OF_MEASURED_RUNS, TITLES, load_framework
 
     changes = of_software(settings)
     for key in changes:
@@ -82,7 +91,9 @@ def load_software(name: str | Framework | None, settings: Mapping[str, Any]) -> 
                 f"'{SOFTWARE}{key}' says what a measured run means that does not state it; a "
                 "projection is told by the options of its strategy"
             )
-    return load_framework(name or DEFAULT_FRAMEWORK, **changes)
+    software = load_framework(name or DEFAULT_FRAMEWORK, **changes)
+    detail(f"software {software.name}: {TITLES[software.name.partition('[')[0]]}")
+    return software
 
 
 def load_several_software(

@@ -13,6 +13,7 @@ from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.base.units import format_size
 from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.cli.shared.types import Members, Size
 from perfmodel.cli.topology.output import (
@@ -297,9 +298,8 @@ def _topology(
         return read_topology(network)
     if devices is None:
         raise click.UsageError("--hardware needs --devices")
-    from perfmodel.hwprofiles import load_hardware
-
-    return Topology.from_hardware(load_hardware(hardware, settings), devices)
+    (profile,), _ = load_rows([hardware], settings, {})
+    return Topology.from_hardware(profile, devices)
 
 
 def _check_operation(ctx: click.Context, operation: str | None, members: list[int] | None) -> None:

@@ -167,17 +167,17 @@ class Calibration:
             "evaluations": self.evaluations,
         }
 
-    def write_profile(self, path: str | os.PathLike[str], force: bool = False) -> None:
+    def write_profile(self, path: str | os.PathLike[str]) -> None:
         """Write a profile that extends the one given; see `perfmodel.measured.profile`.
 
         Raises
         ------
         DataError
-            The file exists (unless `force`), or cannot be written.
+            The file is the profile that it would extend, or cannot be written.
         """
         from perfmodel.measured.profile import write_profile
 
-        write_profile(self, Path(path), force)
+        write_profile(self, Path(path))
 
 
 def calibrate_file(

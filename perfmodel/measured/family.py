@@ -99,32 +99,30 @@ def entry_lines(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key} = {_text(value) if isinstance(value, str) else value}"
 
 
-def write_family(found: Calibration, path: Path, name: str, script: str, force: bool) -> None:
+def write_family(found: Calibration, path: Path, name: str, script: str) -> None:
     """Write the lines, completely or not at all.
 
     Raises
     ------
     DataError
-        The file exists (unless `force`), or cannot be written.
+        The file's name does not end in ``.toml``, or it cannot be written.
     """
-    check_lines_output(path, force)
+    check_lines_output(path)
     text = "\n".join(family_lines(found, name, script)) + "\n"
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def check_lines_output(path: Path, force: bool) -> None:
+def check_lines_output(path: Path) -> None:
     """Refuse a file that lines must not be written to.
 
     Raises
     ------
     DataError
-        No TOML file, or one that exists.
+        No TOML file.
     """
     if path.suffix != ".toml":
         raise DataError(f"cannot write '{path}': the name of a file of constants ends in .toml")
-    if path.exists() and not force:
-        raise DataError(f"'{path}' exists; name another file, or use --force to replace it")
 
 
 def _rounded(value: float) -> float:

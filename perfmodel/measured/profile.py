@@ -22,7 +22,7 @@ WIDEST_SPREAD = 2.0
 USUAL_SPREAD = 0.2
 
 
-def write_profile(found: Calibration, path: Path, force: bool = False) -> None:
+def write_profile(found: Calibration, path: Path) -> None:
     """Write a profile, completely or not at all, and read it back.
 
     Parameters
@@ -30,19 +30,17 @@ def write_profile(found: Calibration, path: Path, force: bool = False) -> None:
     found : Calibration
     path : Path
         Ends in ``.toml``.
-    force : bool
-        Replace a file that is there.
 
     Raises
     ------
     DataError
-        The file exists, or cannot be written.
+        The file is the profile that it would extend, or cannot be written.
     TypeError
         The calibration is not one of a profile.
     """
     if not isinstance(found.subject, OneProfile):
         raise TypeError(f"{found.subject.described} is no profile that another could extend")
-    check_output(path, found.subject.spelling, force)
+    check_output(path, found.subject.spelling)
     lines = profile_lines(found, found.subject, path)
     with atomic_path(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -52,20 +50,18 @@ def write_profile(found: Calibration, path: Path, force: bool = False) -> None:
             raise RuntimeError(f"the new profile cannot be read back: {error}") from error
 
 
-def check_output(path: Path, spelling: str, force: bool) -> None:
+def check_output(path: Path, spelling: str) -> None:
     """Refuse a file that a profile must not be written to.
 
     Raises
     ------
     DataError
-        No TOML file, the profile that it would extend, or one that exists.
+        No TOML file, or the profile that it would extend.
     """
     if path.suffix != ".toml":
         raise DataError(f"cannot write '{path}': a profile's name ends in .toml")
     if path.exists() and Path(spelling).exists() and path.samefile(spelling):
         raise DataError(f"cannot write '{path}': the new profile would extend itself")
-    if path.exists() and not force:
-        raise DataError(f"'{path}' exists; name another file, or use --force to replace it")
 
 
 def profile_lines(found: Calibration, subject: OneProfile, path: Path) -> Iterator[str]:

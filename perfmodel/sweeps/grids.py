@@ -264,7 +264,8 @@ def kernel_grid(
 def _check_names(names: Iterable[Any], known: Collection[str], what: str) -> None:
     for name in names:
         if name not in known:
-            raise DataError(f"{what} '{name}'{did_you_mean(str(name), known)}")
+            hint = did_you_mean(str(name), known) or f"; known: {', '.join(known)}"
+            raise DataError(f"{what} '{name}'{hint}")
 
 
 def _results(found: object, *more: str) -> dict[str, NDArray[Any]]:

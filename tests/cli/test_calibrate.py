@@ -14,7 +14,7 @@ from click.testing import Result
 
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
-from tests.cli.running import run
+from tests.cli.running import assert_one_line, run
 
 # The adjustable constants of a matrix product whose meaning does not depend on how the
 # model does the rest.
@@ -127,15 +127,16 @@ def test_the_new_profile_works_wherever_a_name_does(
     assert timed.exit_code == 0, timed.stderr
 
 
-def test_an_existing_file_needs_force(base: Path, table: Path, tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_as_by_every_command(
+    base: Path, table: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "mine.toml"
-    output.write_text("precious")
-    result = run("calibrate", str(base), str(table), "-o", str(output))
-    assert result.exit_code == 2
-    assert "use --force to replace it" in result.stderr
-    assert output.read_text() == "precious"
-    calibrate(base, table, "-o", str(output), "--force")
+    output.write_text("former")
+    calibrate(base, table, "-o", str(output))
     assert load_hardware(output).name == "mine"
+    former = base.read_text()
+    assert_one_line(run("calibrate", base, table, "-o", base), "would extend itself")
+    assert base.read_text() == former
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,3 +157,28 @@ def test_messages_are_bounded_and_printable() -> None:
     assert_one_line(result)
     assert len(result.stderr) < 1600
     assert_one_line(run("a\u202eb"), "No such command 'a\\u202eb'")
+
+
+def test_verbose_says_what_was_taken_and_how_long_it_took() -> None:
+    words = [
+        "--model",
+        "gpt2",
+        "--hardware",
+        "h100",
+        "--devices",
+        "8",
+        "--seq-len",
+        "1024",
+        "--global-batch",
+        "8",
+    ]
+    result = run("project", *words, "-v", "--framework", "fsdp")
+    assert result.exit_code == 0
+    assert "model gpt2: 124 M parameters in 12 layers" in result.stderr
+    assert "hardware dgx-h100: " in result.stderr
+    assert "software fsdp: PyTorch FSDP" in result.stderr
+    assert re.search(r"^perfmodel project: \d+\.\d\d s", result.stderr, re.MULTILINE)
+    quiet = run("project", *words, "--framework", "fsdp")
+    assert quiet.stdout == result.stdout
+    assert "perfmodel project" not in quiet.stderr
+    assert re.search(r"^perfmodel hardware list: ", run("hardware", "list", "-v").stderr)

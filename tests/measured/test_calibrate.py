@@ -218,19 +218,18 @@ def test_nothing_to_fit_is_one_clear_error(toy: KernelKind, profile: Path, tmp_p
         read_problem(MeasuredTable(str(table), "gemm"), empty)
 
 
-def test_files_are_not_replaced_unasked(toy: KernelKind, profile: Path, tmp_path: Path) -> None:
+def test_a_profile_is_written_beside_the_one_that_it_extends(
+    toy: KernelKind, profile: Path, tmp_path: Path
+) -> None:
     table = write_table(tmp_path / "mine.csv", 4e-6, 0.5)
     found = calibrate_file(str(profile), table)
     with pytest.raises(DataError, match="would extend itself"):
-        found.write_profile(profile, force=True)
+        found.write_profile(profile)
     with pytest.raises(DataError, match=r"ends in \.toml"):
         found.write_profile(tmp_path / "new.txt")
     output = tmp_path / "new.toml"
-    output.write_text("precious")
-    with pytest.raises(DataError, match="exists; name another file, or use --force"):
-        found.write_profile(output)
-    assert output.read_text() == "precious"
-    found.write_profile(output, force=True)
+    output.write_text("former")
+    found.write_profile(output)
     assert load_hardware(output).name == "new"
 
 

@@ -250,19 +250,17 @@ def test_lines_are_written_completely_or_not_at_all(
     fitted: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "lines.toml"
-    write_family(fitted, output, "mine", "x", force=False)
+    write_family(fitted, output, "mine", "x")
     first = output.read_text(encoding="utf-8")
-    with pytest.raises(DataError, match="exists; name another file, or use --force"):
-        write_family(fitted, output, "mine", "x", force=False)
     with pytest.raises(DataError, match=r"ends in \.toml"):
-        write_family(fitted, tmp_path / "lines.txt", "mine", "x", force=False)
+        write_family(fitted, tmp_path / "lines.txt", "mine", "x")
 
     def broken(*arguments: object) -> object:
         raise RuntimeError("half-way")
 
     monkeypatch.setattr("perfmodel.measured.family.fit_entry", broken)
     with pytest.raises(RuntimeError):
-        write_family(fitted, output, "mine", "x", force=True)
+        write_family(fitted, output, "mine", "x")
     assert output.read_text(encoding="utf-8") == first
     assert [path.name for path in tmp_path.glob("*.toml")] == ["lines.toml"]
 

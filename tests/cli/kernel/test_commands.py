@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import xarray as xr
 
-from tests.cli.running import run
+from tests.cli.running import assert_one_line, run
 
 GEMM = ("kernel", "gemm", "--hardware", "dgx-h100", "--n", "4096", "--k", "4096")
 
@@ -219,3 +219,15 @@ def test_help_has_examples_and_units(command: str) -> None:
     text = run("kernel", command, "--help").stdout
     assert "Examples:" in text
     assert "Units:" in text
+
+
+def test_all_operations_of_streams_are_named() -> None:
+    from perfmodel.sweeps.grids import stream_kernels
+
+    text = " ".join(run("kernel", "stream", "--help").stdout.split())
+    listed = text.partition("a list of: ")[2].partition(". Without OPERATION")[0]
+    assert [item.partition(" ")[0] for item in listed.split(", ")] == list(stream_kernels())
+    result = run("kernel", "stream", "foo", "--hardware", "dgx-h100")
+    assert_one_line(result, "unknown operation 'foo'; known: copy, fill", "quantise_mxfp4")
+    near = run("kernel", "stream", "rms_nrom", "--hardware", "dgx-h100")
+    assert_one_line(near, "did you mean rms_norm")

@@ -15,7 +15,9 @@ from perfmodel.cli.shared.inputs import (
 )
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.single import one_strategy
+from tests.cli.running import run
 
+KERNEL = ("--m", "16", "--n", "16", "--k", "16")
 SETTINGS = {"software.dropout": True, "device.tdp": 500.0}
 
 
@@ -46,3 +48,37 @@ def test_only_what_matters_was_assumed() -> None:
     text = "assumed: --framework megatron --sp true --cp-kind ring --zero 1 --micro-batch 1"
     assert assumed_text(found) == text
     assert assumed_text({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            "--set device.memory.bandwidth=3350",
+            "device.memory.bandwidth=3350 is 1e+09 times below the profile's 3.352e+12 B/s; values "
+            "are in SI units",
+        ),
+        ("--set system.network.1.latency=2.7", "system.network.1.latency=2.7 is 1e+06 times the"),
+        ("--sweep system.network.1.bandwidth=25:400:4", "system.network.1.bandwidth=25 is 2e+09"),
+    ],
+)
+def test_a_value_in_another_unit_gets_a_remark(words: str, text: str) -> None:
+    result = run("kernel", "gemm", "--hardware", "dgx-h100", *KERNEL, *words.split())
+    assert result.exit_code == 0
+    assert text in result.stderr
+    assert (
+        run("-q", "kernel", "gemm", "--hardware", "dgx-h100", *KERNEL, *words.split()).stderr == ""
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--set device.memory.bandwidth=4.8e12",
+        "--set device.tdp=400",
+        "--set system.network.0.size=1",
+    ],
+)
+def test_a_plausible_value_gets_none(words: str) -> None:
+    result = run("kernel", "gemm", "--hardware", "dgx-h100", *KERNEL, *words.split())
+    assert result.stderr == ""
