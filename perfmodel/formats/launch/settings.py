@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,7 +21,9 @@ from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
 from perfmodel.strategy.fields import FIELD_BY_NAME
 
 LARGEST = 2**40  # of a whole number: larger than any run
+_WHOLE = re.compile(r"-?\d+", re.ASCII)
 Keys = dict[str, Any]
+LONGEST_REMARK = 300  # characters
 OFF = ("none", "null", "false")
 
 
@@ -84,8 +87,9 @@ class Settings:
         return FormatError(f"{self.path}: no {self.name(key)}; it should be there, {expected}")
 
     def remark(self, text: str) -> None:
-        """Remember something that the user should know."""
-        self.remarks.append(text)
+        """Remember something that the user should know, in one line whatever it quotes."""
+        plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+        self.remarks.append(plain if len(plain) <= LONGEST_REMARK else f"{plain[:LONGEST_REMARK]}…")
 
     def stated(self, key: str, *, flag: bool = False) -> Any:
         """Return the value of a key, None where it is absent, null or switched off."""
@@ -119,7 +123,7 @@ class Settings:
             if default is None:
                 raise self.missing(key, expected)
             return default
-        if isinstance(value, str) and value.isascii() and value.lstrip("-").isdigit():
+        if isinstance(value, str) and _WHOLE.fullmatch(value):
             value = int(value) if len(value) < 19 else LARGEST + 1
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -137,7 +141,7 @@ class Settings:
             return default
         try:
             found = float(value) if not isinstance(value, bool) else -1.0
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             found = -1.0
         if not 0.0 < found < float(LARGEST):
             raise self.wrong(key, "a positive number")
@@ -262,6 +266,11 @@ class Choice:
                 listed = ", ".join(dict.fromkeys(str(x) for x in known))
                 return settings.wrong(key, f"one of {listed} (others are not modelled)")
         stated = [key for key in deciding if key in settings]
+        if not stated:
+            ways = " or ".join(
+                settings.name(key) for item in self.spellings[:2] for key in item.keys
+            )
+            return FormatError(f"{settings.path}: nothing says the {self.field}; {ways} would")
         others = " with ".join(settings.name(key) for key in stated[1:])
         return settings.wrong(stated[0], f"another, or absent, with {others or 'the rest'}")
 
@@ -276,7 +285,7 @@ def _comparable(value: Any) -> Any:
         return tuple(_comparable(item) for item in value)
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return str(value)
 
 

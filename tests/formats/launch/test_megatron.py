@@ -268,6 +268,12 @@ def test_missing_options_are_named() -> None:
         parse_launch(BASE.replace("--global-batch-size 64", ""), "run.sh")
 
 
+def test_single_precision_is_not_modelled() -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_launch(BASE.replace("--bf16", ""), "run.sh")
+    assert str(caught.value) == "run.sh: nothing says the precision; --bf16 or --fp16 would"
+
+
 def test_other_text_is_no_launch_file() -> None:
     with pytest.raises(FormatError, match="no launch file"):
         parse_launch("dear diary", "diary.txt")

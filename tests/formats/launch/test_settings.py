@@ -52,7 +52,9 @@ def test_an_unknown_word_is_named_with_those_that_are_known() -> None:
     )
 
 
-@pytest.mark.parametrize("value", ["1.5", "²", "1" * 400, -3, 0, True, [1], 2**41, 1e99, "١"])
+@pytest.mark.parametrize(
+    "value", ["1.5", "²", "1" * 400, -3, 0, True, [1], 2**41, 1e99, "١", "---1", 10**400]
+)
 def test_what_is_no_whole_number_is_refused(value: object) -> None:
     with pytest.raises(FormatError, match=r"file:7: size '.*': should be a whole number"):
         settings(size=value).whole("size")
@@ -64,3 +66,10 @@ def test_whole_numbers_in_any_type() -> None:
     assert settings().whole("size", 3) == 3
     with pytest.raises(FormatError, match="file: no size; it should be there"):
         settings().whole("size")
+
+
+def test_remarks_are_one_line_whatever_they_quote() -> None:
+    stated = settings()
+    stated.remark("a\u202eb\nc" + "x" * 1000)
+    assert stated.remarks[0].startswith("a?b?cxx")
+    assert len(stated.remarks[0]) == 301
