@@ -1,0 +1,390 @@
+"""Good command lines, and the small files that they read, for `fuzz_commands.py` to damage."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import fuzz_formats
+
+MODEL = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 4,
+    "intermediate_size": 512,
+    "vocab_size": 1000,
+    "max_position_embeddings": 4096,
+}
+EXPERTS = MODEL | {
+    "model_type": "mixtral",
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+PROFILE = """\
+name = "mine"
+extends = "dgx-h100"
+title = "A faster DGX"
+aliases = ["fast"]
+[device]
+tdp = 650.0
+[device.memory]
+bandwidth = 4.8e12
+[device.peak_flops]
+bf16 = 1.1e15
+"""
+CONFIG = """\
+model = "model.json"
+hardware = "dgx-h100"
+devices = 8
+seq-len = 1024
+global-batch = 8
+tp = 2
+[set]
+device.memory.bandwidth = 4.8e12
+"""
+RING = """\
+topology: [ Ring ]
+npus_count: [ 4 ]
+bandwidth: [ 50.0 ]  # GB/s
+latency: [ 500.0 ]  # ns
+"""
+SYSTEM = {
+    "scheduling-policy": "LIFO",
+    "endpoint-delay": 10,
+    "active-chunks-per-dimension": 1,
+    "preferred-dataset-splits": 2,
+    "all-reduce-implementation": ["ring"],
+    "all-gather-implementation": ["ring"],
+    "reduce-scatter-implementation": ["ring"],
+    "all-to-all-implementation": ["ring"],
+    "collective-optimization": "localBWAware",
+    "local-mem-bw": 1600,
+    "roofline-enabled": 1,
+    "peak-perf": 100,
+}
+NATIVE_RING = {
+    "topology-name": "Hierarchical",
+    "topologies-per-dim": ["Ring"],
+    "dimension-type": ["N"],
+    "dimensions-count": 1,
+    "units-count": [4],
+    "links-count": [2],
+    "link-latency": [500],
+    "link-bandwidth": [25],
+    "nic-latency": [0],
+    "router-latency": [0],
+    "hbm-latency": [500],
+    "hbm-bandwidth": [370],
+    "hbm-scale": [0],
+}
+NATIVE_SYSTEM = re.sub(": ring_.*", ": ring", fuzz_formats.EXAMPLES["astra-system"])
+AICB = """\
+HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 \
+all_gpus: 16 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0
+2
+grad_gather\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\tALLGATHER\t1073741824\t100
+attention_layer\t-1\t1000\tALLREDUCE\t8388608\t2000\tNONE\t0\t3000\tNONE\t0\t100
+"""
+DATA_PARALLEL = (
+    "DATA\n2\n"
+    "first\t-1\t1000\tNONE\t0\t2000\tNONE\t0\t3000\tALLREDUCE\t1048576\t10\n"
+    "second\t-1\t4000\tNONE\t0\t5000\tNONE\t0\t6000\tALLREDUCE\t2097152\t10\n"
+)
+NCCL = """\
+# nThread 1 nGpus 8 minBytes 1024 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20
+#
+# Using devices
+#   Rank  0 Pid   2041 on      gpu-a device  0 [0x07] Tesla V100-SXM2-32GB
+#   Rank  1 Pid   2042 on      gpu-a device  1 [0x0a] Tesla V100-SXM2-32GB
+#
+#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)             (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     8388608        524288   float   410.00   20.46   15.34  0e+00   400.00   20.97   15.73  0e+00
+# Avg bus bandwidth    : 28.9575
+"""
+TABLES = {
+    "gemm.csv": """\
+hardware,dtype,m,n,k,time_us
+H100_SXM,bf16,4096,4096,4096,230
+A100_SXM,bf16,16,8192,8192,60
+""",
+    "attention.csv": """\
+hardware,phase,batch,heads,heads_kv,d_qk,d_v,q_len,kv_len,dtype,time_us
+H100_SXM,fwd,1,32,8,128,128,4096,4096,bf16,300
+""",
+    "stream.csv": """\
+hardware,framework,op,phase,rows,cols,dtype,time_us
+H100_SXM,sglang,rms_norm,fwd,4096,8192,bf16,50
+A100_SXM,sglang,gelu,fwd,16384,8192,bf16,330
+nobody's card,sglang,gelu,fwd,16384,8192,bf16,330
+""",
+    "moe.csv": """\
+hardware,stage,dtype,groups,m_per_group,n,k,time_us
+H100_SXM,fwd,bf16,8,512,4096,7168,500
+""",
+    "exchange.csv": """\
+hardware,mode,phase,nodes,ep,tokens_per_rank,hidden,topk,experts,sms,time_us
+H100_SXM,normal,dispatch,2,16,4096,7168,8,256,24,500
+""",
+    "collective.csv": """\
+hardware,op,impl,n_gpus,nodes,bytes,dtype,time_us
+H100_SXM,all_reduce,nccl,8,1,1048576,bf16,60
+""",
+    "training.csv": """\
+hardware,n_gpus,layers,hidden,heads,vocab,ffn,tp,pp,gbs,mbs,seq,dtype,meas_iter_s
+H100_SXM,8,4,1024,8,32000,4096,2,1,16,1,2048,bf16,0.5
+""",
+}
+
+
+def files(folder: Path) -> None:
+    """Write every file that the command lines read into a folder."""
+    texts = {
+        "model.json": json.dumps(MODEL, indent=1),
+        "experts.json": json.dumps(EXPERTS, indent=1),
+        "profile.toml": PROFILE,
+        "config.toml": CONFIG,
+        "ring.yml": RING,
+        "system.json": json.dumps(SYSTEM, indent=1),
+        "native.json": json.dumps(NATIVE_RING),
+        "native.txt": NATIVE_SYSTEM,
+        "aicb.txt": AICB,
+        "all_reduce_perf.log": NCCL,
+        "data.txt": DATA_PARALLEL,
+        "routing.json": "[[4, 3, 2, 1, 4, 3, 2, 1], [1, 1, 1, 1, 2, 2, 2, 2]]",
+        "routing.csv": "expert,count,layer\n" + "".join(f"{i},{i + 1},0\n" for i in range(8)),
+        **TABLES,
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for kind in fuzz_formats.WORKLOADS:
+        suffix = fuzz_formats.READERS[kind][2]
+        for number, content in enumerate(fuzz_formats.examples(kind)[:1]):
+            (folder / f"{kind}{number or ''}{suffix}").write_bytes(content)
+    for rank in range(2):
+        (folder / f"chakra.{rank}.et").write_bytes(fuzz_formats.chakra_example())
+
+
+MADE = (
+    "sweep --model model.json --hardware dgx-h100 --hardware b200 --devices 8 --seq-len 1024 "
+    "--global-batch 8 --tp 1,2 --pp 1 --cp 1 --micro-batch 1 --zero 1 -o sweep.nc",
+    "workload synthetic chained --devices 4 --count 2 --size 1MiB -o chain",
+    "launch --model llama-3.1-8b --hardware dgx-h100 --devices 8 --seq-len 4096 --global-batch 64 "
+    "--tp 2 --for megatron -o launch.sh",
+)
+"""Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
+
+PROBLEM = "--model model.json --hardware dgx-h100 --devices 8 --seq-len 1024 --global-batch 8"
+SWEPT = "--tp 1,2 --pp 1 --cp 1 --micro-batch 1 --zero 1"
+AICB_OPTIONS = (
+    "--num_layers=2 --hidden_size=256 --num_attention_heads=4 --seq_length=128 "
+    "--vocab_size=1000 --world_size=8 --global_batch=16"
+)
+STAGE = (
+    "--dp 2 --tp 2 --sp 1 --pp 2 --num-stacks 2 --dmodel 64 --dff 128 --head 4 --seq 32 "
+    "--batch 4 --din 32 --dout 32"
+)
+MESH = "--dimension mesh:2x2:200e9:1e-6 --dimension switch:2:50e9:2e-6"
+
+# How often a command is tried, and its good command lines.
+COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "sweep": (
+        4,
+        (
+            f"sweep {PROBLEM} {SWEPT}",
+            f"sweep {PROBLEM} {SWEPT} --sweep device.memory.bandwidth=3e12:5e12:2 -o out.nc",
+            f"sweep --config config.toml {SWEPT} --json",
+            f"sweep --model experts.json --hardware profile.toml --devices 8 --seq-len 1024 "
+            f"--global-batch 8 {SWEPT} --ep 1,2 --precision bf16,fp8 --keep-impossible",
+        ),
+    ),
+    "launch": (
+        3,
+        (
+            "launch sweep.nc --pick 2 --for megatron --where 'hardware == \"dgx-h100\"'",
+            f"launch {PROBLEM} --tp 2 --for megatron -o out.sh",
+            "launch --from launch.sh --for megatron",
+        ),
+    ),
+    "best": (
+        4,
+        (
+            "best sweep.nc --top 3 --where 'tensor_parallel <= 8 and pp == 1'",
+            "best sweep.nc --pareto step_time,memory_total --json",
+            "best sweep.nc --by memory_total --all --where 'hardware != \"gh200\"'",
+        ),
+    ),
+    "project": (
+        8,
+        (
+            f"project {PROBLEM} --tp 2 --json",
+            f"project {PROBLEM} --set device.memory.bandwidth=4e12 --framework fsdp",
+            "project --model experts.json --hardware profile.toml --devices 8 --seq-len 1024 "
+            "--global-batch 8 --ep 2 --precision fp8",
+            "project --from launch.sh --hardware dgx-h100",
+            "project --config config.toml --pp 2 --mapping tensor-data-context-pipeline",
+        ),
+    ),
+    "explain": (
+        6,
+        (f"explain {PROBLEM} --tp 2 --top 3", f"explain {PROBLEM} --json --phase forward"),
+    ),
+    "kernel gemm": (
+        8,
+        (
+            "kernel gemm --hardware dgx-h100 --m 1,4096 --n 4096 --k 1024:8192:2 --precision bf16",
+            "kernel gemm --hardware profile.toml --m 64 --n 64 --k 64 --groups 8 --launches one "
+            "--json -o out.nc",
+            "kernel gemm --hardware b200 --m 64 --n 64 --k 64 --precision fp8_block --quantise",
+        ),
+    ),
+    "kernel attention": (
+        6,
+        (
+            "kernel attention --hardware dgx-h100 --heads 8 --kv-heads 2 --q-len 1024",
+            "kernel attention --hardware dgx-h100 --heads 8 --kv-heads 2 --phase decode --batch 4 "
+            "--kv-len 8192 --json",
+            "kernel attention --hardware b200 --heads 16 --head-dim 192 --head-dim-v 128 --q-len "
+            "512 --window 128 --phase backward",
+        ),
+    ),
+    "kernel stream": (
+        8,
+        (
+            "kernel stream rms_norm,gated --hardware dgx-h100 --rows 1:4096:x64 --columns 8192",
+            "kernel stream --hardware dgx-h100 --bytes-read 1000:1000000:x10 --json",
+        ),
+    ),
+    "kernel moe": (
+        6,
+        (
+            "kernel moe --hardware dgx-h100 --tokens 64 --hidden 256 --intermediate 512 --experts "
+            "8 --top-k 2 --routing balanced,uniform,power_law_1.2 --seed 3",
+            "kernel moe --hardware dgx-h100 --tokens 64 --hidden 256 --intermediate 512 --experts "
+            "8 --top-k 2 --routing empirical:routing.json --ep 2 --json",
+            "kernel moe --hardware dgx-h100 --tokens 64 --hidden 256 --intermediate 512 --experts "
+            "8 --top-k 2 --routing empirical:routing.csv",
+        ),
+    ),
+    "collective": (
+        8,
+        (
+            "collective all_reduce,all_gather --hardware dgx-h100 --size 1KiB:1GiB:x1024 "
+            "--members 8",
+            "collective all_gather --hardware h100-pcie --size 64MiB --members 4 "
+            "--members-per-node 1,2 --json",
+            "collective all_reduce --size 1MiB --astra-network ring.yml --astra-system system.json",
+        ),
+    ),
+    "topology show": (
+        6,
+        (
+            f"topology show {MESH} --operation all_to_all --size 16MB",
+            "topology show --hardware dgx-h100 --devices 16 --json",
+            "topology show --network ring.yml --operation all_reduce --algorithm ring --size 1MB "
+            "--members 0,1,2,3",
+        ),
+    ),
+    "topology export": (
+        4,
+        (
+            "topology export --hardware dgx-h100 --devices 16 --rails -o astra",
+            "topology export --dimension ring:4:50e9:1e-6 -o astra",
+        ),
+    ),
+    "workload aicb": (
+        6,
+        (
+            f"workload aicb {AICB_OPTIONS} -o -",
+            f"workload aicb {PROBLEM} --tp 2 -o out.txt",
+            f"workload aicb --frame=DeepSpeed --stage=3 {AICB_OPTIONS} -o -",
+        ),
+    ),
+    "workload aiob": (4, (f"workload aiob --hardware dgx-h100 {AICB_OPTIONS} -o -",)),
+    "workload astra-text": (4, (f"workload astra-text {PROBLEM} --tp 2 -o out.txt",)),
+    "workload chakra": (3, (f"workload chakra {PROBLEM} --tp 2 -o out",)),
+    "workload stage": (3, (f"workload stage {STAGE} -o out",)),
+    "workload synthetic": (
+        4,
+        (
+            "workload synthetic chained --devices 4 --count 2 --size 1MiB -o out",
+            "workload synthetic pipeline --devices 4 --count 3 --num-ops 100 --size 1KiB -o out",
+        ),
+    ),
+    "workload convert": (
+        6,
+        (
+            "workload convert data.txt --devices 4 -o out",
+            "workload convert flexflow.graph --npu-frequency 1000 -o out",
+            "workload convert kineto.json --devices 2 -o out",
+            "workload convert pytorch-host.json --kineto kineto.json --json-traces -o out",
+        ),
+    ),
+    "workload show": (
+        8,
+        (
+            "workload show chain",
+            "workload show chakra --json",
+            "workload show chakra-json.0.json",
+            "workload show data.txt --devices 4 --json",
+            "workload show aicb-text.txt",
+            "workload show aicb-csv.csv --json",
+            "workload show vidur-csv.csv",
+            "workload show aiob.txt",
+            "workload show flexflow.graph",
+            "workload show pytorch-host.json",
+            "workload show kineto.json",
+        ),
+    ),
+    "simulate": (
+        6,
+        (
+            "simulate chain --network ring.yml --system system.json",
+            "simulate chain --hardware dgx-h100 --json --by rank",
+            "simulate chain --hardware dgx-h100 --contention -o out.nc",
+            "simulate data.txt --network native.json --system native.txt",
+            "simulate aicb.txt --gpu-type H100 --nic-type CX7 --json",
+            "simulate chain --hardware profile.toml --timeline out.json",
+        ),
+    ),
+    "hardware list": (1, ("hardware list --all", "hardware list --json")),
+    "hardware show": (
+        6,
+        (
+            "hardware show dgx-h100 --set device.tdp=600",
+            "hardware show profile.toml --json",
+            "hardware show tpu-v5p",
+        ),
+    ),
+    "software list": (1, ("software list", "software list --json")),
+    "software show": (3, ("software show megatron-deepep", "software show fsdp --json")),
+    "model list": (1, ("model list", "model list --json")),
+    "model show": (
+        6,
+        ("model show gpt2", "model show model.json --seq-len 2048", "model show experts.json"),
+    ),
+    "compare": (
+        6,
+        (
+            "compare gemm gemm.csv --by hardware,dtype",
+            "compare attention attention.csv --json",
+            "compare stream stream.csv --where 'rows > 16' --output out.csv",
+            "compare moe moe.csv",
+            "compare moe-alltoall exchange.csv",
+            "compare collective collective.csv --max-error 90%",
+            "compare collective all_reduce_perf.log --hardware dgx-h100",
+            "compare training training.csv --hardware dgx-h100",
+        ),
+    ),
+    "calibrate": (
+        3,
+        (
+            "calibrate dgx-h100 gemm.csv --only launch_latency --json",
+            "calibrate dgx-h100 all_reduce_perf.log --kind collective --all-rows -o out.toml",
+        ),
+    ),
+    "completion": (1, ("completion bash",)),
+}
