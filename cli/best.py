@@ -11,7 +11,7 @@ from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.printing import heading, print_json
-from perfmodel.cli.shared.types import Words
+from perfmodel.cli.shared.types import WholeRange, Words
 
 RATE = "tokens_per_second_per_device"
 
@@ -21,7 +21,7 @@ RATE = "tokens_per_second_per_device"
 @options.option(
     "--top",
     section="Selection",
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     metavar="N",
     help="Strategies to show.  [default: 10; with --pareto all]",
 )

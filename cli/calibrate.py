@@ -20,7 +20,7 @@ from perfmodel.cli.shared.printing import (
     remark,
     table,
 )
-from perfmodel.cli.shared.types import Words
+from perfmodel.cli.shared.types import WholeRange, Words
 
 if TYPE_CHECKING:
     from perfmodel.measured.calibrate import Calibration, Parameter
@@ -107,7 +107,7 @@ UNHEARD = 0.005  # shown as 0 %
 @options.option(
     "--sample",
     section="Fit",
-    type=click.IntRange(min=20),
+    type=WholeRange(20),
     default=4000,
     show_default=True,
     metavar="N",

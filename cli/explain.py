@@ -23,6 +23,7 @@ from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import assumed
 from perfmodel.cli.shared.launch_file import from_option
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
+from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -43,7 +44,7 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 @options.option(
     "--top",
     section=options.OUTPUT,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     default=25,
     show_default=True,
     metavar="N",

@@ -10,6 +10,7 @@ import click
 from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import heading, print_json, table
+from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.model.build import LayerSpec, ModelSpec
@@ -67,7 +68,7 @@ def list_command(as_json: bool) -> None:
 @options.option(
     "--seq-len",
     section=options.PROBLEM,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     default=8192,
     show_default=True,
     metavar="TOKENS",

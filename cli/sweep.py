@@ -31,6 +31,7 @@ from perfmodel.cli.shared.printing import (
     remark,
     say,
 )
+from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -65,7 +66,7 @@ APART = ("model", "framework", "hardware")
 @options.option(
     "--top",
     section=options.OUTPUT,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     default=5,
     show_default=True,
     metavar="N",
@@ -80,7 +81,7 @@ APART = ("model", "framework", "hardware")
 @options.option(
     "--threads",
     section=options.OUTPUT,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     metavar="N",
     help="Threads over chunks of strategies.  [default: one per core]",
 )

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.types import Counts, Names, Words
+from perfmodel.cli.shared.types import Counts, FiniteRange, Names, WholeRange, Words
 from perfmodel.sweeps.grids import GridAxis, Setting
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -42,7 +42,7 @@ def setting_option(setting: Setting) -> Callable[[Function], Function]:
     elif isinstance(default, bool):
         given = given if "/" in flags[0] else {"is_flag": True}
     else:
-        span: Any = click.IntRange if isinstance(default, int) else click.FloatRange
+        span: Any = WholeRange if isinstance(default, int) else FiniteRange
         given["type"] = span(setting.least, setting.most)
     about = {"metavar": setting.metavar, "help": setting.help}
     return options.option(*flags, setting.name, section=SHAPE, **about, **given)

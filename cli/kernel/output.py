@@ -11,6 +11,7 @@ import click
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
+from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -54,7 +55,7 @@ def output_options(function: Function) -> Function:
             "--lines",
             "shown",
             section=options.OUTPUT,
-            type=click.IntRange(min=1),
+            type=WholeRange(1),
             default=40,
             show_default=True,
             metavar="N",

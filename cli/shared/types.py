@@ -6,6 +6,7 @@ A list is ``A,B`` or the option repeated (`perfmodel.cli.shared.options.option`)
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -188,8 +189,8 @@ class Members(Counts):
     def convert(self, value: Any, param: Parameter, ctx: Context) -> list[int]:
         """Return the devices, none of them twice."""
         found = self.listed(value, param, ctx)
-        for device in found:
-            if found.count(device) > 1:
+        for device, count in Counter(found).items():
+            if count > 1:
                 self.fail(f"'{value}': device {device} is a member once only", param, ctx)
         return found
 
@@ -275,6 +276,17 @@ class Paths(Words):
         except (OSError, ValueError, RuntimeError):  # no path at all; refused where it is used
             whole = False
         return [text] if whole else super().split(text)
+
+
+class WholeRange(click.IntRange):
+    """A whole number within bounds, and not larger than any run."""
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> int:
+        """Read the number."""
+        number = int(super().convert(value, param, ctx))
+        if number > MOST:
+            self.fail(f"{number} is above 2**40", param, ctx)
+        return number
 
 
 class FiniteRange(click.FloatRange):

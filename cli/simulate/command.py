@@ -12,6 +12,7 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
 from perfmodel.cli.shared.printing import activity, detail, remark
+from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.simulate.modes import show_modes
 from perfmodel.cli.simulate.output import (
     check_outputs,
@@ -81,7 +82,7 @@ SHOW: dict[str, Callable[..., None]] = {
 @options.option(
     "--queues-per-dimension",
     section=ASTRA,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     default=1,
     show_default=True,
     metavar="N",
@@ -149,7 +150,7 @@ SHOW: dict[str, Callable[..., None]] = {
 @options.option(
     "--gpus-per-server",
     section=SIMAI,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     default=8,
     show_default=True,
     metavar="N",
@@ -158,7 +159,7 @@ SHOW: dict[str, Callable[..., None]] = {
 @options.option(
     "--nics-per-server",
     section=SIMAI,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     default=8,
     show_default=True,
     metavar="N",

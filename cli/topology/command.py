@@ -15,7 +15,7 @@ from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import print_json, remark
-from perfmodel.cli.shared.types import Members, Size
+from perfmodel.cli.shared.types import Members, Size, WholeRange
 from perfmodel.cli.topology.output import (
     facts,
     facts_text,
@@ -78,7 +78,7 @@ def network_options(function: Function) -> Function:
         options.option(
             "--devices",
             section=NETWORK,
-            type=click.IntRange(min=1),
+            type=WholeRange(1),
             metavar="N",
             help="Devices of the profile's network; they fill its levels from the inside.",
         ),
@@ -151,7 +151,7 @@ def topology_group() -> None:
 @options.option(
     "--domain",
     section=OPERATION,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     metavar="N",
     help="Members of a domain of a two-level algorithm.  [default: those in the innermost "
     "dimension]",
@@ -165,7 +165,7 @@ def topology_group() -> None:
     "--lines",
     "shown",
     section=options.OUTPUT,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     default=20,
     show_default=True,
     metavar="N",

@@ -12,7 +12,7 @@ from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import activity, remark
-from perfmodel.cli.shared.types import FiniteRange
+from perfmodel.cli.shared.types import FiniteRange, WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.formats.aicb.aiob import AiobFile
@@ -67,7 +67,7 @@ def host_option(function: Function) -> Function:
 @options.option(
     "--num-query-groups",
     section="Dialect",
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     metavar="N",
     help="Heads of keys and values of the corrected dialect.  [default: one per query head]",
 )

@@ -13,7 +13,7 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
 from perfmodel.cli.shared.printing import activity, remark
-from perfmodel.cli.shared.types import FiniteRange, Size
+from perfmodel.cli.shared.types import FiniteRange, Size, WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.trace import TraceSet
@@ -50,14 +50,14 @@ def input_options(function: Function) -> Function:
         options.option(
             "--devices",
             section=INPUT,
-            type=click.IntRange(min=1),
+            type=WholeRange(1),
             metavar="N",
             help="Ranks of an ASTRA-sim text, or for which one PyTorch or Chakra trace stands.",
         ),
         options.option(
             "--passes",
             section=INPUT,
-            type=click.IntRange(min=1),
+            type=WholeRange(1),
             default=1,
             show_default=True,
             metavar="N",
@@ -130,7 +130,7 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
 @options.option(
     "--devices",
     section=PATTERN,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     required=True,
     metavar="N",
     help="Ranks; of a pipeline, its stages.",
@@ -138,7 +138,7 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
 @options.option(
     "--count",
     section=PATTERN,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     default=8,
     show_default=True,
     metavar="N",
@@ -163,7 +163,7 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
 @options.option(
     "--group-size",
     section=PATTERN,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     metavar="N",
     help="Collectives of N consecutive ranks each.  [default: of all ranks]",
 )
@@ -187,7 +187,7 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
 @options.option(
     "--num-ops",
     section=NODES,
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     metavar="N",
     help="Operations of a compute node [FLOP], for a roofline.",
 )

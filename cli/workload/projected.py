@@ -11,6 +11,7 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.project import load_problem
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import activity
+from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.workload.aicb import check_output, write_text
 from perfmodel.cli.workload.convert import traces_output, write_traces_to
 
@@ -38,7 +39,7 @@ def projection_options(function: Function) -> Function:
 stage_option = options.option(
     "--stage",
     section=FORM,
-    type=click.IntRange(min=0),
+    type=WholeRange(0),
     metavar="N",
     help="Pipeline stage; the format holds one.  [default: the slowest]",
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -100,7 +101,9 @@ def evaluate_mask(
                 masks = [_mask(visit(value), size) for value in values]
                 combine = np.logical_and if isinstance(op, ast.And) else np.logical_or
                 return combine.reduce(masks)
-            case ast.Compare(left, ops, comparators):
+            case ast.Compare(left, ops, comparators) if not any(
+                isinstance(op, ast.Is | ast.IsNot) for op in ops
+            ):
                 return _compare(visit(left), ops, [visit(item) for item in comparators], size)
             case ast.List(items) | ast.Tuple(items):
                 return [visit(item) for item in items]
@@ -110,7 +113,11 @@ def evaluate_mask(
         )
 
     try:
-        tree = ast.parse(source, mode="eval")
+        with warnings.catch_warnings():
+            # "3and" is an error in later Pythons, and here.
+            warnings.simplefilter("error", SyntaxWarning)
+            warnings.simplefilter("error", DeprecationWarning)
+            tree = ast.parse(source, mode="eval")
     except SyntaxError as error:
         where = f"at character {error.offset}" if error.offset else "at its end"
         raise DataError(f"filter '{text}': {error.msg} {where}") from None

@@ -70,7 +70,8 @@ def _checked_target(path: str | Path) -> Path:
         raise DataError(f"cannot write '{shown}': folder '{shown.parent}' does not exist")
     if target.is_dir():
         raise DataError(f"cannot write '{shown}': it is a folder; name a file in it")
-    device = Path("/dev") in shown.absolute().parents
+    parents = shown.absolute().parents
+    device = Path("/dev") in parents and Path("/dev/shm") not in parents  # that is memory
     if device or (target.exists() and not target.is_file()):
         raise DataError(f"cannot write '{shown}': it is not a regular file")
     if target.exists() and not os.access(target, os.W_OK):

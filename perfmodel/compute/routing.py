@@ -30,6 +30,7 @@ DISTRIBUTIONS = (
     "empirical",
 )
 DEFAULT_PARAMETER = {"dirichlet": 4.24, "power_law": 1.2}
+MOST = 2**27  # tokens, experts; beyond any layer, and drawn within seconds
 COUNTED = ("identical", "balanced", "power_law")
 """Distributions that fix every load; the others fix probabilities and draw."""
 
@@ -103,8 +104,8 @@ class Routing:
             )
         if self.groups > 1 and self.distribution in COUNTED:
             raise DataError(f"routing '{self.distribution}' fixes loads; it takes no groups")
-        if self.seed < 0:
-            raise DataError(f"routing: seed {self.seed} must not be negative")
+        if not 0 <= self.seed < 2**63:
+            raise DataError(f"routing: seed {self.seed} must be at least 0 and of 63 bits")
 
     @property
     def value(self) -> float:
@@ -162,6 +163,8 @@ def check_sizes(tokens: int, experts: int, top_k: int, ranks: int = 1) -> None:
     for name, number in (("tokens", tokens), ("experts", experts), ("top_k", top_k)):
         if number != int(number) or number < 1:
             raise DataError(f"routing: {name} is {number}; it must be a whole number of at least 1")
+        if number > MOST:
+            raise DataError(f"routing: {name} is {number}; at most {MOST:,} are routed")
     if top_k > experts:
         raise DataError(f"routing: {top_k} experts per token, but the layer has {experts}")
     if ranks < 1 or experts % ranks:

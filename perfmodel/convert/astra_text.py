@@ -33,6 +33,7 @@ ALL_TO_ALL = "ALLTOALL"
 NODES_PER_LAYER = 6  # at most, per pass
 LARGEST_TRACE = 2_000_000  # nodes of a rank
 LARGEST_SET = 200_000_000  # nodes of all ranks
+LARGEST_DEVICES = 250_000  # ranks; beyond any run, and held in some hundred MB
 MICROSECONDS = 1_000_000  # per second
 
 Parents = Sequence[int | None]
@@ -92,6 +93,8 @@ def _check_counts(workload: AstraTextWorkload, devices: int, passes: int) -> Non
     for name, count in (("devices", devices), ("passes", passes)):
         if count < 1:
             raise DataError(f"{name} is {count}; a conversion needs at least 1")
+    if devices > LARGEST_DEVICES:
+        raise DataError(f"{devices:,} devices; at most {LARGEST_DEVICES:,} are converted")
     nodes = NODES_PER_LAYER * workload.layers * passes
     if nodes > LARGEST_TRACE or nodes * devices > LARGEST_SET:
         raise DataError(

@@ -73,10 +73,11 @@ def _durations(graph: TaskGraph, npu_frequency: float | None, unit: float) -> li
     for name, value in (("npu_frequency", npu_frequency), ("run_time_unit", unit)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise DataError(f"{name} is {value}; it should be a finite number > 0")
-    if npu_frequency is None:
-        seconds = graph.run_time * unit
-    else:
-        seconds = np.rint(graph.run_time * (npu_frequency * 1e6)) / 1e6
+    with np.errstate(over="ignore"):  # refused below
+        if npu_frequency is None:
+            seconds = graph.run_time * unit
+        else:
+            seconds = np.rint(graph.run_time * (npu_frequency * 1e6)) / 1e6
     longest = float(seconds.max(initial=0.0))
     if longest > LARGEST_TIME:
         node = graph.identifiers[int(seconds.argmax())]

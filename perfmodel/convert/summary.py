@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from perfmodel.formats.astra_text.text import AstraTextPhase
 
 
+# Columns on which the figures of a rank depend.
+SUMMED = ("kinds", "collective", "communication_size", "num_ops", "tensor_size", "duration")
+REPORTED = 1000  # ranks
+
+
 def workload_summary(
     path: str | Path,
     kind: str | None = None,
@@ -57,7 +62,8 @@ def workload_summary(
         readers[ASTRA_TEXT] = _astra_text
     if kind in readers:
         return readers[kind](path)
-    return traces_summary(open_traces(path, kind, devices=devices, progress=progress, **given))
+    traces = open_traces(path, kind, devices=devices, progress=progress, **given)
+    return traces_summary(traces, progress)
 
 
 def trace_summary(trace: Trace) -> dict[str, Any]:
@@ -96,7 +102,9 @@ def trace_summary(trace: Trace) -> dict[str, Any]:
     }
 
 
-def traces_summary(traces: TraceSet) -> dict[str, Any]:
+def traces_summary(
+    traces: TraceSet, progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
     """Return the figures of all ranks, added up, and those of the first rank."""
     whole: dict[str, Any] = {
         "ranks": traces.devices,
@@ -107,18 +115,21 @@ def traces_summary(traces: TraceSet) -> dict[str, Any]:
         "collectives": {},
         "sent": {"count": 0, "bytes": 0},
     }
-    seen: dict[int, dict[str, Any]] = {}
-    for trace in traces.traces:
-        if id(trace) not in seen:  # ranks may share one
-            seen[id(trace)] = trace_summary(trace)
-        found = seen[id(trace)]
+    seen: dict[tuple[int, ...], dict[str, Any]] = {}
+    for rank, trace in enumerate(traces.traces):
+        if progress is not None and rank % REPORTED == 0:
+            progress(rank, traces.devices)
+        columns = tuple(id(getattr(trace, name)) for name in SUMMED)
+        if columns not in seen:  # ranks may share their columns
+            seen[columns] = trace_summary(trace)
+        found = seen[columns]
         whole["num_ops"] += found["num_ops"]
         whole["tensor_size"] += found["tensor_size"]
         for name, row in [("", found["sent"]), *found["collectives"].items()]:
             into = whole["collectives"].setdefault(name, {}) if name else whole["sent"]
             for key in ("count", "bytes"):
                 into[key] = into.get(key, 0) + row[key]
-    whole["first_rank"] = seen[id(traces.traces[0])] if traces.traces else None
+    whole["first_rank"] = next(iter(seen.values()), None)
     return whole
 
 

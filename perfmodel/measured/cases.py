@@ -76,6 +76,9 @@ FAILED = ("inf", "+inf", "infinity")
 """What tuners write in place of a time where a kernel did not run."""
 
 
+SHORTEST, LONGEST = 1e-6, 1e15  # µs: a picosecond, thirty years
+
+
 def check_time(row: MeasuredRow, column: str = "time_us") -> None:
     """Raise DataError where a time is neither a number > 0 nor missing nor of a failed run."""
     if row.lower(column) not in FAILED:
@@ -95,6 +98,8 @@ def measured_time(row: MeasuredRow, column: str = "time_us") -> float:
     value = row.positive(column)
     if value is None:
         raise Skip("no usable measurement", scorable=False)
+    if not SHORTEST <= value <= LONGEST:
+        raise row.error(column, f"a time from {SHORTEST:g} to {LONGEST:g} µs")
     return value * 1e-6
 
 

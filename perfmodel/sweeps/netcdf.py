@@ -32,20 +32,17 @@ def write_netcdf(table: Table, path: Path) -> None:
 
     Raises
     ------
-    DataError
-        The library refuses; a full disk is the usual reason.
+    RuntimeError
+        The library refuses, as where the disk is full; `perfmodel.base.files.atomic_path` says why.
     """
     import netCDF4
 
-    try:
-        with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
-            for dim, size in table.sizes.items():
-                file.createDimension(dim, size)
-            file.setncatts({key: value for key, value in table.attrs.items() if value is not None})
-            for name, column in table.variables.items():
-                _write_column(file, name, column, table)
-    except RuntimeError as error:  # how netCDF says that the disk is full
-        raise DataError(f"cannot write '{path}': {error}") from None
+    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+        for dim, size in table.sizes.items():
+            file.createDimension(dim, size)
+        file.setncatts({key: value for key, value in table.attrs.items() if value is not None})
+        for name, column in table.variables.items():
+            _write_column(file, name, column, table)
 
 
 def _write_column(file: Dataset, name: str, column: Column, table: Table) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,12 @@ def test_a_link_stays_and_its_target_is_written(dataset, tmp_path):
 def test_devices_are_never_replaced():
     with pytest.raises(DataError, match="not a regular file"):
         check_writable("/dev/stdout")
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no folder in memory")
+def test_a_folder_in_memory_is_no_device():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        assert check_writable(f"{folder}/x.nc") == Path(folder, "x.nc")
 
 
 @pytest.mark.parametrize(

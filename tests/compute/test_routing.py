@@ -13,6 +13,7 @@ from perfmodel.compute.routing import (
     DISTRIBUTIONS,
     Routing,
     assign,
+    check_sizes,
     inclusion_probabilities,
     load_shares,
     loads,
@@ -220,3 +221,10 @@ def test_bad_routings_are_refused():
     with pytest.raises(DataError, match="counts of 2 experts"):
         load_shares(Routing("empirical", counts=((1.0, 2.0),)), 4)
     assert set(DISTRIBUTIONS) >= {routing.distribution for routing in EVERY}
+
+
+def test_numbers_beyond_all_layers_are_refused():
+    with pytest.raises(DataError, match="tokens is 1099511627776; at most"):
+        check_sizes(2**40, 8, 2)
+    with pytest.raises(DataError, match="63 bits"):
+        Routing(seed=2**63)

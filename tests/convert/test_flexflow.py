@@ -243,3 +243,11 @@ def test_published_graphs_run_to_the_end(name):
     assert result.wall_time.max() >= critical_path(graph) - rounding
     assert result.wall_time.max() >= result.gpu_time.max()
     assert run(traces, bandwidth=5000.0).wall_time.max() <= result.wall_time.max()
+
+
+@pytest.mark.parametrize("npu_frequency", [None, 1000.0])
+def test_a_time_beyond_all_numbers_is_refused_without_a_warning(npu_frequency):
+    label = "device_id=0|a|Forward|COMP_NODE|simulated_run_time=1e308"
+    graph = parse_flexflow(f'digraph taskgraph {{\n  node0 [label="{{{label}}}"];\n}}\n', "g")
+    with pytest.raises(FormatError, match=r"^node0 takes .* s; at most 1e\+09 s are run"):
+        flexflow_traces(graph, npu_frequency)

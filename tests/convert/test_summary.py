@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.collectives import TRACED
+from perfmodel.base.errors import DataError
 from perfmodel.convert import summary
 from perfmodel.convert.summary import trace_summary, traces_summary, workload_summary
 from perfmodel.formats.chakra.files import write_traces
@@ -137,3 +138,18 @@ def test_traces_are_described_from_their_files(tmp_path):
     traces = TraceSet((sender(), receiver()))
     write_traces(traces, tmp_path / "pair")
     assert workload_summary(tmp_path / "pair") == traces_summary(traces)
+
+
+def test_a_text_on_many_devices_is_described_once_and_tells_how_far(tmp_path, monkeypatch):
+    path = tmp_path / "data.txt"
+    path.write_text("DATA\n1\nfirst -1 1 NONE 0 2 NONE 0 3 ALLREDUCE 1024 1\n")
+    calls = []
+    real = summary.trace_summary
+    monkeypatch.setattr(summary, "trace_summary", lambda trace: calls.append(0) or real(trace))
+    told = []
+    found = workload_summary(path, devices=2500, progress=lambda *done: told.append(done))
+    assert len(calls) == 1
+    assert found["collectives"]["all_reduce"] == {"count": 2500, "bytes": 2500 * 1024}
+    assert told == [(0, 2500), (1000, 2500), (2000, 2500)]
+    with pytest.raises(DataError, match=r"^1,000,000 devices; at most 250,000 are converted"):
+        workload_summary(path, devices=10**6)

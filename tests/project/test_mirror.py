@@ -118,7 +118,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("measured/test_calibrate.py", "steps of one calibration, from rows to a written profile"): (
         "perfmodel/measured/profile.py",
     ),
-    ("measured/kinds", "rows priced together, by kind"): ("perfmodel/measured/cases.py",),
     ("simulation/test_contention.py", "the event loop of communication that shares ports"): (
         "kernels/trace/contention.py",
     ),

@@ -203,7 +203,7 @@ def test_moe_layers_take_longer_with_unbalanced_loads() -> None:
     ("arguments", "message"),
     [
         (("--tokens", "16", "--routing", "unifrm"), "did you mean uniform"),
-        (("--tokens", "16", "--routing", "empirical:/nowhere.json"), "cannot read /nowhere.json"),
+        (("--tokens", "16", "--routing", "empirical:/nowhere.json"), "cannot read '/nowhere.json'"),
         (("--tokens", "16", "--tp", "3"), "does not divide among 3"),
         (("--tokens", "16", "--kernel", "tritn"), "triton"),
     ],

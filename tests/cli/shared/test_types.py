@@ -59,3 +59,10 @@ def test_a_file_may_have_a_comma_in_its_name(folder: Path) -> None:
     kind = types.Paths()
     assert kind.convert("a,b.toml", None, None) == ["a,b.toml"]
     assert kind.convert("a,c.toml", None, None) == ["a", "c.toml"]
+
+
+@pytest.mark.parametrize("text", ["0", "1.5", "x", "²", "9" * 400, "9" * 5000, str(2**40 + 1)])
+def test_whole_ranges_are_not_larger_than_any_run(text: str) -> None:
+    assert types.WholeRange(1).convert(str(2**40), None, None) == 2**40
+    with pytest.raises(click.BadParameter):
+        types.WholeRange(1).convert(text, None, None)
