@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
+from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table, spoken
 from perfmodel.base.variables import TIME_COMPONENTS
 from perfmodel.sweeps import cost, results
+from perfmodel.sweeps.difference import difference
+from perfmodel.sweeps.scaling import scaling
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +74,43 @@ class Results:
         shares = frame[list(TIME_COMPONENTS)].div(frame["step_time"], axis=0)
         shares.insert(0, "step_time", frame["step_time"])
         return shares
+
+    def scaling(self, *, where: str | None = None, fitting: bool = True) -> Ranked:
+        """Return the best strategy on every number of devices; see `perfmodel.scaling`."""
+        return scaling(self._dataset, where=where, fitting=fitting)
+
+    def compare(
+        self, other: xr.Dataset, *, where: str | None = None, fitting: bool = True
+    ) -> pd.DataFrame:
+        """Return what changes from the best strategy here to the best one of another sweep.
+
+        Parameters
+        ----------
+        other : xarray.Dataset
+            As this one.
+        where, fitting
+            As of `best`, for both.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row per quantity: ``a`` of this dataset and ``b`` of the other [SI units], and their
+            ``change`` [1]. Settings that differ stand first, without a change.
+
+        Raises
+        ------
+        DataError
+            Nothing fits, or passes the filter, in one of them.
+        """
+        import pandas as pd
+
+        both = [results.best(it, 1, where=where, fitting=fitting) for it in (self._dataset, other)]
+        if not all(both):
+            raise DataError("no strategy fits in memory and passes the filter in both sweeps")
+        found = difference(both[0][0], both[1][0])
+        lines = {name: (a, b, None) for name, (a, b) in found.settings.items()}
+        lines |= {it.name: (it.a, it.b, it.relative) for it in found.changes.values()}
+        return pd.DataFrame.from_dict(lines, orient="index", columns=["a", "b", "change"])
 
 
 def wrapped(table: Table) -> xr.Dataset:

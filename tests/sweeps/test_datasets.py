@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import perfmodel
+from perfmodel.base.errors import DataError
 from perfmodel.base.variables import TIME_COMPONENTS
 
 
@@ -49,3 +50,18 @@ def test_a_stored_sweep_answers_alike(dataset: xr.Dataset, tmp_path: Path) -> No
         assert stored["recompute"].values[0] == "none"
         subset = stored.sel(hardware=["dgx-b200"])
         assert {row["hardware"] for row in subset.perfmodel.best(5)} == {"dgx-b200"}
+
+
+def test_two_sweeps_are_compared_by_their_best(dataset: xr.Dataset) -> None:
+    h100, b200 = (dataset.sel(hardware=[name]) for name in ("dgx-h100", "dgx-b200"))
+    found = h100.perfmodel.compare(b200)
+    before, after = (float(it.perfmodel.best(1)[0]["step_time"]) for it in (h100, b200))
+    assert found.loc["step_time", "change"] == pytest.approx(after / before - 1)
+    assert found.loc["hardware", ["a", "b"]].tolist() == ["dgx-h100", "dgx-b200"]
+    with pytest.raises(DataError, match="in both sweeps"):
+        h100.perfmodel.compare(b200, where="tp == 99")
+
+
+def test_scaling_is_that_of_the_function(dataset: xr.Dataset) -> None:
+    assert dataset.perfmodel.scaling() == perfmodel.scaling(dataset)
+    assert {row["scaling_efficiency"] for row in dataset.perfmodel.scaling()} == {1.0}
