@@ -108,7 +108,9 @@ class Results:
         if not all(both):
             raise DataError("no strategy fits in memory and passes the filter in both sweeps")
         found = difference(both[0][0], both[1][0])
-        lines = {name: (a, b, None) for name, (a, b) in found.settings.items()}
+        lines: dict[str, tuple[Any, ...]] = {
+            name: (a, b, None) for name, (a, b) in found.settings.items()
+        }
         lines |= {it.name: (it.a, it.b, it.relative) for it in found.changes.values()}
         return pd.DataFrame.from_dict(lines, orient="index", columns=["a", "b", "change"])
 
