@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 import click
@@ -79,6 +80,9 @@ def cli(ctx: click.Context) -> None:
 def main() -> None:
     """Run the program; never returns."""
     prepare_process()
+    # No command multiplies large matrices: what NumPy's library for it gets are threads that
+    # take longer to start than to be of use.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             # A terminal that cannot show × or µ shows ? instead of failing.

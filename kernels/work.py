@@ -34,7 +34,6 @@ class Kind(NamedTuple):
 # Python 3.11 and Numba 0.68. Elsewhere they differ, all together by about the same factor.
 KINDS = {
     "strategies": Kind(6e-5, 12.0, 0.15, "close.close_strategies"),  # closed on one device
-    "stages": Kind(1e-6, 2.0, 0.05, "stages.sum_stages"),  # entries of their part counts
     "gemms": Kind(2e-4, 2.0, 0.05, "gemm.gemm_times"),
     "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times"),
     "attentions": Kind(4e-5, 2.0, 0.05, "columns.attention_times"),
@@ -69,6 +68,7 @@ listener: Callable[[Choice], None] | None = None
 
 _lock = threading.Lock()
 _settled = False  # compiled, for good
+_inside = 0  # works that are under way uncompiled
 _work: dict[str, float] = {}
 """Pieces of work of every kind that this process has done and is doing."""
 
@@ -85,26 +85,40 @@ def kernel_work(**amounts: float) -> Iterator[None]:
     amounts : float
         How many pieces of work of which of the `KINDS`.
     """
+    global _inside
     if not _settled:
         with _lock:
             for kind, amount in amounts.items():
                 _work[kind] = _work.get(kind, 0.0) + float(amount)
         expect()
-    if compiling():
+    with _lock:
+        compiled = compiling()
+        _inside += not compiled
+    if compiled:
         yield
         return
     import numpy as np
 
-    with np.errstate(all="ignore"):
-        yield
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        with _lock:
+            _inside -= 1
 
 
 def expect(**amounts: float) -> None:
-    """Choose how kernels run in view of work that lies ahead; `kernel_work` counts it later."""
+    """Choose how kernels run in view of work that lies ahead; `kernel_work` counts it later.
+
+    Nothing changes while plain kernels run, here or in another thread: what they hand each
+    other is not what compiled ones take.
+    """
     global _settled
     if _settled:
         return
     with _lock:
+        if _inside:
+            return
         everything = {kind: _work.get(kind, 0.0) + amounts.get(kind, 0.0) for kind in KINDS}
         chosen = choice(everything)
         if chosen.compiled:

@@ -9,6 +9,8 @@ stage, t_s time of one micro-batch on stage s.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
@@ -21,6 +23,9 @@ from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.sharding import shards_parameters
 from perfmodel.kernels.step.stages import stage_load
 from perfmodel.kernels.step.tables import ROW, Strategies
+
+WIDEST = 700.0
+"""Logarithm of the widest band that float64 can hold."""
 
 
 @jit
@@ -179,8 +184,9 @@ def write_band(m, v, step, stage, load, widths, pipeline, data, optimizer, setti
     collective += pipeline.width
     collective += data.width
     collective += data.table_width
-    variance = (settings.step_width * step) ** 2
-    variance += compute**2 + stream**2 + collective**2
-    factor = np.exp(np.sqrt(variance) / step)
+    unexplained = settings.step_width * step
+    variance = unexplained * unexplained
+    variance += compute * compute + stream * stream + collective * collective
+    factor = math.exp(min(math.sqrt(variance) / step, WIDEST))
     out[ROW.step_time_low, column] = step / factor
     out[ROW.step_time_high, column] = step * factor

@@ -36,7 +36,7 @@ def remembered_time(kind, size, members, stride, network, memo):
         and memo[slot, MEMBERS] == members
         and memo[slot, STRIDE] == stride
     ):
-        return memo[slot, TIME]
+        return float(memo[slot, TIME])
     # int: a kind or group that is a constant would compile the whole model once more.
     time = collective_time(int(kind), size, int(members), int(stride), network)
     memo[slot, KIND], memo[slot, SIZE], memo[slot, MEMBERS] = kind, size, members

@@ -1,4 +1,4 @@
-"""Sum the parts of every distinct stage once; strategies only look the sums up."""
+"""Sum the parts of every distinct stage once, in NumPy; strategies only look the sums up."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels._jit import jit_inline
 from perfmodel.kernels.step.sharding import shards_parameters
 
+# What the parts of a stage add up to, `count` times each.
+ADDED = (
+    *("forward", "backward", "recompute", "tensor_exposed", "tensor_total"),
+    *("context_exposed", "context_total", "expert_exposed", "expert_total", "host", "flops"),
+    *("activations", "forward_window", "backward_window", "logits"),
+    *("stream_width", "collective_width"),
+)
+# Parts of one class err together, classes independently.
+WIDTHS = ("gemm_width", "attention_width", "attention_backward_width", "moe_width")
+BUSY = (
+    *("forward", "backward", "recompute"),
+    *("tensor_exposed", "context_exposed", "expert_exposed", "host"),
+)
 
-@jit
+
 def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums):
-    """Sum the part table over the parts of every stage row.
+    """Sum the part table over the parts of every stage row, one part after the other.
 
     Parameters
     ----------
@@ -30,58 +43,31 @@ def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums
     sums : record array of STAGE, shape (rows,)
         Result; zeros before.
     """
-    for row in range(row_key.size):
-        stage = sums[row]
-        gemm, attention, attention_backward, moe = 0.0, 0.0, 0.0, 0.0
-        for number in range(counts.shape[1]):
-            count = counts[row, number]
-            if count == 0.0:
-                continue
-            part = parts[row_key[row], number]
-            stage.forward += count * part.forward
-            stage.backward += count * part.backward
-            stage.recompute += count * part.recompute
-            stage.tensor_exposed += count * part.tensor_exposed
-            stage.tensor_total += count * part.tensor_total
-            stage.context_exposed += count * part.context_exposed
-            stage.context_total += count * part.context_total
-            stage.expert_exposed += count * part.expert_exposed
-            stage.expert_total += count * part.expert_total
-            stage.host += count * part.host
-            stage.flops += count * part.flops
-            stage.activations += count * part.activations
-            stage.forward_window += count * part.forward_window
-            stage.backward_window += count * part.backward_window
-            stage.logits += count * part.logits
-            stage.working = max(stage.working, part.working)
-            stage.largest = max(stage.largest, part.weights + part.experts)
-            kept = min(count, 1.0) if number == output_part else count
-            stage.weights += kept * part.weights
-            stage.experts += kept * part.experts
-            # Parts of one class err together, classes independently.
-            gemm += count * part.gemm_width
-            attention += count * part.attention_width
-            attention_backward += count * part.attention_backward_width
-            moe += count * part.moe_width
-            stage.stream_width += count * part.stream_width
-            stage.collective_width += count * part.collective_width
-        stage.compute_width = np.sqrt(gemm**2 + attention**2 + attention_backward**2 + moe**2)
-        if counts[row, embedding_part] > 0.0 and counts[row, output_part] > 0.0:
-            stage.weights -= shared[row_key[row]]
-        stage.busy = (
-            stage.forward
-            + stage.backward
-            + stage.recompute
-            + stage.tensor_exposed
-            + stage.context_exposed
-            + stage.expert_exposed
-            + stage.host
-        )
+    widths = np.zeros((len(WIDTHS), row_key.size))
+    for number in range(counts.shape[1]):
+        rows = np.flatnonzero(counts[:, number])
+        count, key = counts[rows, number], row_key[rows]
+        part = {name: parts[name][key, number] for name in parts.dtype.names}
+        for name in ADDED:
+            sums[name][rows] += count * part[name]
+        for width, name in zip(widths, WIDTHS, strict=True):
+            width[rows] += count * part[name]
+        sums["working"][rows] = np.maximum(sums["working"][rows], part["working"])
+        size = part["weights"] + part["experts"]
+        sums["largest"][rows] = np.maximum(sums["largest"][rows], size)
+        kept = np.minimum(count, 1.0) if number == output_part else count
+        sums["weights"][rows] += kept * part["weights"]
+        sums["experts"][rows] += kept * part["experts"]
+    gemm, attention, attention_backward, moe = widths * widths
+    sums["compute_width"] = np.sqrt(gemm + attention + attention_backward + moe)
+    both = (counts[:, embedding_part] > 0.0) & (counts[:, output_part] > 0.0)
+    sums["weights"][both] -= shared[row_key[both]]
+    for name in BUSY:
+        sums["busy"] += sums[name]
 
 
-@jit
 def sum_widths(sums, offset, stages, widths):
-    """Sum the half-widths of every stage key over all its stages.
+    """Sum the half-widths of every stage key over all its stages, first to last.
 
     Parameters
     ----------
@@ -94,12 +80,13 @@ def sum_widths(sums, offset, stages, widths):
     widths : float64, shape (stage keys, 3)
         Result: of compute, streams and collectives [s per micro-batch].
     """
-    for key in range(offset.size - 1):
-        widths[key] = 0.0
-        for row in range(offset[key], offset[key + 1]):
-            widths[key, 0] += stages[row] * sums[row].compute_width
-            widths[key, 1] += stages[row] * sums[row].stream_width
-            widths[key, 2] += stages[row] * sums[row].collective_width
+    widths[:] = 0.0
+    count = np.diff(offset)
+    for place in range(count.max(initial=0)):
+        keys = np.flatnonzero(count > place)
+        rows = offset[keys] + place
+        for column, name in enumerate(("compute_width", "stream_width", "collective_width")):
+            widths[keys, column] += stages[rows] * sums[name][rows]
 
 
 class Load(NamedTuple):

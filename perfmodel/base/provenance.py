@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Mapping
-from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from perfmodel._version import __version__
@@ -13,8 +15,22 @@ from perfmodel._version import __version__
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions of perfmodel, Python and some installed packages."""
     found = {"perfmodel": __version__, "python": platform.python_version()}
-    # From the installation, so that no package is imported only to ask it.
-    return found | {name: metadata.version(name) for name in packages}
+    return found | {name: _installed(name) for name in packages}
+
+
+def _installed(package: str) -> str:
+    """Return a package's version: from the installation, no package is imported to ask it."""
+    if package in sys.modules:
+        return str(sys.modules[package].__version__)
+    spec = find_spec(package)
+    if spec is not None and spec.origin:
+        # Beside its folder, as `importlib.metadata` finds it after importing a mail reader.
+        beside = list(Path(spec.origin).parent.parent.glob(f"{package}-*.dist-info"))
+        if len(beside) == 1:
+            return beside[0].stem.partition("-")[2]
+    from importlib import metadata
+
+    return metadata.version(package)
 
 
 def record_of(provenance: Mapping[str, Any], kind: str, name: str | None = None) -> dict[str, Any]:

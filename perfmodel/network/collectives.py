@@ -110,6 +110,7 @@ def collective_choices(
 
     hardware = load_hardware(hardware)
     from perfmodel.kernels.collective import times as kernels
+    from perfmodel.kernels.plain import plain
     from perfmodel.kernels.work import kernel_work
 
     sizes = np.atleast_1d(np.asarray(size, dtype=np.float64))
@@ -127,17 +128,18 @@ def collective_choices(
     alike = broadcast("collectives", columns, dtype=None, error=StrategyError)
     codes, sizes, ranks, steps, algorithms, protocols = alike.values()
     _check_algorithms(codes, algorithms)
-    network = network_table(hardware)
     chosen = algorithms >= 0
     named = chosen | (protocols >= 0)
     with kernel_work(collectives=sizes.size + int(np.count_nonzero(named))):
-        time, taken, spoken = kernels.collective_choices(codes, sizes, ranks, steps, network)
+        network = plain(network_table(hardware))
+        group = plain(sizes), plain(ranks), plain(steps), network
+        time, taken, spoken = kernels.collective_choices(plain(codes), *group)
         if not named.any():
             return CollectiveResult(time, taken, spoken)
-        algorithms = np.where(chosen, algorithms, taken)[named]
-        given = (codes[named], algorithms.astype(np.int64), protocols[named], sizes[named])
+        algorithms = np.where(chosen, algorithms, taken)[named].astype(np.int64)
+        given = (codes[named], algorithms, protocols[named], sizes[named], ranks[named])
         time[named], spoken[named] = kernels.algorithm_times(
-            *given, ranks[named], steps[named], network
+            *map(plain, (*given, steps[named])), network
         )
     taken[named] = np.where(spoken[named] < 0, -1, algorithms)
     return CollectiveResult(time, taken, spoken)
@@ -178,6 +180,7 @@ def link_occupancies(
         Of a device's bandwidth into the level that these links make up.
     """
     from perfmodel.kernels.collective import occupancy as kernel
+    from perfmodel.kernels.plain import plain
     from perfmodel.kernels.work import kernel_work
 
     chosen = collective_choices(hardware, kind, size, members, stride).algorithm
@@ -186,9 +189,9 @@ def link_occupancies(
         for column, dtype in ((size, np.float64), (members, np.int64), (stride, np.int64))
     )
     codes = np.full(chosen.shape, COLLECTIVES.index(kind))
-    network = network_table(hardware)
+    given = codes, chosen.astype(np.int64), sizes, ranks, steps, network_table(hardware)
     with kernel_work(collectives=sizes.size):
-        return kernel.link_occupancies(codes, chosen.astype(np.int64), sizes, ranks, steps, network)
+        return kernel.link_occupancies(*map(plain, given))
 
 
 def members_per_domain(

@@ -154,16 +154,17 @@ def project_grid(
         Called with the number of strategies closed since the last call.
     """
     from perfmodel.compute.stream import stream_device
+    from perfmodel.kernels.plain import plain
     from perfmodel.kernels.step import close as kernel
     from perfmodel.kernels.step.tables import Strategies
-    from perfmodel.kernels.work import kernel_work
+    from perfmodel.kernels.work import expect, kernel_work
     from perfmodel.network.table import network_table
 
     if not len(work.grid):
         return
-    with kernel_work(strategies=len(work.grid), stages=work.counts.size):
-        keys = _key_tables(work, hardware, framework)
-        sums = work.stage_sums(keys)
+    expect(strategies=len(work.grid))
+    keys = _key_tables(work, hardware, framework)
+    sums = work.stage_sums(keys)
     shared = (
         keys,
         sums,
@@ -176,8 +177,8 @@ def project_grid(
     def close(start: int) -> None:
         rows = slice(start, min(start + CHUNK, total))
         chunk = Strategies(*(column[rows] for column in work.strategies))
-        with kernel_work(strategies=0):  # counted below
-            kernel.close_strategies(chunk, *shared, start, out)
+        with kernel_work(strategies=rows.stop - rows.start):
+            kernel.close_strategies(*map(plain, (chunk, *shared)), start, out)
         if progress:
             progress(rows.stop - rows.start)
 

@@ -23,6 +23,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[work.Choice]:
     compiled: list[bool] = []
     monkeypatch.setattr(work, "_work", {})
     monkeypatch.setattr(work, "_settled", False)
+    monkeypatch.setattr(work, "_inside", 0)
     monkeypatch.setattr(work, "mode", lambda: "auto")
     monkeypatch.setattr(work, "cache_folder", lambda: str(tmp_path))
     monkeypatch.setattr(work, "compiling", lambda: bool(compiled))
@@ -104,6 +105,14 @@ def test_numpy_is_silent_inside_only(fresh):
 def test_errors_pass(fresh):
     with pytest.raises(ZeroDivisionError), kernel_work(gemms=1):
         1 / 0  # noqa: B018
+    assert work._inside == 0
+
+
+def test_nothing_changes_under_running_kernels(fresh):
+    with kernel_work(gemms=1), kernel_work(gemms=11_001):
+        assert not work.compiling()
+    with kernel_work(gemms=0):
+        assert work.compiling()
 
 
 def test_every_kind_names_a_kernel():

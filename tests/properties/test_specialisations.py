@@ -90,7 +90,6 @@ def test_the_calls_reach_the_kernels(signatures):
         "collective.times.collective_choices",
         "collective.expert_exchange.moe_exchange_times",
         "step.close.close_strategies",
-        "step.stages.sum_stages",
         "trace.schedule.run_traces",
     }
 
