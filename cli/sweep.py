@@ -426,6 +426,8 @@ def _suggest(
     if output is not None:
         remark(f"  perfmodel best {output} --top 20 --where 'pipeline_parallel > 1'")
         remark(f"  perfmodel best {output} --pareto step_time,memory_total")
+        if "training_cost" in table:
+            remark(f"  perfmodel best {output} --by training_cost")
     else:
         remark("  -o sweep.nc                 keeps all results, for 'perfmodel best'")
     if len(table["hardware"].values) == 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +19,11 @@ from perfmodel.base.variables import (
 )
 from perfmodel.cli.diff.sides import Side
 from perfmodel.cli.shared.costs import HOUR, MWH, duration
-from perfmodel.cli.shared.printing import heading, strategy_label, table
+from perfmodel.cli.shared.printing import heading, percent, say, strategy_label, table
 
 if TYPE_CHECKING:
     from perfmodel.sweeps.difference import Change, Difference, Matched
 
-WIDTH = 80
 SAME = 5e-4  # a change that would be shown as 0.0 %
 
 FIRST = (
@@ -48,11 +46,7 @@ TOTALS = tuple(variable.name for variable in STEP_VARIABLES if variable.name.end
 def print_difference(sides: Sequence[Side], found: Difference) -> None:
     """Print what differs; what does not stands in one line."""
     for letter, side in zip("AB", sides, strict=True):
-        click.echo(
-            textwrap.fill(
-                _title(side), WIDTH, initial_indent=f"{letter}  ", subsequent_indent="   "
-            )
-        )
+        say(f"{letter}  {_title(side)}", 3)
     click.echo()
     if found.settings:
         rows = [[_name(key), _cell(a), _cell(b)] for key, (a, b) in found.settings.items()]
@@ -72,7 +66,7 @@ def print_difference(sides: Sequence[Side], found: Difference) -> None:
         click.echo(f"{' and '.join(lacking)} {'do' if lacking[1:] else 'does'} NOT fit in memory")
     if same:
         text = "the same: " + ", ".join(_name(name) for name in same)
-        click.echo(textwrap.fill(text, WIDTH, subsequent_indent="  "))
+        say(text, 2)
 
 
 def _groups(found: Difference) -> Iterator[tuple[str, list[str], bool]]:
@@ -92,15 +86,15 @@ def _groups(found: Difference) -> Iterator[tuple[str, list[str], bool]]:
 def _line(change: Change) -> list[str]:
     form = _form(change.name)
     relative = change.relative
-    percent = f"{100 * relative:+.1f} %" if math.isfinite(relative) else "new"
+    grown = percent(relative, "+") if math.isfinite(relative) else "new"
     sign = "+" if change.absolute > 0 else "-"
-    distance = form(abs(change.absolute)).replace(" %", " points")
+    distance = form(abs(change.absolute)).replace(" %", " points")  # of a share
     return [
         _name(change.name),
         form(change.a),
         form(change.b),
         sign + distance,
-        percent,
+        grown,
     ]
 
 
@@ -119,7 +113,7 @@ def _form(name: str) -> Callable[[float], str]:
     if units == "B":
         return format_gib
     if units == "1":
-        return lambda value: f"{100 * value:.1f} %"  # of a difference: points
+        return percent
     if units == "1/s":
         return lambda value: f"{value:,.1f}"
     return lambda value: f"{value:,.4g} {units}"
@@ -154,7 +148,7 @@ def print_matched(sides: Sequence[Side], found: Matched) -> None:
     lines = [
         [
             _name(name),
-            *(f"{100 * value:+.1f} %" for value in (spread.median, spread.lowest, spread.highest)),
+            *(percent(value, "+") for value in (spread.median, spread.lowest, spread.highest)),
             f"{spread.better:,}",
             f"{spread.worse:,}",
             f"{spread.same:,}",
@@ -170,8 +164,8 @@ def print_matched(sides: Sequence[Side], found: Matched) -> None:
         return
     for what, at, value in (("most", step.best, step.lowest), ("least", step.worst, step.highest)):
         row = _row(sides, found, at)
-        text = f"gains {what} ({100 * value:+.1f} %): {row['hardware']} · {strategy_label(row)}"
-        click.echo(textwrap.fill(text, WIDTH, subsequent_indent="  "))
+        text = f"gains {what} ({percent(value, '+')}): {row['hardware']} · {strategy_label(row)}"
+        say(text, 2)
 
 
 def _row(sides: Sequence[Side], found: Matched, at: int) -> dict[str, Any]:

@@ -5,8 +5,15 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import pytest
+
 from tests.cli.diff.pairs import RUN, SWEEP, printed
 from tests.cli.running import run
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 def test_what_changed_is_shown_and_the_rest_stands_in_one_line() -> None:
