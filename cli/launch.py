@@ -121,7 +121,13 @@ def launch_command(
     3 no strategy fits and passes the filter.
     """
     from perfmodel.base.files import check_writable
-    from perfmodel.formats.launch.software import format_launch, keys_of, prepared, software_title
+    from perfmodel.formats.launch.software import (
+        format_launch,
+        keys_of,
+        prepared,
+        software_preset,
+        software_title,
+    )
 
     if output is not None:
         output = str(check_writable(output))
@@ -137,7 +143,7 @@ def launch_command(
         refuse_unused(
             _given(ctx), (), {"a results file": SWEPT}, "name one, or leave the option out"
         )
-        launch, header = _stated(ctx, problem)
+        launch, header = _stated(ctx, problem, software_preset(software))
     launch, notes = prepared(software, launch)
     header = [*header, *notes, f"written by perfmodel {__version__}"]
     text = format_launch(software, launch, header)
@@ -222,7 +228,9 @@ def _picked(
     ]
 
 
-def _stated(ctx: click.Context, problem: Mapping[str, Any]) -> tuple[Launch, list[str]]:
+def _stated(
+    ctx: click.Context, problem: Mapping[str, Any], preset: str
+) -> tuple[Launch, list[str]]:
     """Return the strategy that the options name, and lines that say which it is."""
     from perfmodel.formats.launch.describe import Launch
     from perfmodel.strategy.single import one_strategy
@@ -231,7 +239,8 @@ def _stated(ctx: click.Context, problem: Mapping[str, Any]) -> tuple[Launch, lis
         if param.name in NEEDED and problem[param.name] is None:
             raise click.MissingParameter(ctx=ctx, param=param)
     model, devices = stated_model(problem["model"]), int(problem["devices"])
-    framework = load_software(stated_framework(problem["framework"]), problem["settings"])
+    framework = stated_framework(problem["framework"])
+    framework = load_software(framework or preset, problem["settings"])
     grid = one_strategy(model, devices, {spec.name: problem[spec.name] for spec in FIELDS})
     read = stated_launch()
     per_node = read.devices_per_node if read is not None else 0

@@ -59,6 +59,11 @@ READERS = {
     "flexflow": ("flexflow", "read_flexflow", ".graph"),
     "pytorch-host": ("pytorch.host", "read_host_trace", ".json"),
     "kineto": ("pytorch.kineto", "read_kineto", ".json"),
+    "launch-megatron": ("launch.software", "read_launch", ".sh"),
+    "launch-megatron-bridge": ("launch.software", "read_launch", ".yaml"),
+    "launch-torchtitan": ("launch.software", "read_launch", ".toml"),
+    "launch-maxtext": ("launch.software", "read_launch", ".yml"),
+    "launch-deepspeed": ("launch.software", "read_launch", ".sh"),
 }
 # Of them, what `open` reads or at least knows by sight.
 WORKLOADS = ("chakra-json", "astra-text", "aicb-text", "aicb-csv", "vidur-csv", "aiob", "flexflow",
@@ -156,6 +161,63 @@ comm_size=131072|run_time=0.000122071}",shape=record];
  "ts": 14, "dur": 3.25, "args": {"External id": 7, "correlation": 9, "stream": 7,
  "Collective name": "allreduce", "In msg nelems": 64, "Out msg nelems": 64, "dtype": "Float",
  "Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}}]}
+""",
+    "launch-megatron": """TP=2
+ARGS=(--num-layers 8 --hidden-size 512 --num-attention-heads 8 --vocab-size 32000 --swiglu
+  --seq-length 1024 --max-position-embeddings 1024 --num-experts 8 --moe-layer-freq '([0]*1+[1]*7)'
+  --micro-batch-size 1 --global-batch-size 32 --bf16 --window-size 255,0)
+torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py ${ARGS[@]} --use-distributed-optimizer \\
+  --tensor-model-parallel-size $TP --sequence-parallel --pipeline-model-parallel-size 2 \\
+  --pipeline-model-parallel-layout 'Et*2|t*2|t*2|t*2L' --num-distributed-optimizer-instances 2
+""",
+    "launch-megatron-bridge": """# torchrun --nnodes 2 --nproc-per-node 8 run.py
+model:
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 2
+  virtual_pipeline_model_parallel_size: null
+  sequence_parallel: true
+  num_layers: 8
+  hidden_size: 512
+  num_attention_heads: 8
+  vocab_size: 32000
+  seq_length: 1024
+  window_attn_skip_freq: [1, 1, 1, 0, 1, 1, 1, 0]
+  window_size: [127, 0]
+train: {micro_batch_size: 1, global_batch_size: 32}
+mixed_precision: bf16-mixed
+""",
+    "launch-torchtitan": """[model]
+name = "llama3"
+flavor = "8B"
+converters = ["quantize.linear.float8"]
+[training]
+local_batch_size = 4
+global_batch_size = 64
+seq_len = 8192
+[parallelism]
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = 4
+pipeline_parallel_degree = 2
+pipeline_parallel_schedule = "Interleaved1F1B"
+pipeline_parallel_layers_per_stage = 9
+""",
+    "launch-maxtext": """base_config: base.yml
+decoder_block: mixtral
+base_emb_dim: 512
+num_experts: 8
+per_device_batch_size: 0.5
+max_target_length: 2048
+ici_tensor_parallelism: 2
+ici_fsdp_parallelism: 4
+dcn_data_parallelism: 2
+remat_policy: save_qkv_proj
+""",
+    "launch-deepspeed": """cat > c.json <<EOT
+{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+ "zero_optimization": {"stage": 3, "mics_shard_size": 8}, "bf16": {"enabled": true}}
+EOT
+deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py --deepspeed_config=c.json --zero-stage=3 \\
+  --num-layers 8 --hidden-size 512 --num-attention-heads 8 --vocab-size 32000 --seq-length 1024
 """,
 }
 

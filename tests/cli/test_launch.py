@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import document, run
+from tests.cli.running import changed, document, run
 
 PROBLEM = [
     "--model",
@@ -60,6 +60,45 @@ def test_a_named_strategy_is_written_without_hardware() -> None:
     assert result.exit_code == 0, result.stderr
     assert "--nnodes 8 --nproc-per-node 8" in result.stdout
     assert "--tensor-model-parallel-size 4" in result.stdout
+
+
+def test_a_named_strategy_runs_as_its_software_does() -> None:
+    found = document("launch", *PROBLEM, "--for", "torchtitan", "--zero", "3")
+    assert found["framework"] == "torchtitan"
+    assert not any("projected as" in text for text in found["remarks"])
+    found = document(
+        "launch", *PROBLEM, "--for", "torchtitan", "--zero", "3", "--framework", "fsdp"
+    )
+    assert any("projected as fsdp; torchtitan overlaps" in text for text in found["remarks"])
+
+
+@pytest.mark.parametrize(
+    ("software", "framework", "more"),
+    [
+        ("megatron-bridge", "megatron-tuned", []),
+        ("torchtitan", "torchtitan", ["--zero", "3"]),
+        ("maxtext", "maxtext", ["--zero", "3", "--pp", "1", "--micro-batch", "2"]),
+        ("deepspeed", "megatron-2022", []),
+    ],
+)
+def test_every_software_projects_the_same_again(
+    software: str, framework: str, more: list[str], folder: Path
+) -> None:
+    options = [*changed(PROBLEM, *more), "--framework", framework]
+    direct = document("project", *options, "--hardware", "dgx-h100")
+    result = run("launch", *options, "--for", software, "-o", "run")
+    assert result.exit_code == 0, result.stderr
+    again = document("project", "--from", "run", "--hardware", "dgx-h100")
+    assert again["step_time"] == direct["step_time"]
+    assert again["memory_total"] == direct["memory_total"]
+
+
+def test_from_one_software_to_another(folder: Path) -> None:
+    run("launch", *PROBLEM, "--for", "megatron", "-o", "run.sh")
+    result = run("launch", "--from", "run.sh", "--for", "megatron-bridge")
+    assert result.exit_code == 0
+    assert "tensor_model_parallel_size: 4" in result.stdout
+    assert "num_layers: 32" in result.stdout
 
 
 def test_nodes_are_those_of_the_profile() -> None:

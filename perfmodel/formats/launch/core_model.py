@@ -297,7 +297,7 @@ class CoreWords:
         return self.settings.word(self.key(name), default)
 
 
-def core_model(words: CoreWords, name: str) -> ModelSpec:
+def core_model(words: CoreWords, name: str, sequence_length: int = 1) -> ModelSpec:
     """Return the model that a file describes.
 
     Parameters
@@ -306,6 +306,8 @@ def core_model(words: CoreWords, name: str) -> ModelSpec:
         With what `core_facts` writes.
     name : str
         What the model is called.
+    sequence_length : int
+        Tokens; as far the learned positions reach where a file does not say.
 
     Raises
     ------
@@ -318,12 +320,12 @@ def core_model(words: CoreWords, name: str) -> ModelSpec:
     if layers > LONGEST_PATTERN:
         raise words.settings.wrong(words.key("num_layers"), f"at most {LONGEST_PATTERN} layers")
     try:
-        return _model(words, name, layers)
+        return _model(words, name, layers, sequence_length)
     except ModelError as error:
         raise ModelError(f"{words.settings.path}: {error}") from None
 
 
-def _model(words: CoreWords, name: str, layers: int) -> ModelSpec:
+def _model(words: CoreWords, name: str, layers: int, reach: int) -> ModelSpec:
     hidden, bias = words.size("hidden_size"), words.flag("add_bias_linear")
     attention = _read_attention(words, hidden, bias)
     windows = _read_windows(words, layers)
@@ -347,7 +349,7 @@ def _model(words: CoreWords, name: str, layers: int) -> ModelSpec:
         layers=stack,
         tied_embeddings=words.flag("share_embeddings_and_output_weights"),
         position_embedding={"learned_absolute": "learned", "none": "none"}.get(position, "rope"),
-        max_positions=words.size("max_position_embeddings", 0),
+        max_positions=words.size("max_position_embeddings", reach),
         mtp_layers=(stack[-1],) * min(words.size("mtp_num_layers", 0), layers),
         source=str(words.settings.path),
     )

@@ -344,7 +344,9 @@ def parse_launch(text: str, path: str) -> Launch:
         strategy["sequence_length"] = settings.whole("seq-length")
     model = None
     if "num-layers" in settings:
-        model = core_model(Options(settings), "megatron-deepspeed")
+        model = core_model(
+            Options(settings), "megatron-deepspeed", strategy.get("sequence_length", 1)
+        )
     experts = has_experts(model)
     cut = settings.flag("enable-expert-tensor-parallelism")
     strategy["expert_tensor_parallel"] = strategy["tensor_parallel"] if experts and cut else 1

@@ -365,7 +365,7 @@ def launch_of(settings: Settings) -> Launch:
     strategy = read_numbers(settings, NUMBERS)
     spelled, facts = read_choices(settings, CHOICES)
     strategy |= spelled
-    model = core_model(Options(settings), "megatron-lm")
+    model = core_model(Options(settings), "megatron-lm", strategy["sequence_length"])
     pipeline = strategy["pipeline_parallel"]
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False  # as Megatron-LM itself decides

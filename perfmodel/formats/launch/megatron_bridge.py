@@ -306,7 +306,9 @@ def parse_launch(text: str, path: str) -> Launch:
     spelled, facts = read_choices(settings, CHOICES)
     strategy |= spelled
     words = BridgeWords(settings, "model.")
-    model = core_model(words, "megatron-bridge") if "model.num_layers" in settings else None
+    model = None
+    if "model.num_layers" in settings:
+        model = core_model(words, "megatron-bridge", strategy.get("sequence_length", 1))
     inner = strategy["tensor_parallel"] if has_experts(model) else 1
     strategy["expert_tensor_parallel"] = settings.whole("model.expert_tensor_parallel_size", inner)
     strategy["virtual_pipeline"] = _virtual(settings, strategy)

@@ -48,6 +48,11 @@ def software_title(name: str) -> str:
     return str(software_module(name).TITLE)
 
 
+def software_preset(name: str) -> str:
+    """Return the framework that a software is where nothing else is said."""
+    return str(software_module(name).PRESET)
+
+
 def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
     """Return a launch as a software runs it, and what the user should know about that.
 

@@ -76,3 +76,9 @@ def test_other_patterns_are_refused(value: object) -> None:
     settings = Settings("file", {"freq": Entry(value)})
     with pytest.raises(FormatError, match=r"file: freq '.*': should be a number, or a list of 4"):
         read_pattern(settings, "freq", 4, sliding=False)
+
+
+def test_learned_positions_reach_as_far_as_the_sequence_where_nothing_is_said() -> None:
+    facts = core_facts(load_model("gpt3-6.7b"), "Megatron-LM", 2048)
+    del facts["max_position_embeddings"]
+    assert core_model(words(facts), "again", 4096).max_positions == 4096
