@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -103,7 +103,7 @@ def complete_models(
 
     if incomplete.startswith((".", "/", "~")):
         return [CompletionItem(incomplete, type="file")]
-    return [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
+    return _completed(incomplete, {name: None for name in preset_names()})
 
 
 def complete_hardware(
@@ -114,12 +114,17 @@ def complete_hardware(
 
     if incomplete.startswith((".", "/", "~")):
         return [CompletionItem(incomplete, type="file")]
-    names = list_hardware()
-    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-    return found or [
-        CompletionItem(alias, help=name)
-        for alias, name in list_aliases().items()
-        if alias.lower().startswith(incomplete.lower())
+    found = _completed(incomplete, {name: None for name in list_hardware()})
+    return found or _completed(incomplete, list_aliases())
+
+
+def _completed(incomplete: str, names: Mapping[str, str | None]) -> list[CompletionItem]:
+    """Complete the last name of a comma-separated list; names have a help text, or none."""
+    done, comma, last = incomplete.rpartition(",")
+    return [
+        CompletionItem(done + comma + name, help=text)
+        for name, text in names.items()
+        if name.lower().startswith(last.lower())
     ]
 
 
@@ -150,7 +155,9 @@ def complete_frameworks(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the name of a framework preset."""
-    return [CompletionItem(name) for name in FRAMEWORKS if name.startswith(incomplete)]
+    from perfmodel.software.framework import TITLES
+
+    return _completed(incomplete, TITLES)
 
 
 def complete_variables(
@@ -159,9 +166,9 @@ def complete_variables(
     """Complete the last name of a comma-separated list of variables."""
     from perfmodel.base.variables import COSTS, VARIABLES
 
-    done, comma, last = incomplete.rpartition(",")
-    names = [*VARIABLES, *COSTS, *(spec.name for spec in FIELDS)]
-    return [CompletionItem(done + comma + name) for name in names if name.startswith(last)]
+    known = {**VARIABLES, **COSTS}
+    names = {name: variable.long_name for name, variable in known.items()}
+    return _completed(incomplete, names | {spec.name: spec.description for spec in FIELDS})
 
 
 def axis_options(*, single: bool) -> Callable[[Function], Function]:

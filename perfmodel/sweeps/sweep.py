@@ -153,6 +153,7 @@ def sweep_problems(
         No strategy or no hardware given, or more than memory holds.
     """
     from perfmodel.hwprofiles import load_hardware
+    from perfmodel.kernels.work import expect
 
     given = (
         [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
@@ -170,6 +171,7 @@ def sweep_problems(
         "take fewer of them, or dtype float32",
         StrategyError,
     )
+    expect(strategies=total * len(rows))
     values = np.empty((len(rows), len(STEP_VARIABLES), total), dtype)
     start = 0
     for problem in problems:

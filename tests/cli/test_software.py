@@ -92,19 +92,25 @@ def test_a_changed_value_counts_and_is_recorded() -> None:
 
 
 def test_deepseek_v3_can_be_told_as_published() -> None:
-    """bf16 moments beside an fp32 master, fp8 dispatch (arXiv:2412.19437, section 3.3)."""
+    """bf16 moments beside an fp32 master, fp8 dispatch and cached activations.
+
+    arXiv:2412.19437, section 3.3; it was trained so on 2,048 H800 of 80 GB.
+    """
     words = shlex.split(
         "--model deepseek-v3 --hardware hgx-h800 --devices 2048 --pp 16 --ep 64 --seq-len 4096 "
         "--global-batch 15360 --precision fp8 --recompute selective --framework megatron-deepep"
     )
     told = shlex.split(
         "--set software.optimizer_bytes=8 --set software.low_precision_parameters=true "
-        "--set software.deduplicated_dispatch=true --set software.dispatch_bytes=1"
+        "--set software.deduplicated_dispatch=true --set software.dispatch_bytes=1 "
+        "--set software.activation_bytes=1"
     )
     before, after = (
         json.loads(run("project", *words, *more, "--json").stdout) for more in ((), told)
     )
-    assert after["framework"] == "megatron-deepep[dispatch_bytes=1,optimizer_bytes=8]"
+    changed = "dispatch_bytes=1,optimizer_bytes=8,activation_bytes=1"
+    assert after["framework"] == f"megatron-deepep[{changed}]"
+    assert (before["fits"], after["fits"]) == (False, True)
     assert before["memory_optimizer"] - after["memory_optimizer"] > 1 * GIB
     assert after["expert_parallel_total"] < before["expert_parallel_total"]
 

@@ -22,6 +22,7 @@ def curve(request):
 def test_every_number_of_devices_has_its_best_strategy(curve):
     _, results, rows = curve
     assert [row["devices"] for row in rows] == list(DEVICES)
+    assert results.perfmodel.scaling() == rows
     for row in rows:
         top = perfmodel.best(results, 1, where=f"devices == {row['devices']}")[0]
         assert row["step_time"] == top["step_time"]
