@@ -49,12 +49,6 @@ class Results:
         """Return the results with what every strategy costs; see `perfmodel.add_cost`."""
         return cost.add_cost(self._dataset, **given)
 
-    def scaling(self, *, where: str | None = None, fitting: bool = True) -> Ranked:
-        """Return the best strategy on every number of devices; see `perfmodel.scaling`."""
-        from perfmodel.sweeps.scaling import scaling
-
-        return scaling(self._dataset, where=where, fitting=fitting)
-
     def breakdown(
         self, top: int = 10, *, where: str | None = None, fitting: bool = True
     ) -> pd.DataFrame:
