@@ -1,0 +1,78 @@
+"""Random training steps keep the laws of `tests/properties/physics.py`, each to its bound."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from perfmodel.compute.gemm import gemm_times
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.strategy.fields import MAPPINGS
+from tests.properties.physics import LAWS, Law, data_is_outside, draw_case, examined, network_kind
+
+CASES, STRATEGIES = 8, 40
+# Laws about few of all profiles are asked of these.
+PROFILES = {
+    "weak scaling on slices never gains": ("tpu7x-pod", "tpu-v5e-pod"),
+    "weak scaling over links never gains": ("mi300x-server", "trn2-48xl"),
+    "without the precision everything is NaN": ("dgx-a100", "tpu-v5e-pod"),
+}
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_random_steps_keep_the_law(law: Law) -> None:
+    rng = np.random.default_rng(zlib.crc32(law.name.encode()))
+    asked = 0
+    profiles = PROFILES.get(law.name)
+    for profile in profiles or (None,):
+        fixed = {"hardware": profile} if profile else {}
+        cases = CASES // len(profiles or (None,))
+        for case, rows, broken in examined(law, rng, cases, STRATEGIES, **fixed):
+            asked += rows.size
+            if rows.size:
+                worst = int(np.argmax(broken))
+                assert broken[worst] <= law.bound, (case.name, case.row(int(rows[worst])))
+    assert asked >= 20
+
+
+def test_every_exception_says_why() -> None:
+    for law in LAWS:
+        assert (law.bound > 1e-6) == bool(law.reason), law.name
+
+
+def test_drawn_strategies_differ_and_repeat() -> None:
+    one, again, other = (draw_case(np.random.default_rng(seed), 50) for seed in (1, 1, 2))
+    assert one.name == again.name != other.name
+    assert all((one.columns[name] == again.columns[name]).all() for name in one.columns)
+    assert len({tuple(one.row(i).items()) for i in range(one.columns["mapping"].size)}) > 10
+
+
+def test_groups_of_layers_stay_where_data_lies_outside() -> None:
+    outside = [name for code, name in enumerate(MAPPINGS) if data_is_outside(code)]
+    assert len(outside) == 8
+    assert "tensor-context-pipeline-data" in outside
+    assert "data-tensor-context-pipeline" not in outside
+
+
+def test_networks_by_kind() -> None:
+    kinds = {
+        name: network_kind(load_hardware(name))
+        for name in ("dgx-h100", "tpu7x-pod", "mi300x-server")
+    }
+    assert list(kinds.values()) == ["switch", "slices", "links"]
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "mi300x-server", "dgx-a100"])
+def test_more_units_of_equal_peak_only_hurt_products_that_do_not_fill_them(name: str) -> None:
+    hardware = load_hardware(name)
+    units = hardware.device.compute_units
+    finer = hardware.with_values({"device.compute_units": 2 * units})
+    sizes = 2.0 ** np.arange(5, 15)
+    m, n, k = (axis.ravel() for axis in np.meshgrid(sizes, sizes, sizes))
+    ratio = gemm_times(finer, "bf16", m, n, k).time / gemm_times(hardware, "bf16", m, n, k).time
+    assert ratio.max() <= 2.0
+    tiles = m * n / 128.0**2
+    assert ratio[tiles >= 16 * units].max() <= 1.05  # many waves of large tiles
+    assert ratio[tiles < 2 * units].max() > 1.01
