@@ -207,7 +207,9 @@ def _picked(
         system = provenance["hardware"][row["hardware"]]["system"]
         devices = int(row.get("devices", table.attrs["devices"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"'{file}' does not say what was swept ({error}); sweep again") from None
+        raise DataError(
+            f"'{file}' does not say what was swept ({error}); results written as .nc or .zarr do"
+        ) from None
     strategy = {spec.name: row[spec.name] for spec in FIELDS}
     network = system.get("network") or [{}]
     launch = Launch(

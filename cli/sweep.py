@@ -410,6 +410,7 @@ def _suggest(
     output: str | None,
 ) -> None:
     """Say what to try next, ready to paste."""
+    from perfmodel.formats.launch.software import software_of
     from perfmodel.sweeps.results import best
 
     top = best(table, 1)[0]
@@ -426,6 +427,8 @@ def _suggest(
     if output is not None:
         remark(f"  perfmodel best {output} --top 20 --where 'pipeline_parallel > 1'")
         remark(f"  perfmodel best {output} --pareto step_time,memory_total")
+        if output.endswith((".nc", ".zarr")):  # what else is kept says no architecture
+            remark(f"  perfmodel launch {output} --for {software_of(problem.framework.name)}")
         if "training_cost" in table:
             remark(f"  perfmodel best {output} --by training_cost")
     else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from perfmodel.formats.launch.describe import Launch, settled
+from perfmodel.formats.launch.describe import Launch, known_as, settled
 from perfmodel.formats.launch.settings import (
     Choice,
     Keys,
@@ -14,6 +15,7 @@ from perfmodel.formats.launch.settings import (
     remark_unread,
 )
 from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import preset_names
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.fields import FIELDS
 
@@ -91,6 +93,7 @@ def finished(
         Keys that matter and were perhaps not understood.
     """
     presets = tuple(presets)
+    model = _named(model)
     if "data_parallel" in strategy and {"global_batch_size", "sequence_length"} <= set(strategy):
         strategy = settled(strategy, model)
     complete = {spec.name: strategy.get(spec.name, spec.default) for spec in FIELDS}
@@ -111,3 +114,9 @@ def finished(
         domain,
         tuple(dict.fromkeys(settings.remarks)),
     )
+
+
+def _named(model: ModelSpec | None) -> ModelSpec | None:
+    """Return a model under the name of the preset that has its layers, where one has."""
+    name = known_as(model, {name: name for name in preset_names()})
+    return model if model is None or name is None else replace(model, name=name)

@@ -53,6 +53,12 @@ def software_preset(name: str) -> str:
     return str(software_module(name).PRESET)
 
 
+def software_of(framework: str) -> str:
+    """Return the software that a framework preset describes; Megatron-LM where it is none."""
+    preset = framework.partition("[")[0]
+    return next((name for name in MODULES if preset in software_module(name).PRESETS), "megatron")
+
+
 def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
     """Return a launch as a software runs it, and what the user should know about that.
 

@@ -12,10 +12,12 @@ from perfmodel.formats.launch.software import (
     MODULES,
     format_launch,
     keys_of,
+    parse_launch,
     prepared,
     read_launch,
     recognise,
     software_module,
+    software_of,
     software_title,
 )
 from perfmodel.software.framework import FRAMEWORKS
@@ -52,6 +54,29 @@ def test_another_framework_is_said() -> None:
     ready, notes = prepared("megatron", launch)
     assert ready.framework.name == "megatron"
     assert any("projected as maxtext; Megatron-LM overlaps and fuses otherwise" in x for x in notes)
+
+
+@pytest.mark.parametrize(
+    ("framework", "name"),
+    [
+        ("megatron", "megatron"),
+        ("megatron-tuned[gradient_bytes=2]", "megatron"),
+        ("torchtitan", "torchtitan"),
+        ("maxtext", "maxtext"),
+        ("megatron-2022", "deepspeed"),
+        ("fsdp", "megatron"),
+    ],
+)
+def test_frameworks_have_a_software(framework: str, name: str) -> None:
+    assert software_of(framework) == name
+
+
+def test_a_model_is_named_as_its_preset() -> None:
+    launch = one_launch("llama-3.1-8b", devices=8, **AXES)
+    for name in ("megatron", "megatron-bridge"):
+        _, read = parse_launch(format_launch(name, launch), "file")
+        assert read.model is not None
+        assert read.model.name == "llama-3.1-8b"
 
 
 def test_unknown_software_and_files_too_large_are_refused(tmp_path: Path) -> None:
