@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
+from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import record_of
 from perfmodel.base.table import Column, Table
 from perfmodel.base.variables import COSTS
@@ -79,8 +80,8 @@ def add_cost(
     Raises
     ------
     DataError
-        A number out of its limits, a price for hardware that the results lack, or results that
-        do not say what hardware they are for.
+        A number out of its limits, a price for hardware that the results lack, results that do
+        not say what hardware they are for, or more of them than memory holds.
 
     Examples
     --------
@@ -97,6 +98,12 @@ def add_cost(
     _check("restart_time", restart_time)
     _check("pue", pue, least=1.0)
     goodput = goodput or restart_time is not None or any(v is not None for v in failing.values())
+    count = results.sizes["strategy"] * results.sizes["hardware"]
+    check_memory(
+        f"what {count:,} strategies cost",
+        count * len(COSTS) * results["step_time"].values.itemsize,
+        "take fewer of them, or dtype float32",
+    )
     profiles = _provenance(results)["hardware"]
     prices = _prices(profiles, price)
     devices = _devices(results)

@@ -199,3 +199,11 @@ def test_what_is_refused(results: Any) -> None:
             add_cost(results, **given)
     with pytest.raises(DataError, match="provenance"):
         add_cost(results.assign_attrs(provenance="{"))
+
+
+def test_more_than_memory_holds_is_refused_first(
+    results: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfmodel.base.memory.memory_limit", lambda: 1000)
+    with pytest.raises(DataError, match="what 768 strategies cost"):
+        add_cost(results)
