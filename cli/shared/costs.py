@@ -186,7 +186,7 @@ def with_costs(results: Table, costs: Mapping[str, Any], *wanted: str | None) ->
     costed = add_cost(results, **costs)
     unknown = unknown_costs(costed)
     for name in named:
-        if name in wanted and not np.isfinite(costed[name].values).any():
+        if name in wanted and np.isnan(costed[name].values).all():
             raise DataError(f"'{name}' has no value: {'; '.join(unknown)}")
     for line in unknown:
         remark(f"note: {line}")

@@ -107,37 +107,36 @@ def add_cost(
     profiles = _provenance(results)["hardware"]
     prices = _prices(profiles, price)
     devices = _devices(results)
-    columns: dict[str, Values] = {}
     known = {name: value for name, value in prices.items() if math.isfinite(value)}
     assumed: dict[str, Any] = {"tokens": tokens, "price": known, "pue": pue, "goodput": goodput}
-    if goodput:
-        failures = _given(failures_per_device_hour, cost.FAILURES_PER_DEVICE_HOUR)
-        restart = _given(restart_time, cost.RESTART_TIME)
-        if checkpoint_time is None:
-            bandwidth = _given(storage_bandwidth, cost.STORAGE_BANDWIDTH * devices)
-            checkpoint: Any = checkpoint_size(results) / bandwidth
-        else:
-            checkpoint = checkpoint_time
-        columns |= _failures(checkpoint, restart, HOUR / (failures * devices))
-        assumed |= {
-            "failures_per_device_hour": failures,
-            "checkpoint_time": checkpoint_time,
-            "storage_bandwidth": storage_bandwidth,
-            "restart_time": restart,
-        }
-    share: Any = columns.get("goodput", 1.0)
-    step = _array(results, "step_time")
-    rate = _array(results, "tokens_per_second_per_device") * share
-    power = pue * _power(sum(_array(results, name) for name in WORKING) / step, profiles)
-    per_second = np.array([prices[name] for name in profiles]) / HOUR
-    columns["power_per_device"] = power
-    columns["energy_per_token"] = power / rate
-    columns["cost_per_token"] = per_second / rate
-    if tokens is not None:
-        columns["device_time"] = tokens / rate
-        columns["training_time"] = columns["device_time"] / devices
-        columns["training_energy"] = tokens * columns["energy_per_token"]
-        columns["training_cost"] = tokens * columns["cost_per_token"]
+    with np.errstate(all="ignore"):  # a run that never gets ahead costs without bound
+        columns: dict[str, Values] = {}
+        if goodput:
+            rates = {
+                "failures_per_device_hour": _given(
+                    failures_per_device_hour, cost.FAILURES_PER_DEVICE_HOUR
+                ),
+                "restart_time": _given(restart_time, cost.RESTART_TIME),
+            }
+            if checkpoint_time is None:
+                bandwidth = _given(storage_bandwidth, cost.STORAGE_BANDWIDTH * devices)
+                checkpoint: Any = checkpoint_size(results) / bandwidth
+            else:
+                checkpoint = checkpoint_time
+            columns = _failures(checkpoint, devices, **rates)
+            assumed |= rates
+            assumed |= {"checkpoint_time": checkpoint_time, "storage_bandwidth": storage_bandwidth}
+        rate = _array(results, "tokens_per_second_per_device") * columns.get("goodput", 1.0)
+        power = pue * _power(results, profiles)
+        per_second = np.array([prices[name] for name in profiles]) / HOUR
+        columns["power_per_device"] = power
+        columns["energy_per_token"] = power / rate
+        columns["cost_per_token"] = per_second / rate
+        if tokens is not None:
+            columns["device_time"] = tokens / rate
+            columns["training_time"] = columns["device_time"] / devices
+            columns["training_energy"] = tokens * columns["energy_per_token"]
+            columns["training_cost"] = tokens * columns["cost_per_token"]
     return _with_columns(results, columns, json.dumps(assumed))
 
 
@@ -192,18 +191,22 @@ def checkpoint_size(results: Table | xr.Dataset) -> Any:
     return np.array([sizes[pair] for pair in pairs])[:, None]
 
 
-def _failures(checkpoint: Any, restart: float, failure: Values) -> dict[str, Values]:
+def _failures(
+    checkpoint: Any, devices: Values, failures_per_device_hour: float, restart_time: float
+) -> dict[str, Values]:
+    failure = HOUR / (failures_per_device_hour * devices)
     interval = cost.checkpoint_interval(checkpoint, failure)
     return {
-        "goodput": cost.goodput(interval, checkpoint, restart, failure),
+        "goodput": cost.goodput(interval, checkpoint, restart_time, failure),
         "checkpoint_time": np.asarray(checkpoint, np.float64),
         "checkpoint_interval": interval,
         "failure_interval": failure,
     }
 
 
-def _power(busy: Values, profiles: Mapping[str, Any]) -> Values:
+def _power(results: Table | xr.Dataset, profiles: Mapping[str, Any]) -> Values:
     """Power of a device with its part of the node, for every strategy and device [W]."""
+    busy = sum(_array(results, name) for name in WORKING) / _array(results, "step_time")
     limits, hosts = [], []
     for profile in profiles.values():
         limit = float(profile["device"]["tdp"]) or math.nan

@@ -207,3 +207,11 @@ def test_more_than_memory_holds_is_refused_first(
     monkeypatch.setattr("perfmodel.base.memory.memory_limit", lambda: 1000)
     with pytest.raises(DataError, match="what 768 strategies cost"):
         add_cost(results)
+
+
+def test_a_run_that_never_gets_ahead_costs_without_bound(results: Any) -> None:
+    costed = add_cost(results, tokens=1e12, price=1.0, restart_time=1e300)
+    assert np.all(values(costed, "goodput", "dgx-h100") == 0)
+    assert np.all(np.isinf(values(costed, "training_cost", "dgx-h100")))
+    for extreme in ({"failures_per_device_hour": 1e-320}, {"storage_bandwidth": 1e-300}):
+        assert "goodput" in add_cost(results, **extreme)  # without a warning
