@@ -123,17 +123,18 @@ def evaluate_mask(
         raise DataError(f"filter '{text}': {error.msg} {where}") from None
     except (ValueError, RecursionError, MemoryError):
         raise DataError(f"filter '{text[:40]}': too long, or not text") from None
-    _restore(tree, dotted)
-    if meant is not None:
-        _translate(tree, meant)
     try:
+        _restore(tree, dotted)
+        if meant is not None:
+            _translate(tree, meant)
         with np.errstate(all="ignore"):
             return _mask(visit(tree), size)
+    except RecursionError:  # Python 3.13 parses what cannot be walked
+        raise DataError(f"filter '{text[:40]}': too long, or not text") from None
     except (
         TypeError,
         ValueError,
         ArithmeticError,
-        RecursionError,
         np.exceptions.DTypePromotionError,
     ):
         raise DataError(f"filter '{text}': mixes numbers and text, or the like") from None
