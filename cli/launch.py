@@ -21,6 +21,7 @@ from perfmodel.cli.shared.launch_file import (
     stated_model,
 )
 from perfmodel.cli.shared.printing import print_json, remark
+from perfmodel.cli.shared.types import WholeRange
 from perfmodel.formats.launch.software import MODULES
 from perfmodel.strategy.fields import FIELDS
 
@@ -48,7 +49,7 @@ STATED = ("model", "hardware", "devices", "settings", "framework", *(spec.name f
 @options.option(
     "--pick",
     section="Which of FILE",
-    type=click.IntRange(min=1),
+    type=WholeRange(1),
     metavar="N",
     help="The N-th best.  [default: 1]",
 )

@@ -176,6 +176,11 @@ MADE = (
     "--tp 2 --for megatron -o launch.sh",
 )
 """Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
+PRINTED = {
+    "run.json": "project --model llama-3.1-8b --hardware dgx-h100 --devices 8 --seq-len 4096 "
+    "--global-batch 64 --tp 2 --json",
+}
+"""Files that hold what a command line prints."""
 
 PROBLEM = "--model model.json --hardware dgx-h100 --devices 8 --seq-len 1024 --global-batch 8"
 SWEPT = "--tp 1,2 --pp 1 --cp 1 --micro-batch 1 --zero 1"
@@ -201,6 +206,15 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             f"--global-batch 8 {SWEPT} --ep 1,2 --precision bf16,fp8 --keep-impossible",
         ),
     ),
+    "diff": (
+        4,
+        (
+            f"diff tp=1 'tp=2 zero=3' {PROBLEM}",
+            f"diff - device.memory.bandwidth=4.8e12 {PROBLEM} --tp 2 --json",
+            "diff sweep.nc#1 sweep.nc#2",
+            "diff sweep.nc run.json",
+        ),
+    ),
     "launch": (
         3,
         (
@@ -214,13 +228,15 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
         (
             "best sweep.nc --top 3 --where 'tensor_parallel <= 8 and pp == 1'",
             "best sweep.nc --pareto step_time,memory_total --json",
-            "best sweep.nc --by memory_total --all --where 'hardware != \"gh200\"'",
+            "best sweep.nc --by cost_per_token --tokens 1e12 --price dgx-h100=2.5,b200=4",
+            "best sweep.nc --by memory_total --all --where 'pp == 1'",
         ),
     ),
     "project": (
         8,
         (
             f"project {PROBLEM} --tp 2 --json",
+            f"project {PROBLEM} --tokens 1e12 --price 2.5 --goodput",
             f"project {PROBLEM} --set device.memory.bandwidth=4e12 --framework fsdp",
             "project --model experts.json --hardware profile.toml --devices 8 --seq-len 1024 "
             "--global-batch 8 --ep 2 --precision fp8",

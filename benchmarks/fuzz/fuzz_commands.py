@@ -278,6 +278,9 @@ class Workplace:
             made = self.runner.invoke(cli, shlex.split(line), prog_name="perfmodel")
             if made.exit_code:
                 raise SystemExit(f"{line}: {made.stderr}")
+        for name, line in command_examples.PRINTED.items():
+            made = self.runner.invoke(cli, shlex.split(line), prog_name="perfmodel")
+            (folder / name).write_text(made.stdout, encoding="utf-8")
         self.contents = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def run(self, case: Case) -> tuple[int, str]:

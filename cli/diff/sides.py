@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
+from perfmodel.base.files import user_path
 from perfmodel.cli.project import load_problem, project_command, project_row
 from perfmodel.cli.shared.costs import NAMES as COST_OPTIONS
 from perfmodel.cli.shared.costs import given_costs, with_costs
@@ -159,7 +160,7 @@ def _words(option: click.Option, value: Any) -> Iterator[str]:
 def _exists(text: str) -> bool:
     """Tell whether a text names a file, whatever the text."""
     try:
-        return Path(text).expanduser().exists()
+        return user_path(text).exists()
     except (OSError, ValueError, RuntimeError):
         return False
 
@@ -172,7 +173,7 @@ def _stored(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) ->
     place = int(number or 1)
     if place < 1:
         raise DataError(f"'{text}' should end in #1, #2, …")
-    path = Path(name).expanduser()
+    path = user_path(name)
     if path.suffix.lower() == ".json":
         return Side(text, _from_json(path, name, place, by), True)
     from perfmodel.sweeps.results import best, open_table

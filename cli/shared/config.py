@@ -19,13 +19,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.files import read_toml
+from perfmodel.base.files import read_toml, user_path
 
 
 def read_config_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -48,7 +47,7 @@ def read_config_file(ctx: click.Context, param: click.Parameter, value: str | No
         if name.startswith("--")
     }
     ctx.default_map = {}
-    for key, content in read_toml(Path(value).expanduser()).items():
+    for key, content in read_toml(user_path(value)).items():
         name = key.replace("-", "_")
         if name not in options:
             known = [key.replace("_", "-") for key in options]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from perfmodel.base.files import user_path
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import remark
 
@@ -30,11 +31,10 @@ def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | No
         return
     if ctx.default_map:
         raise click.UsageError("--from and --config exclude each other", ctx)
-    from pathlib import Path
 
     from perfmodel.formats.launch.software import read_launch
 
-    name, launch = read_launch(Path(value).expanduser())
+    name, launch = read_launch(user_path(value))
     ctx.meta[READ] = (name, launch)
     defaults: dict[str, Any] = {
         field: str(setting).lower() if isinstance(setting, bool) else str(setting)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.files import user_path
 from perfmodel.base.units import parse_size
 from perfmodel.cli.shared.parsing import parse_range
 from perfmodel.strategy.fields import StrategyField
@@ -272,7 +272,7 @@ class Paths(Words):
     def split(self, text: str) -> list[str]:
         """Return what stands between commas; a file may have some in its name."""
         try:
-            whole = "," in text and Path(text).expanduser().exists()
+            whole = "," in text and user_path(text).exists()
         except (OSError, ValueError, RuntimeError):  # no path at all; refused where it is used
             whole = False
         return [text] if whole else super().split(text)

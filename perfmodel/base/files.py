@@ -45,6 +45,11 @@ def shortened(value: Any) -> str:
     return shown if len(text) <= LONGEST_TEXT else f"{shown}…"
 
 
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path with its ``~`` expanded; it stays where there is no such home folder."""
+    return Path(os.path.expanduser(path))
+
+
 def check_writable(path: str | Path) -> Path:
     """Make sure, before a long computation, that a file can be written.
 
@@ -63,7 +68,7 @@ def check_writable(path: str | Path) -> Path:
 
 
 def _checked_target(path: str | Path) -> Path:
-    shown = Path(path).expanduser()
+    shown = user_path(path)
     target = shown.resolve()  # a link stays, and what it points to is written
     folder = target.parent
     if not folder.is_dir():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import ModelError, did_you_mean
-from perfmodel.base.files import JsonWords, parse_json
+from perfmodel.base.files import JsonWords, parse_json, user_path
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.config_keys import ConfigKeys
 from perfmodel.model.families import ARCHITECTURES, FAMILIES
@@ -67,7 +67,7 @@ def read_config(path: str | Path) -> ModelSpec:
         If the file is missing, is not JSON, or describes a model that is not covered;
         the message begins with the file's path.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     if path.is_dir():
         path = path / "config.json"
     config = read_json_object(path)

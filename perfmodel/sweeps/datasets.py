@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import xarray as xr
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.files import user_path
 from perfmodel.base.table import Table, spoken
 from perfmodel.base.variables import TIME_COMPONENTS
 from perfmodel.sweeps import cost, results
@@ -129,7 +130,7 @@ def open_results(path: str | Path) -> xr.Dataset:
         The file is missing, is not netCDF, or is not a sweep of this schema.
     """
     table = results.open_table(path)
-    dataset = xr.open_dataset(Path(path).expanduser(), engine="netcdf4")
+    dataset = xr.open_dataset(user_path(path), engine="netcdf4")
     choices = {name: column for name, column in table.variables.items() if column.labels}
     coords = {name: spoken(column) for name, column in choices.items() if name in table.coords}
     found = {name: spoken(column) for name, column in choices.items() if name not in coords}

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.files import atomic_path, check_writable
+from perfmodel.base.files import atomic_path, check_writable, user_path
 from perfmodel.base.table import Column, Table, from_xarray
 from perfmodel.sweeps.netcdf import write_netcdf
 
@@ -70,8 +70,8 @@ def check_results_path(path: str | Path) -> str:
             f"pip install 'perfmodel[{kind.extra}]'"
         )
     if kind.folder:
-        _check_folder(Path(path).expanduser())
-        return str(Path(path).expanduser())
+        _check_folder(user_path(path))
+        return str(user_path(path))
     return str(check_writable(path))
 
 
@@ -273,7 +273,7 @@ def _check_folder(target: Path) -> None:
 @contextlib.contextmanager
 def _atomic_folder(path: str | Path) -> Iterator[Path]:
     """Give a temporary folder beside `path`, renamed to it on success, removed on failure."""
-    target = Path(path).expanduser()
+    target = user_path(path)
     _check_folder(target)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:

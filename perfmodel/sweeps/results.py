@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
+from perfmodel.base.files import user_path
 from perfmodel.base.table import Table, from_xarray
 from perfmodel.strategy.grid import FIELDS
 from perfmodel.sweeps.ranked import Ranked
@@ -47,7 +48,7 @@ def open_table(path: str | Path) -> Table:
     """
     from perfmodel.sweeps.netcdf import read_netcdf
 
-    source = Path(path).expanduser()
+    source = user_path(path)
     if not source.is_file():
         what = "is a folder" if source.is_dir() else "does not exist"
         raise DataError(f"results file '{source}' {what}; 'perfmodel sweep -o FILE.nc' writes one")

@@ -28,6 +28,7 @@ from perfmodel.base.files import (
     read_toml,
     remove_temporaries,
     shortened,
+    user_path,
 )
 from perfmodel.sweeps import netcdf
 from perfmodel.sweeps.files import save_results
@@ -168,6 +169,12 @@ def test_names_that_no_system_takes_are_refused(name, reason, tmp_path):
             (DataError, FormatError), match=rf"^cannot (read|write) '.*': .*{reason}"
         ):
             call(tmp_path / name)
+
+
+def test_homes_that_are_not_there_stay_as_they_are(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert user_path("~/x") == Path("/home/me/x")
+    assert user_path("~nobody-of-this-name/x") == Path("~nobody-of-this-name/x")
 
 
 def test_the_longest_name_can_be_written(tmp_path):

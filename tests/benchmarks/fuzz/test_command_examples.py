@@ -45,6 +45,8 @@ def test_every_example_is_good(examples: Any, tmp_path: Path) -> None:
 
     for line in examples.MADE:
         check(line)
+    for name, line in examples.PRINTED.items():
+        (tmp_path / name).write_text(run(*shlex.split(line)).stdout)
     made = set(tmp_path.iterdir())
     for line in (line for _, lines in examples.COMMANDS.values() for line in lines):
         check(line)
