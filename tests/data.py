@@ -1,7 +1,7 @@
 """Where things are: the one place that knows the repository and the development data.
 
 The data are third parties' measurements and outputs; they lie beside the repository and are
-not part of it. Tests that need them skip, with `MISSING` as the reason, where they are absent.
+not part of it. Tests that need them skip where they are absent, and say so (`MISSING`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ ROUTING_COUNTS = SHARED / "wse/bincounts.json"
 def needed(path: Path) -> Path:
     """Return a file or folder of the development data; a test skips where it is not there."""
     if not path.exists():
-        pytest.skip(MISSING)
+        name = path.relative_to(SHARED) if path.is_relative_to(SHARED) else path
+        pytest.skip(f"{MISSING}: {name}")
     return path
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import check_plot, figure_metadata, unit_ticks
 from perfmodel.base.files import atomic_path
+from perfmodel.base.units import counted
 from perfmodel.measured.compare import Comparison, natural_order
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def comparison_figure(found: Comparison) -> Figure:
             alpha=0.6,
             lw=0,
             color="0.5" if label == OTHERS else f"C{i % MOST_COLOURS}",
-            label=f"{label}: {len(points):,} rows, median {np.median(np.abs(error)):.1%}",
+            label=f"{label}: {counted(len(points), 'row')}, median {np.median(np.abs(error)):.1%}",
             rasterized=len(every) > 2000,
         )
     axes.set(

@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> Path:
     ("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
 )
 def test_compare_draws_what_it_compared(table: Path, suffix: str, begins: bytes) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plot') is not installed")
     figure = table.with_name(f"figure.{suffix}")
     result = run("compare", "stream", str(table), "--plot", str(figure))
     assert result.exit_code == 0, result.stderr
@@ -39,12 +39,12 @@ def test_compare_draws_what_it_compared(table: Path, suffix: str, begins: bytes)
     assert f"wrote {figure}" in result.stderr
     if suffix == "svg":
         text = figure.read_text()
-        for words in ("H100_SXM: 2 rows, median", "A100_SXM: 1 rows, median", "±10%"):
+        for words in ("H100_SXM: 2 rows, median", "A100_SXM: 1 row, median", "±10%"):
             assert words in text
 
 
 def test_figures_that_cannot_be_drawn_are_refused_before_the_work(table: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plot') is not installed")
     result = run("compare", "stream", str(table), "--plot", "figure.jpg")
     assert result.exit_code == 2
     assert "a figure's name ends in .png, .svg, .pdf" in result.stderr

@@ -34,7 +34,7 @@ def points_of(figure):
 
 @pytest.fixture(autouse=True)
 def drawing():
-    pytest.importorskip("matplotlib", reason="figures are drawn where Matplotlib is installed")
+    pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plot') is not installed")
 
 
 def test_every_scored_row_is_a_point_measured_to_the_right_and_predicted_upwards():

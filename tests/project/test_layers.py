@@ -67,7 +67,7 @@ def our_imports(path: Path, name: str) -> set[str]:
 def floors() -> list[list[str]]:
     """Floors of ``[tool.importlinter]``, top down."""
     if not PYPROJECT.exists():
-        pytest.skip("the tests run outside the repository")
+        pytest.skip("an installed package has no pyproject.toml with the floors")
     table = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
     (contract,) = [
         item for item in table["tool"]["importlinter"]["contracts"] if item["name"] == "Floors"
