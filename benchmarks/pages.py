@@ -147,7 +147,7 @@ def _run_shell(block: Block, page: Page, where: str) -> None:
     """Run the commands of a block; keep the faults, and what its outputs should be."""
     lines = block.text.splitlines(keepends=True)
     for command in commands(block.text):
-        if ANYTHING in command.text.partition(" #")[0]:
+        if ANYTHING in without_comment(command.text):
             page.faults.append(f"{where}: cannot run '{command.text}'")
             continue
         code, out, err = run_command(command.text)
@@ -160,9 +160,23 @@ def _run_shell(block: Block, page: Page, where: str) -> None:
             page.replacements.append((first, first + shown, shortened(command.output, out)))
 
 
+def without_comment(text: str) -> str:
+    """Return a command without the comment behind it: a # that begins a word outside of quotes."""
+    found = re.match(r"""(?:'[^']*'|"[^"]*"|(?<!\s)\#|[^'"#])*""", text)
+    return (found[0] if found else text).rstrip()
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a command, with what joins commands as words of their own."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.commenters = ""
+    return list(lexer)
+
+
 def run_command(text: str) -> tuple[int, str, str]:
     """Run a command as the shell would: exit code, stdout, stderr."""
-    words = list(shlex.shlex(text, posix=True, punctuation_chars=True))
+    text = without_comment(text)
+    words = _words(text)
     if "jq" in words and shutil.which("jq") is None:
         text = text[: text.index("| jq")]
         words = words[: words.index("|")]
@@ -171,9 +185,7 @@ def run_command(text: str) -> tuple[int, str, str]:
 
         from perfmodel.cli.main import cli
 
-        result = CliRunner().invoke(
-            cli, shlex.split(text, comments=True)[1:], prog_name="perfmodel"
-        )
+        result = CliRunner().invoke(cli, shlex.split(text)[1:], prog_name="perfmodel")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             return 1, result.stdout, repr(result.exception)
         return result.exit_code, result.stdout, result.stderr

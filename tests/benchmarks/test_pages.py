@@ -73,6 +73,7 @@ def test_a_wrong_output_is_put_right_and_stays_as_short(
         ("<!-- exit: 2 -->\n```\nperfmodel model list\n```\n", "ended with 0"),
         ("```\nperfmodel best … --top 3\n```\n", "cannot run"),
         ("```\nperfmodel model list   # … names\n```\n", None),
+        ("```\nperfmodel model show config.json#1\n```\n", "config.json#1"),
         ("```\nperfmodel model show config.json --json | grep -c nothing\n```\n", "ended with 1"),
         ("```python\nlen([1])  # → 1\nlen([1])  # → 2\n```\n", "is 1, not 2"),
         ("```python\nundefined\n```\n", "raised NameError"),
