@@ -17,9 +17,9 @@ from typing import Any
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.files import json_object, key_line
-from perfmodel.formats.launch.core_model import CoreWords, core_facts, core_model
+from perfmodel.formats.launch.core_model import CoreWords, core_facts
 from perfmodel.formats.launch.describe import Launch, has_experts
-from perfmodel.formats.launch.megatron import read_devices
+from perfmodel.formats.launch.megatron import read_devices, read_model
 from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.settings import (
     Choice,
@@ -344,7 +344,7 @@ def parse_launch(text: str, path: str) -> Launch:
         strategy["sequence_length"] = settings.whole("seq-length")
     model = None
     if "num-layers" in settings:
-        model = core_model(
+        model = read_model(
             Options(settings), "megatron-deepspeed", strategy.get("sequence_length", 1)
         )
     experts = has_experts(model)

@@ -29,6 +29,7 @@ from perfmodel.formats.launch.settings import (
     write_table,
 )
 from perfmodel.formats.launch.shell import format_command, format_comment, parse_arguments
+from perfmodel.model.build import ModelSpec
 from perfmodel.training.schedule import chunk_sizes
 
 TITLE = "Megatron-LM"
@@ -365,14 +366,15 @@ def launch_of(settings: Settings) -> Launch:
     strategy = read_numbers(settings, NUMBERS)
     spelled, facts = read_choices(settings, CHOICES)
     strategy |= spelled
-    model = core_model(Options(settings), "megatron-lm", strategy["sequence_length"])
+    model = read_model(Options(settings), "megatron-lm", strategy["sequence_length"])
     pipeline = strategy["pipeline_parallel"]
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False  # as Megatron-LM itself decides
     strategy["expert_tensor_parallel"] = settings.whole(
         "expert-tensor-parallel-size", strategy["tensor_parallel"] if has_experts(model) else 1
     )
-    strategy["virtual_pipeline"] = _virtual(settings, pipeline, model.num_layers)
+    layers = model.num_layers if model is not None else settings.whole("num-layers", 1)
+    strategy["virtual_pipeline"] = _virtual(settings, pipeline, layers)
     interleaved = strategy["virtual_pipeline"] > 1
     strategy["pipeline_schedule"] = "interleaved" if interleaved else "1f1b"
     devices, per_node = read_devices(settings)
@@ -433,6 +435,20 @@ class Options(CoreWords):
         if name == "position_embedding_type" and self.settings.flag(old):
             return "rope"
         return super().word(name, default)
+
+
+def read_model(words: CoreWords, name: str, sequence_length: int) -> ModelSpec | None:
+    """Return the model that a file describes; None, and a remark, where it leaves some of it open.
+
+    The size of the vocabulary often is the tokenizer's.
+    """
+    settings = words.settings
+    needed = [words.key(word) for word in ("num_layers", "hidden_size", "vocab_size")]
+    lacking = [settings.name(key) for key in needed if key not in settings]
+    if lacking:
+        settings.remark(f"no {', '.join(lacking)} in the file; --model names the model")
+        return None
+    return core_model(words, name, sequence_length)
 
 
 def _virtual(settings: Settings, pipeline: int, layers: int) -> int:

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfmodel.formats.launch.core_model import CoreWords, core_facts, core_model
+from perfmodel.formats.launch.core_model import CoreWords, core_facts
 from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.megatron import LIMITS as CORE_LIMITS
 from perfmodel.formats.launch.megatron import (
     PRESETS,
     SPLITS,
     layout_stages,
+    read_model,
     stage_arguments,
 )
 from perfmodel.formats.launch.megatron import SOFTWARE as CORE_SOFTWARE
@@ -306,9 +307,9 @@ def parse_launch(text: str, path: str) -> Launch:
     spelled, facts = read_choices(settings, CHOICES)
     strategy |= spelled
     words = BridgeWords(settings, "model.")
-    model = None
+    model = None  # the recipe's, unless the file has it
     if "model.num_layers" in settings:
-        model = core_model(words, "megatron-bridge", strategy.get("sequence_length", 1))
+        model = read_model(words, "megatron-bridge", strategy.get("sequence_length", 1))
     inner = strategy["tensor_parallel"] if has_experts(model) else 1
     strategy["expert_tensor_parallel"] = settings.whole("model.expert_tensor_parallel_size", inner)
     strategy["virtual_pipeline"] = _virtual(settings, strategy)

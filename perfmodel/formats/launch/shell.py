@@ -19,6 +19,7 @@ from perfmodel.formats.launch.settings import Entry, Settings, Words
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1[^\n]*\n(.*?)\n\s*\2[ \t]*(?=\n|$)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+_BRANCH = re.compile(r"^\s*(?:if|case)\s", re.MULTILINE)
 _SEVERAL = re.compile(r"\s--|^--[^\s=]+\s")  # options within quotes
 _OPTION = re.compile(r"--?[A-Za-z]")
 LONGEST_VALUE = 200  # characters of a variable's value that is put in its place
@@ -79,7 +80,10 @@ def parse_arguments(text: str, path: str) -> Settings:
         elif option:
             before = entries[option]
             entries[option] = Entry(Words((*before.value, word)), before.line)
-    return Settings(path, entries, "--")
+    settings = Settings(path, entries, "--")
+    if _BRANCH.search(without):
+        settings.remark("conditions are not evaluated: the arguments of all branches count")
+    return settings
 
 
 def _words(text: str, path: str) -> Iterator[tuple[str, int]]:

@@ -263,6 +263,19 @@ def test_wrong_values_are_one_line_with_the_option(more: str, message: str) -> N
     assert len(str(caught.value)) < 400
 
 
+def test_a_vocabulary_that_is_the_tokenizers() -> None:
+    text = BASE.replace("--vocab-size 32000", "--tokenizer-type HuggingFaceTokenizer")
+    _, launch = parse_launch(
+        "if [ $X ]; then\n  echo\nfi\n" + text + "--pipeline-model-parallel-size 2 "
+        "--num-layers-per-virtual-pipeline-stage 4",
+        "run.sh",
+    )
+    assert launch.model is None
+    assert launch["virtual_pipeline"] == 4
+    assert "no --vocab-size in the file; --model names the model" in launch.remarks
+    assert any("conditions are not evaluated" in text for text in launch.remarks)
+
+
 def test_missing_options_are_named() -> None:
     with pytest.raises(FormatError, match="no --global-batch-size"):
         parse_launch(BASE.replace("--global-batch-size 64", ""), "run.sh")
