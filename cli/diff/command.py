@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import click
+from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import DataError
 from perfmodel.cli.diff.output import diff_document, print_difference, print_matched
@@ -27,9 +28,16 @@ class DiffCommand(Command):
         return super().parse_args(ctx, args)
 
 
+def _complete_file(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Leave files to the shell."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 @click.command("diff", cls=DiffCommand, short_help="Compare two projections.")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", shell_complete=_complete_file)
+@click.argument("b", metavar="B", shell_complete=_complete_file)
 @options.option(
     "--by",
     section=options.OUTPUT,
@@ -64,7 +72,8 @@ def diff_command(ctx: click.Context, a: str, b: str, by: str, as_json: bool) -> 
       perfmodel diff tp=4 tp=8 --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
           --pp 4 --global-batch 512 --seq-len 8192
       perfmodel diff hardware=dgx-h100 hardware=dgx-b200 --model llama-3.1-70b \\
-          --devices 256 --tp 8 --pp 4 --global-batch 512 --seq-len 8192 --tokens 15e12
+          --devices 256 --tp 8 --pp 4 --global-batch 512 --seq-len 8192 --tokens 15e12 \\
+          --price dgx-h100=2.5,dgx-b200=4
 
     \b
       # What would faster memory bring? Other software, with what else that needs?

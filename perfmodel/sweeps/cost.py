@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -52,8 +51,8 @@ def add_cost(
     tokens : float, optional
         Tokens to train on; with them the whole training has a time and a cost.
     price : float or mapping of str to float, optional
-        Price of one device [USD/h], or one for each profile by name or alias. Where none is
-        given, that of the profile counts.
+        Price of one device [USD/h], or one for each profile by name or alias, which may be more
+        profiles than the results have. Where none is given, that of the profile counts.
     pue : float
         Power of the data centre over that of its computers, >= 1; its source stands at
         `perfmodel.training.cost.PUE`.
@@ -80,8 +79,8 @@ def add_cost(
     Raises
     ------
     DataError
-        A number out of its limits, a price for hardware that the results lack, results that do
-        not say what hardware they are for, or more of them than memory holds.
+        A number out of its limits, prices for none of its hardware or for an unknown name,
+        results that do not say what hardware they are for, or more of them than memory holds.
 
     Examples
     --------
@@ -241,26 +240,30 @@ def _prices(
     if not isinstance(price, Mapping):
         _check("price", price)
         return dict.fromkeys(listed, float(price))
+    found: dict[str, float] = {}
     for wanted, value in price.items():
         _check(f"price of {wanted}", value)
-        rows = _rows_of(wanted, profiles)
-        listed |= dict.fromkeys(rows, float(value))
-    return listed
+        found |= dict.fromkeys(_rows_of(wanted, profiles), float(value))
+    if price and not found:
+        held = ", ".join(dict.fromkeys(profile["name"] for profile in profiles.values()))
+        raise DataError(f"price: the results hold no hardware '{next(iter(price))}', only {held}")
+    return listed | found
 
 
 def _rows_of(wanted: str, profiles: Mapping[str, Any]) -> list[str]:
     """Rows of hardware that a name means: a row, a profile, or another name of it."""
     from perfmodel.hwprofiles import resolve_name
 
-    names = [wanted]
-    with contextlib.suppress(HardwareError):  # a profile from a file has a name that no list knows
-        names.append(resolve_name(wanted)[0])
-    rows = [row for row, profile in profiles.items() if {row, profile["name"]} & set(names)]
-    if not rows:
+    rows = [row for row, profile in profiles.items() if wanted in (row, profile["name"])]
+    if rows:  # a profile from a file has a name that no list knows
+        return rows
+    try:
+        name, _ = resolve_name(wanted)
+    except HardwareError:
         known = {profile["name"] for profile in profiles.values()}
         hint = did_you_mean(wanted, known)
-        raise DataError(f"price: the results hold no hardware '{wanted}'{hint}")
-    return rows
+        raise DataError(f"price: the results hold no hardware '{wanted}'{hint}") from None
+    return [row for row, profile in profiles.items() if profile["name"] == name]
 
 
 def _provenance(results: Table | xr.Dataset) -> dict[str, Any]:

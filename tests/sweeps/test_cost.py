@@ -86,6 +86,12 @@ def test_prices_by_profile_by_name_and_for_all(results: Any) -> None:
     assert "mi325x-server" not in assumptions(listed)["price"]
 
 
+def test_a_price_list_may_know_more_hardware(results: Any) -> None:
+    costed = add_cost(results, price={"h100": 2.0, "gb300": 9.0})
+    assert assumptions(costed)["price"]["dgx-h100"] == 2.0
+    assert "gb300-nvl72" not in assumptions(costed)["price"]
+
+
 def test_what_is_not_known_is_said_and_stays_open(results: Any) -> None:
     costed = add_cost(results)
     price, power = unknown_costs(costed)

@@ -66,6 +66,13 @@ def test_what_a_side_names_replaces_what_both_share() -> None:
     assert b["hardware"] == "dgx-h100[device.memory.bandwidth=4e+12,device.tdp=600]"
 
 
+def test_one_price_list_serves_both() -> None:
+    found = diff("hardware=h100", "hardware=b200", f"{RUN} --price h100=2,b200=4")
+    for side, price in ((found["a"], 2), (found["b"], 4)):
+        hourly = side["cost_per_token"] * side["tokens_per_second_per_device"] * 3600
+        assert hourly == pytest.approx(price)
+
+
 def test_a_side_may_bring_what_the_other_need_not() -> None:
     without = RUN.replace("--model llama-3.1-8b ", "")
     found = diff("model=llama-3.1-8b", "model=llama-2-7b", without)
