@@ -82,8 +82,12 @@ def enumerate_problems(
     ------
     StrategyError
         As of `enumerate_strategies`; a batch that cannot grow with the devices; more than memory
-        holds.
+        holds; two models or frameworks of one name.
     """
+    for kind, items in (("models", models), ("frameworks", frameworks)):
+        names = [item.name for item in items]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise StrategyError(f"two {kind} are called '{twice[0]}'; results could not tell them")
     found = Problems()
     each = result_bytes(len(hardware), dtype) * len(frameworks)
     kept = 0

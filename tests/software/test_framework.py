@@ -43,6 +43,8 @@ def test_single_fields_can_be_changed():
     assert load_framework(changed, dropout=False) == FRAMEWORKS["fsdp"]
     assert load_framework(changed, bucket_bytes=8).name == "fsdp[bucket_bytes=8,dropout=true]"
     assert load_framework("fsdp", dropout=False).name == "fsdp"
+    near = {load_framework("fsdp", bucket_bytes=1e9 + i).name for i in range(3)}
+    assert near == {"fsdp", "fsdp[bucket_bytes=1000000001.0]", "fsdp[bucket_bytes=1000000002.0]"}
 
 
 def test_unknown_names_get_a_suggestion():

@@ -118,6 +118,12 @@ def test_numbers_of_devices_without_a_strategy_are_told():
         sweep_several("gpt2", "dgx-h100", [5], global_batch_size=32, **AXES, data_parallel=2)
 
 
+def test_two_of_one_name_are_refused():
+    for models, framework in ((["gpt2", "gpt2"], "fsdp"), ("gpt2", ["fsdp", "fsdp"])):
+        with pytest.raises(StrategyError, match="are called"):
+            sweep_several(models, "dgx-h100", 4, framework=framework, global_batch_size=32, **AXES)
+
+
 def test_the_product_is_counted_before_it_is_built(monkeypatch):
     one = problems([4])
     size = one.possible * (8 * 18 + 300)
