@@ -172,3 +172,17 @@ def test_a_missing_constant_is_named():
     partial = replace(hardware, calibration=hardware.calibration | {"gemm": entries})
     with pytest.raises(HardwareError, match=r"dgx-h100.*power_exponent.*\[calibration\.gemm\]"):
         gemm_device(partial, "bf16")
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp8", "fp8_block", "mxfp8", "nvfp4", "int8"])
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "dgx-b200", "dgx-b300", "mi355x-server"])
+def test_a_faster_bf16_takes_no_power_from_others(name, precision):
+    hardware = load_hardware(name)
+    faster = hardware.with_values({"device.peak_flops.bf16": 1.5 * hardware.device.peak("bf16")})
+    try:
+        before = gemm_device(hardware, precision, steady=True)
+    except HardwareError:
+        return
+    after = gemm_device(faster, precision, steady=True)
+    assert after.power_rate >= before.power_rate * (1 - 1e-3)
+    assert gemm_device(faster, "bf16").power_rate > gemm_device(hardware, "bf16").power_rate

@@ -170,6 +170,11 @@ def test_unknown_parent_is_named(tmp_path: Path) -> None:
         ("bf16 = 1e14", "", r"device\.peak_flops' needs at least one of"),
         ("bf16 = 1e14", "bf61 = 1e14", r"unknown key 'device\.peak_flops\.bf61'; did you mean"),
         ('topology = "ring"', 'topology = "rings"', r"network\.0\.topology.*did you mean ring\?"),
+        (
+            'topology = "ring"',
+            'topology = "fully-connected"\nclosing_side = 4',
+            r"network\.0\.closing_side' is for ring, torus-2d, torus-3d; a fully-conn",
+        ),
         ("size = 4", "size = 0", r"system\.network\.0\.size' is 0.*outermost"),
         ("size = 4", "size = 4\noversubscription = 0.5", r"oversubscription.*at least 1"),
         ('name = "outer"', 'name = "inner"', r"system\.network\.1\.name' must be unique"),
