@@ -162,3 +162,15 @@ def test_wrong_input_is_one_line(
 def test_json_that_is_written_is_read_again(files: Path) -> None:
     text = (files / "one.json").read_text()
     assert json.loads(text)["step_time"] == diff(files / "one.json", "-")["a"]["step_time"]
+
+
+def test_a_side_may_be_a_launch_file(files: Path, tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    launch = ("launch", files / "sweep.nc", "--pick", "1", "--for", "megatron", "-o", script)
+    assert run(*launch).exit_code == 0
+    found = diff(f"from={script}", files / "sweep.nc", "--hardware dgx-h100")
+    assert found["changes"]["step_time"]["relative"] == pytest.approx(0, abs=1e-12)
+    tensor = 4 if found["a"]["tensor_parallel"] == 2 else 2
+    other = diff("-", f"tp={tensor} dp={16 // tensor}", f"--from {script} --hardware dgx-h100")
+    assert other["b"]["tensor_parallel"] == tensor
+    assert other["a"]["step_time"] == found["a"]["step_time"]
