@@ -140,6 +140,16 @@ def sweep_command(
           --sweep system.network.1.bandwidth=25e9:400e9:16 -o network.nc
 
     \b
+      # Several models, frameworks or numbers of devices: every combination, one dataset
+      perfmodel sweep --model deepseek-v3 --framework megatron,megatron-deepep \\
+          --hardware h100,b200 --devices 1024 --seq-len 4096 --global-batch 4096 -o all.nc
+
+    \b
+      # How does it scale, with the batch growing from 512 on?
+      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 256:2048:x2 \\
+          --scaling weak --seq-len 8192 --global-batch 512
+
+    \b
       # The same options from a file; the command line wins
       perfmodel sweep --config run.toml --devices 512
 
