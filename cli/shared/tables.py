@@ -60,7 +60,7 @@ def results_header(table: Table) -> dict[str, Any]:
 
 def variable_title(name: str) -> str:
     """Return what a variable is in words, and its name."""
-    found = VARIABLES.get(name)
+    found = {**VARIABLES, **COSTS}.get(name)
     return f"{found.long_name} ({name})" if found else name
 
 

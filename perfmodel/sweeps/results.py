@@ -14,6 +14,7 @@ from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import user_path
 from perfmodel.base.table import Table, from_xarray
+from perfmodel.base.variables import COSTS
 from perfmodel.strategy.grid import FIELDS
 from perfmodel.sweeps.ranked import Ranked
 
@@ -86,7 +87,9 @@ def column(results: Table | xr.Dataset, name: str) -> NDArray[Any]:
     if name not in table:
         if _holds_for_all(table, name):
             return np.broadcast_to(np.asarray(table.attrs[name]), shape).reshape(-1)
-        known = column_names(table)
+        if name in COSTS:
+            raise DataError(f"these results have no '{name}'; add_cost adds it")
+        known = sorted({*column_names(table), *COSTS})
         hint = did_you_mean(name, known)
         hint = hint if "did you mean" in hint else f"; there are {', '.join(known)}"
         raise DataError(f"no variable '{name}'{hint}")

@@ -13,7 +13,7 @@ from perfmodel.base.table import Table
 from perfmodel.base.variables import COST_VARIABLES
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.sweeps.cost import add_cost, assumptions, checkpoint_size, unknown_costs
-from perfmodel.sweeps.results import as_table
+from perfmodel.sweeps.results import as_table, best
 from perfmodel.sweeps.sweep import sweep
 from perfmodel.training import cost
 
@@ -185,6 +185,11 @@ def test_a_higher_limit_than_the_chip_can_draw_changes_nothing(llama_8b: Any, h1
     rows = [h100.with_values({"device.tdp": limit}) for limit in limits]
     power = values(add_cost(sweep(llama_8b, grid, rows)), "power_per_device")[0]
     assert power[0] < power[1] < power[2] == power[3]
+
+
+def test_ranking_by_a_cost_that_was_not_asked_for_says_so(results: Any) -> None:
+    with pytest.raises(DataError, match="no 'cost_per_token'; add_cost adds it"):
+        best(results, by="cost_per_token")
 
 
 def test_what_is_refused(results: Any) -> None:

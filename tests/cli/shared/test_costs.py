@@ -128,7 +128,7 @@ def test_costs_stand_below_the_strategies(file: Path) -> None:
         ("--pue 0.5", ("--pue",)),
         ("--checkpoint-time 0", ("--checkpoint-time",)),
         ("--failures-per-device-hour 0", ("--failures-per-device-hour",)),
-        ("--by cost_per_tokens", ("no variable 'cost_per_tokens'",)),
+        ("--by cost_per_tokens", ("did you mean cost_per_token",)),
     ],
 )
 def test_wrong_input_is_one_line(file: Path, arguments: str, parts: tuple[str, ...]) -> None:
