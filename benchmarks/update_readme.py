@@ -3,8 +3,8 @@
     python benchmarks/update_readme.py [--development RUNS.csv] [--kernels DATA] [--speed]
 
 The published runs of this repository are always scored; the development tables and the
-speed only where asked for. Each figure stands between two comments. With ``--kernels``,
-docs/kernels.png is drawn too.
+speed only where asked for. Each figure stands between two comments; the README has one line
+for each table of docs/accuracy.md. With ``--kernels``, docs/kernels.png is drawn too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from accuracy import kernels as accuracy_kernels
-from accuracy.training import HEADER, markdown, table_line
+from accuracy.training import COLUMNS, HEADER, markdown, table_line
 from speed import collectives as collective_speed
 from speed import kernels as kernel_speed
 from speed import simulate as simulate_speed
@@ -26,16 +28,37 @@ from perfmodel.measured.compare import compare_file
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
+ACCURACY = HERE.parent / "docs" / "accuracy.md"
+ARCHITECTURE = HERE.parent / "docs" / "architecture.md"
 KERNELS = HERE.parent / "docs" / "kernels.md"
 COLLECTIVES = HERE.parent / "docs" / "collectives.md"
+PUBLISHED, DEVELOPMENT = "Training steps, published runs", "Training steps, development runs"
+TRUTH = (
+    "| predicted against measured | rows | median | mean | p90 | worst |",
+    "|---|---:|---:|---:|---:|---:|",
+)
 # Tables of accuracy_kernels that stand in docs/collectives.md.
 NETWORK_KINDS = ("collective", "moe-alltoall")
 
 
-def accuracy_block(path: Path, by: list[str]) -> str:
-    """Tables of one file of runs, without skip reasons and rank correlations."""
+def accuracy_block(path: Path, by: list[str]) -> tuple[str, Mapping[str, Any]]:
+    """Tables of one file of runs, without skip reasons and rank correlations; its statistics."""
     document = compare_file("training", path, None, by).to_json_dict()
-    return markdown({**document, "skipped": {}, "rank_correlation": {}})
+    return markdown({**document, "skipped": {}, "rank_correlation": {}}), document
+
+
+def truth_line(title: str, found: Mapping[str, Any]) -> str:
+    """One line of the README's table of errors."""
+    cells = [f"{found['count']:,}", *(f"{100 * found[name]:.1f} %" for name in COLUMNS)]
+    return f"| {title} | {' | '.join(cells)} |"
+
+
+def truth_block(text: str, lines: Mapping[str, str]) -> str:
+    """Return the README's table of errors with new lines in place of the old ones."""
+    found = re.search(r"<!-- truth: [^>]* -->\n(.*?)\n?<!-- end -->", text, re.S)
+    old = found[1].splitlines() if found else []
+    kept = {line.split(" | ")[0].removeprefix("| "): line for line in old[2:]}
+    return "\n".join([*TRUTH, *(kept | dict(lines)).values()])
 
 
 def speed_block() -> str:
@@ -72,8 +95,8 @@ def simulation_speed_line() -> str:
     )
 
 
-def kernel_blocks(data: Path) -> tuple[str, str, str]:
-    """Return the summary for the README and the whole tables by document; draw the picture."""
+def kernel_blocks(data: Path) -> tuple[str, str, str, dict[str, str]]:
+    """Return the summary, the whole tables by document, the README's lines; draw the picture."""
     entries = accuracy_kernels.evaluate(data)
     accuracy_kernels.draw(entries, KERNELS.with_suffix(".png"))
     lines = [f"| kernels {HEADER}", "|---|" + "---:|" * 7]
@@ -88,7 +111,9 @@ def kernel_blocks(data: Path) -> tuple[str, str, str]:
     network = [entry for entry in entries if entry["table"].kind in NETWORK_KINDS]
     others = [entry for entry in entries if entry not in network]
     whole = (accuracy_kernels.markdown(part) for part in (others, network))
-    return "\n".join(lines), *whole
+    truth = {entry["table"].title: entry["all"] for entry in entries}
+    named = {title: truth_line(title, found) for title, found in truth.items()}
+    return "\n".join(lines), *whole, named
 
 
 def replace_block(path: Path, name: str, block: str) -> None:
@@ -110,20 +135,26 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
     published = HERE / "published_training_runs.csv"
-    blocks = {"published": accuracy_block(published, ["source"])}
+    blocks, truth = {}, {}
+    blocks["published"], found = accuracy_block(published, ["source"])
+    truth[PUBLISHED] = truth_line(PUBLISHED, found)
     if options.development:
         columns = ["hardware", "architecture", "scale"]
-        blocks["development"] = accuracy_block(options.development, columns)
+        blocks["development"], found = accuracy_block(options.development, columns)
+        truth[DEVELOPMENT] = truth_line(DEVELOPMENT, found)
     if options.speed:
         collectives = collective_speed_block()
-        blocks["speed"] = f"{speed_block()}\n{collectives}\n{simulation_speed_line()}"
+        speed = f"{speed_block()}\n{collectives}\n{simulation_speed_line()}"
+        replace_block(ARCHITECTURE, "speed", speed)
         replace_block(COLLECTIVES, "collective-speed", collectives)
     if options.kernels:
-        blocks["kernels"], kernels, collectives = kernel_blocks(options.kernels)
+        blocks["kernels"], kernels, collectives, lines = kernel_blocks(options.kernels)
+        truth |= lines
         replace_block(KERNELS, "kernels", kernels)
         replace_block(COLLECTIVES, "collectives", collectives)
     for name, block in blocks.items():
-        replace_block(README, name, block)
+        replace_block(ACCURACY, name, block)
+    replace_block(README, "truth", truth_block(README.read_text(), truth))
 
 
 if __name__ == "__main__":
