@@ -136,7 +136,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "benchmarks/speed/kernels.py",
         "benchmarks/speed/simulate.py",
         "benchmarks/unchanged.py",
-        "benchmarks/update_readme.py",
     ),
     ("properties/test_damaged_files.py", "the driver of the fuzzer, run there"): (
         "benchmarks/fuzz/fuzz_formats.py",
