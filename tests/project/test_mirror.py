@@ -87,7 +87,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("cli/topology/test_command.py", "what `topology` prints, read where it is asked for"): (
         "cli/topology/output.py",
     ),
-    ("cli/test_main.py", "inputs and tables that every command shares"): ("cli/shared/tables.py",),
     (
         "export/test_workload.py",
         "types and data-parallel operations of a projection, added up there",
