@@ -39,6 +39,7 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and core
+	$(BIN)/python benchmarks/speed/first_run.py
 	$(BIN)/python benchmarks/speed/sweep.py
 	$(BIN)/python benchmarks/speed/kernels.py
 	$(BIN)/python benchmarks/speed/collectives.py

@@ -21,6 +21,7 @@ from typing import Any
 from accuracy import kernels as accuracy_kernels
 from accuracy.training import COLUMNS, HEADER, markdown, table_line
 from speed import collectives as collective_speed
+from speed import first_run
 from speed import kernels as kernel_speed
 from speed import simulate as simulate_speed
 
@@ -32,6 +33,7 @@ ACCURACY = HERE.parent / "docs" / "accuracy.md"
 ARCHITECTURE = HERE.parent / "docs" / "architecture.md"
 KERNELS = HERE.parent / "docs" / "kernels.md"
 COLLECTIVES = HERE.parent / "docs" / "collectives.md"
+PERFORMANCE = HERE.parent / "docs" / "performance.md"
 PUBLISHED, DEVELOPMENT = "Training steps, published runs", "Training steps, development runs"
 TRUTH = (
     "| predicted against measured | rows | median | mean | p90 | worst |",
@@ -147,6 +149,7 @@ def main() -> None:
         speed = f"{speed_block()}\n{collectives}\n{simulation_speed_line()}"
         replace_block(ARCHITECTURE, "speed", speed)
         replace_block(COLLECTIVES, "collective-speed", collectives)
+        replace_block(PERFORMANCE, "first-run", first_run.report())
     if options.kernels:
         blocks["kernels"], kernels, collectives, lines = kernel_blocks(options.kernels)
         truth |= lines

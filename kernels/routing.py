@@ -115,7 +115,7 @@ def whole_loads(shares, tokens, top_k, loads):
     """
     experts = shares.shape[0]
     target = tokens * top_k
-    order = np.argsort(-shares)
+    order = np.argsort(-shares, kind="mergesort")
     rest_share = shares.sum()
     nothing = 1e-12 * rest_share  # what rounding leaves of a sum
     rest = float(target)
@@ -138,7 +138,7 @@ def whole_loads(shares, tokens, top_k, loads):
         loads[e] = min(int(exact), tokens)
         remainder[e] = exact - loads[e]
         total += loads[e]
-    for e in np.argsort(-remainder):
+    for e in np.argsort(-remainder, kind="mergesort"):
         if total >= target:
             break
         if loads[e] < tokens:
@@ -233,7 +233,7 @@ def spread_loads(loads, tokens, top_k, assignment):
     no load exceeds `tokens`; so no token meets an expert twice.
     """
     slot = 0
-    for e in np.argsort(-loads):
+    for e in np.argsort(-loads, kind="mergesort"):
         for _ in range(loads[e]):
             assignment[slot % tokens, slot // tokens] = e
             slot += 1
@@ -254,7 +254,7 @@ def tokens_of_rank(loads, tokens, top_k, first, last):
     """
     here = np.zeros(tokens, np.bool_)
     slot = 0
-    for e in np.argsort(-loads):
+    for e in np.argsort(-loads, kind="mergesort"):
         if first <= e < last:
             for i in range(slot, slot + loads[e]):
                 here[i % tokens] = True

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -30,15 +31,15 @@ class Kind(NamedTuple):
     kernel: str  # file and name of one of them, compiled last
 
 
-# Measured by `python benchmarks/speed/kinds.py` on one core of a 2-core virtual machine with
+# Measured by running each kind on one core of a 2-core virtual machine with
 # Python 3.11 and Numba 0.68. Elsewhere they differ, all together by about the same factor.
 KINDS = {
-    "strategies": Kind(6e-5, 12.0, 0.15, "close.close_strategies"),  # closed on one device
+    "strategies": Kind(6e-5, 15.0, 0.15, "close.close_strategies"),  # closed on one device
     "gemms": Kind(2e-4, 2.0, 0.05, "gemm.gemm_times"),
     "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times"),
     "attentions": Kind(4e-5, 2.0, 0.05, "columns.attention_times"),
     "streams": Kind(2.5e-6, 1.0, 0.02, "stream.stream_times"),
-    "collectives": Kind(1.5e-4, 5.0, 0.1, "times.collective_choices"),
+    "collectives": Kind(8e-5, 5.0, 0.1, "times.collective_choices"),
     "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times"),
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
@@ -51,7 +52,7 @@ KINDS = {
     "hops": Kind(5e-5, 5.0, 0.1, "aware.simulate"),  # of their messages, with congestion
     "events": Kind(5e-5, 10.0, 0.2, "machine.run"),  # of ASTRA-sim 1.0
 }
-IMPORT = 0.35
+IMPORT = 0.45
 """Importing Numba and starting LLVM [CPU s]."""
 
 
@@ -66,11 +67,16 @@ class Choice(NamedTuple):
 listener: Callable[[Choice], None] | None = None
 """Told once, before kernels are compiled or loaded."""
 
+_clock = time.thread_time
 _lock = threading.Lock()
 _settled = False  # compiled, for good
 _inside = 0  # works that are under way uncompiled
-_work: dict[str, float] = {}
-"""Pieces of work of every kind that this process has done and is doing."""
+_kinds: set[str] = set()  # of all work so far
+_estimated = 0.0  # what uncompiled work so far should have taken [CPU s]
+_spent = 0.0  # and what it took
+
+TRUST = 0.1
+"""Uncompiled work by which an estimate is doubted as much as it is trusted [CPU s]."""
 
 
 @contextlib.contextmanager
@@ -85,26 +91,27 @@ def kernel_work(**amounts: float) -> Iterator[None]:
     amounts : float
         How many pieces of work of which of the `KINDS`.
     """
-    global _inside
-    if not _settled:
-        with _lock:
-            for kind, amount in amounts.items():
-                _work[kind] = _work.get(kind, 0.0) + float(amount)
-        expect()
+    global _inside, _estimated, _spent
+    expect(**amounts)
     with _lock:
         compiled = compiling()
+        outermost = not _inside
         _inside += not compiled
+        _kinds.update(kind for kind, amount in amounts.items() if amount)
     if compiled:
         yield
         return
     import numpy as np
 
+    began = _clock()
     try:
         with np.errstate(all="ignore"):
             yield
     finally:
         with _lock:
             _inside -= 1
+            _estimated += _seconds(amounts)
+            _spent += _clock() - began if outermost else 0.0
 
 
 def expect(**amounts: float) -> None:
@@ -117,10 +124,9 @@ def expect(**amounts: float) -> None:
     if _settled:
         return
     with _lock:
-        if _inside:
+        if _settled or _inside:
             return
-        everything = {kind: _work.get(kind, 0.0) + amounts.get(kind, 0.0) for kind in KINDS}
-        chosen = choice(everything)
+        chosen = choice(amounts)
         if chosen.compiled:
             if listener is not None:
                 listener(chosen)
@@ -130,17 +136,23 @@ def expect(**amounts: float) -> None:
 
 def choice_so_far() -> Choice | None:
     """Return the choice for what this process has done; None where that was nothing."""
-    return choice(_work) if any(_work.values()) else None
+    return choice({}) if _kinds else None
 
 
-def choice(amounts: Mapping[str, float]) -> Choice:
-    """Return how this much work of the `KINDS` is best done."""
+def choice(ahead: Mapping[str, float]) -> Choice:
+    """Return how work of the `KINDS` is best done, after what this process has done so far.
+
+    Time that went into uncompiled work counts as much as time that it would still take: so no
+    process takes much longer than twice the best, however little was known of its work. How
+    far estimates were off so far, they will be.
+    """
     if mode() == "never":
         return Choice(False, False, "PERFMODEL_JIT=never or NUMBA_DISABLE_JIT=1")
-    kinds = [KINDS[kind] for kind, amount in amounts.items() if amount]
+    names = _kinds | {kind for kind, amount in ahead.items() if amount}
+    kinds = [KINDS[name] for name in sorted(names)]
     if mode() == "always":
         return Choice(True, all(map(_cached, kinds)), "PERFMODEL_JIT=always")
-    plain = sum(amount * KINDS[kind].plain for kind, amount in amounts.items())
+    plain = _spent + _seconds(ahead) * (_spent + TRUST) / (_estimated + TRUST)
     load = IMPORT + sum(kind.load for kind in kinds)
     small = f"about {plain:.2g} s of work"
     if plain <= load:
@@ -151,6 +163,10 @@ def choice(amounts: Mapping[str, float]) -> Choice:
     what = "compiling" if missing else "loading"
     reason = f"{small} uncompiled, while {what} them takes {ready:.2g} s"
     return Choice(plain > ready, not missing, reason)
+
+
+def _seconds(amounts: Mapping[str, float]) -> float:
+    return sum(amount * KINDS[kind].plain for kind, amount in amounts.items())
 
 
 def _cached(kind: Kind) -> bool:

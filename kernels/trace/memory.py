@@ -58,8 +58,8 @@ def peak_memory(order, start, end, input_first, inputs, output_first, outputs, k
                 born[name] = start[node]
                 amount[name] = size[outputs[item]]
     seen = np.flatnonzero(born >= 0.0)
-    births = seen[np.argsort(born[seen])]
-    deaths = seen[np.argsort(dead[seen])]
+    births = seen[np.argsort(born[seen], kind="mergesort")]
+    deaths = seen[np.argsort(dead[seen], kind="mergesort")]
     alive = 0.0
     peak = 0.0
     gone = 0

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from perfmodel.kernels.step.tables import KeyTables, Settings, Stages
 
 CHUNK = 1 << 17
+PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
 
 
@@ -157,12 +158,11 @@ def project_grid(
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.step import close as kernel
     from perfmodel.kernels.step.tables import Strategies
-    from perfmodel.kernels.work import expect, kernel_work
+    from perfmodel.kernels.work import compiling, expect, kernel_work
     from perfmodel.network.table import network_table
 
     if not len(work.grid):
         return
-    expect(strategies=len(work.grid))
     keys = _key_tables(work, hardware, framework)
     sums = work.stage_sums(keys)
     shared = (
@@ -174,21 +174,28 @@ def project_grid(
     )
     total = len(work.grid)
 
-    def close(start: int) -> None:
-        rows = slice(start, min(start + CHUNK, total))
+    def close(start: int, count: int = CHUNK) -> None:
+        rows = slice(start, min(start + count, total))
         chunk = Strategies(*(column[rows] for column in work.strategies))
         with kernel_work(strategies=rows.stop - rows.start):
             kernel.close_strategies(*map(plain, (chunk, *shared)), start, out)
         if progress:
             progress(rows.stop - rows.start)
 
-    starts = range(0, total, CHUNK)
+    start = 0
+    while start < total:  # uncompiled, until compiling pays for the rest
+        expect(strategies=total - start)
+        if compiling():
+            break
+        close(start, PLAIN_CHUNK)
+        start += PLAIN_CHUNK
+    starts = range(start, total, CHUNK)
     workers = min(threads or os.cpu_count() or 1, len(starts))
     if workers <= 1:
         for start in starts:
             close(start)
         return
-    close(0)  # compiles once, before threads share the compiled code
+    close(start)  # compiles once, before threads share the compiled code
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(close, starts[1:]))
 

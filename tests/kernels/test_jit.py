@@ -48,7 +48,7 @@ def test_uncompiled_kernels_give_the_same_digits_and_compile_nothing(tmp_path, s
     switches |= {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     uncompiled = perfmodel(*PROJECT, "--json", **switches)
     assert uncompiled.stdout == perfmodel(*PROJECT, "--json").stdout
-    assert uncompiled.stderr == ""
+    assert "compiling" not in uncompiled.stderr
     assert not list(tmp_path.rglob("*"))
 
 

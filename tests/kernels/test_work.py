@@ -21,7 +21,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[work.Choice]:
     """A process that has done nothing yet, an empty cache, and what the listener hears."""
     heard: list[work.Choice] = []
     compiled: list[bool] = []
-    monkeypatch.setattr(work, "_work", {})
+    monkeypatch.setattr(work, "_kinds", set())
+    monkeypatch.setattr(work, "_estimated", 0.0)
+    monkeypatch.setattr(work, "_spent", 0.0)
     monkeypatch.setattr(work, "_settled", False)
     monkeypatch.setattr(work, "_inside", 0)
     monkeypatch.setattr(work, "mode", lambda: "auto")
@@ -35,9 +37,16 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[work.Choice]:
     return heard
 
 
-def test_small_work_stays_plain(fresh):
-    with kernel_work(gemms=1999):
+def do(monkeypatch: pytest.MonkeyPatch, seconds: float | None = None, **amounts: float) -> None:
+    """Do some work that takes what it should, or some seconds."""
+    times = iter([0.0, sum(amounts.values()) * 1e-3 if seconds is None else seconds])
+    monkeypatch.setattr(work, "_clock", lambda: next(times))
+    with kernel_work(**amounts):
         pass
+
+
+def test_small_work_stays_plain(fresh, monkeypatch):
+    do(monkeypatch, gemms=1999)
     assert fresh == []
     chosen = choice_so_far()
     assert chosen is not None
@@ -54,12 +63,11 @@ def test_large_work_is_compiled_and_said_once(fresh):
 
 
 def test_with_a_cache_less_work_is_enough(fresh, tmp_path):
-    with kernel_work(gemms=2001):
-        assert not work.compiling()
+    expect(gemms=2001)
+    assert not work.compiling()
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "g.g-1.py311.nbi").touch()
-    with kernel_work(gemms=0):
-        assert work.compiling()
+    expect(gemms=2001)
     assert fresh[0].cached
 
 
@@ -69,19 +77,31 @@ def test_each_kind_is_compiled_apart(fresh):
     assert choice({"gemms": 11_001, "streams": 5001}).compiled
 
 
-def test_small_work_adds_up(fresh):
-    """As many kernels were compared, or as a long session asks for."""
+def test_small_work_adds_up(fresh, monkeypatch):
+    """As many rows are compared, or as a long session asks for."""
     for _ in range(11):
-        with kernel_work(gemms=1000):
-            assert not work.compiling()
+        assert not work.compiling()
+        do(monkeypatch, gemms=1000)
     with kernel_work(gemms=1):
         assert work.compiling()
 
 
-def test_what_lies_ahead_counts_once(fresh):
+def test_a_wrong_estimate_is_noticed(fresh, monkeypatch):
+    """What took ten times as long as it should will go on so."""
+    do(monkeypatch, seconds=1.0, gemms=100)
+    assert choice({"gemms": 1900}).compiled
+    assert not choice({"gemms": 1700}).compiled
+
+
+def test_a_quick_machine_compiles_later(fresh, monkeypatch):
+    do(monkeypatch, seconds=0.1, gemms=9000)
+    assert not choice({"gemms": 50_000}).compiled
+
+
+def test_what_lies_ahead_counts_once(fresh, monkeypatch):
     expect(gemms=8000)
-    with kernel_work(gemms=8000):
-        assert not work.compiling()
+    do(monkeypatch, gemms=8000)
+    assert not work.compiling()
     expect(gemms=8000)
     assert work.compiling()
 
@@ -109,10 +129,11 @@ def test_errors_pass(fresh):
 
 
 def test_nothing_changes_under_running_kernels(fresh):
-    with kernel_work(gemms=1), kernel_work(gemms=11_001):
+    with kernel_work(gemms=1):
+        expect(gemms=1e6)
         assert not work.compiling()
-    with kernel_work(gemms=0):
-        assert work.compiling()
+    expect(gemms=1e6)
+    assert work.compiling()
 
 
 def test_every_kind_names_a_kernel():
