@@ -1,0 +1,286 @@
+"""Calls that reach every kernel, over random inputs."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+
+from perfmodel import (
+    HardwareCosts,
+    attention_times,
+    gemm_times,
+    load_hardware,
+    load_model,
+    moe_times,
+    projected_workload,
+    simulate,
+    strategies_from_rows,
+    strategy_grid,
+    stream_times,
+    sweep,
+)
+from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
+from perfmodel.base.errors import PerfModelError
+from perfmodel.compute.attention import ragged_attention_time
+from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
+from perfmodel.compute.routing import DISTRIBUTIONS, assign, parse_routing, rank_loads
+from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
+from perfmodel.network.collectives import (
+    collective_choices,
+    link_occupancies,
+    serving_all_reduce_times,
+)
+from perfmodel.network.expert_exchange import moe_exchange_times
+from perfmodel.network.schedules.contention import Operation, concurrent_times
+from perfmodel.network.schedules.on_links import scheduled_time
+from perfmodel.network.table import network_table
+from perfmodel.parity.astra.collective import simulate_collective, uniform_system
+from perfmodel.parity.astra.costs import AstraCosts
+from perfmodel.strategy.fields import MAPPINGS
+from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+from tests.network.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
+from tests.parity.astra import networks as astra
+from tests.parity.astra_text import test_native as astra_text
+
+DEVICES = ("dgx-h100", "dgx-a100", "mi300x-server", "tpu-v5p-pod")
+
+
+def everything(random: np.random.Generator) -> None:
+    """Call all that calls kernels."""
+    for drive in (
+        training,
+        single_operations,
+        expert_routing,
+        collectives,
+        topologies,
+        traces,
+        astra_collectives,
+        astra_texts,
+    ):
+        drive(random)
+
+
+def sizes(random: np.random.Generator, low: float, high: float, count: int) -> np.ndarray:
+    """Whole numbers, log-uniform."""
+    return np.floor(np.exp(random.uniform(np.log(low), np.log(high), count))).astype(np.int64)
+
+
+def training(random: np.random.Generator) -> None:
+    """Grids of strategies, with all orders of the axes, and one of them as a workload."""
+    for name in ("llama-3.1-8b", "mixtral-8x7b", "deepseek-v3"):
+        model = load_model(name)
+        grid = strategy_grid(
+            model,
+            128,
+            sequence_length=4096,
+            global_batch_size=256,
+            mapping=[MAPPINGS[code] for code in (0, 5, 14, 20)],
+            shard_group=[0, 8],
+        )
+        some = grid.take(np.sort(random.choice(len(grid), min(len(grid), 80), replace=False)))
+        for device in DEVICES:
+            hardware = load_hardware(device)
+            sweep(model, some, hardware, framework="megatron-deepep")
+        row = {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 4, "zero_stage": 1}
+        row |= {"sequence_length": 4096, "global_batch_size": 16}
+        projected_workload(model, strategies_from_rows(model, 16, [row]), load_hardware("dgx-h100"))
+
+
+def single_operations(random: np.random.Generator) -> None:
+    """Products, attention, streams and layers of experts of any size."""
+    count = 12
+    for device in DEVICES:
+        hardware = load_hardware(device)
+        m, n, k = (sizes(random, 1, 30_000, count) for _ in range(3))
+        gemm_times(hardware, "bf16", m, n, k, batch=random.integers(1, 9, count))
+        gemm_times(hardware, "bf16", m, n, k, accumulate=True, steady=True)
+        keys = sizes(random, 16, 60_000, count)
+        for phase in ("prefill", "decode", "backward"):
+            attention_times(
+                hardware,
+                "bf16",
+                batch=random.integers(1, 64, count),
+                query_length=1 if phase == "decode" else keys,
+                key_length=keys,
+                heads=32,
+                key_value_heads=random.choice([1, 4, 8, 32], count),
+                head_dim_qk=random.choice([64, 128, 192], count),
+                head_dim_v=128,
+                causal=random.integers(0, 2, count).astype(bool),
+                window=random.choice([0, 0, 1024], count),
+                backward=phase == "backward",
+            )
+        ragged_attention_time(hardware, "bf16", keys, keys, 32, 8, 128, 128)
+        ragged_attention_time(hardware, "bf16", keys, keys, 64, 1, 576, 512, latent=True)
+        for library in ("serving", "portable"):
+            with contextlib.suppress(PerfModelError):  # not every profile knows both
+                latent = {"latent": True, "library": library}
+                attention_times(hardware, "bf16", 8, 1, keys, 64, 1, 576, 512, **latent)
+                windowed = {"window": 128, "library": library}
+                attention_times(hardware, "bf16", 8, keys, keys, 64, 8, 64, 64, **windowed)
+                attention_times(hardware, "bf16", 8, 1, keys, 64, 8, 64, 64, library=library)
+        read = sizes(random, 1, 1e10, count)
+        stream_times(hardware, read, read[::-1].copy(), flops=read * 3.0, bytes_reread=read)
+        with contextlib.suppress(PerfModelError):  # not every profile has constants of layers
+            grouped_gemm_times(hardware, "bf16", even_loads([8], [512]), 4096, 4096)
+            moe_times(hardware, "bf16", sizes(random, 1, 1000, 4), 4096, 14336, 8, 2)
+
+
+def expert_routing(random: np.random.Generator) -> None:
+    """Every distribution of tokens over experts, by draws and by loads."""
+    for name in DISTRIBUTIONS:
+        if name == "empirical":
+            continue
+        routing = parse_routing(name, int(random.integers(1000)))
+        assign(routing, 200, 64, 8)
+        rank_loads(routing, 300, 64, 8, 4)
+        rank_loads(routing, 200_000, 64, 8, 4)
+
+
+def collectives(random: np.random.Generator) -> None:
+    """Every collective by every algorithm."""
+    from perfmodel.kernels.collective import times
+
+    count = 40
+    for device in (*DEVICES, "trn2-48xl"):
+        hardware = load_hardware(device)
+        size = 2.0 ** random.uniform(8, 34, count)
+        members = np.append(2 ** random.integers(0, 9, count // 2), range(3, count // 2 + 3))
+        stride = 2 ** random.integers(0, 4, count)
+        for kind in COLLECTIVES:
+            collective_choices(hardware, kind, size, members, stride)
+            link_occupancies(hardware, kind, size, members, stride)
+            for algorithm in ALGORITHMS:
+                with contextlib.suppress(PerfModelError):  # not every algorithm does all
+                    collective_choices(hardware, kind, size, members, stride, algorithm)
+        serving_all_reduce_times(hardware, size, members, stride)
+        kinds = random.integers(0, len(COLLECTIVES), count)
+        times.collective_times(kinds, size, members, stride, network_table(hardware))
+        times.serving_all_reduce_times(size, members, stride, network_table(hardware))
+    for mode in ("normal", "low_latency"):
+        for phase in ("dispatch", "combine"):
+            tokens = sizes(random, 1, 8192, 10)
+            hardware = load_hardware("dgx-h100")
+            moe_exchange_times(hardware, phase, mode, tokens, 7168, 8, 256, [8] * 5 + [64] * 5)
+
+
+def topologies(random: np.random.Generator) -> None:
+    """Routes and loads on every topology, schedules on them, and what shares their links."""
+    for topology in (*TOPOLOGIES.values(), nodes(1e-6)):
+        count = topology.device_count
+        source, target = random.integers(0, count, (2, 30))
+        size = random.uniform(1, 1e9, 30)
+        topology.routes(source, target)
+        topology.hops(source, target)
+        topology.link_loads(source, target, size)
+        topology.message_time(source, target, size)
+        topology.link_loads_of_matrix(random.uniform(0, 1e6, (count, count)))
+        topology.group_links(range(0, count, 2))
+    for name, collective, algorithm in CASES:
+        members = range(8)
+        options = options_of(collective, algorithm)
+        scheduled_time(TOPOLOGIES[name], collective, algorithm, 1e6, members, **options)
+    sends = [
+        Operation("point_to_point", "direct", float(size), [int(a), int(b)], start=float(start))
+        for a, b, size, start in zip(
+            *random.permuted([range(8)] * 2, axis=1),
+            random.uniform(0.1, 4, 8) * GB,
+            random.uniform(0, 0.1, 8),
+            strict=True,
+        )
+        if a != b
+    ]
+    ring = Operation("all_reduce", "ring", 4 * GB, range(4), pipelined=True)
+    for name in ("ring", "switch", "mesh"):
+        concurrent_times(TOPOLOGIES[name], [*sends, ring])
+
+
+def trace_set(random: np.random.Generator) -> TraceSet:
+    """Four ranks with work, collectives, messages and tensors."""
+    builders = []
+    for rank in range(4):
+        builder = TraceBuilder()
+        last = -1
+        for step in range(6):
+            after = [last] if last >= 0 else []
+            work = builder.add(
+                f"work {step}",
+                COMPUTE,
+                num_ops=int(10.0 ** random.uniform(9, 13)),
+                tensor_size=10**6,
+                data=after,
+                inputs=[(f"tensor {step}", 1000 * (step + 1))],
+                outputs=[(f"tensor {step + 1}", 2000 * (step + 1))],
+            )
+            last = builder.add(
+                f"sum {step}",
+                COLLECTIVE,
+                collective=(0, 2, 6, 7)[step % 4],
+                communication_size=2 ** (16 + step),
+                data=[work],
+            )
+            kind = SEND if rank % 2 == step % 2 else RECEIVE
+            pair = rank ^ 1
+            sides = (rank, pair) if kind == SEND else (pair, rank)
+            builder.add(
+                f"message {step}",
+                kind,
+                communication_size=2**20,
+                tag=step,
+                source=sides[0],
+                destination=sides[1],
+                data=[work],
+            )
+        builders.append(builder.build())
+    return TraceSet(tuple(builders))
+
+
+def traces(random: np.random.Generator) -> None:
+    """Traces on a profile, with and without contention, and as ASTRA-sim."""
+    found = trace_set(random)
+    for contention in (False, True):
+        simulate(found, HardwareCosts(load_hardware("dgx-h100"), contention=contention))
+    system = uniform_system(["ring"], roofline_enabled=True, peak_performance_teraflops=900.0)
+    simulate(found, AstraCosts(astra.one_dimension(members=4), system))
+
+
+def astra_collectives(random: np.random.Generator) -> None:
+    """Every collective of ASTRA-sim, without and with congestion, whole and in groups."""
+    kinds = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+    for kind in kinds:
+        for size in sizes(random, 2**12, 2**24, 2):
+            for algorithm in ("ring", "direct", "halvingDoubling", "doubleBinaryTree"):
+                system = uniform_system([algorithm], preferred_dataset_splits=4)
+                for topology in ("Ring", "Switch", "FullyConnected"):
+                    network = astra.one_dimension(topology, 8)
+                    for engine in ("congestion-unaware", "congestion-aware"):
+                        with contextlib.suppress(PerfModelError):  # nor here
+                            simulate_collective(network, system, kind, int(size), engine=engine)
+            network = astra.two_dimensions()
+            with contextlib.suppress(PerfModelError):
+                astra.time_of(network, "ring|halvingDoubling", kind, int(size))
+            system = uniform_system(["ring"], preferred_dataset_splits=3)
+            network = astra.one_dimension(members=16)
+            simulate_collective(network, system, kind, int(size), members=[0, 3, 5, 11])
+
+
+def astra_texts(random: np.random.Generator) -> None:
+    """Workloads of ASTRA-sim 1.0 on its networks."""
+    rings, cubes = (astra_text.RING4, astra_text.RING4SW2), (astra_text.CUBE222, astra_text.FC4SW4)
+    texts = [
+        *(astra_text.DLRM, astra_text.MODEL, astra_text.VANILLA, astra_text.ODD),
+        astra_text.mlp("HYBRID_MODEL"),
+        astra_text.transformer(),
+    ]
+    for text in texts:
+        for where in (*rings, *cubes):
+            for rule, own in zip(INTER_DIMENSION, INTRA_DIMENSION, strict=True):
+                options = {"preferred_dataset_splits": 4, "passes": 2, "queues": 2}
+                options |= {"inter_dimension_scheduling": rule, "memory_scale": len(own) % 2}
+                options |= {"intra_dimension_scheduling": own}
+                with contextlib.suppress(PerfModelError):  # not every network runs every text
+                    astra_text.run(text, where, **options)
+    too_much = "MICRO 1 conv1 -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1 5"
+    with contextlib.suppress(PerfModelError):  # too small to be cut in pieces
+        astra_text.run(too_much, astra_text.RING8, preferred_dataset_splits=64)

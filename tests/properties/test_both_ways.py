@@ -1,0 +1,144 @@
+"""Every kernel gives the same compiled and as plain Python.
+
+The program is driven over random inputs with all kernels as plain Python, and what each kernel
+was called with is kept. Compiled, each then has to return the same for the same arguments, and
+to leave the same in the arrays that it fills: whole numbers and choices equal, others to the
+second last digit that a float64 has.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import perfmodel.kernels
+from perfmodel.kernels import _jit
+from tests.properties import driving
+
+pytestmark = pytest.mark.skipif(_jit.mode() != "always", reason="kernels are not compiled")
+
+KEPT = 12  # calls of each kernel
+ULPS = 2
+# What is compared of kernels that return memory nobody has written yet; of others, everything.
+WRITTEN: dict[str, tuple[str, ...]] = {
+    "astra.aware_state._pool": (),
+    "astra.aware_state.new_state": (),
+    "astra_text.machine.run": ("cursor", "result", "latency", "payload"),
+    "astra_text.state.new_state": (),
+    "trace.contention.new_sharing": (),
+}
+
+
+def kernels() -> dict[str, Any]:
+    """All compiled functions of all modules of kernels, by the name of their own module."""
+    found = {}
+    for item in pkgutil.walk_packages(perfmodel.kernels.__path__, "perfmodel.kernels."):
+        for name, value in vars(importlib.import_module(item.name)).items():
+            if hasattr(value, "py_func") and value.__module__ == item.name:
+                found[f"{item.name.removeprefix('perfmodel.kernels.')}.{name}"] = value
+    return found
+
+
+def copied(value: Any) -> Any:
+    """A value with arrays and records of its own."""
+    if isinstance(value, tuple):
+        inner = [copied(item) for item in value]
+        return type(value)(*inner) if hasattr(value, "_fields") else tuple(inner)
+    return value.copy() if isinstance(value, np.ndarray | np.void) else value
+
+
+class Recorder:
+    """A kernel as plain Python that keeps some of its calls: the first, and late ones."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.count = 0
+        self.calls: list[tuple[Any, Any, Any]] = []  # arguments, what they become, result
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        arguments += tuple(keywords.values())
+        self.count += 1
+        place = self.count - 1
+        if place >= KEPT:  # later calls replace kept ones, ever less often
+            place = self.count * 7919 % self.count.bit_length() ** 3
+        if place >= KEPT:
+            return self.function(*arguments)
+        before = copied(arguments)
+        result = self.function(*arguments)
+        call = before, copied(arguments), copied(result)
+        self.calls[place:] = [call, *self.calls[place + 1 :]]
+        return result
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, tuple[Any, Recorder]]:
+    """Every kernel, compiled and with what plain Python made of some calls."""
+    known = kernels()
+    recorders = {id(kernel): Recorder(kernel.py_func) for kernel in known.values()}
+    replaced = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith("perfmodel.kernels.") and module is not None:
+            for attribute, value in list(vars(module).items()):
+                if id(value) in recorders:
+                    replaced.append((module, attribute, value))
+                    setattr(module, attribute, recorders[id(value)])
+    try:
+        with np.errstate(all="ignore"):
+            driving.everything(np.random.default_rng(11))
+    finally:
+        for module, attribute, value in replaced:
+            setattr(module, attribute, value)
+    return {name: (kernel, recorders[id(kernel)]) for name, kernel in known.items()}
+
+
+def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
+    """What of one value is not as in another."""
+    if isinstance(one, tuple | list):
+        if len(one) != len(other):
+            yield f"{path}: {len(one)} and {len(other)} values"
+            return
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from differences(*pair, f"{path}[{number}]")
+        return
+    one, other = np.asarray(one), np.asarray(other)
+    if one.dtype.names:
+        for name in one.dtype.names:
+            yield from differences(one[name], other[name], f"{path}.{name}")
+        return
+    if one.shape != other.shape:
+        yield f"{path}: shapes {one.shape} and {other.shape}"
+    elif one.dtype.kind == "f" or other.dtype.kind == "f":
+        one, other = one.astype(np.float64), other.astype(np.float64)
+        same = (one == other) | (np.isnan(one) & np.isnan(other))
+        with np.errstate(all="ignore"):
+            near = np.abs(one - other) <= ULPS * np.spacing(np.maximum(np.abs(one), np.abs(other)))
+        if not np.all(same | near):
+            place = np.flatnonzero(~(same | near).ravel())[0]
+            yield f"{path}: {one.ravel()[place]!r} and {other.ravel()[place]!r}"
+    elif not np.array_equal(one, other):
+        yield f"{path}: {one!r} and {other!r}"
+
+
+def test_every_kernel_is_called(recorded):
+    missing = [name for name, (_, recorder) in recorded.items() if not recorder.calls]
+    assert len(recorded) > 200
+    assert missing == []
+
+
+def test_compiled_and_plain_kernels_agree(recorded):
+    wrong = []
+    for name, (kernel, recorder) in recorded.items():
+        for before, after, result in recorder.calls:
+            arguments = copied(before)
+            found = kernel(*arguments)
+            if name in WRITTEN:
+                found, result = ([getattr(x, y) for y in WRITTEN[name]] for x in (found, result))
+            wrong += [f"{name} result{text}" for text in differences(found, result)]
+            wrong += [f"{name} argument{text}" for text in differences(arguments, after)]
+    assert wrong == []
