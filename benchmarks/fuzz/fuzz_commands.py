@@ -63,8 +63,8 @@ VALUES = (
      "sweep.nc", "chain", "chain.0.et", "routing.json", "dgx-h100", "tpu-v5p", "gh200", "gpt2",
      "bf16", "fp8", "fp32", "nvfp4", "ring", "1e12", "64MiB", "1K", "-5B", "1e30B", "10%", "0%"]
 )  # fmt: skip
-COUNTS = ("1", "2", "3", "4", "5", "8", "12", "16", "64", "100", "256", "1000", "1024", "4096",
-          "8192", "1000000", "1048576", "1073741824", "1,2,4,8")  # fmt: skip
+COUNTS = ("1", "2", "3", "4", "5", "8", "12", "16", "64", "100", "256", "1000", "1024",
+          "1000000", "1048576", "1073741824", "1,2,4,8")  # fmt: skip
 PATHS = (
     ["device.tdp", "device.memory.bandwidth", "device.memory.capacity", "device.peak_flops.bf16",
      "device.clock", "device.compute_units", "system.devices_per_node",

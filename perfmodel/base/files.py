@@ -69,6 +69,7 @@ def check_writable(path: str | Path) -> Path:
 
 def _checked_target(path: str | Path) -> Path:
     shown = user_path(path)
+    str(shown).encode()  # netCDF takes no names that are not text
     target = shown.resolve()  # a link stays, and what it points to is written
     folder = target.parent
     if not folder.is_dir():

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.errors import DataError
+
 if TYPE_CHECKING:
     import xarray as xr
 
+MOST_CODES = 2**15
 Index = NDArray[np.intp]
 """Positions along a dimension."""
 Read = Callable[[Mapping[str, Index]], NDArray[Any]]
@@ -62,12 +65,21 @@ class Column:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """What the codes stand for, by code from 0; None for a column that holds no codes."""
+        """What the codes stand for, by code from 0; None for a column that holds no codes.
+
+        Raises
+        ------
+        DataError
+            The attributes contradict each other, as in a damaged file.
+        """
         meanings = self.attrs.get("flag_meanings")
         if meanings is None:
             return None
-        codes = np.atleast_1d(self.attrs["flag_values"])
-        found = dict(zip(codes.tolist(), str(meanings).split(), strict=True))
+        codes = np.atleast_1d(self.attrs.get("flag_values", ())).tolist()
+        names = str(meanings).split()
+        if not codes or len(codes) != len(names) or not set(codes) <= set(range(MOST_CODES)):
+            raise DataError(f"damaged column {self!r}: {len(codes)} codes for {len(names)} labels")
+        found = dict(zip(codes, names, strict=True))
         return tuple(found.get(code, "") for code in range(max(found) + 1))
 
     @property
@@ -79,12 +91,20 @@ class Column:
         """Return the values, with what they stand for in place of codes.
 
         Choices between false and true come back as booleans, others as text.
+
+        Raises
+        ------
+        DataError
+            A code stands for nothing, as in a damaged file.
         """
         labels = self.labels
         if labels is None:
             return self.values
         known = np.array([label == "true" for label in labels] if self.is_flag else labels)
-        return known[self.values]
+        try:
+            return known[self.values]
+        except IndexError:
+            raise DataError(f"damaged column {self!r}: a code stands for nothing") from None
 
     def take(self, positions: Mapping[str, Index]) -> Column:
         """Return the column at the given positions of its dimensions."""

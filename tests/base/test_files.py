@@ -171,6 +171,11 @@ def test_names_that_no_system_takes_are_refused(name, reason, tmp_path):
             call(tmp_path / name)
 
 
+def test_names_that_are_no_text_are_not_written(tmp_path):
+    with pytest.raises(DataError, match=r"^cannot write '.*': .*surrogates not allowed"):
+        check_writable(tmp_path / "a\udcff.nc")
+
+
 def test_homes_that_are_not_there_stay_as_they_are(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     assert user_path("~/x") == Path("/home/me/x")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column, Table, coded, flags, from_xarray
 
 
@@ -69,3 +70,12 @@ def test_a_new_choice_gets_a_code_of_its_own() -> None:
     assert column.labels == ("a", "b", "new")
     assert column.labelled().tolist() == ["b", "new", "a"]
     assert column.attrs["units"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"), [([0, 2], [0, 1]), ([0, 1], [0]), ([0], [0, 2**40]), ([0], [0, -1])]
+)
+def test_codes_of_a_damaged_file_are_refused(values: list[int], codes: list[int]) -> None:
+    attributes = {"flag_values": np.array(codes), "flag_meanings": "a b", "long_name": "x"}
+    with pytest.raises(DataError, match="damaged column"):
+        Column("strategy", values, attributes).labelled()
