@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import schema
 from perfmodel.hwprofiles.build import check_value
-from perfmodel.hwprofiles.schema import Field, Scalar
+from perfmodel.hwprofiles.schema import LEAST, Field, Scalar
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles.hardware import Hardware
@@ -125,7 +125,9 @@ def implausible(hardware: Hardware, values: Mapping[str, Scalar]) -> list[str]:
             continue
         ratio = float(value) / float(former)
         if not 1 / FAR <= ratio <= FAR:
-            where = f"{ratio:.0e} times" if ratio > 1 else f"{1 / ratio:.0e} times below"
+            # Before the value is refused: a ratio may be too small for a reciprocal.
+            below = f"{1 / ratio:.0e}" if ratio > LEAST else "countless"
+            where = f"{ratio:.0e} times" if ratio > 1 else f"{below} times below"
             found.append(
                 f"{path}={value:g} is {where} the profile's {former:g} {unit}; values are in SI "
                 "units"

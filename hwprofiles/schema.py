@@ -26,6 +26,10 @@ TOPOLOGIES = (
 )
 
 
+LEAST = 1e-100
+"""Smallest of the numbers above 0: those near 5e-324 have no reciprocal."""
+
+
 @dataclass(frozen=True)
 class Field:
     """One key of a profile.
@@ -64,7 +68,9 @@ class Field:
         if self.kind == "flag":
             return "true or false"
         noun = "an integer" if self.kind == "count" else "a finite number"
-        limit = "above 0" if self.positive else f"of at least {self.minimum:g}"
+        limit = (
+            f"above 0 (at least {LEAST:g})" if self.positive else f"of at least {self.minimum:g}"
+        )
         return f"{noun} {limit}{unit}"
 
     def accepts(self, value: object) -> bool:
@@ -77,7 +83,7 @@ class Field:
             return False
         if not math.isfinite(value) or (self.kind == "count" and value != int(value)):
             return False
-        return value > 0 if self.positive else value >= self.minimum
+        return value >= LEAST if self.positive else value >= self.minimum
 
 
 DEVICE = {

@@ -57,6 +57,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         Path(file).write_text(json.dumps(passed), encoding="utf-8")
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are as long as they are, whatever the terminal of who runs the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def h100():
     return load_hardware("dgx-h100")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perfmodel.base.table import Table
 
 OWN = ("as_json", "quiet", "verbose")
+MOST_DIGITS = 9  # of the N of FILE#N
 OPTIONS = {
     str(param.name): param
     for param in project_command.params
@@ -168,7 +169,7 @@ def _exists(text: str) -> bool:
 def _stored(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Side:
     """Return the N-th best strategy of a file."""
     name, mark, number = text.rpartition("#")
-    if not mark or not number.isdecimal() or _exists(text):
+    if not mark or not number.isdecimal() or len(number) > MOST_DIGITS or _exists(text):
         name, number = text, ""
     place = int(number or 1)
     if place < 1:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.collectives import TRACED
+from perfmodel.base.errors import StrategyError
 from perfmodel.export.types import ProjectedOperation
 from perfmodel.trace import ABSENT, COMPUTE, RECEIVE, SEND, Ragged
 from perfmodel.trace import COLLECTIVE as COLLECTIVE_NODE
@@ -161,7 +162,13 @@ class NodeList:
         )
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns that all ranks of a stage share, by their names in `Trace`."""
+        """Return the columns that all ranks of a stage share, by their names in `Trace`.
+
+        Raises
+        ------
+        StrategyError
+            An operation is larger than a trace can say.
+        """
         kinds: dict[str, tuple[list[Any], Any]] = {
             "kinds": (self.kinds, np.int8),
             "duration": (self.duration, np.float64),
@@ -173,9 +180,15 @@ class NodeList:
             "tag": (self.tag, np.int32),
             "on_cpu": (self.on_cpu, np.int8),
         }
-        columns: dict[str, NDArray[Any]] = {
-            name: np.array(values, kind) for name, (values, kind) in kinds.items()
-        }
+        try:
+            columns: dict[str, NDArray[Any]] = {
+                name: np.array(values, kind) for name, (values, kind) in kinds.items()
+            }
+        except OverflowError:
+            raise StrategyError(
+                "one operation has more FLOP or bytes than the 63 bits of an execution trace "
+                "hold; use a smaller batch, shorter sequences or more devices"
+            ) from None
         return columns
 
     def parents(self) -> tuple[Ragged, Ragged]:

@@ -159,7 +159,8 @@ def test_unknown_parent_is_named(tmp_path: Path) -> None:
     ("before", "after", "message"),
     [
         ("bandwidth = 1e12", "bandwidth = -1e12", r"device\.memory\.bandwidth' must be a finite"),
-        ("bandwidth = 1e12", "bandwidth = 0", r"above 0 \[B/s\], not 0"),
+        ("bandwidth = 1e12", "bandwidth = 0", r"above 0 \(at least 1e-100\) \[B/s\], not 0"),
+        ("bandwidth = 1e12", "bandwidth = 5e-324", r"at least 1e-100\) \[B/s\], not 5e-324"),
         ("bandwidth = 1e12", "bandwidth = nan", r"device\.memory\.bandwidth.*not nan"),
         ("bandwidth = 1e12", "bandwidth = inf", r"device\.memory\.bandwidth.*not inf"),
         ("bandwidth = 1e12", 'bandwidth = "1 TB/s"', r"must be a finite number.*not '1 TB/s'"),
