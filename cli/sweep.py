@@ -434,11 +434,10 @@ def _suggest(
     for path, value in of_hardware(settings).items():
         chosen += f" --set {path}={written(value)}"
     remark("\nWhat to try next")
-    if output is not None:
+    if output is not None and output.lower().endswith(".nc"):  # the kind that is read again
         remark(f"  perfmodel best {output} --top 20 --where 'pipeline_parallel > 1'")
         remark(f"  perfmodel best {output} --pareto step_time,memory_total")
-        if output.endswith((".nc", ".zarr")):  # what else is kept says no architecture
-            remark(f"  perfmodel launch {output} --for {software_of(problem.framework.name)}")
+        remark(f"  perfmodel launch {output} --for {software_of(problem.framework.name)}")
         if "training_cost" in table:
             remark(f"  perfmodel best {output} --by training_cost")
     else:

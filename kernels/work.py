@@ -31,8 +31,9 @@ class Kind(NamedTuple):
     kernel: str  # file and name of one of them, compiled last
 
 
-# Measured by running each kind on one core of a 2-core virtual machine with
-# Python 3.11 and Numba 0.68. Elsewhere they differ, all together by about the same factor.
+# One piece of strategies, gemms, attentions, streams, collectives and experts' routing was timed on
+# one core of a 2-core virtual machine with Python 3.11 and Numba 0.68; the others, and most of
+# what compiling and loading take, are priors. What is really spent corrects them on the way.
 KINDS = {
     "strategies": Kind(6e-5, 15.0, 0.15, "close.close_strategies"),  # closed on one device
     "gemms": Kind(2e-4, 2.0, 0.05, "gemm.gemm_times"),

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import tempfile
 import tomllib
 import zlib
@@ -35,7 +36,8 @@ _PARTS = re.compile(
     r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
     f"{{{MOST_PARTS}}}"
 )
-_TEMPORARIES: set[Path] = set()
+TEMPORARIES: set[Path] = set()
+"""Files and folders that are being written, to be removed if the run ends at once."""
 
 
 def shortened(value: Any) -> str:
@@ -109,9 +111,12 @@ def _probe(folder: Path) -> OSError | None:
 
 def remove_temporaries() -> None:
     """Remove what `atomic_path` has begun, before a run ends at once."""
-    for path in list(_TEMPORARIES):
-        with contextlib.suppress(OSError):
-            path.unlink()
+    for path in list(TEMPORARIES):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 @contextlib.contextmanager
@@ -129,7 +134,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     prefix, suffix = f".{target.name}."[:LONGEST_TEXT], target.suffix[:LONGEST_TEXT]
     handle, name = tempfile.mkstemp(prefix=prefix, suffix=suffix, dir=target.parent)
     temporary = Path(name)
-    _TEMPORARIES.add(temporary)
+    TEMPORARIES.add(temporary)
     os.close(handle)
     try:
         yield temporary
@@ -145,7 +150,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         raise _not_written(target, _probe(target.parent) or error) from None
     finally:
         temporary.unlink(missing_ok=True)
-        _TEMPORARIES.discard(temporary)
+        TEMPORARIES.discard(temporary)
 
 
 def not_read(path: str | os.PathLike[str], error: Exception) -> str:

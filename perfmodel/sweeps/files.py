@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.files import atomic_path, check_writable, user_path
+from perfmodel.base.files import TEMPORARIES, atomic_path, check_writable, user_path
 from perfmodel.base.table import Column, Table, from_xarray
 from perfmodel.sweeps.netcdf import write_netcdf
 
@@ -276,6 +276,7 @@ def _atomic_folder(path: str | Path) -> Iterator[Path]:
     target = user_path(path)
     _check_folder(target)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    TEMPORARIES.add(temporary)
     try:
         yield temporary
         if target.exists():
@@ -285,3 +286,4 @@ def _atomic_folder(path: str | Path) -> Iterator[Path]:
         raise DataError(f"cannot write '{target}': {error.strerror or error}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        TEMPORARIES.discard(temporary)

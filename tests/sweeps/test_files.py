@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -13,6 +14,7 @@ import xarray as xr
 
 from perfmodel import load_hardware, load_model, strategies_from_rows
 from perfmodel.base.errors import DataError
+from perfmodel.base.files import remove_temporaries
 from perfmodel.base.table import Table
 from perfmodel.sweeps import files
 from perfmodel.sweeps.files import KINDS, check_results_path, flatten, save_results, stored_size
@@ -124,3 +126,21 @@ def test_a_missing_package_is_named_before_the_work(
             continue
         with pytest.raises(DataError, match=rf"pip install 'perfmodel\[{kind.extra}\]'"):
             check_results_path(tmp_path / f"x{suffix}")
+
+
+def test_a_store_that_is_being_written_goes_where_a_run_ends_at_once(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("zarr", reason="zarr is not installed")
+    left: list[str] = []
+
+    def interrupted(table: Table, path: Path) -> None:
+        (path / "half").write_text("written")
+        remove_temporaries()
+        left.extend(item.name for item in tmp_path.iterdir())
+
+    kind = KINDS[".zarr"]
+    monkeypatch.setitem(KINDS, ".zarr", dataclasses.replace(kind, write=interrupted))
+    with pytest.raises(DataError, match="cannot write"):
+        save_results(table, tmp_path / "x.zarr")
+    assert left == []
