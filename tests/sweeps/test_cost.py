@@ -168,7 +168,7 @@ def test_llama_3_405b_took_30_84_million_device_hours(h100: Any) -> None:
         "sequence_parallel": True,
         "sequence_length": 8192,
         "global_batch_size": 2048,
-        "zero_stage": 1,
+        "zero_stage": 2,
     }
     results = sweep(model, strategies_from_rows(model, 16384, [row]), h100)
     costed = add_cost(results, tokens=15.6e12, goodput=True)
