@@ -311,8 +311,9 @@ class Workplace:
             return f"{type(error).__name__}: {error}\n{_last(error)}"
         if warned:
             return f"warns: {warned[0].category.__name__}: {warned[0].message}\n{_place(warned[0])}"
-        left = {name for name in os.listdir(self.folder) if name.startswith(".")}
-        if left - {argument.split("/")[0] for argument in case.arguments}:  # not asked for
+        asked = tuple(it.split("/")[0] for it in case.arguments if it.startswith("."))
+        left = (name for name in os.listdir(self.folder) if name.startswith("."))
+        if not all(name.startswith(asked) for name in left):
             return "leaves a temporary file"
         if result.exit_code in (0, 3):
             if "--json" in case.arguments and "-h" not in case.arguments:

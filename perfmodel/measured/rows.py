@@ -17,6 +17,8 @@ from typing import Any
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.files import not_read
 
+LARGEST, LARGEST_WHOLE = 1e100, 2**53
+"""Of numbers, so that products of them stay finite, and of those that are counted exactly."""
 NOTHING = ("", "nan", "none", "null", "n/a", "-")
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -77,8 +79,8 @@ class MeasuredRow:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not (math.isfinite(value) and value >= 0):
-            raise self.error(column, "a number >= 0")
+        if not 0 <= value <= LARGEST:
+            raise self.error(column, f"a number from 0 to {LARGEST:g}")
         return value
 
     def positive(self, column: str) -> float | None:
@@ -91,8 +93,8 @@ class MeasuredRow:
     def whole(self, column: str) -> int | None:
         """Return a whole number >= 1, or None where nothing is stated."""
         value = self.positive(column)
-        if value is not None and value != int(value):
-            raise self.error(column, "a whole number")
+        if value is not None and (value != int(value) or value > LARGEST_WHOLE):
+            raise self.error(column, f"a whole number up to {LARGEST_WHOLE:g}")
         return None if value is None else int(value)
 
     def truth(self, column: str, default: bool) -> bool:

@@ -72,3 +72,11 @@ def test_empty_cells_are_not_stated(tmp_path: Path) -> None:
     assert rows[0].number("c") is None
     assert rows[1].text("c") == ""
     assert MeasuredRow({"a": "7"}, "f", 2).whole("a") == 7
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("1e99", "up to 9.0072e"), ("1.5", "a whole")])
+def test_counts_are_whole_and_bounded(text: str, wanted: str) -> None:
+    with pytest.raises(DataError, match=wanted):
+        MeasuredRow({"rows": text}, "runs.csv", 2).whole("rows")
+    with pytest.raises(DataError, match="a number from 0 to 1e"):
+        MeasuredRow({"rows": "1e308"}, "runs.csv", 2).number("rows")
