@@ -207,9 +207,9 @@ def _picked(
         framework = load_framework(str(facts.pop("name")).partition("[")[0], **facts)
         system = provenance["hardware"][row["hardware"]]["system"]
         devices = int(row.get("devices", table.attrs["devices"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataError(
-            f"'{file}' does not say what was swept ({error}); results written as .nc or .zarr do"
+            f"'{file}' does not say what was swept ({error}); results written as .nc do"
         ) from None
     strategy = {spec.name: row[spec.name] for spec in FIELDS}
     network = system.get("network") or [{}]

@@ -83,7 +83,9 @@ class Field:
             return False
         if not math.isfinite(value) or (self.kind == "count" and value != int(value)):
             return False
-        return value >= LEAST if self.positive else value >= self.minimum
+        if self.positive or 0 < value < LEAST:
+            return value >= LEAST
+        return value >= self.minimum
 
 
 DEVICE = {

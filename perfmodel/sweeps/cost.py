@@ -140,8 +140,19 @@ def add_cost(
 
 
 def assumptions(results: Table | xr.Dataset) -> dict[str, Any]:
-    """Return the arguments with which `add_cost` made the costs of results; empty without any."""
-    return dict(json.loads(results.attrs.get("cost", "{}")))
+    """Return the arguments with which `add_cost` made the costs of results; empty without any.
+
+    Raises
+    ------
+    DataError
+        A damaged file says something else there.
+    """
+    try:
+        return dict(json.loads(results.attrs.get("cost", "{}")))
+    except (RecursionError, TypeError, ValueError):
+        raise DataError(
+            "these results are damaged: their 'cost' is not what was asked for"
+        ) from None
 
 
 def unknown_costs(results: Table | xr.Dataset) -> list[str]:
@@ -269,7 +280,7 @@ def _rows_of(wanted: str, profiles: Mapping[str, Any]) -> list[str]:
 def _provenance(results: Table | xr.Dataset) -> dict[str, Any]:
     try:
         found = json.loads(results.attrs["provenance"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, RecursionError, TypeError, ValueError):
         found = {}
     if not isinstance(found, dict) or not {"hardware", "model", "framework"} <= found.keys():
         raise DataError("these results do not say what hardware they are for (no 'provenance')")
