@@ -53,6 +53,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from perfmodel.base.collectives import WORDS
+from perfmodel.base.errors import StrategyError
 from perfmodel.export.rows import (
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,
@@ -72,6 +73,7 @@ from perfmodel.model.build import layer_parameters
 from perfmodel.operations.parts import model_parts
 
 LAYERNORM = "layernorm"
+MOST_LINES = 2_000_000  # of a text, some hundred MB; no step has as many
 PROCESS_TIME = 100  # [ns], as AICB writes it; SimAI-Analytical does not use it
 IN_EXPERT_GROUP = ("expert", "context")
 OF_EXPERTS = ("expert_data", "expert_shard", "expert_shard_copies")
@@ -96,7 +98,7 @@ def corrected_workload(workload: ProjectedWorkload, stage: int | None = None) ->
     Raises
     ------
     StrategyError
-        No such stage.
+        No such stage, or more than `MOST_LINES` lines.
     """
     number = workload.number_of(stage)
     strategy = workload.strategy
@@ -129,6 +131,12 @@ def corrected_workload(workload: ProjectedWorkload, stage: int | None = None) ->
         for block in own.blocks()
         for row in block_rows(block, sharded=sharded, context_parallel=context)
     ]
+    lines = len(layers + every) * workload.micro_batches
+    if lines > MOST_LINES:
+        raise StrategyError(
+            f"{workload.micro_batches:,} micro-batches make a text of {lines:,} lines; at most "
+            f"{MOST_LINES:,}: use a smaller global batch or larger micro-batches"
+        )
     rows = [*head, *(layers + every) * workload.micro_batches]
     return workload_from_columns(header, _columns(rows, copies_of_experts=replicas // group))
 

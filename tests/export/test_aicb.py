@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from perfmodel.base.errors import StrategyError
 from perfmodel.export.aicb import LAYERNORM, corrected_workload
 from tests.export.cases import HIDDEN, LLAMA_LAYER, STATE
 
@@ -58,3 +60,9 @@ def test_corrected_dialect_has_context_parallelism(small_workload):
     rows = [rows_named(item, "attention_layer") for item in (file, half)]
     times = [item.forward.compute_time[r].sum() for item, r in zip((file, half), rows, strict=True)]
     assert times[0] < 0.75 * times[1]
+
+
+def test_texts_that_nobody_could_hold_are_refused(small_workload, monkeypatch):
+    monkeypatch.setattr("perfmodel.export.aicb.MOST_LINES", 10)
+    with pytest.raises(StrategyError, match=r"micro-batches make a text of .* lines; at most 10"):
+        corrected_workload(small_workload("llama", data_parallel=4, tensor_parallel=2))
