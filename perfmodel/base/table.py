@@ -219,8 +219,12 @@ def _spoken(column: Column) -> tuple[Sequence[str], NDArray[Any], dict[str, Any]
     attrs = {name: value for name, value in column.attrs.items() if not name.startswith("flag_")}
     if column.is_flag:
         return column.dims, column.values == labels.index("true"), attrs
-    # One object per choice, not one text per row.
-    values = np.array(labels, object)[column.values]
+    codes, known = column.values, np.array(labels, object)
+    if codes.size and codes.min() == codes.max():  # one text, seen from every row
+        one = int(codes.flat[0])
+        values = np.broadcast_to(known[one : one + 1], codes.shape)
+    else:
+        values = known.take(codes)  # one object per choice, not one text per row
     return column.dims, values, attrs | {"choices": " ".join(filter(None, labels))}
 
 
