@@ -70,11 +70,11 @@ def cli(ctx: click.Context) -> None:
     Results go to stdout, progress and remarks to stderr. Exit codes: 0 done,
     1 failure, 2 wrong input, 3 no strategy fits in memory.
     """
-    from perfmodel.cli.shared.printing import announce_compilation, tell_uncompiled
+    from perfmodel.cli.shared.printing import announce_compilation, tell_choice
     from perfmodel.kernels import work
 
     work.listener = announce_compilation
-    ctx.call_on_close(tell_uncompiled)
+    ctx.call_on_close(tell_choice)
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ listener: Callable[[Choice], None] | None = None
 
 _clock = time.thread_time
 _lock = threading.Lock()
-_settled = False  # compiled, for good
+_settled: Choice | None = None  # compiled, for good, and why
 _inside = 0  # works that are under way uncompiled
 _kinds: set[str] = set()  # of all work so far
 _estimated = 0.0  # what uncompiled work so far should have taken [CPU s]
@@ -122,21 +122,23 @@ def expect(**amounts: float) -> None:
     other is not what compiled ones take.
     """
     global _settled
-    if _settled:
+    if _settled is not None:
         return
     with _lock:
-        if _settled or _inside:
+        if _settled is not None or _inside:
             return
         chosen = choice(amounts)
         if chosen.compiled:
             if listener is not None:
                 listener(chosen)
             compile_kernels()
-            _settled = True
+            _settled = chosen
 
 
 def choice_so_far() -> Choice | None:
     """Return the choice for what this process has done; None where that was nothing."""
+    if _settled is not None:
+        return _settled
     return choice({}) if _kinds else None
 
 

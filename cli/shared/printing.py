@@ -150,20 +150,19 @@ def command_line(model: str, hardware: str, devices: int, row: dict[str, Any]) -
 
 
 def announce_compilation(chosen: Choice) -> None:
-    """Say that kernels are compiled, where that is new, or loaded, to whom wants to know."""
-    if chosen.cached:
-        detail(f"kernels run compiled: {chosen.reason}")
-    else:
+    """Say that kernels are compiled, where none lie in the cache."""
+    if not chosen.cached:
         remark(f"compiling kernels, first run only ({chosen.reason})")
 
 
-def tell_uncompiled() -> None:
-    """Say that kernels ran uncompiled, and why, to whom wants to know."""
+def tell_choice() -> None:
+    """Say whether kernels ran compiled, and why, to whom wants to know."""
     from perfmodel.kernels.work import choice_so_far
 
     chosen = choice_so_far()
-    if chosen is not None and not chosen.compiled:
-        detail(f"kernels ran uncompiled: {chosen.reason}")
+    if chosen is not None:
+        how = "compiled" if chosen.compiled else "uncompiled"
+        detail(f"kernels ran {how}: {chosen.reason}")
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[work.Choice]:
     monkeypatch.setattr(work, "_kinds", set())
     monkeypatch.setattr(work, "_estimated", 0.0)
     monkeypatch.setattr(work, "_spent", 0.0)
-    monkeypatch.setattr(work, "_settled", False)
+    monkeypatch.setattr(work, "_settled", None)
     monkeypatch.setattr(work, "_inside", 0)
     monkeypatch.setattr(work, "mode", lambda: "auto")
     monkeypatch.setattr(work, "cache_folder", lambda: str(tmp_path))
@@ -168,5 +168,5 @@ def test_the_program_says_what_it_chose(tmp_path):
         assert json.loads(run.stdout)["step_time"] > 0
         heard[mode] = run.stderr
     assert "kernels ran uncompiled: about" in heard["auto"]
-    assert "PERFMODEL_JIT=always" in heard["always"]
+    assert "kernels ran compiled: PERFMODEL_JIT=always" in heard["always"]
     assert "kernels ran uncompiled: PERFMODEL_JIT=never" in heard["never"]
