@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -152,7 +153,8 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) <= sys.float_info.max  # whole numbers of a file may be longer
 
 
 def matched(a: Table | xr.Dataset, b: Table | xr.Dataset) -> Matched:

@@ -134,3 +134,8 @@ def test_sweeps_of_several_models_are_matched_model_by_model(narrow: Any) -> Non
     assert found.only_b >= 2 * len(found.strategies)
     other = swept("dgx-h100", tensor_parallel=[1, 2, 4], model="llama-2-7b")
     assert matched(narrow, other).spreads["step_time"].same == 0
+
+
+@pytest.mark.parametrize("value", [10**400, float("nan"), float("inf"), True, "1", None])
+def test_what_is_no_number_of_a_machine_is_not_compared(value: object) -> None:
+    assert "step_time" not in difference({"step_time": value}, {"step_time": 1.0}).changes
