@@ -97,12 +97,16 @@ class Column:
         DataError
             A code stands for nothing, as in a damaged file.
         """
+        return self.decoded(self.values)
+
+    def decoded(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return some of the column's values as `labelled` does."""
         labels = self.labels
         if labels is None:
-            return self.values
+            return values
         known = np.array([label == "true" for label in labels] if self.is_flag else labels)
         try:
-            return known[self.values]
+            return known[values]
         except IndexError:
             raise DataError(f"damaged column {self!r}: a code stands for nothing") from None
 

@@ -112,7 +112,7 @@ def flatten(table: Table) -> Flat:
     order += [dim for dim in table.sizes if dim not in order]
     shape = tuple(table.sizes[dim] for dim in order)
     shown = {
-        name: (column, _labels(column))
+        name: column
         for name, column in table.variables.items()
         # The number of a row says nothing that the row doesn't.
         if not (name in table.sizes and column.attrs.get("units") == "1" and _counts(column))
@@ -122,26 +122,19 @@ def flatten(table: Table) -> Flat:
         positions = np.unravel_index(np.arange(first, last), shape) if shape else ()
         at = dict(zip(order, positions, strict=True))
         found = []
-        for column, labels in shown.values():
+        for column in shown.values():
             index = tuple(at[dim] for dim in column.dims)
             values = column.values[index] if index else np.full(last - first, column.values)
-            found.append(values if labels is None else labels[values])
+            found.append(column.decoded(values))
         return found
 
-    units = tuple(str(column.attrs.get("units", "1")) for column, _ in shown.values())
+    units = tuple(str(column.attrs.get("units", "1")) for column in shown.values())
     return Flat(tuple(shown), units, math.prod(shape), columns)
 
 
 def _counts(column: Column) -> bool:
     values = column.values
     return values.dtype.kind in "iu" and bool(np.array_equal(values, np.arange(values.size)))
-
-
-def _labels(column: Column) -> NDArray[Any] | None:
-    labels = column.labels
-    if labels is None:
-        return None
-    return np.array([label == "true" for label in labels] if column.is_flag else labels)
 
 
 def _rows(flat: Flat) -> Iterator[tuple[Any, ...]]:

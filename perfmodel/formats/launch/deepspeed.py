@@ -280,7 +280,6 @@ def notes(launch: Launch) -> list[str]:
 def format_launch(launch: Launch, header: Sequence[str]) -> str:
     """Return a script that writes the configuration and starts a run with it."""
     keys = keys_of(launch)
-    nodes = max(launch.devices // max(launch.devices_per_node, 1), 1)
     configuration: dict[str, Any] = {}
     for key, value in keys.items():
         if of_configuration(key):
@@ -298,8 +297,8 @@ def format_launch(launch: Launch, header: Sequence[str]) -> str:
     document = json.dumps(configuration, indent=2)
     words = [
         "deepspeed",
-        f"--num_nodes {nodes}",
-        f"--num_gpus {launch.devices // nodes}",
+        f"--num_nodes {launch.nodes}",
+        f"--num_gpus {launch.processes_per_node}",
         "pretrain_gpt.py",
         "--deepspeed",
         f"--deepspeed_config {FILE}",

@@ -50,6 +50,16 @@ class Launch:
         return self.strategy[field]
 
     @property
+    def nodes(self) -> int:
+        """Whole nodes that hold the devices; 1 where nodes are unknown or larger than the run."""
+        return max(self.devices // max(self.devices_per_node, 1), 1)
+
+    @property
+    def processes_per_node(self) -> int:
+        """Processes that a launcher starts on each node, one per device."""
+        return self.devices // self.nodes
+
+    @property
     def replicas(self) -> int:
         """Ranks that hold the same dense parameters."""
         return int(self["data_parallel"] * self["context_parallel"])

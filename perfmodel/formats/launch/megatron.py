@@ -321,8 +321,6 @@ def keys_of(launch: Launch) -> Keys:
 
 def format_launch(launch: Launch, header: Sequence[str]) -> str:
     """Return a script that starts a run, to which data and learning rate are given."""
-    nodes = max(launch.devices // max(launch.devices_per_node, 1), 1)
-    each = launch.devices // nodes
     notes = [
         *header,
         "Arguments of Megatron-LM as of Megatron-Core 0.15. Data, tokenizer, learning rate, number "
@@ -333,7 +331,12 @@ def format_launch(launch: Launch, header: Sequence[str]) -> str:
         lines.append("unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP\n")
     elif launch["tensor_parallel"] > 1 or launch["context_parallel"] > 1:
         lines.append("export CUDA_DEVICE_MAX_CONNECTIONS=1  # asked for up to Hopper\n")
-    words = ["torchrun", f"--nnodes {nodes}", f"--nproc-per-node {each}", "pretrain_gpt.py"]
+    words = [
+        "torchrun",
+        f"--nnodes {launch.nodes}",
+        f"--nproc-per-node {launch.processes_per_node}",
+        "pretrain_gpt.py",
+    ]
     return "".join(lines) + format_command(words, keys_of(launch), '"$@"')
 
 

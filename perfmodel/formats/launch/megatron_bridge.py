@@ -271,11 +271,10 @@ def notes(launch: Launch) -> list[str]:
 
 def format_launch(launch: Launch, header: Sequence[str]) -> str:
     """Return a YAML file that overrides a recipe."""
-    nodes = max(launch.devices // max(launch.devices_per_node, 1), 1)
     lines = [
         *header,
         "Overrides for a recipe of Megatron Bridge (v0.2, Megatron-Core 0.15), such as",
-        f"  torchrun --nnodes {nodes} --nproc-per-node {launch.devices // nodes} "
+        f"  torchrun --nnodes {launch.nodes} --nproc-per-node {launch.processes_per_node} "
         "scripts/training/run_recipe.py --recipe RECIPE --config-file THIS.yaml",
         "Data, learning rate, number of iterations and checkpoints are the recipe's.",
     ]

@@ -295,11 +295,10 @@ def notes(launch: Launch) -> list[str]:
 
 def format_launch(launch: Launch, header: Sequence[str]) -> str:
     """Return a job configuration."""
-    nodes = max(launch.devices // max(launch.devices_per_node, 1), 1)
     lines = [
         *header,
         "A job configuration of torchtitan v0.2:",
-        f"  torchrun --nnodes {nodes} --nproc-per-node {launch.devices // nodes} "
+        f"  torchrun --nnodes {launch.nodes} --nproc-per-node {launch.processes_per_node} "
         "-m torchtitan.train --job.config_file THIS.toml",
         "Data, tokenizer, learning rate, number of steps and checkpoints are yours to add.",
     ]
