@@ -1,0 +1,39 @@
+"""Hold the model readers against transformers, instantiated without weights.
+
+    python benchmarks/oracle_transformers.py defaults [--write FILE]
+
+Needs the extra ``oracle`` (torch and transformers, on any CPU). Models are built on
+PyTorch's meta device: shapes without storage, so that a trillion parameters cost nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    whole = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = whole.add_subparsers(dest="command", required=True)
+
+    def command(name: str, what: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=what, description=what)
+        added.add_argument("--json", action="store_true", help="one JSON document on stdout")
+        return added
+
+    defaults = command("defaults", "class defaults of every language model, as JSON")
+    defaults.add_argument("--write", type=Path, help="file to write instead of stdout")
+    return whole
+
+
+def main() -> int:
+    """Run one command; return the exit code."""
+    options = parser().parse_args()
+    return int(importlib.import_module(f"oracle.{options.command}").run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
