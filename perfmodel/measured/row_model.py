@@ -131,7 +131,7 @@ def _with_windows(model: ModelSpec, row: Mapping[str, Any]) -> ModelSpec:
     def layer(index: int, spec: LayerSpec) -> LayerSpec:
         if index % period >= sliding:
             return spec
-        return replace(spec, attention=replace(spec.attention, kind="sliding", window=window))
+        return replace(spec, mixers=(replace(spec.attention, kind="sliding", window=window),))
 
     return replace(model, layers=tuple(layer(i, spec) for i, spec in enumerate(model.layers)))
 

@@ -8,25 +8,29 @@ or from `dense_model` and `moe_model` here. Sizes are counts; nothing here has a
 from __future__ import annotations
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.checks import LAYER_LIMIT, check_size
-from perfmodel.model.layers import (
-    ACTIVATIONS,
+from perfmodel.model.attention import (
     ATTENTION_KINDS,
-    MLP_KINDS,
-    NORMS,
     QK_NORM_SCOPES,
     AttentionSpec,
+    CompressionSpec,
+    IndexerSpec,
+)
+from perfmodel.model.checks import LAYER_LIMIT, check_size
+from perfmodel.model.layers import (
+    NORMS,
     LayerParameters,
     LayerSpec,
-    MlpSpec,
+    Mixer,
     active_layer_parameters,
-    attention_parameters,
     expert_parameters,
     layer_parameters,
-    mlp_parameters,
     norm_parameters,
 )
+from perfmodel.model.mlp import ACTIVATIONS, MLP_KINDS, MlpSpec
+from perfmodel.model.pieces import Piece
+from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.model.spec import POSITION_EMBEDDINGS, ModelSpec
+from perfmodel.model.tower import TowerSpec
 
 __all__ = [
     "ACTIVATIONS",
@@ -36,16 +40,21 @@ __all__ = [
     "POSITION_EMBEDDINGS",
     "QK_NORM_SCOPES",
     "AttentionSpec",
+    "CompressionSpec",
+    "IndexerSpec",
     "LayerParameters",
     "LayerSpec",
+    "Mixer",
     "MlpSpec",
     "ModelSpec",
+    "Piece",
+    "RecurrenceSpec",
+    "ShortConvolutionSpec",
+    "TowerSpec",
     "active_layer_parameters",
-    "attention_parameters",
     "dense_model",
     "expert_parameters",
     "layer_parameters",
-    "mlp_parameters",
     "moe_model",
     "norm_parameters",
 ]
@@ -127,7 +136,7 @@ def dense_model(
         family,
         hidden_size,
         vocab_size,
-        layers=(LayerSpec(attention, mlp, norm, norms),) * layers,
+        layers=(LayerSpec((attention,), (mlp,), norm, norms),) * layers,
         tied_embeddings=tied_embeddings,
         position_embedding=position_embedding,
         max_positions=max_positions,
@@ -239,13 +248,13 @@ def moe_model(
         expert_groups_per_token=expert_groups_per_token,
     )
     routed = [i >= first_dense_layers and i % moe_every == 0 for i in range(layers)]
-    sparse_layer = LayerSpec(attention, sparse, norm, norms)
+    sparse_layer = LayerSpec((attention,), (sparse,), norm, norms)
     dense_layer = sparse_layer
     if not all(routed):
         if intermediate_size is None:
             raise ModelError("key 'intermediate_size': needed, since some layers have no experts")
         dense = MlpSpec("dense", intermediate_size, gated=gated, activation=function)
-        dense_layer = LayerSpec(attention, dense, norm, norms)
+        dense_layer = LayerSpec((attention,), (dense,), norm, norms)
     return ModelSpec(
         name,
         family,

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from perfmodel.base.errors import ModelError
 from perfmodel.base.notebook import facts_html
 from perfmodel.base.units import format_si
 from perfmodel.model.checks import check_choice, check_flag, check_size
+from perfmodel.model.describe import describe_layer
 from perfmodel.model.layers import (
-    AttentionSpec,
     LayerSpec,
-    MlpSpec,
     active_layer_parameters,
     layer_parameters,
     norm_parameters,
 )
+from perfmodel.model.pieces import Pieces, check_pieces, matrix, parameters_of, vector
+from perfmodel.model.tower import TowerSpec
 
 POSITION_EMBEDDINGS = ("rope", "learned", "alibi", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A decoder-only language model.
+    """A language model: a stack of layers between token table and output matrix.
 
     Attributes
     ----------
@@ -52,6 +53,15 @@ class ModelSpec:
         One layer per multi-token-prediction module. A module also holds a projection
         2h -> h and three norms; token table and output matrix are the main model's
         (DeepSeek-V3, arXiv:2412.19437, section 2.2).
+    embedding_width : int
+        Width of the token table where it is not h: two matrices lead to and from h
+        (OPT-350m); 0 for h.
+    extra : tuple of Piece
+        What else stands beside the layers; tables are ahead of the first layer.
+    towers : tuple of TowerSpec
+        Encoder, vision tower: stacks with a sequence length of their own.
+    remarks : tuple of str
+        What whoever uses the model should know of how it was read, a sentence each.
     source : str
         Where the figures are from.
     """
@@ -68,6 +78,10 @@ class ModelSpec:
     final_norm: bool = True
     lm_head_bias: bool = False
     mtp_layers: tuple[LayerSpec, ...] = ()
+    embedding_width: int = 0
+    extra: Pieces = ()
+    towers: tuple[TowerSpec, ...] = ()
+    remarks: tuple[str, ...] = ()
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -85,6 +99,8 @@ class ModelSpec:
             value = getattr(self, key)
             if not isinstance(value, tuple) or not all(isinstance(x, LayerSpec) for x in value):
                 raise ModelError(f"key {key!r}: should be a tuple of LayerSpec")
+        check_size("embedding_width", self.embedding_width, minimum=0)
+        check_pieces("extra", self.extra)
         if not self.layers:
             raise ModelError("key 'layers': a model should have at least one layer")
 
@@ -101,10 +117,7 @@ class ModelSpec:
         ]
         kinds, index = self.layer_kinds()
         for number, layer in enumerate(kinds):
-            heads = f"{layer.attention.heads} heads over {layer.attention.key_value_heads} of keys"
-            mlp = f"width {layer.mlp.intermediate_size or layer.mlp.expert_intermediate_size}"
-            experts = f", {layer.mlp.experts} experts" if layer.mlp.experts else ""
-            facts.append((f"{index.count(number)} layers", f"{heads}; {mlp}{experts}"))
+            facts.append((f"{index.count(number)} layers", describe_layer(layer)))
         return facts_html(f"{self.name} ({self.family})", facts)
 
     @property
@@ -126,17 +139,48 @@ class ModelSpec:
         index = tuple(seen.setdefault(layer, len(seen)) for layer in self.layers)
         return tuple(seen), index
 
+    @property
+    def streams(self) -> int:
+        """Residual streams between the layers; 1 without hyper-connections."""
+        return max(layer.streams for layer in self.layers)
+
+    @property
+    def table_width(self) -> int:
+        """Width of a row of the token table and of the output matrix."""
+        return self.embedding_width or self.hidden_size
+
+    def edge_pieces(self) -> Pieces:
+        """Return what stands beside the layers but for token table, norms and output matrix.
+
+        Residual streams are summed by learned weights behind the last layer (DeepSeek-V4:
+        a matrix m h -> m, m offsets and a scale).
+        """
+        found = list(self.extra)
+        if self.embedding_width:
+            found.append(matrix("embedding_up", self.embedding_width, self.hidden_size, "whole"))
+            found.append(matrix("embedding_down", self.hidden_size, self.embedding_width, "whole"))
+        if self.streams > 1:
+            m = self.streams
+            found.append(matrix("stream_head", m * self.hidden_size, m, "whole"))
+            found.append(vector("stream_head_offsets", m + 1))
+        return tuple(found)
+
     def embedding_parameters(self) -> int:
-        """Parameters ahead of the first layer: token table, learned positions, their norm."""
-        rows = self.vocab_size
-        rows += self.max_positions if self.position_embedding == "learned" else 0
+        """Parameters ahead of the first layer: tables, learned positions, their norm."""
+        positions = self.max_positions if self.position_embedding == "learned" else 0
         norm = norm_parameters(self.layers[0].norm, self.hidden_size) if self.embedding_norm else 0
-        return rows * self.hidden_size + norm
+        tables = parameters_of(piece for piece in self.extra if piece.kind == "table")
+        rows = self.vocab_size * self.table_width + positions * self.hidden_size
+        return rows + norm + tables
 
     def output_parameters(self) -> int:
         """Parameters of the output matrix and its bias; a tied matrix counts 0."""
-        matrix = 0 if self.tied_embeddings else self.vocab_size * self.hidden_size
+        matrix = 0 if self.tied_embeddings else self.vocab_size * self.table_width
         return matrix + (self.vocab_size if self.lm_head_bias else 0)
+
+    def edge_parameters(self) -> int:
+        """Parameters of `edge_pieces`, tables left out."""
+        return parameters_of(piece for piece in self.edge_pieces() if piece.kind != "table")
 
     def final_norm_parameters(self) -> int:
         """Parameters of the norm ahead of the output matrix."""
@@ -157,10 +201,13 @@ class ModelSpec:
         include_mtp : bool
             Count the multi-token-prediction modules too. Published totals leave them out.
         """
-        layers = sum(layer_parameters(layer, self.hidden_size).total for layer in self.layers)
+        layers = self._sum(
+            self.layers, lambda layer: layer_parameters(layer, self.hidden_size).total
+        )
         return (
             self.embedding_parameters()
             + layers
+            + self.edge_parameters()
             + self.final_norm_parameters()
             + self.output_parameters()
             + (self.mtp_parameters() if include_mtp else 0)
@@ -181,13 +228,13 @@ class ModelSpec:
             of the GPT-OSS model card).
         """
         layers = self.layers + (self.mtp_layers if include_mtp else ())
-        active = sum(active_layer_parameters(layer, self.hidden_size) for layer in layers)
+        active = self._sum(layers, lambda layer: active_layer_parameters(layer, self.hidden_size))
         if include_mtp:
             active += sum(self._mtp_extra(layer) for layer in self.mtp_layers)
-        active += self.final_norm_parameters() + self.output_parameters()
+        active += self.final_norm_parameters() + self.output_parameters() + self.edge_parameters()
         if include_embeddings:
             return active + self.embedding_parameters()
-        return active + (self.vocab_size * self.hidden_size if self.tied_embeddings else 0)
+        return active + (self.vocab_size * self.table_width if self.tied_embeddings else 0)
 
     def with_vocab_padding(self, multiple: int) -> ModelSpec:
         """Return the model with its vocabulary padded up to a multiple.
@@ -197,36 +244,13 @@ class ModelSpec:
         check_size("multiple", multiple)
         return replace(self, vocab_size=-(-self.vocab_size // multiple) * multiple)
 
+    @staticmethod
+    def _sum(layers: tuple[LayerSpec, ...], count: Callable[[LayerSpec], int]) -> int:
+        """Sum a count over layers, once for each that stands there several times."""
+        times = Counter(map(id, layers))
+        return sum(times.pop(id(layer), 0) * count(layer) for layer in layers if id(layer) in times)
+
     def _mtp_extra(self, layer: LayerSpec) -> int:
         """Parameters of a multi-token-prediction module beside its layer."""
         projection = 2 * self.hidden_size * self.hidden_size
         return projection + 3 * norm_parameters(layer.norm, self.hidden_size)
-
-
-def model_from_dict(document: Mapping[str, Any]) -> ModelSpec:
-    """Return the model that `dataclasses.asdict` described.
-
-    Raises
-    ------
-    ModelError
-        The document is not a complete model.
-    """
-
-    def layers(key: str) -> tuple[LayerSpec, ...]:
-        return tuple(
-            LayerSpec(
-                **{
-                    **layer,
-                    "attention": AttentionSpec(**layer["attention"]),
-                    "mlp": MlpSpec(**layer["mlp"]),
-                }
-            )
-            for layer in document[key]
-        )
-
-    try:
-        return ModelSpec(
-            **{**document, "layers": layers("layers"), "mtp_layers": layers("mtp_layers")}
-        )
-    except (KeyError, TypeError) as error:
-        raise ModelError(f"model document: not a complete model ({error})") from None

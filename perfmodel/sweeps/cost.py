@@ -180,13 +180,13 @@ def checkpoint_size(results: Table | xr.Dataset) -> Any:
     DataError
         The results do not say for what model and software they are.
     """
-    from perfmodel.model.spec import model_from_dict
+    from perfmodel.model.record import model_from_record
     from perfmodel.sweeps.results import as_table
 
     found = _provenance(results)
 
     def size(model: str | None = None, framework: str | None = None) -> float:
-        parameters = model_from_dict(record_of(found, "model", model))
+        parameters = model_from_record(record_of(found, "model", model))
         software = record_of(found, "framework", framework)
         per_parameter = PARAMETER_BYTES + float(software["optimizer_bytes"])
         return per_parameter * parameters.parameter_count(include_mtp=True)

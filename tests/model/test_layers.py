@@ -14,7 +14,7 @@ from perfmodel.model.build import (
     LayerSpec,
     MlpSpec,
     ModelSpec,
-    attention_parameters,
+    layer_parameters,
     moe_model,
 )
 
@@ -54,7 +54,7 @@ def test_whole_qk_norm_holds_one_weight_per_channel() -> None:
 
     def count(**fields: object) -> int:
         attention = AttentionSpec("full", 8, 2, 16, **fields)  # type: ignore[arg-type]
-        return attention_parameters(LayerSpec(attention, mlp), 32)
+        return layer_parameters(LayerSpec((attention,), (mlp,)), 32).attention
 
     plain = count()
     assert count(qk_norm=True) - plain == 2 * 16
@@ -75,10 +75,9 @@ ATTENTION = AttentionSpec("full", 8, 2, 64)
         ({"heads": 10**12}, "key 'heads': 1000000000000 should be at most"),
         ({"key_value_heads": 3}, "key 'heads': 8 should be a multiple of 'key_value_heads'"),
         ({"head_dim": float("nan")}, "key 'head_dim': nan should be"),
-        ({"kind": "linear"}, "'linear' attention is not modelled yet"),
-        ({"kind": "ful"}, "key 'kind': 'ful' should be one of full, sliding, mla"),
-        ({"kind": "sliding"}, "key 'window': 0 should be positive for kind 'sliding'"),
-        ({"window": 5}, "key 'window': 5 should be positive for kind 'sliding' and 0 otherwise"),
+        ({"kind": "ful"}, "key 'kind': 'ful' should be one of full, sliding, chunked, mla"),
+        ({"kind": "sliding"}, "key 'window': 0 should be positive for kinds 'sliding'"),
+        ({"window": 5}, "key 'window': 5 should be positive for kinds 'sliding' and 'chunked'"),
         ({"kv_lora_rank": 5}, "should be 0 for kind 'full'"),
         ({"kind": "mla"}, "key 'kv_lora_rank': 0 should be a positive integer"),
         ({"qkv_bias": 1}, "key 'qkv_bias': 1 should be true or false"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,6 @@ from perfmodel.model.build import (
     dense_model,
 )
 from perfmodel.model.presets import load_model
-from perfmodel.model.spec import model_from_dict
 
 
 def test_layer_kinds_point_back_at_the_layers() -> None:
@@ -52,13 +50,3 @@ def test_model_at_fault_names_the_key() -> None:
     ):
         with pytest.raises(ModelError, match=f"key '{key}'"):
             dataclasses.replace(model, **changes)
-
-
-def test_a_model_comes_back_from_json() -> None:
-    for name in ("deepseek-v3", "gemma-3-27b", "gpt2"):
-        model = load_model(name)
-        stored = json.loads(json.dumps(dataclasses.asdict(model)))
-        assert model_from_dict(stored) == model
-    for broken in ({}, stored | {"layers": [1]}, stored | {"width": 1}):
-        with pytest.raises(ModelError, match="not a complete model"):
-            model_from_dict(broken)

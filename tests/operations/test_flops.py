@@ -59,7 +59,7 @@ def test_multi_token_prediction_adds_its_layer_projection_and_logits():
 
 def sliding_layer(window):
     attention = AttentionSpec("sliding", 8, 8, 64, window=window)
-    return LayerSpec(attention, MlpSpec("dense", 1024))
+    return LayerSpec((attention,), (MlpSpec("dense", 1024),))
 
 
 @given(st.integers(1, 300), st.integers(1, 300))

@@ -338,7 +338,9 @@ def _model(words: CoreWords, name: str, layers: int, reach: int) -> ModelSpec:
     kinds = {}
     for moe, window in dict.fromkeys(zip(routed, windows, strict=True)):
         seen = replace(attention, kind="sliding", window=window) if window else attention
-        kinds[moe, window] = LayerSpec(seen, _read_mlp(words, hidden, bias, moe, experts), norm)
+        kinds[moe, window] = LayerSpec(
+            (seen,), (_read_mlp(words, hidden, bias, moe, experts),), norm
+        )
     stack = tuple(kinds[key] for key in zip(routed, windows, strict=True))
     position = words.word("position_embedding_type", "learned_absolute")
     return ModelSpec(

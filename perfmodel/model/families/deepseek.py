@@ -42,7 +42,7 @@ def deepseek(keys: ConfigKeys) -> ModelSpec:
     )
     function = keys.activation("hidden_act", "silu")
     dense = LayerSpec(
-        attention, MlpSpec("dense", keys.size("intermediate_size"), activation=function)
+        (attention,), (MlpSpec("dense", keys.size("intermediate_size"), activation=function),)
     )
     sparse = dense
     keys.pass_over("moe_intermediate_size", "num_experts_per_tok", "n_shared_experts")
@@ -57,7 +57,7 @@ def deepseek(keys: ConfigKeys) -> ModelSpec:
             router_bias=keys.value("topk_method", correction) == "noaux_tc",
             **_routing_groups(keys),
         )
-        sparse = LayerSpec(attention, mlp)
+        sparse = LayerSpec((attention,), (mlp,))
     first = keys.size("first_k_dense_replace", 0, minimum=0)
     step = keys.size("moe_layer_freq", 1)
     modules = keys.size("num_nextn_predict_layers", 0, minimum=0, limit=LAYER_LIMIT)
@@ -90,7 +90,7 @@ def gpt_oss(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), mlp) for w in windows),
+        tuple(LayerSpec((attention(w),), (mlp,)) for w in windows),
     )
 
 
@@ -113,7 +113,7 @@ def minimax_m2(keys: ConfigKeys) -> ModelSpec:
         shared_intermediate_size=keys.size("shared_intermediate_size", 0, minimum=0),
         router_bias=keys.flag("use_routing_bias", False),
     )
-    layer = LayerSpec(attention(0), mlp)
+    layer = LayerSpec((attention(0),), (mlp,))
     modules = 0
     if keys.flag("use_mtp", False):
         modules = keys.size("num_mtp_modules", 0, minimum=0, limit=LAYER_LIMIT)
@@ -122,7 +122,9 @@ def minimax_m2(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), mlp) if w else layer for w in layer_windows(keys, layers)),
+        tuple(
+            LayerSpec((attention(w),), (mlp,)) if w else layer for w in layer_windows(keys, layers)
+        ),
         mtp_layers=(layer,) * modules,
     )
 

@@ -25,7 +25,7 @@ def gemma(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), mlp, norms=norms) for w in windows),
+        tuple(LayerSpec((attention(w),), (mlp,), norms=norms) for w in windows),
         tied_embeddings=keys.flag("tie_word_embeddings", True),
     )
 
@@ -52,7 +52,7 @@ def gemma3(keys: ConfigKeys) -> ModelSpec:
         keys,
         hidden,
         tuple(
-            LayerSpec(attention(w), mlp, norms=4)
+            LayerSpec((attention(w),), (mlp,), norms=4)
             for w in layer_windows(keys, layers, default, window)
         ),
         vocab_size=keys.size("vocab_size", 262_208),

@@ -22,7 +22,7 @@ def gpt2(keys: ConfigKeys) -> ModelSpec:
         activation=keys.activation("activation_function", "gelu_new"),
         bias=True,
     )
-    layer = LayerSpec(_multi_head(hidden, "n_embd", heads, "n_head", bias=True), mlp, "layer")
+    layer = LayerSpec((_multi_head(hidden, "n_embd", heads, "n_head", bias=True),), (mlp,), "layer")
     return decoder(
         keys,
         hidden,
@@ -44,7 +44,7 @@ def gptj(keys: ConfigKeys) -> ModelSpec:
         bias=True,
     )
     attention = _multi_head(hidden, "n_embd", heads, "n_head", bias=False)
-    layer = LayerSpec(attention, mlp, "layer", norms=1, parallel_block=True)
+    layer = LayerSpec((attention,), (mlp,), "layer", norms=1, parallel_block=True)
     return decoder(
         keys,
         hidden,
@@ -66,8 +66,8 @@ def gpt_neox(keys: ConfigKeys) -> ModelSpec:
         bias=True,
     )
     layer = LayerSpec(
-        _multi_head(hidden, "hidden_size", heads, "num_attention_heads", bias=bias),
-        mlp,
+        (_multi_head(hidden, "hidden_size", heads, "num_attention_heads", bias=bias),),
+        (mlp,),
         "layer",
         parallel_block=keys.flag("use_parallel_residual", True),
     )
@@ -87,7 +87,7 @@ def bloom(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        (LayerSpec(attention, mlp, "layer"),) * layer_count(keys, depth),
+        (LayerSpec((attention,), (mlp,), "layer"),) * layer_count(keys, depth),
         tied_embeddings=keys.flag("tie_word_embeddings", True),
         position_embedding="alibi",
         max_positions=0,
@@ -119,7 +119,7 @@ def opt(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        (LayerSpec(attention, mlp, "layer"),) * layer_count(keys),
+        (LayerSpec((attention,), (mlp,), "layer"),) * layer_count(keys),
         tied_embeddings=keys.flag("tie_word_embeddings", True),
         position_embedding="learned",
         max_positions=keys.size("max_position_embeddings") + 2,  # OPT's table starts at row 2
@@ -154,7 +154,7 @@ def mpt(keys: ConfigKeys) -> ModelSpec:
     )
     alibi = attn.flag("alibi", False)
     learned = not alibi and keys.flag("learned_pos_emb", True)
-    layer = LayerSpec(attention, mlp, "layer" if bias else "layer_no_bias")
+    layer = LayerSpec((attention,), (mlp,), "layer" if bias else "layer_no_bias")
     return decoder(
         keys,
         hidden,

@@ -27,7 +27,7 @@ def llama(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), mlp) for w in layer_windows(keys, layers)),
+        tuple(LayerSpec((attention(w),), (mlp,)) for w in layer_windows(keys, layers)),
     )
 
 
@@ -45,7 +45,7 @@ def mistral(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), mlp) for w in windows),
+        tuple(LayerSpec((attention(w),), (mlp,)) for w in windows),
     )
 
 
@@ -59,7 +59,7 @@ def mixtral(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), mlp) for w in windows),
+        tuple(LayerSpec((attention(w),), (mlp,)) for w in windows),
     )
 
 
@@ -78,5 +78,5 @@ def nemotron(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), mlp, "layer") for w in windows),
+        tuple(LayerSpec((attention(w),), (mlp,), "layer") for w in windows),
     )

@@ -31,7 +31,7 @@ def qwen(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), mlp) for w in _windows(keys, layers)),
+        tuple(LayerSpec((attention(w),), (mlp,)) for w in _windows(keys, layers)),
     )
 
 
@@ -50,7 +50,7 @@ def qwen2_moe(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), m) for w, m in zip(windows, mlps, strict=True)),
+        tuple(LayerSpec((attention(w),), (m,)) for w, m in zip(windows, mlps, strict=True)),
     )
 
 
@@ -64,7 +64,7 @@ def qwen3_moe(keys: ConfigKeys) -> ModelSpec:
     return decoder(
         keys,
         hidden,
-        tuple(LayerSpec(attention(w), m) for w, m in zip(windows, mlps, strict=True)),
+        tuple(LayerSpec((attention(w),), (m,)) for w, m in zip(windows, mlps, strict=True)),
     )
 
 

@@ -52,11 +52,11 @@ def model_of(arguments: AicbArguments, key_value_heads: int | None = None) -> Mo
     gated = a.swiglu or latent
     norm = "rms" if gated else "layer"
     attention = _latent_attention(a) if latent else _attention(a, key_value_heads)
-    dense = LayerSpec(attention, _dense(a, gated), norm=norm)
+    dense = LayerSpec((attention,), (_dense(a, gated),), norm=norm)
     layers = [dense] * a.num_layers
     if a.moe_enable:
         first = min(a.n_dense_layers, a.num_layers) if latent else 0
-        experts = LayerSpec(attention, _experts(a, gated), norm=norm)
+        experts = LayerSpec((attention,), (_experts(a, gated),), norm=norm)
         layers = [dense] * first + [experts] * (a.num_layers - first)
     return ModelSpec(
         name=a.model_name or f"{a.frame.lower()}-{a.num_layers}x{a.hidden_size}",
