@@ -1,6 +1,9 @@
 """Hold the model readers against transformers, instantiated without weights.
 
     python benchmarks/oracle_transformers.py defaults [--write FILE]
+    python benchmarks/oracle_transformers.py count FILE… [--json]
+    python benchmarks/oracle_transformers.py classes [MODEL_TYPE …] [--json]
+    python benchmarks/oracle_transformers.py files PATH… [--json]
 
 Needs the extra ``oracle`` (torch and transformers, on any CPU). Models are built on
 PyTorch's meta device: shapes without storage, so that a trillion parameters cost nothing.
@@ -26,6 +29,12 @@ def parser() -> argparse.ArgumentParser:
 
     defaults = command("defaults", "class defaults of every language model, as JSON")
     defaults.add_argument("--write", type=Path, help="file to write instead of stdout")
+    count = command("count", "parameters of files as transformers counts them")
+    count.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    classes = command("classes", "compare counts for the default configuration of decoder classes")
+    classes.add_argument("names", nargs="*", metavar="MODEL_TYPE", help="all where none is named")
+    files = command("files", "compare counts for files, or all JSON files of folders")
+    files.add_argument("paths", type=Path, nargs="+", metavar="PATH")
     return whole
 
 

@@ -1,0 +1,49 @@
+"""Default configurations of transformers' decoder classes, as `save_pretrained` writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from oracle import compare, meta
+
+
+def forms(config: Any) -> dict[str, dict[str, Any]]:
+    """Return a configuration as it is written: in full, and by what differs from the class."""
+    return {
+        form: json.loads(config.to_json_string(use_diff=form == "differences"))
+        for form in ("full", "differences")
+    }
+
+
+def class_verdicts(model_type: str) -> Iterator[compare.Verdict]:
+    """Yield one verdict on a class, two where its forms are not read alike."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    try:
+        config = CONFIG_MAPPING[model_type]()
+    except Exception as error:  # some classes cannot be made without arguments
+        yield compare.Verdict(model_type, "no oracle", meta.first_line(error))
+        return
+    name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type)
+    config.architectures = [name or meta.architecture(config)]
+    found = {
+        form: compare.verdict(model_type, document, config)
+        for form, document in forms(config).items()
+    }
+    if found["full"] == found["differences"]:
+        yield found["full"]
+    else:
+        for form, one in found.items():
+            yield compare.Verdict(f"{model_type} ({form})", one.state, one.note)
+
+
+def run(options: Any) -> int:
+    """Compare classes; exit code 1 where a count is wrong."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    names = options.names or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    verdicts = (one for name in names for one in class_verdicts(name))
+    return compare.report(verdicts, options.json)
