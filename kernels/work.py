@@ -39,6 +39,8 @@ KINDS = {
     "gemms": Kind(2e-4, 2.0, 0.05, "gemm.gemm_times"),
     "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times"),
     "attentions": Kind(4e-5, 2.0, 0.05, "columns.attention_times"),
+    "sparse_attentions": Kind(4e-5, 2.0, 0.05, "columns.sparse_attention_times"),
+    "indexers": Kind(2e-5, 2.0, 0.05, "columns.indexer_times"),
     "streams": Kind(2.5e-6, 1.0, 0.02, "stream.stream_times"),
     "collectives": Kind(8e-5, 5.0, 0.1, "times.collective_choices"),
     "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times"),
