@@ -42,6 +42,7 @@ KINDS = {
     "sparse_attentions": Kind(4e-5, 2.0, 0.05, "columns.sparse_attention_times"),
     "indexers": Kind(2e-5, 2.0, 0.05, "columns.indexer_times"),
     "streams": Kind(2.5e-6, 1.0, 0.02, "stream.stream_times"),
+    "recurrences": Kind(7e-5, 5.0, 0.1, "chains.recurrence_times"),
     "collectives": Kind(8e-5, 5.0, 0.1, "times.collective_choices"),
     "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times"),
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),

@@ -25,6 +25,7 @@ from perfmodel.base.errors import PerfModelError
 from perfmodel.compute.attention import ragged_attention_time
 from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
 from perfmodel.compute.indexer import indexer_times
+from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
 from perfmodel.compute.routing import DISTRIBUTIONS, assign, parse_routing, rank_loads
 from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
 from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
@@ -53,6 +54,7 @@ def everything(random: np.random.Generator) -> None:
     for drive in (
         training,
         single_operations,
+        recurrent_mixers,
         expert_routing,
         collectives,
         topologies,
@@ -157,6 +159,26 @@ def sparse_operations(random: np.random.Generator) -> None:
             )
             heads = random.choice([4, 32, 64], count)
             indexer_times(device, heads=heads, head_dim=128, top_k=1024, **lengths)
+
+
+def recurrent_mixers(random: np.random.Generator) -> None:
+    """Every kind of recurrent mixer in every phase, of any size."""
+    count = len(RECURRENCES) * len(RECURRENCE_PHASES)
+    for device in (*DEVICES, "dgx-b200"):
+        groups = random.choice([1, 2, 8], count)
+        recurrence_times(
+            load_hardware(device),
+            "bf16",
+            kind=np.repeat(RECURRENCES, len(RECURRENCE_PHASES)),
+            phase=np.tile(RECURRENCE_PHASES, len(RECURRENCES)),
+            batch=sizes(random, 1, 64, count),
+            length=sizes(random, 1, 60_000, count),
+            heads=groups * sizes(random, 1, 100, count),
+            key_heads=groups,
+            key_dim=random.choice([16, 64, 96, 128, 256], count),
+            value_dim=random.choice([1, 64, 128, 256], count),
+            chunk=random.choice([16, 64, 128, 256], count),
+        )
 
 
 def expert_routing(random: np.random.Generator) -> None:
