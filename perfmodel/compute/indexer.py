@@ -25,7 +25,7 @@ class IndexerTimes(NamedTuple):
     flops: np.ndarray  # float64, of the matrix products over keys that are seen
     memory_traffic: np.ndarray  # float64, from and to device memory [B]
     bound: np.ndarray  # uint8, index into INDEXER_BOUNDS: of the matrix products
-    choice_time: np.ndarray  # float64, part of `time` that chooses keys [s]
+    choice_time: np.ndarray  # float64, part of `time` that chooses the keys [s]
 
 
 def indexer_times(
@@ -37,7 +37,7 @@ def indexer_times(
     heads: ArrayLike,
     head_dim: ArrayLike,
     top_k: ArrayLike,
-    compression: ArrayLike = 1,
+    compression: ArrayLike = 0,
     block: ArrayLike = 1,
     phase: str = "forward",
     precision: str | None = None,
@@ -58,7 +58,7 @@ def indexer_times(
     top_k : array_like of int
         Keys chosen per query; a multiple of `block`.
     compression : array_like of int
-        Tokens that one key stands for (DeepSeek-V4, CSA: 4).
+        Tokens that one key stands for (DeepSeek-V4, CSA: 4); 0: keys are tokens.
     block : array_like of int
         Keys that are chosen together by their largest logit, for each head on its own
         (MiniMax-M3: 128). 1: the heads' logits are summed up, and one choice is for all.
@@ -92,7 +92,7 @@ def indexer_times(
             "key_length": (key_length, 1),
             "heads": (heads, 1),
             "head_dim": (head_dim, 1),
-            "compression": (compression, 1),
+            "compression": (compression, 0),
             "block": (block, 1),
             "selected": (top_k, 1),
         },
@@ -103,7 +103,7 @@ def indexer_times(
         narrow = "fp8" in hardware.device.peak_flops and not backward
         precision = "fp8" if narrow else "bf16"
     lengths = columns["query_length"], columns["key_length"]
-    ratio = columns["compression"]
+    columns["compression"] = ratio = np.maximum(columns["compression"], 1.0)
     chosen = sparse_keys(
         *lengths, selected=columns["selected"], compression=ratio, block=columns["block"]
     )

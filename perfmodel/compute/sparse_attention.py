@@ -31,7 +31,7 @@ def sparse_attention_times(
     key_value_heads: ArrayLike = 1,
     selected: ArrayLike = 0,
     window: ArrayLike = 0,
-    compression: ArrayLike = 1,
+    compression: ArrayLike = 0,
     block: ArrayLike = 1,
     shared_key_value: ArrayLike = True,
     phase: str = "forward",
@@ -47,7 +47,8 @@ def sparse_attention_times(
     block-sparse GQA (MiniMax-M3)   ``selected=2048, block=128, shared_key_value=False``
     DeepSeek-V4, ratio 4 (CSA)      ``window=128, compression=4, selected=512``; widths 512
     DeepSeek-V4, ratio 128 (HCA)    ``window=128, compression=128``
-    DeepSeek-V4, ratio 0            ``window=128, compression=0``
+    DeepSeek-V4, ratio 0            ``window=128``
+    dense, as its limit             ``compression=1``
     ==============================  ========================================================
 
     Parameters
@@ -65,11 +66,11 @@ def sparse_attention_times(
     head_dim_qk, head_dim_v : array_like of int
         Width of a query or key and of a value.
     selected : array_like of int
-        Keys of a query at most, beside those in the window; 0: all.
+        Keys of a query at most, beside those in the window; 0: all, where keys are compressed.
     window : array_like of int
         Last tokens that a query sees always, its own included; 0: none.
     compression : array_like of int
-        Tokens that stand behind one of the keys beside the window; 0: there are no such keys.
+        Tokens for which one of the keys beside the window stands; 0: keys are tokens.
     block : array_like of int
         Keys that are chosen together; `selected` is a multiple of it.
     shared_key_value : array_like of bool
@@ -118,8 +119,9 @@ def sparse_attention_times(
             "heads must be a multiple of key_value_heads": columns["heads"]
             % columns["key_value_heads"]
             > 0.0,
-            "neither window nor compression: queries would see no keys": (columns["window"] == 0.0)
-            & (columns["compression"] == 0.0),
+            "neither window, selected nor compression: queries would see no keys": (
+                columns["window"] + columns["selected"] + columns["compression"] == 0.0
+            ),
             "head_dim_v exceeds head_dim_qk, which holds the values (shared_key_value)": shared
             & (columns["head_dim_v"] > columns["head_dim_qk"]),
         },
@@ -187,10 +189,10 @@ def check_choice(what: str, columns: Mapping[str, Floats], phase: str) -> None:
         {
             "more queries than keys": columns["query_length"] > columns["key_length"],
             "selected must be a multiple of block": columns["selected"] % columns["block"] > 0.0,
-            "blocks are chosen among keys of one token each (block needs compression 1)": (
+            "blocks are chosen among tokens (block and compression exclude each other)": (
                 columns["block"] > 1.0
             )
-            & (columns["compression"] != 1.0),
+            & (columns["compression"] > 1.0),
         },
     )
 

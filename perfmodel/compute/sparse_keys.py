@@ -1,8 +1,8 @@
 """How many keys queries see in sparse attention, in closed form; no kernel is needed for that.
 
-A query sees the last `window` tokens, its own included, and keys of a second kind: `selected` of
-those that stand for `compression` whole tokens each (1: of the tokens themselves), or all of
-these. Queries are aligned to the end of the keys, as everywhere.
+A query sees the last `window` tokens, its own included, and keys of a second kind, each of which
+stands for `compression` whole tokens, or is a token: `selected` of these, or all. Queries are
+aligned to the end of the keys, as everywhere.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def sparse_keys(
     *,
     selected: ArrayLike = 0,
     window: ArrayLike = 0,
-    compression: ArrayLike = 1,
+    compression: ArrayLike = 0,
     block: ArrayLike = 1,
 ) -> SparseKeys:
     """Return the keys of one sequence.
@@ -99,13 +99,14 @@ def sparse_keys(
     query_length, key_length : array_like
         Tokens, whole; no more queries than keys.
     selected : array_like
-        Keys of the second kind that a query sees at most; 0: all of them.
+        Keys of the second kind that a query sees at most; 0: all of them, where there are some.
     window : array_like
         Last tokens that it sees, its own included; 0: none.
     compression : array_like
-        Tokens that a key of the second kind stands for; 0: there are none of that kind.
+        Tokens that a key of the second kind stands for; 0: none, and with nothing `selected`
+        there are no keys of that kind. 1 with nothing selected is dense attention.
     block : array_like
-        Keys that are chosen together, 1 or more; 1 where `compression` is more than 1.
+        Keys that are chosen together, 1 or more; 1 where keys are compressed.
 
     Examples
     --------
@@ -121,7 +122,7 @@ def sparse_keys(
         )
     )
     step = np.maximum(ratio, 1.0)
-    stored = np.where(ratio > 0.0, np.floor(keys / step), 0.0)
+    stored = np.where((ratio > 0.0) | (most > 0.0), np.floor(keys / step), 0.0)
     whole = np.ceil(stored / size) * size
     chosen = np.where(most > 0.0, np.minimum(most, whole), whole)
     before = keys - queries

@@ -80,7 +80,7 @@ def test_longer_contexts_take_no_less(phase):
     [
         ({"top_k": 0}, "selected is 0"),
         ({"top_k": 100, "block": 128}, "multiple of block"),
-        ({"compression": 0}, "compression is 0"),
+        ({"compression": 4, "block": 128}, "exclude each other"),
         ({"phase": "train"}, "unknown phase 'train'"),
     ],
 )

@@ -18,7 +18,7 @@ LAYERS = {
     "block-sparse": BLOCKS,
     "CSA": V4 | {"compression": 4, "selected": 512},
     "HCA": V4 | {"compression": 128},
-    "window": V4 | {"compression": 0},
+    "window": V4,
 }
 
 
@@ -55,7 +55,7 @@ def test_rows_are_priced_as_alone(phase):
 
 
 def test_all_keys_chosen_do_the_work_of_dense_attention():
-    whole = MLA | {"selected": 4096}
+    whole = MLA | {"selected": 0, "compression": 1}
     sparse = priced("dgx-h100", 4096, 4096, **whole)
     shape = (1, 4096, 4096, 128, 1, 576, 512)
     dense = attention_times("dgx-h100", "bf16", *shape, latent=True, prefill=True)
@@ -87,8 +87,8 @@ def test_of_deepseek_v4_windows_cost_least_and_chosen_keys_most():
     [
         ({"heads": 3, "key_value_heads": 2}, "multiple of key_value_heads"),
         ({"selected": 100, "block": 128}, "multiple of block"),
-        ({"block": 128, "compression": 4}, "needs compression 1"),
-        ({"compression": 0}, "would see no keys"),
+        ({"block": 128, "compression": 4}, "exclude each other"),
+        ({"selected": 0}, "would see no keys"),
         ({"head_dim_v": 600}, "head_dim_v exceeds head_dim_qk"),
         ({"query_length": 9000}, "more queries than keys"),
         ({"heads": 0}, "heads is 0; it must be a whole number of at least 1"),

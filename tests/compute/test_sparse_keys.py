@@ -14,9 +14,9 @@ def seen_keys(position, selected, window, compression, block):
     """Keys that the query at a position sees, by the words of the definition."""
     visible = position + 1
     found = min(window, visible)
-    if compression == 0:
+    if compression == selected == 0:
         return found
-    stored = visible // compression  # keys whose last token is not later than the query
+    stored = visible // max(1, compression)  # keys whose last token is not later than the query
     if selected == 0 or (stored <= selected // block * block and block == 1):
         return found + stored
     if block == 1:
@@ -56,7 +56,7 @@ def test_keys_are_those_counted_query_by_query(queries, cached, chosen, window, 
     # k (1 - k / 2S) + k / 2S: the causal triangle has its diagonal
     [
         ({"selected": 2048}, 2048 * (1 - 2048 / 8192) + 0.25),
-        ({"window": 128, "compression": 0}, 128 * (1 - 128 / 8192) + 128 / 8192),
+        ({"window": 128}, 128 * (1 - 128 / 8192) + 128 / 8192),
         # DeepSeek-V4-Pro keeps 1,024 of 4,096 / 4 compressed keys: all that a query sees, S/8
         ({"selected": 1024, "compression": 4}, 4096 / 8 - 3 / 8 + 1024 / 4096 - 0.125),
         ({"compression": 128}, 4096 / 256 - 127 / 256 + 32 / 4096 - 1 / 256),
@@ -68,7 +68,12 @@ def test_means_of_published_layers(arguments, mean):
 
 def test_all_keys_chosen_is_dense_causal_attention():
     dense = 1000 * 1001 / 2
-    for arguments in ({}, {"selected": 1000}, {"selected": 4096}, {"selected": 1024, "block": 128}):
+    for arguments in (
+        {"compression": 1},
+        {"selected": 1000},
+        {"selected": 4096},
+        {"selected": 1024, "block": 128},
+    ):
         assert sparse_keys(1000, 1000, **arguments).pairs == dense
 
 
