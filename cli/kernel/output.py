@@ -33,11 +33,8 @@ HEADINGS = {
     "bound": "bound",
 }
 ONE_VALUE = 1
-# Axes of attention whose 0 (or "same") means the value of another axis, or none.
-MEAN_ANOTHER = (
-    *("kv_heads", "head_dim_v", "q_len", "kv_len", "window", "kv_precision"),
-    *("selected", "compression"),
-)
+# Axes of attention whose 0 (or "same") means the value of another axis, or no limit.
+MEAN_ANOTHER = ("kv_heads", "head_dim_v", "q_len", "kv_len", "window", "kv_precision")
 
 
 def grid_options(function: Function) -> Function:

@@ -1,13 +1,16 @@
 """Reading a Hugging Face ``config.json`` into a `ModelSpec`.
 
 The description may be a file, a directory that holds ``config.json``, or a mapping
-already read. What is read is the language model: of a multimodal wrapper only its
-``text_config``. An architecture that is not modelled is refused by the key that says so.
+already read. Of a multimodal wrapper the language model is read. Which keys make which
+parts is said by the page of the family (`perfmodel.model.pages`); a ``model_type`` without
+one is read as the family whose keys it has, which the model then says in its remarks.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,15 @@ from perfmodel.base.errors import ModelError, did_you_mean
 from perfmodel.base.files import JsonWords, parse_json, user_path
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.config_keys import ConfigKeys
-from perfmodel.model.families import ARCHITECTURES, FAMILIES
+from perfmodel.model.pages import (
+    Page,
+    class_facts,
+    model_from_page,
+    page,
+    page_names,
+    resolved,
+    spellings,
+)
 
 _WORDS = JsonWords(
     "{path}: not valid JSON, line {line}, column {column}: {reason}",
@@ -23,38 +34,40 @@ _WORDS = JsonWords(
     no_object="{path}: should hold a JSON object, holds {kind}",
 )
 
-# model_type -> the key that says what is not modelled, and what that is.
-NOT_MODELLED = {
-    "deepseek_v32": ("index_topk", "sparse attention over selected tokens"),
-    "deepseek_v4": ("compress_ratios", "sparse attention over compressed tokens"),
-    "falcon_mamba": ("state_size", "state-space layers"),
-    "gemma3n_text": ("num_kv_shared_layers", "layers that share keys and values"),
-    "gemma4_text": ("global_head_dim", "head dimensions that differ between layers"),
-    "glm_moe_dsa": ("index_topk", "sparse attention over selected tokens"),
-    "jamba": ("mamba_d_state", "state-space layers"),
-    "llama4_text": ("attention_chunk_size", "chunked attention"),
-    "mamba": ("state_size", "state-space layers"),
-    "mamba2": ("state_size", "state-space layers"),
-    "minimax": ("layer_types", "linear attention"),
-    "nemotron_h": ("hybrid_override_pattern", "state-space layers"),
-    "qwen3_5_moe_text": ("layer_types", "linear attention"),
-    "qwen3_5_text": ("layer_types", "linear attention"),
-    "qwen3_next": ("full_attention_interval", "linear attention"),
-}
+# Where wrappers keep their language model.
+LANGUAGE_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
+
+# Keys that describe a family whatever a file calls itself; the first match counts.
+SIGNATURES = (
+    ("deepseek_v32", ("kv_lora_rank", "index_topk")),
+    ("deepseek_v3", ("kv_lora_rank",)),
+    ("qwen3_next", ("linear_num_value_heads",)),
+    ("nemotron_h", ("hybrid_override_pattern",)),
+    ("glm4_moe", ("n_routed_experts", "moe_intermediate_size")),
+    ("qwen3_moe", ("num_experts", "moe_intermediate_size")),
+    ("mixtral", ("num_local_experts",)),
+    ("gpt2", ("n_embd", "n_head", "n_layer")),
+    ("llama", ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")),
+)
+
+# Sizes of which a user should hear that they were not in the file.
+_BASIC = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
 def covered_model_types() -> tuple[str, ...]:
-    """Return every ``model_type`` that can be read."""
-    return tuple(sorted(FAMILIES))
+    """Return every ``model_type`` that has a page of its own."""
+    return page_names()
 
 
-def read_config(path: str | Path) -> ModelSpec:
+def read_config(path: str | Path, *, family: str = "") -> ModelSpec:
     """Read a model from a file, or from a directory that holds ``config.json``.
 
     Parameters
     ----------
     path : str or Path
         File or directory.
+    family : str
+        See `model_from_config`.
 
     Returns
     -------
@@ -72,7 +85,7 @@ def read_config(path: str | Path) -> ModelSpec:
         path = path / "config.json"
     config = read_json_object(path)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return model_from_config(config, name=stem.rsplit("--", 1)[-1], source=str(path))
+    return model_from_config(config, name=stem.rsplit("--", 1)[-1], source=str(path), family=family)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -90,7 +103,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def model_from_config(
-    config: Mapping[str, Any], *, name: str = "model", source: str = ""
+    config: Mapping[str, Any], *, name: str = "model", source: str = "", family: str = ""
 ) -> ModelSpec:
     """Turn the contents of a ``config.json`` into a model.
 
@@ -102,6 +115,9 @@ def model_from_config(
         What the model is called.
     source : str
         Where the description is from; errors begin with it.
+    family : str
+        Read the keys as this family has them, whatever ``model_type`` says: a name of
+        `covered_model_types`, or the path of a page (a TOML file).
 
     Raises
     ------
@@ -109,28 +125,72 @@ def model_from_config(
         Naming the key at fault.
     """
     try:
-        keys = ConfigKeys(*_language_model(config), name=name, source=source)
-        model = FAMILIES[keys.model_type](keys)
-        keys.refuse_unread()
+        return _read(config, name, source, family)
     except ModelError as error:
         raise ModelError(f"{source}: {error}" if source else str(error)) from None
-    return model
 
 
-def _language_model(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """Return the keys of the language model and its ``model_type``, a covered one."""
-    text = config.get("text_config")
-    if text is not None:
-        if not isinstance(text, Mapping):
-            raise ModelError(f"key 'text_config': {text!r} should be an object")
-        shared = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
-        outer = _model_type(config, required=False)
-        inner = {**shared, **text}
-        return inner, _covered(_model_type(inner, required=False) or outer, inner)
-    return config, _covered(_model_type(config, required=True), config)
+def _read(config: Mapping[str, Any], name: str, source: str, family: str) -> ModelSpec:
+    stated, model_type = language_model(config)
+    remarks = []
+    facts = class_facts()
+    if family:
+        found, chosen = _chosen_page(family)
+        remarks.append(f"read as {chosen} (model_type {model_type!r})")
+        defaults = dict(facts["defaults"].get(chosen, {})) if chosen == model_type else {}
+    elif (own := page(model_type)) is not None:
+        found, chosen = own, model_type
+        defaults = dict(facts["defaults"].get(model_type, {}))
+    else:
+        chosen, signs = _family_by_keys(stated, model_type)
+        described = page(chosen)
+        assert described is not None
+        found, defaults = described, {}
+        remarks.append(
+            f"model_type {model_type!r} is unknown: read as {chosen}, whose keys it has "
+            f"({', '.join(signs)}); --as FAMILY overrides"
+        )
+    defaults |= found.get("defaults", {})
+    keys = ConfigKeys(stated, defaults, spellings(found, facts["names"].get(model_type, {})))
+    model = model_from_page(found, keys, model_type or chosen, name, source)
+    keys.refuse_unread(model_type or chosen)
+    absent = [f"{key} {keys.taken[key]:,}" for key in _BASIC if key in keys.taken]
+    if absent:
+        listed = ", ".join(absent)
+        remarks.append(f"keys that the file leaves out, as their class has them: {listed}")
+    return replace(model, remarks=(*model.remarks, *remarks)) if remarks else model
 
 
-def _model_type(config: Mapping[str, Any], *, required: bool) -> str:
+def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the keys of the language model, and its ``model_type`` ("" where none is stated).
+
+    A wrapper's ``tie_word_embeddings`` counts, stated or by its class, as transformers has it.
+    """
+    outer = _model_type(config)
+    facts = class_facts()
+    for section in LANGUAGE_SECTIONS:
+        inner = config.get(section)
+        if inner is None and section not in facts["sections"].get(outer, {}):
+            continue
+        if inner is None and (page(outer) is not None or _has_sizes(config)):
+            continue  # a text model under its wrapper's name
+        if inner is not None and not isinstance(inner, Mapping):
+            raise ModelError(f"key {section!r}: {inner!r} should be an object")
+        stated, model_type = language_model(inner or {})
+        model_type = model_type or facts["sections"].get(outer, {}).get(section, outer)
+        wrapper = facts["defaults"].get(outer, {})
+        tied = config.get("tie_word_embeddings", wrapper.get("tie_word_embeddings"))
+        if tied is not None:
+            stated["tie_word_embeddings"] = tied
+        return stated, model_type
+    return dict(config), outer
+
+
+def _has_sizes(config: Mapping[str, Any]) -> bool:
+    return any(key in config for key in ("hidden_size", "num_hidden_layers", "n_embd", "d_model"))
+
+
+def _model_type(config: Mapping[str, Any]) -> str:
     """Return ``model_type``, or what ``architectures`` implies, or ""."""
     stated = config.get("model_type")
     if isinstance(stated, str) and stated:
@@ -140,23 +200,35 @@ def _model_type(config: Mapping[str, Any], *, required: bool) -> str:
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list):
         raise ModelError(f"key 'architectures': {architectures!r} should be a list of names")
-    for architecture in architectures:
-        if architecture in ARCHITECTURES:
-            return ARCHITECTURES[architecture]
-    if architectures:
-        raise ModelError(f"key 'architectures': {architectures[0]!r} is not modelled yet")
-    if required:
-        raise ModelError("key 'model_type': missing, and so is 'architectures'")
-    return ""
+    known = class_facts()["architectures"]
+    return next((known[name] for name in architectures if name in known), "")
 
 
-def _covered(model_type: str, config: Mapping[str, Any]) -> str:
-    """Return `model_type` if it is covered, or say what about it is not."""
-    if model_type in FAMILIES:
-        return model_type
-    if model_type in NOT_MODELLED:
-        key, what = NOT_MODELLED[model_type]
-        where = f"key {key!r} describes" if key in config else "it has"
-        raise ModelError(f"model_type {model_type!r}: {where} {what}, not modelled yet")
-    hint = did_you_mean(model_type, FAMILIES) or "; covered: " + ", ".join(covered_model_types())
-    raise ModelError(f"key 'model_type': {model_type!r} is not modelled yet{hint}")
+def _chosen_page(family: str) -> tuple[Page, str]:
+    """Return the page that the user chose, by name or from a file, and its name."""
+    if family.endswith(".toml"):
+        path = user_path(family)
+        try:
+            return resolved(tomllib.loads(path.read_text(encoding="utf-8")), path.stem), path.stem
+        except OSError as error:
+            raise ModelError(f"page {family}: cannot be read ({error.strerror})") from None
+        except ValueError as error:
+            raise ModelError(f"page {family}: {error}") from None
+    found = page(family)
+    if found is None:
+        hint = did_you_mean(family, page_names()) or "; see docs/models.md"
+        raise ModelError(f"no family is called {family!r}{hint}")
+    return found, family
+
+
+def _family_by_keys(stated: Mapping[str, Any], model_type: str) -> tuple[str, tuple[str, ...]]:
+    """Return the family whose keys a file has, and these keys."""
+    for family, signs in SIGNATURES:
+        if all(stated.get(key) for key in signs):
+            return family, signs
+    what = f"{model_type!r} is not known" if model_type else "missing, and so is 'architectures'"
+    hint = did_you_mean(model_type, page_names()) if model_type else ""
+    raise ModelError(
+        f"key 'model_type': {what}{hint}, and its keys are of no known family; "
+        "--as FAMILY reads it as one (docs/models.md)"
+    )

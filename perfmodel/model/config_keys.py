@@ -1,4 +1,4 @@
-"""Typed access to the keys of a ``config.json``.
+"""The keys of a ``config.json``: what the file states, then the defaults of its class.
 
 `ConfigKeys` remembers which keys a family has read, so that a key which changes the
 architecture, and which nobody has read, is refused instead of being overlooked.
@@ -6,27 +6,13 @@ architecture, and which nobody has read, is refused instead of being overlooked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.checks import check_choice, check_flag, check_multiple, check_size
-
-_MISSING: Any = object()
-
-# Names that the Hugging Face library gives to activation functions, and ours.
-HUGGING_FACE_ACTIVATIONS = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "relu2": "relu2",
-}
-
-LAYER_TYPES = {"full_attention": "full", "sliding_attention": "sliding"}
+from perfmodel.model.checks import SIZE_LIMIT, check_flag, check_size
+from perfmodel.model.formula import Absent
 
 # A key that is one of these, or holds one of the fragments, changes what a layer
 # computes. A family that covers it reads it; any other family refuses it.
@@ -76,6 +62,10 @@ ARCHITECTURE_FRAGMENTS = (
     "mamba",
     "ssm_",
 )
+# Keys that hold numbers whatever the class has.
+_COUNTED = re.compile(r"(num|n)_.*(heads|layers)|(hidden|intermediate|vocab)_size|head_dim")
+
+HARMLESS_ENDS = ("_dtype", "_kernels", "_coef", "_hidden_act", "_implementation", "_layer_init")
 
 
 class ConfigKeys:
@@ -83,126 +73,127 @@ class ConfigKeys:
 
     Parameters
     ----------
-    config : mapping
+    stated : mapping
         What the JSON object holds.
-    model_type : str
-        The family that reads it.
-    name, source : str
-        What the model is called, and where the description is from.
+    defaults : mapping
+        What the configuration class of Hugging Face's library has for absent keys.
+    spellings : mapping of str to iterable of str
+        Other names that files give a key; the first that stands there counts.
     """
 
     def __init__(
-        self, config: Mapping[str, Any], model_type: str, name: str = "", source: str = ""
+        self,
+        stated: Mapping[str, Any],
+        defaults: Mapping[str, Any] | None = None,
+        spellings: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
-        self._config = config
-        self.model_type = model_type
-        self.name = name
-        self.source = source
+        self._stated = stated
+        self._defaults = defaults or {}
+        self._spellings = spellings or {}
         self._read: set[str] = set()
-        self._sections: list[ConfigKeys] = []
+        self.taken: dict[str, Any] = {}
+        """Defaults that stood in for absent keys."""
 
-    def value(self, key: str, default: Any = _MISSING) -> Any:
-        """Return what stands under `key`; null counts as absent."""
-        self._read.add(key)
-        found = self._config.get(key)
-        if found is not None:
-            return found
-        if default is _MISSING:
-            raise ModelError(f"key {key!r}: missing or null")
-        return default
+    def value(self, name: str) -> Any:
+        """Return what stands under a key, or the default; a stated null is absent.
 
-    def pass_over(self, *names: str) -> None:
-        """Count keys as read that have no effect beside the others."""
+        Parameters
+        ----------
+        name : str
+            A key, or ``section.key`` for one of an object inside.
+
+        Raises
+        ------
+        Absent
+            Neither is there.
+        ModelError
+            What stands there is of another kind than the default, or no size.
+        """
+        names = (name, *self._spellings.get(name, ()))
         self._read.update(names)
-
-    def section(self, key: str) -> ConfigKeys:
-        """Return the keys of an object inside this one; an absent one is empty."""
-        found = self.value(key, {})
-        if not isinstance(found, Mapping):
-            raise ModelError(f"key {key!r}: {found!r} should be an object")
-        section = ConfigKeys(found, self.model_type)
-        self._sections.append(section)
-        return section
-
-    def size(self, key: str, default: Any = _MISSING, *, minimum: int = 1, **limits: int) -> int:
-        """Return an integer of at least `minimum`; see `check_size`."""
-        found = self.value(key, default)
-        check_size(key, found, minimum=minimum, **limits)
-        return int(found)
-
-    def size_of(self, keys: Iterable[str], default: Any = _MISSING) -> int:
-        """Return the size under the first of several names for one thing."""
-        names = list(keys)
+        null = False
         for key in names:
-            if self.value(key, None) is not None:
-                return self.size(key)
-        if default is _MISSING:
-            raise ModelError(f"key {names[0]!r}: missing or null")
-        check_size(names[0], default)
-        return int(default)
+            found = _inside(self._stated, key)
+            if found is not None:
+                _check(key, found, _inside(self._defaults, name))
+                return found
+            null |= key in self._stated
+        if null:
+            raise Absent(name)
+        for key in names:
+            default = _inside(self._defaults, key)
+            if default is not None:
+                self.taken[name] = default
+                return default
+        raise Absent(name)
 
-    def flag(self, key: str, default: bool) -> bool:
-        """Return a truth value."""
-        found = self.value(key, default)
-        check_flag(key, found)
-        return bool(found)
+    def stated(self, name: str) -> bool:
+        """Whether the file itself has a key."""
+        names = (name, *self._spellings.get(name, ()))
+        return any(_inside(self._stated, key) is not None for key in names)
 
-    def choice(self, key: str, choices: Iterable[str], default: str) -> str:
-        """Return one of several words."""
-        found = self.value(key, default)
-        check_choice(key, found, choices)
-        return str(found)
+    def pass_over(self, names: Iterable[str]) -> None:
+        """Count keys as read that have no effect beside the others."""
+        for name in names:
+            self._read.update((name, *self._spellings.get(name, ())))
 
-    def activation(self, key: str, default: str) -> str:
-        """Return our name of an activation function."""
-        found = self.choice(key, HUGGING_FACE_ACTIVATIONS, default)
-        return HUGGING_FACE_ACTIVATIONS[found]
-
-    def head_dim(self, heads_key: str, heads: int, hidden_key: str, hidden_size: int) -> int:
-        """Return ``head_dim``, or the hidden size divided by the heads."""
-        stated = self.value("head_dim", None)
-        if stated is not None:
-            return self.size("head_dim")
-        check_multiple(hidden_key, hidden_size, heads_key, heads)
-        return hidden_size // heads
-
-    def integers(self, key: str) -> tuple[int, ...]:
-        """Return a list of integers of at least 0; an absent one is empty."""
-        found = self.value(key, [])
-        if not isinstance(found, list):
-            raise ModelError(f"key {key!r}: {found!r} should be a list of integers")
-        for item in found:
-            check_size(key, item, minimum=0)
-        return tuple(found)
-
-    def layer_kinds(self, layers: int) -> tuple[str, ...] | None:
-        """Return "full" or "sliding" for each layer from ``layer_types``, if it is there."""
-        found = self.value("layer_types", None)
-        if found is None:
-            return None
-        if not isinstance(found, list) or len(found) != layers:
-            count = len(found) if isinstance(found, list) else repr(found)
-            raise ModelError(
-                f"key 'layer_types': {count} entries should be {layers}, one per layer"
-            )
-        for item in found:
-            if not isinstance(item, str) or item not in LAYER_TYPES:
-                raise ModelError(
-                    f"key 'layer_types': {item!r} layers are not modelled yet; "
-                    f"covered: {', '.join(LAYER_TYPES)}"
-                )
-        return tuple(LAYER_TYPES[item] for item in found)
-
-    def refuse_unread(self) -> None:
+    def refuse_unread(self, family: str) -> None:
         """Refuse keys that change the architecture and that the family has not read."""
-        for section in self._sections:
-            section.refuse_unread()
-        for key, found in self._config.items():
-            if key in self._read or not found:  # null, false, 0 and [] switch nothing on
+        sections = {name.split(".")[0] for name in self._read if "." in name}
+        for section in sections:
+            inside = self._stated.get(section)
+            if isinstance(inside, Mapping):
+                self._refuse(inside, f"{section}.", family)
+        self._refuse(self._stated, "", family)
+
+    def _refuse(self, keys: Mapping[str, Any], prefix: str, family: str) -> None:
+        for key, found in keys.items():
+            # Null, false, 0 and [] switch nothing on; nor does what the class has anyway.
+            if f"{prefix}{key}" in self._read or not found or isinstance(found, Mapping):
+                continue
+            if found == _inside(self._defaults, f"{prefix}{key}"):
+                continue
+            if isinstance(found, list) and set(map(str, found)) <= {"full_attention"}:
+                continue
+            # Number formats and coefficients change no shape.
+            if key.endswith(HARMLESS_ENDS) or isinstance(found, float):
                 continue
             if key in ARCHITECTURE_KEYS or any(part in key for part in ARCHITECTURE_FRAGMENTS):
                 shown = repr(found) if len(repr(found)) <= 60 else repr(found)[:57] + "..."
                 raise ModelError(
                     f"key {key!r}: {shown} changes the architecture in a way that is not "
-                    f"modelled for model_type {self.model_type!r}"
+                    f"modelled for model_type {family!r}"
                 )
+
+
+def _inside(keys: Mapping[str, Any], name: str) -> Any:
+    """Return what stands under a key or ``section.key``; None where nothing does."""
+    section, dot, key = name.partition(".")
+    found = keys.get(section)
+    if not dot:
+        return found
+    if found is not None and not isinstance(found, Mapping):
+        raise ModelError(f"key {section!r}: {found!r} should be an object")
+    return None if found is None else found.get(key)
+
+
+def _check(key: str, found: Any, default: Any) -> None:
+    """Refuse what cannot be meant: no number where the default is one, no flag, no list.
+
+    How large a number may be is the business of the part that it shapes.
+    """
+    if isinstance(default, bool):
+        check_flag(key, found)
+    elif isinstance(default, list) and not isinstance(found, list | str):
+        raise ModelError(f"key {key!r}: {found!r} should be a list")
+    elif isinstance(default, str) and not isinstance(found, str | list):
+        raise ModelError(f"key {key!r}: {found!r} should be a word")
+    elif isinstance(default, float):
+        if not isinstance(found, int | float) or not 0 < found < SIZE_LIMIT:
+            raise ModelError(f"key {key!r}: {found!r} should be a positive number")
+    elif isinstance(found, bool | list | str) and not (
+        isinstance(default, int) or _COUNTED.fullmatch(key)
+    ):
+        return
+    elif isinstance(found, bool) or not isinstance(found, int) or found < -1 or found > SIZE_LIMIT:
+        check_size(key, found)

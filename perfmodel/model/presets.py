@@ -45,7 +45,9 @@ class ModelSummary:
     source: str
 
 
-def load_model(name_or_path: str | Path | Mapping[str, Any] | ModelSpec) -> ModelSpec:
+def load_model(
+    name_or_path: str | Path | Mapping[str, Any] | ModelSpec, *, family: str = ""
+) -> ModelSpec:
     """Return a model by preset name, from a file or directory, or from a mapping.
 
     Parameters
@@ -54,6 +56,9 @@ def load_model(name_or_path: str | Path | Mapping[str, Any] | ModelSpec) -> Mode
         A preset's name in any case, with or without its organisation
         ("meta-llama/Llama-3.1-70B"); a ``config.json``, or a directory that holds one;
         or the contents of a ``config.json``; or a model, which comes back as it is.
+    family : str
+        Read a file or mapping as this family, whatever it calls itself
+        (`perfmodel.model.config.model_from_config`); presets keep theirs.
 
     Returns
     -------
@@ -72,18 +77,18 @@ def load_model(name_or_path: str | Path | Mapping[str, Any] | ModelSpec) -> Mode
     if isinstance(name_or_path, ModelSpec):
         return name_or_path
     if isinstance(name_or_path, Mapping):
-        return model_from_config(name_or_path, name=_stated_name(name_or_path), source="")
+        return model_from_config(name_or_path, name=_stated_name(name_or_path), family=family)
     if isinstance(name_or_path, Path):
-        return read_config(name_or_path)
+        return read_config(name_or_path, family=family)
     if not isinstance(name_or_path, str) or not name_or_path.strip():
         raise ModelError(f"model {name_or_path!r}: should be a preset's name or a path")
     if _looks_like_path(name_or_path):
-        return read_config(name_or_path)
+        return read_config(name_or_path, family=family)
     preset = find_preset(name_or_path)
     if preset is not None:
         return _preset_model(preset)
     if Path(name_or_path).exists():
-        return read_config(name_or_path)
+        return read_config(name_or_path, family=family)
     names = [*_entries(), *(alias for entry in _entries().values() for alias in entry[1])]
     families = sorted({_preset_model(name).family for name in _entries()})
     hint = did_you_mean(_plain(name_or_path), names)

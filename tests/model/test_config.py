@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.config import covered_model_types, model_from_config, read_config
-from perfmodel.model.families import ARCHITECTURES
+from perfmodel.model.config import model_from_config, read_config
 from perfmodel.model.presets import load_model
 from tests.data import MODEL_CONFIGS, needed
 from tests.model.configs import DEEPSEEK, LLAMA
@@ -34,15 +34,14 @@ REAL_FILES = {
     "openai--gpt-oss-20b.json": "gpt-oss-20b",
 }
 
-# File -> key named in the refusal.
-REFUSED_FILES = {
-    "Qwen--Qwen3.5-27B.json": "layer_types",
-    "Qwen--Qwen3.5-35B-A3B.json": "layer_types",
-    "deepseek-ai--DeepSeek-V3.2.json": "index_topk",
-    "deepseek-ai--DeepSeek-V4-Flash.json": "compress_ratios",
-    "google--gemma-4-26B-A4B.json": "global_head_dim",
-    "meta-llama--Llama-4-Scout-17B-16E-Instruct.json": "attention_chunk_size",
-    "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.json": "hybrid_override_pattern",
+NEW_FILES = {
+    "Qwen--Qwen3.5-27B.json",
+    "Qwen--Qwen3.5-35B-A3B.json",
+    "deepseek-ai--DeepSeek-V3.2.json",
+    "deepseek-ai--DeepSeek-V4-Flash.json",
+    "google--gemma-4-26B-A4B.json",
+    "meta-llama--Llama-4-Scout-17B-16E-Instruct.json",
+    "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.json",
 }
 
 
@@ -61,19 +60,19 @@ def test_published_file_is_the_model_of_its_preset(file: str) -> None:
     assert model.name == file.removesuffix(".json").split("--")[1]
 
 
-@pytest.mark.parametrize("file", REFUSED_FILES)
-def test_published_file_of_an_architecture_not_modelled_names_its_key(file: str) -> None:
-    path = real_file(file)
-    with pytest.raises(ModelError) as error:
-        load_model(path)
-    assert str(error.value).startswith(f"{path}: ")
-    assert f"key {REFUSED_FILES[file]!r}" in str(error.value)
-    assert "not modelled yet" in str(error.value)
-
-
-def test_the_two_tables_above_name_every_published_file() -> None:
-    real_file("Qwen--Qwen3-8B.json")
-    assert {path.name for path in MODEL_CONFIGS.glob("*.json")} == {*REAL_FILES, *REFUSED_FILES}
+def test_every_published_file_has_the_parameters_that_transformers_counts() -> None:
+    table = needed(MODEL_CONFIGS / "exact_parameters.csv")
+    with table.open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert {row["config"] for row in rows} == {*REAL_FILES, *NEW_FILES}
+    for row in rows:
+        model = load_model(MODEL_CONFIGS / row["config"])
+        # Checkpoints hold the load-balancing correction as buffers.
+        expected = int(row["text_parameters"]) + int(row["correction_buffers"])
+        assert model.parameter_count() == expected, row["config"]
+        assert model.active_parameter_count() == int(row["active_parameters"]), row["config"]
+        assert model.num_layers == int(row["layers"]), row["config"]
+        assert model.remarks == ()
 
 
 def test_directory_and_file_give_the_same_model(tmp_path: Path) -> None:
@@ -105,7 +104,47 @@ def test_architecture_stands_in_for_a_missing_model_type() -> None:
     without = {key: value for key, value in LLAMA.items() if key != "model_type"}
     model = model_from_config({**without, "architectures": ["LlamaForCausalLM"]})
     assert model.family == "llama"
-    assert set(ARCHITECTURES.values()) == set(covered_model_types())
+
+
+def test_an_unknown_type_is_read_as_the_family_whose_keys_it_has() -> None:
+    model = model_from_config({**LLAMA, "model_type": "brand_new"})
+    assert model.layers == model_from_config(LLAMA).layers
+    (remark,) = model.remarks
+    assert "'brand_new' is unknown: read as llama" in remark
+    assert "--as FAMILY" in remark
+    latent = model_from_config({**DEEPSEEK, "model_type": "brand_new"})
+    assert latent.layers[0] == model_from_config(DEEPSEEK).layers[0]
+    with pytest.raises(ModelError, match="its keys are of no known family; --as FAMILY"):
+        model_from_config({"model_type": "brand_new", "width": 5})
+
+
+def test_a_family_of_the_users_choice(tmp_path: Path) -> None:
+    model = model_from_config({**LLAMA, "model_type": "brand_new"}, family="qwen3")
+    assert model.layers[0].attention.qk_norm
+    assert model.remarks == ("read as qwen3 (model_type 'brand_new')",)
+    page = tmp_path / "mine.toml"
+    page.write_text('like = "llama"\n[mixer.attention]\nsinks = true\n')
+    assert model_from_config(LLAMA, family=str(page)).layers[0].attention.sinks
+    with pytest.raises(ModelError, match="no family is called 'lama'; did you mean llama"):
+        model_from_config(LLAMA, family="lama")
+    with pytest.raises(ModelError, match="cannot be read"):
+        model_from_config(LLAMA, family=str(tmp_path / "none.toml"))
+
+
+def test_defaults_of_the_class_stand_in_for_absent_keys_and_are_told() -> None:
+    # Qwen3MoeConfig() of transformers 5.23: 24 layers of 128 experts, hidden size 2,048.
+    model = model_from_config({"model_type": "qwen3_moe"})
+    assert (model.num_layers, model.hidden_size, model.layers[0].experts) == (24, 2048, 128)
+    assert "as their class has them: hidden_size 2,048, num_hidden_layers 24" in model.remarks[0]
+    saved = {"model_type": "qwen3_moe", "num_local_experts": 64}  # as transformers 5 writes it
+    assert model_from_config(saved).layers[0].experts == 64
+
+
+@pytest.mark.parametrize("wrapper", [True, False])
+def test_a_wrapper_decides_whether_embeddings_are_tied(wrapper: bool) -> None:
+    text = {**LLAMA, "tie_word_embeddings": not wrapper}
+    config = {"model_type": "llava", "tie_word_embeddings": wrapper, "text_config": text}
+    assert model_from_config(config).tied_embeddings is wrapper
 
 
 def test_sparse_attention_under_a_known_model_type_is_refused() -> None:

@@ -1,1 +1,0 @@
-"""Recurrent mixers: chunked scans and state updates of linear attention and state-space models."""

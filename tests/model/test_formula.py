@@ -1,0 +1,83 @@
+"""Formulas of family pages: what they compute, and what they complain of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfmodel.base.errors import ModelError
+from perfmodel.model.formula import Absent, compile_formula, names_of
+
+
+class Keys(dict[str, Any]):
+    """Names of a formula in a plain mapping."""
+
+    def value(self, name: str) -> Any:
+        if name not in self:
+            raise Absent(name)
+        return self[name]
+
+    def stated(self, name: str) -> bool:
+        return name in self
+
+    def per_layer(self, name: str, found: Any, index: int) -> Any:
+        return found[index]
+
+
+KEYS = Keys(
+    h=64, a=8, zero=0, off=False, on=True, words=["x", "y"], i=1, pattern="ME", **{"s.k": 3}
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("h // a", 8),
+        ("h // a + 2 * a - 1", 23),
+        ("missing or h // a", 8),
+        ("zero or 5", 0),
+        ("off or True", False),
+        ("off or on", True),
+        ("words[i]", "y"),
+        ("{'M': 'mamba', 'E': 'experts'}[pattern[i]]", "experts"),
+        ("s.k", 3),
+        ("'wide' if h >= 64 and not off else 'narrow'", "wide"),
+        ("i in [0, 2]", False),
+        ("0 < i <= 1", True),
+        ("given(missing) or given(h)", True),
+        ("stated(missing)", False),
+        ("max(len(words), 1)", 2),
+        ("ceil(7 / 2)", 4),
+        ("up_to_multiple(65, 64)", 128),
+        ("-a", -8),
+    ],
+)
+def test_what_a_formula_computes(text: str, value: object) -> None:
+    assert compile_formula(text)(KEYS) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("missing", "key 'missing': missing or null"),
+        ("h // 7", "key 'h': 64 should be a multiple of '7', which is 7"),
+        ("h // zero", "key 'h': 64 should be a multiple of 'zero', which is 0"),
+        ("{'x': 1}[words[i]]", "key 'words': 'y' is not modelled; covered: x"),
+        ("words[5]", "key 'words': no entry 5"),
+    ],
+)
+def test_what_a_formula_complains_of(text: str, message: str) -> None:
+    with pytest.raises(ModelError) as error:
+        compile_formula(text)(KEYS)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("text", ["h +", "open('x')", "[x for x in words]", "h.a.b", "lambda: 1"])
+def test_what_is_no_formula(text: str) -> None:
+    with pytest.raises(ModelError, match="formula"):
+        compile_formula(text)
+
+
+def test_the_names_of_a_formula() -> None:
+    assert names_of("max(h, s.k) if i else missing") == ("i", "missing", "h", "s.k", "s")

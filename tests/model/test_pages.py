@@ -1,0 +1,82 @@
+"""Families: keys that only one of them knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfmodel.base.errors import ModelError
+from perfmodel.model.config import model_from_config
+from perfmodel.model.presets import load_model
+from tests.model.configs import DEEPSEEK, LLAMA
+
+
+def test_deepseek_layers_by_their_keys() -> None:
+    def routed(**changes: Any) -> list[bool]:
+        model = model_from_config({**DEEPSEEK, **changes})
+        return [layer.mlp.kind == "moe" for layer in model.layers]
+
+    assert routed() == [False, True, True, True]
+    assert routed(moe_layer_freq=2) == [False, False, True, False]
+    assert routed(first_k_dense_replace=4) == [False] * 4
+    assert routed(n_routed_experts=None, num_experts_per_tok=None) == [False] * 4
+    assert len(model_from_config({**DEEPSEEK, "num_nextn_predict_layers": 2}).mtp_layers) == 2
+    direct = model_from_config({**DEEPSEEK, "q_lora_rank": None}).layers[0].attention
+    assert (direct.q_lora_rank, direct.head_dim) == (0, 12)
+
+
+def test_qwen_moe_layers_by_their_keys() -> None:
+    config = {
+        **LLAMA,
+        "model_type": "qwen3_moe",
+        "num_hidden_layers": 4,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+    }
+
+    def routed(**changes: Any) -> list[bool]:
+        model = model_from_config({**config, **changes})
+        return [layer.mlp.kind == "moe" for layer in model.layers]
+
+    assert routed() == [True] * 4
+    assert routed(decoder_sparse_step=2) == [False, True, False, True]
+    assert routed(mlp_only_layers=[0, 3]) == [False, True, True, False]
+
+
+def test_windows_by_their_keys() -> None:
+    def windows(**changes: Any) -> list[int]:
+        model = model_from_config({**LLAMA, "num_hidden_layers": 4, **changes})
+        return [layer.attention.window for layer in model.layers]
+
+    qwen = {"model_type": "qwen2", "sliding_window": 16, "max_window_layers": 3}
+    assert windows(**qwen) == [0] * 4
+    assert windows(**qwen, use_sliding_window=True) == [0, 0, 0, 16]
+    assert windows(model_type="mistral", sliding_window=16) == [16] * 4
+    assert windows(model_type="mistral", sliding_window=None) == [0] * 4
+    kinds = ["sliding_attention", "full_attention"] * 2
+    switched = {"model_type": "qwen3", "sliding_window": 8, "use_sliding_window": True}
+    assert windows(**switched, layer_types=kinds) == [8, 0, 8, 0]
+    gemma = {"model_type": "gemma3_text", "sliding_window": 8, "head_dim": 8}
+    assert windows(**gemma, sliding_window_pattern=2) == [8, 0, 8, 0]
+    assert windows(**{**gemma, "model_type": "gemma2"}) == [8, 0, 8, 0]
+    assert windows(**{**gemma, "model_type": "gemma2", "layer_types": kinds[::-1]}) == [0, 8, 0, 8]
+
+
+def test_gemma_3_wrapper_that_states_only_what_differs_from_the_defaults() -> None:
+    text = {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    }  # config.json of google/gemma-3-4b-pt leaves the rest to Gemma3TextConfig
+    model = model_from_config({"model_type": "gemma3", "text_config": text, "vision_config": {}})
+    preset = load_model("gemma-3-4b")
+    assert (model.layers, model.parameter_count()) == (preset.layers, preset.parameter_count())
+
+
+def test_more_visited_experts_than_there_are() -> None:
+    with pytest.raises(ModelError, match="'num_experts_per_tok': 9 should be at most 'n_routed"):
+        model_from_config({**DEEPSEEK, "num_experts_per_tok": 9})
