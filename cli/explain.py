@@ -22,6 +22,7 @@ from perfmodel.cli.project import (
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import assumed
 from perfmodel.cli.shared.launch_file import from_option
+from perfmodel.cli.shared.models import model_option
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
 from perfmodel.cli.shared.types import WholeRange
 
@@ -34,7 +35,7 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 
 @click.command("explain", cls=Command, short_help="Say where time and memory go, op by op.")
 @from_option
-@options.model_option
+@model_option
 @options.hardware_option
 @options.devices_option
 @options.axis_options(single=True)
@@ -62,6 +63,7 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 def explain_command(
     ctx: click.Context,
     model: str,
+    reading: Mapping[str, Any],
     hardware: str,
     devices: int,
     settings: Mapping[str, Any],
@@ -103,7 +105,7 @@ def explain_command(
     from perfmodel.strategy.mapping import placement
     from perfmodel.sweeps.explain import operation_costs
 
-    problem = load_problem(model, hardware, devices, settings, framework, axes)
+    problem = load_problem(model, reading, hardware, devices, settings, framework, axes)
     row = project_row(*problem)
     spec, grid, device, software = problem
     costs = operation_costs(spec, grid, device, framework=software)

@@ -20,6 +20,7 @@ from perfmodel.cli.shared.launch_file import (
     stated_launch,
     stated_model,
 )
+from perfmodel.cli.shared.models import READING, model_option, say_remarks
 from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.cli.shared.types import WholeRange
 from perfmodel.formats.launch.software import MODULES
@@ -33,7 +34,10 @@ RATE = "tokens_per_second_per_device"
 # What is needed of a strategy without a results file.
 NEEDED = ("model", "devices", "global_batch_size", "sequence_length")
 SWEPT = ("pick", "by", "where", "everything")
-STATED = ("model", "hardware", "devices", "settings", "framework", *(spec.name for spec in FIELDS))
+STATED = (
+    *("model", *READING, "hardware", "devices", "settings", "framework"),
+    *(spec.name for spec in FIELDS),
+)
 
 
 @click.command("launch", cls=Command, short_help="Write what starts a chosen strategy.")
@@ -74,7 +78,7 @@ STATED = ("model", "hardware", "devices", "settings", "framework", *(spec.name f
     help="Also what does not fit in memory.",
 )
 @from_option
-@options.model_option
+@model_option
 @options.hardware_option
 @options.devices_option
 @options.axis_options(single=True)
@@ -241,7 +245,9 @@ def _stated(
     for param in ctx.command.params:
         if param.name in NEEDED and problem[param.name] is None:
             raise click.MissingParameter(ctx=ctx, param=param)
-    model, devices = stated_model(problem["model"]), int(problem["devices"])
+    model = stated_model(problem["model"], problem["reading"])
+    say_remarks([model])
+    devices = int(problem["devices"])
     framework = stated_framework(problem["framework"])
     framework = load_software(framework or preset, problem["settings"])
     grid = one_strategy(model, devices, {spec.name: problem[spec.name] for spec in FIELDS})

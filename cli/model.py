@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.printing import heading, print_json, table
+from perfmodel.cli.shared.models import reading_options
+from perfmodel.cli.shared.printing import heading, print_json, say, table
 from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
-    from perfmodel.model.build import LayerSpec, ModelSpec
+    from perfmodel.model.build import ModelSpec
 
 
 @click.group("model", cls=CommandGroup, short_help="List and show models.")
@@ -74,9 +76,10 @@ def list_command(as_json: bool) -> None:
     metavar="TOKENS",
     help="Sequence length for the FLOPs per token.",
 )
+@reading_options
 @options.json_option
 @options.verbosity_options
-def show_command(name: str, seq_len: int, as_json: bool) -> None:
+def show_command(name: str, seq_len: int, reading: Mapping[str, Any], as_json: bool) -> None:
     """Show the parameters of a model by kind, its layers, and its FLOPs per token.
 
     FLOPs count forward and backward without recomputation, in the two published
@@ -90,7 +93,7 @@ def show_command(name: str, seq_len: int, as_json: bool) -> None:
     """
     from perfmodel.model.presets import load_model
 
-    document = _document(load_model(name), seq_len)
+    document = _document(load_model(name, **reading), seq_len)
     if as_json:
         print_json(document)
     else:
@@ -99,6 +102,7 @@ def show_command(name: str, seq_len: int, as_json: bool) -> None:
 
 def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
     from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.model.describe import describe_layer
     from perfmodel.operations.flops import model_flops_per_token
 
     distinct, index = model.layer_kinds()
@@ -120,15 +124,16 @@ def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
             "non_causal": float(model_flops_per_token(model, [seq_len], causal=False)[0]),
         },
         "layers": [
-            {"count": index.count(i)} | dataclasses.asdict(layer) | {"text": _layer(layer)}
+            {"count": index.count(i)} | dataclasses.asdict(layer) | {"text": describe_layer(layer)}
             for i, layer in enumerate(distinct)
         ],
         "mtp_layers": len(model.mtp_layers),
+        "remarks": list(model.remarks),
     }
 
 
 def _parameters(model: ModelSpec) -> dict[str, int]:
-    """Return the parameters by kind; all but total, active and mtp add up to total."""
+    """Return the parameters by kind; all but total and active add up to total."""
     from perfmodel.model.build import layer_parameters
 
     layers = [layer_parameters(layer, model.hidden_size) for layer in model.layers]
@@ -137,34 +142,15 @@ def _parameters(model: ModelSpec) -> dict[str, int]:
         "active": model.active_parameter_count(),
         "embedding": model.embedding_parameters(),
         "attention": sum(layer.attention for layer in layers),
+        "recurrence": sum(layer.recurrence for layer in layers),
         "mlp": sum(layer.mlp_dense for layer in layers),
         "experts": sum(layer.experts for layer in layers),
         "router": sum(layer.router for layer in layers),
         "norms": sum(layer.norms for layer in layers) + model.final_norm_parameters(),
+        "extra": sum(layer.extra for layer in layers) + model.edge_parameters(),
         "output": model.output_parameters(),
         "multi_token_prediction": model.mtp_parameters(),
     }
-
-
-def _layer(layer: LayerSpec) -> str:
-    """Return one line about a kind of layer."""
-    attention, mlp = layer.attention, layer.mlp
-    text = f"{attention.kind} attention, {attention.heads} heads"
-    if attention.key_value_heads != attention.heads:
-        text += f" in {attention.key_value_heads} groups"
-    text += f" of {attention.head_dim}"
-    if attention.window:
-        text += f", window {attention.window:,}"
-    gate = "gated " if mlp.gated else ""
-    if mlp.kind == "dense":
-        return f"{text}; {gate}MLP of {mlp.intermediate_size:,}"
-    text += (
-        f"; {mlp.experts} {gate}experts of {mlp.expert_intermediate_size:,}, "
-        f"{mlp.experts_per_token} per token"
-    )
-    if mlp.shared_intermediate_size:
-        text += f", shared {mlp.shared_intermediate_size:,}"
-    return text
 
 
 def _print(document: dict[str, Any]) -> None:
@@ -196,3 +182,5 @@ def _print(document: dict[str, Any]) -> None:
     click.echo(f"FLOPs per token, forward and backward, {flops['sequence_length']:,} tokens")
     click.echo(f"  causal attention       {format_si(flops['causal'], 'FLOP', 4)}")
     click.echo(f"  full-square attention  {format_si(flops['non_causal'], 'FLOP', 4)}")
+    for text in document["remarks"]:
+        say(f"note: {text}", 6)

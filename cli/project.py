@@ -18,6 +18,7 @@ from perfmodel.cli.shared.inputs import (
     of_hardware,
 )
 from perfmodel.cli.shared.launch_file import from_option, stated_framework, stated_model
+from perfmodel.cli.shared.models import model_option, reading_document, say_remarks
 from perfmodel.cli.shared.printing import (
     detail,
     heading,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 @click.command("project", cls=Command, short_help="Project one strategy.")
 @from_option
-@options.model_option
+@model_option
 @options.hardware_option
 @options.devices_option
 @options.axis_options(single=True)
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 def project_command(
     ctx: click.Context,
     model: str,
+    reading: Mapping[str, Any],
     hardware: str,
     devices: int,
     settings: Mapping[str, Any],
@@ -98,7 +100,7 @@ def project_command(
     Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
     strategy does not fit in memory (the projection is printed all the same).
     """
-    problem = load_problem(model, hardware, devices, settings, framework, axes)
+    problem = load_problem(model, reading, hardware, devices, settings, framework, axes)
     row = project_row(*problem, costs=costs)
     spec, grid, device, software = problem
     assumptions = assumed(framework, grid, axes)
@@ -113,6 +115,7 @@ def project_command(
 
 def load_problem(
     model: str,
+    reading: Mapping[str, Any],
     hardware: str,
     devices: int,
     settings: Mapping[str, Any],
@@ -123,7 +126,8 @@ def load_problem(
     from perfmodel.base.units import format_si
     from perfmodel.strategy.single import one_strategy
 
-    spec = stated_model(model)
+    spec = stated_model(model, reading)
+    say_remarks([spec])
     parameters = format_si(float(spec.parameter_count()))
     detail(f"model {spec.name}: {parameters} parameters in {spec.num_layers:,} layers")
     (device,), _ = load_rows([hardware], of_hardware(settings), {})
@@ -160,6 +164,7 @@ def projection_header(
         "schema_version": SCHEMA_VERSION,
         "model": model.name,
         "framework": framework.name,
+        **reading_document([model]),
         "assumed": assumptions,
         "devices": devices,
         "units": {name: each.units for name, each in {**VARIABLES, **COSTS}.items() if name in row},

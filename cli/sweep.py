@@ -22,6 +22,12 @@ from perfmodel.cli.shared.inputs import (
     software_options,
     written,
 )
+from perfmodel.cli.shared.models import (
+    models_option,
+    reading_document,
+    reading_words,
+    say_remarks,
+)
 from perfmodel.cli.shared.printing import (
     command_line,
     detail,
@@ -46,7 +52,7 @@ APART = ("model", "framework", "hardware")
 
 
 @click.command("sweep", cls=Command, short_help="Project every sensible strategy.")
-@options.models_option
+@models_option
 @options.hardware_options
 @options.device_counts_option
 @options.scaling_option
@@ -91,6 +97,7 @@ APART = ("model", "framework", "hardware")
 def sweep_command(
     ctx: click.Context,
     model: list[str],
+    reading: Mapping[str, Any],
     hardware: list[str],
     devices: list[int],
     scaling: str,
@@ -166,7 +173,8 @@ def sweep_command(
     from perfmodel.sweeps.several import enumerate_problems
     from perfmodel.sweeps.sweep import sweep_problems
 
-    specs = [load_model(name) for name in model]
+    specs = [load_model(name, **reading) for name in model]
+    say_remarks(specs)
     rows, values = load_rows(hardware, of_hardware(settings), of_hardware(swept))
     software = load_several_software(framework, settings, swept)
     if output is not None:
@@ -216,7 +224,7 @@ def sweep_command(
     for problem in found.problems:
         assumptions |= assumed(framework, problem.grid, axes, options.SWEPT_FIELDS)
     if as_json:
-        print_json(_document(table, assumptions, found, fitting, top, output))
+        print_json(_document(specs, table, assumptions, found, fitting, top, output))
     else:
         _print_summary(specs, table, assumptions, found, fitting, top)
     if output is not None:
@@ -307,6 +315,7 @@ def _smaller(axes: Mapping[str, Any]) -> list[str]:
 
 
 def _document(
+    specs: Sequence[ModelSpec],
     table: Table,
     assumptions: Mapping[str, Any],
     found: Problems,
@@ -320,6 +329,7 @@ def _document(
     return (
         results_header(table)
         | costs_header(table)
+        | reading_document(specs)
         | {
             "assumed": assumptions,
             "hardware": table["hardware"].values.tolist(),
@@ -430,7 +440,8 @@ def _suggest(
     names = dict.fromkeys(it.model.name for it in problems)
     model = dict(zip(names, models, strict=False)).get(problem.model.name, models[0])
     chosen = command_line(model, hardware[0], top.get("devices", first.grid.devices), top)
-    chosen += f" {software_options(problem.framework)}".rstrip()
+    for words in (reading_words(problem.model), software_options(problem.framework)):
+        chosen += f" {words}".rstrip()
     for path, value in of_hardware(settings).items():
         chosen += f" --set {path}={written(value)}"
     remark("\nWhat to try next")

@@ -61,14 +61,14 @@ def differing(model: Any, expected: meta.Count) -> list[str]:
 def verdict(name: str, document: Mapping[str, Any], config: Any) -> Verdict:
     """Return how perfmodel reads a ``config.json`` that transformers reads as `config`."""
     from perfmodel.base.errors import ModelError
-    from perfmodel.model.config import model_from_config
+    from perfmodel.model.presets import load_model
 
     try:
         expected = meta.count(config)
     except meta.NoOracleError as error:
         return Verdict(name, "no oracle", str(error))
     try:
-        model = model_from_config(document, name=name)
+        model = load_model(document)
         found = differing(model, expected)
     except ModelError as error:
         return Verdict(name, "refused", str(error))

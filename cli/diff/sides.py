@@ -15,6 +15,7 @@ from perfmodel.base.files import user_path
 from perfmodel.cli.project import load_problem, project_command, project_row
 from perfmodel.cli.shared.costs import NAMES as COST_OPTIONS
 from perfmodel.cli.shared.costs import given_costs, with_costs
+from perfmodel.cli.shared.models import given_reading
 from perfmodel.cli.shared.types import TRUTH
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 OWN = ("as_json", "quiet", "verbose")
 MOST_DIGITS = 9  # of the N of FILE#N
+OF_ALL = ("model", "mtp_layers", "framework", "devices")  # what a file says once
 OPTIONS = {
     str(param.name): param
     for param in project_command.params
@@ -85,15 +87,20 @@ def _projected(ctx: click.Context, text: str, given: Mapping[str, Any]) -> Side:
     with project_command.make_context(ctx.info_name, arguments, parent=ctx.parent) as own:
         values = dict(own.params)
         values.pop("as_json")
-        costs = given_costs(values)
+        costs, reading = given_costs(values), given_reading(values)
         named = {
             name: values.pop(name)
             for name in ("model", "hardware", "devices", "settings", "framework")
         }
-        problem = load_problem(**named, axes=values)
+        problem = load_problem(**named, reading=reading, axes=values)
         row = dict(project_row(*problem, costs=costs))
     model, grid, _, software = problem
-    head = {"model": model.name, "framework": software.name, "devices": grid.devices}
+    head = {
+        "model": model.name,
+        "mtp_layers": len(model.mtp_layers),
+        "framework": software.name,
+        "devices": grid.devices,
+    }
     return Side(text, head | row, False)
 
 
@@ -184,9 +191,7 @@ def _stored(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) ->
     ranked = best(found, place, by=by) or best(found, place, by=by, fitting=False)
     if len(ranked) < place:
         raise DataError(f"'{name}' holds {len(ranked):,} strategies that fit, no #{place}")
-    head = {
-        key: found.attrs[key] for key in ("model", "framework", "devices") if key in found.attrs
-    }
+    head = {key: found.attrs[key] for key in OF_ALL if key in found.attrs}
     return Side(text, head | ranked[place - 1], True, None if number else found)
 
 
@@ -227,7 +232,7 @@ def _head(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a file says once of all its strategies."""
     import numpy as np
 
-    found = {key: facts[key] for key in ("model", "framework", "devices") if key in facts}
+    found = {key: facts[key] for key in OF_ALL if key in facts}
     return {
         key: value.item() if isinstance(value, np.generic) else value
         for key, value in found.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,6 +44,7 @@ def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | No
     defaults["framework"] = launch.framework.name.partition("[")[0]
     if launch.model is not None:
         defaults["model"] = launch.model.name
+        defaults["mtp"] = "stated" if launch.model.mtp_layers else "none"
     if launch.devices:
         defaults["devices"] = str(launch.devices)
     ctx.default_map = defaults
@@ -56,14 +58,22 @@ def stated_launch() -> Launch | None:
     return None if found is None else found[1]
 
 
-def stated_model(name: str) -> ModelSpec:
-    """Return the model of a name, or that of the launch file where the name is its own."""
+def stated_model(name: str, reading: Mapping[str, Any]) -> ModelSpec:
+    """Return the model of a name, or that of the launch file where the name is its own.
+
+    Parameters
+    ----------
+    name : str
+    reading : mapping
+        How it is read: what `load_model` takes.
+    """
     from perfmodel.model.presets import load_model
 
     launch = stated_launch()
     if launch is not None and launch.model is not None and _from_file("model"):
-        return launch.model
-    return load_model(name)
+        stated = reading["mtp"] == "stated"
+        return launch.model if stated else launch.model.without_mtp()
+    return load_model(name, **reading)
 
 
 def stated_framework(name: str | None) -> str | Framework | None:

@@ -247,23 +247,6 @@ config_option = option(
 )
 MODEL_HELP = "Preset ('perfmodel model list'), or a Hugging Face config.json or its folder"
 HARDWARE_HELP = "Hardware profile ('perfmodel hardware list'), alias, or TOML file"
-model_option = option(
-    "--model",
-    section=PROBLEM,
-    required=True,
-    type=One(Paths()),
-    metavar="NAME|PATH",
-    shell_complete=complete_models,
-    help=f"{MODEL_HELP}.",
-)
-models_option = option(
-    "--model",
-    section=PROBLEM,
-    required=True,
-    type=Paths(),
-    shell_complete=complete_models,
-    help=f"{MODEL_HELP}; several to compare.",
-)
 devices_option = option(
     "--devices",
     section=PROBLEM,

@@ -52,6 +52,7 @@ def results_header(table: Table) -> dict[str, Any]:
         "model": table.attrs.get("model"),
         "framework": table.attrs.get("framework"),
         "devices": table.attrs.get("devices"),
+        "mtp_layers": table.attrs.get("mtp_layers"),
         "units": {
             name: each.units for name, each in {**VARIABLES, **COSTS}.items() if name in table
         },

@@ -10,6 +10,7 @@ import click
 from perfmodel.cli.group import Command
 from perfmodel.cli.project import load_problem
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.models import model_option
 from perfmodel.cli.shared.printing import activity
 from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.workload.aicb import check_output, write_text
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 FORM = "Form"
-PROBLEM = ("model", "hardware", "devices", "settings", "framework")  # beside the axes
+PROBLEM = ("model", "reading", "hardware", "devices", "settings", "framework")  # beside the axes
 
 
 def projection_options(function: Function) -> Function:
     """Add the options of ``perfmodel project``."""
     return options.stack(
-        options.model_option,
+        model_option,
         options.hardware_option,
         options.devices_option,
         options.axis_options(single=True),
@@ -171,6 +172,7 @@ def projected(problem: Mapping[str, Any]) -> ProjectedWorkload:
     axes = {key: value for key, value in problem.items() if key not in PROBLEM}
     model, grid, hardware, software = load_problem(
         problem["model"],
+        problem["reading"],
         problem["hardware"],
         problem["devices"],
         problem["settings"],

@@ -18,6 +18,7 @@ from typing import Any
 
 from perfmodel.base.errors import ModelError, did_you_mean
 from perfmodel.model.build import ModelSpec
+from perfmodel.model.checks import check_choice
 from perfmodel.model.config import model_from_config, read_config
 
 # Parts of published names that leave the architecture as it is; four digits are a date.
@@ -45,8 +46,14 @@ class ModelSummary:
     source: str
 
 
+MTP = ("none", "stated")
+
+
 def load_model(
-    name_or_path: str | Path | Mapping[str, Any] | ModelSpec, *, family: str = ""
+    name_or_path: str | Path | Mapping[str, Any] | ModelSpec,
+    *,
+    family: str = "",
+    mtp: str = "none",
 ) -> ModelSpec:
     """Return a model by preset name, from a file or directory, or from a mapping.
 
@@ -59,6 +66,9 @@ def load_model(
     family : str
         Read a file or mapping as this family, whatever it calls itself
         (`perfmodel.model.config.model_from_config`); presets keep theirs.
+    mtp : {"none", "stated"}
+        Whether the multi-token-prediction modules that a description states are left out,
+        as published totals and transformers leave them, or trained and counted.
 
     Returns
     -------
@@ -74,8 +84,15 @@ def load_model(
     >>> load_model("llama-3.1-70b").parameter_count()
     70553706496
     """
+    check_choice("mtp", mtp, MTP)
     if isinstance(name_or_path, ModelSpec):
         return name_or_path
+    model = _read(name_or_path, family)
+    return model if mtp == "stated" else model.without_mtp()
+
+
+def _read(name_or_path: str | Path | Mapping[str, Any], family: str) -> ModelSpec:
+    """Return a model with all that its description states."""
     if isinstance(name_or_path, Mapping):
         return model_from_config(name_or_path, name=_stated_name(name_or_path), family=family)
     if isinstance(name_or_path, Path):
@@ -120,7 +137,7 @@ def list_models() -> tuple[ModelSummary, ...]:
     """Return one summary per preset, families together."""
     summaries = []
     for name, (_, aliases, source) in _entries().items():
-        model = _preset_model(name)
+        model = load_model(name)
         summaries.append(
             ModelSummary(
                 name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from perfmodel.base.errors import ModelError
 from perfmodel.base.notebook import facts_html
-from perfmodel.base.units import format_si
+from perfmodel.base.units import counted, format_si
 from perfmodel.model.checks import check_choice, check_flag, check_size
 from perfmodel.model.describe import describe_layer
 from perfmodel.model.layers import (
@@ -50,9 +50,9 @@ class ModelSpec:
     lm_head_bias : bool
         The output matrix has a bias.
     mtp_layers : tuple of LayerSpec
-        One layer per multi-token-prediction module. A module also holds a projection
-        2h -> h and three norms; token table and output matrix are the main model's
-        (DeepSeek-V3, arXiv:2412.19437, section 2.2).
+        One layer per multi-token-prediction module that is trained and counted. A module
+        also holds a projection 2h -> h and three norms; token table and output matrix are
+        the main model's (DeepSeek-V3, arXiv:2412.19437, section 2.2).
     embedding_width : int
         Width of the token table where it is not h: two matrices lead to and from h
         (OPT-350m); 0 for h.
@@ -193,14 +193,8 @@ class ModelSpec:
             for layer in self.mtp_layers
         )
 
-    def parameter_count(self, include_mtp: bool = False) -> int:
-        """Return the number of parameters.
-
-        Parameters
-        ----------
-        include_mtp : bool
-            Count the multi-token-prediction modules too. Published totals leave them out.
-        """
+    def parameter_count(self) -> int:
+        """Return the number of parameters, those of `mtp_layers` among them."""
         layers = self._sum(
             self.layers, lambda layer: layer_parameters(layer, self.hidden_size).total
         )
@@ -210,31 +204,37 @@ class ModelSpec:
             + self.edge_parameters()
             + self.final_norm_parameters()
             + self.output_parameters()
-            + (self.mtp_parameters() if include_mtp else 0)
+            + self.mtp_parameters()
         )
 
-    def active_parameter_count(
-        self, include_mtp: bool = False, include_embeddings: bool = True
-    ) -> int:
+    def active_parameter_count(self, include_embeddings: bool = True) -> int:
         """Return the number of parameters that one token meets.
 
         Parameters
         ----------
-        include_mtp : bool
-            Count the multi-token-prediction modules too.
         include_embeddings : bool
             Count what lies ahead of the first layer. Without it the output matrix still
             counts, tied or not, since every token is multiplied by it (the convention
             of the GPT-OSS model card).
         """
-        layers = self.layers + (self.mtp_layers if include_mtp else ())
+        layers = self.layers + self.mtp_layers
         active = self._sum(layers, lambda layer: active_layer_parameters(layer, self.hidden_size))
-        if include_mtp:
-            active += sum(self._mtp_extra(layer) for layer in self.mtp_layers)
+        active += sum(self._mtp_extra(layer) for layer in self.mtp_layers)
         active += self.final_norm_parameters() + self.output_parameters() + self.edge_parameters()
         if include_embeddings:
             return active + self.embedding_parameters()
         return active + (self.vocab_size * self.table_width if self.tied_embeddings else 0)
+
+    def without_mtp(self) -> ModelSpec:
+        """Return the model without multi-token-prediction modules, and the remark that says so."""
+        if not self.mtp_layers:
+            return self
+        count = len(self.mtp_layers)
+        text = (
+            f"{counted(count, 'multi-token-prediction module')} left out: "
+            f"--mtp stated counts {'it' if count == 1 else 'them'}"
+        )
+        return replace(self, mtp_layers=(), remarks=(*self.remarks, text))
 
     def with_vocab_padding(self, multiple: int) -> ModelSpec:
         """Return the model with its vocabulary padded up to a multiple.

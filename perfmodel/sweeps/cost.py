@@ -189,7 +189,7 @@ def checkpoint_size(results: Table | xr.Dataset) -> Any:
         parameters = model_from_record(record_of(found, "model", model))
         software = record_of(found, "framework", framework)
         per_parameter = PARAMETER_BYTES + float(software["optimizer_bytes"])
-        return per_parameter * parameters.parameter_count(include_mtp=True)
+        return per_parameter * parameters.parameter_count()
 
     table = as_table(results)
     if "model" not in table:

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
     from perfmodel.base.table import Table
 
-SETTINGS = ("model", "framework", "devices", "hardware", *(spec.name for spec in FIELDS), "fits")
+SETTINGS = (
+    *("model", "mtp_layers", "framework", "devices", "hardware"),
+    *(spec.name for spec in FIELDS),
+    "fits",
+)
 """What is chosen, and the verdict: compared as they are."""
 MATCHED = ("step_time", "tokens_per_second_per_device", "memory_total", *COSTS)
 """What is compared over all strategies that two sweeps share."""

@@ -89,6 +89,7 @@ def project(
     sequence_length: int,
     global_batch_size: int,
     framework: str | Framework = "megatron",
+    mtp: str = "none",
     cost: Mapping[str, Any] | None = None,
     **strategy: Any,
 ) -> Projection:
@@ -107,6 +108,8 @@ def project(
         Sequences per step.
     framework : str or Framework
         Declared behaviour of the training software.
+    mtp : {"none", "stated"}
+        As of `load_model`.
     cost : mapping, optional
         What `perfmodel.add_cost` takes, such as ``{"tokens": 15e12, "price": 2.5}``: the
         projection then has its costs, and under ``cost`` what was assumed.
@@ -132,7 +135,7 @@ def project(
     True
     """
     lengths = {"sequence_length": sequence_length, "global_batch_size": global_batch_size}
-    spec, grid, device = _problem(model, hardware, devices, lengths | strategy)
+    spec, grid, device = _problem(load_model(model, mtp=mtp), hardware, devices, lengths | strategy)
     return project_strategy(spec, grid, device, framework, cost)
 
 
@@ -144,6 +147,7 @@ def explain(
     sequence_length: int,
     global_batch_size: int,
     framework: str | Framework = "megatron",
+    mtp: str = "none",
     **strategy: Any,
 ) -> Explanation:
     """Say where the time of one strategy goes, operation by operation.
@@ -161,7 +165,7 @@ def explain(
         As of `project`, and a precision that the device lacks.
     """
     lengths = {"sequence_length": sequence_length, "global_batch_size": global_batch_size}
-    spec, grid, device = _problem(model, hardware, devices, lengths | strategy)
+    spec, grid, device = _problem(load_model(model, mtp=mtp), hardware, devices, lengths | strategy)
     return Explanation(operation_costs(spec, grid, device, framework=framework))
 
 
@@ -186,9 +190,8 @@ def project_strategy(
 
 
 def _problem(
-    model: ModelSpec | str, hardware: Hardware | str, devices: int, fields: Mapping[str, Any]
+    spec: ModelSpec, hardware: Hardware | str, devices: int, fields: Mapping[str, Any]
 ) -> tuple[ModelSpec, StrategyGrid, Hardware]:
     from perfmodel.hwprofiles import load_hardware
 
-    spec = load_model(model)
     return spec, one_strategy(spec, devices, fields), load_hardware(hardware)

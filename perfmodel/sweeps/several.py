@@ -141,6 +141,7 @@ def sweep_several(
     global_batch_size: int | Sequence[int],
     framework: str | Framework | Sequence[str | Framework] = "megatron",
     scaling: str = "strong",
+    mtp: str = "none",
     dtype: Any = np.float64,
     threads: int | None = None,
     **axes: Any,
@@ -158,6 +159,8 @@ def sweep_several(
     scaling : {"strong", "weak"}
         Whether `global_batch_size` is that of every run, or of the smallest and grows with the
         devices.
+    mtp : {"none", "stated"}
+        As of `perfmodel.load_model`.
     dtype, threads
         As of `sweep`.
 
@@ -185,7 +188,7 @@ def sweep_several(
     counts = _listed(devices)
     given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
     found = enumerate_problems(
-        [load_model(item) for item in _listed(models)],
+        [load_model(item, mtp=mtp) for item in _listed(models)],
         [load_framework(item) for item in _listed(framework)],
         counts,
         given,

@@ -334,6 +334,7 @@ def _attributes(problems: Sequence[Problem], rows: Sequence[Hardware]) -> dict[s
         "model": _alone(list(models)),
         "framework": _alone(list(software)),
         "devices": _alone(devices),
+        "mtp_layers": _alone([len(model["mtp_layers"]) for model in models.values()]),
         "provenance": json.dumps(provenance),
     }
 

@@ -23,7 +23,7 @@ PROBLEMS = {
     "--global-batch 64 --recompute full",
     "experts": "--model mixtral-8x7b --hardware dgx-b200 --devices 64 --ep 8 --pp 4 --tp 2 "
     "--seq-len 4096 --global-batch 256 --precision fp8",
-    "latent": "--model deepseek-v3 --hardware dgx-h100 --devices 512 --ep 32 --pp 16 "
+    "latent": "--model deepseek-v3 --mtp stated --hardware dgx-h100 --devices 512 --ep 32 --pp 16 "
     "--seq-len 4096 --global-batch 1024 --recompute full",
 }
 

@@ -20,9 +20,23 @@ def test_model_list_names_every_preset() -> None:
 @pytest.mark.parametrize("name", ["llama-3.1-70b", "deepseek-v3", "gemma-2-9b", "gpt-oss-120b"])
 def test_model_show_splits_the_parameters_by_kind(name: str) -> None:
     parameters = document("model", "show", name)["parameters"]
-    apart = ("total", "active", "multi_token_prediction")
+    apart = ("total", "active")
     kinds = sum(count for kind, count in parameters.items() if kind not in apart)
     assert kinds == parameters["total"] == load_model(name).parameter_count()
+
+
+def test_mtp_is_shown_alike_in_parameters_and_flop() -> None:
+    none = document("model", "show", "deepseek-v3")
+    stated = document("model", "show", "deepseek-v3", "--mtp", "stated")
+    model = load_model("deepseek-v3", mtp="stated")
+    parameters = [found["parameters"] for found in (none, stated)]
+    assert parameters[1]["total"] - parameters[0]["total"] == model.mtp_parameters()
+    assert parameters[1]["active"] > parameters[0]["active"]
+    assert (none["mtp_layers"], stated["mtp_layers"]) == (0, 1)
+    # A module runs one layer, its projection of 2h to h, and the output matrix once more.
+    h = model.hidden_size
+    more = stated["flops_per_token"]["causal"] - none["flops_per_token"]["causal"]
+    assert more > 6 * (2 * h * h + model.vocab_size * h)
 
 
 def test_model_show_gives_both_flop_conventions() -> None:
@@ -40,7 +54,11 @@ def test_model_show_tells_the_kinds_of_layers() -> None:
     assert "3 × mla attention, 128 heads of 192; gated MLP of 18,432" in text
     assert "58 × mla attention" in text
     assert "256 gated experts of 2,048, 8 per token, shared 2,048" in text
-    assert "1 × multi-token-prediction module" in text
+    assert "multi-token-prediction module\n" not in text
+    assert "note: 1 multi-token-prediction module left out: --mtp stated counts it" in text
+    stated = run("model", "show", "deepseek-v3", "--mtp", "stated").stdout
+    assert "1 × multi-token-prediction module" in stated
+    assert "left out" not in stated
     assert "window" in run("model", "show", "gemma-2-9b").stdout
 
 

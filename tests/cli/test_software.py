@@ -97,8 +97,9 @@ def test_deepseek_v3_can_be_told_as_published() -> None:
     arXiv:2412.19437, section 3.3; it was trained so on 2,048 H800 of 80 GB.
     """
     words = shlex.split(
-        "--model deepseek-v3 --hardware hgx-h800 --devices 2048 --pp 16 --ep 64 --seq-len 4096 "
-        "--global-batch 15360 --precision fp8 --recompute selective --framework megatron-deepep"
+        "--model deepseek-v3 --mtp stated --hardware hgx-h800 --devices 2048 --pp 16 --ep 64 "
+        "--seq-len 4096 --global-batch 15360 --precision fp8 --recompute selective "
+        "--framework megatron-deepep"
     )
     told = shlex.split(
         "--set software.optimizer_bytes=8 --set software.low_precision_parameters=true "

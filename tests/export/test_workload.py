@@ -110,7 +110,7 @@ def workload_of(request, grid_of, h100):
 
 
 def model_of(request, name):
-    return request.getfixturevalue(name) if "_" in name else load_model(name)
+    return request.getfixturevalue(name) if "_" in name else load_model(name, mtp="stated")
 
 
 def data_time(workload, stage):

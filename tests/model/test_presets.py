@@ -28,9 +28,21 @@ def test_parts_of_every_preset_add_up(name: str) -> None:
     assert model.active_parameter_count() <= model.parameter_count()
     if all(layer.mlp.kind == "dense" for layer in model.layers):
         assert model.active_parameter_count() == model.parameter_count()
-    assert model.parameter_count(include_mtp=True) == (
-        model.parameter_count() + model.mtp_parameters()
-    )
+    stated = load_model(name, mtp="stated")
+    assert stated.parameter_count() == model.parameter_count() + stated.mtp_parameters()
+    assert bool(model.remarks) == bool(stated.mtp_layers)
+
+
+def test_prediction_modules_are_left_out_unless_wanted() -> None:
+    model, stated = load_model("deepseek-v3"), load_model("deepseek-v3", mtp="stated")
+    assert not model.mtp_layers
+    assert model.remarks == ("1 multi-token-prediction module left out: --mtp stated counts it",)
+    assert len(stated.mtp_layers) == 1
+    assert not stated.remarks
+    assert load_model(stated) is stated
+    assert "left out: --mtp stated counts them" in load_model("minimax-m2").remarks[0]
+    with pytest.raises(ModelError, match="key 'mtp': 'all' should be one of none, stated"):
+        load_model("deepseek-v3", mtp="all")
 
 
 def test_summaries_cover_every_preset() -> None:

@@ -253,7 +253,7 @@ def test_casts_come_with_low_precision_only(small_dense, precision):
 
 @pytest.mark.parametrize("model_name", ["llama-3.1-8b", "deepseek-v3", "gpt-oss-20b", "gpt3-175b"])
 def test_operations_are_well_formed(model_name):
-    model = load_model(model_name)
+    model = load_model(model_name, mtp="stated")
     for part in model_parts(model):
         operations = operations_of(model, part.name, tensor_parallel=2, context_parallel=2)
         names = {(item.name, item.phase) for item in operations}
@@ -352,7 +352,7 @@ ROLES = (
 def test_every_operation_has_the_role_of_its_place(model: str, framework: str) -> None:
     degrees = {"tensor_parallel": 4, "expert_parallel": 4, "expert_tensor_parallel": 4}
     fields = {**degrees, "recompute": "full", "precision": "fp8"}
-    spec = load_model(model)
+    spec = load_model(model, mtp="stated")
     routed = {part.name: part.layer and part.layer.mlp.kind == "moe" for part in model_parts(spec)}
     seen = set()
     for part, experts in routed.items():

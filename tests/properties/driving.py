@@ -69,7 +69,7 @@ def sizes(random: np.random.Generator, low: float, high: float, count: int) -> n
 def training(random: np.random.Generator) -> None:
     """Grids of strategies, with all orders of the axes, and one of them as a workload."""
     for name in ("llama-3.1-8b", "mixtral-8x7b", "deepseek-v3"):
-        model = load_model(name)
+        model = load_model(name, mtp="stated")
         grid = strategy_grid(
             model,
             128,

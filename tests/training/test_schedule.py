@@ -48,8 +48,8 @@ def test_bloom_176b():
 def test_a_heavy_end_takes_what_is_left():
     # Megatron-Bridge deepseek_v3.py pipeline layouts: 61 layers and MTP on 16 stages.
     assert chunk_sizes(61, 16, heavy_end=True) == [*[4] * 15, 1]
-    counts = stage_compositions(load_model("deepseek-v3"), 16, 1)
-    layers = [part.kind == "layer" for part in model_parts(load_model("deepseek-v3"))]
+    counts = stage_compositions(load_model("deepseek-v3", mtp="stated"), 16, 1)
+    layers = [part.kind == "layer" for part in model_parts(load_model("deepseek-v3", mtp="stated"))]
     # The last stage has one layer of the model and one of the MTP module.
     assert counts[:, layers].sum(axis=1).tolist() == [*[4.0] * 15, 2.0]
 
@@ -64,7 +64,7 @@ def test_what_is_left_over_goes_to_the_middle():
 @pytest.mark.parametrize("name", ["deepseek-v3", "gemma-3-27b", "llama-3.1-405b", "gpt-oss-20b"])
 @pytest.mark.parametrize(("pipeline", "virtual"), [(1, 1), (2, 1), (4, 2), (8, 1), (8, 3)])
 def test_stages_hold_every_part_of_the_model(name, pipeline, virtual):
-    model = load_model(name)
+    model = load_model(name, mtp="stated")
     parts = model_parts(model)
     counts = stage_compositions(model, pipeline, virtual)
     assert counts.shape == (pipeline, len(parts))
@@ -85,7 +85,8 @@ def test_stages_hold_every_part_of_the_model(name, pipeline, virtual):
 
 
 def test_deepseek_v3_dense_layers_come_first():
-    model = load_model("deepseek-v3")  # 3 dense of 61 layers, arXiv:2412.19437, section 4.2
+    # 3 dense of 61 layers, arXiv:2412.19437, section 4.2
+    model = load_model("deepseek-v3", mtp="stated")
     parts = model_parts(model)
     dense = [part.layer is not None and part.layer.mlp.kind == "dense" for part in parts].index(
         True
@@ -118,7 +119,7 @@ def test_interleaved_chunks_go_round_the_stages():
     )
 )
 def test_a_table_repeats_no_composition_and_misses_none(pairs):
-    model = load_model("deepseek-v3")
+    model = load_model("deepseek-v3", mtp="stated")
     table = stage_table(model, pairs)
     assert table.offset[0] == 0
     assert table.offset[-1] == len(table.counts) == len(table.stages) == len(table.first_stage)

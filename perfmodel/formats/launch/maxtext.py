@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from perfmodel.base.errors import FormatError
@@ -299,7 +300,10 @@ def _spelled(model: ModelSpec) -> bool:
 def _model_keys(model: ModelSpec | None) -> Keys:
     name = known_as(model, MODELS)
     if name:
-        return {"model_name": name}
+        assert model is not None
+        count = len(model.mtp_layers)
+        modules = {"mtp_num_layers": count} if count else {}
+        return {"model_name": name} | modules
     if model is None or not _spelled(model):
         return {}
     attention, mlp = model.layers[0].attention, model.layers[0].mlp
@@ -489,7 +493,11 @@ def _read_model(settings: Settings) -> ModelSpec | None:
         preset = find_preset(MODELS.get(name, name))
         if preset is None:
             settings.remark(f"model_name '{name}' is not known here; --model names one")
-        return load_model(preset) if preset else None
+        if preset is None:
+            return None
+        model = load_model(preset, mtp="stated")
+        modules = settings.whole("mtp_num_layers", 0, 0)
+        return replace(model, mtp_layers=model.layers[-1:] * modules)
     if "base_emb_dim" not in settings:
         return None
     shared: dict[str, Any] = {

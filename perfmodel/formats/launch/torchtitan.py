@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from perfmodel.base.errors import FormatError
+from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.formats.launch.describe import Launch, has_experts, known_as
 from perfmodel.formats.launch.reading import finished
 from perfmodel.formats.launch.settings import (
@@ -248,6 +249,11 @@ def _shard_degree(launch: Launch) -> int:
 def keys_of(launch: Launch) -> Keys:
     """Return all keys that say what a launch is, as dotted paths."""
     keys: Keys = {}
+    if launch.model is not None and launch.model.mtp_layers:
+        raise StrategyError(
+            f"{TITLE} cannot do {launch.model.name}: modules that predict more tokens; "
+            "it trains models without them (--mtp none)"
+        )
     flavor = known_as(launch.model, FLAVORS)
     if flavor is not None:
         keys = {"model.name": flavor[0], "model.flavor": flavor[1]}
@@ -378,7 +384,7 @@ def _read_model(settings: Settings) -> ModelSpec | None:
     preset = FLAVORS.get((name, flavor))
     if preset is None and name:
         settings.remark(f"model '{name}' '{flavor}' is not known here; --model names one")
-    return load_model(preset) if preset else None
+    return replace(load_model(preset, mtp="stated"), mtp_layers=()) if preset else None
 
 
 def _read_replicas(settings: Settings, strategy: Keys, devices: int) -> None:

@@ -52,6 +52,9 @@ NUMBERS = (
     *("step_time", "step_time_low", "step_time_high"),
     *(*TIME_COMPONENTS, *MEMORY_COMPONENTS, "memory_total"),
 )
+# Software whose DeepSeek-V3 has no prediction module: torchtitan knows none, MaxText's base.yml
+# leaves them out (mtp_num_layers 0).
+WITHOUT_PREDICTION = ("torchtitan", "maxtext")
 SCHEDULES = ("", "1f1b", "1f1b-interleaved", "interleaved", "gpipe")
 
 
@@ -237,13 +240,23 @@ def _windows(text: str) -> str:
 
 
 def _has_prediction_module(row: MeasuredRow) -> bool:
-    """DeepSeek-V3 trains one multi-token-prediction module, unless a table leaves it out."""
-    text = row.lower("notes")
-    if "w/o mtp" in text:
+    """Tell whether a run trained a multi-token-prediction module.
+
+    By the row's notes; else by the FLOP that its publisher counted, which those of Megatron
+    count of the modules too; else DeepSeek-V3 is trained as published, with one
+    (arXiv:2412.19437, section 4.2), by software that has them.
+    """
+    notes = row.lower("notes")
+    if re.search(r"(w/o|without|no) mtp\b", notes):
         return False
+    formula = row.lower("tflops_formula_matched")
+    if re.search(r"(w/|with) mtp\b|mtp (layer|module)s? trained", notes) or "+mtp" in formula:
+        return True
     name = re.sub(r"[\s_-]", "", row.lower("model"))
-    stated = "w/ mtp" in text or "+mtp" in row.lower("tflops_formula_matched")
-    return stated or name.startswith("deepseekv3")
+    software = row.lower("framework")
+    counted = bool(formula) and "megatron" in software
+    without = any(word in software for word in WITHOUT_PREDICTION)
+    return name.startswith("deepseekv3") and not counted and not without
 
 
 def _stated(row: MeasuredRow, column: str) -> int:

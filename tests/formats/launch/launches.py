@@ -52,9 +52,14 @@ FREE: dict[str, Any] = {
 }
 
 
+def launched_model(name: str, framework: str) -> ModelSpec:
+    """Return a model with the prediction modules that it states, where software knows them."""
+    return load_model(name, mtp="none" if framework == "torchtitan" else "stated")
+
+
 def one_launch(model: str, framework: str = "megatron", *, devices: int, **axes: Any) -> Launch:
     """Return the launch of one strategy, on nodes of 8."""
-    spec = load_model(model)
+    spec = launched_model(model, framework)
     grid = strategies_from_rows(spec, devices, [axes])
     assert grid.status[0] == 0, "no possible strategy"
     return Launch(grid.row(0), load_framework(framework), spec, devices, 8, 8)
@@ -69,7 +74,7 @@ def launches(
     """
     axes = AXES | {key: value for key, value in narrow.items() if key in AXES}
     free = FREE | {key: value for key, value in narrow.items() if key in FREE}
-    model = load_model(name)
+    model = launched_model(name, framework)
     random = np.random.default_rng(20261122)
     layouts = enumerate_strategies(model, devices, {**axes, "zero_stage": [1]}).grid
     rows = []
@@ -90,14 +95,19 @@ def plain_model(model: ModelSpec | None) -> ModelSpec:
     assert model is not None
 
     def layer(spec: Any) -> Any:
-        activation = "gelu" if spec.mlp.activation == "gelu_tanh" else spec.mlp.activation
-        return replace(spec, mlp=replace(spec.mlp, activation=activation))
+        return replace(
+            spec,
+            mlps=tuple(
+                replace(mlp, activation=mlp.activation.removesuffix("_tanh")) for mlp in spec.mlps
+            ),
+        )
 
     return replace(
         model,
         name="",
         family="",
         source="",
+        remarks=(),
         max_positions=model.max_positions if model.position_embedding == "learned" else 0,
         layers=tuple(layer(spec) for spec in model.layers),
         mtp_layers=tuple(layer(spec) for spec in model.mtp_layers),

@@ -104,6 +104,25 @@ def test_models_without_a_name_are_spelled_out(name: str) -> None:
     assert read.model.parameter_count() == model.parameter_count()
 
 
+@pytest.mark.parametrize("mtp", ["none", "stated"])
+def test_prediction_modules_are_written_where_they_are_trained(mtp: str) -> None:
+    launch = one_launch(
+        "deepseek-v3",
+        "maxtext",
+        devices=64,
+        expert_parallel=64,
+        zero_stage=3,
+        global_batch_size=64,
+        sequence_length=4096,
+    )
+    model = load_model("deepseek-v3", mtp=mtp)
+    text = format_launch("maxtext", dataclasses.replace(launch, model=model))
+    assert ("mtp_num_layers: 1" in text) == (mtp == "stated")
+    _, read = parse_launch(text, "x.yml")
+    assert read.model is not None
+    assert read.model.mtp_layers == model.mtp_layers
+
+
 def test_what_is_left_of_the_devices_is_not_guessed() -> None:
     _, launch = parse_launch(
         "python3 -m maxtext.train base.yml model_name=llama2-7b ici_tensor_parallelism=4 "

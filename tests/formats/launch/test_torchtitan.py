@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.formats.launch.software import format_launch, parse_launch, prepared
+from perfmodel.model.presets import load_model
 from tests.formats.launch.launches import one_launch, round_trips
 
 
@@ -68,6 +70,24 @@ def test_what_is_written_is_read(name: str) -> None:
     )
     assert done > 20
     assert all(text.startswith("torchtitan cannot do ") for text in refused)
+
+
+def test_prediction_modules_are_refused() -> None:
+    launch = one_launch(
+        "deepseek-v3",
+        "torchtitan",
+        devices=64,
+        expert_parallel=64,
+        zero_stage=3,
+        global_batch_size=64,
+        sequence_length=4096,
+    )
+    stated = replace(launch, model=load_model("deepseek-v3", mtp="stated"))
+    with pytest.raises(StrategyError, match="torchtitan cannot do deepseek-v3: modules that"):
+        format_launch("torchtitan", stated)
+    _, read = parse_launch(format_launch("torchtitan", launch), "x.toml")
+    assert read.model is not None
+    assert (read.model.mtp_layers, read.model.remarks) == ((), ())
 
 
 def test_hybrid_sharding_and_groups_of_experts() -> None:

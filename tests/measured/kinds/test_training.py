@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfmodel.measured.compare import compare_file
-from perfmodel.measured.kinds.training import case_of, measured_step_time
+from perfmodel.measured.kinds.training import _has_prediction_module, case_of, measured_step_time
 from perfmodel.measured.rows import MeasuredRow
 from tests.data import MISSING, TRAINING_RUNS
 
@@ -192,7 +192,26 @@ def test_deepseek_v3_has_its_prediction_module_unless_a_table_leaves_it_out() ->
         **{"mla_kv_lora": 512, "mla_nope": 128, "mla_rope": 64, "mla_v": 128, "ep": 8},
     }
     assert len(case_of(row(**sizes)).model.mtp_layers) == 1
-    assert len(case_of(row(**sizes, notes="w/o MTP; dropless")).model.mtp_layers) == 0
+    for notes in ("w/o MTP; dropless", "no MTP", "run without MTP"):
+        assert len(case_of(row(**sizes, notes=notes)).model.mtp_layers) == 0
+
+
+def test_prediction_module_by_the_flop_that_were_counted() -> None:
+    """Megatron's count has those of the modules; DeepSeek's own count leaves them out."""
+
+    def trained(**cells: str) -> bool:
+        return _has_prediction_module(row(**cells))
+
+    megatron = {"model": "DeepSeek-V3", "framework": "Megatron-Bridge/Megatron-Core"}
+    assert trained(**megatron)
+    assert trained(**megatron, tflops_formula_matched="causal+MTP")
+    assert not trained(**megatron, tflops_formula_matched="causal")
+    own = {"model": "DeepSeek-V3", "framework": "HAI-LLM (DualPipe)"}
+    assert trained(**own, tflops_formula_matched="causal")
+    assert not trained(model="DeepSeek-V3", framework="torchtitan")
+    assert not trained(model="DeepSeek-V3", framework="MaxText")
+    assert not trained(model="Qwen3-30B-A3B", framework="Megatron-Core")
+    assert trained(model="other", notes="MTP layer trained (layout Et*4)")
 
 
 @pytest.mark.parametrize(

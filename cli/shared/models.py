@@ -1,0 +1,99 @@
+"""The model of a command: options that name it and say how it is read, and what is said of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli.shared.options import MODEL_HELP, PROBLEM, Function, complete_models, option
+from perfmodel.cli.shared.options import stack as stacked
+from perfmodel.cli.shared.printing import remark
+from perfmodel.cli.shared.types import One, Paths
+from perfmodel.model.presets import MTP
+
+if TYPE_CHECKING:
+    from perfmodel.model.build import ModelSpec
+
+READING = ("mtp",)
+"""Options that say how a model is read, by the names that `load_model` has for them."""
+
+
+def given_reading(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of `READING` out of all options, and return them."""
+    return {name: options.pop(name) for name in READING}
+
+
+def _collected(function: Function) -> Function:
+    """Hand the options of `READING` to a command as one mapping, ``reading``."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, reading=given_reading(kwargs), **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+reading_options: Callable[[Function], Function] = stacked(
+    option(
+        "--mtp",
+        section=PROBLEM,
+        type=click.Choice(MTP),
+        default="none",
+        show_default=True,
+        help="Multi-token-prediction modules that a model states: left out of parameters, FLOPs, "
+        "memory and time, as in published totals, or trained as stated.",
+    ),
+    _collected,
+)
+model_option = stacked(
+    option(
+        "--model",
+        section=PROBLEM,
+        required=True,
+        type=One(Paths()),
+        metavar="NAME|PATH",
+        shell_complete=complete_models,
+        help=f"{MODEL_HELP}.",
+    ),
+    reading_options,
+)
+models_option = stacked(
+    option(
+        "--model",
+        section=PROBLEM,
+        required=True,
+        type=Paths(),
+        shell_complete=complete_models,
+        help=f"{MODEL_HELP}; several to compare.",
+    ),
+    reading_options,
+)
+
+
+def reading_words(model: ModelSpec) -> str:
+    """Return the options that read a model as it was read; empty for the defaults."""
+    return "--mtp stated" if model.mtp_layers else ""
+
+
+def say_remarks(models: Iterable[ModelSpec]) -> None:
+    """Say on stderr what should be known of how models were read."""
+    models = list(models)
+    for model in models:
+        name = f"{model.name}: " if len(models) > 1 else ""
+        for text in model.remarks:
+            remark(f"note: {name}{text}")
+
+
+def reading_document(models: Iterable[ModelSpec]) -> dict[str, Any]:
+    """Return what JSON says of how models were read."""
+    models = list(models)
+    remarks = {model.name: list(model.remarks) for model in models}
+    modules = {model.name: len(model.mtp_layers) for model in models}
+    one = len(models) == 1
+    return {
+        "mtp_layers": next(iter(modules.values())) if one else modules,
+        "remarks": next(iter(remarks.values())) if one else remarks,
+    }
