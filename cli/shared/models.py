@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from perfmodel.cli.shared.options import MODEL_HELP, PROBLEM, Function, complete_models, option
 from perfmodel.cli.shared.options import stack as stacked
@@ -17,7 +18,7 @@ from perfmodel.model.presets import MTP
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
 
-READING = ("mtp",)
+READING = ("mtp", "family")
 """Options that say how a model is read, by the names that `load_model` has for them."""
 
 
@@ -36,6 +37,17 @@ def _collected(function: Function) -> Function:
     return run  # type: ignore[return-value]
 
 
+def _complete_families(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a family; a page is left to the shell."""
+    from perfmodel.model.config import covered_model_types
+
+    if incomplete.startswith((".", "/", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in covered_model_types() if name.startswith(incomplete)]
+
+
 reading_options: Callable[[Function], Function] = stacked(
     option(
         "--mtp",
@@ -45,6 +57,16 @@ reading_options: Callable[[Function], Function] = stacked(
         show_default=True,
         help="Multi-token-prediction modules that a model states: left out of parameters, FLOPs, "
         "memory and time, as in published totals, or trained as stated.",
+    ),
+    option(
+        "--as",
+        "family",
+        section=PROBLEM,
+        metavar="FAMILY",
+        default="",
+        shell_complete=_complete_families,
+        help="Read a config.json as this family, whatever it calls itself: a model_type that is "
+        "known ('llama', 'deepseek_v3', …), or a page of your own (docs/models.md).",
     ),
     _collected,
 )

@@ -58,6 +58,20 @@ def test_words_read_the_model_again() -> None:
     assert reading_words(load_model("deepseek-v3", mtp="stated")) == "--mtp stated"
 
 
+def test_a_file_is_read_as_the_family_that_is_named(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "newcomer", "intermediate_size": 128, "vocab_size": 100, **sizes}
+    file = tmp_path / "new.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    words = f"--model {file} --hardware dgx-h100 --devices 1 --seq-len 128 --global-batch 1"
+    guessed = run("project", words)
+    assert "note: model_type 'newcomer' is unknown: read as llama" in guessed.stderr
+    named = document("project", f"{words} --as gpt_neox")
+    assert named["remarks"][0] == "read as gpt_neox (model_type 'newcomer')"
+    wrong = run("project", f"{words} --as lama")
+    assert (wrong.exit_code, "did you mean llama" in wrong.stderr) == (2, True)
+
+
 def test_several_models_are_told_apart() -> None:
     models = [load_model("deepseek-v3", mtp="stated"), load_model("llama-3.1-8b")]
     assert reading_document(models) == {
