@@ -223,12 +223,16 @@ def _chosen_page(family: str) -> tuple[Page, str]:
 
 def _family_by_keys(stated: Mapping[str, Any], model_type: str) -> tuple[str, tuple[str, ...]]:
     """Return the family whose keys a file has, and these keys."""
-    for family, signs in SIGNATURES:
+    # A class that is known, and has no page, differs from the families with pages.
+    known = model_type in class_facts()["defaults"]
+    for family, signs in SIGNATURES if not known else ():
         if all(stated.get(key) for key in signs):
             return family, signs
     what = f"{model_type!r} is not known" if model_type else "missing, and so is 'architectures'"
+    what += ", and its keys are of no known family"
+    if known:
+        what = f"{model_type!r} is not modelled yet"
     hint = did_you_mean(model_type, page_names()) if model_type else ""
     raise ModelError(
-        f"key 'model_type': {what}{hint}, and its keys are of no known family; "
-        "--as FAMILY reads it as one (docs/models.md)"
+        f"key 'model_type': {what}{hint}; --as FAMILY reads it as one (docs/models.md)"
     )
