@@ -4,6 +4,7 @@
     python benchmarks/oracle_transformers.py count FILE… [--json]
     python benchmarks/oracle_transformers.py classes [MODEL_TYPE …] [--json]
     python benchmarks/oracle_transformers.py files PATH… [--json]
+    python benchmarks/oracle_transformers.py flops PATH… [--seq-len S] [--json]
 
 Needs the extra ``oracle`` (torch and transformers, on any CPU). Models are built on
 PyTorch's meta device: shapes without storage, so that a trillion parameters cost nothing.
@@ -35,6 +36,9 @@ def parser() -> argparse.ArgumentParser:
     classes.add_argument("names", nargs="*", metavar="MODEL_TYPE", help="all where none is named")
     files = command("files", "compare counts for files, or all JSON files of folders")
     files.add_argument("paths", type=Path, nargs="+", metavar="PATH")
+    flops = command("flops", "compare FLOP of forward and backward with torch's count")
+    flops.add_argument("paths", type=Path, nargs="+", metavar="PATH")
+    flops.add_argument("--seq-len", type=int, default=256, help="tokens (default: %(default)s)")
     return whole
 
 

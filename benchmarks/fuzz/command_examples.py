@@ -267,6 +267,26 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "512 --window 128 --phase backward",
         ),
     ),
+    "kernel sparse-attention": (
+        6,
+        (
+            "kernel sparse-attention --hardware dgx-h100 --heads 128 --head-dim 576 --head-dim-v "
+            "512 --selected 2048 --q-len 4096 --kv-len 65536 --phase forward,backward",
+            "kernel sparse-attention --hardware mi355x --heads 64 --window 128 --selected 512 "
+            "--compression 4 --phase decode --batch 1,64 --kv-len 65536 --json",
+            "kernel sparse-attention --hardware b200 --heads 64 --kv-heads 4 --head-dim 128 "
+            "--own-values --selected 2048 --block 128 --q-len 32768 -o out.nc",
+        ),
+    ),
+    "kernel indexer": (
+        5,
+        (
+            "kernel indexer --hardware dgx-h100 --heads 64 --top-k 2048 --q-len 4096 --phase "
+            "forward,backward",
+            "kernel indexer --hardware b200 --heads 4 --top-k 2048 --block 128 --phase decode "
+            "--batch 1,64 --kv-len 8192,131072 --json",
+        ),
+    ),
     "kernel stream": (
         8,
         (

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from oracle import compare, meta
-
-
-def described(paths: list[Path]) -> Iterator[Path]:
-    """Yield files, and of folders every JSON file in them."""
-    for path in paths:
-        yield from sorted(path.rglob("*.json")) if path.is_dir() else [path]
 
 
 def file_verdict(path: Path) -> compare.Verdict:
@@ -28,4 +21,4 @@ def file_verdict(path: Path) -> compare.Verdict:
 
 def run(options: Any) -> int:
     """Compare files; exit code 1 where a count is wrong."""
-    return compare.report(map(file_verdict, described(options.paths)), options.json)
+    return compare.report(map(file_verdict, meta.described(options.paths)), options.json)

@@ -81,6 +81,12 @@ def read(path: Path) -> Any:
     return configuration(json.loads(path.read_text(encoding="utf-8")))
 
 
+def described(paths: list[Path]) -> Iterator[Path]:
+    """Yield files, and of folders every JSON file in them."""
+    for path in paths:
+        yield from sorted(path.rglob("*.json")) if path.is_dir() else [path]
+
+
 def architecture(config: Any) -> str:
     """Return the class to build: the one stated, or else one that generates text."""
     import transformers

@@ -1,4 +1,4 @@
-"""``perfmodel kernel gemm``, ``attention``, ``stream`` and ``moe``, made of `KERNELS`.
+"""``perfmodel kernel gemm``, ``attention``, ``moe`` and the others, made of `KERNELS`.
 
 Axes, defaults and limits are those of `perfmodel.sweeps.grids`; here stand the pages' texts.
 """
@@ -57,6 +57,46 @@ PAGES = {
           --phase decode --batch 1,16,256 --kv-len 8192
       perfmodel kernel attention --hardware dgx-h100 --heads 128 --head-dim 192 \\
           --head-dim-v 128 --q-len 4096 --json
+
+    Units: s, FLOP/s, B/s in JSON and netCDF; lengths in tokens.
+    """,
+    "sparse-attention": """Time attention of every query over a list of keys of its own.
+
+    The list holds the last --window tokens, and --selected keys that an indexer chose among
+    tokens, or among keys that stand for --compression tokens each; all of these where none
+    are selected. FLOP are those of keys that a query really sees.
+
+    \b
+    Examples:
+      sparse MLA of DeepSeek-V3.2
+      perfmodel kernel sparse-attention --hardware dgx-h100 --heads 128 --head-dim 576 \\
+          --head-dim-v 512 --selected 2048 --q-len 4096:65536:x2 --phase forward,backward
+      DeepSeek-V4: window, compressed keys, and some of these
+      perfmodel kernel sparse-attention --hardware mi355x --heads 64 --window 128 \\
+          --compression 128 --q-len 4096
+      perfmodel kernel sparse-attention --hardware mi355x --heads 64 --window 128 \\
+          --compression 4 --selected 512 --phase decode --batch 1,64 --kv-len 65536
+      blocks of 128 tokens for each of 4 groups of heads (MiniMax-M3)
+      perfmodel kernel sparse-attention --hardware dgx-b200 --heads 64 --kv-heads 4 \\
+          --head-dim 128 --own-values --selected 2048 --block 128 --q-len 32768 --json
+
+    Units: s, FLOP/s, B/s in JSON and netCDF; lengths in tokens.
+    """,
+    "indexer": """Time the indexer of sparse attention: logits of all keys, and the choice.
+
+    Forward and decode are one logit per pair of query and key, summed over the index heads
+    (for each head its largest in a block, with --block), and a choice of the --top-k largest.
+    Backward is the gradient of the KL loss over the chosen keys; with --top-k of the whole
+    length that over all keys, as in the dense warm-up. Its projections are plain products.
+
+    \b
+    Examples:
+      perfmodel kernel indexer --hardware dgx-h100 --heads 64 --top-k 2048 \\
+          --q-len 4096:65536:x2
+      perfmodel kernel indexer --hardware dgx-b200 --heads 64 --top-k 2048 --phase decode \\
+          --batch 1,64 --kv-len 8192,131072 --json
+      perfmodel kernel indexer --hardware dgx-h100 --heads 64 --top-k 2048 --q-len 4096 \\
+          --phase backward --precision bf16
 
     Units: s, FLOP/s, B/s in JSON and netCDF; lengths in tokens.
     """,

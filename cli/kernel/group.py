@@ -20,6 +20,8 @@ def kernel_group() -> None:
     Examples:
       perfmodel kernel gemm --hardware dgx-h100 --m 1,16,4096 --n 4096 --k 4096
       perfmodel kernel attention --hardware dgx-h100 --heads 32 --kv-heads 8 --kv-len 8192
+      perfmodel kernel sparse-attention --hardware dgx-h100 --heads 64 --window 128 \\
+          --compression 4 --selected 512 --q-len 16384
       perfmodel kernel stream rms_norm --hardware dgx-h100 --rows 1:65536:x4
       perfmodel kernel moe --hardware dgx-h100 --tokens 4096 --hidden 4096 \\
           --intermediate 14336 --experts 8 --top-k 2

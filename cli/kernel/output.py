@@ -33,8 +33,11 @@ HEADINGS = {
     "bound": "bound",
 }
 ONE_VALUE = 1
-# Axes of attention whose 0 (or "same") means the value of another axis, or no limit.
-MEAN_ANOTHER = ("kv_heads", "head_dim_v", "q_len", "kv_len", "window", "kv_precision")
+# Axes of attention whose 0 (or "same") means the value of another axis, or none.
+MEAN_ANOTHER = (
+    *("kv_heads", "head_dim_v", "q_len", "kv_len", "window", "kv_precision"),
+    *("selected", "compression"),
+)
 
 
 def grid_options(function: Function) -> Function:

@@ -68,8 +68,8 @@ def overlapped_time(matrix, softmax, overlap):
 
 @jit
 def forward_time(
-    device, tile, packed, group, width_qk, width_v, latent, cached,
-    block_heads, blocks, tiles, longest, most_blocks, longest_seen, outputs, flops, keys_read,
+    device, tile, width_qk, width_v, latent, cached, block_heads, blocks, tiles, longest,
+    most_blocks, longest_seen, readers, outputs, flops, keys_read,
 ):  # fmt: skip
     """Time of one launch from the sums over its sequences.
 
@@ -79,8 +79,8 @@ def forward_time(
         Device at one precision.
     tile : tuple
         Result of `forward_tile`.
-    packed, group, width_qk, width_v : int
-        Packing, heads per key head, widths.
+    width_qk, width_v : int
+        Widths of a head.
     latent, cached : bool
         Values are part of the keys; whether the call before left its data in the cache.
     block_heads : float
@@ -89,6 +89,8 @@ def forward_time(
         Of all sequences and heads; tiles of the longest block.
     most_blocks, longest_seen : float
         Blocks of the longest sequence under one head, and the keys that it sees.
+    readers : float
+        Blocks that read the same keys: all but the first find them in the cache.
     outputs : float
         Query tokens times heads.
     flops, keys_read : float
@@ -122,7 +124,6 @@ def forward_time(
     matrix /= device.matrix_rate * device.matrix_efficiency * share
     softmax = softmax_time(device, elements / halved, device.softmax_operations)
     compute = overlapped_time(matrix, softmax, device.overlap)
-    readers = most_blocks * (1.0 if packed > 0 else float(group))
     cold = (1.0 - hit) / readers
     read_keys = min(float(tile_keys), longest_seen / longest) if decode else float(tile_keys)
     if latent:
@@ -277,9 +278,10 @@ def attention_forward(
     block_heads = float(key_value_heads if packed > 0 else heads)
     flops = 2.0 * pairs * (width_qk + width_v) * heads * batch
     time, traffic, bound = forward_time(
-        device, tile, packed, group, width_qk, width_v, latent, cached,
+        device, tile, width_qk, width_v, latent, cached,
         block_heads, blocks * block_heads * batch, tiles * block_heads * batch, longest,
-        blocks, seen, float(batch) * queries * heads, flops, seen * key_value_heads * batch,
+        blocks, seen, blocks * (1.0 if packed > 0 else float(group)),
+        float(batch) * queries * heads, flops, seen * key_value_heads * batch,
     )  # fmt: skip
     return time, flops, traffic, bound
 
@@ -340,8 +342,9 @@ def ragged_attention_time(
             longest, longest_seen = deepest, seen
     flops = 2.0 * pairs * (width_qk + width_v) * heads
     time, traffic, bound = forward_time(
-        device, tile, packed, group, width_qk, width_v, latent, cached,
+        device, tile, width_qk, width_v, latent, cached,
         block_heads, blocks, tiles, longest, most_blocks, longest_seen,
+        most_blocks * (1.0 if packed > 0 else float(group)),
         tokens * heads, flops, read * key_value_heads,
     )  # fmt: skip
     return time, flops, traffic, bound

@@ -366,3 +366,38 @@ def router_top_k(
         row_bytes=e * 4.0,
         threads=32.0,
     )
+
+
+RADIX_BITS = 8.0
+"""Bits by which one pass of a radix select sorts (TileLang ``topk_selector``, SGLang)."""
+
+
+def top_k(rows: ArrayLike, columns: ArrayLike, chosen: ArrayLike, longest: ArrayLike) -> StreamWork:
+    """Return the work of choosing the largest of fp32 numbers in each row, by radix select.
+
+    A block of 1,024 threads reads its row twice: once to count the leading `RADIX_BITS` bits,
+    once to write the indices (int32) of what is certain and to keep what is not, which the
+    other passes sort in shared memory. Rows that are chosen whole are not read.
+
+    Parameters
+    ----------
+    rows, columns : array_like
+        Rows, and numbers of one on average.
+    chosen : array_like
+        Numbers chosen in each.
+    longest : array_like
+        Numbers of the longest row.
+    """
+    r, c, k, most = (np.asarray(n, np.float64) for n in (rows, columns, chosen, longest))
+    read = np.where(most > k, r * c * 4.0, 0.0)
+    return StreamWork(
+        bytes_read=read,
+        bytes_written=r * k * 4.0,
+        flops=read * 1.5,  # shift, mask and count, twice
+        bytes_reread=read,
+        rows=r,
+        row_bytes=np.where(most > k, c * 4.0, 0.0),
+        threads=1024.0,
+        walks=2.0,
+        reductions=np.where(most > k, 32.0 / RADIX_BITS, 0.0),
+    )

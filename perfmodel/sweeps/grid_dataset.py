@@ -41,6 +41,7 @@ KERNEL_VARIABLES: Mapping[str, Variable] = {
         Variable("peak_share", "1", "achieved rate over the dense matrix rate of the precision"),
         Variable("bandwidth_share", "1", "achieved rate of bytes over the datasheet bandwidth"),
         Variable("quantise_time", "s", "part of the time that quantises the activations"),
+        Variable("choice_time", "s", "part of the time that chooses the keys"),
         Variable("tile_m", "1", "rows of an output tile"),
         Variable("tile_n", "1", "columns of an output tile"),
         Variable("split_k", "1", "parts into which the inner size is split"),

@@ -24,7 +24,10 @@ from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.errors import PerfModelError
 from perfmodel.compute.attention import ragged_attention_time
 from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
+from perfmodel.compute.indexer import indexer_times
+from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
 from perfmodel.compute.routing import DISTRIBUTIONS, assign, parse_routing, rank_loads
+from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
 from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.network.collectives import (
     collective_choices,
@@ -51,10 +54,12 @@ def everything(random: np.random.Generator) -> None:
     for drive in (
         training,
         single_operations,
+        recurrent_mixers,
         expert_routing,
         collectives,
         topologies,
         traces,
+        sparse_operations,
         astra_collectives,
         astra_texts,
     ):
@@ -125,6 +130,55 @@ def single_operations(random: np.random.Generator) -> None:
         with contextlib.suppress(PerfModelError):  # not every profile has constants of layers
             grouped_gemm_times(hardware, "bf16", even_loads([8], [512]), 4096, 4096)
             moe_times(hardware, "bf16", sizes(random, 1, 1000, 4), 4096, 14336, 8, 2)
+
+
+def sparse_operations(random: np.random.Generator) -> None:
+    """Attention over chosen keys and its indexer, of any size and in every pass."""
+    count = 12
+    for device in DEVICES:
+        for phase in SPARSE_PHASES:
+            keys = sizes(random, 16, 200_000, count)
+            lengths = {
+                "batch": random.integers(1, 64, count),
+                "query_length": 1 if phase == "decode" else np.minimum(keys, 8192),
+                "key_length": keys,
+                "block": (block := random.choice([1, 1, 128], count)),
+                "compression": np.where(block > 1, 1, random.choice([1, 4, 128], count)),
+                "phase": phase,
+            }
+            sparse_attention_times(
+                device,
+                "bf16",
+                heads=random.choice([16, 64, 128], count),
+                head_dim_qk=random.choice([128, 512, 576], count),
+                head_dim_v=128,
+                selected=random.choice([0, 512, 2048], count),
+                window=random.choice([0, 128], count),
+                shared_key_value=random.integers(0, 2, count),
+                **lengths,
+            )
+            heads = random.choice([4, 32, 64], count)
+            indexer_times(device, heads=heads, head_dim=128, top_k=1024, **lengths)
+
+
+def recurrent_mixers(random: np.random.Generator) -> None:
+    """Every kind of recurrent mixer in every phase, of any size."""
+    count = len(RECURRENCES) * len(RECURRENCE_PHASES)
+    for device in (*DEVICES, "dgx-b200"):
+        groups = random.choice([1, 2, 8], count)
+        recurrence_times(
+            load_hardware(device),
+            "bf16",
+            kind=np.repeat(RECURRENCES, len(RECURRENCE_PHASES)),
+            phase=np.tile(RECURRENCE_PHASES, len(RECURRENCES)),
+            batch=sizes(random, 1, 64, count),
+            length=sizes(random, 1, 60_000, count),
+            heads=groups * sizes(random, 1, 100, count),
+            key_heads=groups,
+            key_dim=random.choice([16, 64, 96, 128, 256], count),
+            value_dim=random.choice([1, 64, 128, 256], count),
+            chunk=random.choice([16, 64, 128, 256], count),
+        )
 
 
 def expert_routing(random: np.random.Generator) -> None:

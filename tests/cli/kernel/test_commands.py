@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import xarray as xr
 
+from perfmodel.sweeps.grids import KERNELS
 from tests.cli.running import assert_one_line, run
 
 GEMM = ("kernel", "gemm", "--hardware", "dgx-h100", "--n", "4096", "--k", "4096")
@@ -162,6 +163,48 @@ def test_attention_with_uneven_heads_is_wrong_input() -> None:
     assert "12 is not a multiple of" in result.stderr
 
 
+SPARSE = ("kernel", "sparse-attention", "--hardware", "dgx-h100")
+
+
+def test_sparse_attention_by_its_kinds() -> None:
+    mla = ("--heads", "128", "--head-dim", "576", "--head-dim-v", "512", "--selected", "2048")
+    phases = ("--kv-len", "8192", "--phase", "forward,backward,decode")
+    found = {row["phase"]: row for row in rows(*SPARSE, *mla, *phases)}
+    assert found["decode"]["time"] < found["forward"]["time"] < found["backward"]["time"]
+    # 2 a (2 r_kv + d_rope) FLOP for each of the 2,048 keys of one query
+    assert found["decode"]["flops"] == 2 * 128 * (576 + 512) * 2048
+    v4 = ("--heads", "64", "--window", "128", "--q-len", "4096", "--compression", "0,4,128")
+    kinds = rows(*SPARSE, *v4, "--selected", "0,512")
+    assert [(row["selected"], row["compression"]) for row in kinds[:3]] == [
+        (0, 0),
+        (0, 4),
+        (0, 128),
+    ]
+    window, _, heavy = (row["flops"] for row in kinds[:3])
+    assert heavy - window == 4 * 64 * 512 * sum((i + 1) // 128 for i in range(4096))
+    blocks = ("--heads", "64", "--kv-heads", "4", "--head-dim", "128", "--selected", "2048")
+    own, shared = (
+        rows(*SPARSE, *blocks, "--block", "128", "--q-len", "8192", flag)[0]
+        for flag in ("--own-values", "--shared-values")
+    )
+    assert own["memory_traffic"] > shared["memory_traffic"]
+    assert own["flops"] == shared["flops"]
+
+
+def test_sparse_attention_without_keys_is_wrong_input() -> None:
+    result = run(*SPARSE, "--heads", "4", "--q-len", "64")
+    assert_one_line(result, "neither window, selected nor compression")
+
+
+def test_indexer_scores_all_pairs_and_says_what_the_choice_takes() -> None:
+    indexer = ("kernel", "indexer", "--hardware", "dgx-h100", "--heads", "64", "--top-k", "2048")
+    short, long = rows(*indexer, "--q-len", "2048,8192")
+    assert long["flops"] == 2 * 64 * 128 * 8192 * 8193 / 2
+    assert 0 < short["choice_time"] < long["choice_time"] < long["time"]
+    found = rows(*indexer, "--hardware", "dgx-a100", "--q-len", "4096")
+    assert [row["bound"] == "unsupported" for row in found] == [False, True]  # no fp8
+
+
 def test_streams_by_operation_or_by_bytes() -> None:
     found = rows("kernel", "stream", "rms_norm,gated", "--hardware", "dgx-h100", "--rows",
                  "16,4096", "--columns", "8192", "--dtype", "bf16,fp32")  # fmt: skip
@@ -214,7 +257,7 @@ def test_wrong_moe_layers_are_explained(arguments: tuple[str, ...], message: str
     assert message in result.stderr
 
 
-@pytest.mark.parametrize("command", ["gemm", "attention", "stream", "moe"])
+@pytest.mark.parametrize("command", list(KERNELS))
 def test_help_has_examples_and_units(command: str) -> None:
     text = run("kernel", command, "--help").stdout
     assert "Examples:" in text

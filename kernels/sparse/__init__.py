@@ -1,0 +1,1 @@
+"""Attention over chosen keys: indexer logits and sparse attention, tile by tile."""
