@@ -62,7 +62,7 @@ def decode_cost(device, kind, batch, heads, key_heads, K, V):
     exchanges = 2.0 if delta else 1.0
     block = Block(
         count, 1.0, 0.0, operations, moved, exchanges, 0.0,
-        device.stream_residents, device.stream.bandwidth,
+        device.stream_residents, device.portable_bandwidth,
     )  # fmt: skip
     return kernel_cost(device, block, traffic)
 

@@ -141,8 +141,11 @@ def inverse_cost(device, chunks, tokens, heads, key_heads, K, C, channel):
 
 
 @jit
-def values_cost(device, chunks, tokens, heads, key_heads, K, V, C, channel):
-    """``W = A beta K`` and ``U = A beta V`` (``recompute_w_u_fwd``); KDA: decayed keys too."""
+def values_cost(device, chunks, tokens, heads, key_heads, K, V, C, channel, again):
+    """``W = A beta K`` and ``U = A beta V`` (``recompute_w_u_fwd``).
+
+    KDA: decayed keys too, and `again` in backward decayed queries.
+    """
     e = device.element_bytes
     product = product_time(device, C, V, C) + product_time(device, C, K, C)
     elements = 2.0 * C * (K + V) + C * C + (3.0 * C * K if channel > 0.0 else 0.0)
@@ -150,6 +153,8 @@ def values_cost(device, chunks, tokens, heads, key_heads, K, V, C, channel):
     traffic = tokens * (key_heads * K + heads * (2.0 * V + K + C)) * e
     if channel > 0.0:
         traffic += tokens * heads * K * (WIDE_BYTES + e)
+        if again:
+            traffic += tokens * (key_heads + heads) * K * e
     return kernel_cost(device, block, traffic)
 
 
@@ -219,7 +224,8 @@ def delta_forward(device, batch, length, heads, key_heads, K, V, C, channel, car
     cost = both(cost, gates_cost(device, tokens, heads, K, channel, False))
     inverse = inverse_cost(device, chunks, tokens, heads, key_heads, K, C, channel)
     cost = both(cost, inverse)
-    cost = both(cost, values_cost(device, chunks, tokens, heads, key_heads, K, V, C, channel))
+    values = values_cost(device, chunks, tokens, heads, key_heads, K, V, C, channel, False)
+    cost = both(cost, values)
     states = states_cost(
         device, batch, chunks, tokens, heads, key_heads, K, V, C, channel, carried
     )  # fmt: skip
@@ -303,9 +309,9 @@ def input_gradients_cost(device, chunks, tokens, heads, key_heads, K, V, C, chan
     traffic = tokens * ((2.0 * key_heads * K + heads * (5.0 * V + C)) * e + wide) + states
     cost = kernel_cost(device, block, traffic)
     product = WIDE * 2.0 * product_time(device, C, K, C)  # four products, half of the blocks
-    pairs = C * min(SUB_CHUNK, C) * K
+    pairs = 2.0 * C * min(SUB_CHUNK, C) * K  # rows, then columns, masked
     diagonal = pairs * (device.special_operations + PAIR_OPERATIONS)
-    block = one_step(device, count, product, 0.0, 14.0 * C * K + 4.0 * C * C, diagonal)
+    block = one_step(device, count, product, 0.0, 24.0 * C * K + 4.0 * C * C, diagonal)
     wide = heads * (7.0 * K + 2.0 * C) * WIDE_BYTES  # g; dq, dk, dg in and out; dAqk, dAkk
     cost = both(cost, kernel_cost(device, block, tokens * (2.0 * key_heads * K * e + wide)))
     return cost
@@ -326,7 +332,7 @@ def delta_backward(device, batch, length, heads, key_heads, K, V, C, channel):
     """
     tokens = batch * length
     chunks = batch * math.ceil(length / C)
-    cost = values_cost(device, chunks, tokens, heads, key_heads, K, V, C, channel)
+    cost = values_cost(device, chunks, tokens, heads, key_heads, K, V, C, channel, True)
     if channel > 0.0:
         cost = both(cost, gates_cost(device, tokens, heads, K, channel, False))
     states = states_cost(

@@ -81,8 +81,8 @@ def recurrence_device(hardware: Hardware, precision: str = "bf16") -> Recurrence
     -------
     RecurrenceDevice
         Matrix rate, ports and overlap as for matrix products; launches and the general cores as
-        for streaming operations; memory as for those (one token, the scan of Mamba-1) and as for
-        other kernels in a portable language (chains of them); the rest are facts.
+        for streaming operations; memory as for those (the scan of Mamba-1) and as for other
+        kernels in a portable language (all else); the rest are facts.
 
     Raises
     ------

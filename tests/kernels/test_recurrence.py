@@ -259,7 +259,7 @@ def test_lightning_attention_carries_blocks_of_its_state():
     # a head of 128 x 128 has four blocks of 64 x 64, whose product is one, and one exchange
     def carried(heads):
         return lightning.carried_cost(
-            H100, 1.0, 4096.0, 4096.0 * 16, heads, heads, 128.0, 128.0, 16.0, False
+            H100, 1.0, 4096.0, 4096.0 * 16, heads, heads, 128.0, 128.0, 16.0, 2.0, False
         )
 
     assert carried(33.0).traffic == pytest.approx(33 * carried(1.0).traffic)
@@ -274,9 +274,18 @@ def test_lightning_attention_carries_blocks_of_its_state():
     )
 
 
+def test_lightning_attention_keeps_states_of_backward_in_single_precision():
+    forward, backward = (cost_of(H100, "lightning", phase) for phase in ("forward", "backward"))
+    heads, _, key, value, chunk = SHAPES["lightning"]
+    states = 2 * 4096 / chunk * heads * key * value
+    tokens = 2 * 4096 * heads * key * 2  # one of q, k, v, o, their gradients
+    assert forward.traffic == 6 * tokens + 2 * 2 * states
+    assert backward.traffic == (4 + 6 + 4) * tokens + 5 * 4 * states
+
+
 def test_on_an_ideal_device_a_state_update_is_its_traffic():
     cost = cost_of(IDEAL, "gated_delta", "decode", batch=64.0)
-    assert total(cost) == pytest.approx(cost.traffic / IDEAL.stream.bandwidth, rel=1e-3)
+    assert total(cost) == pytest.approx(cost.traffic / IDEAL.portable_bandwidth, rel=1e-3)
 
 
 def test_rows_of_all_kinds_are_what_they_are_alone():
