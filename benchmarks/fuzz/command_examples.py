@@ -287,6 +287,25 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "--batch 1,64 --kv-len 8192,131072 --json",
         ),
     ),
+    "kernel scan": (
+        6,
+        (
+            "kernel scan --hardware dgx-h100 --heads 32 --key-heads 16 --seq-len 4096,65536 "
+            "--phase forward,backward",
+            "kernel scan --hardware b200 --kind mamba2,lightning --heads 128 --key-heads 8 "
+            "--value-dim 64 --chunk 128 --batch 4 --phase prefill --json",
+            "kernel scan --hardware mi300x --kind kimi_delta,mamba1 --heads 64 --key-dim 16 "
+            "--phase decode --batch 1,64 -o out.nc",
+        ),
+    ),
+    "kernel convolution": (
+        4,
+        (
+            "kernel convolution --hardware dgx-h100 --channels 8192 --tokens 1:65536:x4",
+            "kernel convolution --hardware b200 --channels 2048 --kernel-size 3,7 --no-activation "
+            "--phase forward,backward,decode --json",
+        ),
+    ),
     "kernel stream": (
         8,
         (

@@ -100,6 +100,46 @@ PAGES = {
 
     Units: s, FLOP/s, B/s in JSON and netCDF; lengths in tokens.
     """,
+    "scan": """Time recurrent mixers: linear attention and state-space models.
+
+    A scan over chunks is a short chain of kernels. All but one or two are parallel over
+    chunks; those that carry the state from chunk to chunk are parallel over sequences and
+    heads only, and bound few heads over a long sequence (latency). Included are the L2 norms
+    of queries and keys (gated_delta, kimi_delta) and the sums of the gates; projections, the
+    convolution ('perfmodel kernel convolution') and the gated norm are not. Backward computes
+    states again; FLOP are those of its gradients. No kernel of this page was fitted: see
+    docs/kernels.md for its errors.
+
+    \b
+    Examples:
+      Gated DeltaNet of Qwen3-Next
+      perfmodel kernel scan --hardware dgx-h100 --heads 32 --key-heads 16 \\
+          --seq-len 4096:65536:x2 --phase forward,backward
+      KDA, one token per sequence
+      perfmodel kernel scan --hardware dgx-h200 --kind kimi_delta --heads 32 \\
+          --phase decode --batch 1,64,512
+      Mamba-2 of Nemotron-3, Mamba-1 of Jamba
+      perfmodel kernel scan --hardware dgx-b200 --kind mamba2 --heads 128 --key-heads 8 \\
+          --value-dim 64 --chunk 128 --batch 4 --seq-len 8192
+      perfmodel kernel scan --hardware dgx-h100 --kind mamba1 --heads 8192 --key-dim 16 --json
+
+    Units: s, FLOP/s, B/s in JSON and netCDF; lengths in tokens.
+    """,
+    "convolution": """Time causal depthwise convolutions along the sequence.
+
+    One memory-bound kernel with its activation (causal_conv1d): ahead of Mamba and of delta
+    rules (--kernel-size 4), or as a layer's mixer (LFM2: 3, LFM3: 7, without activation).
+    Backward computes the output before the activation again; decode reads and writes the last
+    inputs of every sequence.
+
+    \b
+    Examples:
+      perfmodel kernel convolution --hardware dgx-h100 --channels 8192 --tokens 1:65536:x4
+      perfmodel kernel convolution --hardware mi300x-server --channels 2048 \\
+          --kernel-size 3,7 --no-activation --phase forward,backward,decode --json
+
+    Units: s, FLOP/s, B/s in JSON and netCDF; sizes are elements.
+    """,
     "stream": """Time memory-bound operations on tensors of rows x columns elements.
 
     OPERATION is one or a list of: copy, fill, add, sub, mul, div, pow, add_scalar,

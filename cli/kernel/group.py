@@ -22,6 +22,7 @@ def kernel_group() -> None:
       perfmodel kernel attention --hardware dgx-h100 --heads 32 --kv-heads 8 --kv-len 8192
       perfmodel kernel sparse-attention --hardware dgx-h100 --heads 64 --window 128 \\
           --compression 4 --selected 512 --q-len 16384
+      perfmodel kernel scan --hardware dgx-h100 --heads 32 --seq-len 4096,65536
       perfmodel kernel stream rms_norm --hardware dgx-h100 --rows 1:65536:x4
       perfmodel kernel moe --hardware dgx-h100 --tokens 4096 --hidden 4096 \\
           --intermediate 14336 --experts 8 --top-k 2

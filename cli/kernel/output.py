@@ -33,10 +33,10 @@ HEADINGS = {
     "bound": "bound",
 }
 ONE_VALUE = 1
-# Axes of attention whose 0 (or "same") means the value of another axis, or none.
+# Axes of mixers whose 0 (or "same") means the value of another axis, or none.
 MEAN_ANOTHER = (
     *("kv_heads", "head_dim_v", "q_len", "kv_len", "window", "kv_precision"),
-    *("selected", "compression"),
+    *("selected", "compression", "key_heads", "value_dim"),
 )
 
 

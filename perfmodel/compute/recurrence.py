@@ -1,8 +1,8 @@
 """Times of recurrent mixers and causal convolutions on a hardware profile.
 
 Linear attention and state-space models: see `perfmodel.kernels.recurrence`. No kernel of them is
-fitted: every constant is a fact of the device or one that was fitted to matrix products and
-streaming operations. docs/kernels.md, section 5, holds public measurements against them.
+fitted, so all are priors: every constant is a fact of the device, or one that was fitted to other
+kernels of its family. ``docs/kernels.md`` holds published times against them.
 """
 
 from __future__ import annotations

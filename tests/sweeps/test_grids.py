@@ -19,6 +19,9 @@ COMPLETE: list[tuple[str, dict[str, list[Any]]]] = [
     ("gemm", {"m": [16], "n": [64], "k": [64]}),
     ("gemm", {"m": [16], "n": [64], "k": [64], "groups": [2, 4]}),
     ("attention", {"heads": [4], "kv_len": [64]}),
+    ("scan", {"heads": [4]}),
+    ("scan", {"heads": [64], "key_dim": [16], "kind": ["mamba1"], "phase": ["decode"]}),
+    ("convolution", {"channels": [64]}),
     ("stream", {"operation": ["copy"]}),
     ("stream", {"bytes_read": [1000]}),
     (
@@ -54,6 +57,8 @@ def test_axes_that_have_a_default_may_be_missing(
         ("gemm", {"m": [1], "n": [1], "k": [1], "groups": [0, 4]}, "--groups of 1 and more"),
         ("attention", {"heads": [1], "phase": ["sideways"]}, "unknown phase 'sideways'; known:"),
         ("attention", {"heads": [1]}, "neither q_len nor kv_len is given"),
+        ("scan", {"heads": [4], "kind": ["mamba3"]}, "unknown kind 'mamba3'; did you mean"),
+        ("scan", {"heads": [4], "key_heads": [3]}, "4 is not a multiple of key_heads"),
         ("stream", {}, "name either an OPERATION, or --bytes-read and --bytes-written"),
         ("stream", {"operation": ["copy"], "dtype": ["fp8"]}, "unknown dtype 'fp8'"),
     ],

@@ -205,6 +205,49 @@ def test_indexer_scores_all_pairs_and_says_what_the_choice_takes() -> None:
     assert [row["bound"] == "unsupported" for row in found] == [False, True]  # no fp8
 
 
+SCAN = ("kernel", "scan", "--hardware", "dgx-h100")
+
+
+def test_scans_by_their_kinds() -> None:
+    found = rows(*SCAN, "--heads", "32", "--key-heads", "16", "--phase", "forward,backward,decode")
+    times = {row["phase"]: row["time"] for row in found}
+    assert times["decode"] < times["forward"] < times["backward"]
+    assert found[0]["flops"] == 4096 * 32 * 180_224
+    assert found[1]["flops"] == 2 * found[0]["flops"]
+    (scan,) = rows(*SCAN, "--kind", "mamba1", "--heads", "8192", "--key-dim", "16")
+    assert scan["flops"] == 4096 * 9 * 8192 * 16
+    assert (scan["key_heads"], scan["value_dim"], scan["bound"]) == (0, 0, "vector")
+    short, long = rows(*SCAN, "--heads", "1", "--seq-len", "524288,1048576")
+    assert long["time"] == pytest.approx(2 * short["time"], rel=0.05)
+    assert long["bound"] == "latency"
+
+
+def test_what_a_scan_takes_from_another_axis_is_not_named() -> None:
+    text = run(*SCAN, "--heads", "32").stdout.splitlines()[-1]
+    assert "heads 32" in text
+    assert "chunk 64" in text
+    assert "key_heads" not in text
+    assert "value_dim" not in text
+
+
+def test_convolutions_are_memory_bound() -> None:
+    convolution = ("kernel", "convolution", "--hardware", "dgx-h100", "--channels", "8192")
+    found = rows(*convolution, "--tokens", "65536", "--phase", "forward,backward")
+    assert [row["bound"] for row in found] == ["memory", "memory"]
+    assert found[0]["flops"] == 2 * 4 * 8192 * 65536
+    assert found[0]["bandwidth_share"] > 0.8
+    assert found[1]["memory_traffic"] == pytest.approx(1.5 * found[0]["memory_traffic"], rel=1e-3)
+    (plain,) = rows(*convolution, "--tokens", "64", "--kernel-size", "3", "--no-activation")
+    assert plain["flops"] == 2 * 3 * 8192 * 64
+
+
+def test_wrong_scans_are_one_line() -> None:
+    result = run(*SCAN, "--heads", "12", "--key-heads", "5")
+    assert_one_line(result, "is not a multiple of key_heads")
+    result = run(*SCAN, "--heads", "12", "--kind", "mamba3")
+    assert_one_line(result, "did you mean")
+
+
 def test_streams_by_operation_or_by_bytes() -> None:
     found = rows("kernel", "stream", "rms_norm,gated", "--hardware", "dgx-h100", "--rows",
                  "16,4096", "--columns", "8192", "--dtype", "bf16,fp32")  # fmt: skip
