@@ -5,6 +5,7 @@
     python benchmarks/oracle_transformers.py classes [MODEL_TYPE …] [--json]
     python benchmarks/oracle_transformers.py files PATH… [--json]
     python benchmarks/oracle_transformers.py flops PATH… [--seq-len S] [--json]
+    python benchmarks/oracle_transformers.py saved PATH… [--seq-len S] [--layer I] [--json]
 
 Needs the extra ``oracle`` (torch and transformers, on any CPU). Models are built on
 PyTorch's meta device: shapes without storage, so that a trillion parameters cost nothing.
@@ -39,6 +40,10 @@ def parser() -> argparse.ArgumentParser:
     flops = command("flops", "compare FLOP of forward and backward with torch's count")
     flops.add_argument("paths", type=Path, nargs="+", metavar="PATH")
     flops.add_argument("--seq-len", type=int, default=256, help="tokens (default: %(default)s)")
+    saved = command("saved", "compare the bytes that a layer keeps for backward")
+    saved.add_argument("paths", type=Path, nargs="+", metavar="PATH")
+    saved.add_argument("--seq-len", type=int, default=4096, help="tokens (default: %(default)s)")
+    saved.add_argument("--layer", type=int, help="number of a layer (default: one of each kind)")
     return whole
 
 

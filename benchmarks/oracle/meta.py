@@ -111,17 +111,18 @@ def _last_part(name: str) -> str:
     return "ForCausalLM" if name.endswith(known) else ""
 
 
-def build(config: Any, name: str | None = None) -> Any:
-    """Return the model on the meta device, its matrices tied as it says."""
+def build(config: Any, device: str = "meta") -> Any:
+    """Return the model, on the meta device unless another is named, matrices tied as it says."""
     import torch
     import transformers
+    from transformers.initialization import no_init_weights
 
     transformers.logging.set_verbosity_error()
     try:
-        kind = getattr(transformers, name or architecture(config))
+        kind = getattr(transformers, architecture(config))
         if not getattr(kind.config_class, "sub_configs", None):
             config = config.get_text_config()
-        with torch.device("meta"), warnings.catch_warnings():
+        with torch.device(device), no_init_weights(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = kind(config)
     except NoOracleError:
