@@ -57,11 +57,11 @@ def list_command(as_json: bool) -> None:
             summary.family,
             format_si(float(summary.parameters), digits=4),
             format_si(float(summary.active_parameters), digits=4),
-            ", ".join(summary.aliases[:2]),
+            next(iter((*summary.hub, *summary.aliases)), ""),
         ]
         for summary in summaries
     ]
-    headers = ["preset", "family", "parameters", "active", "also called"]
+    headers = ["preset", "family", "parameters", "active", "on the Hub"]
     click.echo(table(headers, rows, left=(0, 1, 4)))
 
 

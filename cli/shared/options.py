@@ -98,12 +98,13 @@ def results_option(text: str) -> Callable[[Function], Function]:
 def complete_models(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete a preset's name; a path is left to the shell."""
-    from perfmodel.model.presets import preset_names
+    """Complete a preset's name or its name on the Hub; a path is left to the shell."""
+    from perfmodel.model.presets import hub_names, preset_names
 
     if incomplete.startswith((".", "/", "~")):
         return [CompletionItem(incomplete, type="file")]
-    return _completed(incomplete, {name: None for name in preset_names()})
+    found = _completed(incomplete, {name: None for name in preset_names()})
+    return found or _completed(incomplete, hub_names())
 
 
 def complete_hardware(

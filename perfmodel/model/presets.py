@@ -1,8 +1,8 @@
 """Models known by name: the presets shipped as ``presets/*.json``, and `load_model`.
 
-Each file holds one family: a mapping from a preset's name to its ``source``, its other
-names under ``aliases``, and its ``config`` with the keys of a Hugging Face
-``config.json``. Only facts that shape the model are kept there.
+Each file holds one family: a mapping from a preset's name to its ``source``, its names on the
+Hugging Face Hub under ``hub``, other names under ``aliases``, and its ``config`` with the keys of
+a Hugging Face ``config.json``. Only facts that shape the model are kept there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from perfmodel.model.checks import check_choice
 from perfmodel.model.config import model_from_config, read_config
 
 # Parts of published names that leave the architecture as it is; four digits are a date.
+_QUANTISED = re.compile(r"-fp8(?=-|$)")
 _VARIANT = re.compile(r"-(hf|instruct|it|chat|base|pt|bf16|fp8|\d{4})(?=-|$)")
 
 
@@ -34,6 +35,8 @@ class ModelSummary:
     name, family : str
     parameters, active_parameters : int
         All parameters, and those that one token meets.
+    hub : tuple of str
+        Names on the Hugging Face Hub, organisation first.
     aliases : tuple of str
     source : str
     """
@@ -42,8 +45,19 @@ class ModelSummary:
     family: str
     parameters: int
     active_parameters: int
+    hub: tuple[str, ...]
     aliases: tuple[str, ...]
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a file of presets says of one."""
+
+    config: dict[str, Any]
+    source: str
+    hub: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
 
 
 MTP = ("none", "stated")
@@ -60,8 +74,8 @@ def load_model(
     Parameters
     ----------
     name_or_path : str, Path, mapping or ModelSpec
-        A preset's name in any case, with or without its organisation
-        ("meta-llama/Llama-3.1-70B"); a ``config.json``, or a directory that holds one;
+        A preset's name in any case, or its name on the Hub ("meta-llama/Llama-3.1-70B",
+        "Llama-3.1-70B-Instruct"); a ``config.json``, or a directory that holds one;
         or the contents of a ``config.json``; or a model, which comes back as it is.
     family : str
         Read a file or mapping as this family, whatever it calls itself
@@ -103,29 +117,60 @@ def _read(name_or_path: str | Path | Mapping[str, Any], family: str) -> ModelSpe
         return read_config(name_or_path, family=family)
     preset = find_preset(name_or_path)
     if preset is not None:
-        return _preset_model(preset)
+        return _told(name_or_path, _preset_model(preset))
     if Path(name_or_path).exists():
         return read_config(name_or_path, family=family)
-    names = [*_entries(), *(alias for entry in _entries().values() for alias in entry[1])]
+    raise ModelError(
+        f"no model preset and no file is called {name_or_path!r}{_meant(name_or_path)}"
+    )
+
+
+def _told(name: str, model: ModelSpec) -> ModelSpec:
+    """Return a preset, with a remark where its name speaks of other weights."""
+    if not _QUANTISED.search(_plain(name)):
+        return model
+    text = (
+        f"the preset's weights are as published without '-FP8'; the config.json of {name} says more"
+    )
+    return replace(model, remarks=(*model.remarks, text))
+
+
+def _meant(name: str) -> str:
+    """Return what may have been meant by a name that nothing has."""
+    organisation, _, last = name.strip().rpartition("/")
+    known = find_preset(last) if organisation else None
+    if known is not None:
+        return f"; did you mean {next(iter(_entries()[known].hub), known)}?"
+    names = [spelling for name, entry in _entries().items() for spelling in (name, *entry.aliases)]
+    names += [_plain(spelling) for entry in _entries().values() for spelling in entry.hub]
     families = sorted({_preset_model(name).family for name in _entries()})
-    hint = did_you_mean(_plain(name_or_path), names)
-    hint = hint or "; there are presets of these families: " + ", ".join(families)
-    raise ModelError(f"no model preset and no file is called {name_or_path!r}{hint}")
+    hint = did_you_mean(_plain(name), names)
+    return hint or "; there are presets of these families: " + ", ".join(families)
 
 
 def find_preset(name: str) -> str | None:
     """Return the name of the preset that `name` means, or None.
 
-    Case, organisation, hyphens, underscores and spaces make no difference, nor do
-    parts such as "-Instruct" and dates.
+    Case, hyphens, underscores and spaces make no difference, nor do parts such as
+    "-Instruct" and dates. An organisation, where one is given, has to be one under which
+    the Hub has the model.
     """
     known = _squashed_names()
-    plain = _plain(name)
+    organisation, _, last = name.strip().rpartition("/")
+    plain = _plain(last)
     for stated in (plain, _VARIANT.sub("", plain)):
         for candidate in (stated, stated.removeprefix("meta-")):
-            if _squash(candidate) in known:
-                return known[_squash(candidate)]
+            preset = known.get(_squash(candidate))
+            if preset is not None and (
+                not organisation or organisation.lower() in _organisations(preset)
+            ):
+                return preset
     return None
+
+
+def hub_names() -> dict[str, str]:
+    """Return every name on the Hugging Face Hub, and the preset that it means."""
+    return {hub: name for name, entry in _entries().items() for hub in entry.hub}
 
 
 def preset_names() -> tuple[str, ...]:
@@ -136,7 +181,7 @@ def preset_names() -> tuple[str, ...]:
 def list_models() -> tuple[ModelSummary, ...]:
     """Return one summary per preset, families together."""
     summaries = []
-    for name, (_, aliases, source) in _entries().items():
+    for name, entry in _entries().items():
         model = load_model(name)
         summaries.append(
             ModelSummary(
@@ -144,22 +189,24 @@ def list_models() -> tuple[ModelSummary, ...]:
                 model.family,
                 model.parameter_count(),
                 model.active_parameter_count(),
-                aliases,
-                source,
+                entry.hub,
+                entry.aliases,
+                entry.source,
             )
         )
     return tuple(summaries)
 
 
 @cache
-def _entries() -> dict[str, tuple[dict[str, Any], tuple[str, ...], str]]:
-    """Every preset: its config, aliases and source, in the order of the files."""
+def _entries() -> dict[str, _Entry]:
+    """Every preset, in the order of the files."""
     found = {}
     folder = resources.files("perfmodel.model") / "presets"
     files = [item for item in folder.iterdir() if item.name.endswith(".json")]
     for file in sorted(files, key=lambda item: item.name):
         for name, entry in json.loads(file.read_text(encoding="utf-8")).items():
-            found[name] = (entry["config"], tuple(entry.get("aliases", ())), entry["source"])
+            names = {key: tuple(entry.get(key, ())) for key in ("hub", "aliases")}
+            found[name] = _Entry(entry["config"], entry["source"], **names)
     return found
 
 
@@ -167,21 +214,27 @@ def _entries() -> dict[str, tuple[dict[str, Any], tuple[str, ...], str]]:
 def _squashed_names() -> dict[str, str]:
     """Every way to write a preset's name, squashed, and the preset it means."""
     known = {}
-    for name, (_, aliases, _) in _entries().items():
-        for spelling in (name, *aliases):
+    for name, entry in _entries().items():
+        for spelling in (*map(_plain, entry.hub), *entry.aliases, name):
             known[_squash(spelling)] = name
     return known
 
 
 @cache
+def _organisations(name: str) -> frozenset[str]:
+    """Organisations under which the Hub has a preset, in small letters."""
+    return frozenset(hub.partition("/")[0].lower() for hub in _entries()[name].hub)
+
+
+@cache
 def _preset_model(name: str) -> ModelSpec:
     """Build the model of one preset."""
-    config, _, source = _entries()[name]
+    entry = _entries()[name]
     try:
-        model = model_from_config(config, name=name)
+        model = model_from_config(entry.config, name=name)
     except ModelError as error:
         raise ModelError(f"preset {name!r}: {error}") from None
-    return replace(model, source=source)
+    return replace(model, source=entry.source)
 
 
 def _looks_like_path(text: str) -> bool:

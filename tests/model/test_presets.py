@@ -10,7 +10,7 @@ from perfmodel.model.build import (
     expert_parameters,
     layer_parameters,
 )
-from perfmodel.model.presets import find_preset, list_models, load_model, preset_names
+from perfmodel.model.presets import find_preset, hub_names, list_models, load_model, preset_names
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -78,13 +78,42 @@ def test_preset_by_the_spellings_in_use(written: str, meant: str) -> None:
 
 
 def test_no_two_presets_share_a_spelling() -> None:
-    spellings = [
-        "".join(c for c in spelling if c.isalnum() or c == ".")
-        for summary in list_models()
-        for spelling in (summary.name, *summary.aliases)
-    ]
-    assert len(set(spellings)) == len(spellings)
+    meant: dict[str, str] = {}
+    for summary in list_models():
+        for spelling in (summary.name, *summary.aliases, *summary.hub):
+            last = spelling.rpartition("/")[2].lower()
+            squashed = "".join(c for c in last if c.isalnum() or c == ".")
+            assert meant.setdefault(squashed, summary.name) == summary.name
     assert all(find_preset(name) == name for name in preset_names())
+
+
+def test_every_preset_of_the_hub_answers_to_its_name_there() -> None:
+    assert all(find_preset(hub) == name for hub, name in hub_names().items())
+    assert all(hub.count("/") == 1 for hub in hub_names())
+    for summary in list_models():  # what is not on the Hub is of a paper
+        assert summary.hub or "(Hugging Face)" not in summary.source
+        if "(Hugging Face)" in summary.source:
+            assert any(f"of {hub} (" in summary.source for hub in summary.hub), summary.source
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("mistralai/Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
+        ("unsloth/Qwen3-8B", "Qwen/Qwen3-8B"),
+        ("openai/gpt3-175b", "gpt3-175b"),
+    ],
+)
+def test_a_wrong_organisation_is_told_the_right_one(wrong: str, right: str) -> None:
+    assert find_preset(wrong) is None
+    with pytest.raises(ModelError, match=f"'{wrong}'; did you mean {right}\\?"):
+        load_model(wrong)
+
+
+def test_other_weights_than_the_presets_are_told() -> None:
+    (text,) = load_model("Qwen/Qwen3-8B-FP8").remarks
+    assert text.startswith("the preset's weights are as published without '-FP8'")
+    assert not load_model("Qwen/Qwen3-8B").remarks
 
 
 def test_unknown_name_is_told_the_nearest() -> None:
