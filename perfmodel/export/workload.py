@@ -27,7 +27,7 @@ from perfmodel.operations.pricing import Priced
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.explain import check_one_strategy
-from perfmodel.training.memory import shared_table
+from perfmodel.training.memory import boundary_bytes, shared_table
 from perfmodel.training.part_table import part_table, price_parts
 from perfmodel.training.project import Workload, layer_columns, project_grid
 from perfmodel.training.schedule import chunk_sizes
@@ -81,7 +81,7 @@ def projected_workload(
         hardware,
         framework,
         _chunks(model, grid, parts),
-        boundary_bytes=float(keys.stream_tokens[0]) * model.hidden_size * 2.0,
+        boundary_bytes=float(boundary_bytes(model, keys)[0]),
         shared_weights=float(shared_table(model, keys, framework)[0]),
     )
     return ProjectedWorkload(

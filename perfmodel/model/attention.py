@@ -276,7 +276,7 @@ class AttentionSpec:
         if self.output_gate == "head":
             found.append(matrix("gate", hidden_size, self.heads, "columns"))
         if self.sinks:
-            found.append(vector("sinks", self.heads))
+            found.append(vector("sinks", self.heads, "columns"))
         if self.compression is not None:
             found += self.compression.pieces(hidden_size, self.head_dim)
         if self.indexer is not None:

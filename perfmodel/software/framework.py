@@ -44,7 +44,10 @@ class Framework:
     fused_cross_entropy: bool = fact(
         "loss and its gradient in two passes over the logits instead of one per step"
     )
-    fused_elementwise: bool = fact("activation, bias and dropout-add run as fused kernels")
+    fused_elementwise: bool = fact(
+        "norms, activation, bias and dropout-add run as fused kernels; otherwise autograd keeps "
+        "what lies between them"
+    )
     overlap_tensor_parallel: str = fact(
         "'backward': gradient collectives of column-parallel layers hide behind the weight "
         "gradient; 'full': every tensor-parallel collective is pipelined with its matrix product",

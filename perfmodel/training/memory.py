@@ -1,26 +1,32 @@
 """Parameters and activations that each part of a model keeps on a device.
 
-Activation bytes follow Korthikanti et al. 2022 (arXiv:2205.05198, section 4 and
-appendix), generalised to gated and grouped-query models, experts, latent
-attention, and fused attention, which keeps one statistic per query instead of the
-attention matrix.
-
-Shape letters: T tokens on one device, h hidden size, a bytes of an activation.
+What layers keep for backward is in `perfmodel.training.activations` and the files beside it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perfmodel.base.columns import Column
-from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
-from perfmodel.model.build import LayerSpec, ModelSpec, layer_parameters, norm_parameters
-from perfmodel.operations.operations import LayerKeys, Size
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec, Mixer, norm_parameters
+from perfmodel.model.pieces import Piece
+from perfmodel.model.recurrence import RecurrenceSpec
+from perfmodel.model.spec import ModelSpec
+from perfmodel.operations.operations import LayerKeys
 from perfmodel.operations.parts import Part, padded_vocabulary
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE
+from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
+from perfmodel.training.mixer_activations import attention_kept, convolution_kept
+from perfmodel.training.mlp_activations import mlp_kept
+from perfmodel.training.recurrence_activations import recurrence_kept
+
+BEHIND_LAYERS = ("embedding_down", "stream_head", "stream_head_offsets")
+"""Pieces of `ModelSpec.edge_pieces` that stand behind the last layer; the others are ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,146 +57,123 @@ class PartMemory:
 
 def part_memory(model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework) -> PartMemory:
     """Return what a part keeps, for every layer key."""
-    zeros = np.zeros(len(keys))
     if part.layer is not None:
         return _layer_memory(model, part.layer, keys, framework)
+    return {"embedding": _embedding_memory, "output": _output_memory, "mtp": _prediction_memory}[
+        part.kind
+    ](model, keys, framework)
+
+
+def _embedding_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> PartMemory:
+    """Tables and what is made of them ahead of the first layer."""
+    zeros = np.zeros(len(keys))
     hidden = float(model.hidden_size)
-    table = padded_vocabulary(model, keys, framework) * hidden
-    if part.kind == "embedding":
-        learned = model.max_positions if model.position_embedding == "learned" else 0
-        norm = norm_parameters(model.layers[0].norm, model.hidden_size)
-        extra = learned * hidden + (norm if model.embedding_norm else 0)
-        mask = keys.stream_tokens * hidden if framework.dropout else zeros
-        return PartMemory(table + extra, zeros, mask, zeros)
-    if part.kind == "mtp":
-        norms = 3 * norm_parameters(model.mtp_layers[0].norm, model.hidden_size)
-        projection = 2.0 * hidden * hidden / keys.tensor + norms
-        return PartMemory(projection, zeros, 4.0 * keys.stream_tokens * hidden * 2.0, zeros)
-    logits = keys.tokens * padded_vocabulary(model, keys, framework)
+    learned = model.max_positions if model.position_embedding == "learned" else 0
+    norm = norm_parameters(model.layers[0].norm, model.hidden_size)
+    weights = _token_table(model, keys, framework) + learned * hidden
+    weights = weights + (norm if model.embedding_norm else 0)
+    ahead = [piece for piece in model.edge_pieces() if piece.name not in BEHIND_LAYERS]
+    kept = Scope(keys, framework).products(ahead)
+    # Rows of tables beside that of the tokens are factors in every layer (Gemma 4).
+    rows = sum(piece.outputs for piece in ahead if piece.kind == "table")
+    kept = kept + keys.stream_tokens * rows * framework.activation_bytes
+    mask = keys.stream_tokens * hidden if framework.dropout else zeros
+    return PartMemory(weights + pieces_weights(ahead, keys), zeros, mask + kept, zeros)
+
+
+def _prediction_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> PartMemory:
+    """Norms and projection of a multi-token-prediction module."""
+    zeros = np.zeros(len(keys))
+    hidden = float(model.hidden_size)
+    norms = 3 * norm_parameters(model.mtp_layers[0].norm, model.hidden_size)
+    projection = 2.0 * hidden * hidden / keys.tensor + norms
+    return PartMemory(projection, zeros, 4.0 * keys.stream_tokens * hidden * 2.0, zeros)
+
+
+def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> PartMemory:
+    """The final norm, the output matrix, and the logits with their loss."""
+    zeros = np.zeros(len(keys))
+    at = Scope(keys, framework)
+    vocabulary = padded_vocabulary(model, keys, framework)
+    logits = keys.tokens * vocabulary
     # Logits in 16 bits and their fp32 softmax, the latter once more where it is unfused.
     per_logit = 6.0 if framework.fused_cross_entropy else 10.0
-    saved = 2.0 * keys.stream_tokens * hidden * framework.activation_bytes
-    head = table + model.final_norm_parameters()
-    return PartMemory(head, zeros, zeros, zeros, logits * per_logit + saved)
+    hidden = keys.stream_tokens * float(model.hidden_size)
+    behind = [piece for piece in model.edge_pieces() if piece.name in BEHIND_LAYERS]
+    kept = at.norm_input(hidden, model.layers[-1].norm) + hidden * at.stored + at.products(behind)
+    weights = _token_table(model, keys, framework) + model.final_norm_parameters()
+    weights = weights + (vocabulary if model.lm_head_bias else 0)
+    return PartMemory(
+        weights + pieces_weights(behind, keys), zeros, zeros, zeros, logits * per_logit + kept
+    )
+
+
+def _token_table(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Column:
+    """Numbers of the token table, or of the output matrix, on one device."""
+    return padded_vocabulary(model, keys, framework) * model.table_width
 
 
 def shared_table(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Column:
     """Parameters that a stage with embedding and output keeps once; 0 unless tied."""
     if not model.tied_embeddings:
         return np.zeros(len(keys))
-    return padded_vocabulary(model, keys, framework) * model.hidden_size
+    return _token_table(model, keys, framework)
 
 
 def layer_weights(model: ModelSpec, layer: LayerSpec, keys: LayerKeys) -> tuple[Column, Column]:
     """Parameters of one layer on one device: (replicated over data ranks, experts)."""
-    counted = layer_parameters(layer, model.hidden_size)
-    spec = layer.attention
-    # The down-projections of latent attention are not sharded.
-    whole = 0
-    if spec.kind == "mla":
-        whole = model.hidden_size * (spec.q_lora_rank + spec.kv_lora_rank + spec.qk_rope_head_dim)
-    sharded = counted.attention - whole + counted.mlp_dense
-    weights = sharded / keys.tensor + whole + counted.router + counted.norms
+    places = list(layer.pieces(model.hidden_size))
+    experts = sum(piece.parameters for place, piece in places if place == "experts")
     plane = keys.number("expert_parallel") * keys.number("expert_tensor_parallel")
-    return weights, counted.experts / plane
+    weights = pieces_weights((piece for place, piece in places if place != "experts"), keys)
+    return weights, experts / plane
+
+
+def pieces_weights(pieces: Iterable[Piece], keys: LayerKeys) -> Column:
+    """Parameters of pieces on one device, as tensor parallelism splits them."""
+    pieces = tuple(pieces)
+    sharded = sum(piece.sharded for piece in pieces)
+    return sharded / keys.tensor + (sum(piece.parameters for piece in pieces) - sharded)
+
+
+def boundary_bytes(model: ModelSpec, keys: LayerKeys, element_bytes: float = 2.0) -> Column:
+    """Bytes of one micro-batch between two layers on one device, all residual streams [B].
+
+    Pipeline stages send activations in 16 bits.
+    """
+    return keys.stream_tokens * model.hidden_size * model.streams * element_bytes
+
+
+def layer_kept(model: ModelSpec, layer: LayerSpec, keys: LayerKeys, framework: Framework) -> Kept:
+    """Return what one layer keeps without recomputation, and what is cheap of it."""
+    at, hidden = Scope(keys, framework), float(model.hidden_size)
+    kept = norms_kept(at, layer, hidden) + masks_kept(at, layer, hidden)
+    kept = kept + streams_kept(at, layer, hidden) + Kept(at.products(layer.extra))
+    blocks = [mlp_kept(at, mlp, hidden) for mlp in layer.mlps]
+    mixers = [_mixer_kept(at, mixer) for mixer in layer.mixers]
+    if blocks:  # the widest gradients are theirs
+        mixers = [replace(mixer, widest=0.0) for mixer in mixers]
+    return sum([*mixers, *blocks], kept)
+
+
+def _mixer_kept(at: Scope, mixer: Mixer) -> Kept:
+    if isinstance(mixer, AttentionSpec):
+        return attention_kept(at, mixer)
+    if isinstance(mixer, RecurrenceSpec):
+        return recurrence_kept(at, mixer)
+    return convolution_kept(at, mixer)
 
 
 def _layer_memory(
     model: ModelSpec, layer: LayerSpec, keys: LayerKeys, framework: Framework
 ) -> PartMemory:
     weights, experts = layer_weights(model, layer, keys)
-    stored = framework.activation_bytes
-    boundary = keys.stream_tokens * model.hidden_size * stored
-    attention, attention_cheap = _attention_activations(model, layer, keys, framework)
-    mlp, mlp_cheap, widest = _mlp_activations(model, layer, keys, framework)
-    everything = attention + mlp
+    found = layer_kept(model, layer, keys, framework)
     level = keys.columns["recompute"]
-    kept = np.where(level == RECOMPUTE.index("none"), everything, 0.0)
-    kept += np.where(
-        level == RECOMPUTE.index("selective"), everything - attention_cheap - mlp_cheap, 0.0
-    )
+    boundary = boundary_bytes(model, keys, framework.activation_bytes)
+    kept = np.where(level == RECOMPUTE.index("none"), found.everything, 0.0)
+    kept += np.where(level == RECOMPUTE.index("selective"), found.everything - found.cheap, 0.0)
     kept += np.where(level == RECOMPUTE.index("full"), boundary, 0.0)
     # Backward of one layer holds what was recomputed and the widest gradients.
-    working = (everything - kept).clip(0.0) + 2.0 * widest
+    working = (found.everything - kept).clip(0.0) + 2.0 * found.widest
     return PartMemory(weights, experts, kept, working)
-
-
-def _input_bytes(keys: LayerKeys, framework: Framework) -> Column:
-    """Bytes of one stored input of a matrix product: only the column-wise copy is kept."""
-    cast = {name: OPERAND_BYTES[name] for name in QUANTISED}
-    return keys.by_precision(cast, framework.activation_bytes)
-
-
-def _attention_activations(
-    model: ModelSpec, layer: LayerSpec, keys: LayerKeys, framework: Framework
-) -> tuple[Column, Column]:
-    """Bytes kept by the attention block, and those that selective recompute drops."""
-    spec = layer.attention
-    stored, inputs = framework.activation_bytes, _input_bytes(keys, framework)
-    tokens, own = keys.tokens, keys.stream_tokens
-    hidden = float(model.hidden_size)
-    heads = np.maximum(spec.heads / keys.tensor, 1.0)
-    groups = np.maximum(spec.key_value_heads / keys.tensor, 1.0)
-    norm_input, norm_output = own * hidden * stored, own * hidden * inputs
-    mask = own * hidden if framework.dropout else np.zeros(len(keys))
-    if spec.kind == "mla":
-        groups = heads
-        latent = own * (spec.q_lora_rank + spec.kv_lora_rank) * (stored + inputs)
-        projected = tokens * heads * (2 * spec.head_dim + spec.value_head_dim) * stored
-        cheap = projected + norm_output
-    else:
-        latent = np.zeros(len(keys))
-        projected = tokens * (heads + groups) * spec.head_dim * stored
-        projected = projected + tokens * groups * spec.value_head_dim * stored
-        cheap = norm_output
-    output = tokens * heads * spec.value_head_dim * stored
-    output_copy = np.where(keys.low_precision > 0, output / stored * inputs, 0.0)
-    kept = norm_input + norm_output + latent + projected + output + output_copy + mask
-    if spec.qk_norm:  # queries and keys ahead of their norm
-        kept = kept + tokens * (heads + groups) * spec.head_dim * stored
-    if layer.norms > 2:
-        kept = kept + norm_input  # input of the norm behind the block
-    if framework.flash_attention:
-        return kept + 4.0 * tokens * heads, cheap
-    # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
-    length = keys.number("sequence_length")
-    matrix = tokens * length * heads * (stored + (1.0 + stored if framework.dropout else 0.0))
-    return kept + matrix, matrix
-
-
-def _mlp_activations(
-    model: ModelSpec, layer: LayerSpec, keys: LayerKeys, framework: Framework
-) -> tuple[Column, Column, Column]:
-    """Bytes kept by the MLP, those that selective recompute drops, and the widest tensor."""
-    mlp = layer.mlp
-    stored, inputs = framework.activation_bytes, _input_bytes(keys, framework)
-    tokens, own = keys.tokens, keys.stream_tokens
-    hidden = float(model.hidden_size)
-    leading = 2.0 if mlp.gated else 1.0
-    fused = framework.flash_attention  # generations of software: cheap recompute came with it
-
-    def block(rows: Size, width: Size) -> tuple[Size, Size, Size]:
-        before, after = rows * width * leading * stored, rows * width * inputs
-        return before + after, after, before
-
-    norm_input, norm_output = own * hidden * stored, own * hidden * inputs
-    if layer.norms > 2:
-        norm_input = 2.0 * norm_input  # also that of the norm behind the block
-    mask = own * hidden if framework.dropout else np.zeros(len(keys))
-    if mlp.kind == "dense":
-        kept, activation, widest = block(tokens, mlp.intermediate_size / keys.tensor)
-        cheap = activation + norm_output if fused else np.zeros(len(keys))
-        return norm_input + norm_output + kept + mask, cheap, np.asarray(widest)
-    inner = keys.number("expert_tensor_parallel")
-    received = own * mlp.experts_per_token * inner
-    kept, activation, widest = block(received, mlp.expert_intermediate_size / inner)
-    # Permuted inputs of the experts, their outputs (the router's gradient needs them)
-    # and the router's scores in fp32.
-    kept = kept + received * hidden * inputs + own * mlp.experts_per_token * hidden * stored
-    kept = kept + own * mlp.experts * 8.0
-    if mlp.shared_intermediate_size:
-        shared, shared_activation, _ = block(tokens, mlp.shared_intermediate_size / keys.tensor)
-        kept, activation = kept + shared, activation + shared_activation
-    cheap = activation + norm_output if fused else np.zeros(len(keys))
-    widest = np.maximum(widest, received * hidden * stored)
-    return norm_input + norm_output + kept + mask, cheap, np.asarray(widest)

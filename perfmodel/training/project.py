@@ -21,7 +21,7 @@ from perfmodel.software.framework import Framework
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
-from perfmodel.training.memory import shared_table
+from perfmodel.training.memory import boundary_bytes, shared_table
 from perfmodel.training.part_table import machine_of, part_table
 from perfmodel.training.schedule import StageTable, stage_table
 
@@ -212,7 +212,7 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
     return KeyTables(
         parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
         shared_table=shared_table(work.model, keys, framework),
-        boundary_bytes=keys.stream_tokens * work.model.hidden_size * 2.0,
+        boundary_bytes=boundary_bytes(work.model, keys),
         weight_bytes=keys.by_precision(weight_bytes, 2.0),
         flops_causal=model_flops_per_token(work.model, length, causal=True),
         flops_non_causal=model_flops_per_token(work.model, length, causal=False),

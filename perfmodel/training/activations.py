@@ -1,0 +1,187 @@
+"""What autograd keeps of a layer from its forward to its backward, and what recomputation drops.
+
+The rules are those of every product and kernel: a product keeps its input, a norm its input, a
+fused kernel what its own autograd function saves. Code that is not fused keeps what lies
+between its kernels, too. Layers are the sum of their parts: norms (here), mixers
+(`perfmodel.training.mixer_activations`, `perfmodel.training.recurrence_activations`) and
+feed-forward blocks (`perfmodel.training.mlp_activations`).
+
+Activation bytes follow Korthikanti et al. 2022 (arXiv:2205.05198, section 4 and appendix),
+generalised to gated and grouped-query models, experts, latent attention, and fused attention,
+which keeps one statistic per query instead of the attention matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.base.columns import Column
+from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.pieces import Piece
+from perfmodel.operations.operations import LayerKeys, Size
+from perfmodel.software.framework import Framework
+
+SINGLE = 4.0
+"""Bytes of a number in single precision."""
+
+SINKHORN_ROUNDS = 20
+"""Rounds that make the mixing matrix of hyper-connections doubly stochastic (DeepSeek-V4)."""
+
+UNFUSED_NORM_BYTES = {"rms": SINGLE, "no_weight": SINGLE}
+"""Norms that unfused code writes out in single precision: the input that they keep [B].
+
+``x.float()`` keeps a copy for its square and its scaling (transformers, `LlamaRMSNorm`); layer
+norms are one kernel of PyTorch, which keeps the input as it is (``native_layer_norm``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a part of a layer keeps; fields are columns of shape (keys,) or numbers.
+
+    Attributes
+    ----------
+    everything : ndarray or float
+        Bytes from forward to backward without recomputation [B].
+    cheap : ndarray or float
+        Those of them that selective recomputation drops [B].
+    widest : ndarray or float
+        The part's largest tensor, whose gradient backward holds [B].
+    """
+
+    everything: Size = 0.0
+    cheap: Size = 0.0
+    widest: Size = 0.0
+
+    def __add__(self, other: Kept) -> Kept:
+        return Kept(
+            self.everything + other.everything,
+            self.cheap + other.cheap,
+            np.maximum(self.widest, other.widest),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where activations are counted: one device under every key, in one framework."""
+
+    keys: LayerKeys
+    framework: Framework
+
+    @property
+    def stored(self) -> float:
+        """Bytes of a stored activation."""
+        return self.framework.activation_bytes
+
+    @property
+    def inputs(self) -> Column:
+        """Bytes of one stored input of a product: only the column-wise copy is kept."""
+        cast = {name: OPERAND_BYTES[name] for name in QUANTISED}
+        return self.keys.by_precision(cast, self.stored)
+
+    @property
+    def fused(self) -> bool:
+        """Norms and what lies between products are fused kernels."""
+        return self.framework.fused_elementwise
+
+    @property
+    def recomputes_cheap(self) -> bool:
+        """Selective recomputation repeats norms and activations; before fused attention only it."""
+        return self.framework.flash_attention
+
+    @property
+    def tokens(self) -> Column:
+        """Tokens inside a block."""
+        return self.keys.tokens
+
+    @property
+    def own(self) -> Column:
+        """Tokens of the residual stream."""
+        return self.keys.stream_tokens
+
+    def shard(self, size: float) -> Column:
+        """Heads or groups on one device: at least one."""
+        return np.maximum(size / self.keys.tensor, 1.0)
+
+    def norm_input(self, elements: Size, norm: str = "rms") -> Size:
+        """Bytes that a norm keeps for its own gradient.
+
+        Fused ones keep their input. Unfused ones keep it in single precision, and a copy
+        that is normalised but not scaled, for the gradient of the weights.
+        """
+        if self.fused or norm not in UNFUSED_NORM_BYTES:
+            return elements * self.stored
+        copy = 0.0 if norm == "no_weight" else self.stored
+        return elements * (UNFUSED_NORM_BYTES[norm] + copy)
+
+    def products(self, pieces: Iterable[Piece]) -> Size:
+        """Bytes of the inputs and outputs of matrices that stand by themselves."""
+        kept: Size = 0.0
+        for piece in pieces:
+            if piece.kind != "matrix":
+                continue
+            read: Size = float(piece.inputs)
+            written: Size = float(piece.outputs)
+            if piece.split == "rows":
+                read = read / self.keys.tensor
+            if piece.split == "columns":
+                written = written / self.keys.tensor
+            kept = kept + self.own * piece.visited * (read * self.inputs + written * self.stored)
+        return kept
+
+
+def norms_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
+    """Return what the norms over the hidden size keep, and the inputs of the blocks.
+
+    A block reads the residual stream through its norm, whose output its products keep
+    (column-wise and cast, where they are quantised). Norms that stand in parallel read one
+    and the same stream. Each further norm, behind a block, keeps what the block puts out
+    (Gemma 2 and 3); where all norms are there (OLMo 2), the bytes are the same.
+    """
+    elements = at.own * hidden
+    product_input = elements * at.inputs
+    blocks = 1 if layer.parallel_block else bool(layer.mixers) + bool(layer.mlps)
+    ahead = layer.norms if layer.parallel_block else min(layer.norms, blocks)
+    own = at.norm_input(elements, layer.norm)
+    streams = min(blocks, ahead)
+    # Of parallel norms the stream is shared, what unfused ones write for themselves is not.
+    kept = streams * own + (ahead - streams) * (own - elements * at.stored)
+    kept = kept + max(ahead, blocks) * product_input + (layer.norms - ahead) * own
+    cheap: Size = 0.0
+    if at.recomputes_cheap:
+        cheap = ahead * (product_input + own - elements * at.stored)
+    return Kept(kept, cheap)
+
+
+def streams_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
+    """Return what hyper-connections keep: nothing with one residual stream.
+
+    Around every part: all m streams, the normalised streams in single precision, from which
+    the weights of the mix are projected, and what the part puts out, for the gradient of
+    the weights that spread it (arXiv:2409.19606; transformers, `DeepseekV4HyperConnection`).
+    Unfused code keeps the streams in single precision too, and every round of the
+    normalisation of the m x m mixing weights.
+    """
+    m = layer.streams
+    if m == 1:
+        return Kept()
+    parts = len(layer.mixers) + len(layer.mlps)
+    streams = at.own * hidden * m
+    mix = at.own * SINGLE * m * m
+    kept = streams * (at.stored + SINGLE) + at.own * hidden * at.stored + mix
+    if not at.fused:
+        # Of each of two normalisations a round keeps the matrix and its sums.
+        kept = kept + streams * SINGLE
+        kept = kept + at.own * 2 * SINKHORN_ROUNDS * SINGLE * (m * m + m)
+    cheap = parts * (kept - streams * at.stored) if at.recomputes_cheap else 0.0
+    return Kept(parts * kept, cheap)
+
+
+def masks_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
+    """Return the masks of the dropout behind mixers and feed-forward blocks, a byte each."""
+    if not at.framework.dropout:
+        return Kept()
+    return Kept((bool(layer.mixers) + bool(layer.mlps)) * at.own * hidden)

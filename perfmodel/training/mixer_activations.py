@@ -1,0 +1,128 @@
+"""What attention and short convolutions keep for their backward pass.
+
+Shape letters: T tokens on one device, a query heads, g key-value heads, d and v head dimensions
+of keys and values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.recurrence import ShortConvolutionSpec
+from perfmodel.operations.operations import Size
+from perfmodel.training.activations import SINGLE, Kept, Scope
+
+
+def attention_kept(at: Scope, spec: AttentionSpec) -> Kept:
+    """Return what one attention block keeps, its norm over the hidden size left out.
+
+    Fused attention keeps queries, keys, values, its output and a statistic per query
+    (flash-attention, `FlashAttnFunc`); the projections keep their inputs.
+    """
+    tokens, stored, inputs = at.tokens, at.stored, at.inputs
+    heads = at.shard(spec.heads)
+    kept = _latents(at, spec)
+    projected = _projected(at, spec)
+    output = tokens * heads * spec.value_head_dim
+    kept = kept + projected + output * stored + _queries_and_keys_ahead_of_norm(at, spec)
+    if spec.output_gate == "none" and not spec.output_groups:
+        # Output of the kernel and input of the projection are one tensor, but for a cast.
+        kept = kept + np.where(at.keys.low_precision > 0, output * inputs, 0.0)
+    else:
+        kept = kept + output * inputs + _gate(at, spec)
+    if spec.output_groups:
+        kept = kept + tokens * spec.output_groups * spec.output_lora_rank / at.keys.tensor * inputs
+    kept = kept + _selection(at, spec) + _compressed(at, spec) + at.products(spec.extra)
+    if at.framework.flash_attention:
+        cheap: Size = projected if spec.kind == "mla" else 0.0
+        return Kept(kept + SINGLE * tokens * heads, cheap, projected)
+    # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
+    length = at.keys.number("sequence_length")
+    dropped = 1.0 + stored if at.framework.dropout else 0.0
+    matrix = tokens * length * heads * (stored + dropped)
+    return Kept(kept + matrix, matrix, projected)
+
+
+def _latents(at: Scope, spec: AttentionSpec) -> Size:
+    """Latents of queries, keys and values: the inputs of their norms and those of what follows."""
+    rank = float(spec.q_lora_rank + spec.kv_lora_rank)
+    return at.norm_input(at.own * rank) + at.own * rank * at.inputs
+
+
+def _projected(at: Scope, spec: AttentionSpec) -> Size:
+    """Queries, keys and values as attention reads them.
+
+    Sparse latent attention runs in its latent space as multi-query attention
+    (arXiv:2512.02556, appendix A): queries of `kv_lora_rank` + `qk_rope_head_dim` beside
+    those that they are made of, and outputs in latent space; keys are the latents.
+    """
+    tokens, stored = at.tokens, at.stored
+    heads, groups = at.shard(spec.heads), at.shard(spec.key_value_heads)
+    if spec.kind == "mla" and spec.indexer is not None:
+        latent = spec.kv_lora_rank + spec.qk_rope_head_dim
+        width = heads * (spec.head_dim + latent + spec.kv_lora_rank) + latent
+        return tokens * width * stored
+    if spec.kind == "mla":
+        width = heads * (2 * spec.head_dim + spec.value_head_dim)
+        if not at.fused:
+            # Values are a view of what the up-projection wrote: keys stay with them.
+            width = width + heads * spec.qk_nope_head_dim
+        return tokens * width * stored
+    if spec.shared_keys:  # the layer that made them keeps them
+        groups = np.zeros_like(groups)
+    kept = tokens * (heads + groups) * spec.head_dim * stored
+    if spec.compression is not None:  # values are the keys themselves
+        return kept
+    return kept + tokens * groups * spec.value_head_dim * stored
+
+
+def _queries_and_keys_ahead_of_norm(at: Scope, spec: AttentionSpec) -> Size:
+    if not spec.qk_norm:
+        return 0.0
+    heads = 0.0 if spec.qk_norm_scope == "keys" else at.shard(spec.heads)
+    groups = 0.0 if spec.shared_keys else at.shard(spec.key_value_heads)
+    norm = "no_weight" if spec.qk_norm_scope == "none" else "rms"
+    return at.norm_input(at.tokens * (heads + groups) * spec.head_dim, norm)
+
+
+def _gate(at: Scope, spec: AttentionSpec) -> Size:
+    """The gate of the output: its own input."""
+    width = {"none": 0, "channel": spec.value_head_dim, "head": 1}[spec.output_gate]
+    return at.tokens * at.shard(spec.heads) * width * at.stored
+
+
+def _selection(at: Scope, spec: AttentionSpec) -> Size:
+    """What an indexer keeps: the keys chosen, and its own queries, keys and weights.
+
+    Its logits are not kept: S x S of them; the loss that trains it makes them again.
+    """
+    indexer = spec.indexer
+    if indexer is None or indexer.shared:
+        return 0.0
+    chosen = np.minimum(indexer.top_k, at.keys.number("sequence_length")) / indexer.block
+    weights = indexer.heads * SINGLE if indexer.head_weights else 0.0
+    own = (indexer.heads + 1) * indexer.head_dim * at.stored + weights
+    return at.tokens * chosen * SINGLE + at.own * own
+
+
+def _compressed(at: Scope, spec: AttentionSpec) -> Size:
+    """What compression keeps: projections and their gates, and the entries around their norm."""
+    if spec.compression is None:
+        return 0.0
+    widths = [spec.head_dim]
+    if spec.indexer is not None and spec.indexer.compressed:
+        widths.append(spec.indexer.head_dim)
+    projections = 2 * (2 if spec.compression.overlap else 1)
+    return at.own * sum(widths) * (projections + 2 / spec.compression.ratio) * at.stored
+
+
+def convolution_kept(at: Scope, spec: ShortConvolutionSpec) -> Kept:
+    """Return what a gated short convolution keeps.
+
+    The projection's output (two gates and the values), the gated values that the
+    convolution reads, what it puts out, and the input of the projection that follows.
+    """
+    channels = at.tokens * spec.channels / at.keys.tensor
+    kept = channels * (5 * at.stored + at.inputs) + at.products(spec.extra)
+    return Kept(kept, 0.0, channels * 3 * at.stored)

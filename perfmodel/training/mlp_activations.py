@@ -1,0 +1,48 @@
+"""What feed-forward blocks, dense or with routed experts, keep for their backward pass.
+
+Shape letters: T tokens on one device, h hidden size, f width.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.model.mlp import MlpSpec
+from perfmodel.operations.operations import Size
+from perfmodel.training.activations import Kept, Scope
+
+
+def mlp_kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
+    """Return what a feed-forward block keeps, its norm left out."""
+    if mlp.kind == "dense":
+        block = _block(at, mlp, at.tokens, mlp.intermediate_size / at.keys.tensor)
+        return block + Kept(at.products(mlp.extra))
+    inner = at.keys.number("expert_tensor_parallel")
+    received = at.own * mlp.experts_per_token * inner
+    width = float(mlp.latent_size or hidden)
+    routed = _block(at, mlp, received, mlp.expert_intermediate_size / inner)
+    # Permuted inputs of the experts, their outputs (the router's gradient needs them)
+    # and the router's scores in fp32.
+    kept = received * width * at.inputs + at.own * mlp.experts_per_token * width * at.stored
+    kept = kept + at.own * mlp.experts * 8.0
+    if mlp.latent_size:  # the sum over experts, which leads back to the hidden size
+        kept = kept + at.own * width * at.inputs
+    if mlp.shared_expert_gate:  # what the gate scales
+        kept = kept + at.own * hidden * at.stored
+    routed = routed + Kept(kept + at.products(mlp.extra), 0.0, received * width * at.stored)
+    if not mlp.shared_intermediate_size:
+        return routed
+    shared = _block(at, mlp, at.tokens, mlp.shared_intermediate_size / at.keys.tensor)
+    return routed + Kept(shared.everything, shared.cheap)
+
+
+def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size) -> Kept:
+    """Two products with an activation between: what it reads, and the second one's input.
+
+    Unfused, the activation of a gated block is a factor of a product of its own.
+    """
+    before = rows * width * (2.0 if mlp.gated else 1.0) * at.stored
+    after = rows * width * at.inputs
+    if mlp.gated and not at.fused:
+        after = after + rows * width * at.stored
+    return Kept(before + after, after if at.recomputes_cheap else 0.0, np.asarray(before))

@@ -1,0 +1,82 @@
+"""Bytes of attention and short convolutions, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.recurrence import ShortConvolutionSpec
+from tests.training.saved_layers import SAVED, TOKENS, per_token
+
+H = 64
+PLAIN = AttentionSpec("full", 8, 2, 16)
+
+
+def kept(mixer, framework="megatron", **fields):
+    """Bytes per token of a mixer, without the input of its products."""
+    return per_token(LayerSpec((mixer,), norms=0), H, framework, **fields) - H * 2
+
+
+def test_plain_attention():
+    """Queries, keys, values, output and a statistic per query (`FlashAttnFunc`)."""
+    assert kept(PLAIN) == 2 * (8 + 2 + 2 + 8) * 16 + 4 * 8
+
+
+def test_output_gates_keep_gate_and_product():
+    channel = kept(replace(PLAIN, output_gate="channel")) - kept(PLAIN)
+    assert channel == 2 * 8 * 16 + 2 * 8 * 16
+    head = kept(replace(PLAIN, output_gate="head")) - kept(PLAIN)
+    assert head == 2 * 8 + 2 * 8 * 16
+
+
+def test_norms_of_queries_and_keys_keep_their_inputs():
+    for scope, width in {"head": 8 + 2, "whole": 8 + 2, "none": 8 + 2, "keys": 2}.items():
+        normed = replace(PLAIN, qk_norm=True, qk_norm_scope=scope)
+        assert kept(normed) - kept(PLAIN) == 2 * width * 16
+        unfused = 4 if scope == "none" else 4 + 2  # single precision, and a copy to be scaled
+        assert kept(normed, "fsdp") - kept(PLAIN, "fsdp") == unfused * width * 16
+
+
+def test_chosen_keys_and_the_latent_space_of_sparse_attention():
+    """DeepSeek-V3.2: indices of 2,048 keys, index queries and keys, queries in latent space."""
+    dense = SAVED["DeepSeek-V3 dense"].layer
+    indexer = IndexerSpec(64, 128, 2048, query_inputs=1536)
+    sparse = replace(dense, mixers=(replace(dense.attention, indexer=indexer),))
+    shared = replace(
+        dense, mixers=(replace(dense.attention, indexer=replace(indexer, shared=True)),)
+    )
+    kept = {
+        name: per_token(layer, 7168, "megatron")
+        for name, layer in {"dense": dense, "sparse": sparse, "shared": shared}.items()
+    }
+    chosen = 4 * min(2048, TOKENS)
+    assert kept["sparse"] - kept["shared"] == chosen + 2 * 65 * 128 + 4 * 64
+    heads = 2 * 128 * (192 + 128)  # keys and values of all heads, as dense attention has them
+    latent = 2 * (128 * (512 + 64) + 128 * 512 + 512 + 64)
+    assert kept["shared"] - kept["dense"] == latent - heads
+
+
+def test_shared_keys_are_kept_by_the_layer_that_made_them():
+    assert kept(PLAIN) - kept(replace(PLAIN, shared_keys=True)) == 2 * (2 + 2) * 16
+
+
+def test_compressed_keys():
+    """Keys and their gates, and an entry of ratio tokens around its norm; values are keys."""
+    plain = replace(PLAIN, key_value_heads=1, key_is_value=True)
+    for overlap, projections in ((False, 2), (True, 4)):
+        compressed = replace(plain, compression=CompressionSpec(8, overlap))
+        more = kept(compressed) - kept(plain)
+        assert more == 2 * 16 * (projections + 2 / 8) - 2 * 16
+    indexer = IndexerSpec(4, 32, 16, compressed=True)
+    compressed = replace(plain, compression=CompressionSpec(8))
+    more = kept(replace(compressed, indexer=indexer)) - kept(compressed)
+    assert more == 2 * 32 * (2 + 2 / 8) + 4 * 16 + 2 * 5 * 32 + 4 * 4
+
+
+def test_a_short_convolution():
+    """LFM2: 3 c projected, c that the convolution reads, c that it writes, c for the product."""
+    assert kept(ShortConvolutionSpec(48, 3)) == 48 * 2 * (3 + 1 + 1 + 1)
+    assert kept(
+        ShortConvolutionSpec(48, 3), tensor_parallel=2, sequence_parallel=False
+    ) == 24 * 2 * (3 + 1 + 1 + 1)

@@ -1,0 +1,46 @@
+"""Bytes of feed-forward blocks, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.mlp import MlpSpec
+from tests.training.saved_layers import per_token
+
+ROUTED = MlpSpec("moe", experts=8, experts_per_token=2, expert_intermediate_size=32)
+
+
+def kept(mlp, framework="megatron", **fields):
+    """Bytes per token of a block, without the input of its products."""
+    return per_token(LayerSpec((), (mlp,), norms=0), 64, framework, **fields) - 64 * 2
+
+
+@pytest.mark.parametrize(("gated", "unfused"), [(True, 2), (False, 0)])
+def test_dense_blocks(gated, unfused):
+    """What the activation reads, and the second product; unfused, the factor of the gate too."""
+    dense = MlpSpec("dense", 256, gated=gated)
+    assert kept(dense) == 256 * 2 * (3 if gated else 2)
+    assert kept(dense, "fsdp") - kept(dense) == 256 * unfused
+
+
+def test_routed_experts():
+    """Inputs, outputs, gate and value, product of both per chosen expert; scores of all."""
+    assert kept(ROUTED) == 2 * 2 * (64 + 64 + 3 * 32) + 8 * 8
+
+
+def test_the_gate_of_a_shared_expert_keeps_what_it_scales():
+    shared = replace(ROUTED, shared_intermediate_size=16)
+    assert kept(shared) - kept(ROUTED) == 2 * 3 * 16
+    assert kept(replace(shared, shared_expert_gate=True)) - kept(shared) == 2 * 64
+
+
+def test_latent_experts_dispatch_their_latent():
+    wide = MlpSpec("moe", experts=8, experts_per_token=2, expert_intermediate_size=32)
+    latent = replace(wide, latent_size=16)
+    less = per_token(LayerSpec((), (wide,), norms=1), 64, "megatron") - per_token(
+        LayerSpec((), (latent,), norms=1), 64, "megatron"
+    )
+    assert less == 2 * 2 * 2 * (64 - 16) - 2 * 16  # inputs and outputs of experts; their sum
