@@ -65,9 +65,10 @@ one before wrote, and its own outputs need not reach the memory
 ELEMENT_OPERATIONS = 2.0
 """Operations on the general cores per element that a block moves: conversion and scale."""
 
-DECAY_OPERATIONS = 3.0
+DECAY_OPERATIONS = 7.0
 """The same per pair of tokens of a chunk, apart from the exponential of their decay: difference,
-product, mask."""
+scale to base 2, product with the decay and with the step size or scale, comparison and selection
+of the mask, conversion (``chunk_fwd_kernel_o``, ``_chunk_scan_fwd_kernel``)."""
 
 
 class RecurrenceDevice(NamedTuple):
@@ -187,7 +188,7 @@ def kernel_cost(device, block, traffic):
         vector  = ceil(b / U) T operations / rate
         memory  = max(traffic / bandwidth, ceil(b / U) T moved / port)
         step    = max(products + operations / rate + exchanges t_exchange + waits t_load,
-                      moved / port)
+                      moved / port), and the sum of both where T = 1: nothing is fetched ahead
         latency = ceil(b / (U r)) (t_load + T step)
         time    = launch + longest + overlap_loss (shorter of compute and memory)
     """
@@ -200,7 +201,8 @@ def kernel_cost(device, block, traffic):
     memory = max(memory_time(device, traffic, block.bandwidth), rounds * block.steps * port)
     step = block.product + operations + block.exchanges * device.exchange_latency
     step += block.waits * device.stream.round_trip_latency
-    latency = waves * (device.stream.round_trip_latency + block.steps * max(step, port))
+    step = max(step, port) if block.steps > 1.0 else step + port
+    latency = waves * (device.stream.round_trip_latency + block.steps * step)
     longest = max(compute, vector, memory, latency)
     body = longest + device.overlap_loss * min(max(compute, vector), memory)
     launch = device.stream.launch_latency

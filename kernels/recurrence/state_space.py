@@ -26,6 +26,7 @@ from perfmodel.kernels.recurrence.blocks import (
 )
 from perfmodel.kernels.recurrence.counts import SCAN_OPERATIONS, SELECTIVE_CHUNK
 from perfmodel.kernels.recurrence.delta import WIDE_BYTES, one_step
+from perfmodel.kernels.stream import hit_share
 
 TILE = 64.0
 """Side of the tiles that a chunk is cut into: 32 to 256 are tried (``triton.autotune`` of
@@ -49,6 +50,24 @@ def tiles(size):
 def causal_share(C):
     """Share of a chunk's pairs that tiles on and below the diagonal cover."""
     return 0.5 * (1.0 + 1.0 / tiles(C))
+
+
+@jit
+def lost_traffic(device, shared, own, heads, groups):
+    """Bytes that heads of a group read again from memory, because the cache has lost them.
+
+    Heads are the slowest axis of these kernels' grids: between two reads of what a group shares,
+    all that one head reads and writes passes by.
+
+    Parameters
+    ----------
+    device : RecurrenceDevice
+    shared, own : float
+        Bytes of all groups that their heads share, and of all heads that they do not [B].
+    heads, groups : float
+    """
+    distance = shared / groups + own / heads
+    return (heads / groups - 1.0) * shared * (1.0 - hit_share(device.stream, distance))
 
 
 @jit
@@ -82,8 +101,10 @@ def chunk_states_cost(device, chunks, tokens, heads, groups, K, V, C):
     count = chunks * heads * tiles(V)
     elements = C * (side + K) + 2.0 * side * K
     block = one_step(device, count, product_time(device, side, K, C), C, elements, C * K)
-    traffic = tokens * (heads * V + groups * K) * device.element_bytes
-    traffic += tokens * heads * 2.0 * WIDE_BYTES + chunks * heads * K * V * WIDE_BYTES
+    shared = tokens * groups * K * device.element_bytes
+    own = tokens * heads * (V * device.element_bytes + 2.0 * WIDE_BYTES)
+    own += chunks * heads * K * V * WIDE_BYTES
+    traffic = shared + own + lost_traffic(device, shared, own, heads, groups)
     return kernel_cost(device, block, traffic)
 
 
@@ -121,8 +142,9 @@ def chunk_outputs_cost(device, chunks, tokens, heads, groups, K, V, C):
     elements = rows * K + K * side + inner * (2.0 * rows + side) + 2.0 * rows * side
     block = one_step(device, count, product, rows * inner, elements, 0.0)
     e = device.element_bytes
-    traffic = tokens * (heads * 2.0 * V + groups * K) * e + chunks * heads * K * V * e
-    traffic += tokens * (groups * C + heads * 2.0) * WIDE_BYTES
+    shared = tokens * groups * (K * e + inner * WIDE_BYTES)
+    own = tokens * heads * 2.0 * (V * e + WIDE_BYTES) + chunks * heads * K * V * e
+    traffic = shared + own + lost_traffic(device, shared, own, heads, groups)
     return kernel_cost(device, block, traffic)
 
 
@@ -193,7 +215,9 @@ def ssd_backward(device, batch, length, heads, groups, K, V, C):
     product = product_time(device, rows, inner, V)
     elements = rows * V + inner * V + 2.0 * rows * inner
     block = one_step(device, count, product, rows * inner, elements, 0.0)
-    traffic = tokens * (heads * 2.0 * V * e + (groups * C + 2.0 * heads) * WIDE_BYTES)
+    shared = tokens * groups * inner * WIDE_BYTES
+    own = tokens * heads * 2.0 * (V * e + WIDE_BYTES)
+    traffic = shared + own + lost_traffic(device, shared, own, heads, groups)
     one = kernel_cost(device, block, traffic)
     cost = both(cost, both(one, one))  # d(C B^T), and the gradient of the decays
 

@@ -17,7 +17,7 @@ from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES, wide_format
 from perfmodel.compute.attention_device import attention_constants
 from perfmodel.compute.gemm import gemm_device
-from perfmodel.compute.stream import StreamTimes, stream_device, stream_times
+from perfmodel.compute.stream import DEFAULT_CACHED, StreamTimes, stream_device
 from perfmodel.hwprofiles import Hardware, load_hardware
 from perfmodel.kernels.recurrence.counts import (
     RECURRENCE_PHASES,
@@ -103,7 +103,6 @@ def recurrence_device(hardware: Hardware, precision: str = "bf16") -> Recurrence
     shared = SHARED_BYTES_PER_CLOCK * device.boost_clock
     if device.memory.shared_memory_per_unit <= 0.0 or products.array_side > 0.0:
         shared = 0.0
-    portable = attention_constants(hardware, "portable")("memory_efficiency")
     residents = device.memory.register_file_per_unit // BLOCK_REGISTERS
     scheduled = ANY_RESIDENTS if products.array_side > 0.0 else 0.0
     return RecurrenceDevice(
@@ -115,13 +114,19 @@ def recurrence_device(hardware: Hardware, precision: str = "bf16") -> Recurrence
         special_operations=hardware.calibrated("stream", "special_operations"),
         unit_bandwidth=products.unit_bandwidth,
         stream=stream,
-        portable_bandwidth=device.memory.bandwidth * portable,
+        portable_bandwidth=_portable_bandwidth(hardware),
         exchange_latency=hardware.calibrated("stream", "reduction_latency"),
         residents=max(LEAST_RESIDENTS, float(residents), scheduled),
         stream_residents=max(STREAM_RESIDENTS, scheduled),
         overlap_loss=products.overlap_loss,
         element_bytes=products.operand_bytes,
     )
+
+
+def _portable_bandwidth(hardware: Hardware) -> float:
+    """Return what kernels in a portable language sustain of the device memory [B/s]."""
+    efficiency = attention_constants(hardware, "portable")("memory_efficiency")
+    return float(hardware.device.memory.bandwidth * efficiency)
 
 
 def recurrence_times(
@@ -294,9 +299,14 @@ def convolution_times(
     One kernel each (Dao-AILab/causal-conv1d ``causal_conv1d_fwd``, ``_bwd``, ``_update``). Forward
     reads and writes every element once; backward reads inputs and output gradients, computes
     the output before the activation again, and writes input gradients (the filter's are
-    summed in the cache); decode reads and writes the last ``kernel - 1`` inputs besides.
+    summed in the cache); decode reads and writes the last ``kernel - 1`` inputs besides. Memory as
+    under other kernels in a portable language, which most of these are (vLLM,
+    flash-linear-attention); those in CUDA are no nearer to its rate (``docs/kernels.md``).
     """
     hardware = load_hardware(hardware)
+    from perfmodel.kernels import stream
+    from perfmodel.kernels.work import kernel_work
+
     if phase not in CONVOLUTION_PHASES:
         hint = (
             did_you_mean(phase, CONVOLUTION_PHASES) or f"; known: {', '.join(CONVOLUTION_PHASES)}"
@@ -314,7 +324,11 @@ def convolution_times(
         flops = flops + elements * (SILU_OPERATIONS + special)
     if phase == "backward":  # the output before the activation again
         flops = flops + elements * 2.0 * sizes["kernel"]
-    return stream_times(hardware, *moved, flops)
+    device = stream_device(hardware)._replace(bandwidth=_portable_bandwidth(hardware))
+    none, once = np.zeros(flops.size), np.ones(flops.size)
+    with kernel_work(streams=flops.size):
+        columns = (*moved, flops, once, DEFAULT_CACHED * once, none, none, none)
+        return StreamTimes(*stream.stream_times(device, *columns))
 
 
 def convolution_bytes(

@@ -196,11 +196,12 @@ def test_prefill_moves_the_state_beside_what_forward_moves(kind):
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_traffic_is_that_of_tokens_and_of_chunks(kind):
-    # conservation: twice the tokens in the same chunks, twice the bytes
-    once, twice = (cost_of(H100, kind, "forward", batch=b).traffic for b in (2.0, 4.0))
-    assert twice == pytest.approx(2 * once)
-    longer = cost_of(H100, kind, "forward", length=8192.0).traffic
-    assert longer == pytest.approx(2 * once, rel=1e-9)
+    # conservation: twice the sequences or twice the chunks are twice the bytes, where the cache
+    # holds what heads share
+    once, twice = (cost_of(H100, kind, "forward", b, 512.0).traffic for b in (2.0, 4.0))
+    assert twice == pytest.approx(2 * once, rel=1e-3)
+    longer = cost_of(H100, kind, "forward", length=1024.0).traffic
+    assert longer == pytest.approx(2 * once, rel=2e-2 if kind == "mamba1" else 1e-3)
 
 
 def test_forward_traffic_of_the_delta_rule_by_hand():
@@ -247,6 +248,19 @@ def test_a_decay_per_channel_costs_more_than_one_per_head():
         kimi, gated = (cost_of(H100, kind, phase, shape=shape) for kind in list(SHAPES)[1::-1])
         assert total(kimi) > 1.2 * total(gated)
         assert kimi.traffic > gated.traffic
+
+
+def test_what_a_group_shares_is_read_again_once_the_cache_has_lost_it():
+    # C B^T of 131,072 tokens in chunks of 256 are 84 MB in single precision; an H100 has 50 MiB
+    def outputs(length, heads):
+        tokens, chunks = length, length / 256.0
+        cost = state_space.chunk_outputs_cost(H100, chunks, tokens, heads, 1.0, 128.0, 64.0, 256.0)
+        return cost.traffic
+
+    own = 131072.0 * (2 * (64 * 2 + 4) + 128 * 64 * 2 / 256)
+    shared = 131072.0 * (128 * 2 + 160 * 4)
+    assert outputs(131072.0, 128.0) == pytest.approx(128 * (own + shared))
+    assert outputs(1024.0, 128.0) == pytest.approx((128 * own + shared) / 128, rel=1e-3)
 
 
 def test_a_chunk_of_mamba2_skips_tiles_above_its_diagonal():

@@ -9,6 +9,11 @@ Tables of flash-linear-attention's Triton kernels, at its own benchmark's shapes
 - paddle: PaddlePaddle/flash-attention pull request 133 (H800).
 - flashinfer: flashinfer-ai/flashinfer pull requests 2742 and 3001 (B200, FLA 0.4.2).
 
+Then kernels of serving libraries, timed on the device: the SSD of Mamba-2 (vLLM pull request
+27299, "original", H100, tokens per second of Granite 4.0's layer), its state update (vLLM 43083,
+H100, an fp16 state: ours of half the heads moves as much), and causal convolutions (TensorRT-LLM
+13103, "after", B300).
+
 Rows that the host's time to launch sets (below 0.3 ms forward, 2.3 ms with backward, whatever the
 shape) are left out, and the backward pass at width 256 on B200, which the table itself calls an
 artifact (62 ms).
@@ -21,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from perfmodel.compute.recurrence import recurrence_times
+from perfmodel.compute.recurrence import convolution_times, recurrence_times
 from perfmodel.hwprofiles import load_hardware
 
 
@@ -124,5 +129,61 @@ SAID = [
 def test_errors_are_those_that_the_page_says(phase, where, count, median, bias):
     found = errors(phase, **where)
     assert found.size == count
+    assert np.median(np.abs(found)) == pytest.approx(median, abs=0.011)
+    assert found.mean() == pytest.approx(bias, abs=0.011)
+
+
+# ---------------------------------------------------------------- serving libraries
+
+SSD = {
+    **{4096: 12.06409e6, 8192: 12.62327e6, 16384: 12.92440e6, 32768: 11.80002e6},
+    **{65536: 11.06830e6, 131072: 10.70444e6, 262144: 10.81547e6},
+}
+"""Tokens of a sequence -> tokens/s."""
+
+UPDATES = {1024: 11.15, 2048: 28.45, 4096: 55.48, 8192: 104.54, 12288: 145.55}
+"""Sequences times heads of 128 x 64 numbers in fp16 -> [us]."""
+
+CONVOLUTIONS = {8000: 106.7, 10000: 129.4, 50000: 678.0}
+CONVOLUTION_UPDATES = {1: 2.0, 16: 2.7, 64: 5.2, 256: 14.4}
+"""Tokens, or sequences of one token, of 10,240 channels, width 4 -> [us]."""
+
+
+def ssd(length: int, rate: float) -> float:
+    shape = {"heads": 128, "key_heads": 1, "key_dim": 128, "value_dim": 64, "chunk": 256}
+    found = recurrence_times(
+        "dgx-h100", "bf16", kind="mamba2", phase="prefill", batch=1, length=length, **shape
+    )
+    return float(found.time[0] * rate / length - 1.0)
+
+
+def update(heads: int, microseconds: float) -> float:
+    shape = {"heads": 64, "key_heads": 4, "key_dim": 128, "value_dim": 64}
+    found = recurrence_times(
+        "dgx-h100", "bf16", kind="mamba2", phase="decode", batch=heads // 128, length=1, **shape
+    )
+    return float(found.time[0] * 1e6 / microseconds - 1.0)
+
+
+def convolution(tokens: int, microseconds: float, phase: str = "forward") -> float:
+    found = convolution_times("dgx-b300", tokens=tokens, channels=10240, kernel=4, phase=phase)
+    return float(found.time[0] * 1e6 / microseconds - 1.0)
+
+
+def convolution_update(sequences: int, microseconds: float) -> float:
+    return convolution(sequences, microseconds, "decode")
+
+
+@pytest.mark.parametrize(
+    ("predicted", "rows", "median", "bias"),
+    [
+        (ssd, SSD, 0.28, -0.15),
+        (update, UPDATES, 0.09, 0.09),
+        (convolution, CONVOLUTIONS, 0.04, -0.04),
+        (convolution_update, CONVOLUTION_UPDATES, 0.21, -0.16),
+    ],
+)
+def test_errors_of_serving_kernels_are_those_that_the_page_says(predicted, rows, median, bias):
+    found = np.array([predicted(*row) for row in rows.items()])
     assert np.median(np.abs(found)) == pytest.approx(median, abs=0.011)
     assert found.mean() == pytest.approx(bias, abs=0.011)

@@ -235,7 +235,7 @@ def test_convolutions_are_memory_bound() -> None:
     found = rows(*convolution, "--tokens", "65536", "--phase", "forward,backward")
     assert [row["bound"] for row in found] == ["memory", "memory"]
     assert found[0]["flops"] == 2 * 4 * 8192 * 65536
-    assert found[0]["bandwidth_share"] > 0.8
+    assert 0.6 < found[0]["bandwidth_share"] < 0.8
     assert found[1]["memory_traffic"] == pytest.approx(1.5 * found[0]["memory_traffic"], rel=1e-3)
     (plain,) = rows(*convolution, "--tokens", "64", "--kernel-size", "3", "--no-activation")
     assert plain["flops"] == 2 * 3 * 8192 * 64
