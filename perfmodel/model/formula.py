@@ -11,6 +11,8 @@ called. Names are the keys of a ``config.json`` and what the page derives from t
 from __future__ import annotations
 
 import ast
+import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -67,14 +69,29 @@ def _up_to_multiple(value: float, multiple: int) -> int:
     return -(-int(value) // multiple) * multiple
 
 
+def _sum_of_primes(start: int, skipped: int, count: int) -> int:
+    """Sum `count` primes from `start` on, after leaving out the first `skipped` of them.
+
+    Tables of hashed n-grams have prime sizes (Qwen4-Exp).
+    """
+
+    def is_prime(value: int) -> bool:
+        return value > 1 and all(value % i for i in range(2, math.isqrt(value) + 1))
+
+    primes = filter(is_prime, itertools.count(start))
+    return sum(itertools.islice(primes, skipped, skipped + count))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "len": len,
+    "index": list.index,
     "min": min,
     "max": max,
     "sum": sum,
     "int": int,
     "ceil": lambda value: -int(-value // 1),
     "up_to_multiple": _up_to_multiple,
+    "sum_of_primes": _sum_of_primes,
 }
 
 

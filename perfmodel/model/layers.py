@@ -44,6 +44,9 @@ class LayerSpec:
     streams : int
         Residual streams beside each other, mixed ahead of and behind every block
         (hyper-connections, arXiv:2409.19606; DeepSeek-V4: 4); 1 for the usual one.
+    stream_rank : int
+        Streams are gated number by number, through a low rank (Qwen4-Exp); 0 for weights
+        per stream (DeepSeek-V4).
     extra : tuple of Piece
         What else stands in the layer.
     """
@@ -54,6 +57,7 @@ class LayerSpec:
     norms: int = 2
     parallel_block: bool = False
     streams: int = 1
+    stream_rank: int = 0
     extra: Pieces = ()
 
     def __post_init__(self) -> None:
@@ -65,6 +69,7 @@ class LayerSpec:
         check_size("norms", self.norms, minimum=0)
         check_flag("parallel_block", self.parallel_block)
         check_size("streams", self.streams)
+        check_size("stream_rank", self.stream_rank, minimum=0)
         check_pieces("extra", self.extra)
 
     @property
@@ -124,23 +129,22 @@ class LayerSpec:
             yield "extra", piece
 
     def _stream_pieces(self, hidden_size: int) -> Pieces:
-        """Mixing of the residual streams around every block (DeepSeek-V4, ``mHC``).
+        """Mixing of the residual streams around every block.
 
-        One matrix from all m streams to the m weights in, m weights out and m x m weights of
-        the streams, as many offsets, and three scales.
+        DeepSeek-V4: one matrix from all m streams to the m weights in, m weights out and m x m
+        weights of the streams, as many offsets, and three scales. Qwen4-Exp: a norm over all
+        streams, their gates through a low rank, and m weights out.
         """
         m = self.streams
         if m == 1:
             return ()
+        blocks = len(self.mixers) + len(self.mlps)
+        if self.stream_rank:
+            gates = stream_gates(m * hidden_size, self.stream_rank)
+            return (*gates, matrix("stream_weights", m * hidden_size, m, "whole")) * blocks
         weights = 2 * m + m * m
-        return tuple(
-            piece
-            for part in (*self.mixers, *self.mlps)
-            for piece in (
-                matrix("stream_weights", m * hidden_size, weights, "whole"),
-                vector("stream_offsets", weights + 3),
-            )
-        )
+        mixing = matrix("stream_weights", m * hidden_size, weights, "whole")
+        return (mixing, vector("stream_offsets", weights + 3)) * blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,15 @@ class LayerParameters:
         """All parameters of the layer."""
         without_experts = self.attention + self.recurrence + self.mlp_dense + self.router
         return without_experts + self.experts + self.norms + self.extra
+
+
+def stream_gates(width: int, rank: int) -> Pieces:
+    """Norm and low-rank gates over residual streams of a summed width (Qwen4-Exp)."""
+    return (
+        vector("stream_norm", width),
+        matrix("stream_gate_down", width, rank, "whole"),
+        matrix("stream_gate_up", rank, width, "whole"),
+    )
 
 
 def norm_parameters(norm: str, hidden_size: int) -> int:

@@ -16,6 +16,7 @@ from perfmodel.model.layers import (
     active_layer_parameters,
     layer_parameters,
     norm_parameters,
+    stream_gates,
 )
 from perfmodel.model.pieces import Pieces, check_pieces, matrix, parameters_of, vector
 from perfmodel.model.tower import TowerSpec
@@ -153,16 +154,19 @@ class ModelSpec:
         """Return what stands beside the layers but for token table, norms and output matrix.
 
         Residual streams are summed by learned weights behind the last layer (DeepSeek-V4:
-        a matrix m h -> m, m offsets and a scale).
+        a matrix m h -> m, m offsets and a scale; Qwen4-Exp: gates through a low rank).
         """
         found = list(self.extra)
         if self.embedding_width:
             found.append(matrix("embedding_up", self.embedding_width, self.hidden_size, "whole"))
             found.append(matrix("embedding_down", self.hidden_size, self.embedding_width, "whole"))
         if self.streams > 1:
-            m = self.streams
-            found.append(matrix("stream_head", m * self.hidden_size, m, "whole"))
-            found.append(vector("stream_head_offsets", m + 1))
+            m, rank = self.streams, self.layers[-1].stream_rank
+            if rank:
+                found += stream_gates(m * self.hidden_size, rank)
+            else:
+                found.append(matrix("stream_head", m * self.hidden_size, m, "whole"))
+                found.append(vector("stream_head_offsets", m + 1))
         return tuple(found)
 
     def embedding_parameters(self) -> int:

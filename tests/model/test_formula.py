@@ -51,6 +51,8 @@ KEYS = Keys(
         ("ceil(7 / 2)", 4),
         ("up_to_multiple(65, 64)", 128),
         ("-a", -8),
+        ("index(words, 'y')", 1),
+        ("sum_of_primes(20, 1, 2)", 29 + 31),
     ],
 )
 def test_what_a_formula_computes(text: str, value: object) -> None:

@@ -80,3 +80,20 @@ def test_gemma_3_wrapper_that_states_only_what_differs_from_the_defaults() -> No
 def test_more_visited_experts_than_there_are() -> None:
     with pytest.raises(ModelError, match="'num_experts_per_tok': 9 should be at most 'n_routed"):
         model_from_config({**DEEPSEEK, "num_experts_per_tok": 9})
+
+
+def test_gated_streams_and_hashed_n_grams_of_qwen4_exp() -> None:
+    # Counted by transformers 5.23 on the meta device, all else as Qwen4ExpTextConfig has it.
+    config = {
+        "model_type": "qwen4_exp_text",
+        "indexer_n_heads": 8,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 128,
+        "indexer_budget": 2048,
+        "indexer_compress_ratio": 16,
+        "ple_layer_ids": [2, 5],
+    }
+    model = model_from_config(config)
+    assert model.parameter_count() == 149_308_134_528
+    assert model.layers[3].attention.indexer is not None
+    assert (model.layers[0].norms, model.streams, model.final_norm) == (0, 4, False)
