@@ -44,9 +44,10 @@ class Framework:
     fused_cross_entropy: bool = fact(
         "loss and its gradient in two passes over the logits instead of one per step"
     )
-    fused_elementwise: bool = fact(
-        "norms, activation, bias and dropout-add run as fused kernels; otherwise autograd keeps "
-        "what lies between them"
+    fused_elementwise: bool = fact("norms, activation, bias and dropout-add run as fused kernels")
+    keeps_intermediates: bool = fact(
+        "autograd keeps what lies between the kernels of norms and activations, besides the inputs "
+        "of products and fused kernels"
     )
     overlap_tensor_parallel: str = fact(
         "'backward': gradient collectives of column-parallel layers hide behind the weight "

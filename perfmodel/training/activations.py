@@ -84,8 +84,8 @@ class Scope:
 
     @property
     def fused(self) -> bool:
-        """Norms and what lies between products are fused kernels."""
-        return self.framework.fused_elementwise
+        """Of norms and activations only inputs are kept, as by fused kernels."""
+        return not self.framework.keeps_intermediates
 
     @property
     def recomputes_cheap(self) -> bool:

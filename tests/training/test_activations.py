@@ -127,3 +127,13 @@ def test_extra_matrices_keep_inputs_and_outputs():
     more = replace(layer, extra=(gate, Piece("per_layer_up", "matrix", 8, 64)))
     found = per_token(more, 64, "megatron") - per_token(layer, 64, "megatron")
     assert found == 2 * 2 * (64 + 8)
+
+
+def test_what_software_keeps_is_a_fact_of_its_own():
+    """Unfused kernels whose intermediates are computed again keep no more than fused ones."""
+    layer = SAVED["Llama-3.1-8B"].layer
+    fused = load_framework("torchtitan")
+    unfused = load_framework("torchtitan", fused_elementwise=False)
+    kept = load_framework("torchtitan", keeps_intermediates=True)
+    assert per_token(layer, 4096, unfused) == per_token(layer, 4096, fused)
+    assert per_token(layer, 4096, kept) == per_token(layer, 4096, "fsdp")
