@@ -128,7 +128,20 @@ def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
             for i, layer in enumerate(distinct)
         ],
         "mtp_layers": len(model.mtp_layers),
+        "weights": _weights(model),
         "remarks": list(model.remarks),
+    }
+
+
+def _weights(model: ModelSpec) -> dict[str, Any]:
+    """Return the bytes of the weights as published, and in which formats they are."""
+    found = model.weight_bytes()
+    quantization = model.quantization
+    return {
+        "total_bytes": sum(found.values()),
+        "bytes": found,
+        "formats": quantization.text() if quantization else "",
+        "quantization": dataclasses.asdict(quantization) if quantization else None,
     }
 
 
@@ -177,6 +190,14 @@ def _print(document: dict[str, Any]) -> None:
         if count
     ]
     click.echo(table(["parameters", "", "of total"], rows))
+    weights = document["weights"]
+    click.echo()
+    formats = (
+        f", {weights['formats']}, the rest in 16 bits" if weights["formats"] else " in 16 bits"
+    )
+    say(f"weights as published: {format_si(weights['total_bytes'], 'B', 4)}{formats}", 4)
+    if weights["formats"]:
+        say("  (what serving holds; training keeps the precision of its strategy)", 4)
     flops = document["flops_per_token"]
     click.echo()
     click.echo(f"FLOPs per token, forward and backward, {flops['sequence_length']:,} tokens")

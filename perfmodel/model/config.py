@@ -27,6 +27,8 @@ from perfmodel.model.pages import (
     resolved,
     spellings,
 )
+from perfmodel.model.quantization import QuantizationSpec, places_of
+from perfmodel.model.quantization_config import read_quantization
 
 _WORDS = JsonWords(
     "{path}: not valid JSON, line {line}, column {column}: {reason}",
@@ -158,7 +160,25 @@ def _read(config: Mapping[str, Any], name: str, source: str, family: str) -> Mod
     if absent:
         listed = ", ".join(absent)
         remarks.append(f"keys that the file leaves out, as their class has them: {listed}")
+    quantization = _quantization(config, stated, model)
+    if isinstance(quantization, str):
+        remarks.append(quantization)
+    elif quantization is not None:
+        model = replace(model, quantization=quantization)
     return replace(model, remarks=(*model.remarks, *remarks)) if remarks else model
+
+
+def _quantization(
+    config: Mapping[str, Any], stated: Mapping[str, Any], model: ModelSpec
+) -> QuantizationSpec | str | None:
+    """Return how weights are published, in words where that is not known; None for 16 bits."""
+    key = "quantization_config"
+    found = config.get(key) or stated.get(key)
+    if not found:
+        return None
+    layers = model.num_layers + len(model.mtp_layers)
+    expert_dtype = str(stated.get("expert_dtype") or "")
+    return read_quantization(found, places_of(model), layers, expert_dtype)
 
 
 def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

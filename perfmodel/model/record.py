@@ -11,6 +11,7 @@ from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpe
 from perfmodel.model.layers import LayerSpec, Mixer
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.pieces import Piece, Pieces
+from perfmodel.model.quantization import PlaceFormat, QuantizationSpec, WeightFormat
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.tower import TowerSpec
@@ -48,11 +49,22 @@ def model_from_record(record: Mapping[str, Any]) -> ModelSpec:
                     )
                     for tower in record["towers"]
                 ),
+                "quantization": _quantization(record["quantization"]),
                 "remarks": tuple(record["remarks"]),
             }
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"no record of a model: {error}") from None
+
+
+def _quantization(record: Mapping[str, Any] | None) -> QuantizationSpec | None:
+    if record is None:
+        return None
+    places = tuple(
+        PlaceFormat(item["place"], WeightFormat(**item["format"]), tuple(item["layers"]))
+        for item in record["places"]
+    )
+    return QuantizationSpec(record["method"], places)
 
 
 def _layers(records: Iterable[Mapping[str, Any]]) -> tuple[LayerSpec, ...]:

@@ -19,6 +19,7 @@ from perfmodel.model.layers import (
     stream_gates,
 )
 from perfmodel.model.pieces import Pieces, check_pieces, matrix, parameters_of, vector
+from perfmodel.model.quantization import PLACES, QuantizationSpec, weight_bytes
 from perfmodel.model.tower import TowerSpec
 
 POSITION_EMBEDDINGS = ("rope", "learned", "alibi", "none")
@@ -61,6 +62,8 @@ class ModelSpec:
         What else stands beside the layers; tables are ahead of the first layer.
     towers : tuple of TowerSpec
         Encoder, vision tower: stacks with a sequence length of their own.
+    quantization : QuantizationSpec or None
+        Matrices that are published in fewer than 16 bits. Training keeps its own precision.
     remarks : tuple of str
         What whoever uses the model should know of how it was read, a sentence each.
     source : str
@@ -82,6 +85,7 @@ class ModelSpec:
     embedding_width: int = 0
     extra: Pieces = ()
     towers: tuple[TowerSpec, ...] = ()
+    quantization: QuantizationSpec | None = None
     remarks: tuple[str, ...] = ()
     source: str = ""
 
@@ -193,7 +197,7 @@ class ModelSpec:
     def mtp_parameters(self) -> int:
         """Parameters of all multi-token-prediction modules, shared tables left out."""
         return sum(
-            layer_parameters(layer, self.hidden_size).total + self._mtp_extra(layer)
+            layer_parameters(layer, self.hidden_size).total + self.mtp_extra(layer)
             for layer in self.mtp_layers
         )
 
@@ -223,11 +227,34 @@ class ModelSpec:
         """
         layers = self.layers + self.mtp_layers
         active = self._sum(layers, lambda layer: active_layer_parameters(layer, self.hidden_size))
-        active += sum(self._mtp_extra(layer) for layer in self.mtp_layers)
+        active += sum(self.mtp_extra(layer) for layer in self.mtp_layers)
         active += self.final_norm_parameters() + self.output_parameters() + self.edge_parameters()
         if include_embeddings:
             return active + self.embedding_parameters()
         return active + (self.vocab_size * self.table_width if self.tied_embeddings else 0)
+
+    def weight_bytes(self) -> dict[str, float]:
+        """Bytes of the weights as published, by place; see `weight_bytes` [B]."""
+        return weight_bytes(self)
+
+    def matrix_precision(self, place: str, layer: int = 0) -> str:
+        """Return the format of products with published weights at a place.
+
+        Parameters
+        ----------
+        place : str
+            One of `perfmodel.model.quantization.PLACES`.
+        layer : int
+            Number of the layer.
+
+        Returns
+        -------
+        str
+            A name of `perfmodel.base.precisions.FORMATS`.
+        """
+        check_choice("place", place, PLACES)
+        found = self.quantization.at(place, layer) if self.quantization else None
+        return found.products if found else "bf16"
 
     def without_mtp(self) -> ModelSpec:
         """Return the model without multi-token-prediction modules, and the remark that says so."""
@@ -254,7 +281,7 @@ class ModelSpec:
         times = Counter(map(id, layers))
         return sum(times.pop(id(layer), 0) * count(layer) for layer in layers if id(layer) in times)
 
-    def _mtp_extra(self, layer: LayerSpec) -> int:
-        """Parameters of a multi-token-prediction module beside its layer."""
+    def mtp_extra(self, layer: LayerSpec) -> int:
+        """Return the parameters of a multi-token-prediction module beside its layer."""
         projection = 2 * self.hidden_size * self.hidden_size
         return projection + 3 * norm_parameters(layer.norm, self.hidden_size)

@@ -22,6 +22,10 @@ def test_completion_scripts_name_the_program(shell: str) -> None:
         ("perfmodel ex", {"explain"}),
         ("perfmodel model show llama-3.1-4", {"llama-3.1-405b"}),
         ("perfmodel project --model llama-3.1-4", {"llama-3.1-405b"}),
+        (
+            "perfmodel project --model meta-llama/Llama-3.1-4",
+            {"meta-llama/Llama-3.1-405B", "meta-llama/Llama-3.1-405B-Instruct"},
+        ),
         ("perfmodel sweep --hardware dgx-b2", {"dgx-b200"}),
         ("perfmodel sweep --framework megatron-t", {"megatron-tuned"}),
         ("perfmodel sweep --framework megatron,megatron-t", {"megatron,megatron-tuned"}),

@@ -49,6 +49,16 @@ def test_model_show_gives_both_flop_conventions() -> None:
     assert flops["causal"] > 6 * (found["parameters"]["total"] - found["parameters"]["embedding"])
 
 
+def test_model_show_weighs_the_checkpoint() -> None:
+    weights = document("model", "show", "gpt-oss-120b")["weights"]
+    assert weights["total_bytes"] == 65_248_815_744  # safetensors of openai/gpt-oss-120b
+    assert sum(weights["bytes"].values()) == weights["total_bytes"]
+    assert weights["quantization"]["places"][0]["format"]["name"] == "mxfp4"
+    text = run("model", "show", "gpt-oss-120b").stdout
+    assert "weights as published: 65.25 GB, mxfp4 in groups of 32: experts" in text
+    assert "weights as published: 16.06 GB in 16 bits" in run("model", "show", "llama-3-8b").stdout
+
+
 def test_model_show_tells_the_kinds_of_layers() -> None:
     text = run("model", "show", "deepseek-v3").stdout
     assert "3 × mla attention, 128 heads of 192; gated MLP of 18,432" in text

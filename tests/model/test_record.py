@@ -12,7 +12,7 @@ from perfmodel.model.presets import load_model
 from perfmodel.model.record import model_from_record
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "gpt-oss-20b"])
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "gpt-oss-20b", "minimax-m2"])
 def test_a_record_through_json_is_the_same_model(name: str) -> None:
     model = load_model(name)
     assert model_from_record(json.loads(json.dumps(dataclasses.asdict(model)))) == model
