@@ -72,7 +72,6 @@ def test_every_published_file_has_the_parameters_that_transformers_counts() -> N
         assert model.parameter_count() == expected, row["config"]
         assert model.active_parameter_count() == int(row["active_parameters"]), row["config"]
         assert model.num_layers == int(row["layers"]), row["config"]
-        assert model.remarks == ()
 
 
 def test_directory_and_file_give_the_same_model(tmp_path: Path) -> None:
