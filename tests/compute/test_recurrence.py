@@ -142,6 +142,27 @@ def test_one_head_of_one_sequence_grows_with_its_chunks_only(kind):
     assert long.time[0] == pytest.approx(2 * short.time[0], rel=0.02)
 
 
+@pytest.mark.parametrize("kind", ["gated_delta", "kimi_delta", "mamba2", "lightning"])
+def test_limits_of_the_chunk(kind):
+    shape = SHAPES[kind]
+    # no chunk at all: the products with the state alone; one chunk: quadratic in the length
+    state = shape["heads"] * shape["key_dim"] * shape["value_dim"]
+    products = 6 if kind in ("gated_delta", "kimi_delta") else 4
+    none, one_token, double = (
+        recurrence_flops(kind, **shape | {"chunk": size}) for size in (0, 1, 2)
+    )
+    assert none == products * state
+    assert double - one_token == one_token - none > 0
+    # a sequence shorter than its chunk costs the kernels a whole one
+    few = {"batch": 4096, "chunk": 64}
+    single, whole = (one(kind, "forward", length=size, **few) for size in (1, 64))
+    assert single.flops[0] == whole.flops[0] / 64
+    assert single.time[0] > whole.time[0] / 64
+    # and all chunks longer than it are one step
+    long, longer = (one(kind, "forward", length=64, chunk=size) for size in (64, 128))
+    assert longer.time[0] >= long.time[0]
+
+
 def test_flops_are_those_of_the_formula():
     for kind, phase in EVERY:
         per_token = recurrence_flops(kind, phase=phase, **SHAPES[kind])
