@@ -45,20 +45,19 @@ def decode_cost(device, kind, batch, heads, key_heads, K, V):
     """
     state = heads * K * V
     delta = kind in (GATED_DELTA, KIMI_DELTA)
-    if kind == MAMBA1:
+    own = 2.0 * K + 2.0 * V + 2.0 + (K if kind == KIMI_DELTA else 0.0)
+    if kind == MAMBA1:  # blocks hold the states of many channels
+        held = min(batch * state, DECODE_BLOCK)
         count = math.ceil(batch * state / DECODE_BLOCK)
-        held = DECODE_BLOCK
     else:
-        count = batch * heads * math.ceil(K * V / DECODE_BLOCK)
         held = min(K * V, DECODE_BLOCK)
-    inner = 2.0 * key_heads * K + heads * (2.0 * V + 2.0)
-    if kind == KIMI_DELTA:
-        inner += heads * K
+        count = batch * heads * math.ceil(K * V / DECODE_BLOCK)
+    inner = 2.0 * key_heads * K + heads * (own - 2.0 * K)
     traffic = batch * (2.0 * state * WIDE_BYTES + inner * device.element_bytes)
     operations = held * (DELTA_OPERATIONS if delta else LINEAR_OPERATIONS)
     if kind == MAMBA1:
         operations += held * (device.special_operations + 2.0)
-    moved = traffic / count
+    moved = 2.0 * held * WIDE_BYTES + own * device.element_bytes
     exchanges = 2.0 if delta else 1.0
     block = Block(
         count, 1.0, 0.0, operations, moved, exchanges, 0.0,

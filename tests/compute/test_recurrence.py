@@ -95,6 +95,14 @@ def test_time_never_falls_with_a_size(kind, phase, data):
     assert found.memory_traffic[1] >= found.memory_traffic[0]
 
 
+def test_decode_never_gets_faster_where_a_state_takes_one_more_block():
+    # 18 x 227 numbers fill one block of 4,096, 18 x 228 need two
+    widths = {"key_dim": 18, "value_dim": np.arange(200, 260)}
+    for kind in SHAPES:
+        times = one(kind, "decode", batch=1, heads=49, key_heads=1, **widths).time
+        assert (np.diff(times) >= 0).all()
+
+
 @pytest.mark.parametrize(("kind", "phase"), EVERY)
 @pytest.mark.parametrize("path", ["device.memory.bandwidth", "device.memory.l2_bandwidth"])
 def test_time_never_falls_with_a_slower_memory(kind, phase, path):
