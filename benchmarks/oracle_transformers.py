@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     count.add_argument("files", type=Path, nargs="+", metavar="FILE")
     classes = command("classes", "compare counts for the default configuration of decoder classes")
     classes.add_argument("names", nargs="*", metavar="MODEL_TYPE", help="all where none is named")
+    classes.add_argument("--all", action="store_true", help="encoder-decoders and wrappers, too")
     files = command("files", "compare counts for files, or all JSON files of folders")
     files.add_argument("paths", type=Path, nargs="+", metavar="PATH")
     flops = command("flops", "compare FLOP of forward and backward with torch's count")

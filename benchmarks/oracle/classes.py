@@ -40,10 +40,19 @@ def class_verdicts(model_type: str) -> Iterator[compare.Verdict]:
             yield compare.Verdict(f"{model_type} ({form})", one.state, one.note)
 
 
+def class_names(everything: bool) -> list[str]:
+    """Return the ``model_type`` of every decoder class, or of every class that generates text."""
+    from transformers.models.auto import modeling_auto
+
+    names = set(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    if everything:
+        names |= set(modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+        names |= set(modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+    return sorted(names)
+
+
 def run(options: Any) -> int:
     """Compare classes; exit code 1 where a count is wrong."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    names = options.names or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    names = options.names or class_names(options.all)
     verdicts = (one for name in names for one in class_verdicts(name))
     return compare.report(verdicts, options.json)

@@ -221,12 +221,12 @@ def modelled_bytes(model: Any, layer: Any, sequence_length: int) -> float:
 
 def file_saved(path: Path, sequence_length: int, only: int | None) -> dict[str, Any]:
     """Return one file's bytes as a JSON object: a row per kind of layer."""
-    from perfmodel.base.errors import ModelError
+    from perfmodel.base.errors import PerfModelError
     from perfmodel.model.config import read_config
 
     try:
         model = read_config(path)
-    except ModelError as error:
+    except PerfModelError as error:
         return {"config": path.name, "note": f"refused: {error}"}
     kinds, index = model.layer_kinds()
     chosen = [index.index(kind) for kind in range(len(kinds))] if only is None else [only]
