@@ -99,9 +99,9 @@ def compare_command(
     """Project every row of a table of measurements and print the errors by group.
 
     KIND is what the table holds: 'training' (time of a step; columns of
-    docs/accuracy.md), or kernels: 'gemm', 'attention', 'mla', 'moe', 'stream', or
-    communication: 'collective', 'serving-all-reduce', 'moe-alltoall' (columns of
-    docs/calibration.md).
+    docs/accuracy.md), kernels: 'gemm', 'attention', 'mla', 'sparse-attention', 'moe',
+    'stream', or of communication: 'collective', 'serving-all-reduce', 'moe-alltoall'
+    (columns of docs/calibration.md).
     'collective' also reads what nccl-tests and rccl-tests print, and their -J files.
     Unknown columns are ignored. Rows that cannot be projected are counted by reason; their
     share is the coverage.

@@ -82,6 +82,13 @@ TABLES = (
         "framework == 'sglang' or hardware == 'A100_SXM' and framework == 'trtllm'",
     ),
     Table(
+        "Sparse attention of DeepSeek-V4 (MI355X), fastest of nine backends",
+        "sparse-attention",
+        "primus/measured_v4_attention_mi355x.csv",
+        ("pass", "compress_ratio"),
+        "fastest == 'yes'",
+    ),
+    Table(
         "Mixture-of-experts layer of the reference framework",
         "moe",
         "measured/moe.csv",

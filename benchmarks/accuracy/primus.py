@@ -4,8 +4,8 @@
     perfmodel compare attention attention.csv --by phase
 
 Each row of that table holds a forward and a backward time; each becomes a row of its own.
-Its second table (``measured_v4_attention_mi355x.csv``) is of sparse attention over
-compressed keys, whose shapes have no counterpart in our schema.
+Its second table (``measured_v4_attention_mi355x.csv``), of attention over compressed keys, is
+read as it stands: ``perfmodel compare sparse-attention``.
 """
 
 from __future__ import annotations

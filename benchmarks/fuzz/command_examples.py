@@ -115,6 +115,12 @@ A100_SXM,bf16,16,8192,8192,60
 hardware,phase,batch,heads,heads_kv,d_qk,d_v,q_len,kv_len,dtype,time_us
 H100_SXM,fwd,1,32,8,128,128,4096,4096,bf16,300
 """,
+    "sparse.csv": """\
+hardware,model,heads,seq,mbs,compress_ratio,pass,backend,ms
+MI355X,deepseek-v4-flash,64,4096,1,4,fwd,triton,1.5
+MI355X,deepseek-v4-flash,64,4096,1,4,fwd,gluon,0.9
+MI355X,deepseek-v4-flash,64,4096,1,0,bwd,gluon,1.2
+""",
     "stream.csv": """\
 hardware,framework,op,phase,rows,cols,dtype,time_us
 H100_SXM,sglang,rms_norm,fwd,4096,8192,bf16,50
@@ -426,6 +432,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
         (
             "compare gemm gemm.csv --by hardware,dtype",
             "compare attention attention.csv --json",
+            "compare sparse-attention sparse.csv --by fastest,pass",
             "compare stream stream.csv --where 'rows > 16' --output out.csv",
             "compare moe moe.csv",
             "compare moe-alltoall exchange.csv",

@@ -76,7 +76,7 @@ FAILED = ("inf", "+inf", "infinity")
 """What tuners write in place of a time where a kernel did not run."""
 
 
-SHORTEST, LONGEST = 1e-6, 1e15  # µs: a picosecond, thirty years
+SHORTEST, LONGEST = 1e-12, 1e9  # s: a picosecond, thirty years
 
 
 def check_time(row: MeasuredRow, column: str = "time_us") -> None:
@@ -85,8 +85,8 @@ def check_time(row: MeasuredRow, column: str = "time_us") -> None:
         row.positive(column)
 
 
-def measured_time(row: MeasuredRow, column: str = "time_us") -> float:
-    """Return the measured time of a row [s] from a column in microseconds.
+def measured_time(row: MeasuredRow, column: str = "time_us", unit: float = 1e-6) -> float:
+    """Return the measured time of a row [s] from a column in microseconds, or another unit [s].
 
     Raises
     ------
@@ -98,9 +98,10 @@ def measured_time(row: MeasuredRow, column: str = "time_us") -> float:
     value = row.positive(column)
     if value is None:
         raise Skip("no usable measurement", scorable=False)
-    if not SHORTEST <= value <= LONGEST:
-        raise row.error(column, f"a time from {SHORTEST:g} to {LONGEST:g} µs")
-    return value * 1e-6
+    time = value * unit
+    if not SHORTEST <= time <= LONGEST:
+        raise row.error(column, f"a time from {SHORTEST / unit:g} to {LONGEST / unit:g}")
+    return time
 
 
 def stated(row: MeasuredRow, column: str) -> int:

@@ -221,7 +221,10 @@ def read_table(kind: str, path: str | os.PathLike[str], where: str | None = None
     )
     for row in rows:
         found.check(row)
-    rows = [MeasuredRow({**row.cells, **found.derived(row)}, row.file, row.line) for row in rows]
+    rows = [
+        MeasuredRow({**row.cells, **found.derived(row), **more}, row.file, row.line)
+        for row, more in zip(rows, found.together(rows), strict=True)
+    ]
     known = tuple(dict.fromkeys([*columns, *(rows[0].cells if rows else ())]))
     if where:
         mask = evaluate_mask(where, lambda name: _typed(rows, name), known, len(rows))

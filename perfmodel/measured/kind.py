@@ -32,6 +32,7 @@ KINDS: Mapping[str, str] = {
     "gemm": "gemm",
     "attention": "attention",
     "mla": "mla",
+    "sparse-attention": "sparse_attention",
     "moe": "moe",
     "stream": "stream",
     "collective": "collective",
@@ -64,6 +65,8 @@ class Kind(ABC):
         Raises `DataError` where a number of a row is broken.
     derived : callable
         Row -> further columns to filter and group by.
+    together : callable
+        Rows -> further columns of each that follow from all of them.
     aliases : mapping of str to str
         Other spelling of a column -> its name.
     read : callable
@@ -78,6 +81,9 @@ class Kind(ABC):
     group_by: tuple[str, ...]
     check: Callable[[MeasuredRow], None]
     derived: Callable[[MeasuredRow], Mapping[str, str]]
+    together: Callable[[Sequence[MeasuredRow]], Sequence[Mapping[str, str]]] = lambda rows: (
+        [{}] * len(rows)
+    )
     aliases: Mapping[str, str] = field(default_factory=dict)
     read: Callable[[str | os.PathLike[str]], Rows | None] = lambda path: None
 
