@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CORRECTION_BIAS = "e_score_correction_bias"
+CORRECTION_BIASES = ("e_score_correction_bias", "expert_bias")
 # What configurations call the number of experts that a token meets.
 CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k")
 CHOSEN_SECTIONS = ("ffn_config",)
@@ -130,7 +130,22 @@ def build(config: Any, device: str = "meta") -> Any:
     except Exception as error:  # whatever a class trips over, it is no oracle then
         raise NoOracleError(first_line(error)) from error
     model.tie_weights()
+    drop_weightless_experts(model)
     return model
+
+
+def drop_weightless_experts(model: Any) -> None:
+    """Take from LongCat-Flash's experts the rows of those that give back their input.
+
+    The class allocates them in one of two matrices, of which published checkpoints (560
+    billion parameters) have the routed ones only.
+    """
+    from torch import nn
+
+    for module in model.modules():
+        if getattr(module, "zero_expert_num", 0) and hasattr(module, "gate_up_proj"):
+            routed = module.gate_up_proj[: module.num_routed_experts]
+            module.gate_up_proj = nn.Parameter(routed.detach())
 
 
 def first_line(error: Exception) -> str:
@@ -144,7 +159,7 @@ def weights(model: Any) -> dict[str, Any]:
     biases = {
         name: buffer
         for name, buffer in model.named_buffers()
-        if name.rpartition(".")[2] == CORRECTION_BIAS
+        if name.rpartition(".")[2] in CORRECTION_BIASES
     }
     return dict(model.named_parameters()) | biases
 
@@ -201,7 +216,8 @@ def idle_parameters(model: Any, config: Any) -> int | None:
         chosen = chosen_experts(config, numbers[0] if numbers else 0)
         if chosen is None:
             return None
-        idle += sum(weight.numel() for weight in own) * (experts - chosen) // experts
+        # A bank of fewer experts than are chosen is a shared one, met by every token.
+        idle += sum(weight.numel() for weight in own) * max(experts - chosen, 0) // experts
     return idle
 
 
@@ -263,7 +279,7 @@ def count(config: Any) -> Count:
             weight.numel()
             for part in language_model(model)
             for name, weight in weights(part).items()
-            if name.rpartition(".")[2] == CORRECTION_BIAS
+            if name.rpartition(".")[2] in CORRECTION_BIASES
         ),
         layers=layer_totals(model, config),
     )

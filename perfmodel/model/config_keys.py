@@ -91,6 +91,7 @@ class ConfigKeys:
         self._defaults = defaults or {}
         self._spellings = spellings or {}
         self._read: set[str] = set()
+        self._per_layer: set[str] = set()
         self.taken: dict[str, Any] = {}
         """Defaults that stood in for absent keys."""
 
@@ -115,7 +116,7 @@ class ConfigKeys:
         for key in names:
             found = _inside(self._stated, key)
             if found is not None:
-                _check(key, found, _inside(self._defaults, name))
+                self._check(name, key, found)
                 return found
             null |= key in self._stated
         if null:
@@ -126,6 +127,18 @@ class ConfigKeys:
                 self.taken[name] = default
                 return default
         raise Absent(name)
+
+    def may_be_lists(self, names: Iterable[str]) -> None:
+        """Accept a list with one entry per layer where a key has one number otherwise."""
+        self._per_layer.update(names)
+
+    def _check(self, name: str, key: str, found: Any) -> None:
+        default = _inside(self._defaults, name)
+        if name not in self._per_layer or not isinstance(found, list):
+            _check(key, found, default)
+            return
+        for item in found:
+            _check(key, item, None if isinstance(default, list) else default)
 
     def stated(self, name: str) -> bool:
         """Whether the file itself has a key."""
@@ -186,7 +199,7 @@ def _check(key: str, found: Any, default: Any) -> None:
         check_flag(key, found)
     elif isinstance(default, list) and not isinstance(found, list | str):
         raise ModelError(f"key {key!r}: {found!r} should be a list")
-    elif isinstance(default, str) and not isinstance(found, str | list):
+    elif isinstance(default, str) and not isinstance(found, str | list | int):  # "auto", or 256
         raise ModelError(f"key {key!r}: {found!r} should be a word")
     elif isinstance(default, float):
         if not isinstance(found, int | float) or not 0 < found < SIZE_LIMIT:

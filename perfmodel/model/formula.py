@@ -119,6 +119,23 @@ def names_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name not in FUNCTIONS))
 
 
+@cache
+def per_layer_names_of(text: str) -> tuple[str, ...]:
+    """Return the names of which a formula takes the entry of a layer: ``key[i]``."""
+    tree = ast.parse(text.strip(), mode="eval")
+    return tuple(
+        dotted
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and _is_layer(node.slice)
+        and (dotted := _dotted(node.value))
+    )
+
+
+def _is_layer(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "i"
+
+
 def _dotted(node: ast.AST) -> str:
     """Return a name or ``section.key``, "" for anything else."""
     if isinstance(node, ast.Name):
@@ -259,7 +276,7 @@ def _outer_first(node: ast.expr) -> Iterator[ast.AST]:
 def _entry(value: Evaluate, index: Evaluate, node: ast.expr, where: ast.expr) -> Evaluate:
     """Return an entry of a list; ``key[i]`` needs as many entries as there are layers."""
     name = _dotted(node)
-    per_layer = bool(name) and isinstance(where, ast.Name) and where.id == "i"
+    per_layer = bool(name) and _is_layer(where)
 
     def evaluate(names: Names) -> Any:
         found, position = value(names), index(names)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from importlib import resources
@@ -20,7 +20,7 @@ from perfmodel.base.errors import ModelError
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.checks import LAYER_LIMIT, SIZE_LIMIT, check_choice, check_size
 from perfmodel.model.config_keys import ConfigKeys
-from perfmodel.model.formula import Absent, compile_formula, names_of
+from perfmodel.model.formula import Absent, compile_formula, names_of, per_layer_names_of
 from perfmodel.model.layers import LayerSpec, Mixer
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.pieces import Piece, Pieces
@@ -140,6 +140,7 @@ class _Builder:
         self._known: dict[Any, Any] = {}
         self._moves: dict[str, bool] = {}
         keys.pass_over((*page.get("ignore", ()), *_mentioned(page)))
+        keys.may_be_lists(_mentioned(page, per_layer_names_of))
         for key, what in page.get("refuse", {}).items():
             if self.stated(key) and self._keys.value(key):
                 raise ModelError(f"key {key!r}: {what}")
@@ -267,13 +268,18 @@ class _Builder:
     def _part(self, room: str, name: str) -> Any:
         """Build a mixer or an MLP of the present layer; equal ones are one object."""
         table = self._table(room, name)
-        moving = tuple(
-            self.evaluate(value) for value in table.values() if self._moving_formula(value)
-        )
-        slot = (room, name, *map(str, moving))
+        moving = (f"={formula}" for formula in _formulas(table))
+        slot = (room, name, *(self._shown(f) for f in moving if self._moving_formula(f)))
         if slot not in self._known:
             self._known[slot] = self._mlp(table) if room == "mlp" else self._mixer(table)
         return self._known[slot]
+
+    def _shown(self, formula: str) -> str:
+        """Return a formula's value as text; what is absent may belong to a part left out."""
+        try:
+            return str(self.evaluate(formula))
+        except Absent:
+            return ""
 
     def _table(self, room: str, name: str) -> Page:
         """Return the table of a part, laid over the one that it is ``like``."""
@@ -344,13 +350,20 @@ class _Builder:
             raise ModelError(_in_keys_of_the_file(str(error), table, self._let)) from None
 
 
-def _mentioned(value: Any) -> tuple[str, ...]:
-    """Return the names in all formulas of a page: keys that its family knows."""
+def _formulas(value: Any) -> Iterator[str]:
+    """Yield all formulas in a page or a part of it, without their sign."""
     if isinstance(value, Mapping):
-        return tuple(name for item in value.values() for name in _mentioned(item))
+        value = list(value.values())
     if isinstance(value, list):
-        return tuple(name for item in value for name in _mentioned(item))
-    return names_of(value[1:]) if _is_formula(value) else ()
+        for item in value:
+            yield from _formulas(item)
+    elif _is_formula(value):
+        yield value[1:]
+
+
+def _mentioned(page: Page, names: Callable[[str], tuple[str, ...]] = names_of) -> tuple[str, ...]:
+    """Return the names in all formulas of a page: keys that its family knows."""
+    return tuple(name for formula in _formulas(page) for name in names(formula))
 
 
 def _is_formula(value: Any) -> bool:
