@@ -24,9 +24,9 @@ def test_parts_of_every_preset_add_up(name: str) -> None:
         assert active_layer_parameters(layer, h) <= parts.total
         layers += parts.total
     ends = model.embedding_parameters() + model.output_parameters() + model.final_norm_parameters()
-    assert model.parameter_count() == layers + ends
+    assert model.parameter_count() == layers + ends + model.edge_parameters()
     assert model.active_parameter_count() <= model.parameter_count()
-    if all(layer.mlp.kind == "dense" for layer in model.layers):
+    if not any(layer.experts for layer in model.layers):
         assert model.active_parameter_count() == model.parameter_count()
     stated = load_model(name, mtp="stated")
     assert stated.parameter_count() == model.parameter_count() + stated.mtp_parameters()

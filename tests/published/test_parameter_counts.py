@@ -51,40 +51,41 @@ PUBLISHED = {
     "gemma-2-9b": 9_241_705_984,  # safetensors of google/gemma-2-9b
     "gemma-2-27b": 27_227_128_320,  # safetensors of google/gemma-2-27b
     "gemma-3-1b": 999_885_952,  # safetensors of google/gemma-3-1b-pt
-    "qwen3-coder-480b-a35b": 480_154_875_392,  # transformers 5.23 on the meta device, Qwen/Qwen3-Coder-480B-A35B-Instruct
-    "qwen3-next-80b-a3b": 79_674_391_296,  # transformers 5.23 on the meta device, Qwen/Qwen3-Next-80B-A3B-Instruct
-    "qwen3.5-397b-a17b": 396_346_350_336,  # transformers 5.23 on the meta device, Qwen/Qwen3.5-397B-A17B
-    "qwen3.5-122b-a10b": 122_111_526_912,  # transformers 5.23 on the meta device, Qwen/Qwen3.5-122B-A10B
-    "qwen3.5-35b-a3b": 34_660_610_688,  # transformers 5.23 on the meta device, Qwen/Qwen3.5-35B-A3B
-    "qwen3.5-27b": 26_895_998_464,  # transformers 5.23 on the meta device, Qwen/Qwen3.5-27B
-    "llama-4-scout": 107_769_861_120,  # transformers 5.23 on the meta device, meta-llama/Llama-4-Scout-17B-16E
-    "llama-4-maverick": 400_711_848_960,  # transformers 5.23 on the meta device, meta-llama/Llama-4-Maverick-17B-128E
-    "deepseek-v4-flash": 284_332_240_471,  # transformers 5.23 on the meta device, deepseek-ai/DeepSeek-V4-Flash
-    "moonlight-16b-a3b": 15_960_110_208,  # transformers 5.23 on the meta device, moonshotai/Moonlight-16B-A3B
-    "phi-2": 2_779_683_840,  # transformers 5.23 on the meta device, microsoft/phi-2
-    "phi-3-mini": 3_821_079_552,  # transformers 5.23 on the meta device, microsoft/Phi-3-mini-4k-instruct
-    "phi-3-medium": 13_960_238_080,  # transformers 5.23 on the meta device, microsoft/Phi-3-medium-4k-instruct
-    "phi-4": 14_659_507_200,  # transformers 5.23 on the meta device, microsoft/phi-4
-    "phi-4-mini": 3_836_021_760,  # transformers 5.23 on the meta device, microsoft/Phi-4-mini-instruct
-    "phi-3.5-moe": 41_873_153_344,  # transformers 5.23 on the meta device, microsoft/Phi-3.5-MoE-instruct
-    "nemotron-3-nano-30b-a3b": 31_577_940_288,  # transformers 5.23 on the meta device, nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16
-    "nemotron-nano-9b-v2": 8_888_227_328,  # transformers 5.23 on the meta device, nvidia/NVIDIA-Nemotron-Nano-9B-v2
-    "olmo-2-7b": 7_298_617_344,  # transformers 5.23 on the meta device, allenai/OLMo-2-1124-7B
-    "olmo-2-13b": 13_716_198_400,  # transformers 5.23 on the meta device, allenai/OLMo-2-1124-13B
-    "olmo-2-32b": 32_234_279_936,  # transformers 5.23 on the meta device, allenai/OLMo-2-0325-32B
-    "olmo-3-7b": 7_298_011_136,  # transformers 5.23 on the meta device, allenai/Olmo-3-1025-7B
-    "olmo-3-32b": 32_233_522_176,  # transformers 5.23 on the meta device, allenai/Olmo-3-1125-32B
-    "olmoe-1b-7b": 6_919_161_856,  # transformers 5.23 on the meta device, allenai/OLMoE-1B-7B-0924
-    "smollm2-135m": 134_515_008,  # transformers 5.23 on the meta device, HuggingFaceTB/SmolLM2-135M
-    "smollm2-1.7b": 1_711_376_384,  # transformers 5.23 on the meta device, HuggingFaceTB/SmolLM2-1.7B
-    "smollm3-3b": 3_075_098_624,  # transformers 5.23 on the meta device, HuggingFaceTB/SmolLM3-3B
-    "tinyllama-1.1b": 1_100_048_384,  # transformers 5.23 on the meta device, TinyLlama/TinyLlama-1.1B-Chat-v1.0
-    "seed-oss-36b": 36_151_104_512,  # transformers 5.23 on the meta device, ByteDance-Seed/Seed-OSS-36B-Instruct
-    "starcoder2-3b": 3_030_371_328,  # transformers 5.23 on the meta device, bigcode/starcoder2-3b
-    "starcoder2-7b": 7_173_923_840,  # transformers 5.23 on the meta device, bigcode/starcoder2-7b
-    "starcoder2-15b": 15_957_889_024,  # transformers 5.23 on the meta device, bigcode/starcoder2-15b
-    "mistral-nemo-12b": 12_247_782_400,  # transformers 5.23 on the meta device, mistralai/Mistral-Nemo-Base-2407
-    "mistral-large-123b": 122_610_069_504,  # transformers 5.23 on the meta device, mistralai/Mistral-Large-Instruct-2407
+    # transformers 5.23 on the meta device, from the published config.json
+    "qwen3-coder-480b-a35b": 480_154_875_392,
+    "qwen3-next-80b-a3b": 79_674_391_296,
+    "qwen3.5-397b-a17b": 396_346_350_336,
+    "qwen3.5-122b-a10b": 122_111_526_912,
+    "qwen3.5-35b-a3b": 34_660_610_688,
+    "qwen3.5-27b": 26_895_998_464,
+    "llama-4-scout": 107_769_861_120,
+    "llama-4-maverick": 400_711_848_960,
+    "deepseek-v4-flash": 284_332_240_471,
+    "moonlight-16b-a3b": 15_960_110_208,
+    "phi-2": 2_779_683_840,
+    "phi-3-mini": 3_821_079_552,
+    "phi-3-medium": 13_960_238_080,
+    "phi-4": 14_659_507_200,
+    "phi-4-mini": 3_836_021_760,
+    "phi-3.5-moe": 41_873_153_344,
+    "nemotron-3-nano-30b-a3b": 31_577_940_288,
+    "nemotron-nano-9b-v2": 8_888_227_328,
+    "olmo-2-7b": 7_298_617_344,
+    "olmo-2-13b": 13_716_198_400,
+    "olmo-2-32b": 32_234_279_936,
+    "olmo-3-7b": 7_298_011_136,
+    "olmo-3-32b": 32_233_522_176,
+    "olmoe-1b-7b": 6_919_161_856,
+    "smollm2-135m": 134_515_008,
+    "smollm2-1.7b": 1_711_376_384,
+    "smollm3-3b": 3_075_098_624,
+    "tinyllama-1.1b": 1_100_048_384,
+    "seed-oss-36b": 36_151_104_512,
+    "starcoder2-3b": 3_030_371_328,
+    "starcoder2-7b": 7_173_923_840,
+    "starcoder2-15b": 15_957_889_024,
+    "mistral-nemo-12b": 12_247_782_400,
+    "mistral-large-123b": 122_610_069_504,
 }
 
 # Rounded figures, with half a unit of their last digit [billions].
