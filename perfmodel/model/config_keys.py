@@ -65,7 +65,7 @@ ARCHITECTURE_FRAGMENTS = (
 # Keys that hold numbers whatever the class has.
 _COUNTED = re.compile(r"(num|n)_.*(heads|layers)|(hidden|intermediate|vocab)_size|head_dim")
 
-HARMLESS_ENDS = ("_dtype", "_kernels", "_coef", "_hidden_act", "_implementation", "_layer_init")
+HARMLESS_ENDS = ("_dtype", "_kernels", "_coef", "_hidden_act", "_implementation", "_layer_init", "_multipliers")
 
 
 class ConfigKeys:
@@ -204,7 +204,7 @@ def _check(key: str, found: Any, default: Any) -> None:
     elif isinstance(default, float):
         if not isinstance(found, int | float) or not 0 < found < SIZE_LIMIT:
             raise ModelError(f"key {key!r}: {found!r} should be a positive number")
-    elif isinstance(found, bool | list | str) and not (
+    elif isinstance(found, bool | list | str | Mapping) and not (
         isinstance(default, int) or _COUNTED.fullmatch(key)
     ):
         return

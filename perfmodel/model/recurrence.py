@@ -42,6 +42,8 @@ class RecurrenceSpec:
         Rank R of Mamba-1's time step; 0 otherwise.
     gate_rank : int
         Rank of the output gate's projection in "kimi_delta"; 0 for a full one.
+    full_forget_gate : bool
+        The forget gate of "kimi_delta" is one full projection, not one of rank `value_dim`.
     output_norm : bool
         What comes out is normalised, ahead of or behind its gate.
     inner_norms : bool
@@ -61,6 +63,7 @@ class RecurrenceSpec:
     bias: bool = False
     time_step_rank: int = 0
     gate_rank: int = 0
+    full_forget_gate: bool = False
     output_norm: bool = True
     inner_norms: bool = False
     extra: Pieces = ()
@@ -71,7 +74,7 @@ class RecurrenceSpec:
             check_size(key, getattr(self, key))
         for key in ("conv_kernel", "time_step_rank", "gate_rank"):
             check_size(key, getattr(self, key), minimum=0)
-        for key in ("conv_bias", "bias", "output_norm", "inner_norms"):
+        for key in ("conv_bias", "bias", "output_norm", "inner_norms", "full_forget_gate"):
             check_flag(key, getattr(self, key))
         check_multiple("heads", self.heads, "key_heads", self.key_heads)
         if self.kind == "mamba1":
@@ -125,7 +128,7 @@ class RecurrenceSpec:
         )
 
     def _kimi_delta(self, h: int) -> Pieces:
-        """As the gated delta rule with a decay per channel, by way of a low rank."""
+        """As the gated delta rule with a decay per channel, often by way of a low rank."""
         n, inner, d = self.heads, self.inner_size, self.key_dim
         keys = self.key_heads * d
         rank = self.gate_rank
@@ -135,10 +138,15 @@ class RecurrenceSpec:
                 matrix("gate_down", h, rank, "whole"),
                 matrix("gate_up", rank, inner, "columns"),
             )
+        forget: Pieces = (matrix("forget", h, keys, "columns"),)
+        if not self.full_forget_gate:
+            forget = (
+                matrix("forget_down", h, self.value_dim, "whole"),
+                matrix("forget_up", self.value_dim, keys, "columns"),
+            )
         return (
             matrix("input", h, 2 * keys + inner, "columns", self.bias),
-            matrix("forget_down", h, self.value_dim, "whole"),
-            matrix("forget_up", self.value_dim, keys, "columns"),
+            *forget,
             *gate,
             matrix("step", h, n, "columns"),
             vector("decay", keys + n, "columns"),

@@ -33,6 +33,8 @@ def test_kimi_delta_attention() -> None:
     assert count(low, h) == rest + 2 * (h * d + d * inner)
     full = RecurrenceSpec("kimi_delta", n, n, d, d, conv_kernel=taps)
     assert count(full, h) == rest + h * d + d * inner + h * inner
+    ling = RecurrenceSpec("kimi_delta", n, n, d, d, conv_kernel=taps, full_forget_gate=True)
+    assert count(ling, h) == rest + 2 * h * inner
 
 
 def test_mamba_2() -> None:
