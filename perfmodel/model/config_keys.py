@@ -65,7 +65,15 @@ ARCHITECTURE_FRAGMENTS = (
 # Keys that hold numbers whatever the class has.
 _COUNTED = re.compile(r"(num|n)_.*(heads|layers)|(hidden|intermediate|vocab)_size|head_dim")
 
-HARMLESS_ENDS = ("_dtype", "_kernels", "_coef", "_hidden_act", "_implementation", "_layer_init", "_multipliers")
+HARMLESS_ENDS = (
+    "_dtype",
+    "_kernels",
+    "_coef",
+    "_hidden_act",
+    "_implementation",
+    "_layer_init",
+    "_multipliers",
+)
 
 
 class ConfigKeys:

@@ -65,7 +65,8 @@ def _delta_rule(at: Scope, spec: RecurrenceSpec) -> Size:
 
 def _kimi_delta(at: Scope, spec: RecurrenceSpec) -> Size:
     """As around the delta rule, and the low ranks of decay and gate."""
-    return _delta_rule(at, spec) + (spec.value_dim + spec.gate_rank) * at.inputs
+    forget = 0 if spec.full_forget_gate else spec.value_dim
+    return _delta_rule(at, spec) + (forget + spec.gate_rank) * at.inputs
 
 
 def _mamba2(at: Scope, spec: RecurrenceSpec) -> Size:
