@@ -204,8 +204,11 @@ def expert_weights(modules: list[Any]) -> Iterator[tuple[str, int, list[Any]]]:
             own = list(inner.parameters(recurse=False))
             stacked = [weight for weight in own if weight.ndim == 3]
             stated = getattr(inner, "num_experts", None) or getattr(inner, "moe_num_experts", None)
-            if own and (stacked or stated):
-                yield path, int(stacked[0].shape[0] if stacked else stated), own
+            experts = int(stacked[0].shape[0]) if stacked else int(stated or 0)
+            # Norms that all experts of a bank share stand beside them.
+            own = [p for p in own if experts and p.ndim > 1 and p.shape[0] % experts == 0]
+            if own:
+                yield path, experts, own
 
 
 def idle_parameters(model: Any, config: Any) -> int | None:

@@ -82,6 +82,11 @@ def _sum_of_primes(start: int, skipped: int, count: int) -> int:
     return sum(itertools.islice(primes, skipped, skipped + count))
 
 
+def _numbers(value: Any) -> list[int]:
+    """Return a list of numbers that a file may write as a text, "3,4,5"."""
+    return [int(item) for item in (value.split(",") if isinstance(value, str) else value)]
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "len": len,
     "index": list.index,
@@ -92,6 +97,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceil": lambda value: -int(-value // 1),
     "up_to_multiple": _up_to_multiple,
     "sum_of_primes": _sum_of_primes,
+    "numbers": _numbers,
 }
 
 

@@ -58,6 +58,8 @@ class ModelSpec:
     embedding_width : int
         Width of the token table where it is not h: two matrices lead to and from h
         (OPT-350m); 0 for h.
+    stream_head : bool
+        Several residual streams are mixed by weights at the end, and not only summed.
     extra : tuple of Piece
         What else stands beside the layers; tables are ahead of the first layer.
     towers : tuple of TowerSpec
@@ -83,6 +85,7 @@ class ModelSpec:
     lm_head_bias: bool = False
     mtp_layers: tuple[LayerSpec, ...] = ()
     embedding_width: int = 0
+    stream_head: bool = True
     extra: Pieces = ()
     towers: tuple[TowerSpec, ...] = ()
     quantization: QuantizationSpec | None = None
@@ -164,7 +167,7 @@ class ModelSpec:
         if self.embedding_width:
             found.append(matrix("embedding_up", self.embedding_width, self.hidden_size, "whole"))
             found.append(matrix("embedding_down", self.hidden_size, self.embedding_width, "whole"))
-        if self.streams > 1:
+        if self.streams > 1 and self.stream_head:
             m, rank = self.streams, self.layers[-1].stream_rank
             if rank:
                 found += stream_gates(m * self.hidden_size, rank)

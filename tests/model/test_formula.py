@@ -26,7 +26,16 @@ class Keys(dict[str, Any]):
 
 
 KEYS = Keys(
-    h=64, a=8, zero=0, off=False, on=True, words=["x", "y"], i=1, pattern="ME", **{"s.k": 3}
+    h=64,
+    a=8,
+    zero=0,
+    off=False,
+    on=True,
+    words=["x", "y"],
+    i=1,
+    pattern="ME",
+    words_of_numbers=[1, 2],
+    **{"s.k": 3},
 )
 
 
@@ -53,6 +62,8 @@ KEYS = Keys(
         ("-a", -8),
         ("index(words, 'y')", 1),
         ("sum_of_primes(20, 1, 2)", 29 + 31),
+        ("numbers('3,4, 10')", [3, 4, 10]),
+        ("numbers(words_of_numbers)", [1, 2]),
     ],
 )
 def test_what_a_formula_computes(text: str, value: object) -> None:
