@@ -1,10 +1,10 @@
 """Model FLOPs per token, in the two published conventions.
 
 Both count two FLOP per weight and token forward and four backward, the output
-matrix included and the token table left out (Narayanan et al. 2021, eq. 3 without
+matrix included and tables left out (Narayanan et al. 2021, eq. 3 without
 recomputation). They differ in attention: "non-causal" counts the full square of
-scores, "causal" only what a causal model needs, half of it. A sliding window
-limits both.
+scores, "causal" only what a causal model needs, half of it. Windows, chunks and chosen
+keys limit both. Recurrences count what their chunked kernels compute, in both alike.
 """
 
 from __future__ import annotations
@@ -12,56 +12,110 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.model.build import LayerSpec, ModelSpec
+from perfmodel.model.build import (
+    AttentionSpec,
+    LayerSpec,
+    ModelSpec,
+    RecurrenceSpec,
+    TowerSpec,
+)
+from perfmodel.model.pieces import Pieces
 
 FORWARD_AND_BACKWARD = 3.0
+
+Values = NDArray[np.float64]
+
+
+def products_of(pieces: Pieces) -> int:
+    """Multiplications by weights per token of several pieces together."""
+    return sum(piece.products for piece in pieces)
 
 
 def matrix_parameters(model: ModelSpec, layer: LayerSpec) -> int:
     """Weights of one layer that multiply every token: no norms, no biases, active experts."""
-    hidden = model.hidden_size
-    spec, mlp = layer.attention, layer.mlp
-    if spec.kind == "mla":
-        query_in = spec.q_lora_rank or hidden
-        projections = (
-            (hidden * spec.q_lora_rank)
-            + query_in * spec.heads * spec.head_dim
-            + hidden * (spec.kv_lora_rank + spec.qk_rope_head_dim)
-            + spec.kv_lora_rank * spec.heads * (spec.qk_nope_head_dim + spec.value_head_dim)
-        )
-    else:
-        projections = hidden * spec.heads * spec.head_dim
-        projections += hidden * spec.key_value_heads * (spec.head_dim + spec.value_head_dim)
-    projections += spec.heads * spec.value_head_dim * hidden
-    matrices = 3 if mlp.gated else 2
-    if mlp.kind == "dense":
-        return projections + matrices * hidden * mlp.intermediate_size
-    width = mlp.experts_per_token * mlp.expert_intermediate_size + mlp.shared_intermediate_size
-    return projections + matrices * hidden * width + hidden * mlp.experts
+    return products_of(tuple(piece for _, piece in layer.pieces(model.hidden_size)))
 
 
-def attended_keys(
-    layer: LayerSpec, sequence_length: ArrayLike, *, causal: bool
-) -> NDArray[np.float64]:
-    """Mean number of keys that a token meets under a convention, shape of `sequence_length`."""
+def attended_keys(spec: AttentionSpec, sequence_length: ArrayLike, *, causal: bool) -> Values:
+    """Mean number of keys that a token meets under a convention.
+
+    Parameters
+    ----------
+    spec : AttentionSpec
+    sequence_length : array_like
+        Tokens per sequence, keys of an encoder where `spec` is a cross attention.
+    causal : bool
+        Which convention; attention that is not causal meets all keys in both.
+
+    Returns
+    -------
+    ndarray
+        Shape of `sequence_length`. Compressed entries count as a key each.
+
+    Notes
+    -----
+    Of S keys a causal token meets S/2 on average, of the last W ``W (1 - W/2S)``, in chunks
+    of c ``c/2`` where c divides S, and k chosen ones ``k (1 - k/2S)``. Of S/r compressed
+    entries likewise, all or k chosen ones.
+    """
     length = np.asarray(sequence_length, np.float64)
-    window = float(layer.attention.window)
-    if not window:
+    causal = causal and spec.causal and not spec.cross
+    if spec.kind == "chunked":
+        return _chunked_keys(length, float(spec.window), causal)
+    choice = spec.indexer.top_k if spec.indexer is not None else 0
+    if spec.compression is not None:
+        near = _limited(length, spec.window, causal) if spec.window else np.zeros(length.shape)
+        return near + _limited(length / spec.compression.ratio, choice, causal)
+    return _limited(length, choice or spec.window, causal)
+
+
+def scored_keys(spec: AttentionSpec, sequence_length: ArrayLike, *, causal: bool) -> Values:
+    """Mean number of keys that the indexer of a token scores; 0 where none stands."""
+    length = np.asarray(sequence_length, np.float64)
+    if spec.indexer is None or spec.indexer.shared:
+        return np.zeros(length.shape)
+    ratio = spec.compression.ratio if spec.compression is not None else 1
+    return _limited(length / ratio, 0, causal and spec.causal)
+
+
+def _limited(length: Values, limit: float, causal: bool) -> Values:
+    """Mean number of keys among `length`, the last or best `limit` of them; 0 for no limit."""
+    if not limit:
         return length / 2 if causal else length
-    limited = np.minimum(length, window)
-    # Causal: the first `window` tokens see half of it on average, the rest all of it.
+    limited = np.minimum(length, float(limit))
+    # Causal: the first `limit` tokens see half of it on average, the rest all of it.
     return limited * (1 - limited / (2 * length)) if causal else limited
+
+
+def _chunked_keys(length: Values, chunk: float, causal: bool) -> Values:
+    whole = np.floor(length / chunk)
+    rest = length - whole * chunk
+    keys = (whole * chunk**2 + rest**2) / length
+    return keys / 2 if causal else keys
+
+
+def recurrence_flops(spec: RecurrenceSpec) -> float:
+    """Forward FLOP per token of a recurrence, its projections and convolution apart."""
+    n, k, v, chunk = spec.heads, spec.key_dim, spec.value_dim, spec.chunk
+    if spec.kind == "mamba1":
+        return 9.0 * n * k * v
+    if spec.kind == "mamba2":
+        return spec.key_heads * 2.0 * chunk * k + n * (2.0 * chunk * v + 4.0 * k * v)
+    if spec.kind == "lightning":
+        return n * (2.0 * chunk * (k + v) + 4.0 * k * v)
+    return n * (6.0 * k * v + 2.0 * chunk * (3.0 * k + 2.0 * v))
 
 
 def model_flops_per_token(
     model: ModelSpec, sequence_length: ArrayLike, *, causal: bool = True
-) -> NDArray[np.float64]:
+) -> Values:
     """FLOP that one token needs in forward and backward, without recomputation.
 
     Parameters
     ----------
     model : ModelSpec
-        Multi-token-prediction modules are counted, with their own logits.
+        Multi-token-prediction modules are counted, with their own logits; towers whose tokens
+        are stated, and an encoder, share theirs among the tokens of a sequence.
     sequence_length : array_like, shape (n,)
         Tokens per sequence.
     causal : bool
@@ -73,14 +127,78 @@ def model_flops_per_token(
         FLOP per token.
     """
     length = np.asarray(sequence_length, np.float64)
-    total = np.zeros(length.shape)
+    encoded = encoder_tokens(model, length)
+    total, index_backward = np.zeros(length.shape), np.zeros(length.shape)
+    counted: dict[int, tuple[Values, Values]] = {}
     for layer in (*model.layers, *model.mtp_layers):
-        spec = layer.attention
-        weights = matrix_parameters(model, layer)
-        keys = attended_keys(layer, length, causal=causal)
-        scores = spec.heads * (spec.head_dim + spec.value_head_dim) * keys
-        total += 2.0 * weights + 2.0 * scores
+        if id(layer) not in counted:
+            counted[id(layer)] = _layer_flops(layer, model.hidden_size, length, encoded, causal)
+        forward, backward = counted[id(layer)]
+        total += forward
+        index_backward += backward
     heads = 1 + len(model.mtp_layers)
-    total += 2.0 * model.hidden_size * model.vocab_size * heads
+    total += 2.0 * model.table_width * model.vocab_size * heads
     total += 2.0 * 2.0 * model.hidden_size**2 * len(model.mtp_layers)
-    return FORWARD_AND_BACKWARD * total
+    total += 2.0 * products_of(model.edge_pieces())
+    for tower in model.towers:
+        tokens = tower_tokens(tower, length)
+        total += tokens / length * _tower_flops(tower, tokens, causal)
+    return FORWARD_AND_BACKWARD * total + index_backward
+
+
+def tower_tokens(tower: TowerSpec, sequence_length: Values) -> Values:
+    """Tokens of a tower per sequence; 0 where they are not stated and it is no encoder."""
+    if tower.tokens:
+        return np.full(sequence_length.shape, float(tower.tokens))
+    return sequence_length if tower.name == "encoder" else np.zeros(sequence_length.shape)
+
+
+def encoder_tokens(model: ModelSpec, sequence_length: Values) -> Values:
+    """Tokens of a sequence to which cross attention attends."""
+    for tower in model.towers:
+        if tower.name == "encoder":
+            return tower_tokens(tower, sequence_length)
+    return sequence_length
+
+
+def _layer_flops(
+    layer: LayerSpec, hidden_size: int, length: Values, encoded: Values, causal: bool
+) -> tuple[Values, Values]:
+    """Forward FLOP of a layer per token, and what backward has beyond twice as many."""
+    forward = np.full(
+        length.shape, 2.0 * products_of(tuple(piece for _, piece in layer.pieces(hidden_size)))
+    )
+    beyond = np.zeros(length.shape)
+    for part in layer.mixers:
+        if isinstance(part, RecurrenceSpec):
+            forward += recurrence_flops(part)
+        if not isinstance(part, AttentionSpec):
+            continue
+        keys = attended_keys(part, encoded if part.cross else length, causal=causal)
+        forward += 2.0 * (part.heads * (part.head_dim + part.value_head_dim) * keys)
+        if part.cross:  # keys and values are those of the encoder's tokens
+            theirs = [x for x in part.pieces(hidden_size) if x.name in ("key", "value")]
+            forward += 2.0 * products_of(tuple(theirs)) * (encoded / length - 1.0)
+        if part.indexer is not None and not part.indexer.shared:
+            # All pairs are scored, but the loss that trains an indexer compares its scores of
+            # chosen keys only (DeepSeek-V3.2, arXiv:2512.02556, section 2.1.1, eq. 4).
+            width = 2.0 * part.indexer.heads * part.indexer.head_dim
+            scored = scored_keys(part, length, causal=causal)
+            choice = length if part.compression is None else length / part.compression.ratio
+            chosen = _limited(choice, part.indexer.top_k, causal and part.causal)
+            forward += width * scored
+            beyond += 2.0 * width * (chosen - scored)
+    return forward, beyond
+
+
+def _tower_flops(tower: TowerSpec, tokens: Values, causal: bool) -> Values:
+    """Forward FLOP of one token of a tower."""
+    total = np.full(tokens.shape, 2.0 * products_of(tower.extra))
+    if not np.any(tokens > 0):
+        return total
+    counted: dict[int, Values] = {}
+    for layer in tower.layers:
+        if id(layer) not in counted:
+            counted[id(layer)] = _layer_flops(layer, tower.hidden_size, tokens, tokens, causal)[0]
+        total += counted[id(layer)]
+    return total

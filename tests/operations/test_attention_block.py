@@ -48,7 +48,7 @@ def test_context_ranks_share_the_work_of_windows(kind, window, small_dense):
     ]
     done = sum(matrix_flops(item) for item in calls) / (2.0 * 16 * 256)
     local = length / degree
-    mean = local * float(attended_keys(model.layers[0], length, causal=True))
+    mean = local * float(attended_keys(model.layers[0].attention, length, causal=True))
     assert mean * (1 - 1e-12) <= done <= local * min(window, length)
 
 

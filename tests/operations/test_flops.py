@@ -57,27 +57,26 @@ def test_multi_token_prediction_adds_its_layer_projection_and_logits():
     assert difference == pytest.approx(6 * (layer + extra + scores), rel=1e-12)
 
 
-def sliding_layer(window):
-    attention = AttentionSpec("sliding", 8, 8, 64, window=window)
-    return LayerSpec((attention,), (MlpSpec("dense", 1024),))
+def sliding(window):
+    return AttentionSpec("sliding", 8, 8, 64, window=window)
 
 
 @given(st.integers(1, 300), st.integers(1, 300))
 def test_windows_against_counting(length, window):
     """The mean of min(i + 1/2, window) over tokens, in the same half-diagonal convention."""
-    causal = float(attended_keys(sliding_layer(window), length, causal=True))
+    causal = float(attended_keys(sliding(window), length, causal=True))
     counted = np.minimum(np.arange(length) + 1, window).mean()
     assert causal <= counted + 1e-9  # the diagonal counts half
     assert counted - causal <= 0.5 + 1e-9
-    non_causal = float(attended_keys(sliding_layer(window), length, causal=False))
+    non_causal = float(attended_keys(sliding(window), length, causal=False))
     assert non_causal == min(length, window)
     assert causal <= non_causal
 
 
 def test_a_window_as_long_as_the_sequence_is_no_window():
-    layer = sliding_layer(4096)
-    assert float(attended_keys(layer, 4096, causal=True)) == 2048
-    assert float(attended_keys(layer, 1024, causal=True)) == 512
+    spec = sliding(4096)
+    assert float(attended_keys(spec, 4096, causal=True)) == 2048
+    assert float(attended_keys(spec, 1024, causal=True)) == 512
 
 
 @given(st.lists(st.integers(1, 2**20), min_size=1, max_size=20))
