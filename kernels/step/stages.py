@@ -17,7 +17,10 @@ ADDED = (
     *("stream_width", "collective_width"),
 )
 # Parts of one class err together, classes independently.
-WIDTHS = ("gemm_width", "attention_width", "attention_backward_width", "moe_width")
+WIDTHS = (
+    *("gemm_width", "attention_width", "attention_backward_width", "moe_width"),
+    *("recurrence_width", "sparse_width"),
+)
 BUSY = (
     *("forward", "backward", "recompute"),
     *("tensor_exposed", "context_exposed", "expert_exposed", "host"),
@@ -58,8 +61,7 @@ def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums
         kept = np.minimum(count, 1.0) if number == output_part else count
         sums["weights"][rows] += kept * part["weights"]
         sums["experts"][rows] += kept * part["experts"]
-    gemm, attention, attention_backward, moe = widths * widths
-    sums["compute_width"] = np.sqrt(gemm + attention + attention_backward + moe)
+    sums["compute_width"] = np.sqrt(np.sum(widths * widths, axis=0))
     both = (counts[:, embedding_part] > 0.0) & (counts[:, output_part] > 0.0)
     sums["weights"][both] -= shared[row_key[both]]
     for name in BUSY:

@@ -36,6 +36,8 @@ PART = np.dtype(
         ("attention_width", np.float64),
         ("attention_backward_width", np.float64),
         ("moe_width", np.float64),
+        ("recurrence_width", np.float64),
+        ("sparse_width", np.float64),
         ("stream_width", np.float64),
         ("collective_width", np.float64),
     ],

@@ -19,6 +19,8 @@ LIMITS: Mapping[str, tuple[str, float, float]] = {
     "gemm": ("rows of A (m)", 65.0, 2048.0),
     "attention": ("FLOP of unmasked pairs", 1e10, 1e12),
     "attention_backward": ("FLOP of unmasked pairs", 1e10, 1e12),
+    "recurrence": ("FLOP", 1e10, 1e12),
+    "sparse": ("FLOP of keys that are seen", 1e10, 1e12),
     "decode": ("bytes of keys and values", 1e7, 2e8),
     "moe": ("tokens", 65.0, 2048.0),
     "stream": ("bytes read and written", 1e6, 1e8),

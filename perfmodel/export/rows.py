@@ -31,6 +31,8 @@ COMMUNICATION_PHASE = {**COMPUTE_PHASE, "backward_weight": INPUT_GRADIENT}
 BLOCKS = {
     Role.ATTENTION: ("attention", "column"),
     Role.ATTENTION_OUTPUT: ("attention", "row"),
+    Role.RECURRENCE: ("recurrence", "column"),
+    Role.RECURRENCE_OUTPUT: ("recurrence", "row"),
     Role.MLP: ("mlp", "column"),
     Role.MLP_OUTPUT: ("mlp", "row"),
     Role.SHARED: ("mlp_shared", "column"),

@@ -23,7 +23,7 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.operations.operations import Communication, LayerKeys, Role
 from perfmodel.operations.parts import Part
-from perfmodel.operations.pricing import Priced
+from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.explain import check_one_strategy

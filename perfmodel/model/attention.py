@@ -261,6 +261,15 @@ class AttentionSpec:
                 "key 'qk_norm': should be false for kind 'mla', whose latent norms are implied"
             )
 
+    @property
+    def sparse(self) -> bool:
+        """Queries gather lists of keys: chosen or compressed ones, or a window of both in one.
+
+        Such layers run on kernels of their own.
+        """
+        window_of_one = self.key_is_value and self.kind == "sliding"
+        return self.indexer is not None or self.compression is not None or window_of_one
+
     def pieces(self, hidden_size: int) -> Pieces:
         """Return the pieces of the block, without the norms over the hidden size.
 

@@ -1,4 +1,4 @@
-"""Operations of the attention block of one layer.
+"""Operations of attention in one layer.
 
 Shape letters: T tokens on this device, h hidden size, a query heads, g key-value
 heads, d and v head dimensions of keys and values, t tensor-parallel degree.
@@ -6,48 +6,55 @@ heads, d and v head dimensions of keys and values, t tensor-parallel degree.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from perfmodel.model.build import LayerSpec, ModelSpec
-from perfmodel.operations.operations import (
-    Attention,
-    Communication,
-    Gemm,
-    OperationList,
-    Role,
-    Stream,
+from perfmodel.base.columns import Column
+from perfmodel.compute.stream_catalogue import elementwise, traffic
+from perfmodel.model.build import AttentionSpec, ModelSpec
+from perfmodel.operations.context_block import (
+    context_communication,
+    exchanges_heads,
+    gather_keys,
+    remote_work,
 )
-from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS
+from perfmodel.operations.operation_list import OperationList
+from perfmodel.operations.operations import Attention, Gemm, Role, Stream
+from perfmodel.operations.sparse_block import (
+    absorbs_keys,
+    add_compression,
+    add_indexer,
+    add_sparse_core,
+)
+from perfmodel.operations.towers import encoder_tokens
 
-RING, ALL_TO_ALL, ALL_GATHER = range(len(CONTEXT_PARALLEL_KINDS))
 CORE = "attention.core"
 RING_STEP = "attention.core_remote"
 
 
-def add_attention(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
+def add_attention(ops: OperationList, model: ModelSpec, spec: AttentionSpec) -> None:
     """Add projections, rotary embedding, the attention itself and their communication."""
-    spec = layer.attention
     hidden = float(model.hidden_size)
     tokens = ops.keys.tokens
     heads = np.maximum(spec.heads / ops.keys.tensor, 1.0)
     groups = np.maximum(spec.key_value_heads / ops.keys.tensor, 1.0)
-    if spec.kind == "mla":
-        _latent_projections(ops, model, layer)
+    if spec.cross:
+        _cross_projections(ops, model, spec, heads, groups)
+    elif spec.kind == "mla":
+        _latent_projections(ops, hidden, spec)
         groups = heads
     else:
-        width = (heads + groups) * spec.head_dim + groups * spec.value_head_dim
-        ops.enter_tensor_parallel("attention.input", hidden, "attention.qkv")
-        ops.linear("attention.qkv", tokens, hidden, width)
-        # Queries, keys and values are views of one product where they are fused, and copies
-        # where they are not; their gradients are always written back into one tensor.
-        copied = (0, 0) if ops.framework.fused_elementwise else (2, 2)
-        ops.stream("attention.split_qkv", tokens * width, copied, (2, 2))
+        _projections(ops, hidden, spec, heads, groups)
+    if spec.compression is not None:
+        add_compression(ops, hidden, spec, spec.compression)
+    if spec.indexer is not None and not spec.indexer.shared:
+        add_indexer(ops, hidden, spec, spec.indexer)
     if spec.qk_norm:
-        elements = tokens * (heads + groups) * spec.head_dim
-        ops.stream("attention.qk_norm", elements, (2, 2), (4, 2), launches=2.0)
-    if model.position_embedding == "rope":
+        _head_norms(ops, spec, heads, groups)
+    if model.position_embedding == "rope" and not spec.cross:
         rotated = spec.qk_rope_head_dim if spec.kind == "mla" else spec.head_dim
-        shared = 1.0 if spec.kind == "mla" else groups
+        shared = 1.0 if spec.kind == "mla" else 0.0 if spec.shared_keys else groups
         passes = 1.0 if ops.framework.fused_elementwise else 3.0
         ops.stream(
             "attention.rope",
@@ -56,23 +63,88 @@ def add_attention(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> Non
             (2 * passes, 2 * passes),
             launches=2.0 * passes,
         )
-    if ops.framework.flash_attention:
-        _flash_core(ops, layer, heads, groups)
+    if spec.sparse:
+        add_sparse_core(ops, spec, heads, groups)
+    elif spec.cross:
+        _cross_core(ops, model, spec, heads, groups)
+    elif ops.framework.flash_attention:
+        _flash_core(ops, spec, heads, groups)
     else:
-        _unfused_core(ops, layer, heads, groups)
+        _unfused_core(ops, spec, heads, groups)
+    if spec.output_gate != "none":
+        _output_gate(ops, hidden, spec, heads)
+    ops.products("attention", spec.extra)
     with ops.in_role(Role.ATTENTION_OUTPUT):
-        ops.linear("attention.output", tokens, heads * spec.value_head_dim, hidden)
-        ops.leave_tensor_parallel("attention.output", hidden, "attention.output")
+        _output(ops, hidden, spec, heads)
 
 
-def _latent_projections(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
+def _projections(
+    ops: OperationList, hidden: float, spec: AttentionSpec, heads: Column, groups: Column
+) -> None:
+    """Project to queries, keys and values in one product, as far as a layer has them."""
+    tokens = ops.keys.tokens
+    numbers = spec.head_dim + (0 if spec.key_is_value else spec.value_head_dim)
+    keys = groups * (0 if spec.shared_keys else numbers)
+    queries = heads * spec.head_dim
+    gate = heads * spec.value_head_dim if spec.output_gate == "channel" else 0.0
+    ops.enter_tensor_parallel("attention.input", hidden, "attention.qkv")
+    if spec.q_lora_rank:
+        rank, own = float(spec.q_lora_rank), ops.keys.stream_tokens
+        ops.linear("attention.query_down", own, hidden, rank)
+        ops.stream("attention.query_norm", own * rank, (2, 2), (4, 2))
+        ops.enter_tensor_parallel("attention.query", rank, "attention.query_up")
+        ops.linear("attention.query_up", tokens, rank, queries + gate)
+        direct = keys
+    else:
+        direct = queries + keys + gate
+    if np.any(direct > 0):
+        ops.linear("attention.qkv", tokens, hidden, direct)
+    # Queries, keys and values are views of one product where they are fused, and copies
+    # where they are not; their gradients are always written back into one tensor.
+    copied = (0, 0) if ops.framework.fused_elementwise else (2, 2)
+    ops.stream("attention.split_qkv", tokens * (queries + keys + gate), copied, (2, 2))
+
+
+def _head_norms(ops: OperationList, spec: AttentionSpec, heads: Column, groups: Column) -> None:
+    """Normalise queries and keys of every head; those of an earlier layer already are."""
+    normed = groups * (0.0 if spec.shared_keys else 1.0)
+    launches = 0.0 if spec.shared_keys else 1.0
+    if spec.qk_norm_scope != "keys":
+        normed, launches = heads + normed, launches + 1.0
+    elements = ops.keys.tokens * normed * spec.head_dim
+    ops.stream("attention.qk_norm", elements, (2, 2), (4, 2), launches=max(launches, 1.0))
+
+
+def _output_gate(ops: OperationList, hidden: float, spec: AttentionSpec, heads: Column) -> None:
+    """Scale what comes out by the sigmoid of a gate, one per channel or per head."""
+    tokens = ops.keys.tokens
+    if spec.output_gate == "head":
+        ops.linear("attention.gate", tokens, hidden, heads)
+    forward, backward = (traffic(elementwise(x, 1.0)) for x in ("gated", "gated_backward"))
+    if spec.output_gate == "head":  # the gates themselves are few
+        forward, backward = (2.0, 2.0), (4.0, 2.0)
+    elements = tokens * heads * spec.value_head_dim
+    ops.stream("attention.gated", elements, forward, backward, flops=6.0)
+
+
+def _output(ops: OperationList, hidden: float, spec: AttentionSpec, heads: Column) -> None:
+    """Project heads back to the hidden size, perhaps through a low rank in groups of them."""
+    width = heads * spec.value_head_dim
+    if spec.output_groups:
+        grouped = np.maximum(spec.output_groups / ops.keys.tensor, 1.0)
+        rank = float(spec.output_lora_rank)
+        ops.linear("attention.output_down", ops.keys.tokens, width / grouped, rank, batch=grouped)
+        width = grouped * rank
+    ops.linear("attention.output", ops.keys.tokens, width, hidden)
+    ops.leave_tensor_parallel("attention.output", hidden, "attention.output")
+
+
+def _latent_projections(ops: OperationList, hidden: float, spec: AttentionSpec) -> None:
     """Down- and up-projections of multi-head latent attention (arXiv:2405.04434, §2.1).
 
     The down-projections are not sharded: every device does its own part of the
     residual stream, and the short latents are gathered instead of the hidden state.
     """
-    spec = layer.attention
-    hidden = float(model.hidden_size)
     tokens, own = ops.keys.tokens, ops.keys.stream_tokens
     heads = np.maximum(spec.heads / ops.keys.tensor, 1.0)
     latent = float(spec.kv_lora_rank + spec.qk_rope_head_dim)
@@ -84,10 +156,20 @@ def _latent_projections(ops: OperationList, model: ModelSpec, layer: LayerSpec) 
         "attention.key_value_down", own, hidden, float(spec.kv_lora_rank + spec.qk_rope_head_dim)
     )
     ops.stream("attention.key_value_norm", own * spec.kv_lora_rank, (2, 2), (4, 2))
-    query_inputs = float(spec.q_lora_rank or model.hidden_size)
-    gathered = latent if spec.q_lora_rank else latent + hidden
+    query_inputs = float(spec.q_lora_rank) or hidden
+    gate = spec.output_gate != "none"
+    gathered = latent + hidden if gate or not spec.q_lora_rank else latent
+    width = heads * spec.head_dim
+    if spec.output_gate == "channel":
+        width = width + heads * spec.value_head_dim
     ops.enter_tensor_parallel("attention.input", gathered, "attention.query_up")
-    ops.linear("attention.query_up", tokens, query_inputs, heads * spec.head_dim, selective=True)
+    ops.linear("attention.query_up", tokens, query_inputs, width, selective=True)
+    if absorbs_keys(spec):
+        # Queries go into latent space instead, where keys and values are one (arXiv:2405.04434,
+        # §2.1.2); `add_sparse_core` takes its results back.
+        nope, rank = float(spec.qk_nope_head_dim), float(spec.kv_lora_rank)
+        ops.linear("attention.query_latent", tokens, nope, rank, batch=heads, selective=True)
+        return
     ops.linear(
         "attention.key_value_up",
         tokens,
@@ -101,9 +183,51 @@ def _latent_projections(ops: OperationList, model: ModelSpec, layer: LayerSpec) 
     )
 
 
-def _flash_core(
-    ops: OperationList, layer: LayerSpec, heads: np.ndarray, groups: np.ndarray
+def _cross_projections(
+    ops: OperationList, model: ModelSpec, spec: AttentionSpec, heads: Column, groups: Column
 ) -> None:
+    """Project queries of these tokens, and keys and values of an encoder's."""
+    keys = ops.keys
+    hidden = float(model.hidden_size)
+    length = keys.number("sequence_length")
+    encoded = encoder_tokens(model, length) / length
+    ops.enter_tensor_parallel("attention.input", hidden, "attention.query")
+    ops.linear("attention.query", keys.tokens, hidden, heads * spec.head_dim)
+    width = groups * (spec.head_dim + spec.value_head_dim)
+    ops.enter_tensor_parallel("attention.encoded", hidden * encoded, "attention.key_value")
+    ops.linear("attention.key_value", keys.tokens * encoded, hidden, width)
+
+
+def _cross_core(
+    ops: OperationList, model: ModelSpec, spec: AttentionSpec, heads: Column, groups: Column
+) -> None:
+    """Attention of this rank's tokens to all of an encoder's, gathered from context ranks."""
+    keys = ops.keys
+    length, degree = keys.number("sequence_length"), keys.number("context_parallel")
+    encoded = encoder_tokens(model, length)
+    for phase, backward in (("forward", False), ("backward_input", True)):
+        ops.add(
+            Attention(
+                "attention.cross",
+                phase,
+                keys.number("micro_batch_size"),
+                length / degree,
+                encoded,
+                heads,
+                groups,
+                float(spec.head_dim),
+                float(spec.value_head_dim),
+                False,
+                backward=backward,
+            )
+        )
+    if np.any(degree > 1):
+        size = keys.number("micro_batch_size") * encoded * groups * 2.0
+        size = size * (spec.head_dim + spec.value_head_dim)
+        gather_keys(ops, "attention.gather_encoded", size, (degree > 1) * 1.0)
+
+
+def _flash_core(ops: OperationList, spec: AttentionSpec, heads: Column, groups: Column) -> None:
     """Fused attention with context parallelism.
 
     A balanced causal ring gives each rank one causal block of its own and, for each
@@ -111,35 +235,35 @@ def _flash_core(
     all-gather (Llama 3, arXiv:2407.21783, §3.3.2) does the same work after one gather;
     all-to-all (Ulysses, arXiv:2309.14509) exchanges sequence shards for head shards.
     """
-    spec = layer.attention
     keys = ops.keys
     degree = keys.number("context_parallel")
-    kind = keys.columns["context_parallel_kind"]
-    exchanged = (kind == ALL_TO_ALL) & (degree > 1)
+    exchanged = exchanges_heads(keys)
     batch = keys.number("micro_batch_size")
     length = keys.number("sequence_length")
     local = np.where(exchanged, length, length / degree)
     split = np.where(exchanged, degree, 1.0)
     local_heads, local_groups = np.maximum(heads / split, 1.0), np.maximum(groups / split, 1.0)
-    remote_steps, span, remote_keys = _remote_work(spec.window, length, local, degree)
+    remote_steps, span, remote_keys = remote_work(spec, length, local, degree)
     remote_steps = np.where(exchanged, 0.0, remote_steps)
+    dims = float(spec.head_dim), float(spec.value_head_dim)
     for phase, backward in (("forward", False), ("backward_input", True)):
-        ops.add(
-            Attention(
-                CORE,
-                phase,
-                batch,
-                local,
-                local,
-                local_heads,
-                local_groups,
-                float(spec.head_dim),
-                float(spec.value_head_dim),
-                spec.causal,
-                float(spec.window),
-                backward,
+        for name, sequences, tokens, count in _own_calls(spec, batch, local):
+            ops.add(
+                Attention(
+                    name,
+                    phase,
+                    sequences,
+                    tokens,
+                    tokens,
+                    local_heads,
+                    local_groups,
+                    *dims,
+                    spec.causal,
+                    0.0 if spec.kind == "chunked" else float(spec.window),
+                    backward,
+                    count=count,
+                )
             )
-        )
         if np.any(remote_steps > 0):
             ops.add(
                 Attention(
@@ -150,8 +274,7 @@ def _flash_core(
                     remote_keys,
                     local_heads,
                     local_groups,
-                    float(spec.head_dim),
-                    float(spec.value_head_dim),
+                    *dims,
                     False,
                     0.0,
                     backward,
@@ -159,108 +282,33 @@ def _flash_core(
                 )
             )
     if np.any(degree > 1):
-        _context_communication(ops, layer, heads, groups)
+        context_communication(ops, spec, heads, groups, (CORE, RING_STEP))
 
 
-def _remote_work(
-    window: int, length: np.ndarray, local: np.ndarray, degree: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Attention of one rank to keys of other ranks: steps, queries and keys per step.
+def _own_calls(
+    spec: AttentionSpec, batch: Column, local: Column
+) -> list[tuple[str, Column, Column, Column | float]]:
+    """Return name, sequences, tokens of each and count of the calls over a rank's own tokens.
 
-    All ranks together meet the pairs that one device would: ``S W - W²/2`` of a causal
-    sequence S with window W (W = S without one). What a rank does not find in its own
-    block is spread over the ranks that the window reaches.
+    Chunks are sequences of their own, the last perhaps a shorter one.
     """
-    reach = np.minimum(float(window), length) if window else length
-    inside = np.minimum(reach, local)
-    pairs = (length * reach - reach**2 / 2) / degree - (local * inside - inside**2 / 2)
-    steps = np.minimum(degree - 1.0, np.ceil(reach / local))
-    keys = pairs / np.maximum(steps * inside, 1.0)
-    return np.where(keys > 0.5, steps, 0.0), inside, np.maximum(keys, 1.0)
+    if spec.kind != "chunked":
+        return [(CORE, batch, local, 1.0)]
+    chunk = np.minimum(float(spec.window), local)
+    rest = local - np.floor(local / chunk) * chunk
+    calls: list[tuple[str, Column, Column, Column | float]] = [
+        (CORE, batch * np.floor(local / chunk), chunk, 1.0)
+    ]
+    if np.any(rest > 0):
+        calls.append(("attention.core_rest", batch, np.maximum(rest, 1.0), (rest > 0) * 1.0))
+    return calls
 
 
-def _context_communication(
-    ops: OperationList, layer: LayerSpec, heads: np.ndarray, groups: np.ndarray
-) -> None:
-    spec = layer.attention
-    keys = ops.keys
-    degree = keys.number("context_parallel")
-    kind = keys.columns["context_parallel_kind"]
-    stride = keys.context_stride
-    key_value = keys.tokens * groups * (spec.head_dim + spec.value_head_dim) * 2.0
-    query_output = keys.tokens * heads * (spec.head_dim + spec.value_head_dim) * 2.0
-    length = keys.number("sequence_length")
-    hops, _, _ = _remote_work(spec.window, length, length / degree, degree)
-    ring = ((kind == RING) & (degree > 1)) * hops
-    exchange = ((kind == ALL_TO_ALL) & (degree > 1)) * 1.0
-    gather = ((kind == ALL_GATHER) & (degree > 1)) * 1.0
-    # The slowest hop sets the pace of a ring: over adapters where a node does not hold all of
-    # it. Two ranks half the ring apart lie in one node where the whole ring does.
-    span = np.maximum(stride, np.ceil(stride * degree / 2.0))
-    for phase, volume in (("forward", 1.0), ("backward_input", 2.0)):
-        # Backward sends keys, values and their gradients around the ring.
-        ops.add(
-            Communication(
-                "attention.ring",
-                phase,
-                "context",
-                "point_to_point",
-                key_value * volume,
-                2.0,
-                span,
-                hidden_by=((CORE, phase), (RING_STEP, phase)),
-                hides=1.0,
-                count=ring,
-            )
-        )
-        ops.add(
-            Communication(
-                "attention.exchange",
-                phase,
-                "context",
-                "all_to_all",
-                key_value + query_output,
-                degree,
-                stride,
-                count=exchange,
-            )
-        )
-    # Backward gathers keys and values again: only the local ones are kept.
-    for phase in ("forward", "backward_input"):
-        ops.add(
-            Communication(
-                "attention.gather_keys",
-                phase,
-                "context",
-                "all_gather",
-                key_value * degree,
-                degree,
-                stride,
-                count=gather,
-            )
-        )
-    ops.add(
-        Communication(
-            "attention.gather_keys",
-            "backward_input",
-            "context",
-            "reduce_scatter",
-            key_value * degree,
-            degree,
-            stride,
-            count=gather,
-        )
-    )
-
-
-def _unfused_core(
-    ops: OperationList, layer: LayerSpec, heads: np.ndarray, groups: np.ndarray
-) -> None:
+def _unfused_core(ops: OperationList, spec: AttentionSpec, heads: Column, groups: Column) -> None:
     """Two batched products with masked softmax and dropout between (full square, no skipping)."""
-    spec = layer.attention
     keys = ops.keys
     if np.any(keys.number("context_parallel") > 1):
-        _context_communication(ops, layer, heads, groups)
+        context_communication(ops, spec, heads, groups, (CORE, RING_STEP))
     batch = keys.number("micro_batch_size") * heads
     length = keys.number("sequence_length") / keys.number("context_parallel")
     whole = keys.number("sequence_length")
@@ -268,7 +316,7 @@ def _unfused_core(
 
     def product(name: str, inner: float, first: bool) -> None:
         m, n, k = (length, whole, inner) if first else (length, inner, whole)
-        shared = {"batch": batch, "quantised": False}
+        shared: dict[str, Any] = {"batch": batch, "quantised": False}
         ops.add(Gemm(name, "forward", m, n, k, **shared), selective=True)
         # Gradients of the two inputs: each contracts over one of the other two dimensions.
         ops.add(Gemm(name, "backward_input", m, k, n, **shared))

@@ -4,14 +4,17 @@ Both count two FLOP per weight and token forward and four backward, the output
 matrix included and tables left out (Narayanan et al. 2021, eq. 3 without
 recomputation). They differ in attention: "non-causal" counts the full square of
 scores, "causal" only what a causal model needs, half of it. Windows, chunks and chosen
-keys limit both. Recurrences count what their chunked kernels compute, in both alike.
+keys limit both. Recurrences count what their chunked kernels compute, in both alike
+(`perfmodel.kernels.recurrence.counts`).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from perfmodel.base.columns import Column
+from perfmodel.kernels.recurrence.counts import recurrence_flops
 from perfmodel.model.build import (
     AttentionSpec,
     LayerSpec,
@@ -20,10 +23,9 @@ from perfmodel.model.build import (
     TowerSpec,
 )
 from perfmodel.model.pieces import Pieces
+from perfmodel.operations.towers import encoder_tokens, tower_tokens
 
 FORWARD_AND_BACKWARD = 3.0
-
-Values = NDArray[np.float64]
 
 
 def products_of(pieces: Pieces) -> int:
@@ -36,7 +38,7 @@ def matrix_parameters(model: ModelSpec, layer: LayerSpec) -> int:
     return products_of(tuple(piece for _, piece in layer.pieces(model.hidden_size)))
 
 
-def attended_keys(spec: AttentionSpec, sequence_length: ArrayLike, *, causal: bool) -> Values:
+def attended_keys(spec: AttentionSpec, sequence_length: ArrayLike, *, causal: bool) -> Column:
     """Mean number of keys that a token meets under a convention.
 
     Parameters
@@ -69,7 +71,7 @@ def attended_keys(spec: AttentionSpec, sequence_length: ArrayLike, *, causal: bo
     return _limited(length, choice or spec.window, causal)
 
 
-def scored_keys(spec: AttentionSpec, sequence_length: ArrayLike, *, causal: bool) -> Values:
+def scored_keys(spec: AttentionSpec, sequence_length: ArrayLike, *, causal: bool) -> Column:
     """Mean number of keys that the indexer of a token scores; 0 where none stands."""
     length = np.asarray(sequence_length, np.float64)
     if spec.indexer is None or spec.indexer.shared:
@@ -78,7 +80,7 @@ def scored_keys(spec: AttentionSpec, sequence_length: ArrayLike, *, causal: bool
     return _limited(length / ratio, 0, causal and spec.causal)
 
 
-def _limited(length: Values, limit: float, causal: bool) -> Values:
+def _limited(length: Column, limit: float, causal: bool) -> Column:
     """Mean number of keys among `length`, the last or best `limit` of them; 0 for no limit."""
     if not limit:
         return length / 2 if causal else length
@@ -87,28 +89,16 @@ def _limited(length: Values, limit: float, causal: bool) -> Values:
     return limited * (1 - limited / (2 * length)) if causal else limited
 
 
-def _chunked_keys(length: Values, chunk: float, causal: bool) -> Values:
+def _chunked_keys(length: Column, chunk: float, causal: bool) -> Column:
     whole = np.floor(length / chunk)
     rest = length - whole * chunk
     keys = (whole * chunk**2 + rest**2) / length
     return keys / 2 if causal else keys
 
 
-def recurrence_flops(spec: RecurrenceSpec) -> float:
-    """Forward FLOP per token of a recurrence, its projections and convolution apart."""
-    n, k, v, chunk = spec.heads, spec.key_dim, spec.value_dim, spec.chunk
-    if spec.kind == "mamba1":
-        return 9.0 * n * k * v
-    if spec.kind == "mamba2":
-        return spec.key_heads * 2.0 * chunk * k + n * (2.0 * chunk * v + 4.0 * k * v)
-    if spec.kind == "lightning":
-        return n * (2.0 * chunk * (k + v) + 4.0 * k * v)
-    return n * (6.0 * k * v + 2.0 * chunk * (3.0 * k + 2.0 * v))
-
-
 def model_flops_per_token(
     model: ModelSpec, sequence_length: ArrayLike, *, causal: bool = True
-) -> Values:
+) -> Column:
     """FLOP that one token needs in forward and backward, without recomputation.
 
     Parameters
@@ -129,7 +119,7 @@ def model_flops_per_token(
     length = np.asarray(sequence_length, np.float64)
     encoded = encoder_tokens(model, length)
     total, index_backward = np.zeros(length.shape), np.zeros(length.shape)
-    counted: dict[int, tuple[Values, Values]] = {}
+    counted: dict[int, tuple[Column, Column]] = {}
     for layer in (*model.layers, *model.mtp_layers):
         if id(layer) not in counted:
             counted[id(layer)] = _layer_flops(layer, model.hidden_size, length, encoded, causal)
@@ -146,24 +136,9 @@ def model_flops_per_token(
     return FORWARD_AND_BACKWARD * total + index_backward
 
 
-def tower_tokens(tower: TowerSpec, sequence_length: Values) -> Values:
-    """Tokens of a tower per sequence; 0 where they are not stated and it is no encoder."""
-    if tower.tokens:
-        return np.full(sequence_length.shape, float(tower.tokens))
-    return sequence_length if tower.name == "encoder" else np.zeros(sequence_length.shape)
-
-
-def encoder_tokens(model: ModelSpec, sequence_length: Values) -> Values:
-    """Tokens of a sequence to which cross attention attends."""
-    for tower in model.towers:
-        if tower.name == "encoder":
-            return tower_tokens(tower, sequence_length)
-    return sequence_length
-
-
 def _layer_flops(
-    layer: LayerSpec, hidden_size: int, length: Values, encoded: Values, causal: bool
-) -> tuple[Values, Values]:
+    layer: LayerSpec, hidden_size: int, length: Column, encoded: Column, causal: bool
+) -> tuple[Column, Column]:
     """Forward FLOP of a layer per token, and what backward has beyond twice as many."""
     forward = np.full(
         length.shape, 2.0 * products_of(tuple(piece for _, piece in layer.pieces(hidden_size)))
@@ -171,7 +146,14 @@ def _layer_flops(
     beyond = np.zeros(length.shape)
     for part in layer.mixers:
         if isinstance(part, RecurrenceSpec):
-            forward += recurrence_flops(part)
+            forward += recurrence_flops(
+                part.kind,
+                heads=part.heads,
+                key_heads=part.key_heads,
+                key_dim=part.key_dim,
+                value_dim=part.value_dim,
+                chunk=part.chunk,
+            )
         if not isinstance(part, AttentionSpec):
             continue
         keys = attended_keys(part, encoded if part.cross else length, causal=causal)
@@ -191,12 +173,12 @@ def _layer_flops(
     return forward, beyond
 
 
-def _tower_flops(tower: TowerSpec, tokens: Values, causal: bool) -> Values:
+def _tower_flops(tower: TowerSpec, tokens: Column, causal: bool) -> Column:
     """Forward FLOP of one token of a tower."""
     total = np.full(tokens.shape, 2.0 * products_of(tower.extra))
     if not np.any(tokens > 0):
         return total
-    counted: dict[int, Values] = {}
+    counted: dict[int, Column] = {}
     for layer in tower.layers:
         if id(layer) not in counted:
             counted[id(layer)] = _layer_flops(layer, tower.hidden_size, tokens, tokens, causal)[0]

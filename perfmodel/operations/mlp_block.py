@@ -9,22 +9,34 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.compute.stream_catalogue import ROW_GATHER, elementwise, router_top_k, traffic
-from perfmodel.model.build import LayerSpec, MlpSpec, ModelSpec
-from perfmodel.operations.operations import Communication, OperationList, Role, Size, Stream
+from perfmodel.model.build import MlpSpec, ModelSpec
+from perfmodel.operations.operation_list import OperationList
+from perfmodel.operations.operations import Communication, Role, Size, Stream
 from perfmodel.strategy.mapping import stage_members, stage_strides
 
 
-def add_mlp(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
+def add_mlp(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     """Add the block's products, activation, routing and communication."""
-    if layer.mlp.kind == "moe":
-        _add_experts(ops, model, layer.mlp)
-        if layer.mlp.shared_intermediate_size:
-            width = layer.mlp.shared_intermediate_size / ops.keys.tensor
+    if mlp.kind == "moe":
+        _add_experts(ops, model, mlp)
+        if mlp.shared_intermediate_size:
+            width = mlp.shared_intermediate_size / ops.keys.tensor
             roles = Role.SHARED, Role.SHARED_OUTPUT
-            _add_block(ops, model, layer.mlp, "mlp.shared", width, roles)
+            _add_block(ops, model, mlp, "mlp.shared", width, roles)
+        if mlp.shared_expert_gate:
+            with ops.in_role(Role.SHARED_OUTPUT):
+                _add_shared_gate(ops, float(model.hidden_size))
     else:
-        width = layer.mlp.intermediate_size / ops.keys.tensor
-        _add_block(ops, model, layer.mlp, "mlp", width, (Role.MLP, Role.MLP_OUTPUT))
+        width = mlp.intermediate_size / ops.keys.tensor
+        _add_block(ops, model, mlp, "mlp", width, (Role.MLP, Role.MLP_OUTPUT))
+    ops.products("mlp", mlp.extra)
+
+
+def _add_shared_gate(ops: OperationList, hidden: float) -> None:
+    """Scale the output of the shared expert by the sigmoid of one number per token."""
+    own = ops.keys.stream_tokens
+    ops.linear("mlp.shared.gate", own, hidden, 1.0)
+    ops.stream("mlp.shared.gated", own * hidden, (2, 2), (4, 2))
 
 
 def add_activation(
@@ -72,8 +84,10 @@ def _add_block(
 def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     """Router, dispatch, grouped products and combine, with balanced loads.
 
-    Every device routes its own part of the residual stream: T/t tokens with sequence
-    parallelism (Megatron-Core "alltoall" dispatcher).
+    Latent experts are reached through a projection ahead of the dispatch and left through
+    one behind the combination: only the latent travels (Nemotron-3). Every device routes its
+    own part of the residual stream: T/t tokens with sequence parallelism (Megatron-Core
+    "alltoall" dispatcher).
     """
     keys = ops.keys
     hidden = float(model.hidden_size)
@@ -87,13 +101,15 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     per_expert = np.maximum(received / experts, 1.0)
     width = mlp.expert_intermediate_size / inner
     ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
-    for phase, backward in (("forward", False), ("backward_input", True)):
-        route = router_top_k(own, mlp.experts, mlp.experts_per_token, backward=backward)
-        ops.add(
-            Stream(
-                "mlp.route", phase, route.bytes_read, route.bytes_written, launches=route.launches
-            )
-        )
+    if mlp.hash_routing:
+        # Experts are looked up by token; only their scores are read, and scattered back.
+        chosen = own * mlp.experts_per_token
+        ops.stream("mlp.route", chosen, (8, 4), (8, 4))
+    else:
+        _add_choice(ops, mlp)
+    if mlp.latent_size:
+        ops.linear("mlp.latent_down", own, hidden, float(mlp.latent_size))
+        hidden = float(mlp.latent_size)
     copies = dispatch_copies(ops, mlp)
     # Sent once per expert, tokens are first copied in the order of their experts; a
     # deduplicating dispatcher reads them where they are.
@@ -127,6 +143,20 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
         (2.0, 2.0 / mlp.experts_per_token),
         (2.0 + 2.0 / mlp.experts_per_token, 2.0),
     )
+    if mlp.latent_size:
+        ops.linear("mlp.latent_up", own, hidden, float(model.hidden_size))
+
+
+def _add_choice(ops: OperationList, mlp: MlpSpec) -> None:
+    """Choose the best experts of every token by their scores."""
+    for phase, backward in (("forward", False), ("backward_input", True)):
+        own = ops.keys.stream_tokens
+        route = router_top_k(own, mlp.experts, mlp.experts_per_token, backward=backward)
+        ops.add(
+            Stream(
+                "mlp.route", phase, route.bytes_read, route.bytes_written, launches=route.launches
+            )
+        )
 
 
 def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> np.ndarray:

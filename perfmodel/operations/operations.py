@@ -1,4 +1,4 @@
-"""What a device does: matrix products, attention calls, streams, communications.
+"""What a device does: matrix products, attention, recurrences, streams, communications.
 
 Every operation is written once for all layer keys: its sizes are columns with one
 entry per key (or a number that holds for all), and ``count`` says how often the
@@ -7,19 +7,14 @@ operation runs per layer and micro-batch for that key, 0 for never.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, PRECISIONS, QUANTISED
-from perfmodel.software.framework import Framework
-from perfmodel.strategy.grid import RECOMPUTE
 
 Size = Column | float
 
@@ -36,6 +31,10 @@ class Role(StrEnum):
     """Attention and what leads to it: norm, projections, rotary embedding."""
     ATTENTION_OUTPUT = "attention output"
     """What leads from attention: projection, norm, residual addition."""
+    RECURRENCE = "recurrence"
+    """As `ATTENTION`, of a mixer with a state or a short convolution."""
+    RECURRENCE_OUTPUT = "recurrence output"
+    """As `ATTENTION_OUTPUT`, of the same."""
     MLP = "mlp"
     """First product and activation of a feed-forward block, and what leads to them."""
     MLP_OUTPUT = "mlp output"
@@ -99,6 +98,75 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class SparseAttention:
+    """One call of attention over the keys in a window and chosen or compressed ones.
+
+    Queries are aligned to the end of the keys; see
+    `perfmodel.compute.sparse_attention.sparse_attention_times`.
+    """
+
+    name: str
+    phase: str
+    batch: Size
+    query_length: Size
+    key_length: Size
+    heads: Size
+    key_value_heads: Size
+    head_dim_qk: float
+    head_dim_v: float
+    selected: float = 0.0
+    window: float = 0.0
+    compression: float = 1.0
+    block: float = 1.0
+    shared_key_value: bool = True
+    backward: bool = False
+    count: Size = 1.0
+    role: Role = Role.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Indexer:
+    """Scores of all keys and the choice of the best, or the gradient of chosen scores."""
+
+    name: str
+    phase: str
+    batch: Size
+    query_length: Size
+    key_length: Size
+    heads: float
+    head_dim: float
+    top_k: float
+    compression: float = 1.0
+    block: float = 1.0
+    backward: bool = False
+    count: Size = 1.0
+    role: Role = Role.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """One call of a recurrence's chain of kernels; ``heads`` on this device.
+
+    `launches` are those kernels, to the host.
+    """
+
+    name: str
+    phase: str
+    kind: str
+    batch: Size
+    length: Size
+    heads: Size
+    key_heads: Size
+    key_dim: float
+    value_dim: float
+    chunk: float
+    backward: bool = False
+    launches: Size = 1.0
+    count: Size = 1.0
+    role: Role = Role.NONE
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """A memory-bound operation [B read, B written, FLOP on the general cores]."""
 
@@ -134,11 +202,7 @@ class Communication:
     role: Role = Role.NONE
 
 
-# Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
-# the hook with which data parallelism counts its bucket. An estimate, not a measurement.
-GRADIENT_HOOK_LAUNCHES = 3.0
-
-Operation = Gemm | Attention | Stream | Communication
+Operation = Gemm | Attention | SparseAttention | Indexer | Recurrence | Stream | Communication
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,241 +318,3 @@ LAYER_KEY_FIELDS = (
     "recompute",
     "precision",
 )
-
-
-class OperationList:
-    """Collects the operations of one layer kind, with the habits that they share."""
-
-    def __init__(self, keys: LayerKeys, framework: Framework, machine: Machine) -> None:
-        self.keys = keys
-        self.machine = machine
-        self.framework = framework
-        self.operations: list[Operation] = []
-        self.role = Role.NONE
-        self._recompute_full = keys.equals("recompute", RECOMPUTE.index("full"))
-        self._recompute_selective = keys.equals("recompute", RECOMPUTE.index("selective"))
-
-    @contextmanager
-    def in_role(self, role: Role) -> Iterator[None]:
-        """Give operations that are added inside the block this role."""
-        former, self.role = self.role, role
-        yield
-        self.role = former
-
-    def append(self, operation: Operation) -> None:
-        """Append an operation in the present role."""
-        self.operations.append(replace(operation, role=self.role))
-
-    def add(self, operation: Operation, *, selective: bool = False) -> None:
-        """Append an operation; a forward one is repeated where it is recomputed.
-
-        Parameters
-        ----------
-        operation : Operation
-        selective : bool
-            The operation is among those that selective recomputation repeats.
-        """
-        self.append(operation)
-        if operation.phase != "forward":
-            return
-        again = self._recompute_full + (self._recompute_selective if selective else 0.0)
-        if np.any(again > 0):
-            changes: dict[str, Any] = {"phase": "recompute", "count": operation.count * again}
-            if isinstance(operation, Communication):
-                changes["hidden_by"] = tuple((name, "recompute") for name, _ in operation.hidden_by)
-            self.append(replace(operation, **changes))
-
-    def stream(
-        self,
-        name: str,
-        elements: Size,
-        forward: tuple[float, float],
-        backward: tuple[float, float],
-        *,
-        flops: float = 0.0,
-        launches: Size = 1.0,
-        count: Size = 1.0,
-        selective: bool = False,
-    ) -> None:
-        """Add a stream and its gradient; (read, written) bytes are per element."""
-        for phase, (read, written) in (("forward", forward), ("backward_input", backward)):
-            if read + written > 0:
-                self.add(
-                    Stream(
-                        name,
-                        phase,
-                        elements * read,
-                        elements * written,
-                        elements * flops,
-                        launches,
-                        count,
-                    ),
-                    selective=selective,
-                )
-
-    def linear(
-        self,
-        name: str,
-        tokens: Size,
-        inputs: Size,
-        outputs: Size,
-        *,
-        batch: Size = 1.0,
-        quantised: bool = True,
-        selective: bool = False,
-        launches: Size = 1.0,
-        count: Size = 1.0,
-        output_bytes: float = 2.0,
-    ) -> None:
-        """Add a linear layer: forward, data gradient, weight gradient and its casts.
-
-        Parameters
-        ----------
-        name : str
-        tokens, inputs, outputs : float or ndarray
-            Rows, input and output features on this device (per expert with `batch`).
-        batch : float or ndarray
-            Experts of a grouped product.
-        """
-        shared: dict[str, Any] = {
-            "batch": batch,
-            "quantised": quantised,
-            "launches": launches,
-            "count": count,
-        }
-        forward = Gemm(
-            name, "forward", tokens, outputs, inputs, output_bytes=output_bytes, **shared
-        )
-        self.add(forward, selective=selective)
-        self.add(Gemm(name, "backward_input", tokens, inputs, outputs, **shared))
-        # The weight gradient is added to the fp32 (or bf16) main gradient in place.
-        self.add(
-            Gemm(
-                name,
-                "backward_weight",
-                outputs,
-                inputs,
-                tokens,
-                output_bytes=self.framework.gradient_bytes,
-                accumulate=True,
-                **{**shared, "launches": launches + GRADIENT_HOOK_LAUNCHES},
-            )
-        )
-        if quantised and np.any(self.keys.low_precision > 0):
-            self._casts(name, tokens * batch * count, inputs, outputs, count, selective)
-
-    def _casts(
-        self,
-        name: str,
-        rows: Size,
-        inputs: Size,
-        outputs: Size,
-        launches: Size,
-        selective: bool,
-    ) -> None:
-        """Cast a product's input (forward) and its output gradient (backward)."""
-        active = self.keys.low_precision
-        # Current scaling reads the tensor once more, for its maximum.
-        current = self.framework.scaling == "current"
-        read = 2.0 + 2.0 * current * self.keys.equals("precision", PRECISIONS.index("fp8"))
-        written = self.keys.by_precision(self.machine.cast_bytes(), 0.0)
-        for phase, width in (("forward", inputs), ("backward_input", outputs)):
-            elements = rows * width
-            self.add(
-                Stream(
-                    f"{name}.cast",
-                    phase,
-                    elements * read,
-                    elements * written,
-                    launches=launches,
-                    count=active,
-                ),
-                selective=selective,
-            )
-
-    def enter_tensor_parallel(self, name: str, width: float, product: str) -> None:
-        """Add the communication ahead of a column-parallel product.
-
-        Sequence parallelism gathers the sharded input (again in backward, where the
-        gather hides behind the data gradient) and reduce-scatters its gradient;
-        without it the gradient is all-reduced. Both hide behind the weight gradient
-        (Korthikanti et al. 2022, section 4.2; Megatron-LM
-        ``LinearWithGradAccumulationAndAsyncCommunication``).
-        """
-        sharded, parallel = self.keys.sharded, (self.keys.tensor > 1).astype(np.float64)
-        plain = parallel * (1 - sharded)
-        self._tensor(f"{name}.all_gather", "forward", "all_gather", width, sharded, product, "full")
-        self._tensor(
-            f"{name}.all_gather",
-            "backward_input",
-            "all_gather",
-            width,
-            sharded,
-            product,
-            "backward",
-        )
-        self._tensor(
-            f"{name}.reduce_scatter",
-            "backward_weight",
-            "reduce_scatter",
-            width,
-            sharded,
-            product,
-            "backward",
-        )
-        self._tensor(
-            f"{name}.all_reduce",
-            "backward_weight",
-            "all_reduce",
-            width,
-            plain,
-            product,
-            "backward",
-        )
-
-    def leave_tensor_parallel(self, name: str, width: float, product: str) -> None:
-        """Add the communication after a row-parallel product."""
-        sharded, parallel = self.keys.sharded, (self.keys.tensor > 1).astype(np.float64)
-        plain = parallel * (1 - sharded)
-        self._tensor(
-            f"{name}.reduce_scatter", "forward", "reduce_scatter", width, sharded, product, "full"
-        )
-        self._tensor(f"{name}.all_reduce", "forward", "all_reduce", width, plain, product, "never")
-        self._tensor(
-            f"{name}.all_gather", "backward_input", "all_gather", width, sharded, product, "full"
-        )
-
-    def _tensor(
-        self,
-        name: str,
-        phase: str,
-        collective: str,
-        width: float,
-        count: Column,
-        product: str,
-        needs: str,
-    ) -> None:
-        """Add one tensor-parallel collective of the tokens' hidden states (2 bytes each).
-
-        `needs` is the least overlap setting that hides it. Where "full" overlap
-        pipelines it with its own product, the first of t pieces has nothing beside it.
-        """
-        if not np.any(count > 0):
-            return
-        levels = ("none", "backward", "full", "never")
-        setting = levels.index(self.framework.overlap_tensor_parallel)
-        self.add(
-            Communication(
-                name,
-                phase,
-                "tensor",
-                collective,
-                self.keys.tokens * width * 2.0,
-                self.keys.tensor,
-                self.keys.tensor_stride,
-                hidden_by=((product, phase),),
-                hides=1.0 if setting >= levels.index(needs) else 0.0,
-                tail=1.0 / self.keys.tensor if needs == "full" else 0.0,
-                count=count,
-            )
-        )

@@ -11,20 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.compute.stream_catalogue import cross_entropy, embedding, norm, traffic
+from perfmodel.compute.stream_catalogue import cross_entropy, embedding, traffic
 from perfmodel.model.build import LayerSpec, ModelSpec
-from perfmodel.operations.attention_block import add_attention
-from perfmodel.operations.mlp_block import add_mlp
+from perfmodel.operations.layer_block import add_layer, add_norm
+from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
     Communication,
     LayerKeys,
     Machine,
     Operation,
-    OperationList,
     Role,
     Stream,
 )
 from perfmodel.software.framework import Framework
+
+BEHIND_LAYERS = ("embedding_down", "stream_head")
+"""Matrices among `ModelSpec.edge_pieces` that stand behind the last layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def part_operations(
     """
     ops = OperationList(keys, framework, machine)
     if part.layer is not None:
-        _add_layer(ops, model, part.layer)
+        add_layer(ops, model, part.layer)
     elif part.kind == "embedding":
         with ops.in_role(Role.EMBEDDING):
             _add_embedding(ops, model)
@@ -85,6 +87,8 @@ def part_operations(
     else:
         with ops.in_role(Role.PREDICTION):
             _add_mtp(ops, model)
+    if part.kind in ("embedding", "output"):  # the edges of a model are not recomputed
+        return [item for item in ops.operations if item.phase != "recompute"]
     return ops.operations
 
 
@@ -94,55 +98,21 @@ def padded_vocabulary(model: ModelSpec, keys: LayerKeys, framework: Framework) -
     return np.ceil(model.vocab_size / multiple) * multiple / keys.tensor
 
 
-def _add_norm(
-    ops: OperationList, name: str, elements: np.ndarray, *, selective: bool = True
-) -> None:
-    """Norm: read and write once; its gradient reads input and output gradient.
-
-    Unfused (PyTorch ``layer_norm``) statistics are a pass of their own, and so is the
-    weight gradient, which reads both tensors again.
-    """
-    fused = ops.framework.fused_elementwise
-    forward, backward = (traffic(norm(1, 1, backward=b, fused=fused)) for b in (False, True))
-    cheap = selective and ops.framework.flash_attention
-    ops.stream(name, elements, forward, backward, flops=6.0, launches=1.0, selective=cheap)
-
-
-def _add_residual(ops: OperationList, name: str, elements: np.ndarray) -> None:
-    """Residual addition (with dropout mask and bias where the framework has dropout)."""
-    mask = 1.0 if ops.framework.dropout else 0.0
-    passes = 1.0 if ops.framework.fused_elementwise or not mask else 2.0
-    ops.stream(name, elements, (4 * passes, 2 * passes + mask), (4 + 2 * mask, 2 + mask))
-
-
-def _add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
-    elements = ops.keys.stream_tokens * model.hidden_size
-    with ops.in_role(Role.ATTENTION):
-        _add_norm(ops, "attention.norm", elements)
-        add_attention(ops, model, layer)
-    with ops.in_role(Role.ATTENTION_OUTPUT):
-        if layer.norms > 2:
-            _add_norm(ops, "attention.post_norm", elements, selective=False)
-        _add_residual(ops, "attention.residual", elements)
-    routed = layer.mlp.kind == "moe"
-    with ops.in_role(Role.EXPERTS if routed else Role.MLP):
-        if not layer.parallel_block:
-            _add_norm(ops, "mlp.norm", elements)
-        add_mlp(ops, model, layer)
-    with ops.in_role(Role.EXPERTS if routed else Role.MLP_OUTPUT):
-        if layer.norms > 2:
-            _add_norm(ops, "mlp.post_norm", elements, selective=False)
-        _add_residual(ops, "mlp.residual", elements)
-
-
 def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
-    """Gather rows; the gradient is scattered back in fp32. Nothing here is recomputed."""
+    """Gather rows; the gradient is scattered back in fp32."""
     keys = ops.keys
-    elements = keys.tokens * model.hidden_size
+    elements = keys.tokens * model.table_width
     tables = 2.0 if model.position_embedding == "learned" else 1.0
-    for phase, backward in (("forward", False), ("backward_weight", True)):
-        read, written = traffic(embedding(1, 1, tables=tables, backward=backward))
-        ops.append(Stream("embedding.lookup", phase, elements * read, elements * written))
+    lookups = [("embedding.lookup", elements, tables)]
+    lookups += [
+        (f"embedding.{piece.name}", keys.tokens * piece.outputs, 1.0)
+        for piece in model.extra
+        if piece.kind == "table"
+    ]
+    for name, numbers, read_tables in lookups:
+        for phase, backward in (("forward", False), ("backward_weight", True)):
+            read, written = traffic(embedding(1, 1, tables=read_tables, backward=backward))
+            ops.append(Stream(name, phase, numbers * read, numbers * written))
     # Rows of a vocabulary-parallel table are summed over the tensor-parallel group.
     parallel = (keys.tensor > 1) * 1.0
     for collective, phase, count in (
@@ -163,20 +133,26 @@ def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
                     count=count,
                 )
             )
+    ahead = [piece for piece in model.edge_pieces() if piece.name not in BEHIND_LAYERS]
+    ops.products("embedding", tuple(ahead), own=True)
 
 
 def _add_output(ops: OperationList, model: ModelSpec) -> None:
     """Final norm, logits and the loss; kept in 16 bits whatever the layers use."""
     keys = ops.keys
-    start = len(ops.operations)
-    _add_norm(ops, "output.norm", keys.stream_tokens * model.hidden_size)
-    ops.enter_tensor_parallel("output.input", float(model.hidden_size), "output.logits")
+    behind = [piece for piece in model.edge_pieces() if piece.name in BEHIND_LAYERS]
+    ops.products("output", tuple(behind), own=True)
+    elements = keys.stream_tokens * model.hidden_size
+    if model.streams > 1:
+        m = float(model.streams)
+        ops.stream("output.streams", elements, (2.0 * m, 2.0), (2.0 + 2.0 * m, 2.0 * m))
+    add_norm(ops, "output.norm", elements)
+    width = float(model.table_width)
+    ops.enter_tensor_parallel("output.input", width, "output.logits")
     vocabulary = padded_vocabulary(model, keys, ops.framework)
-    ops.linear("output.logits", keys.tokens, float(model.hidden_size), vocabulary, quantised=False)
+    ops.linear("output.logits", keys.tokens, width, vocabulary, quantised=False)
     with ops.in_role(Role.LOSS):
         _add_loss(ops, vocabulary)
-    # The edges of a model are not recomputed.
-    ops.operations[start:] = [item for item in ops.operations[start:] if item.phase != "recompute"]
 
 
 def _add_loss(ops: OperationList, vocabulary: np.ndarray) -> None:
@@ -213,7 +189,7 @@ def _add_mtp(ops: OperationList, model: ModelSpec) -> None:
     """Norms of hidden state and next token, and their projection 2h -> h."""
     keys = ops.keys
     elements = keys.stream_tokens * model.hidden_size
-    _add_norm(ops, "mtp.norms", 2.0 * elements)
+    add_norm(ops, "mtp.norms", 2.0 * elements)
     ops.enter_tensor_parallel("mtp.input", 2.0 * model.hidden_size, "mtp.projection")
     ops.linear(
         "mtp.projection",

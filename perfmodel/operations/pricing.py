@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,80 +10,37 @@ from numpy.typing import NDArray
 
 from perfmodel.base.collectives import COLLECTIVES
 from perfmodel.base.columns import Column
-from perfmodel.base.errors import HardwareError
 from perfmodel.base.precisions import PRECISIONS, wide_format
+from perfmodel.operations.mixer_pricing import (
+    price_attention,
+    price_indexers,
+    price_recurrences,
+    price_sparse_attention,
+)
 from perfmodel.operations.operations import (
     Attention,
     Communication,
     Gemm,
+    Indexer,
     LayerKeys,
     Operation,
-    Size,
+    Recurrence,
+    SparseAttention,
     Stream,
+)
+from perfmodel.operations.priced import (
+    Priced,
+    column_of,
+    distinct_rows,
+    stack,
+    supported_precisions,
+    unstack,
 )
 from perfmodel.operations.uncertainty import relative_width
 from perfmodel.software.framework import Framework
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """An operation with its price per layer key.
-
-    Attributes
-    ----------
-    operation : Operation
-    time : ndarray, shape (keys,)
-        Of all `count` repetitions per micro-batch [s].
-    flops : ndarray, shape (keys,)
-        Matrix FLOP executed in them.
-    traffic : ndarray, shape (keys,)
-        Bytes to and from memory, or on the wire for a communication [B].
-    bound : tuple of str
-        What limits one repetition, per key.
-    exposed : ndarray, shape (keys,)
-        The part of `time` that delays the step; all of it unless a communication hides.
-    half_width : ndarray, shape (keys,)
-        Half the 10-90 % band of `exposed` [s] (`perfmodel.operations.uncertainty`).
-    """
-
-    operation: Operation
-    time: Column
-    flops: Column
-    traffic: Column
-    bound: tuple[str, ...]
-    exposed: Column
-    half_width: Column
-
-
-def distinct_rows(columns: Sequence[Column]) -> tuple[list[Column], NDArray[np.intp]]:
-    """Reduce aligned columns to their distinct rows and say where each row went."""
-    rows, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    return [np.ascontiguousarray(column) for column in rows.T], inverse.reshape(-1)
-
-
-def column_of(value: Size, size: int) -> Column:
-    """Spread a number or a column over all keys."""
-    return np.broadcast_to(np.asarray(value, np.float64), (size,))
-
-
-def supported_precisions(hardware: Hardware) -> NDArray[np.bool_]:
-    """Tell for each entry of `PRECISIONS` whether the device has a matrix rate for it."""
-    return ~np.isnan(matrix_rates(hardware))
-
-
-def matrix_rates(hardware: Hardware) -> NDArray[np.float64]:
-    """Rate of each entry of `PRECISIONS` [FLOP/s]; NaN where the device has none."""
-
-    def rate(precision: str) -> float:
-        try:
-            return hardware.device.peak(precision)
-        except HardwareError:
-            return np.nan
-
-    return np.array([rate(precision) for precision in PRECISIONS])
 
 
 def price_operations(
@@ -101,17 +57,21 @@ def price_operations(
 
     Keys whose precision the device lacks get NaN.
     """
-    gemms = [item for item in operations if isinstance(item, Gemm)]
-    attention = [item for item in operations if isinstance(item, Attention)]
-    streams = [item for item in operations if isinstance(item, Stream)]
-    communication = [item for item in operations if isinstance(item, Communication)]
+
+    def those(kind: type) -> list[Any]:
+        return [item for item in operations if isinstance(item, kind)]
+
     priced = {
-        Gemm: iter(_price_gemms(hardware, gemms, keys)),
-        Attention: iter(_price_attention(hardware, attention, keys, framework)),
-        Stream: iter(_price_streams(hardware, streams, keys)),
-        Communication: iter(_price_communication(hardware, communication, keys)),
+        Gemm: _price_gemms(hardware, those(Gemm), keys),
+        Attention: price_attention(hardware, those(Attention), keys, framework),
+        SparseAttention: price_sparse_attention(hardware, those(SparseAttention), keys, framework),
+        Indexer: price_indexers(hardware, those(Indexer), keys),
+        Recurrence: price_recurrences(hardware, those(Recurrence), keys),
+        Stream: _price_streams(hardware, those(Stream), keys),
+        Communication: _price_communication(hardware, those(Communication), keys),
     }
-    ordered = [next(priced[type(item)]) for item in operations]
+    waiting = {kind: iter(items) for kind, items in priced.items()}
+    ordered = [next(waiting[type(item)]) for item in operations]
     for item in ordered:
         if not isinstance(item.operation, Communication):
             item.time[:] *= slowdown
@@ -120,14 +80,6 @@ def price_operations(
         width = relative_width(hardware, item.operation, item.flops / calls)
         item.half_width[:] = width * item.time
     return _expose(hardware, ordered, keys)
-
-
-def _stack(operations: Sequence[Any], names: Iterable[str], size: int) -> list[Column]:
-    """Stack one field of many operations over all keys into flat columns."""
-    return [
-        np.concatenate([column_of(getattr(item, name), size) for item in operations])
-        for name in names
-    ]
 
 
 def _gemm_formats(operations: Sequence[Gemm], keys: LayerKeys) -> NDArray[np.int64]:
@@ -143,7 +95,7 @@ def _price_gemms(hardware: Hardware, operations: Sequence[Gemm], keys: LayerKeys
     if not operations:
         return []
     size = len(keys)
-    m, n, k, batch, count = _stack(operations, ("m", "n", "k", "batch", "count"), size)
+    m, n, k, batch, count = stack(operations, ("m", "n", "k", "batch", "count"), size)
     formats = _gemm_formats(operations, keys)
     outputs = np.repeat([item.output_bytes for item in operations], size)
     accumulate = np.repeat([float(item.accumulate) for item in operations], size)
@@ -172,76 +124,7 @@ def _price_gemms(hardware: Hardware, operations: Sequence[Gemm], keys: LayerKeys
         traffic[rows] = result.memory_traffic[inverse] * count[rows]
         bound[rows] = result.bound[inverse]
     flops = 2.0 * m * n * k * batch * count
-    return _unstack(operations, size, time, flops, traffic, bound, GEMM_BOUNDS)
-
-
-def _price_attention(
-    hardware: Hardware, operations: Sequence[Attention], keys: LayerKeys, framework: Framework
-) -> list[Priced]:
-    from perfmodel.compute.attention import ATTENTION_BOUNDS, attention_times
-    from perfmodel.compute.attention_device import generation_slowdown
-
-    if not operations:
-        return []
-    size = len(keys)
-    names = (
-        "batch",
-        "query_length",
-        "key_length",
-        "heads",
-        "key_value_heads",
-        "head_dim_qk",
-        "head_dim_v",
-        "causal",
-        "window",
-        "backward",
-    )
-    columns = _stack(operations, names, size)
-    (count,) = _stack(operations, ("count",), size)
-    for i in range(5):
-        columns[i] = np.ceil(np.maximum(columns[i], 1.0) - 1e-9)
-    rows_format = np.tile(_attention_formats(hardware, keys), len(operations))
-    time, flops, traffic = (np.full(rows_format.size, np.nan) for _ in range(3))
-    bound = np.zeros(rows_format.size, np.uint8)
-    slowdown = generation_slowdown(hardware, framework.attention_generation)
-    for precision in ("bf16", "fp16"):
-        rows = np.flatnonzero(rows_format == precision)
-        if not rows.size:
-            continue
-        distinct, inverse = distinct_rows([column[rows] for column in columns])
-        result = attention_times(
-            hardware,
-            precision,
-            batch=distinct[0],
-            query_length=distinct[1],
-            key_length=distinct[2],
-            heads=distinct[3],
-            key_value_heads=distinct[4],
-            head_dim_qk=distinct[5],
-            head_dim_v=distinct[6],
-            causal=distinct[7] > 0,
-            window=distinct[8],
-            backward=distinct[9] > 0,
-            steady=True,
-        )
-        time[rows] = result.time[inverse] * count[rows] * slowdown
-        flops[rows] = result.flops[inverse] * count[rows]
-        traffic[rows] = result.memory_traffic[inverse] * count[rows]
-        bound[rows] = result.bound[inverse]
-    return _unstack(operations, size, time, flops, traffic, bound, ATTENTION_BOUNDS)
-
-
-def _attention_formats(hardware: Hardware, keys: LayerKeys) -> NDArray[np.str_]:
-    """Format of fused attention for each key: 16 bits, "" where the device has none.
-
-    fp16 strategies use fp16, all others bf16.
-    """
-    has = dict(zip(PRECISIONS, supported_precisions(hardware), strict=True))
-    formats = []
-    for name in PRECISIONS:
-        wanted = wide_format(name)
-        formats.append(wanted if has[wanted] else "")
-    return np.array(formats)[keys.columns["precision"]]
+    return unstack(operations, size, time, flops, traffic, bound, GEMM_BOUNDS)
 
 
 def _price_streams(
@@ -253,15 +136,15 @@ def _price_streams(
         return []
     size = len(keys)
     names = ("bytes_read", "bytes_written", "flops", "launches")
-    columns = _stack(operations, names, size)
-    (count,) = _stack(operations, ("count",), size)
+    columns = stack(operations, names, size)
+    (count,) = stack(operations, ("count",), size)
     distinct, inverse = distinct_rows(columns)
     result = stream_times(
         hardware, distinct[0], distinct[1], flops=distinct[2], launches=distinct[3]
     )
     traffic = (columns[0] + columns[1]) * count
     time = result.time[inverse] * count
-    return _unstack(
+    return unstack(
         operations, size, time, np.zeros(time.size), traffic, result.bound[inverse], STREAM_BOUNDS
     )
 
@@ -274,8 +157,8 @@ def _price_communication(
     if not operations:
         return []
     size = len(keys)
-    columns = _stack(operations, ("size", "members", "stride"), size)
-    (count,) = _stack(operations, ("count",), size)
+    columns = stack(operations, ("size", "members", "stride"), size)
+    (count,) = stack(operations, ("count",), size)
     codes = np.repeat([COLLECTIVES.index(item.collective) for item in operations], size)
     distinct, inverse = distinct_rows([codes.astype(np.float64), *columns])
     time = collective_times(
@@ -288,25 +171,7 @@ def _price_communication(
     bound = np.zeros(time.size, np.uint8)
     traffic = columns[0] * count
     none = np.zeros(time.size)
-    return _unstack(operations, size, time * count, none, traffic, bound, ("network",))
-
-
-def _unstack(
-    operations: Sequence[Operation],
-    size: int,
-    time: Column,
-    flops: Column,
-    traffic: Column,
-    bound: NDArray[np.uint8],
-    names: Sequence[str],
-) -> list[Priced]:
-    priced = []
-    for i, item in enumerate(operations):
-        rows = slice(i * size, (i + 1) * size)
-        labels = tuple(names[code] for code in bound[rows])
-        mine, exposed, half_width = time[rows], time[rows].copy(), np.zeros(size)
-        priced.append(Priced(item, mine, flops[rows], traffic[rows], labels, exposed, half_width))
-    return priced
+    return unstack(operations, size, time * count, none, traffic, bound, ("network",))
 
 
 def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[Priced]:

@@ -17,12 +17,24 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column
 from perfmodel.base.regimes import LIMITS, REGIMES, regime
-from perfmodel.operations.operations import Attention, Communication, Gemm, Operation, Role
+from perfmodel.operations.operations import (
+    Attention,
+    Communication,
+    Gemm,
+    Indexer,
+    Operation,
+    Recurrence,
+    Role,
+    SparseAttention,
+)
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-CLASSES = ("gemm", "attention", "attention_backward", "moe", "stream", "collective")
+CLASSES = (
+    *("gemm", "attention", "attention_backward", "moe"),
+    *("recurrence", "sparse", "stream", "collective"),
+)
 """Kernel classes of a training step, in the order of the width columns of the part table."""
 
 # Backward of attention runs five products over the unmasked pairs where forward runs two;
@@ -40,6 +52,10 @@ def kernel_class(operation: Operation) -> str:
         return "moe" if operation.role == Role.EXPERT_PRODUCT else "gemm"
     if isinstance(operation, Attention):
         return "attention_backward" if operation.backward else "attention"
+    if isinstance(operation, Recurrence):
+        return "recurrence"
+    if isinstance(operation, SparseAttention | Indexer):
+        return "sparse"
     return "collective" if isinstance(operation, Communication) else "stream"
 
 
@@ -72,6 +88,8 @@ def _quantity(operation: Operation, flops: Column) -> Column | float:
         return np.asarray(rows, np.float64)
     if isinstance(operation, Attention):
         return flops * (FORWARD_SHARE if operation.backward else 1.0)
+    if isinstance(operation, Recurrence | SparseAttention | Indexer):
+        return flops
     if isinstance(operation, Communication):
         return np.asarray(operation.size, np.float64)
     return np.asarray(operation.bytes_read + operation.bytes_written, np.float64)

@@ -26,6 +26,7 @@ from perfmodel.strategy.rules import (
     STATUS_NAMES,
     STATUS_REASONS,
     VALID,
+    head_counts,
     strategy_status,
 )
 
@@ -267,10 +268,10 @@ def _layout_axes(
     model: ModelSpec, devices: int, given: Mapping[str, Integers], scale_up_devices: int
 ) -> dict[str, Integers]:
     """Values of every layout axis: the given ones, else every sensible one."""
-    heads = min(layer.attention.heads for layer in model.layer_kinds()[0])
+    heads = min((heads for heads, _ in head_counts(model)), default=1)
     longest = int(given["sequence_length"].max())
     largest_batch = int(given["global_batch_size"].max())
-    experts = max((layer.mlp.experts for layer in model.layer_kinds()[0]), default=0)
+    experts = max((layer.experts for layer in model.layer_kinds()[0]), default=0)
     tensor = [i for i in _powers_of_two(min(scale_up_devices, devices)) if heads % i == 0]
     layers = model.num_layers
     pipeline = sorted(

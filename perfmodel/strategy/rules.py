@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.build import AttentionSpec, Mixer, MlpSpec, ModelSpec, RecurrenceSpec
 from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
 
@@ -37,25 +37,53 @@ def _devices(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return product != devices
 
 
+def head_counts(model: ModelSpec) -> list[tuple[int, int]]:
+    """Return heads, and groups of them that share keys, of every kind of mixer in a model.
+
+    Latent attention expands its keys for every head; channels of a convolution are heads.
+    """
+    found = set()
+    for layer in model.layer_kinds()[0]:
+        for part in layer.mixers:
+            if isinstance(part, AttentionSpec):
+                groups = part.heads if part.kind == "mla" else part.key_value_heads
+                found.add((part.heads, groups))
+                if part.output_groups:
+                    found.add((part.output_groups, part.output_groups))
+            elif isinstance(part, RecurrenceSpec):
+                found.add((part.heads, part.key_heads))
+            else:
+                found.add((part.channels, part.channels))
+    return sorted(found)
+
+
+def mlps_of(model: ModelSpec) -> set[MlpSpec]:
+    """Return the distinct feed-forward blocks of a model."""
+    return {part for layer in model.layer_kinds()[0] for part in layer.mlps}
+
+
+def has_experts(model: ModelSpec) -> bool:
+    """Tell whether a model has routed experts."""
+    return any(part.kind == "moe" for part in mlps_of(model))
+
+
 def _heads(c: Columns, model: ModelSpec, devices: int) -> Flags:
     degree = c["tensor_parallel"]
     broken = np.zeros(degree.shape, bool)
-    for layer in model.layer_kinds()[0]:
-        heads, groups = layer.attention.heads, layer.attention.key_value_heads
+    for heads, groups in head_counts(model):
         broken |= heads % degree != 0
-        if layer.attention.kind != "mla":
-            broken |= (groups % degree != 0) & (degree % groups != 0)
+        broken |= (groups % degree != 0) & (degree % groups != 0)
     return broken
 
 
 def _width(c: Columns, model: ModelSpec, devices: int) -> Flags:
     broken = np.zeros(c["tensor_parallel"].shape, bool)
-    for layer in model.layer_kinds()[0]:
-        if layer.mlp.kind == "moe":
-            broken |= layer.mlp.expert_intermediate_size % c["expert_tensor_parallel"] != 0
-            broken |= layer.mlp.shared_intermediate_size % c["tensor_parallel"] != 0
+    for part in mlps_of(model):
+        if part.kind == "moe":
+            broken |= part.expert_intermediate_size % c["expert_tensor_parallel"] != 0
+            broken |= part.shared_intermediate_size % c["tensor_parallel"] != 0
         else:
-            broken |= layer.mlp.intermediate_size % c["tensor_parallel"] != 0
+            broken |= part.intermediate_size % c["tensor_parallel"] != 0
     return broken
 
 
@@ -98,7 +126,7 @@ def _sequence_parallel(c: Columns, model: ModelSpec, devices: int) -> Flags:
 
 def _experts(c: Columns, model: ModelSpec, devices: int) -> Flags:
     degree, inner = c["expert_parallel"], c["expert_tensor_parallel"]
-    counts = {layer.mlp.experts for layer in model.layer_kinds()[0] if layer.mlp.kind == "moe"}
+    counts = {part.experts for part in mlps_of(model) if part.kind == "moe"}
     if not counts:
         return (degree > 1) | (inner > 1)
     broken = np.zeros(degree.shape, bool)
@@ -113,9 +141,8 @@ def _expert_groups(c: Columns, model: ModelSpec, devices: int) -> Flags:
 
 
 def _expert_tokens(c: Columns, model: ModelSpec, devices: int) -> Flags:
-    experts = any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
     repeated = (c["tensor_parallel"] > 1) & (c["sequence_parallel"] == 0)
-    return repeated & experts
+    return repeated & has_experts(model)
 
 
 def _expert_mapping(c: Columns, model: ModelSpec, devices: int) -> Flags:
@@ -123,7 +150,21 @@ def _expert_mapping(c: Columns, model: ModelSpec, devices: int) -> Flags:
 
 
 def _shard_mapping(c: Columns, model: ModelSpec, devices: int) -> Flags:
-    return cut_shard_sets(c, any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0]))
+    return cut_shard_sets(c, has_experts(model))
+
+
+def _exchanged_heads(part: Mixer) -> set[int]:
+    """Return counts of heads that all-to-all context parallelism spreads over its ranks.
+
+    Chosen and compressed keys are gathered instead, those of an encoder too, and convolutions
+    only pass a few tokens on. Groups of keys of a recurrence may be repeated (Megatron-Core,
+    ``MambaContextParallel``).
+    """
+    if isinstance(part, RecurrenceSpec):
+        return {part.heads}
+    if not isinstance(part, AttentionSpec) or part.cross or part.sparse:
+        return set()
+    return {part.heads} if part.kind == "mla" else {part.heads, part.key_value_heads}
 
 
 def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Flags:
@@ -134,18 +175,10 @@ def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Flags:
     # Transformer Engine asserts both ("The number of attention heads needs to be divisible by CP
     # size!", AttnFuncWithCPAndQKVOA2A of context_parallel.py); latent keys are expanded per head.
     for layer in model.layer_kinds()[0]:
-        attention = layer.attention
-        kinds = (
-            {attention.heads}
-            if attention.kind == "mla"
-            else {
-                attention.heads,
-                attention.key_value_heads,
-            }
-        )
-        for heads in kinds:
-            local = np.maximum(heads // c["tensor_parallel"], 1)
-            broken |= local % c["context_parallel"] != 0
+        for part in layer.mixers:
+            for heads in _exchanged_heads(part):
+                local = np.maximum(heads // c["tensor_parallel"], 1)
+                broken |= local % c["context_parallel"] != 0
     return exchange & broken
 
 
@@ -164,13 +197,6 @@ def _shard_group(c: Columns, model: ModelSpec, devices: int) -> Flags:
     plane = c["expert_parallel"] * c["expert_tensor_parallel"]
     crossed = (devices_of_set % plane != 0) & (plane % devices_of_set != 0)
     return (group > 0) & (uneven | crossed | (c["zero_stage"] == 0))
-
-
-def _context_heads(c: Columns, model: ModelSpec, devices: int) -> Flags:
-    recurrent = any(
-        layer.attention.kind in ("linear", "state_space") for layer in model.layer_kinds()[0]
-    )
-    return (c["context_parallel"] > 1) & recurrent
 
 
 RULES: tuple[Rule, ...] = (
@@ -255,12 +281,6 @@ RULES: tuple[Rule, ...] = (
         "shard_group does not divide data × context degrees or does not nest with expert groups, "
         "or zero_stage is 0",
         _shard_group,
-    ),
-    Rule(
-        15,
-        "context_parallel_recurrence",
-        "context parallelism over recurrent layers is not modelled",
-        _context_heads,
     ),
     Rule(
         16,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.errors import StrategyError
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.fields import FIELD_BY_NAME
-from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, VALID
+from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, VALID, head_counts
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
@@ -116,14 +116,10 @@ def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
     fields = about.get(name, (*DEGREES, "data_parallel"))
     listed = [f"{field} {row[field]}" for field in fields]
     if name in ("heads_not_divisible", "context_heads_not_divisible"):
-        heads = {
-            (layer.attention.heads, layer.attention.key_value_heads)
-            for layer in model.layer_kinds()[0]
-        }
-        listed += [f"{query} heads in {groups} groups" for query, groups in sorted(heads)]
+        listed += [f"{heads} heads in {groups} groups" for heads, groups in head_counts(model)]
     if name == "too_few_layers":
         listed.append(f"{model.num_layers} layers")
     if name == "experts_not_divisible":
-        counts = sorted({layer.mlp.experts for layer in model.layer_kinds()[0]})
+        counts = sorted({layer.experts for layer in model.layer_kinds()[0]})
         listed.append(f"{' or '.join(map(str, counts))} experts")
     return ", ".join(listed)

@@ -13,9 +13,18 @@ from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
 from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
-from perfmodel.operations.operations import Attention, Communication, Gemm, LayerKeys, Stream
+from perfmodel.operations.operations import (
+    Attention,
+    Communication,
+    Gemm,
+    Indexer,
+    LayerKeys,
+    Recurrence,
+    SparseAttention,
+    Stream,
+)
 from perfmodel.operations.parts import Part
-from perfmodel.operations.pricing import Priced
+from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
@@ -233,6 +242,25 @@ def _shape(operation: object, hardware: Hardware) -> str:
             f"k{number(operation.key_length)} h{number(operation.heads)}/"
             f"{number(operation.key_value_heads)} d{number(operation.head_dim_qk)}"
         )
+    if isinstance(operation, SparseAttention):
+        return (
+            f"b{number(operation.batch)} q{number(operation.query_length)} "
+            f"k{number(operation.key_length)} h{number(operation.heads)}/"
+            f"{number(operation.key_value_heads)} d{number(operation.head_dim_qk)} "
+            f"of {_listed_keys(operation)}"
+        )
+    if isinstance(operation, Indexer):
+        return (
+            f"b{number(operation.batch)} q{number(operation.query_length)} "
+            f"k{number(operation.key_length)} h{number(operation.heads)} "
+            f"d{number(operation.head_dim)} best {number(operation.top_k)}"
+        )
+    if isinstance(operation, Recurrence):
+        return (
+            f"{operation.kind} b{number(operation.batch)} s{number(operation.length)} "
+            f"h{number(operation.heads)}/{number(operation.key_heads)} "
+            f"d{number(operation.key_dim)}×{number(operation.value_dim)}"
+        )
     if isinstance(operation, Communication):
         size = float(np.asarray(operation.size).reshape(-1)[0])
         return (
@@ -243,3 +271,13 @@ def _shape(operation: object, hardware: Hardware) -> str:
         size = np.asarray(operation.bytes_read) + np.asarray(operation.bytes_written)
         return format_si(float(size.reshape(-1)[0]), "B")
     return ""
+
+
+def _listed_keys(operation: SparseAttention) -> str:
+    """Return which keys a query sees, in a few words."""
+    words = [f"{operation.selected:g} chosen"] if operation.selected else []
+    if operation.compression > 1.0:
+        words.append(f"1 in {operation.compression:g}")
+    if operation.window:
+        words.append(f"window {operation.window:g}")
+    return ", ".join(words)

@@ -14,7 +14,8 @@ from perfmodel.base.columns import Column
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import Communication, LayerKeys, Machine
 from perfmodel.operations.parts import Part, model_parts, part_operations
-from perfmodel.operations.pricing import Priced, column_of, price_operations
+from perfmodel.operations.priced import Priced, column_of
+from perfmodel.operations.pricing import price_operations
 from perfmodel.operations.uncertainty import kernel_class
 from perfmodel.software.framework import Framework
 from perfmodel.training.memory import part_memory

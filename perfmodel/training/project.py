@@ -15,12 +15,13 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
 from perfmodel.operations.parts import model_parts
-from perfmodel.operations.pricing import matrix_rates
+from perfmodel.operations.priced import matrix_rates
 from perfmodel.operations.uncertainty import kernel_widths, step_width
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
+from perfmodel.strategy.rules import has_experts
 from perfmodel.training.memory import boundary_bytes, shared_table
 from perfmodel.training.part_table import machine_of, part_table
 from perfmodel.training.schedule import StageTable, stage_table
@@ -42,7 +43,7 @@ class Workload:
 
         self.model = model
         self.grid = grid
-        self.experts = any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
+        self.experts = has_experts(model)
         columns = layer_columns(grid.columns)
         distinct, layer_key = distinct_keys(columns, tuple(columns))
         self.keys = LayerKeys(distinct)

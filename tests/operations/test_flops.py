@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.measured.row_model import model_from_row
-from perfmodel.model.build import AttentionSpec, LayerSpec, MlpSpec
+from perfmodel.model.build import AttentionSpec
 from perfmodel.model.presets import load_model
 from perfmodel.operations.flops import attended_keys, matrix_parameters, model_flops_per_token
 

@@ -7,13 +7,13 @@ import pytest
 
 from perfmodel.model.build import MlpSpec, moe_model
 from perfmodel.operations.mlp_block import dispatch_copies
+from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Communication,
     Gemm,
     LayerKeys,
     Machine,
-    OperationList,
 )
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework

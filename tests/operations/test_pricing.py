@@ -15,7 +15,8 @@ from perfmodel.operations.operations import (
     Machine,
 )
 from perfmodel.operations.parts import model_parts, part_operations
-from perfmodel.operations.pricing import distinct_rows, matrix_rates, price_operations
+from perfmodel.operations.priced import matrix_rates
+from perfmodel.operations.pricing import price_operations
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
 
@@ -90,11 +91,3 @@ def test_what_is_exposed_is_part_of_the_time(small_dense, h100):
     for item in priced(small_dense, h100, ROWS):
         assert (item.exposed >= 0.0).all()
         assert (item.exposed <= item.time * (1 + 1e-12)).all()
-
-
-def test_distinct_rows_come_back_by_their_places():
-    columns = [np.array([1.0, 2.0, 1.0, 1.0]), np.array([5.0, 5.0, 5.0, 6.0])]
-    distinct, places = distinct_rows(columns)
-    assert len(distinct[0]) == 3
-    for column, values in zip(columns, distinct, strict=True):
-        np.testing.assert_array_equal(values[places], column)

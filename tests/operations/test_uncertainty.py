@@ -98,7 +98,7 @@ def test_every_operation_of_a_step_has_its_class(small_moe, grid_of, h100):
     found = {
         (item.operation.name, kernel_class(item.operation)) for _, items in parts for item in items
     }
-    assert {name for _, name in found} == set(CLASSES)
+    assert {name for _, name in found} == set(CLASSES) - {"recurrence", "sparse"}
     assert ("mlp.experts_up", "moe") in found
     assert ("mlp.shared_up", "gemm") in found or ("mlp.up", "gemm") in found
     assert ("mlp.router", "gemm") in found

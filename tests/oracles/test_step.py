@@ -32,7 +32,7 @@ from perfmodel.strategy.fields import MAPPINGS
 NAMES = [item.name for item in STEP_VARIABLES]
 EXPOSED = ("tensor_exposed", "context_exposed", "expert_exposed")
 COMPUTE = ("forward", "backward", "recompute")
-COMPUTE_CLASSES = ("gemm", "attention", "attention_backward", "moe")
+COMPUTE_CLASSES = ("gemm", "attention", "attention_backward", "moe", "recurrence", "sparse")
 OUTPUT_PART = 3
 EMBEDDING_PART = 2
 
@@ -373,7 +373,8 @@ def relative_width(size, regimes):
 def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     """Random tables for the pass, and the same as plain Python for the oracle."""
     rng = np.random.default_rng(seed)
-    scale = dict.fromkeys(columns.PART.names, 1e-3)  # s
+    apart = ("recurrence_width", "sparse_width")  # drawn last
+    scale = dict.fromkeys((x for x in columns.PART.names if x not in apart), 1e-3)  # s
     scale |= {name: 1e-4 for name in scale if name.endswith("_width")}  # s
     scale |= {"flops": 1e12, "weights": 1e8, "experts": 1e8}
     scale |= dict.fromkeys(("activations", "working", "logits"), 1e9)
@@ -381,6 +382,8 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     parts = columns.blank_parts(keys, 4)
     for number, name in enumerate(scale):
         parts[name] = values[..., number]
+    for name in apart:
+        parts[name] = np.random.default_rng(seed + 1).uniform(1e-5, 1e-4, (keys, 4))
     for exposed in EXPOSED:
         parts[exposed] *= 0.3
     parts["experts"][:, [0, 2, 3]] = 0.0  # one of two layers has experts

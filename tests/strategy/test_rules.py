@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -60,22 +59,6 @@ BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
     ),
     "unknown_zero_stage": (LLAMA, 8, {"zero_stage": 4}),
     "shard_group_mismatch": (LLAMA, 8, {"shard_group": 3}),
-    "context_parallel_recurrence": (
-        SimpleNamespace(  # such layers are not modelled yet, but the rule is ready
-            num_layers=4,
-            layer_kinds=lambda: (
-                (
-                    SimpleNamespace(
-                        attention=SimpleNamespace(kind="linear", heads=8, key_value_heads=8),
-                        mlp=SimpleNamespace(kind="dense", intermediate_size=1024),
-                    ),
-                ),
-                (0, 0, 0, 0),
-            ),
-        ),
-        2,
-        {"context_parallel": 2},
-    ),
     # With Megatron-Core's own words: "When using MoE and tensor parallelism, sequence
     # parallelism must be used" (transformer_config.py).
     "experts_need_sequence_parallel": (

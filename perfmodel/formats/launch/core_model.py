@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from perfmodel.base.errors import ModelError, StrategyError
+from perfmodel.formats.launch.describe import beyond_common
 from perfmodel.formats.launch.settings import Keys, Settings
 from perfmodel.model.build import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 
@@ -118,6 +119,9 @@ def _check_expressible(model: ModelSpec, title: str) -> None:
     def refuse(what: str, offers: str) -> StrategyError:
         return StrategyError(f"{title} cannot do {model.name}: {what}; it offers {offers}")
 
+    beyond = beyond_common(model)
+    if beyond:
+        raise refuse(beyond, "layers of one attention and one MLP")
     first = model.layers[0]
     if first.parallel_block:
         raise refuse("attention and MLP side by side", "one after the other")

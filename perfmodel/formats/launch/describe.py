@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.model.build import ModelSpec
+from perfmodel.model.describe import describe_layer, describe_mixer
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework
+from perfmodel.strategy import rules
 from perfmodel.strategy.fields import FIELDS, MAPPINGS
 
 # Orders of the axes that training software has: by default, and with replicas outermost.
@@ -77,7 +79,34 @@ class Launch:
 
 def has_experts(model: ModelSpec | None) -> bool:
     """Tell whether a model has routed experts."""
-    return model is not None and any(layer.mlp.kind == "moe" for layer in model.layer_kinds()[0])
+    return model is not None and rules.has_experts(model)
+
+
+def beyond_common(model: ModelSpec) -> str:
+    """Return what of a model no launch file has a word for; empty where nothing is.
+
+    Common are layers of one attention, full, sliding or latent, and one feed-forward block.
+    """
+    if model.towers:
+        return f"a {model.towers[0].name} tower"
+    if model.extra or model.embedding_width:
+        return "matrices or tables beside the layers"
+    for layer in dict.fromkeys((*model.layers, *model.mtp_layers)):
+        if not (len(layer.mixers) == len(layer.attentions) == len(layer.mlps) == 1):
+            return f"layers of {describe_layer(layer)}"
+        if layer.streams > 1 or layer.extra:
+            return "residual streams or matrices beside attention and MLP"
+        attention, mlp = layer.attention, layer.mlp
+        rank = attention.q_lora_rank if attention.kind != "mla" else 0
+        if attention.kind == "chunked" or attention.sparse or rank or attention.extra:
+            return describe_mixer(attention)
+        if attention.output_gate != "none" or attention.output_groups:
+            return "a gate or a low rank on the output of attention"
+        if attention.key_is_value or attention.shared_keys or attention.cross:
+            return "keys that are values, or those of other layers"
+        if mlp.latent_size or mlp.hash_routing or mlp.extra:
+            return "experts in a latent space, or routed by token"
+    return ""
 
 
 def settled(strategy: Mapping[str, Any], model: ModelSpec | None) -> dict[str, Any]:

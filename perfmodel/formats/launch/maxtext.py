@@ -17,7 +17,12 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.base.errors import FormatError
-from perfmodel.formats.launch.describe import Launch, has_experts, known_as
+from perfmodel.formats.launch.describe import (
+    Launch,
+    beyond_common,
+    has_experts,
+    known_as,
+)
 from perfmodel.formats.launch.reading import finished
 from perfmodel.formats.launch.settings import (
     Choice,
@@ -283,6 +288,8 @@ def _fraction(sequences: int, devices: int) -> int | float:
 
 def _spelled(model: ModelSpec) -> bool:
     """Tell whether keys of base.yml describe a model: layers alike, as in Llama or Mixtral."""
+    if beyond_common(model):
+        return False
     layer = model.layers[0]
     attention, mlp = layer.attention, layer.mlp
     return (

@@ -1,0 +1,300 @@
+"""Lists of operations in the making, with the habits that all blocks of a layer share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.columns import Column
+from perfmodel.base.precisions import PRECISIONS
+from perfmodel.model.pieces import Pieces
+from perfmodel.operations.operations import (
+    Communication,
+    Gemm,
+    LayerKeys,
+    Machine,
+    Operation,
+    Role,
+    Size,
+    Stream,
+)
+from perfmodel.software.framework import Framework
+from perfmodel.strategy.grid import RECOMPUTE
+
+# Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
+# the hook with which data parallelism counts its bucket. An estimate, not a measurement.
+GRADIENT_HOOK_LAUNCHES = 3.0
+
+
+class OperationList:
+    """Collects the operations of one layer kind, with the habits that they share."""
+
+    def __init__(self, keys: LayerKeys, framework: Framework, machine: Machine) -> None:
+        self.keys = keys
+        self.machine = machine
+        self.framework = framework
+        self.operations: list[Operation] = []
+        self.role = Role.NONE
+        self._recompute_full = keys.equals("recompute", RECOMPUTE.index("full"))
+        self._recompute_selective = keys.equals("recompute", RECOMPUTE.index("selective"))
+
+    @contextmanager
+    def in_role(self, role: Role) -> Iterator[None]:
+        """Give operations that are added inside the block this role."""
+        former, self.role = self.role, role
+        yield
+        self.role = former
+
+    def append(self, operation: Operation) -> None:
+        """Append an operation in the present role."""
+        self.operations.append(replace(operation, role=self.role))
+
+    def add(self, operation: Operation, *, selective: bool = False) -> None:
+        """Append an operation; a forward one is repeated where it is recomputed.
+
+        Parameters
+        ----------
+        operation : Operation
+        selective : bool
+            The operation is among those that selective recomputation repeats.
+        """
+        self.append(operation)
+        if operation.phase != "forward":
+            return
+        again = self._recompute_full + (self._recompute_selective if selective else 0.0)
+        if np.any(again > 0):
+            changes: dict[str, Any] = {"phase": "recompute", "count": operation.count * again}
+            if isinstance(operation, Communication):
+                changes["hidden_by"] = tuple((name, "recompute") for name, _ in operation.hidden_by)
+            self.append(replace(operation, **changes))
+
+    def stream(
+        self,
+        name: str,
+        elements: Size,
+        forward: tuple[float, float],
+        backward: tuple[float, float],
+        *,
+        flops: float = 0.0,
+        launches: Size = 1.0,
+        count: Size = 1.0,
+        selective: bool = False,
+    ) -> None:
+        """Add a stream and its gradient; (read, written) bytes are per element."""
+        for phase, (read, written) in (("forward", forward), ("backward_input", backward)):
+            if read + written > 0:
+                self.add(
+                    Stream(
+                        name,
+                        phase,
+                        elements * read,
+                        elements * written,
+                        elements * flops,
+                        launches,
+                        count,
+                    ),
+                    selective=selective,
+                )
+
+    def linear(
+        self,
+        name: str,
+        tokens: Size,
+        inputs: Size,
+        outputs: Size,
+        *,
+        batch: Size = 1.0,
+        quantised: bool = True,
+        selective: bool = False,
+        launches: Size = 1.0,
+        count: Size = 1.0,
+        output_bytes: float = 2.0,
+    ) -> None:
+        """Add a linear layer: forward, data gradient, weight gradient and its casts.
+
+        Parameters
+        ----------
+        name : str
+        tokens, inputs, outputs : float or ndarray
+            Rows, input and output features on this device (per expert with `batch`).
+        batch : float or ndarray
+            Experts of a grouped product.
+        """
+        shared: dict[str, Any] = {
+            "batch": batch,
+            "quantised": quantised,
+            "launches": launches,
+            "count": count,
+        }
+        forward = Gemm(
+            name, "forward", tokens, outputs, inputs, output_bytes=output_bytes, **shared
+        )
+        self.add(forward, selective=selective)
+        self.add(Gemm(name, "backward_input", tokens, inputs, outputs, **shared))
+        # The weight gradient is added to the fp32 (or bf16) main gradient in place.
+        self.add(
+            Gemm(
+                name,
+                "backward_weight",
+                outputs,
+                inputs,
+                tokens,
+                output_bytes=self.framework.gradient_bytes,
+                accumulate=True,
+                **{**shared, "launches": launches + GRADIENT_HOOK_LAUNCHES},
+            )
+        )
+        if quantised and np.any(self.keys.low_precision > 0):
+            self._casts(name, tokens * batch * count, inputs, outputs, count, selective)
+
+    def _casts(
+        self,
+        name: str,
+        rows: Size,
+        inputs: Size,
+        outputs: Size,
+        launches: Size,
+        selective: bool,
+    ) -> None:
+        """Cast a product's input (forward) and its output gradient (backward)."""
+        active = self.keys.low_precision
+        # Current scaling reads the tensor once more, for its maximum.
+        current = self.framework.scaling == "current"
+        read = 2.0 + 2.0 * current * self.keys.equals("precision", PRECISIONS.index("fp8"))
+        written = self.keys.by_precision(self.machine.cast_bytes(), 0.0)
+        for phase, width in (("forward", inputs), ("backward_input", outputs)):
+            elements = rows * width
+            self.add(
+                Stream(
+                    f"{name}.cast",
+                    phase,
+                    elements * read,
+                    elements * written,
+                    launches=launches,
+                    count=active,
+                ),
+                selective=selective,
+            )
+
+    def products(self, prefix: str, pieces: Pieces, *, own: bool = False) -> None:
+        """Add the matrices among some pieces, each a linear layer of its own.
+
+        Parameters
+        ----------
+        prefix : str
+            What stands before their names.
+        pieces : tuple of Piece
+            A split one is sharded over the tensor-parallel ranks, of which each has all tokens.
+        own : bool
+            A whole one meets only the tokens of this rank's residual stream; otherwise every
+            rank repeats it for all.
+        """
+        tokens = self.keys.stream_tokens if own else self.keys.tokens
+        degree = self.keys.tensor
+        for piece in pieces:
+            if piece.kind != "matrix":
+                continue
+            inputs: Size = piece.inputs / degree if piece.split == "rows" else float(piece.inputs)
+            outputs: Size = float(piece.outputs)
+            if piece.split == "columns":
+                outputs = np.maximum(piece.outputs / degree, 1.0)
+            rows = tokens if piece.split == "whole" else self.keys.tokens
+            self.linear(f"{prefix}.{piece.name}", rows, inputs, outputs, batch=float(piece.visited))
+
+    def sum_over_tensor(self, name: str, width: float, product: str) -> None:
+        """Add partial results that every rank needs whole, and as much for their gradients."""
+        parallel = (self.keys.tensor > 1).astype(np.float64)
+        for phase in ("forward", "backward_input"):
+            collective = f"{name}.all_reduce"
+            self._tensor(collective, phase, "all_reduce", width, parallel, product, "never")
+
+    def enter_tensor_parallel(self, name: str, width: Size, product: str) -> None:
+        """Add the communication ahead of a column-parallel product.
+
+        Sequence parallelism gathers the sharded input (again in backward, where the
+        gather hides behind the data gradient) and reduce-scatters its gradient;
+        without it the gradient is all-reduced. Both hide behind the weight gradient
+        (Korthikanti et al. 2022, section 4.2; Megatron-LM
+        ``LinearWithGradAccumulationAndAsyncCommunication``).
+        """
+        sharded, parallel = self.keys.sharded, (self.keys.tensor > 1).astype(np.float64)
+        plain = parallel * (1 - sharded)
+        self._tensor(f"{name}.all_gather", "forward", "all_gather", width, sharded, product, "full")
+        self._tensor(
+            f"{name}.all_gather",
+            "backward_input",
+            "all_gather",
+            width,
+            sharded,
+            product,
+            "backward",
+        )
+        self._tensor(
+            f"{name}.reduce_scatter",
+            "backward_weight",
+            "reduce_scatter",
+            width,
+            sharded,
+            product,
+            "backward",
+        )
+        self._tensor(
+            f"{name}.all_reduce",
+            "backward_weight",
+            "all_reduce",
+            width,
+            plain,
+            product,
+            "backward",
+        )
+
+    def leave_tensor_parallel(self, name: str, width: float, product: str) -> None:
+        """Add the communication after a row-parallel product."""
+        sharded, parallel = self.keys.sharded, (self.keys.tensor > 1).astype(np.float64)
+        plain = parallel * (1 - sharded)
+        self._tensor(
+            f"{name}.reduce_scatter", "forward", "reduce_scatter", width, sharded, product, "full"
+        )
+        self._tensor(f"{name}.all_reduce", "forward", "all_reduce", width, plain, product, "never")
+        self._tensor(
+            f"{name}.all_gather", "backward_input", "all_gather", width, sharded, product, "full"
+        )
+
+    def _tensor(
+        self,
+        name: str,
+        phase: str,
+        collective: str,
+        width: Size,
+        count: Column,
+        product: str,
+        needs: str,
+    ) -> None:
+        """Add one tensor-parallel collective of the tokens' hidden states (2 bytes each).
+
+        `needs` is the least overlap setting that hides it. Where "full" overlap
+        pipelines it with its own product, the first of t pieces has nothing beside it.
+        """
+        if not np.any(count > 0):
+            return
+        levels = ("none", "backward", "full", "never")
+        setting = levels.index(self.framework.overlap_tensor_parallel)
+        self.add(
+            Communication(
+                name,
+                phase,
+                "tensor",
+                collective,
+                self.keys.tokens * width * 2.0,
+                self.keys.tensor,
+                self.keys.tensor_stride,
+                hidden_by=((product, phase),),
+                hides=1.0 if setting >= levels.index(needs) else 0.0,
+                tail=1.0 / self.keys.tensor if needs == "full" else 0.0,
+                count=count,
+            )
+        )

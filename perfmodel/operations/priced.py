@@ -1,0 +1,115 @@
+"""Prices of operations, and columns of many operations stacked to be priced at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.columns import Column
+from perfmodel.base.errors import HardwareError
+from perfmodel.base.precisions import PRECISIONS, wide_format
+from perfmodel.operations.operations import LayerKeys, Operation, Size
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """An operation with its price per layer key.
+
+    Attributes
+    ----------
+    operation : Operation
+    time : ndarray, shape (keys,)
+        Of all `count` repetitions per micro-batch [s].
+    flops : ndarray, shape (keys,)
+        Matrix FLOP executed in them.
+    traffic : ndarray, shape (keys,)
+        Bytes to and from memory, or on the wire for a communication [B].
+    bound : tuple of str
+        What limits one repetition, per key.
+    exposed : ndarray, shape (keys,)
+        The part of `time` that delays the step; all of it unless a communication hides.
+    half_width : ndarray, shape (keys,)
+        Half the 10-90 % band of `exposed` [s] (`perfmodel.operations.uncertainty`).
+    """
+
+    operation: Operation
+    time: Column
+    flops: Column
+    traffic: Column
+    bound: tuple[str, ...]
+    exposed: Column
+    half_width: Column
+
+
+def distinct_rows(columns: Sequence[Column]) -> tuple[list[Column], NDArray[np.intp]]:
+    """Reduce aligned columns to their distinct rows and say where each row went."""
+    rows, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return [np.ascontiguousarray(column) for column in rows.T], inverse.reshape(-1)
+
+
+def column_of(value: Size, size: int) -> Column:
+    """Spread a number or a column over all keys."""
+    return np.broadcast_to(np.asarray(value, np.float64), (size,))
+
+
+def supported_precisions(hardware: Hardware) -> NDArray[np.bool_]:
+    """Tell for each entry of `PRECISIONS` whether the device has a matrix rate for it."""
+    return ~np.isnan(matrix_rates(hardware))
+
+
+def matrix_rates(hardware: Hardware) -> NDArray[np.float64]:
+    """Rate of each entry of `PRECISIONS` [FLOP/s]; NaN where the device has none."""
+
+    def rate(precision: str) -> float:
+        try:
+            return hardware.device.peak(precision)
+        except HardwareError:
+            return np.nan
+
+    return np.array([rate(precision) for precision in PRECISIONS])
+
+
+def stack(operations: Sequence[Any], names: Iterable[str], size: int) -> list[Column]:
+    """Stack one field of many operations over all keys into flat columns."""
+    return [
+        np.concatenate([column_of(getattr(item, name), size) for item in operations])
+        for name in names
+    ]
+
+
+def unstack(
+    operations: Sequence[Operation],
+    size: int,
+    time: Column,
+    flops: Column,
+    traffic: Column,
+    bound: NDArray[np.uint8],
+    names: Sequence[str],
+) -> list[Priced]:
+    priced = []
+    for i, item in enumerate(operations):
+        rows = slice(i * size, (i + 1) * size)
+        labels = tuple(names[code] for code in bound[rows])
+        mine, exposed, half_width = time[rows], time[rows].copy(), np.zeros(size)
+        priced.append(Priced(item, mine, flops[rows], traffic[rows], labels, exposed, half_width))
+    return priced
+
+
+def wide_formats(hardware: Hardware, keys: LayerKeys) -> NDArray[np.str_]:
+    """Format of what runs in 16 bits on each key, "" where the device has none.
+
+    fp16 strategies use fp16, all others bf16.
+    """
+    has = dict(zip(PRECISIONS, supported_precisions(hardware), strict=True))
+    formats = []
+    for name in PRECISIONS:
+        wanted = wide_format(name)
+        formats.append(wanted if has[wanted] else "")
+    return np.array(formats)[keys.columns["precision"]]

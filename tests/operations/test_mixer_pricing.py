@@ -1,0 +1,124 @@
+"""Prices of attention, sparse attention and recurrences are those of their kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.compute.indexer import indexer_times
+from perfmodel.compute.recurrence import recurrence_times
+from perfmodel.compute.sparse_attention import sparse_attention_times
+from perfmodel.operations.mixer_pricing import (
+    price_indexers,
+    price_recurrences,
+    price_sparse_attention,
+)
+from perfmodel.operations.operations import (
+    LAYER_KEY_FIELDS,
+    Communication,
+    Indexer,
+    LayerKeys,
+    Machine,
+    Recurrence,
+    SparseAttention,
+)
+from perfmodel.operations.parts import model_parts, part_operations
+from perfmodel.operations.pricing import price_operations
+from perfmodel.strategy.grid import columns_from_rows
+from tests.operations.counting import MEGATRON, keys_of
+from tests.operations.layers import LAYERS, model_of
+
+KEYS = keys_of()
+
+
+@pytest.mark.parametrize(("backward", "phase"), [(False, "forward"), (True, "backward")])
+def test_a_recurrence_takes_the_time_of_its_chain_times_its_count(h100, backward, phase):
+    shape = {"heads": 32.0, "key_heads": 16.0, "key_dim": 128.0, "value_dim": 128.0, "chunk": 64.0}
+    calls = [
+        Recurrence("x", "forward", kind, 2.0, 4096.0, **shape, backward=backward, count=3.0)
+        for kind in ("gated_delta", "mamba2")
+    ]
+    for item, kind in zip(
+        price_recurrences(h100, calls, KEYS), ("gated_delta", "mamba2"), strict=True
+    ):
+        one = recurrence_times(h100, "bf16", kind=kind, batch=2, length=4096, phase=phase, **shape)
+        assert item.time[0] == pytest.approx(3 * one.time[0], rel=1e-12)
+        assert item.flops[0] == pytest.approx(3 * one.flops[0], rel=1e-12)
+        assert item.traffic[0] == pytest.approx(3 * one.memory_traffic[0], rel=1e-12)
+
+
+@pytest.mark.parametrize(("backward", "phase"), [(False, "forward"), (True, "backward")])
+def test_sparse_attention_and_indexers_take_the_times_of_their_kernels(h100, backward, phase):
+    lengths = {"batch": 1.0, "query_length": 4096.0, "key_length": 4096.0}
+    shape = {"heads": 128.0, "key_value_heads": 1.0, "head_dim_qk": 576.0, "head_dim_v": 512.0}
+    call = SparseAttention("x", "forward", **lengths, **shape, selected=2048.0, backward=backward)
+    (found,) = price_sparse_attention(h100, [call], KEYS, MEGATRON)
+    one = sparse_attention_times(
+        h100, "bf16", **lengths, **shape, selected=2048, phase=phase, steady=True
+    )
+    assert found.time[0] == pytest.approx(one.time[0], rel=1e-12)
+    assert found.flops[0] == pytest.approx(one.flops[0], rel=1e-12)
+    shape = {"heads": 64.0, "head_dim": 128.0, "top_k": 2048.0}
+    call = Indexer("x", "forward", **lengths, **shape, backward=backward)
+    (found,) = price_indexers(h100, [call], KEYS)
+    one = indexer_times(h100, **lengths, **shape, phase=phase, steady=True)
+    assert found.time[0] == pytest.approx(one.time[0], rel=1e-12)
+
+
+ROWS = [
+    {
+        "sequence_length": 4096,
+        "tensor_parallel": tensor,
+        "sequence_parallel": tensor > 1,
+        "context_parallel": context,
+        "context_parallel_kind": kind,
+        "recompute": "full",
+        "precision": precision,
+    }
+    for tensor, precision in ((1, "bf16"), (4, "fp8"))
+    for context, kind in ((1, "ring"), (2, "ring"), (2, "all_gather"), (2, "all_to_all"))
+]
+
+
+def priced(name, hardware, rows):
+    columns = columns_from_rows(rows)
+    keys = LayerKeys({field: columns[field] for field in LAYER_KEY_FIELDS})
+    model = model_of(name)
+    operations = part_operations(model, model_parts(model)[0], keys, MEGATRON, Machine())
+    return price_operations(hardware, operations, keys, MEGATRON)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_everything_that_runs_takes_time(name, h100):
+    for item in priced(name, h100, ROWS):
+        count = np.broadcast_to(np.asarray(item.operation.count, np.float64), (len(ROWS),))
+        assert np.isfinite(item.time).all()
+        assert ((item.time > 0) == (count > 0)).all(), item.operation.name
+        assert (item.exposed <= item.time * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("name", ["gated delta", "mamba1", "sparse latent", "compressed"])
+def test_each_key_is_priced_as_if_alone(name, h100):
+    together = priced(name, h100, ROWS)
+    for i, row in enumerate(ROWS):
+        alone: dict[tuple[str, str], float] = {}
+        for item in priced(name, h100, [row]):
+            slot = item.operation.name, item.operation.phase
+            alone[slot] = alone.get(slot, 0.0) + float(item.time[0])
+        both: dict[tuple[str, str], float] = {}
+        for item in together:
+            slot = item.operation.name, item.operation.phase
+            both[slot] = both.get(slot, 0.0) + float(item.time[i])
+        for slot, time in both.items():
+            assert alone.get(slot, 0.0) == pytest.approx(time, rel=1e-12), slot
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_more_devices_never_compute_longer(name, h100):
+    def compute(row):
+        items = priced(name, h100, [{"sequence_length": 8192, **row}])
+        return sum(float(x.time[0]) for x in items if not isinstance(x.operation, Communication))
+
+    one = compute({})
+    assert compute({"tensor_parallel": 2, "sequence_parallel": True}) <= one
+    assert compute({"context_parallel": 2}) <= one

@@ -1,0 +1,55 @@
+"""Lists of operations: matrices of pieces, and sums over tensor ranks."""
+
+from __future__ import annotations
+
+from perfmodel.model.pieces import Piece, matrix, vector
+from perfmodel.operations.operation_list import OperationList
+from perfmodel.operations.operations import Gemm, Machine
+from tests.operations.counting import MEGATRON, communications, keys_of, number
+
+
+def listed(pieces, *, own=False, **fields):
+    ops = OperationList(keys_of(**fields), MEGATRON, Machine())
+    ops.products("x", pieces, own=own)
+    return {x.name: x for x in ops.operations if isinstance(x, Gemm) and x.phase == "forward"}
+
+
+def test_tensor_ranks_split_columns_and_rows():
+    pieces = (
+        matrix("in", 64, 256, "columns"),
+        matrix("out", 256, 64, "rows"),
+        matrix("whole", 64, 32, "whole"),
+        vector("scale", 64),
+        Piece("several", "matrix", 64, 32, copies=4, visited=2),
+    )
+    fields = {"tensor_parallel": 4, "sequence_parallel": True, "sequence_length": 1024}
+    found = listed(pieces, own=True, **fields)
+    shapes = {
+        name: tuple(number(size) for size in (x.m, x.k, x.n, x.batch)) for name, x in found.items()
+    }
+    assert shapes == {
+        "x.in": (1024, 64, 64, 1),
+        "x.out": (1024, 64, 64, 1),
+        "x.whole": (256, 64, 32, 1),  # the tokens of this rank's residual stream
+        "x.several": (256, 64, 32, 2),
+    }
+    assert number(listed(pieces, **fields)["x.whole"].m) == 1024
+
+
+def test_a_single_column_is_computed_by_every_rank():
+    found = listed((matrix("narrow", 64, 2, "columns"),), tensor_parallel=4)
+    assert number(found["x.narrow"].n) == 1
+
+
+def test_partial_results_are_summed_both_ways():
+    ops = OperationList(keys_of(tensor_parallel=4, sequence_length=1024), MEGATRON, Machine())
+    ops.sum_over_tensor("x", 32.0, "y")
+    found = communications(ops.operations, "tensor")
+    assert [(x.phase, x.collective) for x in found] == [
+        ("forward", "all_reduce"),
+        ("backward_input", "all_reduce"),
+    ]
+    assert [number(x.size) for x in found] == [1024 * 32 * 2] * 2
+    alone = OperationList(keys_of(), MEGATRON, Machine())
+    alone.sum_over_tensor("x", 32.0, "y")
+    assert not communications(alone.operations)
