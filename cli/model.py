@@ -74,7 +74,7 @@ def list_command(as_json: bool) -> None:
     default=8192,
     show_default=True,
     metavar="TOKENS",
-    help="Sequence length for the FLOPs per token.",
+    help="Sequence length for the FLOPs per token and for what serving keeps of a sequence.",
 )
 @reading_options
 @options.json_option
@@ -128,9 +128,26 @@ def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
             for i, layer in enumerate(distinct)
         ],
         "mtp_layers": len(model.mtp_layers),
+        "towers": [
+            {
+                "name": tower.name,
+                "parameters": tower.parameter_count(),
+                "layers": len(tower.layers),
+                "hidden_size": tower.hidden_size,
+            }
+            for tower in model.towers
+        ],
         "weights": _weights(model),
+        "sequence": _sequence(model, seq_len),
         "remarks": list(model.remarks),
     }
+
+
+def _sequence(model: ModelSpec, tokens: int) -> dict[str, Any]:
+    """Return what serving keeps of one sequence, beside the weights."""
+    from perfmodel.model.state import sequence_state
+
+    return dataclasses.asdict(sequence_state(model, tokens))
 
 
 def _weights(model: ModelSpec) -> dict[str, Any]:
@@ -203,5 +220,21 @@ def _print(document: dict[str, Any]) -> None:
     click.echo(f"FLOPs per token, forward and backward, {flops['sequence_length']:,} tokens")
     click.echo(f"  causal attention       {format_si(flops['causal'], 'FLOP', 4)}")
     click.echo(f"  full-square attention  {format_si(flops['non_causal'], 'FLOP', 4)}")
+    _print_sequence(document["sequence"])
     for text in document["remarks"]:
         say(f"note: {text}", 6)
+
+
+def _print_sequence(found: dict[str, Any]) -> None:
+    """Print what serving keeps of one sequence."""
+    from perfmodel.base.units import format_size
+
+    click.echo()
+    click.echo(f"kept of a sequence while it is generated ({found['precision']})")
+    first, beyond = found["per_token"], found["per_token_beyond_windows"]
+    text, size = f"{format_size(first)} per token", format_size(found["cache"])
+    if beyond < first:
+        text += f", {format_size(beyond)} beyond windows"
+    click.echo(f"  keys and values        {text}; {size} at {found['tokens']:,} tokens")
+    if found["recurrent"]:
+        click.echo(f"  recurrent states       {format_size(found['recurrent'])}, at any length")

@@ -29,6 +29,7 @@ from perfmodel.model.pages import (
 )
 from perfmodel.model.quantization import QuantizationSpec, places_of
 from perfmodel.model.quantization_config import read_quantization
+from perfmodel.model.vision import read_towers
 
 _WORDS = JsonWords(
     "{path}: not valid JSON, line {line}, column {column}: {reason}",
@@ -160,6 +161,9 @@ def _read(config: Mapping[str, Any], name: str, source: str, family: str) -> Mod
     if absent:
         listed = ", ".join(absent)
         remarks.append(f"keys that the file leaves out, as their class has them: {listed}")
+    towers, left_out = read_towers(config, model.hidden_size)
+    model = replace(model, towers=(*model.towers, *towers))
+    remarks += left_out
     quantization = _quantization(config, stated, model)
     if isinstance(quantization, str):
         remarks.append(quantization)

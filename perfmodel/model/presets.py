@@ -127,7 +127,7 @@ def _read(name_or_path: str | Path | Mapping[str, Any], family: str) -> ModelSpe
 
 def _told(name: str, model: ModelSpec) -> ModelSpec:
     """Return a preset, with a remark where its name speaks of other weights."""
-    if not _QUANTISED.search(_plain(name)):
+    if model.quantization is not None or not _QUANTISED.search(_plain(name)):
         return model
     text = (
         f"the preset's weights are as published without '-FP8'; the config.json of {name} says more"

@@ -51,7 +51,10 @@ PUBLISHED = {
     "gemma-2-9b": 9_241_705_984,  # safetensors of google/gemma-2-9b
     "gemma-2-27b": 27_227_128_320,  # safetensors of google/gemma-2-27b
     "gemma-3-1b": 999_885_952,  # safetensors of google/gemma-3-1b-pt
-    # transformers 5.23 on the meta device, from the published config.json
+    # transformers 5.23 on the meta device, from the published config.json, corrections counted
+    "deepseek-v3.2": 671_877_929_216 + 58 * 256,  # DeepseekV32ForCausalLM
+    "kimi-k2.5": 1_026_408_209_408 + 60 * 384,  # language model of Kimi_K25
+    "gemma-4-26b-a4b": 25_233_141_760,  # language model of Gemma4
     "qwen3-coder-480b-a35b": 480_154_875_392,
     "qwen3-next-80b-a3b": 79_674_391_296,
     "qwen3.5-397b-a17b": 396_346_350_336,

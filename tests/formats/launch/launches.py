@@ -108,6 +108,8 @@ def plain_model(model: ModelSpec | None) -> ModelSpec:
         family="",
         source="",
         remarks=(),
+        quantization=None,
+        towers=(),
         max_positions=model.max_positions if model.position_embedding == "learned" else 0,
         layers=tuple(layer(spec) for spec in model.layers),
         mtp_layers=tuple(layer(spec) for spec in model.mtp_layers),
