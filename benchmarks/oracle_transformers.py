@@ -5,7 +5,7 @@
     python benchmarks/oracle_transformers.py classes [MODEL_TYPE …] [--json]
     python benchmarks/oracle_transformers.py files PATH… [--json]
     python benchmarks/oracle_transformers.py flops PATH… [--seq-len S] [--json]
-    python benchmarks/oracle_transformers.py saved PATH… [--seq-len S] [--layer I] [--json]
+    python benchmarks/oracle_transformers.py saved PATH… [--seq-len S] [--layer I] [--eager]
 
 Needs the extra ``oracle`` (torch and transformers, on any CPU). Models are built on
 PyTorch's meta device: shapes without storage, so that a trillion parameters cost nothing.
@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     saved.add_argument("paths", type=Path, nargs="+", metavar="PATH")
     saved.add_argument("--seq-len", type=int, default=4096, help="tokens (default: %(default)s)")
     saved.add_argument("--layer", type=int, help="number of a layer (default: one of each kind)")
+    saved.add_argument("--eager", action="store_true", help="as eager autograd saves, not compiled")
     return whole
 
 

@@ -1,9 +1,11 @@
 """Bytes that one layer keeps for its backward pass, beside perfmodel's.
 
 torch's min-cut partition (the one of torch.compile) decides what a layer keeps and what
-its backward computes again, in bf16 and on tensors without data. Softmax attention runs as a
-kernel that keeps queries, keys, values, its output and one statistic per query, as
-FlashAttention does. What layers share (rotations, masks) and the parameters do not count.
+its backward computes again, in bf16 and on tensors without data; or else its autograd does,
+which keeps what every operation saves. Softmax attention runs as a kernel that keeps queries,
+keys, values, its output and one statistic per query, as FlashAttention does; scans and
+convolutions keep what their kernels do (`oracle.kernels`). What layers share (rotations, masks)
+and the parameters do not count.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from oracle import flops, meta
+from oracle import flops, kernels, meta
 
-FRAMEWORK = "megatron"  # fused kernels, bf16; one device has no communication of its own
+# In bf16; one device has no communication of its own.
+COMPILED, EAGER = "megatron", "fsdp"
 ATTENTION = "oracle_fused"
 
 
@@ -107,8 +110,8 @@ def inputs_of(
     return given[0], given[1]
 
 
-def saved_bytes(config: Any, index: int, sequence_length: int) -> int:
-    """Return the bytes that layer `index` keeps for one sequence.
+def saved_bytes(config: Any, index: int, sequence_length: int, eager: bool = False) -> int:
+    """Return the bytes that layer `index` keeps for one sequence, compiled or as autograd does.
 
     Raises
     ------
@@ -126,17 +129,47 @@ def saved_bytes(config: Any, index: int, sequence_length: int) -> int:
             with suppress(AttributeError, ValueError):
                 model.set_experts_implementation("grouped_mm")
             layer = [one for layers in meta.layer_lists(model, config) for one in layers][index]
-            given = inputs_of(model, layer, sequence_length)
-            graph, parameters = _forward_graph(layer, *given)
+            with kernels.stand_ins():
+                given = inputs_of(model, layer, sequence_length)
+                if eager:
+                    return _saved_by_autograd(layer, *given)
+                # One layer of several: by itself it would not keep what it hands on.
+                once, twice = (_kept(*_forward_graph(layer, *given, times)) for times in (1, 2))
     except meta.NoOracleError:
         raise
     except Exception as error:  # whatever a class trips over, it is no oracle then
         raise meta.NoOracleError(meta.first_line(error)) from error
-    return _kept(graph, parameters)
+    return twice - once
 
 
-def _forward_graph(layer: Any, positional: Any, named: Any) -> tuple[Any, int]:
-    """Return the partitioned forward graph, whose first inputs are so many parameters."""
+def _saved_by_autograd(layer: Any, positional: Any, named: Any) -> int:
+    """Return the bytes of the memory that what autograd saves lies in."""
+    import torch
+    from torch.utils import _pytree
+
+    flat, structure = _pytree.tree_flatten((positional, named))
+    flat = [item.detach() if isinstance(item, torch.Tensor) else item for item in flat]
+    hidden, *shared = (item for item in flat if isinstance(item, torch.Tensor))
+    hidden.requires_grad_()
+    elsewhere = {_storage(item) for item in (*layer.parameters(), *layer.buffers(), *shared)}
+    held: dict[int, Any] = {}
+
+    def pack(tensor: Any) -> Any:
+        if _storage(tensor) not in elsewhere:
+            held[_storage(tensor)] = tensor  # kept alive, so that no other memory takes its place
+        return tensor
+
+    arguments, keywords = _pytree.tree_unflatten(flat, structure)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        layer(*arguments, **keywords)
+    return sum(int(tensor.untyped_storage().nbytes()) for tensor in held.values())
+
+
+def _forward_graph(layer: Any, positional: Any, named: Any, times: int) -> tuple[Any, int]:
+    """Return the partitioned forward graph, whose first inputs are so many parameters.
+
+    The layer stands `times` behind each other.
+    """
     import torch
     from functorch.compile import (
         aot_function,
@@ -150,13 +183,15 @@ def _forward_graph(layer: Any, positional: Any, named: Any) -> tuple[Any, int]:
     tensors = [item.detach() for item in flat if isinstance(item, torch.Tensor)]
     tensors[0].requires_grad_()
 
-    def call(weights: Any, *tensors: Any) -> Any:
-        waiting = iter(tensors)
-        whole = [next(waiting) if isinstance(item, torch.Tensor) else item for item in flat]
-        arguments, keywords = _pytree.tree_unflatten(whole, structure)
+    def call(weights: Any, hidden: Any, *shared: Any) -> Any:
         state = dict(zip(held, weights, strict=True))
-        out = torch.func.functional_call(layer, state, arguments, keywords)
-        return out[0] if isinstance(out, tuple) else out
+        for _ in range(times):
+            waiting = iter((hidden, *shared))
+            whole = [next(waiting) if isinstance(item, torch.Tensor) else item for item in flat]
+            arguments, keywords = _pytree.tree_unflatten(whole, structure)
+            out = torch.func.functional_call(layer, state, arguments, keywords)
+            hidden = out[0] if isinstance(out, tuple) else out
+        return hidden
 
     graphs = []
 
@@ -205,7 +240,7 @@ def _storage(value: Any) -> int:
     return int(value.untyped_storage()._cdata)
 
 
-def modelled_bytes(model: Any, layer: Any, sequence_length: int) -> float:
+def modelled_bytes(model: Any, layer: Any, sequence_length: int, eager: bool = False) -> float:
     """Return the activation bytes of a layer as perfmodel has them, on one device."""
     from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
     from perfmodel.operations.parts import Part
@@ -216,10 +251,13 @@ def modelled_bytes(model: Any, layer: Any, sequence_length: int) -> float:
     columns = columns_from_rows([{"sequence_length": sequence_length}])
     keys = LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
     part = Part("layer", "layer", layer)
-    return float(part_memory(model, part, keys, load_framework(FRAMEWORK)).activations[0])
+    framework = load_framework(EAGER if eager else COMPILED)
+    return float(part_memory(model, part, keys, framework).activations[0])
 
 
-def file_saved(path: Path, sequence_length: int, only: int | None) -> dict[str, Any]:
+def file_saved(
+    path: Path, sequence_length: int, only: int | None, eager: bool = False
+) -> dict[str, Any]:
     """Return one file's bytes as a JSON object: a row per kind of layer."""
     from perfmodel.base.errors import PerfModelError
     from perfmodel.model.config import read_config
@@ -233,9 +271,9 @@ def file_saved(path: Path, sequence_length: int, only: int | None) -> dict[str, 
     rows = []
     for number in chosen:
         row: dict[str, Any] = {"layer": number}
-        row["perfmodel"] = modelled_bytes(model, model.layers[number], sequence_length)
+        row["perfmodel"] = modelled_bytes(model, model.layers[number], sequence_length, eager)
         try:
-            row["torch"] = saved_bytes(meta.read(path), number, sequence_length)
+            row["torch"] = saved_bytes(meta.read(path), number, sequence_length, eager)
         except (OSError, ValueError, meta.NoOracleError) as error:
             row["note"] = f"no oracle: {error}"
         rows.append(row)
@@ -261,7 +299,7 @@ def run(options: Any) -> int:
     """Compare what layers keep."""
     entries = []
     for path in meta.described(options.paths):
-        entry = file_saved(path, options.seq_len, options.layer)
+        entry = file_saved(path, options.seq_len, options.layer, options.eager)
         entries.append(entry)
         if not options.json:
             print("\n".join(lines(entry, options.seq_len)), flush=True)

@@ -132,8 +132,8 @@ class AttentionSpec:
         Queries and keys are normalised (RMS) before they meet.
     qk_norm_scope : {"head", "whole", "keys", "none"}
         One weight of length `head_dim` shared by all heads (Qwen 3, Gemma 3), one
-        over all heads together (MiniMax-M2), as the first but for keys alone, or norms
-        without weights (Llama 4).
+        over all heads together (MiniMax-M2), as the first for keys but without weights
+        for queries (DeepSeek-V4), or norms without weights (Llama 4).
     qk_norm_bias : bool
         The norms of queries and keys have a bias too.
     sinks : bool

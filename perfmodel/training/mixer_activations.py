@@ -80,10 +80,13 @@ def _projected(at: Scope, spec: AttentionSpec) -> Size:
 def _queries_and_keys_ahead_of_norm(at: Scope, spec: AttentionSpec) -> Size:
     if not spec.qk_norm:
         return 0.0
-    heads = 0.0 if spec.qk_norm_scope == "keys" else at.shard(spec.heads)
     groups = 0.0 if spec.shared_keys else at.shard(spec.key_value_heads)
-    norm = "no_weight" if spec.qk_norm_scope == "none" else "rms"
-    return at.norm_input(at.tokens * (heads + groups) * spec.head_dim, norm)
+    scaled = {"none": (False, False), "keys": (False, True)}.get(spec.qk_norm_scope, (True, True))
+    queries, keys = (
+        at.norm_input(at.tokens * size * spec.head_dim, "rms" if weights else "no_weight")
+        for size, weights in zip((at.shard(spec.heads), groups), scaled, strict=True)
+    )
+    return queries + keys
 
 
 def _gate(at: Scope, spec: AttentionSpec) -> Size:

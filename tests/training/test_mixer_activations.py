@@ -31,11 +31,12 @@ def test_output_gates_keep_gate_and_product():
 
 
 def test_norms_of_queries_and_keys_keep_their_inputs():
-    for scope, width in {"head": 8 + 2, "whole": 8 + 2, "none": 8 + 2, "keys": 2}.items():
+    for scope, scaled in {"head": 8 + 2, "whole": 8 + 2, "none": 0, "keys": 2}.items():
         normed = replace(PLAIN, qk_norm=True, qk_norm_scope=scope)
-        assert kept(normed) - kept(PLAIN) == 2 * width * 16
-        unfused = 4 if scope == "none" else 4 + 2  # single precision, and a copy to be scaled
-        assert kept(normed, "fsdp") - kept(PLAIN, "fsdp") == unfused * width * 16
+        assert kept(normed) - kept(PLAIN) == 2 * (8 + 2) * 16
+        # Unfused: single precision, and a copy of what is to be scaled.
+        unfused = (4 * (8 + 2) + 2 * scaled) * 16
+        assert kept(normed, "fsdp") - kept(PLAIN, "fsdp") == unfused
 
 
 def test_chosen_keys_and_the_latent_space_of_sparse_attention():
