@@ -13,8 +13,9 @@ are walked over, those that a mask leaves empty included, for a launch has one l
 Forward is then that of dense attention with other numbers of blocks, tiles and bytes
 (`perfmodel.kernels.attention.forward.forward_time`). Backward keeps the queries' order too: dQ is
 summed inside the block; gradients of keys leave it as a single-precision row per place of the
-list, summed over the heads, and are added up by key. That is what atomic additions move
-(each reads and writes 4 bytes), and what kernels move that store the rows and sum them afterwards.
+list and are added up by key (`scattered_rows`): where one cache serves the whole device, by
+atomic additions there (TileLang ``sparse_mla_bwd``, cuDNN, FlashAttention), else by storing the
+rows and summing them in a kernel of its own (Primus, MI355X, whose dies have caches of their own).
 """
 
 from __future__ import annotations
@@ -125,9 +126,48 @@ def sparse_attention_forward(
 
 
 @jit
+def scattered_rows(device, elements, tiles, distinct, shared_cache):
+    """What it takes to add up gradient rows by key.
+
+    Parameters
+    ----------
+    device : AttentionDevice
+    elements : float
+        Of all rows, one row per place of a query's list.
+    tiles : float
+        Tiles of heads, each with a row of its own.
+    distinct : float
+        Elements of the sums.
+    shared_cache : bool
+        Whether one cache serves the whole device, which adds in it.
+
+    Returns
+    -------
+    busy : float
+        Time of additions in the cache, beside the main kernel's work [s].
+    main, after : float
+        Bytes in the device memory during the main kernel, and after it [B].
+
+    Notes
+    -----
+    An addition reads and writes 4 bytes. Those that the cache cannot hold go to the memory. Sums
+    are cleared before and converted after. Stored rows hold the sum over all heads: one store,
+    one load.
+    """
+    if not shared_cache:
+        stored = elements * PARTIAL_BYTES
+        return 0.0, stored, stored + distinct * device.output_bytes
+    held = min(1.0, device.cache_capacity / (distinct * PARTIAL_BYTES))
+    added = 2.0 * PARTIAL_BYTES * elements * tiles
+    after = distinct * (2.0 * PARTIAL_BYTES + device.output_bytes)
+    return added * held / device.cache_bandwidth, added * (1.0 - held), after
+
+
+@jit
 def gathered_gradient_time(
-    device, blocks, places, rows, width, products, stored, operations, read, beside, launches
-):
+    device, blocks, places, rows, width, products, stored, operations, read, additions, beside,
+    launches,
+):  # fmt: skip
     """Time of gradients over lists of keys: of queries inside the block, of keys beyond it.
 
     Parameters
@@ -150,8 +190,10 @@ def gathered_gradient_time(
         Vector FLOP per row and key, beside an exponential.
     read : float
         Share of the gathered rows that come from the device memory.
+    additions : float
+        Time of additions in the cache [s].
     beside : tuple of float
-        Bytes moved before, in, and after the main kernel, without those of the list [B].
+        Bytes moved before, in, and after the main kernel [B].
     launches : float
         Kernels.
 
@@ -176,14 +218,13 @@ def gathered_gradient_time(
     load += read * tile_bytes / (device.bandwidth * device.unit_bandwidth)
     each = max(compute, load)
     work = blocks * (walked * each + device.block_latency)
-    busy = list_schedule_time(
-        blocks, work, walked * each + device.block_latency, units, device.tail
-    )
+    alone = walked * each + device.block_latency
+    busy = max(list_schedule_time(blocks, work, alone, units, device.tail), additions)
     before, main, after = beside
     rate = device.bandwidth * device.memory_efficiency
     latency = launches * device.launch_latency
     time = latency + (before + after) / rate + max(busy, main / rate)
-    if busy < main / rate or busy < (before + after) / rate or load > compute:
+    if busy <= max(main / rate, (before + after) / rate, additions) or load > compute:
         bound = MEMORY_BOUND
     elif vector > matrix:
         bound = SOFTMAX_BOUND
@@ -197,7 +238,7 @@ def gathered_gradient_time(
 @jit
 def sparse_attention_backward(
     device, batch, queries, heads, key_value_heads, width_qk, width_v,
-    places, pairs, gathered, distinct, shared,
+    places, pairs, gathered, distinct, shared, shared_cache,
 ):  # fmt: skip
     """Backward pass of one call: dQ and gradients of the keys (and values) from dO.
 
@@ -207,6 +248,8 @@ def sparse_attention_backward(
         See `sparse_attention_forward`.
     places, pairs, gathered, distinct, shared
         See `sparse_attention_forward`.
+    shared_cache : bool
+        See `scattered_rows`.
 
     Returns
     -------
@@ -216,8 +259,8 @@ def sparse_attention_backward(
     Notes
     -----
     Products S, dP, dV, dQ and dK as in dense attention: ``2 (3 width_qk + 2 width_v)`` FLOP per
-    key and head. Three kernels: ``D = rowsum(dO O)``; the main one, which writes a gradient row
-    per place; and the sum of these by key.
+    key and head. Three kernels: ``D = rowsum(dO O)``; the main one, which hands out a gradient row
+    per place; and the sum of these by key, or the conversion of the sums.
     """
     group = heads // key_value_heads
     rows = forward_tile(device, 1, group, width_qk, width_v, shared)[0]
@@ -229,17 +272,19 @@ def sparse_attention_backward(
 
     statistics = tokens * heads * STATISTICS_BYTES
     output = tokens * heads * width_v * (device.query_bytes + device.output_bytes)
-    scattered = tokens * places * key_value_heads * stored * PARTIAL_BYTES
+    additions, scattered, after = scattered_rows(
+        device, tokens * places * key_value_heads * stored, row_tiles,
+        distinct * batch * key_value_heads * stored, shared_cache,
+    )  # fmt: skip
     before = output + statistics
     main = tokens * heads * (width_qk + width_v) * device.query_bytes + 2.0 * statistics
     main += tokens * heads * width_qk * device.output_bytes
     main += read * batch * row_bytes + scattered
-    after = scattered + distinct * batch * key_value_heads * stored * device.output_bytes
 
     products = 3.0 * width_qk + 2.0 * width_v
     time, traffic, bound = gathered_gradient_time(
         device, tokens * row_tiles * key_value_heads, places, float(rows), width_qk, products,
-        stored, device.backward_operations, read / (gathered * row_tiles), (before, main, after),
-        3.0,
+        stored, device.backward_operations, read / (gathered * row_tiles), additions,
+        (before, main, after), 3.0,
     )  # fmt: skip
     return time, 2.0 * pairs * products * heads * batch, traffic, bound

@@ -12,7 +12,7 @@ from perfmodel.kernels.sparse.indexer import indexer_backward, indexer_forward
 @jit
 def sparse_attention_times(
     device, batch, queries, heads, key_value_heads, width_qk, width_v,
-    places, pairs, gathered, distinct, shared, decode, backward,
+    places, pairs, gathered, distinct, shared, decode, backward, shared_cache,
 ):  # fmt: skip
     """Times of many calls; see `sparse_attention_forward`.
 
@@ -28,6 +28,8 @@ def sparse_attention_times(
         Whether values are part of the keys.
     decode, backward : bool
         Phase of all of them.
+    shared_cache : bool
+        Whether one cache serves the whole device.
 
     Returns
     -------
@@ -42,7 +44,7 @@ def sparse_attention_times(
         if backward:
             time[i], flops[i], traffic[i], bound[i] = sparse_attention_backward(
                 device, batch[i], queries[i], heads[i], key_value_heads[i], width_qk[i],
-                width_v[i], places[i], pairs[i], gathered[i], distinct[i], shared[i],
+                width_v[i], places[i], pairs[i], gathered[i], distinct[i], shared[i], shared_cache,
             )  # fmt: skip
         else:
             time[i], flops[i], traffic[i], bound[i] = sparse_attention_forward(
@@ -55,7 +57,7 @@ def sparse_attention_times(
 @jit
 def indexer_times(
     device, batch, queries, keys, heads, width, ratio, block,
-    places, pairs, gathered, distinct, decode, backward,
+    places, pairs, gathered, distinct, decode, backward, shared_cache,
 ):  # fmt: skip
     """Times of many calls; see `indexer_forward` and `indexer_backward`.
 
@@ -69,6 +71,8 @@ def indexer_times(
         Keys of a sequence: scored forward or chosen backward, gathered, and different ones.
     decode, backward : bool
         Phase of all of them.
+    shared_cache : bool
+        Whether one cache serves the whole device.
 
     Returns
     -------
@@ -83,7 +87,7 @@ def indexer_times(
         if backward:
             time[i], flops[i], traffic[i], bound[i] = indexer_backward(
                 device, batch[i], queries[i], heads[i], width[i],
-                places[i], pairs[i], gathered[i], distinct[i],
+                places[i], pairs[i], gathered[i], distinct[i], shared_cache,
             )  # fmt: skip
         else:
             time[i], flops[i], traffic[i], bound[i] = indexer_forward(

@@ -23,12 +23,15 @@ from perfmodel.kernels.attention.forward import (
     COMPUTE_BOUND,
     LATENCY_BOUND,
     MEMORY_BOUND,
-    PARTIAL_BYTES,
     SOFTMAX_BOUND,
     overlapped_time,
 )
 from perfmodel.kernels.attention.tiles import list_schedule_time, visited_tiles
-from perfmodel.kernels.sparse.attention import gathered_gradient_time, rows_from_memory
+from perfmodel.kernels.sparse.attention import (
+    gathered_gradient_time,
+    rows_from_memory,
+    scattered_rows,
+)
 
 TILE_ROWS = 128
 """Tokens times heads of a tile (DeepGEMM ``fp8_mqa_logits``: 128 / H tokens)."""
@@ -118,7 +121,9 @@ def indexer_forward(device, batch, queries, keys, heads, width, ratio, block, pa
 
 
 @jit
-def indexer_backward(device, batch, queries, heads, width, places, chosen, gathered, distinct):
+def indexer_backward(
+    device, batch, queries, heads, width, places, chosen, gathered, distinct, shared_cache
+):
     """Gradients of the indexer's queries, keys and weights over the chosen keys.
 
     Parameters
@@ -133,6 +138,8 @@ def indexer_backward(device, batch, queries, heads, width, places, chosen, gathe
         Keys really chosen by the queries of a sequence, summed up.
     gathered, distinct : float
         Rows of keys gathered by them, and rows that these are of.
+    shared_cache : bool
+        See `scattered_rows`.
 
     Returns
     -------
@@ -147,14 +154,14 @@ def indexer_backward(device, batch, queries, heads, width, places, chosen, gathe
     tokens = float(batch) * queries
     read = rows_from_memory(device, gathered, distinct, width * device.key_bytes)
     query = tokens * heads * width
-    scattered = tokens * places * width * PARTIAL_BYTES
-    main = query * (device.query_bytes + device.output_bytes) + read * batch * width * (
-        device.key_bytes
+    additions, scattered, after = scattered_rows(
+        device, tokens * places * width, 1.0, distinct * batch * width, shared_cache
     )
-    main += 2.0 * tokens * (heads * SCALE_BYTES + places * LOGIT_BYTES) + scattered
-    after = scattered + distinct * batch * width * device.output_bytes
+    main = query * (device.query_bytes + device.output_bytes) + scattered
+    main += read * batch * width * device.key_bytes
+    main += 2.0 * tokens * (heads * SCALE_BYTES + places * LOGIT_BYTES)
     time, traffic, bound = gathered_gradient_time(
         device, tokens, places, rows, width, 3.0 * width, float(width), GRADIENT_OPERATIONS,
-        read / gathered, (0.0, main, after), 2.0,
+        read / gathered, additions, (0.0, main, after), 2.0,
     )  # fmt: skip
     return time, 6.0 * heads * width * chosen * batch, traffic, bound

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.compute.attention_device import attention_device
-from perfmodel.compute.sparse_attention import check_choice, counts
+from perfmodel.compute.sparse_attention import check_choice, counts, has_shared_cache
 from perfmodel.compute.sparse_keys import sparse_keys
 from perfmodel.compute.stream import work_times
 from perfmodel.compute.stream_catalogue import top_k
@@ -123,6 +123,7 @@ def indexer_times(
             chosen.distinct,
             phase == "decode",
             backward,
+            has_shared_cache(hardware),
         )
     if backward:
         return IndexerTimes(time, flops, traffic, bound, np.zeros(time.size))

@@ -138,9 +138,8 @@ def sparse_attention_times(
     from perfmodel.kernels.sparse import columns as kernel
     from perfmodel.kernels.work import kernel_work
 
-    device = attention_device(
-        load_hardware(hardware), precision, kv_precision=kv_precision, steady=steady
-    )
+    hardware = load_hardware(hardware)
+    device = attention_device(hardware, precision, kv_precision=kv_precision, steady=steady)
     names = ("batch", "query_length", "heads", "key_value_heads", "head_dim_qk", "head_dim_v")
     with kernel_work(sparse_attentions=shared.size):
         times = kernel.sparse_attention_times(
@@ -153,8 +152,17 @@ def sparse_attention_times(
             shared,
             phase == "decode",
             phase == "backward",
+            has_shared_cache(hardware),
         )
     return AttentionTimes(*times)
+
+
+def has_shared_cache(hardware: Hardware) -> bool:
+    """Whether the second-level cache serves the whole device.
+
+    It does not where there is a cache behind it: its dies have one each (MI300X and later).
+    """
+    return not hardware.device.memory.last_level_cache_capacity
 
 
 def counts(what: str, given: Mapping[str, tuple[ArrayLike, int]]) -> dict[str, Floats]:

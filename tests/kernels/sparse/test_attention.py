@@ -7,6 +7,7 @@ import pytest
 from perfmodel.kernels.attention.columns import attention_forward
 from perfmodel.kernels.sparse.attention import (
     rows_from_memory,
+    scattered_rows,
     sparse_attention_backward,
     sparse_attention_forward,
 )
@@ -26,14 +27,15 @@ def test_products_by_hand():
     # 2 a (2 r_kv + d_rope) per key forward, r_kv 512 and d_rope 64; S, dP, dV, dQ, dK backward
     keys = 4096 * 2048
     assert sparse_attention_forward(DEVICE, *LONG, False)[1] == 2 * 128 * (2 * 512 + 64) * keys
-    backward = sparse_attention_backward(DEVICE, *LONG)[1]
+    backward = sparse_attention_backward(DEVICE, *LONG, True)[1]
     assert backward == 2 * 128 * (3 * 576 + 2 * 512) * keys
 
 
 def test_no_faster_than_products_and_memory_allow():
     for time, flops, traffic, _ in (
         sparse_attention_forward(DEVICE, *LONG, False),
-        sparse_attention_backward(DEVICE, *LONG),
+        sparse_attention_backward(DEVICE, *LONG, True),
+        sparse_attention_backward(DEVICE, *LONG, False),
     ):
         assert time > flops / DEVICE.matrix_rate
         assert time > traffic / DEVICE.bandwidth
@@ -68,13 +70,28 @@ def test_separate_values_are_gathered_too():
     assert second[0] > first[0]
 
 
-def test_backward_scatters_a_row_per_key_and_query():
-    time, _, traffic, _ = sparse_attention_backward(DEVICE, *LONG)
-    scattered = 4096 * 2048 * 576 * 4
-    assert traffic > 2 * scattered
-    assert time > scattered / DEVICE.bandwidth
-    fewer = sparse_attention_backward(DEVICE, *changed(LONG, heads=16))
-    assert fewer[2] > 2 * scattered  # summed over the heads, however many
+ROWS = 4096 * 2048 * 576 * 4.0  # a single-precision row per key of every query [B]
+
+
+def test_gradient_rows_are_stored_and_summed_where_dies_have_caches_of_their_own():
+    time, _, traffic, _ = sparse_attention_backward(DEVICE, *LONG, False)
+    assert 2 * ROWS < traffic < 2.3 * ROWS
+    assert time > 2 * ROWS / DEVICE.bandwidth
+    fewer = sparse_attention_backward(DEVICE, *changed(LONG, heads=16), False)
+    assert fewer[2] > 2 * ROWS  # summed over the heads, however many
+
+
+def test_gradient_rows_are_added_in_a_cache_of_the_whole_device():
+    short = changed(LONG, distinct=8192.0)  # 19 MB of sums fit the cache of 50 MB
+    time, _, traffic, _ = sparse_attention_backward(DEVICE, *short, True)
+    stored = sparse_attention_backward(DEVICE, *short, False)
+    assert traffic < 0.1 * stored[2]
+    assert time < stored[0]
+    # every tile of heads adds a row of its own, reads and writes 4 bytes each
+    assert time > 2 * 2 * ROWS / DEVICE.cache_bandwidth
+    busy, main, after = scattered_rows(DEVICE, 1e9, 2.0, 50e6, True)  # 200 MB of sums: a quarter
+    assert busy == 2 * 8e9 * 0.25 / DEVICE.cache_bandwidth
+    assert (main, after) == (2 * 8e9 * 0.75, 50e6 * (4 + 4 + 2))
 
 
 def test_decode_of_all_keys_takes_the_time_of_dense_decode():
@@ -88,12 +105,12 @@ def test_decode_of_all_keys_takes_the_time_of_dense_decode():
     assert sparse[0] == pytest.approx(dense[0], rel=0.2)
 
 
-@pytest.mark.parametrize("backward", [False, True])
-def test_longer_lists_more_queries_and_heads_take_no_less(backward):
+@pytest.mark.parametrize(("backward", "shared"), [(False, True), (True, True), (True, False)])
+def test_longer_lists_more_queries_and_heads_take_no_less(backward, shared):
     def time(**parts):
         call = changed(LONG, **parts)
         if backward:
-            return sparse_attention_backward(DEVICE, *call)[0]
+            return sparse_attention_backward(DEVICE, *call, shared)[0]
         return sparse_attention_forward(DEVICE, *call, False)[0]
 
     def listed(places):

@@ -52,9 +52,10 @@ def test_decode_reads_the_keys_of_every_sequence():
 def test_backward_is_three_products_over_the_chosen_keys():
     chosen = 4096 * 2048.0
     call = (1, 4096, 64, 128, 2048, chosen, chosen, 32768.0)
-    time, flops, traffic, _ = indexer_backward(DEVICE, *call)
+    time, flops, traffic, _ = indexer_backward(DEVICE, *call, False)
     assert flops == 3 * 2 * 64 * 128 * chosen
     assert traffic > 2 * 4 * 128 * chosen  # gradients of keys, written and summed
+    assert indexer_backward(DEVICE, *call, True)[2] < traffic / 2
     assert time > max(flops / DEVICE.matrix_rate, traffic / DEVICE.bandwidth)
 
 
