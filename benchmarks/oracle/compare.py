@@ -43,7 +43,11 @@ def differing(model: Any, expected: meta.Count) -> list[str]:
     for what, ours, theirs in numbers:
         if ours != theirs:
             found.append(f"{what} {ours:,} should be {theirs:,} ({ours - theirs:+,})")
-    layers = [layer_parameters(layer, model.hidden_size).total for layer in model.layers]
+    layers = [
+        layer_parameters(layer, stack.hidden_size).total
+        for stack in (*model.encoders, model)
+        for layer in stack.layers
+    ]
     if len(layers) != len(expected.layers):
         found.append(f"{len(layers)} layers should be {len(expected.layers)}")
     else:

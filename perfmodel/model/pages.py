@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any
 
 from perfmodel.base.errors import ModelError
+from perfmodel.base.units import format_si
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.checks import LAYER_LIMIT, SIZE_LIMIT, check_choice, check_size
 from perfmodel.model.config_keys import ConfigKeys
@@ -26,6 +27,7 @@ from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.pieces import Piece, Pieces
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.model.spec import ModelSpec
+from perfmodel.model.tower import TowerSpec
 
 PARTS = {
     "attention": AttentionSpec,
@@ -213,10 +215,39 @@ class _Builder:
         }
         values["hidden_size"] = hidden
         values["extra"] = self._pieces(stated.get("extra", ()))
+        mtp = self._mtp(count)
+        towers, remarks = self._towers()
         model = self._translated(
             ModelSpec, stated, {"name": name, "family": family, "layers": layers, **values}
         )
-        return replace(model, mtp_layers=self._mtp(count), source=source)
+        return replace(model, mtp_layers=mtp, towers=towers, remarks=remarks, source=source)
+
+    def _towers(self) -> tuple[tuple[TowerSpec, ...], tuple[str, ...]]:
+        """Build the stacks beside the decoder, and a remark on each."""
+        towers = tuple(
+            self._tower(name, table)
+            for name, table in self._page.get("tower", {}).items()
+            if self.evaluate(table.get("when", True))
+        )
+        remarks = tuple(
+            f"the {tower.name} ({format_si(float(tower.parameter_count()))} parameters) is "
+            "counted, not run: time and memory are those of the decoder"
+            for tower in towers
+        )
+        return towers, remarks
+
+    def _tower(self, name: str, table: Page) -> TowerSpec:
+        """Build one stack; its ``layer`` is laid over the page's ``[layer]``."""
+        own = {key: value for key, value in table.items() if key not in ("layer", "layers")}
+        values = self._values(own)
+        # What is known belongs to the layers of the decoder.
+        self._known = {}
+        self._layers = self._size(table["layers"], "layers", LAYER_LIMIT)
+        layers = tuple(self._layer_spec(i, table["layer"]) for i in range(self._layers))
+        found: TowerSpec = self._translated(
+            TowerSpec, own, {"name": name, "layers": layers, **values}
+        )
+        return found
 
     def _size(self, value: Any, key: str, limit: int) -> int:
         found = self.evaluate(value)

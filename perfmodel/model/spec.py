@@ -204,8 +204,13 @@ class ModelSpec:
             for layer in self.mtp_layers
         )
 
+    @property
+    def encoders(self) -> tuple[TowerSpec, ...]:
+        """Stacks that are half of an encoder-decoder: their parameters are the model's."""
+        return tuple(tower for tower in self.towers if tower.name == "encoder")
+
     def parameter_count(self) -> int:
-        """Return the number of parameters, those of `mtp_layers` among them."""
+        """Return the number of parameters, those of `mtp_layers` and `encoders` among them."""
         layers = self._sum(
             self.layers, lambda layer: layer_parameters(layer, self.hidden_size).total
         )
@@ -216,10 +221,11 @@ class ModelSpec:
             + self.final_norm_parameters()
             + self.output_parameters()
             + self.mtp_parameters()
+            + sum(tower.parameter_count() for tower in self.encoders)
         )
 
     def active_parameter_count(self, include_embeddings: bool = True) -> int:
-        """Return the number of parameters that one token meets.
+        """Return the number of parameters that one token meets, in an encoder-decoder a pair.
 
         Parameters
         ----------
@@ -231,6 +237,7 @@ class ModelSpec:
         layers = self.layers + self.mtp_layers
         active = self._sum(layers, lambda layer: active_layer_parameters(layer, self.hidden_size))
         active += sum(self.mtp_extra(layer) for layer in self.mtp_layers)
+        active += sum(tower.active_parameter_count() for tower in self.encoders)
         active += self.final_norm_parameters() + self.output_parameters() + self.edge_parameters()
         if include_embeddings:
             return active + self.embedding_parameters()

@@ -16,6 +16,7 @@ import pytest
 
 from perfmodel.base.errors import ModelError
 from perfmodel.model.config import model_from_config
+from perfmodel.model.spec import ModelSpec
 
 COUNTS = json.loads(Path(__file__).with_name("family_counts.json").read_text(encoding="utf-8"))
 
@@ -35,12 +36,14 @@ def test_parameters_of_variants(model_type: str) -> None:
 REFUSED = {
     "afmoe": {"attention_bias": True},
     "aria_text": {"mlp_bias": True},
+    "bart": {"tie_word_embeddings": False},
     "bert": {"add_cross_attention": True},
     "big_bird": {"attention_type": "block_sparse"},
     "cwm": {"attention_bias": True},
     "deepseek_v2": {"mlp_bias": True},
     "doge": {"is_moe": True},
     "ernie4_5_moe": {"use_bias": True},
+    "t5": {"is_encoder_decoder": False},
 }
 
 
@@ -94,3 +97,25 @@ def test_bert_is_bidirectional_unless_a_decoder() -> None:
         return model_from_config(config).layers[0].attention.causal
 
     assert (causal(), causal(is_decoder=True)) == (False, True)
+
+
+def test_encoder_of_an_encoder_decoder_is_a_tower_whose_parameters_count() -> None:
+    def of(model_type: str, **changes: Any) -> ModelSpec:
+        return model_from_config(
+            {"model_type": model_type, **COUNTS[model_type]["base"], **changes}
+        )
+
+    model = of("t5", num_decoder_layers=2)
+    (encoder,) = model.towers
+    # By hand: h 64, 8 heads of 16, a block of 96, 32 distances.
+    attention, block = 4 * 64 * 128, 2 * 64 * 96
+    assert encoder.parameter_count() == 3 * (attention + block + 2 * 64) + 32 * 8 + 64
+    decoder = 2 * (2 * attention + block + 3 * 64) + 32 * 8 + 64
+    assert model.parameter_count() == encoder.parameter_count() + decoder + 1000 * 64
+    assert [len(stack.layers) for stack in (encoder, model)] == [3, 2]
+    own, cross = model.layers[0].attentions
+    assert (own.causal, own.cross, cross.causal, cross.cross) == (True, False, False, True)
+    assert not encoder.layers[0].attention.causal
+    assert model.remarks[0].startswith("the encoder (")
+    alone = of("bart", architectures=["BartForCausalLM"])
+    assert (alone.towers, alone.remarks) == ((), ())
