@@ -20,7 +20,7 @@ from typing import Any
 from oracle import flops, kernels, meta
 
 # In bf16; one device has no communication of its own.
-COMPILED, EAGER = "megatron", "fsdp"
+COMPILED, EAGER = "torchtitan", "fsdp"
 ATTENTION = "oracle_fused"
 
 

@@ -49,6 +49,10 @@ class Framework:
         "autograd keeps what lies between the kernels of norms and activations, besides the inputs "
         "of products and fused kernels"
     )
+    fused_mamba_output: bool = fact(
+        "gated norm and output projection of Mamba-2 run inside the function of its scan, which "
+        "computes their inputs again; otherwise behind it"
+    )
     overlap_tensor_parallel: str = fact(
         "'backward': gradient collectives of column-parallel layers hide behind the weight "
         "gradient; 'full': every tensor-parallel collective is pipelined with its matrix product",

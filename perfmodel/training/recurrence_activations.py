@@ -72,10 +72,15 @@ def _kimi_delta(at: Scope, spec: RecurrenceSpec) -> Size:
 def _mamba2(at: Scope, spec: RecurrenceSpec) -> Size:
     """Around the scan of Mamba-2: a statistic of the norm for every group.
 
-    One function spans convolution, scan, gated norm and output projection, and computes the
-    projection's input again.
+    One function may span convolution, scan, gated norm and output projection, and compute the
+    projection's input again. Where norm and projection stand behind it, both keep their inputs.
     """
-    return at.shard(spec.key_heads) * SINGLE
+    statistics = at.shard(spec.key_heads) * SINGLE if spec.output_norm else 0.0
+    if at.framework.fused_mamba_output:
+        return statistics
+    inner = _inner(at, spec)
+    norm = at.norm_input(inner) if spec.output_norm else 0.0
+    return statistics + norm + inner * at.inputs
 
 
 def _mamba1(at: Scope, spec: RecurrenceSpec) -> Size:

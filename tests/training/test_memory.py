@@ -10,10 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.variables import MEMORY_COMPONENTS
-from perfmodel.model.presets import load_model
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.pieces import Piece
+from perfmodel.model.presets import load_model, preset_names
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
-from perfmodel.training.memory import layer_weights, part_memory
+from perfmodel.training.memory import layer_weights, part_memory, shared_table
 from perfmodel.training.schedule import stage_compositions
 from tests.training.gpt import keys_of
 
@@ -64,6 +69,62 @@ def test_stages_hold_the_whole_model(name, pipeline, virtual):
     model = load_model(name, mtp="stated")
     weights, experts = stored_parameters(model, pipeline, virtual)
     assert weights + experts == model.parameter_count()
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_one_device_holds_every_preset_once(name):
+    model = load_model(name)
+    weights, experts = stored_parameters(model)
+    keys, framework = keys_of(), load_framework("megatron", pads_vocabulary_to=1)
+    shared = float(shared_table(model, keys, framework)[0])
+    assert weights + experts - shared == model.parameter_count()
+
+
+def test_edges_of_a_model_are_held_once():
+    """Narrow token table, tables and projections beside it, biases, streams summed at the end."""
+    layer = LayerSpec(
+        (AttentionSpec("full", 4, 2, 16),),
+        (MlpSpec("dense", 128, bias=True),),
+        streams=4,
+        extra=(Piece("per_layer_gate", "matrix", 64, 8),),
+    )
+    extra = (
+        Piece("per_layer_table", "table", 1000, 16),
+        Piece("per_layer_projection", "matrix", 64, 16),
+    )
+    model = ModelSpec(
+        "edges",
+        "any",
+        64,
+        1000,
+        (layer, layer),
+        lm_head_bias=True,
+        embedding_width=32,
+        extra=extra,
+    )
+    for pipeline in (1, 2):
+        weights, experts = stored_parameters(model, pipeline)
+        assert (weights, experts) == (model.parameter_count(), 0.0)
+    tied = replace(model, tied_embeddings=True)
+    weights, _ = stored_parameters(tied, 2)
+    assert weights == tied.parameter_count() + 1000 * 32
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+def test_tensor_ranks_split_pieces_as_they_say(degree):
+    """Columns and rows once in all, what is whole on every rank."""
+    for name in ("deepseek-v3", "gpt-oss-20b", "qwen3-30b-a3b", "bloom-7b1"):
+        model = load_model(name)
+        for layer in model.layer_kinds()[0]:
+            pieces = [
+                piece for place, piece in layer.pieces(model.hidden_size) if place != "experts"
+            ]
+            split = sum(piece.sharded for piece in pieces)
+            whole = sum(piece.parameters for piece in pieces) - split
+            one = layer_weights(model, layer, keys_of())[0][0]
+            found = layer_weights(model, layer, keys_of(tensor_parallel=degree))[0][0]
+            assert one == split + whole
+            assert found * degree == pytest.approx(split + whole * degree, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["bloom-176b", "gpt3-175b", "gpt2-xl", "opt-66b"])

@@ -49,7 +49,12 @@ def test_kimi_delta():
 def test_mamba2_keeps_its_projection_and_output():
     """mamba_ssm `MambaSplitConv1dScanCombinedFn`: zxbcdt, the output, a statistic per group."""
     mamba = RecurrenceSpec("mamba2", N, M, K, V, conv_kernel=4, chunk=128)
-    assert kept(mamba) == 2 * (2 * N * V + 2 * M * K + N) + 2 * N * V + 4 * M
+    fused = 2 * (2 * N * V + 2 * M * K + N) + 2 * N * V + 4 * M
+    assert kept(mamba, "torchtitan") == fused
+    # Megatron-Core's norm and output projection are modules of their own.
+    assert kept(mamba, "megatron") == fused + 2 * N * V + 2 * N * V
+    plain = replace(mamba, output_norm=False)
+    assert kept(plain, "megatron") == fused - 4 * M + 2 * N * V
 
 
 def test_mamba1():
