@@ -40,6 +40,12 @@ _WORDS = JsonWords(
 # Where wrappers keep their language model.
 LANGUAGE_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
 
+# What looks like a wrapper and is no model of its own.
+NO_MODELS = {
+    name: "drafts tokens for another model, whose keys and values it reads"
+    for name in ("gemma4_assistant", "gemma4_unified_assistant", "muse_glimmer_assistant")
+}
+
 # Keys that describe a family whatever a file calls itself; the first match counts.
 SIGNATURES = (
     ("deepseek_v32", ("kv_lora_rank", "index_topk")),
@@ -191,6 +197,8 @@ def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     A wrapper's ``tie_word_embeddings`` counts, stated or by its class, as transformers has it.
     """
     outer = _model_type(config)
+    if outer in NO_MODELS:
+        raise ModelError(f"key 'model_type': {outer!r} {NO_MODELS[outer]}")
     facts = class_facts()
     for section in LANGUAGE_SECTIONS:
         inner = config.get(section)

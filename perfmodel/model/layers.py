@@ -47,6 +47,9 @@ class LayerSpec:
     stream_rank : int
         Streams are gated number by number, through a low rank (Qwen4-Exp); 0 for weights
         per stream (DeepSeek-V4).
+    stream_mixing : bool
+        The streams are mixed with each other too, by m x m weights; without it blocks read
+        from them and write to them only (Hunyuan V4).
     extra : tuple of Piece
         What else stands in the layer.
     """
@@ -58,6 +61,7 @@ class LayerSpec:
     parallel_block: bool = False
     streams: int = 1
     stream_rank: int = 0
+    stream_mixing: bool = True
     extra: Pieces = ()
 
     def __post_init__(self) -> None:
@@ -70,6 +74,7 @@ class LayerSpec:
         check_flag("parallel_block", self.parallel_block)
         check_size("streams", self.streams)
         check_size("stream_rank", self.stream_rank, minimum=0)
+        check_flag("stream_mixing", self.stream_mixing)
         check_pieces("extra", self.extra)
 
     @property
@@ -133,7 +138,8 @@ class LayerSpec:
 
         DeepSeek-V4: one matrix from all m streams to the m weights in, m weights out and m x m
         weights of the streams, as many offsets, and three scales. Qwen4-Exp: a norm over all
-        streams, their gates through a low rank, and m weights out.
+        streams, their gates through a low rank, and m weights out. Hunyuan V4: DeepSeek-V4's
+        without the m x m weights and their scale.
         """
         m = self.streams
         if m == 1:
@@ -142,9 +148,10 @@ class LayerSpec:
         if self.stream_rank:
             gates = stream_gates(m * hidden_size, self.stream_rank)
             return (*gates, matrix("stream_weights", m * hidden_size, m, "whole")) * blocks
-        weights = 2 * m + m * m
+        weights = 2 * m + (m * m if self.stream_mixing else 0)
+        scales = 3 if self.stream_mixing else 2
         mixing = matrix("stream_weights", m * hidden_size, weights, "whole")
-        return (mixing, vector("stream_offsets", weights + 3)) * blocks
+        return (mixing, vector("stream_offsets", weights + scales)) * blocks
 
 
 @dataclass(frozen=True, slots=True)

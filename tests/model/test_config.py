@@ -146,6 +146,12 @@ def test_a_wrapper_decides_whether_embeddings_are_tied(wrapper: bool) -> None:
     assert model_from_config(config).tied_embeddings is wrapper
 
 
+def test_a_drafter_is_no_model_of_its_own() -> None:
+    config = {"model_type": "gemma4_assistant", "text_config": {"model_type": "gemma4_text"}}
+    with pytest.raises(ModelError, match="'gemma4_assistant' drafts tokens for another model"):
+        model_from_config(config)
+
+
 def test_sparse_attention_under_a_known_model_type_is_refused() -> None:
     with pytest.raises(ModelError, match="key 'index_topk': 2048 changes the architecture"):
         model_from_config({**DEEPSEEK, "index_topk": 2048})
