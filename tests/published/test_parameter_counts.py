@@ -51,6 +51,33 @@ PUBLISHED = {
     "gemma-2-9b": 9_241_705_984,  # safetensors of google/gemma-2-9b
     "gemma-2-27b": 27_227_128_320,  # safetensors of google/gemma-2-27b
     "gemma-3-1b": 999_885_952,  # safetensors of google/gemma-3-1b-pt
+    # safetensors on the Hub; "+" the correction of routers, which they hold as a buffer.
+    "kimi-linear-48b-a3b": 49_122_681_728,  # moonshotai/Kimi-Linear-48B-A3B-Instruct
+    "minimax-text-01": 456_089_655_296,  # MiniMaxAI/MiniMax-Text-01-hf
+    "jamba-1.5-mini": 51_570_323_328,  # ai21labs/AI21-Jamba-Mini-1.5
+    "lfm2-1.2b": 1_170_340_608,  # LiquidAI/LFM2-1.2B
+    "lfm2-8b-a1b": 8_339_929_856 + 22 * 32,  # LiquidAI/LFM2-8B-A1B
+    "falcon-7b": 6_921_720_704,  # transformers FalconForCausalLM("tiiuae/falcon-7b"), tied
+    "falcon-40b": 41_303_293_952,  # transformers FalconForCausalLM("tiiuae/falcon-40b"), tied
+    "falcon-mamba-7b": 7_272_665_088,  # tiiuae/falcon-mamba-7b
+    "mamba-2.8b": 2_768_345_600,  # state-spaces/mamba-2.8b-hf
+    "command-r": 34_980_831_232,  # CohereLabs/c4ai-command-r-v01
+    "command-r-plus": 103_810_674_688,  # CohereLabs/c4ai-command-r-plus
+    "command-a": 111_057_580_032,  # CohereLabs/c4ai-command-a-03-2025
+    "dbrx": 131_596_523_520,  # databricks/dbrx-base
+    "mistral-small-24b": 23_572_403_200,  # mistralai/Mistral-Small-24B-Base-2501
+    "gemma-3-270m": 268_098_176,  # google/gemma-3-270m
+    "granite-3.1-8b": 8_170_848_256,  # ibm-granite/granite-3.1-8b-base
+    "granite-4.0-h-small": 32_207_337_984,  # transformers 5.23 on the meta device
+    "hunyuan-a13b": 80_393_183_232,  # tencent/Hunyuan-A13B-Instruct
+    "exaone-4.0-32b": 32_003_216_384,  # LGAI-EXAONE/EXAONE-4.0-32B
+    "ernie-4.5-21b-a3b": 21_825_437_888,  # baidu/ERNIE-4.5-21B-A3B-PT
+    "internlm3-8b": 8_804_241_408,  # internlm/internlm3-8b-instruct
+    "yi-34b": 34_388_917_248,  # 01-ai/Yi-34B
+    "qwen1.5-moe-a2.7b": 14_315_784_192,  # Qwen/Qwen1.5-MoE-A2.7B
+    "glm-4.5": 352_797_814_784 + 89 * 160,  # transformers 5.23 on the meta device
+    "glm-4.5-air": 106_852_245_504 + 45 * 128,  # transformers 5.23 on the meta device
+    "glm-5": 743_911_199_232 + 75 * 256,  # transformers 5.23 on the meta device
     # transformers 5.23 on the meta device, from the published config.json, corrections counted
     "deepseek-v3.2": 671_877_929_216 + 58 * 256,  # DeepseekV32ForCausalLM
     "kimi-k2.5": 1_026_408_209_408 + 60 * 384,  # language model of Kimi_K25
@@ -199,6 +226,38 @@ def test_gemma_3_4b_with_its_vision_part_is_the_published_checkpoint() -> None:
     projector = 1152 * 2560 + 1152  # projection and norm of Gemma3MultiModalProjector
     total = load_model("gemma-3-4b").parameter_count() + vision + projector
     assert total == 4_300_079_472  # safetensors of google/gemma-3-4b-pt
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("qwen3-vl-8b", 8_767_123_696),  # safetensors of Qwen/Qwen3-VL-8B-Instruct
+        ("qwen3-vl-30b-a3b", 31_070_754_032),  # safetensors of Qwen/Qwen3-VL-30B-A3B-Instruct
+    ],
+)
+def test_a_language_model_and_its_tower_are_the_published_checkpoint(
+    name: str, published: int
+) -> None:
+    model = load_model(name)
+    assert model.parameter_count() + model.towers[0].parameter_count() == published
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("glm-4.5", 358_337_791_296),  # safetensors of zai-org/GLM-4.5
+        ("glm-4.5-air", 110_468_824_832),  # safetensors of zai-org/GLM-4.5-Air
+    ],
+)
+def test_a_checkpoint_holds_the_tables_once_more_for_its_module(name: str, published: int) -> None:
+    model = load_model(name, mtp="stated")
+    tables = model.embedding_parameters() + model.output_parameters()
+    assert model.parameter_count() + tables == published
+
+
+def test_glm_5_with_its_module_is_the_published_checkpoint() -> None:
+    # safetensors of zai-org/GLM-5: 753,864,139,008.
+    assert load_model("glm-5", mtp="stated").parameter_count() == 753_864_139_008
 
 
 def test_sliding_layers_stand_where_the_reports_say() -> None:

@@ -87,8 +87,9 @@ def beyond_common(model: ModelSpec) -> str:
 
     Common are layers of one attention, full, sliding or latent, and one feed-forward block.
     """
-    if model.towers:
-        return f"a {model.towers[0].name} tower"
+    for tower in model.towers:
+        if tower.name == "encoder" or tower.tokens:  # others are not run
+            return f"a tower of {tower.name} layers"
     if model.extra or model.embedding_width:
         return "matrices or tables beside the layers"
     for layer in dict.fromkeys((*model.layers, *model.mtp_layers)):

@@ -37,7 +37,8 @@ def test_every_preset_comes_back_or_is_refused_by_name() -> None:
         assert "; it offers " in text
     # Gemma's four norms, GPT-J's and NeoX's side-by-side blocks, ALiBi, ReLU, whole QK norms.
     families = {load_model(name).family for name in refused}
-    assert len(refused) < len(preset_names()) / 3, refused
+    assert len(preset_names()) - len(refused) >= 80, refused
+    assert "kimi-k2.5" not in refused  # its vision tower is not run
     assert "llama" not in families
 
 
