@@ -10,15 +10,17 @@ from oracle import compare, meta
 
 
 def forms(config: Any) -> dict[str, dict[str, Any]]:
-    """Return a configuration as it is written: in full, and by what differs from the class."""
-    return {
+    """Return a configuration in full, by what differs from every class's, and left to its class."""
+    written = {
         form: json.loads(config.to_json_string(use_diff=form == "differences"))
         for form in ("full", "differences")
     }
+    named = {"model_type": config.model_type, "architectures": config.architectures}
+    return {**written, "empty": named}
 
 
 def class_verdicts(model_type: str) -> Iterator[compare.Verdict]:
-    """Yield one verdict on a class, two where its forms are not read alike."""
+    """Yield one verdict on a class, several where its forms are not read alike."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -29,15 +31,12 @@ def class_verdicts(model_type: str) -> Iterator[compare.Verdict]:
         return
     name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type)
     config.architectures = [name or meta.architecture(config)]
-    found = {
-        form: compare.verdict(model_type, document, config)
-        for form, document in forms(config).items()
-    }
-    if found["full"] == found["differences"]:
-        yield found["full"]
-    else:
-        for form, one in found.items():
-            yield compare.Verdict(f"{model_type} ({form})", one.state, one.note)
+    found: dict[compare.Verdict, list[str]] = {}
+    for form, document in forms(config).items():
+        found.setdefault(compare.verdict(model_type, document, config), []).append(form)
+    for one, alike in found.items():
+        name = model_type if len(found) == 1 else f"{model_type} ({', '.join(alike)})"
+        yield compare.Verdict(name, one.state, one.note)
 
 
 def class_names(everything: bool) -> list[str]:

@@ -14,6 +14,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -185,26 +186,66 @@ def architectures() -> dict[str, str]:
     return found
 
 
+def section_values(config_class: Any) -> dict[str, dict[str, Any]]:
+    """Return what a wrapper has in its sections where their own classes have something else."""
+    try:
+        whole = config_class()
+    except Exception:  # some classes cannot be made without arguments
+        return {}
+    found = {}
+    for key, spec in config_class.sub_configs_defaults.items():
+        inner = getattr(whole, key, None)
+        if key not in TEXT_SECTIONS or inner is None:
+            continue
+        kind = section_class(spec)
+        # What a class computes follows from other values, and is compared behind them.
+        given = _differing(inner, kind(), int | float | str)
+        given |= _differing(inner, kind(**given), int | float | str | list | tuple)
+        if given:
+            found[key] = dict(sorted(given.items()))
+    return found
+
+
+def _differing(config: Any, plain: Any, kinds: Any) -> dict[str, Any]:
+    """Return the attributes of some kinds that shape a model and differ from a plain one's."""
+    theirs = plain.to_dict()
+    return {
+        key: value
+        for key, value in config.to_dict().items()
+        if isinstance(value, kinds) and shapes_the_model(key, value) and theirs.get(key) != value
+    }
+
+
 def collect() -> dict[str, dict[str, Any]]:
     """Return everything that the file holds but its source."""
     classes = covered_classes()
-    sections = {}
+    defaults = {name: class_defaults(kind) for name, kind in classes.items()}
+    sections, values = {}, {}
     for model_type, config_class in classes.items():
         inner = {
             key: section_class(spec).model_type
             for key, spec in config_class.sub_configs_defaults.items()
         }
-        if inner:
-            sections[model_type] = dict(sorted(inner.items()))
+        if not inner:
+            continue
+        sections[model_type] = dict(sorted(inner.items()))
+        if given := section_values(config_class):
+            values[model_type] = given
+        # Some wrappers take over what their language model says.
+        with suppress(Exception):
+            tied = config_class().tie_word_embeddings
+            if isinstance(tied, bool):
+                defaults[model_type]["tie_word_embeddings"] = tied
     return {
         "architectures": architectures(),
-        "defaults": {name: class_defaults(kind) for name, kind in classes.items()},
+        "defaults": defaults,
         "names": {
             name: dict(sorted(kind.attribute_map.items()))
             for name, kind in classes.items()
             if kind.attribute_map
         },
         "sections": sections,
+        "section_values": values,
     }
 
 

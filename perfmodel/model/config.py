@@ -204,11 +204,12 @@ def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         inner = config.get(section)
         if inner is None and section not in facts["sections"].get(outer, {}):
             continue
-        if inner is None and (page(outer) is not None or _has_sizes(config)):
+        if inner is None and _has_sizes(config):
             continue  # a text model under its wrapper's name
         if inner is not None and not isinstance(inner, Mapping):
             raise ModelError(f"key {section!r}: {inner!r} should be an object")
-        stated, model_type = language_model(inner or {})
+        absent = facts["section_values"].get(outer, {}).get(section, {})
+        stated, model_type = language_model(absent if inner is None else inner)
         model_type = model_type or facts["sections"].get(outer, {}).get(section, outer)
         wrapper = facts["defaults"].get(outer, {})
         tied = config.get("tie_word_embeddings", wrapper.get("tie_word_embeddings"))

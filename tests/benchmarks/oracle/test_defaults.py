@@ -70,7 +70,8 @@ def test_one_entry_is_one_line_and_the_text_is_json(defaults: Any) -> None:
 
 def test_the_stored_file_is_sorted_and_complete() -> None:
     document = json.loads(DATA.read_text(encoding="utf-8"))
-    assert set(document) == {"source", "architectures", "defaults", "names", "sections"}
+    tables = {"architectures", "defaults", "names", "sections", "section_values"}
+    assert set(document) == {"source", *tables}
     for name, table in document.items():
         if name != "source":
             assert list(table) == sorted(table)
@@ -80,6 +81,7 @@ def test_the_stored_file_is_sorted_and_complete() -> None:
     assert document["defaults"]["deepseek_v3"]["first_k_dense_replace"] == 3
     assert document["defaults"]["qwen3_next"]["full_attention_interval"] == 4
     assert document["names"]["gpt2"]["hidden_size"] == "n_embd"
+    assert document["section_values"]["mistral3"]["text_config"]["num_hidden_layers"] == 40
     assert document["architectures"]["LlamaForCausalLM"] == "llama"
 
 
