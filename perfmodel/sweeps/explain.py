@@ -156,7 +156,7 @@ def operation_costs(
                     runs * float(item.half_width[0]),
                     float(item.flops[0]) / count,
                     float(item.traffic[0]) / count,
-                    item.bound[0],
+                    item.bound_of(0),
                     _level(item.operation, hardware),
                 )
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.operations import priced
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, Gemm, LayerKeys
 from perfmodel.operations.priced import distinct_rows, stack, unstack, wide_formats
 from perfmodel.strategy.grid import columns_from_rows
@@ -17,6 +18,16 @@ def test_distinct_rows_come_back_by_their_places():
         np.testing.assert_array_equal(values[places], column)
 
 
+def test_distinct_rows_are_the_rows_whatever_their_hash(monkeypatch):
+    columns = [np.array([1.0, 2.0, 1.0, -0.0, 0.0]), np.array([3.0, 4.0, 3.0, 5.0, 5.0])]
+    for odd in (priced._ODD, np.uint64(0)):  # with 0 all rows share a hash
+        monkeypatch.setattr(priced, "_ODD", odd)
+        found, inverse = distinct_rows(columns)
+        assert found[0].size == 3
+        for row, column in zip(found, columns, strict=True):
+            np.testing.assert_array_equal(row[inverse], column)
+
+
 def test_operations_are_stacked_and_taken_apart_in_order():
     keys = np.array([1.0, 2.0])
     operations = [Gemm("a", "forward", keys, 3.0, 4.0), Gemm("b", "forward", 5.0, keys, 6.0)]
@@ -28,7 +39,8 @@ def test_operations_are_stacked_and_taken_apart_in_order():
     assert (one.operation, other.operation) == tuple(operations)
     np.testing.assert_array_equal(other.time, [5, 5])
     np.testing.assert_array_equal(other.flops, [1, 2])
-    assert (one.bound, other.bound) == (("compute", "memory"), ("memory", "compute"))
+    assert [one.bound_of(i) for i in (0, 1)] == ["compute", "memory"]
+    assert [other.bound_of(i) for i in (0, 1)] == ["memory", "compute"]
     one.exposed[:] = 0.0  # what is exposed is no view of the time
     np.testing.assert_array_equal(one.time, [1, 2])
 
