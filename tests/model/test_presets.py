@@ -24,6 +24,7 @@ def test_parts_of_every_preset_add_up(name: str) -> None:
         assert active_layer_parameters(layer, h) <= parts.total
         layers += parts.total
     ends = model.embedding_parameters() + model.output_parameters() + model.final_norm_parameters()
+    ends += sum(tower.parameter_count() for tower in model.encoders)
     assert model.parameter_count() == layers + ends + model.edge_parameters()
     assert model.active_parameter_count() <= model.parameter_count()
     if not any(layer.experts for layer in model.layers):
@@ -120,7 +121,7 @@ def test_other_weights_than_the_presets_are_told() -> None:
 def test_unknown_name_is_told_the_nearest() -> None:
     with pytest.raises(ModelError, match=r"'lama-3-8b'; did you mean llama-3-8b"):
         load_model("lama-3-8b")
-    with pytest.raises(ModelError, match="there are presets of these families: bloom"):
+    with pytest.raises(ModelError, match="there are presets of these families: apertus"):
         load_model("zzz")
     with pytest.raises(ModelError, match="should be a preset's name or a path"):
         load_model("  ")

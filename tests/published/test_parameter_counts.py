@@ -116,6 +116,20 @@ PUBLISHED = {
     "starcoder2-15b": 15_957_889_024,
     "mistral-nemo-12b": 12_247_782_400,
     "mistral-large-123b": 122_610_069_504,
+    "command-r-08-2024": 32_296_476_672,
+    "command-r7b": 8_028_033_024,
+    "exaone-4.0-1.2b": 1_279_391_488,
+    "falcon-180b": 178_557_088_768,
+    "falcon-h1-0.5b": 521_411_104,
+    "ernie-4.5-0.3b": 360_748_032,
+    "ernie-4.5-300b-a47b": 299_484_163_264,
+    "dots.llm1": 142_774_381_696,
+    "t5-3b": 2_851_598_336,
+    "t5-11b": 11_307_321_344,
+    "bart-large": 406_291_456,
+    "bitnet-b1.58-2b-4t": 2_412_820_480,
+    "cwm-32b": 32_581_097_472,
+    "apertus-8b": 8_053_338_176,
 }
 
 # Rounded figures, with half a unit of their last digit [billions].
