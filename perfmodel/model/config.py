@@ -188,7 +188,10 @@ def _quantization(
         return None
     layers = model.num_layers + len(model.mtp_layers)
     expert_dtype = str(stated.get("expert_dtype") or "")
-    return read_quantization(found, places_of(model), layers, expert_dtype)
+    try:
+        return read_quantization(found, places_of(model), layers, expert_dtype)
+    except ModelError as error:  # no number of a training depends on it
+        return f"quantization_config not understood ({error}): weights are taken as of 16 bits"
 
 
 def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

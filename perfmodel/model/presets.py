@@ -22,8 +22,11 @@ from perfmodel.model.checks import check_choice
 from perfmodel.model.config import model_from_config, read_config
 
 # Parts of published names that leave the architecture as it is; four digits are a date.
-_QUANTISED = re.compile(r"-fp8(?=-|$)")
 _VARIANT = re.compile(r"-(hf|instruct|it|chat|base|pt|bf16|fp8|\d{4})(?=-|$)")
+# Names that speak of weights in fp8, and what Qwen's checkpoints of such names state
+# (config.json of Qwen/Qwen3-8B-FP8 and its kin).
+_QUANTISED = re.compile(r"-fp8(?=-|$)")
+_QWEN_FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def _read(name_or_path: str | Path | Mapping[str, Any], family: str) -> ModelSpe
         return read_config(name_or_path, family=family)
     preset = find_preset(name_or_path)
     if preset is not None:
-        return _told(name_or_path, _preset_model(preset))
+        return _with_weights(name_or_path, preset)
     if Path(name_or_path).exists():
         return read_config(name_or_path, family=family)
     raise ModelError(
@@ -125,10 +128,14 @@ def _read(name_or_path: str | Path | Mapping[str, Any], family: str) -> ModelSpe
     )
 
 
-def _told(name: str, model: ModelSpec) -> ModelSpec:
-    """Return a preset, with a remark where its name speaks of other weights."""
+def _with_weights(name: str, preset: str) -> ModelSpec:
+    """Return a preset with the weights of which its name speaks, or a remark that it has others."""
+    model = _preset_model(preset)
     if model.quantization is not None or not _QUANTISED.search(_plain(name)):
         return model
+    if "qwen" in _organisations(preset):
+        config = {**_entries()[preset].config, "quantization_config": _QWEN_FP8}
+        return replace(model, quantization=model_from_config(config).quantization)
     text = (
         f"the preset's weights are as published without '-FP8'; the config.json of {name} says more"
     )

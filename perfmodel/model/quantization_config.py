@@ -303,7 +303,7 @@ def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
     """Return what tells whether a module is named: by its path, a part of it, ``*`` or ``re:``."""
     plain = set()
     by_layer: dict[str, list[re.Pattern[str]]] = {}
-    for pattern in patterns:
+    for pattern in dict.fromkeys(patterns):
         if pattern.startswith("re:"):
             text = pattern.removeprefix("re:")
         elif "*" in pattern or "?" in pattern:

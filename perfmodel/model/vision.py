@@ -36,7 +36,7 @@ def read_towers(
     Raises
     ------
     ModelError
-        Naming the key at fault.
+        A section is no object. What is wrong inside one is a remark: the tower is not run.
     """
     towers, remarks = [], []
     for section, name in SECTIONS.items():
@@ -50,10 +50,12 @@ def read_towers(
         if reader is not None:
             try:
                 tower = reader(keys, hidden_size)
-            except KeyError as error:
-                raise ModelError(f"key '{section}.{error.args[0]}': missing or null") from None
-            towers.append(tower)
-            what += f" and projector ({format_si(float(tower.parameter_count()))} parameters)"
+            except (KeyError, ModelError, TypeError, ValueError) as error:
+                reason = f"key {error} missing" if isinstance(error, KeyError) else error
+                what += f" (not understood: {section}: {reason})"
+            else:
+                towers.append(tower)
+                what += f" and projector ({format_si(float(tower.parameter_count()))} parameters)"
         remarks.append(f"{what} neither counted nor run: the language model only")
     return tuple(towers), tuple(remarks)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.base.errors import ModelError
@@ -113,9 +115,17 @@ def test_a_wrong_organisation_is_told_the_right_one(wrong: str, right: str) -> N
 
 
 def test_other_weights_than_the_presets_are_told() -> None:
-    (text,) = load_model("Qwen/Qwen3-8B-FP8").remarks
+    (text,) = load_model("meta-llama/Llama-3.1-8B-FP8").remarks
     assert text.startswith("the preset's weights are as published without '-FP8'")
-    assert not load_model("Qwen/Qwen3-8B").remarks
+    assert not load_model("meta-llama/Llama-3.1-8B").remarks
+
+
+def test_qwens_fp8_checkpoints_are_in_blocks() -> None:
+    model = load_model("Qwen/Qwen3-8B-FP8")
+    assert model.matrix_precision("mlp") == "fp8_block"
+    assert not model.remarks
+    assert load_model("Qwen/Qwen3-8B").quantization is None
+    assert replace(model, quantization=None) == load_model("Qwen/Qwen3-8B")
 
 
 def test_unknown_name_is_told_the_nearest() -> None:

@@ -169,6 +169,16 @@ def test_an_unknown_method_is_told_and_not_guessed() -> None:
     assert model.quantization is None
 
 
+def test_what_is_not_understood_does_not_refuse_the_model() -> None:
+    config = {
+        **{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100},
+        **{"num_attention_heads": 4, "intermediate_size": 128},
+        "quantization_config": {"quant_method": "compressed-tensors"},
+    }
+    (text,) = load_model(config).remarks
+    assert text.startswith("quantization_config not understood (key 'config_groups': missing")
+
+
 @pytest.mark.parametrize(
     ("stated", "message"),
     [
