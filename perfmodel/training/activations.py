@@ -22,14 +22,12 @@ from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.pieces import Piece
+from perfmodel.operations.layer_block import SINKHORN_STEPS, blocks_of
 from perfmodel.operations.operations import LayerKeys, Size
 from perfmodel.software.framework import Framework
 
 SINGLE = 4.0
 """Bytes of a number in single precision."""
-
-SINKHORN_ROUNDS = 20
-"""Rounds that make the mixing matrix of hyper-connections doubly stochastic (DeepSeek-V4)."""
 
 UNFUSED_NORM_BYTES = {"rms": SINGLE, "no_weight": SINGLE}
 """Norms that unfused code writes out in single precision: the input that they keep [B].
@@ -143,7 +141,7 @@ def norms_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
     """
     elements = at.own * hidden
     product_input = elements * at.inputs
-    blocks = 1 if layer.parallel_block else bool(layer.mixers) + bool(layer.mlps)
+    blocks = 1 if layer.parallel_block else len(blocks_of(layer))
     ahead = layer.norms if layer.parallel_block else min(layer.norms, blocks)
     own = at.norm_input(elements, layer.norm)
     streams = min(blocks, ahead)
@@ -175,13 +173,12 @@ def streams_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
     if not at.fused:
         # Of each of two normalisations a round keeps the matrix and its sums.
         kept = kept + streams * SINGLE
-        kept = kept + at.own * 2 * SINKHORN_ROUNDS * SINGLE * (m * m + m)
-    cheap = parts * (kept - streams * at.stored) if at.recomputes_cheap else 0.0
-    return Kept(parts * kept, cheap)
+        kept = kept + at.own * 2 * SINKHORN_STEPS * SINGLE * (m * m + m)
+    return Kept(parts * kept)
 
 
 def masks_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
-    """Return the masks of the dropout behind mixers and feed-forward blocks, a byte each."""
+    """Return the masks of the dropout behind every block, a byte an element."""
     if not at.framework.dropout:
         return Kept()
-    return Kept((bool(layer.mixers) + bool(layer.mlps)) * at.own * hidden)
+    return Kept(len(blocks_of(layer)) * at.own * hidden)

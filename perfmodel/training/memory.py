@@ -5,6 +5,7 @@ What layers keep for backward is in `perfmodel.training.activations` and the fil
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -16,8 +17,10 @@ from perfmodel.model.layers import LayerSpec, Mixer, norm_parameters
 from perfmodel.model.pieces import Piece
 from perfmodel.model.recurrence import RecurrenceSpec
 from perfmodel.model.spec import ModelSpec
-from perfmodel.operations.operations import LayerKeys
+from perfmodel.model.tower import TowerSpec
+from perfmodel.operations.operations import LayerKeys, Size
 from perfmodel.operations.parts import Part, padded_vocabulary
+from perfmodel.operations.towers import encoder_tokens, tower_tokens
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
@@ -77,8 +80,24 @@ def _embedding_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -
     # Rows of tables beside that of the tokens are factors in every layer (Gemma 4).
     rows = sum(piece.outputs for piece in ahead if piece.kind == "table")
     kept = kept + keys.stream_tokens * rows * framework.activation_bytes
-    mask = keys.stream_tokens * hidden if framework.dropout else zeros
-    return PartMemory(weights + pieces_weights(ahead, keys), zeros, mask + kept, zeros)
+    kept = kept + (keys.stream_tokens * hidden if framework.dropout else 0.0)
+    found = PartMemory(weights + pieces_weights(ahead, keys), zeros, kept + zeros, zeros)
+    for tower in model.towers:
+        tokens = tower_tokens(tower, keys.number("sequence_length"))
+        if np.all(tokens > 0):  # one whose tokens nobody states is not trained along
+            lengths = {**keys.columns, "sequence_length": tokens.astype(np.int64)}
+            found = _together(found, _tower_memory(tower, LayerKeys(lengths), framework))
+    return found
+
+
+def _together(one: PartMemory, other: PartMemory) -> PartMemory:
+    """What two things of one part keep, which run one after the other."""
+    return PartMemory(
+        one.weights + other.weights,
+        one.experts + other.experts,
+        one.activations + other.activations,
+        np.maximum(one.working, other.working),
+    )
 
 
 def _prediction_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> PartMemory:
@@ -120,9 +139,9 @@ def shared_table(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Col
     return _token_table(model, keys, framework)
 
 
-def layer_weights(model: ModelSpec, layer: LayerSpec, keys: LayerKeys) -> tuple[Column, Column]:
+def layer_weights(hidden_size: int, layer: LayerSpec, keys: LayerKeys) -> tuple[Column, Column]:
     """Parameters of one layer on one device: (replicated over data ranks, experts)."""
-    places = list(layer.pieces(model.hidden_size))
+    places = list(layer.pieces(hidden_size))
     experts = sum(piece.parameters for place, piece in places if place == "experts")
     plane = keys.number("expert_parallel") * keys.number("expert_tensor_parallel")
     weights = pieces_weights((piece for place, piece in places if place != "experts"), keys)
@@ -144,21 +163,30 @@ def boundary_bytes(model: ModelSpec, keys: LayerKeys, element_bytes: float = 2.0
     return keys.stream_tokens * model.hidden_size * model.streams * element_bytes
 
 
-def layer_kept(model: ModelSpec, layer: LayerSpec, keys: LayerKeys, framework: Framework) -> Kept:
-    """Return what one layer keeps without recomputation, and what is cheap of it."""
-    at, hidden = Scope(keys, framework), float(model.hidden_size)
+def layer_kept(at: Scope, layer: LayerSpec, hidden: float, encoded: Size = 1.0) -> Kept:
+    """Return what one layer keeps without recomputation, and what is cheap of it.
+
+    Parameters
+    ----------
+    at : Scope
+    layer : LayerSpec
+    hidden : float
+        Width of the residual stream.
+    encoded : float or ndarray
+        Tokens of an encoder per token.
+    """
     kept = norms_kept(at, layer, hidden) + masks_kept(at, layer, hidden)
     kept = kept + streams_kept(at, layer, hidden) + Kept(at.products(layer.extra))
     blocks = [mlp_kept(at, mlp, hidden) for mlp in layer.mlps]
-    mixers = [_mixer_kept(at, mixer) for mixer in layer.mixers]
+    mixers = [_mixer_kept(at, mixer, encoded) for mixer in layer.mixers]
     if blocks:  # the widest gradients are theirs
         mixers = [replace(mixer, widest=0.0) for mixer in mixers]
     return sum([*mixers, *blocks], kept)
 
 
-def _mixer_kept(at: Scope, mixer: Mixer) -> Kept:
+def _mixer_kept(at: Scope, mixer: Mixer, encoded: Size) -> Kept:
     if isinstance(mixer, AttentionSpec):
-        return attention_kept(at, mixer)
+        return attention_kept(at, mixer, encoded)
     if isinstance(mixer, RecurrenceSpec):
         return recurrence_kept(at, mixer)
     return convolution_kept(at, mixer)
@@ -167,13 +195,36 @@ def _mixer_kept(at: Scope, mixer: Mixer) -> Kept:
 def _layer_memory(
     model: ModelSpec, layer: LayerSpec, keys: LayerKeys, framework: Framework
 ) -> PartMemory:
-    weights, experts = layer_weights(model, layer, keys)
-    found = layer_kept(model, layer, keys, framework)
-    level = keys.columns["recompute"]
+    weights, experts = layer_weights(model.hidden_size, layer, keys)
+    length = keys.number("sequence_length")
+    encoded = encoder_tokens(model, length) / length
+    at = Scope(keys, framework)
+    found = layer_kept(at, layer, float(model.hidden_size), encoded)
     boundary = boundary_bytes(model, keys, framework.activation_bytes)
+    return PartMemory(weights, experts, *_recomputed(at, found, boundary))
+
+
+def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Column]:
+    """Bytes that a layer keeps at its level of recomputation, and those of its backward alone."""
+    level = at.keys.columns["recompute"]
     kept = np.where(level == RECOMPUTE.index("none"), found.everything, 0.0)
     kept += np.where(level == RECOMPUTE.index("selective"), found.everything - found.cheap, 0.0)
     kept += np.where(level == RECOMPUTE.index("full"), boundary, 0.0)
     # Backward of one layer holds what was recomputed and the widest gradients.
-    working = (found.everything - kept).clip(0.0) + 2.0 * found.widest
+    return kept, (found.everything - kept).clip(0.0) + 2.0 * found.widest
+
+
+def _tower_memory(tower: TowerSpec, keys: LayerKeys, framework: Framework) -> PartMemory:
+    """A stack of layers ahead of the first, with as many tokens as the keys say."""
+    at, hidden = Scope(keys, framework), float(tower.hidden_size)
+    norm = norm_parameters(tower.layers[-1].norm, tower.hidden_size) if tower.layers else 0
+    weights = pieces_weights(tower.extra, keys) + (norm if tower.final_norm else 0)
+    kept = at.products(tower.extra) + np.zeros(len(keys))
+    experts, working = np.zeros(len(keys)), np.zeros(len(keys))
+    for layer, times in Counter(tower.layers).items():
+        own, routed = layer_weights(tower.hidden_size, layer, keys)
+        weights, experts = weights + times * own, experts + times * routed
+        boundary = at.own * hidden * at.stored
+        layers, alone = _recomputed(at, layer_kept(at, layer, hidden), boundary)
+        kept, working = kept + times * layers, np.maximum(working, alone)
     return PartMemory(weights, experts, kept, working)

@@ -11,21 +11,30 @@ import numpy as np
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.recurrence import ShortConvolutionSpec
 from perfmodel.operations.operations import Size
+from perfmodel.operations.sparse_block import absorbs_keys
 from perfmodel.training.activations import SINGLE, Kept, Scope
 
 
-def attention_kept(at: Scope, spec: AttentionSpec) -> Kept:
+def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
     """Return what one attention block keeps, its norm over the hidden size left out.
 
     Fused attention keeps queries, keys, values, its output and a statistic per query
     (flash-attention, `FlashAttnFunc`); the projections keep their inputs.
+
+    Parameters
+    ----------
+    at : Scope
+    spec : AttentionSpec
+    encoded : float or ndarray
+        Tokens of an encoder per token, whose keys and values cross attention reads.
     """
     tokens, stored, inputs = at.tokens, at.stored, at.inputs
     heads = at.shard(spec.heads)
-    kept = _latents(at, spec)
-    projected = _projected(at, spec)
+    known = tokens * encoded if spec.cross else tokens
+    projected, results = _projected(at, spec, known), _latent_results(at, spec)
     output = tokens * heads * spec.value_head_dim
-    kept = kept + projected + output * stored + _queries_and_keys_ahead_of_norm(at, spec)
+    kept = _latents(at, spec) + projected + results + output * stored
+    kept = kept + _queries_and_keys_ahead_of_norm(at, spec, known)
     if spec.output_gate == "none" and not spec.output_groups:
         # Output of the kernel and input of the projection are one tensor, but for a cast.
         kept = kept + np.where(at.keys.low_precision > 0, output * inputs, 0.0)
@@ -38,7 +47,7 @@ def attention_kept(at: Scope, spec: AttentionSpec) -> Kept:
         cheap: Size = projected if spec.kind == "mla" else 0.0
         return Kept(kept + SINGLE * tokens * heads, cheap, projected)
     # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
-    length = at.keys.number("sequence_length")
+    length = at.keys.number("sequence_length") * (encoded if spec.cross else 1.0)
     dropped = 1.0 + stored if at.framework.dropout else 0.0
     matrix = tokens * length * heads * (stored + dropped)
     return Kept(kept + matrix, matrix, projected)
@@ -50,18 +59,17 @@ def _latents(at: Scope, spec: AttentionSpec) -> Size:
     return at.norm_input(at.own * rank) + at.own * rank * at.inputs
 
 
-def _projected(at: Scope, spec: AttentionSpec) -> Size:
-    """Queries, keys and values as attention reads them.
+def _projected(at: Scope, spec: AttentionSpec, known: Size) -> Size:
+    """Queries, and keys and values of `known` tokens, as attention reads them.
 
     Sparse latent attention runs in its latent space as multi-query attention
     (arXiv:2512.02556, appendix A): queries of `kv_lora_rank` + `qk_rope_head_dim` beside
-    those that they are made of, and outputs in latent space; keys are the latents.
+    those that they are made of.
     """
     tokens, stored = at.tokens, at.stored
     heads, groups = at.shard(spec.heads), at.shard(spec.key_value_heads)
-    if spec.kind == "mla" and spec.indexer is not None:
-        latent = spec.kv_lora_rank + spec.qk_rope_head_dim
-        width = heads * (spec.head_dim + latent + spec.kv_lora_rank) + latent
+    if absorbs_keys(spec):
+        width = heads * (spec.head_dim + spec.kv_lora_rank + spec.qk_rope_head_dim)
         return tokens * width * stored
     if spec.kind == "mla":
         width = heads * (2 * spec.head_dim + spec.value_head_dim)
@@ -71,20 +79,29 @@ def _projected(at: Scope, spec: AttentionSpec) -> Size:
         return tokens * width * stored
     if spec.shared_keys:  # the layer that made them keeps them
         groups = np.zeros_like(groups)
-    kept = tokens * (heads + groups) * spec.head_dim * stored
+    kept = tokens * heads * spec.head_dim * stored + known * groups * spec.head_dim * stored
     if spec.compression is not None:  # values are the keys themselves
         return kept
-    return kept + tokens * groups * spec.value_head_dim * stored
+    return kept + known * groups * spec.value_head_dim * stored
 
 
-def _queries_and_keys_ahead_of_norm(at: Scope, spec: AttentionSpec) -> Size:
+def _latent_results(at: Scope, spec: AttentionSpec) -> Size:
+    """Of attention in latent space: its keys, which are the latents, and its results."""
+    if not absorbs_keys(spec):
+        return 0.0
+    keys = spec.kv_lora_rank + spec.qk_rope_head_dim
+    return at.tokens * (at.shard(spec.heads) * spec.kv_lora_rank + keys) * at.stored
+
+
+def _queries_and_keys_ahead_of_norm(at: Scope, spec: AttentionSpec, known: Size) -> Size:
     if not spec.qk_norm:
         return 0.0
     groups = 0.0 if spec.shared_keys else at.shard(spec.key_value_heads)
     scaled = {"none": (False, False), "keys": (False, True)}.get(spec.qk_norm_scope, (True, True))
+    rows = (at.tokens * at.shard(spec.heads), known * groups)
     queries, keys = (
-        at.norm_input(at.tokens * size * spec.head_dim, "rms" if weights else "no_weight")
-        for size, weights in zip((at.shard(spec.heads), groups), scaled, strict=True)
+        at.norm_input(elements * spec.head_dim, "rms" if weights else "no_weight")
+        for elements, weights in zip(rows, scaled, strict=True)
     )
     return queries + keys
 

@@ -16,6 +16,7 @@ from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import load_framework
+from perfmodel.training.activations import Scope
 from perfmodel.training.memory import layer_kept
 from tests.training.gpt import keys_of
 
@@ -27,8 +28,8 @@ def one_layer(layer, hidden):
 
 
 def per_token(layer, hidden, framework, **fields):
-    keys = keys_of(sequence_length=TOKENS, **fields)
-    kept = layer_kept(one_layer(layer, hidden), layer, keys, load_framework(framework))
+    at = Scope(keys_of(sequence_length=TOKENS, **fields), load_framework(framework))
+    kept = layer_kept(at, layer, float(hidden))
     return float(np.asarray(kept.everything).reshape(-1)[0]) / TOKENS
 
 

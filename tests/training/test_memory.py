@@ -16,9 +16,11 @@ from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.pieces import Piece
 from perfmodel.model.presets import load_model, preset_names
 from perfmodel.model.spec import ModelSpec
+from perfmodel.model.tower import TowerSpec
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
-from perfmodel.training.memory import layer_weights, part_memory, shared_table
+from perfmodel.training.activations import Scope, norms_kept
+from perfmodel.training.memory import layer_kept, layer_weights, part_memory, shared_table
 from perfmodel.training.schedule import stage_compositions
 from tests.training.gpt import keys_of
 
@@ -122,8 +124,8 @@ def test_tensor_ranks_split_pieces_as_they_say(degree):
             ]
             split = sum(piece.sharded for piece in pieces)
             whole = sum(piece.parameters for piece in pieces) - split
-            one = layer_weights(model, layer, keys_of())[0][0]
-            found = layer_weights(model, layer, keys_of(tensor_parallel=degree))[0][0]
+            one = layer_weights(model.hidden_size, layer, keys_of())[0][0]
+            found = layer_weights(model.hidden_size, layer, keys_of(tensor_parallel=degree))[0][0]
             assert one == split + whole
             assert found * degree == pytest.approx(split + whole * degree, rel=1e-12)
 
@@ -167,8 +169,8 @@ def test_expert_shards_add_up(expert, inner):
 
 def test_latent_down_projections_are_not_sharded():
     model = load_model("deepseek-v3")
-    one = layer_weights(model, model.layers[0], keys_of())[0][0]
-    eight = layer_weights(model, model.layers[0], keys_of(tensor_parallel=8))[0][0]
+    one = layer_weights(model.hidden_size, model.layers[0], keys_of())[0][0]
+    eight = layer_weights(model.hidden_size, model.layers[0], keys_of(tensor_parallel=8))[0][0]
     down = 7168 * (1536 + 512 + 64)  # config.json of DeepSeek-V3
     assert one - eight < 7 / 8 * (one - down) + 1
     assert eight > down
@@ -246,3 +248,51 @@ def test_activations_scale_with_the_batch_and_the_context_degree(project, h100, 
     assert project(small_dense, h100, context_parallel=2)["memory_activations"] == pytest.approx(
         one["memory_activations"] / 2
     )
+
+
+def encoder_decoder(tokens=0):
+    self_attention = AttentionSpec("full", 8, 8, 16)
+    encoder = LayerSpec((replace(self_attention, causal=False),), (MlpSpec("dense", 256),))
+    cross = replace(self_attention, causal=False, cross=True)
+    decoder = LayerSpec((self_attention, cross), (MlpSpec("dense", 256),), norms=3)
+    tower = TowerSpec("encoder", 64, (encoder, encoder, encoder), tokens, final_norm=True)
+    return ModelSpec("t5", "t5", 64, 1000, (decoder,), towers=(tower,)), encoder, decoder
+
+
+def part_of(model, kind, **fields):
+    part = next(part for part in model_parts(model) if part.kind == kind)
+    keys = keys_of(sequence_length=512, **fields)
+    return part_memory(model, part, keys, load_framework("megatron", pads_vocabulary_to=1))
+
+
+def test_an_encoder_is_held_ahead_of_the_first_layer():
+    model, encoder, _ = encoder_decoder(tokens=256)
+    found = part_of(model, "embedding")
+    assert found.weights[0] == 1000 * 64 + model.towers[0].parameter_count()
+    at = Scope(keys_of(sequence_length=256), load_framework("megatron"))
+    own = layer_kept(at, encoder, 64.0)
+    assert found.activations[0] == 3 * own.everything[0]
+    full = part_of(model, "embedding", recompute="full")
+    assert full.activations[0] == 3 * 256 * 64 * 2
+    assert full.working[0] == own.everything[0] - 256 * 64 * 2 + 2 * own.widest[0]
+
+
+def test_a_tower_of_unknown_length_is_left_out():
+    model, _, _ = encoder_decoder()
+    vision = replace(model, towers=(replace(model.towers[0], name="vision"),))
+    assert part_of(vision, "embedding").weights[0] == 1000 * 64
+    assert part_of(model, "embedding").weights[0] > 1000 * 64  # an encoder reads as many tokens
+
+
+def test_cross_attention_keeps_keys_of_what_is_encoded():
+    (short, _, _), (long, _, _) = encoder_decoder(256), encoder_decoder(1024)
+    kept = [part_of(model, "layer").activations[0] for model in (short, long)]
+    assert kept[1] - kept[0] == (1024 - 256) * 2 * 8 * 16 * 2
+
+
+def test_a_norm_stands_ahead_of_cross_attention():
+    _, _, decoder = encoder_decoder()
+    at = Scope(keys_of(sequence_length=512), load_framework("megatron"))
+    two = replace(decoder, mixers=decoder.mixers[:1], norms=2)
+    more = norms_kept(at, decoder, 64.0).everything - norms_kept(at, two, 64.0).everything
+    assert more[0] == 512 * 64 * (2 + 2)

@@ -7,6 +7,10 @@ from dataclasses import replace
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.recurrence import ShortConvolutionSpec
+from perfmodel.software.framework import load_framework
+from perfmodel.training.activations import Scope
+from perfmodel.training.mixer_activations import attention_kept
+from tests.training.gpt import keys_of
 from tests.training.saved_layers import SAVED, TOKENS, per_token
 
 H = 64
@@ -60,6 +64,14 @@ def test_chosen_keys_and_the_latent_space_of_sparse_attention():
 
 def test_shared_keys_are_kept_by_the_layer_that_made_them():
     assert kept(PLAIN) - kept(replace(PLAIN, shared_keys=True)) == 2 * (2 + 2) * 16
+
+
+def test_selective_recomputation_spares_what_sparse_attention_puts_out():
+    """Its kernel would have to run again: only what leads to it is made anew."""
+    sparse = replace(SAVED["DeepSeek-V3 dense"].layer.attention, indexer=IndexerSpec(64, 128, 2048))
+    at = Scope(keys_of(sequence_length=TOKENS), load_framework("megatron"))
+    found = attention_kept(at, sparse)
+    assert found.cheap[0] / TOKENS == 2 * 128 * (192 + 512 + 64)
 
 
 def test_compressed_keys():
