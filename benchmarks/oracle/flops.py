@@ -5,7 +5,10 @@ window: perfmodel is asked the same. What torch counts by another rule is named 
 
 - the chunked delta rule of transformers solves its triangle by loops over rows, which are no
   products; kernels multiply, 2 C (d_k + d_v) per head and token;
-- Mamba-2 there multiplies C by B once per head, where one product per group does;
+- Mamba-2 there multiplies C by B once per head, where one product per group does, and adds up
+  states of chunks by a product over all pairs of them;
+- the scan of Mamba-1 is elementwise, which torch does not count;
+- scores of index heads are summed up by a product, where kernels add them up on the way;
 - a causal convolution is padded on both sides: S + K - 1 places are counted for S tokens, and
   backward is counted as if every channel met every other, so it is left out;
 - some classes run every expert on every token and add up what was chosen.
@@ -24,6 +27,7 @@ from oracle import meta
 
 CONVOLUTION = "aten.convolution"
 TOLERANCE = 0.01
+CHOOSING = "sums over index heads"
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,17 @@ def named_differences(model: Any, sequence_length: int) -> dict[str, int]:
             if mixer.kind == "mamba2":
                 repeated = mixer.heads - mixer.key_heads
                 add("C B per head", 2 * repeated * mixer.chunk * mixer.key_dim)
+                chunks = -(-sequence_length // mixer.chunk)
+                state = mixer.heads * mixer.key_dim * mixer.value_dim
+                passed = 2 * (chunks + 1) ** 2 * state
+                found["states between chunks"] = found.get("states between chunks", 0) + passed
+            if mixer.kind == "mamba1":
+                add("elementwise scan", -9 * mixer.heads * mixer.key_dim)
+        for mixer in layer.attentions:
+            indexer = mixer.indexer
+            if indexer is None or indexer.shared or mixer.compression or not indexer.head_weights:
+                continue
+            add(CHOOSING, 2 * indexer.heads * sequence_length)
     return found
 
 
@@ -178,22 +193,28 @@ def compared(model: Any, config: Any, sequence_length: int) -> dict[str, Any]:
     NoOracleError
         torch has no count.
     """
-    from perfmodel.operations.flops import FORWARD_AND_BACKWARD, model_flops_per_token
+    from perfmodel.operations.flops import model_flops_per_token
 
     torch = counted(config, sequence_length)
     full = without_windows(model)
-    both = float(model_flops_per_token(full, sequence_length, causal=False)) * sequence_length
+
+    def ours(backward: bool) -> float:
+        per_token = model_flops_per_token(full, sequence_length, causal=False, backward=backward)
+        return float(per_token) * sequence_length
+
     named = named_differences(model, sequence_length)
     named["experts not chosen"] = torch.idle_experts
     named["ends of convolutions"] = padding_of_convolutions(
         model, sequence_length, torch.convolutions
     )
     forward = torch.products + torch.convolutions - sum(named.values())
-    # What is named happens twice more in backward, where convolutions are counted wrongly.
-    backward = 2 * (forward - torch.products) + torch.backward
+    # What is named happens twice more in backward, where convolutions are counted wrongly. What
+    # chooses keys has no gradient.
+    behind = forward - torch.products + named.get(CHOOSING, 0)
+    backward = 2 * behind + torch.backward
     return {
-        "forward": {"perfmodel": both / FORWARD_AND_BACKWARD, "torch": forward},
-        "forward_and_backward": {"perfmodel": both, "torch": forward + backward},
+        "forward": {"perfmodel": ours(backward=False), "torch": forward},
+        "forward_and_backward": {"perfmodel": ours(backward=True), "torch": forward + backward},
         "named_differences": {name: flops for name, flops in named.items() if flops},
     }
 

@@ -4,7 +4,9 @@ Both count two FLOP per weight and token forward and four backward, the output
 matrix included and tables left out (Narayanan et al. 2021, eq. 3 without
 recomputation). They differ in attention: "non-causal" counts the full square of
 scores, "causal" only what a causal model needs, half of it. Windows, chunks and chosen
-keys limit both. Recurrences count what their chunked kernels compute, in both alike
+keys limit both. What chooses them counts forward only, since no gradient passes through a
+choice: what trains an indexer is a loss of its own, of which the projection has the time.
+Recurrences count what their chunked kernels compute, in both alike
 (`perfmodel.kernels.recurrence.counts`).
 """
 
@@ -66,7 +68,7 @@ def attended_keys(spec: AttentionSpec, sequence_length: ArrayLike, *, causal: bo
         return _chunked_keys(length, float(spec.window), causal)
     choice = spec.indexer.top_k if spec.indexer is not None else 0
     if spec.compression is not None:
-        near = _limited(length, spec.window, causal) if spec.window else np.zeros(length.shape)
+        near = _limited(length, spec.window, causal)
         return near + _limited(length / spec.compression.ratio, choice, causal)
     return _limited(length, choice or spec.window, causal)
 
@@ -97,7 +99,7 @@ def _chunked_keys(length: Column, chunk: float, causal: bool) -> Column:
 
 
 def model_flops_per_token(
-    model: ModelSpec, sequence_length: ArrayLike, *, causal: bool = True
+    model: ModelSpec, sequence_length: ArrayLike, *, causal: bool = True, backward: bool = True
 ) -> Column:
     """FLOP that one token needs in forward and backward, without recomputation.
 
@@ -110,6 +112,8 @@ def model_flops_per_token(
         Tokens per sequence.
     causal : bool
         Which convention; see the module's docstring.
+    backward : bool
+        Count backward too; otherwise forward alone.
 
     Returns
     -------
@@ -118,14 +122,14 @@ def model_flops_per_token(
     """
     length = np.asarray(sequence_length, np.float64)
     encoded = encoder_tokens(model, length)
-    total, index_backward = np.zeros(length.shape), np.zeros(length.shape)
+    total, choosing = np.zeros(length.shape), np.zeros(length.shape)
     counted: dict[int, tuple[Column, Column]] = {}
     for layer in (*model.layers, *model.mtp_layers):
         if id(layer) not in counted:
             counted[id(layer)] = _layer_flops(layer, model.hidden_size, length, encoded, causal)
-        forward, backward = counted[id(layer)]
+        forward, without_gradient = counted[id(layer)]
         total += forward
-        index_backward += backward
+        choosing += without_gradient
     heads = 1 + len(model.mtp_layers)
     total += 2.0 * model.table_width * model.vocab_size * heads
     total += 2.0 * 2.0 * model.hidden_size**2 * len(model.mtp_layers)
@@ -133,17 +137,19 @@ def model_flops_per_token(
     for tower in model.towers:
         tokens = tower_tokens(tower, length)
         total += tokens / length * _tower_flops(tower, tokens, causal)
-    return FORWARD_AND_BACKWARD * total + index_backward
+    if not backward:
+        return total
+    return FORWARD_AND_BACKWARD * total - (FORWARD_AND_BACKWARD - 1.0) * choosing
 
 
 def _layer_flops(
     layer: LayerSpec, hidden_size: int, length: Column, encoded: Column, causal: bool
 ) -> tuple[Column, Column]:
-    """Forward FLOP of a layer per token, and what backward has beyond twice as many."""
+    """Forward FLOP of a layer per token, and those among them that only choose keys."""
     forward = np.full(
         length.shape, 2.0 * products_of(tuple(piece for _, piece in layer.pieces(hidden_size)))
     )
-    beyond = np.zeros(length.shape)
+    choosing = np.zeros(length.shape)
     for part in layer.mixers:
         if isinstance(part, RecurrenceSpec):
             forward += recurrence_flops(
@@ -162,15 +168,15 @@ def _layer_flops(
             theirs = [x for x in part.pieces(hidden_size) if x.name in ("key", "value")]
             forward += 2.0 * products_of(tuple(theirs)) * (encoded / length - 1.0)
         if part.indexer is not None and not part.indexer.shared:
-            # All pairs are scored, but the loss that trains an indexer compares its scores of
-            # chosen keys only (DeepSeek-V3.2, arXiv:2512.02556, section 2.1.1, eq. 4).
-            width = 2.0 * part.indexer.heads * part.indexer.head_dim
-            scored = scored_keys(part, length, causal=causal)
-            choice = length if part.compression is None else length / part.compression.ratio
-            chosen = _limited(choice, part.indexer.top_k, causal and part.causal)
-            forward += width * scored
-            beyond += 2.0 * width * (chosen - scored)
-    return forward, beyond
+            indexer = part.indexer
+            scores = indexer.heads * indexer.head_dim * scored_keys(part, length, causal=causal)
+            forward += 2.0 * scores
+            pieces = indexer.pieces(hidden_size, part.compression)
+            choosing += 2.0 * (scores + products_of(pieces))
+    if layer.streams > 1 and not layer.stream_rank:  # m x m weights mix them behind every part
+        blocks = len(layer.mixers) + len(layer.mlps)
+        forward += 2.0 * blocks * layer.streams**2 * hidden_size
+    return forward, choosing
 
 
 def _tower_flops(tower: TowerSpec, tokens: Column, causal: bool) -> Column:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.measured.row_model import model_from_row
-from perfmodel.model.build import AttentionSpec
+from perfmodel.model.build import AttentionSpec, CompressionSpec, IndexerSpec, TowerSpec
 from perfmodel.model.presets import load_model
-from perfmodel.operations.flops import attended_keys, matrix_parameters, model_flops_per_token
+from perfmodel.operations.flops import (
+    attended_keys,
+    matrix_parameters,
+    model_flops_per_token,
+    scored_keys,
+)
+from tests import data
+from tests.operations import layers
 
 GF = 1e9
 
@@ -42,8 +51,6 @@ def test_deepseek_v3_active_parameters():
 
 
 def test_multi_token_prediction_adds_its_layer_projection_and_logits():
-    from dataclasses import replace
-
     model = load_model("deepseek-v3")
     without = replace(model, mtp_layers=())
     with_module = replace(model, mtp_layers=(model.layers[-1],))
@@ -115,11 +122,150 @@ def test_measured_run_table(training_runs):
     ],
 )
 def test_presets_agree_with_the_measured_run_table(training_runs, preset, name):
-    from dataclasses import replace
-
     rows = [row for row in training_runs if row["model"] == name and row["F_causal_GF_per_tok"]]
     assert rows
     model = replace(load_model(preset), mtp_layers=())
     for row in rows:
         ours = float(model_flops_per_token(model, int(row["seq"]))) / GF
         assert ours == pytest.approx(float(row["F_causal_GF_per_tok"]), rel=1e-4)
+
+
+# FLOP of one sequence of 256 tokens, forward, and forward and backward: torch's FlopCounterMode
+# on the classes of transformers 5.23 on the meta device, less what it counts by another rule
+# (`python benchmarks/oracle_transformers.py flops`, which names it).
+COUNTED = {
+    "Qwen--Qwen3.5-35B-A3B": (1563510702080, 4690532106240),
+    "deepseek-ai--DeepSeek-V3.2": (19580755902464, 57739325734912),
+    "deepseek-ai--DeepSeek-V4-Flash": (7217658986496, 21410579742720),
+    "google--gemma-4-26B-A4B": (1994357997568, 5983073992704),
+    "meta-llama--Llama-4-Scout-17B-16E-Instruct": (8327035617280, 24981106851840),
+    "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": (1678921170944, 5036763512832),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_flop_equal_those_that_torch_counts(name):
+    model = load_model(data.needed(data.MODEL_CONFIGS / f"{name}.json"))
+    # Run eagerly, every layer multiplies the full square.
+    layers = tuple(
+        replace(
+            layer,
+            mixers=tuple(
+                replace(part, kind="full", window=0) if getattr(part, "window", 0) else part
+                for part in layer.mixers
+            ),
+        )
+        for layer in model.layers
+    )
+    full = replace(model, layers=layers, mtp_layers=(), towers=())
+    for backward, counted in zip((False, True), COUNTED[name], strict=True):
+        per_token = model_flops_per_token(full, 256, causal=False, backward=backward)
+        assert float(per_token) * 256 == counted
+
+
+def test_recurrences_by_hand():
+    """Qwen3-Next's mixer: 180,224 FLOP per head of 128 in chunks of 64, beside its products."""
+    layer = layers.LAYERS["gated delta"]
+    model = layers.model_of("gated delta")
+    products = 2.0 * matrix_parameters(model, layer)
+    logits = 2.0 * layers.HIDDEN * layers.VOCABULARY
+    for length in (64, 4096):
+        found = float(model_flops_per_token(model, length, backward=False))
+        assert found == products + logits + 32 * 180_224
+        assert float(model_flops_per_token(model, length)) == 3 * found
+
+
+@pytest.mark.parametrize(
+    ("name", "scan"),
+    [
+        ("mamba2", 8 * 2 * 128 * 128 + 64 * (2 * 128 * 64 + 4 * 128 * 64)),
+        ("mamba1", 9 * 4096 * 16),
+        ("lightning", 32 * (2 * 256 * 256 + 4 * 128**2)),
+        ("kimi delta", 32 * 180_224),
+        ("short convolution", 0),
+    ],
+)
+def test_scans_do_not_depend_on_the_length(name, scan):
+    model = layers.model_of(name)
+    products = 2.0 * matrix_parameters(model, model.layers[0])
+    logits = 2.0 * layers.HIDDEN * layers.VOCABULARY
+    for causal in (True, False):
+        found = model_flops_per_token(model, [128, 8192], causal=causal, backward=False)
+        np.testing.assert_array_equal(found, products + logits + scan)
+
+
+@given(st.integers(1, 300), st.integers(1, 60))
+def test_chunks_against_counting(length, chunk):
+    spec = AttentionSpec("chunked", 8, 8, 64, window=chunk)
+    positions = np.arange(length) % chunk
+    causal = float(attended_keys(spec, length, causal=True))
+    assert causal == pytest.approx((positions + 0.5).mean())  # the diagonal counts half
+    full = float(attended_keys(spec, length, causal=False))
+    assert full == pytest.approx(2 * causal)
+    if length % chunk == 0:
+        assert causal == pytest.approx(chunk / 2)
+
+
+@given(st.integers(1, 400), st.integers(1, 60), st.integers(2, 8), st.integers(1, 40))
+def test_chosen_and_compressed_keys_against_counting(length, top_k, ratio, window):
+    """Means of min(position, k), and of min(position / r, k), in half-diagonal convention."""
+    middle = np.arange(length) + 0.5
+    chosen = replace(layers.SPARSE_LATENT, indexer=IndexerSpec(4, 64, top_k, query_inputs=512))
+    keys = float(attended_keys(chosen, length, causal=True))
+    assert keys == pytest.approx(np.minimum(middle, top_k).mean(), abs=0.5)
+    assert float(attended_keys(chosen, length, causal=False)) == min(length, top_k)
+    assert float(scored_keys(chosen, length, causal=True)) == length / 2
+    indexer = IndexerSpec(4, 64, top_k, compressed=True)
+    near = replace(layers.WINDOW_OF_ONE, window=window)
+    few = replace(near, compression=CompressionSpec(ratio), indexer=indexer)
+    keys = float(attended_keys(few, length, causal=True))
+    by_count = np.minimum(middle, window).mean() + np.minimum(middle / ratio, top_k).mean()
+    assert keys == pytest.approx(by_count, abs=1.0)
+    every = replace(near, compression=CompressionSpec(ratio))
+    assert float(attended_keys(every, length, causal=True)) == pytest.approx(
+        np.minimum(middle, window).mean() + length / ratio / 2, abs=0.5
+    )
+
+
+def test_an_indexer_counts_forward_only():
+    model, length = layers.model_of("sparse latent"), 4096
+    indexer = layers.SPARSE_LATENT.indexer
+    products = sum(piece.products for piece in indexer.pieces(layers.HIDDEN, None))
+    choosing = 2.0 * products + 2.0 * 32 * 128 * length / 2
+    forward = float(model_flops_per_token(model, length, backward=False))
+    assert float(model_flops_per_token(model, length)) == 3 * forward - 2 * choosing
+    shared = layers.model_of("shared choice")
+    assert forward - float(model_flops_per_token(shared, length, backward=False)) == choosing
+
+
+def test_the_gate_of_a_shared_expert_is_a_product():
+    layer = layers.LAYERS["gated delta"]
+    without = replace(layer, mlps=(replace(layer.mlps[0], shared_expert_gate=False),))
+    model = layers.model_of("gated delta")
+    gate = matrix_parameters(model, layer) - matrix_parameters(model, without)
+    assert gate == layers.HIDDEN
+
+
+def test_towers_share_their_tokens_among_those_of_a_sequence():
+    tower = TowerSpec("vision", 1024, (layers.LAYERS["sliding"],) * 2, tokens=256)
+    plain = layers.model_of("sliding")
+    alone = replace(plain, hidden_size=1024, layers=tower.layers)
+    found = float(model_flops_per_token(replace(plain, towers=(tower,)), 1024))
+    share = float(model_flops_per_token(alone, 256)) - 6.0 * 1024 * layers.VOCABULARY
+    assert found == pytest.approx(float(model_flops_per_token(plain, 1024)) + share / 4)
+    unstated = replace(plain, towers=(replace(tower, tokens=0),))
+    assert float(model_flops_per_token(unstated, 1024)) == float(model_flops_per_token(plain, 1024))
+
+
+def test_cross_attention_meets_all_tokens_of_the_encoder():
+    model = layers.model_of("encoder-decoder")
+
+    def forward(tokens):
+        encoder = TowerSpec("encoder", layers.HIDDEN, (), tokens=tokens)
+        towers = replace(model, towers=(encoder,) if tokens else ())
+        return float(model_flops_per_token(towers, 1024, backward=False))
+
+    assert forward(0) == forward(1024)
+    # Twice as many: scores and values of as many more keys, and their projections.
+    more = 2.0 * 16 * 256 * 1024 + 2.0 * layers.HIDDEN * 2 * 16 * 128
+    assert forward(2048) - forward(1024) == more

@@ -41,7 +41,12 @@ def test_differences_have_names(flops: Any) -> None:
     }
     mamba = RecurrenceSpec("mamba2", 8, 2, 16, 32, 4, chunk=128)
     assert flops.named_differences(with_mixer(mamba), 10) == {
-        "C B per head": 2 * 10 * (8 - 2) * 2 * 128 * 16
+        "C B per head": 2 * 10 * (8 - 2) * 2 * 128 * 16,
+        "states between chunks": 2 * 2 * (1 + 1) ** 2 * 8 * 16 * 32,
+    }
+    scan = RecurrenceSpec("mamba1", 64, 1, 16, 1, 4, time_step_rank=4)
+    assert flops.named_differences(with_mixer(scan), 10) == {
+        "elementwise scan": -2 * 10 * 9 * 64 * 16
     }
     assert flops.named_differences(load_model("llama-3.1-8b"), 10) == {}
 
