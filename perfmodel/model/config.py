@@ -163,6 +163,8 @@ def _read(config: Mapping[str, Any], name: str, source: str, family: str) -> Mod
     keys = ConfigKeys(stated, defaults, spellings(found, facts["names"].get(model_type, {})))
     model = model_from_page(found, keys, model_type or chosen, name, source)
     keys.refuse_unread(model_type or chosen)
+    if chosen != model_type and (unread := keys.not_understood()):
+        remarks.append(f"keys that {chosen} does not have, which may be missed: {_some(unread)}")
     absent = [f"{key} {keys.taken[key]:,}" for key in _BASIC if key in keys.taken]
     if absent:
         listed = ", ".join(absent)
@@ -176,6 +178,12 @@ def _read(config: Mapping[str, Any], name: str, source: str, family: str) -> Mod
     elif quantization is not None:
         model = replace(model, quantization=quantization)
     return replace(model, remarks=(*model.remarks, *remarks)) if remarks else model
+
+
+def _some(names: tuple[str, ...], most: int = 12) -> str:
+    """Return names in a row, the last ones counted where they are many."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _quantization(

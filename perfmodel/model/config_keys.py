@@ -65,6 +65,13 @@ ARCHITECTURE_FRAGMENTS = (
 # Keys that hold numbers whatever the class has.
 _COUNTED = re.compile(r"(num|n)_.*(heads|layers)|(hidden|intermediate|vocab)_size|head_dim")
 
+# What tells tokens, positions, training and files, and no shape.
+_SHAPELESS = re.compile(
+    r"token|rope|_ids?$|_index$|init|drop|cache|dtype|max_|loss|_coef$|scal|eps$|theta|labels?$"
+    r"|^(architectures|auto_map|transformers_version|pretraining_tp|num_beams|bos|eos|pad|sep)"
+    r"|checkpoint|kernel$|mask|alpha|beta|seed|prob|length|chunk_size"
+)
+
 HARMLESS_ENDS = (
     "_dtype",
     "_kernels",
@@ -167,6 +174,16 @@ class ConfigKeys:
                 self._refuse(inside, f"{section}.", family)
         self._refuse(self._stated, "", family)
 
+    def not_understood(self) -> tuple[str, ...]:
+        """Return unread keys that may shape a model: numbers above 1, set flags, lists."""
+        return tuple(
+            key
+            for key, found in self._stated.items()
+            if key not in self._read
+            and not _SHAPELESS.search(key)
+            and (found is True or (isinstance(found, int) and found > 1) or _is_full_list(found))
+        )
+
     def _refuse(self, keys: Mapping[str, Any], prefix: str, family: str) -> None:
         for key, found in keys.items():
             # Null, false, 0 and [] switch nothing on; nor does what the class has anyway.
@@ -185,6 +202,10 @@ class ConfigKeys:
                     f"key {key!r}: {shown} changes the architecture in a way that is not "
                     f"modelled for model_type {family!r}"
                 )
+
+
+def _is_full_list(found: Any) -> bool:
+    return isinstance(found, list) and bool(found)
 
 
 def _inside(keys: Mapping[str, Any], name: str) -> Any:

@@ -111,6 +111,12 @@ def test_an_unknown_type_is_read_as_the_family_whose_keys_it_has() -> None:
     (remark,) = model.remarks
     assert "'brand_new' is unknown: read as llama" in remark
     assert "--as FAMILY" in remark
+    unread = {"vision_patches": 14, "width_list": [4, 8], "use_gates": True}
+    harmless = {"bos_token_id": 5, "rope_theta": 10000, "use_cache": True, "max_length": 99}
+    odd = model_from_config({**LLAMA, "model_type": "brand_new", **unread, **harmless})
+    assert odd.remarks[1] == (
+        "keys that llama does not have, which may be missed: vision_patches, width_list, use_gates"
+    )
     latent = model_from_config({**DEEPSEEK, "model_type": "brand_new"})
     assert latent.layers[0] == model_from_config(DEEPSEEK).layers[0]
     with pytest.raises(ModelError, match="its keys are of no known family; --as FAMILY"):

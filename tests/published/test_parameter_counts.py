@@ -130,6 +130,17 @@ PUBLISHED = {
     "bitnet-b1.58-2b-4t": 2_412_820_480,
     "cwm-32b": 32_581_097_472,
     "apertus-8b": 8_053_338_176,
+    "glm-4-9b-0414": 9_400_279_040,  # safetensors of zai-org/GLM-4-9B-0414
+    "glm-4-32b-0414": 32_566_081_536,  # safetensors of zai-org/GLM-4-32B-0414
+    "granite-4.0-h-tiny": 6_939_037_248,  # safetensors of ibm-granite/granite-4.0-h-tiny
+    "lfm2-350m": 354_483_968,  # safetensors of LiquidAI/LFM2-350M
+    "lfm2-700m": 742_489_344,  # safetensors of LiquidAI/LFM2-700M
+    "lfm2-2.6b": 2_569_272_320,  # safetensors of LiquidAI/LFM2-2.6B
+    "mamba-130m": 129_135_360,  # safetensors of state-spaces/mamba-130m-hf
+    "mamba-codestral-7b": 7_285_403_648,  # safetensors of mistralai/Mamba-Codestral-7B-v0.1
+    "ministral-8b-2410": 8_019_808_256,  # safetensors of mistralai/Ministral-8B-Instruct-2410
+    "gemma-3n-e2b": 4_435_182_688,  # transformers 5.23 Gemma3nForCausalLM, language model
+    "gemma-3n-e4b": 6_835_235_568,  # transformers 5.23 Gemma3nForCausalLM, language model
 }
 
 # Rounded figures, with half a unit of their last digit [billions].
@@ -144,6 +155,11 @@ ROUNDED = {
     "kimi-k2": (1000, 50),  # model card of moonshotai/Kimi-K2-Base: 1T
     "minimax-m2": (230, 2.5),  # model card of MiniMaxAI/MiniMax-M2: 230B
     "nemotron-4-340b": (341, 0.5),  # arXiv:2406.11704, section 2: 9.4B embedding + 331.6B other
+    "jamba-1.5-large": (398, 0.6),  # model card of ai21labs/AI21-Jamba-1.5-Large: 398B (cut)
+    "mimo-v2-flash": (309, 0.5),  # model card of XiaomiMiMo/MiMo-V2-Flash: 309B
+    "ministral-3-3b": (3.4, 0.05),  # model card of mistralai/Ministral-3-3B-Base-2512: 3.4B
+    "ministral-3-14b": (13.5, 0.05),  # model card of mistralai/Ministral-3-14B-Base-2512: 13.5B
+    "gemma-4-31b": (30.7, 0.05),  # model card of google/gemma-4-31B: 30.7B
     "megatron-2021-1.7b": (1.7, 0.05),  # arXiv:2104.04473, table 1
     "megatron-2021-3.6b": (3.6, 0.05),  # arXiv:2104.04473, table 1
     "megatron-2021-7.5b": (7.5, 0.05),  # arXiv:2104.04473, table 1
@@ -173,6 +189,8 @@ ACTIVE = {
     "gpt-oss-20b": (3.61, 0.005, False),  # arXiv:2508.10925, table 1: active 3.61B
     "gpt-oss-120b": (5.13, 0.005, False),  # arXiv:2508.10925, table 1: active 5.13B
     "minimax-m2": (10, 0.5, False),  # model card of MiniMaxAI/MiniMax-M2: 10B
+    "jamba-1.5-large": (94, 0.5, True),  # arXiv:2408.12570, abstract: 94B
+    "mimo-v2-flash": (15, 0.5, True),  # model card of XiaomiMiMo/MiMo-V2-Flash: 15B
 }
 
 
@@ -227,6 +245,22 @@ def test_deepseek_v3_by_hand() -> None:
     idle = 248 * expert
     assert model.active_parameter_count() == main - 58 * idle
     assert stated.active_parameter_count() == main + module - 59 * idle
+
+
+# Checkpoints hold the module with a copy of token table and output matrix.
+WITH_MTP = {
+    "glm-4.5": (358_337_791_296, 2),  # safetensors of zai-org/GLM-4.5
+    "glm-4.5-air": (110_468_824_832, 2),  # safetensors of zai-org/GLM-4.5-Air
+    "glm-5": (753_864_139_008, 0),  # safetensors of zai-org/GLM-5, which has no copies
+    "glm-4.7-flash": (31_221_488_576, 2),  # safetensors of zai-org/GLM-4.7-Flash
+}
+
+
+@pytest.mark.parametrize("name", WITH_MTP)
+def test_parameter_count_with_the_mtp_module_is_the_published_one(name: str) -> None:
+    total, copies = WITH_MTP[name]
+    model = load_model(name, mtp="stated")
+    assert model.parameter_count() + copies * model.vocab_size * model.hidden_size == total
 
 
 def test_bloom_embedding_parameters() -> None:
