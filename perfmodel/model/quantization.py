@@ -150,8 +150,8 @@ def weight_bytes(model: ModelSpec) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        Places as `PLACES`, then "norms", "extra" and "multi_token_prediction"; without the
-        second copy of shared tables that checkpoints of such modules may hold.
+        Places as `PLACES`, then "norms", "extra", "encoder" and "multi_token_prediction";
+        without the second copy of shared tables that checkpoints of such modules may hold.
     """
     found: dict[str, float] = {}
 
@@ -177,6 +177,7 @@ def weight_bytes(model: ModelSpec) -> dict[str, float]:
         add(place, item.bytes_of(piece) if item and count else WIDE_BYTES * count)
     add("norms", WIDE_BYTES * model.final_norm_parameters())
     add("extra", WIDE_BYTES * model.edge_parameters())
+    add("encoder", WIDE_BYTES * sum(tower.parameter_count() for tower in model.encoders))
     return {place: count for place, count in found.items() if count}
 
 

@@ -97,3 +97,25 @@ def test_gated_streams_and_hashed_n_grams_of_qwen4_exp() -> None:
     assert model.parameter_count() == 149_308_134_528
     assert model.layers[3].attention.indexer is not None
     assert (model.layers[0].norms, model.streams, model.final_norm) == (0, 4, False)
+
+
+def test_deepseek_v2_without_latent_attention() -> None:
+    model = model_from_config(
+        {**DEEPSEEK, "model_type": "deepseek_v2", "use_mla": False, "kv_lora_rank": None}
+    )
+    assert model.layers[0].attention.kind == "full"
+
+
+def test_arctic_runs_a_dense_block_beside_its_experts() -> None:
+    layer = load_model("arctic").layers[0]
+    assert [mlp.kind for mlp in layer.mlps] == ["dense", "moe"]
+    assert (layer.mlps[0].intermediate_size, layer.norms) == (7168, 3)
+
+
+def test_dream_sees_in_both_directions() -> None:
+    assert not load_model("dream-7b").layers[0].attention.causal
+
+
+def test_baichuan_13b_has_alibi() -> None:
+    found = [load_model(f"baichuan2-{size}").position_embedding for size in ("7b", "13b")]
+    assert found == ["rope", "alibi"]

@@ -131,7 +131,7 @@ def test_qwens_fp8_checkpoints_are_in_blocks() -> None:
 def test_unknown_name_is_told_the_nearest() -> None:
     with pytest.raises(ModelError, match=r"'lama-3-8b'; did you mean llama-3-8b"):
         load_model("lama-3-8b")
-    with pytest.raises(ModelError, match="there are presets of these families: apertus"):
+    with pytest.raises(ModelError, match="there are presets of these families: Dream"):
         load_model("zzz")
     with pytest.raises(ModelError, match="should be a preset's name or a path"):
         load_model("  ")

@@ -72,6 +72,15 @@ PUBLISHED = {
     "hunyuan-a13b": 80_393_183_232,  # tencent/Hunyuan-A13B-Instruct
     "exaone-4.0-32b": 32_003_216_384,  # LGAI-EXAONE/EXAONE-4.0-32B
     "ernie-4.5-21b-a3b": 21_825_437_888,  # baidu/ERNIE-4.5-21B-A3B-PT
+    "exaone-3.5-7.8b": 7_818_448_896,  # LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct
+    "exaone-3.5-2.4b": 2_405_327_360,  # LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct
+    "deepseek-moe-16b": 16_375_728_128,  # deepseek-ai/deepseek-moe-16b-base
+    "chatglm3-6b": 6_243_584_000,  # THUDM/chatglm3-6b
+    "ling-lite": 16_801_974_272,  # inclusionAI/Ling-lite
+    "ling-mini-2.0": 16_255_643_392,  # inclusionAI/Ling-mini-2.0
+    "baichuan2-7b": 7_505_973_248,  # baichuan-inc/Baichuan2-7B-Base
+    "baichuan2-13b": 13_896_668_160,  # baichuan-inc/Baichuan2-13B-Base
+    "dream-7b": 7_615_616_512,  # Dream-org/Dream-v0-Base-7B
     "internlm3-8b": 8_804_241_408,  # internlm/internlm3-8b-instruct
     "yi-34b": 34_388_917_248,  # 01-ai/Yi-34B
     "qwen1.5-moe-a2.7b": 14_315_784_192,  # Qwen/Qwen1.5-MoE-A2.7B
@@ -152,6 +161,7 @@ ROUNDED = {
     "gpt-oss-20b": (20.91, 0.005),  # arXiv:2508.10925, table 1: total 20.91B
     "gpt-oss-120b": (116.83, 0.005),  # arXiv:2508.10925, table 1: total 116.83B
     "deepseek-v3": (671, 0.5),  # arXiv:2412.19437, abstract: 671B
+    "arctic": (480, 5),  # model card of Snowflake/snowflake-arctic-base: 480B
     "kimi-k2": (1000, 50),  # model card of moonshotai/Kimi-K2-Base: 1T
     "minimax-m2": (230, 2.5),  # model card of MiniMaxAI/MiniMax-M2: 230B
     "nemotron-4-340b": (341, 0.5),  # arXiv:2406.11704, section 2: 9.4B embedding + 331.6B other
