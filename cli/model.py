@@ -179,6 +179,7 @@ def _parameters(model: ModelSpec) -> dict[str, int]:
         "norms": sum(layer.norms for layer in layers) + model.final_norm_parameters(),
         "extra": sum(layer.extra for layer in layers) + model.edge_parameters(),
         "output": model.output_parameters(),
+        "encoder": sum(tower.parameter_count() for tower in model.encoders),
         "multi_token_prediction": model.mtp_parameters(),
     }
 

@@ -67,6 +67,12 @@ def _reader(wrapper: str, keys: Mapping[str, Any]) -> Any:
         return _moonvit
     if kind.startswith(("qwen3_vl", "qwen3_5")):
         return _qwen3
+    if wrapper == "qwen2_5_vl":
+        return _qwen2
+    if kind == "llama4_vision_model":
+        return _llama4
+    if kind == "pixtral" and wrapper == "mistral3":
+        return _pixtral
     if kind == "gemma4_vision":
         return _gemma4
     if kind == "siglip_vision_model" and wrapper == "gemma3":
@@ -173,5 +179,58 @@ def _gemma4(keys: Mapping[str, Any], text: int) -> TowerSpec:
         _patches(h, _size(keys, "patch_size"), bias=False),
         _table(2 * _size(keys, "position_embedding_size"), h),
         Piece("projector", "matrix", h, text),
+    )
+    return TowerSpec("vision", h, (layer,) * _size(keys, "num_hidden_layers"), extra=extra)
+
+
+def _qwen2(keys: Mapping[str, Any], text: int) -> TowerSpec:
+    """Qwen2.5-VL: gated blocks, RMS norms, a merger behind one."""
+    h, heads = _size(keys, "hidden_size"), _size(keys, "num_heads")
+    attention = AttentionSpec(
+        *("full", heads, heads, h // heads), qkv_bias=True, output_bias=True, causal=False
+    )
+    mlp = MlpSpec("dense", _size(keys, "intermediate_size"), bias=True)
+    out = int(keys.get("out_hidden_size") or text)
+    extra = (
+        _patches(h, _size(keys, "patch_size"), _size(keys, "temporal_patch_size"), bias=False),
+        vector("merger_norm", h),
+        *_merger(h, _size(keys, "spatial_merge_size") ** 2, out),
+    )
+    return TowerSpec(
+        "vision", h, (LayerSpec((attention,), (mlp,)),) * _size(keys, "depth"), extra=extra
+    )
+
+
+def _llama4(keys: Mapping[str, Any], text: int) -> TowerSpec:
+    """Llama 4: norms at both ends, a class token, pixels shuffled ahead of two matrices."""
+    h, patch = _size(keys, "hidden_size"), _size(keys, "patch_size")
+    layer = _plain(h, _size(keys, "num_attention_heads"), _size(keys, "intermediate_size"))
+    shuffled = int(h / float(keys.get("pixel_shuffle_ratio") or 0.5) ** 2)
+    inner, out = _size(keys, "projector_input_dim"), _size(keys, "projector_output_dim")
+    extra = (
+        _patches(h, patch, bias=False),
+        _table((_size(keys, "image_size") // patch) ** 2 + 1, h),
+        vector("class", h),
+        vector("norms", 4 * h),
+        Piece("adapter_up", "matrix", shuffled, inner),
+        Piece("adapter_down", "matrix", inner, out),
+        Piece("projector", "matrix", _size(keys, "vision_output_dim"), text),
+    )
+    return TowerSpec("vision", h, (layer,) * _size(keys, "num_hidden_layers"), extra=extra)
+
+
+def _pixtral(keys: Mapping[str, Any], text: int) -> TowerSpec:
+    """Mistral Small 3.1: Pixtral's tower without biases, and a projector that merges patches."""
+    h, heads = _size(keys, "hidden_size"), _size(keys, "num_attention_heads")
+    attention = AttentionSpec(
+        *("full", heads, heads, int(keys.get("head_dim") or h // heads)), causal=False
+    )
+    layer = LayerSpec((attention,), (MlpSpec("dense", _size(keys, "intermediate_size")),))
+    extra = (
+        _patches(h, _size(keys, "patch_size"), bias=False),
+        vector("norms", 2 * h),  # ahead of the layers and of the projector
+        Piece("merger", "matrix", 4 * h, h),  # spatial_merge_size 2 of Mistral3Config
+        Piece("projector_up", "matrix", h, text),
+        Piece("projector_down", "matrix", text, text),
     )
     return TowerSpec("vision", h, (layer,) * _size(keys, "num_hidden_layers"), extra=extra)

@@ -291,6 +291,13 @@ def test_gemma_3_4b_with_its_vision_part_is_the_published_checkpoint() -> None:
     [
         ("qwen3-vl-8b", 8_767_123_696),  # safetensors of Qwen/Qwen3-VL-8B-Instruct
         ("qwen3-vl-30b-a3b", 31_070_754_032),  # safetensors of Qwen/Qwen3-VL-30B-A3B-Instruct
+        ("qwen2.5-vl-7b", 8_292_166_656),  # safetensors of Qwen/Qwen2.5-VL-7B-Instruct
+        ("qwen2.5-vl-72b", 73_410_777_344),  # safetensors of Qwen/Qwen2.5-VL-72B-Instruct
+        # safetensors of mistralai/Mistral-Small-3.1-24B-Instruct-2503
+        ("mistral-small-3.1-24b", 24_011_361_280),
+        # safetensors of meta-llama/Llama-4-Scout-17B-16E-Instruct, and of Maverick-17B-128E
+        ("llama-4-scout", 108_641_793_536),
+        ("llama-4-maverick", 401_583_781_376),
     ],
 )
 def test_a_language_model_and_its_tower_are_the_published_checkpoint(
