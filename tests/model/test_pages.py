@@ -119,3 +119,17 @@ def test_dream_sees_in_both_directions() -> None:
 def test_baichuan_13b_has_alibi() -> None:
     found = [load_model(f"baichuan2-{size}").position_embedding for size in ("7b", "13b")]
     assert found == ["rope", "alibi"]
+
+
+def test_first_files_of_falcon() -> None:
+    # config.json of tiiuae/falcon-7b and tiiuae/falcon-40b before transformers had the class.
+    common = {"bias": False, "alibi": False, "parallel_attn": True, "vocab_size": 65024}
+    small = {"hidden_size": 4544, "n_head": 71, "n_layer": 32, "multi_query": True}
+    large = {"hidden_size": 8192, "n_head": 128, "n_head_kv": 8, "n_layer": 60}
+    for model_type, sizes, name in (
+        ("RefinedWebModel", small, "falcon-7b"),
+        ("RefinedWeb", large, "falcon-40b"),
+    ):
+        model = model_from_config({"model_type": model_type, **common, **sizes})
+        assert model.layers == load_model(name).layers
+        assert model.parameter_count() == load_model(name).parameter_count()
