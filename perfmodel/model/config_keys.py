@@ -233,6 +233,9 @@ def _check(key: str, found: Any, default: Any) -> None:
     elif isinstance(default, float):
         if not isinstance(found, int | float) or not 0 < found < SIZE_LIMIT:
             raise ModelError(f"key {key!r}: {found!r} should be a positive number")
+    elif isinstance(found, float) and default is None and not _COUNTED.fullmatch(key):
+        if not 0 <= found < SIZE_LIMIT:  # a factor
+            raise ModelError(f"key {key!r}: {found!r} should be a positive number")
     elif isinstance(found, bool | list | str | Mapping) and not (
         isinstance(default, int) or _COUNTED.fullmatch(key)
     ):
