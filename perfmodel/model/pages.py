@@ -231,7 +231,7 @@ class _Builder:
         )
         remarks = tuple(
             f"the {tower.name} ({format_si(float(tower.parameter_count()))} parameters) is "
-            "counted, not run: time and memory are those of the decoder"
+            "counted, and runs in the first stage over as many tokens as the decoder"
             for tower in towers
         )
         return towers, remarks

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.compute.stream_catalogue import norm, traffic
+from perfmodel.compute.stream_catalogue import embedding, norm, traffic
 from perfmodel.model.build import (
     AttentionSpec,
     LayerSpec,
@@ -102,7 +102,21 @@ def add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
                 add_residual(ops, f"{block.name}.residual", elements)
     if layer.extra and blocks:
         with ops.in_role(blocks[-1].output_role):
-            ops.products("extra", layer.extra, own=True)
+            _add_extra(ops, layer)
+
+
+def _add_extra(ops: OperationList, layer: LayerSpec) -> None:
+    """Add what else stands in a layer: products, rows of tables, convolutions."""
+    ops.products("extra", layer.extra, own=True)
+    own = ops.keys.stream_tokens
+    for piece in layer.extra:
+        if piece.kind == "table":
+            rows = own * float(piece.outputs * piece.visited)
+            forward, backward = (traffic(embedding(1, 1, backward=b)) for b in (False, True))
+            ops.stream(f"extra.{piece.name}", rows, forward, backward)
+        if piece.kind == "convolution":
+            elements = own * float(piece.outputs)
+            ops.stream(f"extra.{piece.name}", elements, (2, 2), (4, 2), flops=2.0 * piece.inputs)
 
 
 def _role(part: Mixer | MlpSpec) -> Role:
@@ -152,6 +166,9 @@ def _narrow_streams(ops: OperationList, model: ModelSpec, layer: LayerSpec, bloc
     A product of all streams with a small matrix gives m weights in, m out and m x m between
     streams, the last made doubly stochastic in fp32 (mHC, arXiv:2512.24880, section 4).
     """
+    if layer.stream_rank:
+        _gate_streams(ops, model, layer, block)
+        return
     m = float(layer.streams)
     own = ops.keys.stream_tokens
     hidden = float(model.hidden_size)
@@ -178,6 +195,25 @@ def _narrow_streams(ops: OperationList, model: ModelSpec, layer: LayerSpec, bloc
         flops=2.0 * m,
         count=count,
     )
+
+
+def _gate_streams(ops: OperationList, model: ModelSpec, layer: LayerSpec, block: Block) -> None:
+    """Sum m residual streams into the input of a block, each number by a gate of its own.
+
+    The gates come through a low rank from all streams, normalised together (Qwen4-Exp).
+    """
+    m, rank = float(layer.streams), float(layer.stream_rank)
+    own = ops.keys.stream_tokens
+    width = m * model.hidden_size
+    count = float(len(block.parts))
+    name = f"{block.name}.streams"
+    forward, backward = (traffic(norm(1, 1, backward=b)) for b in (False, True))
+    ops.stream(f"{name}.norm", own * width, forward, backward, flops=6.0, count=count)
+    ops.linear(f"{name}.gate_down", own, width, rank, count=count)
+    ops.linear(f"{name}.gate_up", own, rank, width, count=count)
+    ops.linear(f"{name}.weights", own, width, m, count=count)
+    few = 2.0 / m  # one stream comes out
+    ops.stream(f"{name}.narrow", own * width, (4.0, few), (4.0 + few, 4.0), flops=6.0, count=count)
 
 
 def _widen_streams(ops: OperationList, model: ModelSpec, layer: LayerSpec, block: Block) -> None:

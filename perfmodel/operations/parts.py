@@ -7,12 +7,14 @@ A pipeline stage holds some number of each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from perfmodel.compute.stream_catalogue import cross_entropy, embedding, traffic
-from perfmodel.model.build import LayerSpec, ModelSpec
+from perfmodel.model.build import LayerSpec, ModelSpec, TowerSpec
 from perfmodel.operations.layer_block import add_layer, add_norm
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
@@ -23,10 +25,14 @@ from perfmodel.operations.operations import (
     Role,
     Stream,
 )
+from perfmodel.operations.towers import tower_tokens
 from perfmodel.software.framework import Framework
 
-BEHIND_LAYERS = ("embedding_down", "stream_head")
-"""Matrices among `ModelSpec.edge_pieces` that stand behind the last layer."""
+BEHIND_LAYERS = (
+    *("embedding_down", "stream_head", "stream_head_offsets"),
+    *("stream_norm", "stream_gate_down", "stream_gate_up"),
+)
+"""Pieces of `ModelSpec.edge_pieces` that stand behind the last layer; the others are ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +87,63 @@ def part_operations(
     elif part.kind == "embedding":
         with ops.in_role(Role.EMBEDDING):
             _add_embedding(ops, model)
+        # The edges of a model are not recomputed, the layers of its towers are.
+        return _not_recomputed(ops) + _tower_operations(model, keys, framework, machine)
     elif part.kind == "output":
         with ops.in_role(Role.OUTPUT):
             _add_output(ops, model)
     else:
         with ops.in_role(Role.PREDICTION):
             _add_mtp(ops, model)
-    if part.kind in ("embedding", "output"):  # the edges of a model are not recomputed
-        return [item for item in ops.operations if item.phase != "recompute"]
-    return ops.operations
+    return _not_recomputed(ops) if part.kind == "output" else ops.operations
+
+
+def _not_recomputed(ops: OperationList) -> list[Operation]:
+    return [item for item in ops.operations if item.phase != "recompute"]
+
+
+def _tower_operations(
+    model: ModelSpec, keys: LayerKeys, framework: Framework, machine: Machine
+) -> list[Operation]:
+    """List what the towers of a model do, ahead of its first layer.
+
+    A tower runs as the layers of the model do, over its own tokens.
+    """
+    found: list[Operation] = []
+    for tower in model.towers:
+        tokens = tower_tokens(tower, keys.number("sequence_length"))
+        if not np.any(tokens > 0):
+            continue
+        lengths = {**keys.columns, "sequence_length": tokens.astype(np.int64)}
+        own = replace(
+            model, hidden_size=tower.hidden_size, layers=tower.layers, towers=(), mtp_layers=()
+        )
+        ops = OperationList(LayerKeys(lengths), framework, machine)
+        for layer, times in Counter(tower.layers).items():
+            start = len(ops.operations)
+            add_layer(ops, own, layer)
+            ops.operations[start:] = [
+                _within(tower, item, times) for item in ops.operations[start:]
+            ]
+        start = len(ops.operations)
+        with ops.in_role(Role.EMBEDDING):
+            ops.products("tower", tower.extra, own=True)
+            if tower.final_norm:
+                add_norm(ops, "tower.norm", ops.keys.stream_tokens * tower.hidden_size)
+        ops.operations[start:] = [_within(tower, item, 1) for item in ops.operations[start:]]
+        found += ops.operations
+    return found
+
+
+def _within(tower: TowerSpec, item: Operation, times: int) -> Operation:
+    """Return an operation of a tower, named so, as often as the tower has its layer."""
+    changes: dict[str, Any] = {"name": f"{tower.name}.{item.name}", "count": item.count * times}
+    if isinstance(item, Communication):
+        changes["hidden_by"] = tuple(
+            (name if name == "*" else f"{tower.name}.{name}", phase)
+            for name, phase in item.hidden_by
+        )
+    return replace(item, **changes)
 
 
 def padded_vocabulary(model: ModelSpec, keys: LayerKeys, framework: Framework) -> np.ndarray:

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.model.build import AttentionSpec, Mixer, MlpSpec, ModelSpec, RecurrenceSpec
+from perfmodel.model.build import (
+    AttentionSpec,
+    LayerSpec,
+    Mixer,
+    MlpSpec,
+    ModelSpec,
+    RecurrenceSpec,
+)
 from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
 
@@ -43,7 +50,7 @@ def head_counts(model: ModelSpec) -> list[tuple[int, int]]:
     Latent attention expands its keys for every head; channels of a convolution are heads.
     """
     found = set()
-    for layer in model.layer_kinds()[0]:
+    for layer in _kinds(model):
         for part in layer.mixers:
             if isinstance(part, AttentionSpec):
                 groups = part.heads if part.kind == "mla" else part.key_value_heads
@@ -59,7 +66,13 @@ def head_counts(model: ModelSpec) -> list[tuple[int, int]]:
 
 def mlps_of(model: ModelSpec) -> set[MlpSpec]:
     """Return the distinct feed-forward blocks of a model."""
-    return {part for layer in model.layer_kinds()[0] for part in layer.mlps}
+    return {part for layer in _kinds(model) for part in layer.mlps}
+
+
+def _kinds(model: ModelSpec) -> tuple[LayerSpec, ...]:
+    """Return the distinct layers of a model, those of its encoder among them."""
+    towers = (layer for tower in model.encoders for layer in tower.layers)
+    return tuple(dict.fromkeys((*model.layer_kinds()[0], *towers)))
 
 
 def has_experts(model: ModelSpec) -> bool:
@@ -174,7 +187,7 @@ def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Flags:
     broken = np.zeros(exchange.shape, bool)
     # Transformer Engine asserts both ("The number of attention heads needs to be divisible by CP
     # size!", AttnFuncWithCPAndQKVOA2A of context_parallel.py); latent keys are expanded per head.
-    for layer in model.layer_kinds()[0]:
+    for layer in _kinds(model):
         for part in layer.mixers:
             for heads in _exchanged_heads(part):
                 local = np.maximum(heads // c["tensor_parallel"], 1)

@@ -19,7 +19,7 @@ from perfmodel.model.recurrence import RecurrenceSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.tower import TowerSpec
 from perfmodel.operations.operations import LayerKeys, Size
-from perfmodel.operations.parts import Part, padded_vocabulary
+from perfmodel.operations.parts import BEHIND_LAYERS, Part, padded_vocabulary
 from perfmodel.operations.towers import encoder_tokens, tower_tokens
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE
@@ -27,9 +27,6 @@ from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, 
 from perfmodel.training.mixer_activations import attention_kept, convolution_kept
 from perfmodel.training.mlp_activations import mlp_kept
 from perfmodel.training.recurrence_activations import recurrence_kept
-
-BEHIND_LAYERS = ("embedding_down", "stream_head", "stream_head_offsets")
-"""Pieces of `ModelSpec.edge_pieces` that stand behind the last layer; the others are ahead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from perfmodel.model.build import (
     RecurrenceSpec,
     ShortConvolutionSpec,
 )
-from perfmodel.model.pieces import matrix, vector
+from perfmodel.model.pieces import Piece, matrix, vector
 
 HIDDEN, VOCABULARY = 2048, 32768
 
@@ -117,6 +117,17 @@ LAYERS = {
     "shared choice": LayerSpec((SHARED_CHOICE,), (DENSE,)),
     "block sparse": LayerSpec((BLOCK_SPARSE,), (DENSE,)),
     "window of one": LayerSpec((WINDOW_OF_ONE,), (experts(hash_routing=True),), streams=4),
+    "gated streams": LayerSpec(
+        (GATED_DELTA,),
+        (DENSE,),
+        norms=0,
+        streams=4,
+        stream_rank=64,
+        extra=(
+            Piece("ngram_table", "table", 1000, 256),
+            Piece("ngram_convolution", "convolution", 4, 4 * HIDDEN),
+        ),
+    ),
     "heavily compressed": LayerSpec((HEAVILY_COMPRESSED,), (experts(),), streams=4),
     "compressed": LayerSpec((COMPRESSED,), (experts(),), streams=4),
     "other values": LayerSpec((AttentionSpec("full", 16, 8, 192, 128),), (DENSE,)),

@@ -143,3 +143,20 @@ def test_matrix_parameters_are_the_products_of_all_pieces():
     inner, conv = 64 * 64, 64 * 64 + 2 * 8 * 128
     by_hand = HIDDEN * (2 * inner + 2 * 8 * 128 + 64) + 4 * conv + inner * HIDDEN
     assert matrix_parameters(model, model.layers[0]) == by_hand
+
+
+def test_gated_streams_are_normalised_and_gated_through_a_low_rank():
+    items = {item.name: item for item in forward(layer_of("gated streams"))}
+    wide = TOKENS * 4 * HIDDEN * 2.0
+    assert number(items["recurrence.streams.norm"].bytes_written) == wide
+    assert number(items["mlp.streams.gate_up"].n) == 4 * HIDDEN
+    narrow = items["mlp.streams.narrow"]
+    assert (number(narrow.bytes_read), number(narrow.bytes_written)) == (2 * wide, wide / 4)
+    output = {item.name for item in forward(operations_of(model_of("gated streams"), "output"))}
+    assert {"output.stream_gate_down", "output.stream_gate_up"} <= output
+
+
+def test_tables_and_convolutions_beside_a_layer_are_streams():
+    items = {item.name: item for item in forward(layer_of("gated streams"))}
+    assert number(items["extra.ngram_table"].bytes_written) == TOKENS * 256 * 2
+    assert number(items["extra.ngram_convolution"].bytes_read) == TOKENS * 4 * HIDDEN * 2

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.collectives import COLLECTIVES
-from perfmodel.model.build import dense_model
+from perfmodel.model.build import TowerSpec, dense_model
 from perfmodel.model.presets import load_model
 from perfmodel.operations.operations import (
     AXES,
@@ -26,6 +28,7 @@ from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.strategy.rules import VALID
+from tests.operations import layers
 from tests.operations.counting import (
     MEGATRON,
     PASSES,
@@ -369,3 +372,35 @@ def test_every_operation_has_the_role_of_its_place(model: str, framework: str) -
     assert Role.NONE not in seen
     assert {Role.ATTENTION, Role.ATTENTION_OUTPUT, Role.OUTPUT, Role.LOSS} <= seen
     assert (Role.EXPERT_SHARING in seen) == any(routed.values())
+
+
+def test_an_encoder_runs_ahead_of_the_first_layer_with_its_own_width():
+    """Each of its layers as one of a model of that width; it is recomputed like a layer."""
+    layer = layers.LAYERS["sliding"]
+    encoder = TowerSpec("encoder", 1024, (layer,) * 3, final_norm=True)
+    model = replace(layers.model_of("encoder-decoder"), towers=(encoder,))
+    alone = replace(layers.model_of("sliding"), hidden_size=1024)
+    fields = {"tensor_parallel": 2, "recompute": "full"}
+    one = operations_of(alone, "layer0", **fields)
+    found = [
+        x for x in operations_of(model, "embedding", **fields) if x.name.startswith("encoder.")
+    ]
+    assert [x.name for x in found if "tower.norm" not in x.name] == [
+        f"encoder.{x.name}" for x in one
+    ]
+    for item, single in zip(found, one, strict=False):
+        assert number(item.count) == 3 * number(single.count)
+    hidden = {slot for x in found if isinstance(x, Communication) for slot in x.hidden_by}
+    assert hidden <= {(x.name, x.phase) for x in found}
+    without = operations_of(replace(model, towers=()), "embedding", **fields)
+    assert not any(x.name.startswith("encoder.") for x in without)
+
+
+def test_an_encoder_does_the_flop_that_model_flop_count(grid_of):
+    model = load_model("t5-11b")
+    for fields in ({}, {"tensor_parallel": 4, "pipeline_parallel": 2, "data_parallel": 2}):
+        grid = grid_of(model, sequence_length=512, **fields)
+        unpadded = load_framework("megatron", pads_vocabulary_to=1)
+        assert step_flops(model, grid, unpadded) == pytest.approx(
+            needed_flops(model, grid), rel=1e-6
+        )

@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
-from perfmodel.strategy.enumerate import describe_rejected, strategies_from_rows
+from perfmodel.strategy.enumerate import describe_rejected, strategies_from_rows, strategy_grid
 from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.strategy.rules import (
     LATE_RULES,
@@ -20,6 +20,7 @@ from perfmodel.strategy.rules import (
     VALID,
     strategy_status,
 )
+from tests.operations import layers
 
 RUN = {"sequence_length": 8192, "global_batch_size": 64}
 LLAMA, MIXTRAL = "llama-3.1-8b", "mixtral-8x7b"  # 32 layers, 32 heads over 8 groups; 8 experts
@@ -193,3 +194,55 @@ def test_status_is_computed_without_touching_the_columns():
     strategy_status(columns, model, 1)
     for name, column in columns.items():
         np.testing.assert_array_equal(column, before[name])
+
+
+def status_of(model, devices, **changes):
+    grid = strategies_from_rows(model, devices, [{**RUN, **changes}])
+    return STATUS_NAMES[int(grid.status[0])]
+
+
+@pytest.mark.parametrize(
+    ("name", "possible", "impossible"),
+    [
+        ("gated delta", 16, 64),  # 32 heads of values over 16 of keys
+        ("mamba2", 64, 128),  # 64 heads in 8 groups, which ranks may repeat
+        ("mamba1", 64, 3),
+        ("short convolution", 64, 3),
+        ("compressed", 8, 16),  # 16 heads of one key, 8 groups of the output
+        ("mlp alone", 64, 3),
+    ],
+)
+def test_tensor_ranks_divide_the_heads_of_every_kind(name, possible, impossible):
+    model = layers.model_of(name)
+    for degree, breaks in ((possible, False), (impossible, True)):
+        found = status_of(model, degree, tensor_parallel=degree)
+        dense = name == "mlp alone"
+        assert (found == ("width_not_divisible" if dense else "heads_not_divisible")) == breaks
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_gather", "all_to_all"])
+@pytest.mark.parametrize("name", layers.LAYERS)
+def test_context_ranks_are_possible_with_every_kind_of_layer(name, kind):
+    model = layers.model_of(name)
+    assert status_of(model, 4, context_parallel=4, context_parallel_kind=kind) == "valid"
+
+
+def test_only_exchanged_heads_have_to_divide_over_context_ranks():
+    """64 ranks are more than the 16 or 32 heads, but for those that gather keys instead."""
+    fields = {"context_parallel": 64, "context_parallel_kind": "all_to_all"}
+    broken = {
+        name
+        for name in layers.LAYERS
+        if status_of(layers.model_of(name), 64, **fields) == "context_heads_not_divisible"
+    }
+    gathers = {"sparse latent", "shared choice", "block sparse", "window of one"}
+    gathers |= {"heavily compressed", "compressed"}
+    none = {"mlp alone", "latent experts", "short convolution", "mamba1", "mamba2"}
+    assert set(layers.LAYERS) - broken == gathers | none
+
+
+def test_a_layer_without_attention_or_experts_can_be_enumerated():
+    grid = strategy_grid(layers.model_of("mamba2", "mlp alone", "latent experts"), 16, **RUN)
+    assert (grid.status == VALID).all()
+    assert {1, 2, 4, 8} <= set(grid["tensor_parallel"].tolist())
+    assert grid["expert_parallel"].max() > 1

@@ -15,6 +15,7 @@ from perfmodel.formats.launch.core_model import (
 from perfmodel.formats.launch.settings import Entry, Settings
 from perfmodel.model.presets import load_model, preset_names
 from tests.formats.launch.launches import plain_model
+from tests.operations import layers
 
 
 def words(facts: dict[str, object]) -> CoreWords:
@@ -83,3 +84,14 @@ def test_learned_positions_reach_as_far_as_the_sequence_where_nothing_is_said() 
     facts = core_facts(load_model("gpt3-6.7b"), "Megatron-LM", 2048)
     del facts["max_position_embeddings"]
     assert core_model(words(facts), "again", 4096).max_positions == 4096
+
+
+@pytest.mark.parametrize("name", layers.LAYERS)
+def test_layers_without_words_are_refused_in_one_line(name: str) -> None:
+    model = layers.model_of(name)
+    if name in ("sliding", "latent"):
+        assert core_facts(model, "Megatron-LM", 1)["num_layers"] == 1
+        return
+    with pytest.raises(StrategyError, match="Megatron-LM cannot do layers: ") as error:
+        core_facts(model, "Megatron-LM", 1)
+    assert "\n" not in str(error.value)
