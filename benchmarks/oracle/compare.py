@@ -43,6 +43,9 @@ def differing(model: Any, expected: meta.Count) -> list[str]:
     for what, ours, theirs in numbers:
         if ours != theirs:
             found.append(f"{what} {ours:,} should be {theirs:,} ({ours - theirs:+,})")
+    towers = sum(tower.parameter_count() for tower in model.towers if tower.name == "vision")
+    if towers not in (0, expected.towers) and expected.towers:
+        found.append(f"towers {towers:,} should be {expected.towers:,}")
     layers = [
         layer_parameters(layer, stack.hidden_size).total
         for stack in (*model.encoders, model)

@@ -14,6 +14,7 @@ from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.checks import check_size
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.pages import class_facts
 from perfmodel.model.pieces import Piece, Pieces, vector
 from perfmodel.model.tower import TowerSpec
 
@@ -39,13 +40,15 @@ def read_towers(
         A section is no object. What is wrong inside one is a remark: the tower is not run.
     """
     towers, remarks = [], []
+    wrapper = str(config.get("model_type", ""))
     for section, name in SECTIONS.items():
         keys = config.get(section)
         if keys is None or keys == {}:
             continue
         if not isinstance(keys, Mapping):
             raise ModelError(f"key {section!r}: {keys!r} should be an object")
-        reader = _reader(str(config.get("model_type", "")), keys)
+        keys = {**_class_defaults(wrapper, section), **_stated(keys)}
+        reader = _reader(wrapper, keys)
         what = f"{name} tower"
         if reader is not None:
             try:
@@ -58,6 +61,18 @@ def read_towers(
                 what += f" and projector ({format_si(float(tower.parameter_count()))} parameters)"
         remarks.append(f"{what} neither counted nor run: the language model only")
     return tuple(towers), tuple(remarks)
+
+
+def _class_defaults(wrapper: str, section: str) -> Mapping[str, Any]:
+    """Return what Hugging Face's class has for keys that a wrapper's section leaves out."""
+    facts = class_facts()
+    kind = facts["sections"].get(wrapper, {}).get(section, "")
+    found: Mapping[str, Any] = facts["defaults"].get(kind, {})
+    return found
+
+
+def _stated(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in keys.items() if value is not None}
 
 
 def _reader(wrapper: str, keys: Mapping[str, Any]) -> Any:

@@ -32,6 +32,15 @@ def test_qwen3_towers_are_exact() -> None:
     assert count({**QWEN, "deepstack_visual_indexes": [8, 16, 24]}, "qwen3_vl") == 566_949_104
 
 
+def test_keys_that_a_tower_leaves_out_are_as_its_class_has_them() -> None:
+    stated = {"model_type": "qwen3_vl", "depth": 27, "deepstack_visual_indexes": None}
+    assert count(stated, "qwen3_vl", 3584) == count(
+        {**QWEN, **stated, "out_hidden_size": 3584, "deepstack_visual_indexes": [8, 16, 24]},
+        "qwen3_vl",
+        3584,
+    )
+
+
 def test_gemma_3_tower_is_exact() -> None:
     vision = 416_866_032  # SigLIP So400m/14 at 896 pixels without head, arXiv:2503.19786: 417M
     projector = 1152 * 2560 + 1152
@@ -74,7 +83,7 @@ def test_bad_input_names_the_key() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"depth": None}, "key 'depth' missing"),
+        ({"depth": "many"}, "key 'depth': 'many' should be a positive integer"),
         ({"patch_size": "x"}, "key 'patch_size': 'x' should be a positive integer"),
         ({"deepstack_visual_indexes": 3}, "'int' object is not iterable"),
     ],
