@@ -233,7 +233,7 @@ def sweep_command(
         click.echo(_nothing_fits(table, axes), err=True)
         ctx.exit(EXIT_NOTHING_FITS)
     if not as_json:
-        _suggest(model, hardware, found.problems, settings, swept, rows, table, output)
+        _suggest(model, reading, hardware, found.problems, settings, swept, rows, table, output)
 
 
 def _fitting(table: Table) -> dict[str, int]:
@@ -421,6 +421,7 @@ def _faster(hardware: Hardware, devices: int) -> str:
 
 def _suggest(
     models: Sequence[str],
+    reading: Mapping[str, Any],
     hardware: Sequence[str],
     problems: Sequence[Problem],
     settings: Mapping[str, Any],
@@ -440,7 +441,7 @@ def _suggest(
     names = dict.fromkeys(it.model.name for it in problems)
     model = dict(zip(names, models, strict=False)).get(problem.model.name, models[0])
     chosen = command_line(model, hardware[0], top.get("devices", first.grid.devices), top)
-    for words in (reading_words(problem.model), software_options(problem.framework)):
+    for words in (reading_words(reading), software_options(problem.framework)):
         chosen += f" {words}".rstrip()
     for path, value in of_hardware(settings).items():
         chosen += f" --set {path}={written(value)}"

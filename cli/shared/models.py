@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,9 +96,10 @@ models_option = stacked(
 )
 
 
-def reading_words(model: ModelSpec) -> str:
+def reading_words(reading: Mapping[str, Any]) -> str:
     """Return the options that read a model as it was read; empty for the defaults."""
-    return "--mtp stated" if model.mtp_layers else ""
+    words = ["--mtp", reading["mtp"]] if reading["mtp"] != "none" else []
+    return shlex.join([*words, *(["--as", reading["family"]] if reading["family"] else [])])
 
 
 def say_remarks(models: Iterable[ModelSpec]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from perfmodel.cli.shared.models import reading_document, reading_words
 from perfmodel.model.presets import load_model
+from perfmodel.sweeps.results import open_table
 from tests.cli.projecting import PROBLEMS, document, run
 
 NONE = PROBLEMS["latent"].replace(" --mtp stated", "")
@@ -48,14 +49,27 @@ def test_a_launch_file_is_read_with_the_modules_that_it_states(tmp_path: Path) -
         assert document("project", f"{words} --mtp none")["mtp_layers"] == 0
 
 
+def test_a_sweep_and_its_file_keep_how_the_model_was_read(tmp_path: Path) -> None:
+    words = NONE.replace("--recompute full", "--recompute full --micro-batch 1 --zero 1 --tp 1")
+    for mtp, count in (("none", 0), ("stated", 1)):
+        file = tmp_path / f"{mtp}.nc"
+        swept = run("sweep", words, "--mtp", mtp, "--vpp", "1", "--cp", "1", "-o", str(file))
+        assert swept.exit_code in (0, 3), swept.stderr
+        assert swept.stderr.count(NOTE) == 1 - count
+        assert open_table(str(file)).attrs["mtp_layers"] == count
+        written = run("launch", f"{file} --all --for megatron")
+        assert written.exit_code == 0, written.stderr
+        assert ("--mtp-num-layers" in written.stdout) == bool(count)
+
+
 def test_two_sides_may_differ_in_the_modules() -> None:
     found = json.loads(run("diff", f"mtp=none mtp=stated {NONE} --json").stdout)
     assert found["changed"] == {"mtp_layers": {"a": 0, "b": 1}}
 
 
 def test_words_read_the_model_again() -> None:
-    assert reading_words(load_model("deepseek-v3")) == ""
-    assert reading_words(load_model("deepseek-v3", mtp="stated")) == "--mtp stated"
+    assert reading_words({"mtp": "none", "family": ""}) == ""
+    assert reading_words({"mtp": "stated", "family": "llama"}) == "--mtp stated --as llama"
 
 
 def test_a_file_is_read_as_the_family_that_is_named(tmp_path: Path) -> None:
