@@ -176,9 +176,21 @@ def _gemma3(keys: Mapping[str, Any], text: int) -> TowerSpec:
         _table((_size(keys, "image_size") // patch) ** 2, h),
         vector("projector_norm", h),
         Piece("projector", "matrix", h, text),
+        *(_pooling(h, _size(keys, "intermediate_size")) if keys.get("vision_use_head") else ()),
     )
     layers = (layer,) * _size(keys, "num_hidden_layers")
     return TowerSpec("vision", h, layers, final_norm=True, extra=extra)
+
+
+def _pooling(hidden: int, width: int) -> Pieces:
+    """SigLIP's head: attention of a learned probe, a norm and a feed-forward block."""
+    return (
+        vector("head_probe", hidden),
+        Piece("head_attention", "matrix", hidden, 4 * hidden, True),
+        vector("head_norm", 2 * hidden),
+        Piece("head_up", "matrix", hidden, width, True),
+        Piece("head_down", "matrix", width, hidden, True),
+    )
 
 
 def _gemma4(keys: Mapping[str, Any], text: int) -> TowerSpec:

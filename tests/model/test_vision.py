@@ -18,6 +18,7 @@ QWEN = {
 SIGLIP = {
     **{"model_type": "siglip_vision_model", "hidden_size": 1152, "num_hidden_layers": 27},
     **{"num_attention_heads": 16, "intermediate_size": 4304, "image_size": 896, "patch_size": 14},
+    "vision_use_head": False,
 }
 
 
@@ -45,6 +46,8 @@ def test_gemma_3_tower_is_exact() -> None:
     vision = 416_866_032  # SigLIP So400m/14 at 896 pixels without head, arXiv:2503.19786: 417M
     projector = 1152 * 2560 + 1152
     assert count(SIGLIP, "gemma3") == vision + projector
+    head = 1152 + 4 * 1152 * 1153 + 2 * 1152 + 2 * 1152 * 4304 + 4304 + 1152
+    assert count({**SIGLIP, "vision_use_head": True}, "gemma3") == vision + projector + head
 
 
 @pytest.mark.parametrize(
