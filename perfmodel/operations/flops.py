@@ -173,7 +173,8 @@ def _layer_flops(
             forward += 2.0 * scores
             pieces = indexer.pieces(hidden_size, part.compression)
             choosing += 2.0 * (scores + products_of(pieces))
-    if layer.streams > 1 and not layer.stream_rank:  # m x m weights mix them behind every part
+    mixed = layer.streams > 1 and layer.stream_mixing and not layer.stream_rank
+    if mixed:  # m x m weights mix them behind every part
         blocks = len(layer.mixers) + len(layer.mlps)
         forward += 2.0 * blocks * layer.streams**2 * hidden_size
     return forward, choosing

@@ -172,18 +172,19 @@ def _narrow_streams(ops: OperationList, model: ModelSpec, layer: LayerSpec, bloc
     m = float(layer.streams)
     own = ops.keys.stream_tokens
     hidden = float(model.hidden_size)
-    weights = 2.0 * m + m * m
+    weights = 2.0 * m + (m * m if layer.stream_mixing else 0.0)
     count = float(len(block.parts))
     name = f"{block.name}.streams"
     ops.linear(
         f"{name}.weights", own, m * hidden, weights, quantised=False, output_bytes=4.0, count=count
     )
+    steps = SINKHORN_STEPS if layer.stream_mixing else 1.0  # otherwise only squashed
     ops.stream(
         f"{name}.sinkhorn",
         own * weights,
         (4, 4),
         (8, 4),
-        flops=SINKHORN_STEPS * SINKHORN_OPERATIONS,
+        flops=steps * SINKHORN_OPERATIONS,
         count=count,
     )
     # All streams in, one out; the gradient needs them again, for that of the weights.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from perfmodel.operations.flops import matrix_parameters
+from perfmodel.operations.flops import matrix_parameters, model_flops_per_token
 from perfmodel.operations.operations import PHASES, Communication, Gemm, Role, Stream
 from perfmodel.software.framework import load_framework
 from tests.operations.counting import communications, number, operations_of, total_bytes
@@ -160,3 +162,14 @@ def test_tables_and_convolutions_beside_a_layer_are_streams():
     items = {item.name: item for item in forward(layer_of("gated streams"))}
     assert number(items["extra.ngram_table"].bytes_written) == TOKENS * 256 * 2
     assert number(items["extra.ngram_convolution"].bytes_read) == TOKENS * 4 * HIDDEN * 2
+
+
+def test_streams_that_do_not_mix_have_no_weights_between_them():
+    layer = replace(LAYERS["compressed"], stream_mixing=False)
+    model = replace(model_of("compressed"), layers=(layer,))
+    items = {item.name: item for item in forward(operations_of(model, "layer0"))}
+    assert number(items["mlp.streams.weights"].n) == 8
+    mixed = model_flops_per_token(model_of("compressed"), 2048, backward=False)
+    plain = model_flops_per_token(model, 2048, backward=False)
+    # The mixing itself, and 16 of 24 weights of two blocks.
+    assert float(mixed - plain) == 2 * 2 * 16 * HIDDEN + 2 * 2 * 4 * HIDDEN * 16

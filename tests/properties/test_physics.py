@@ -37,6 +37,25 @@ def test_random_steps_keep_the_law(law: Law) -> None:
     assert asked >= 20
 
 
+@pytest.mark.parametrize(
+    "model", ["nemotron-3-nano-30b-a3b", "qwen3.5-27b", "deepseek-v3.2", "jamba-1.5-mini"]
+)
+def test_layers_of_every_kind_keep_the_laws(model: str) -> None:
+    """State spaces and single mixers, delta rules, sparse latent attention, selective scans."""
+    rng = np.random.default_rng(zlib.crc32(model.encode()))
+    asked = 0
+    for law in LAWS:
+        if law.name in PROFILES:
+            continue
+        for case, rows, broken in examined(law, rng, 1, 20, model=model, hardware="dgx-h100"):
+            asked += rows.size
+            if rows.size:
+                worst = int(np.argmax(broken))
+                found = law.name, case.name, case.row(int(rows[worst]))
+                assert broken[worst] <= law.bound, found
+    assert asked >= 100
+
+
 def test_every_exception_says_why() -> None:
     for law in LAWS:
         assert (law.bound > 1e-6) == bool(law.reason), law.name
