@@ -173,6 +173,9 @@ def language_model(model: Any) -> list[Any]:
             if found is not None:
                 head = model.get_output_embeddings()
                 return [found] if head is None else [found, head]
+    if hasattr(model.base_model, "image_encoder"):  # GIT, whose text model is no module
+        found = dict(model.base_model.named_children())
+        return [found["embeddings"], found["encoder"], model.get_output_embeddings()]
     return [model]
 
 
