@@ -47,6 +47,17 @@ MODELS = (
     "mixtral-8x7b",
     "qwen3-30b-a3b",
     "deepseek-v2",
+    "qwen3.5-35b-a3b",
+    "nemotron-3-nano-30b-a3b",
+    "deepseek-v4-flash",
+    "deepseek-v3.2",
+    "gemma-4-26b-a4b",
+    "llama-4-scout",
+    "falcon-h1-0.5b",
+    "lfm2-1.2b",
+    "kimi-linear-48b-a3b",
+    "jamba-1.5-mini",
+    "minimax-text-01",
 )
 PROFILES = tuple(list_hardware())
 
