@@ -51,6 +51,14 @@ LLAMA: dict[str, Any] = {
             {"model_type": "gpt_oss", "layer_types": ["linear_attention"] * 2},
             "key 'layer_types': 'linear_attention' is not modelled; covered: full_attention",
         ),
+        (
+            {"model_type": "nemotron_h", "hybrid_override_pattern": "M*M"},
+            "key 'hybrid_override_pattern': 3 entries should be 2, one per layer",
+        ),
+        (
+            {"model_type": "nemotron_h", "hybrid_override_pattern": "MX"},
+            "key 'hybrid_override_pattern': 'X' is not modelled; covered: M, *, E, -",
+        ),
         ({"num_local_experts": 8}, "key 'num_local_experts': 8 changes the architecture"),
         ({"sliding_window": 128}, "key 'sliding_window': 128 changes the architecture"),
         ({"mamba_d_state": 128}, "key 'mamba_d_state': 128 changes the architecture"),
