@@ -67,7 +67,8 @@ def indexer_times(
         the chosen keys; over all keys, the loss of the dense warm-up, with
         ``top_k >= key_length``. Attention summed over heads, at which it aims, is not in it.
     precision : {"bf16", "fp16", "fp8"}, optional
-        Of the products; default: fp8 where the device has it, backward bf16.
+        Of the products; default: fp8 where the device has it, backward bf16 (fp16 where it
+        has no bf16).
     steady : bool
         See `perfmodel.compute.attention_device.attention_device`.
 
@@ -100,8 +101,9 @@ def indexer_times(
     check_choice("indexer_times", columns, phase)
     backward = phase == "backward"
     if precision is None:
-        narrow = "fp8" in hardware.device.peak_flops and not backward
-        precision = "fp8" if narrow else "bf16"
+        rates = hardware.device.peak_flops
+        wide = "bf16" if "bf16" in rates else "fp16"
+        precision = "fp8" if "fp8" in rates and not backward else wide
     lengths = columns["query_length"], columns["key_length"]
     columns["compression"] = ratio = np.maximum(columns["compression"], 1.0)
     chosen = sparse_keys(

@@ -19,7 +19,7 @@ from tests.cli.running import assert_one_line, run
 def test_an_unexpected_failure_is_one_line_and_a_traceback_only_on_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(name: str) -> Any:
+    def fail(*names: object, **others: object) -> Any:
         raise RuntimeError("the roof\nis on fire")
 
     monkeypatch.setattr("perfmodel.model.presets.load_model", fail)
@@ -32,7 +32,7 @@ def test_an_unexpected_failure_is_one_line_and_a_traceback_only_on_request(
 
 
 def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(name: str) -> Any:
+    def interrupt(*names: object, **others: object) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("perfmodel.model.presets.load_model", interrupt)
@@ -143,7 +143,7 @@ def test_output_that_is_full_is_a_failure_of_one_line() -> None:
 def test_what_the_system_refuses_is_expected(
     error: Exception, code: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(name: str) -> Any:
+    def fail(*names: object, **others: object) -> Any:
         raise error
 
     monkeypatch.setattr("perfmodel.model.presets.load_model", fail)

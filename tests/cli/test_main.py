@@ -201,7 +201,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
         ("{", "not valid JSON, line 1"),
         ("[]", "should hold a JSON object"),
         ('{"model_type": "llama", "hidden_size": -1}', "hidden_size"),
-        ('{"model_type": "jamba"}', "not modelled yet"),
+        ('{"model_type": "rwkv"}', "not modelled yet"),
         ("\x00\x01", "not valid JSON"),
     ],
 )

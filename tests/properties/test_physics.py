@@ -12,7 +12,7 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.strategy.fields import MAPPINGS
 from tests.properties.physics import LAWS, Law, data_is_outside, draw_case, examined, network_kind
 
-CASES, STRATEGIES = 8, 40
+CASES, STRATEGIES = 10, 40
 # Laws about few of all profiles are asked of these.
 PROFILES = {
     "weak scaling on slices never gains": ("tpu7x-pod", "tpu-v5e-pod"),

@@ -10,7 +10,6 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.model.describe import describe_layer, describe_mixer
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework
-from perfmodel.strategy import rules
 from perfmodel.strategy.fields import FIELDS, MAPPINGS
 
 # Orders of the axes that training software has: by default, and with replicas outermost.
@@ -79,7 +78,9 @@ class Launch:
 
 def has_experts(model: ModelSpec | None) -> bool:
     """Tell whether a model has routed experts."""
-    return model is not None and rules.has_experts(model)
+    from perfmodel.strategy.rules import has_experts  # NumPy, which help must not load
+
+    return model is not None and has_experts(model)
 
 
 def beyond_common(model: ModelSpec) -> str:
