@@ -72,6 +72,7 @@ class _Builder:
         self._names = PageNames(page, keys)
         self._evaluate = self._names.evaluate
         self._known: dict[Any, Any] = {}
+        self._tables: dict[tuple[str, str], tuple[Page, tuple[str, ...]]] = {}
 
     def model(self, family: str, name: str, source: str) -> ModelSpec:
         """Build the whole model."""
@@ -169,9 +170,12 @@ class _Builder:
 
     def _part(self, room: str, name: str) -> Any:
         """Build a mixer or an MLP of the present layer; equal ones are one object."""
-        table = self._table(room, name)
-        moving = (f"={formula}" for formula in formulas_of(table))
-        slot = (room, name, *(self._shown(f) for f in moving if self._names.moves(f)))
+        if (room, name) not in self._tables:
+            table = self._table(room, name)
+            formulas = (f"={formula}" for formula in formulas_of(table))
+            self._tables[room, name] = table, tuple(filter(self._names.moves, formulas))
+        table, moving = self._tables[room, name]
+        slot = (room, name, *map(self._shown, moving))
         if slot not in self._known:
             self._known[slot] = self._mlp(table) if room == "mlp" else self._mixer(table)
         return self._known[slot]

@@ -322,9 +322,10 @@ def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
 
     def matches(module: str) -> bool:
         parts = module.split(".")
+        starts = range(len(parts)) if plain else ()
         runs = (
             tuple(parts[start:stop])
-            for start in range(len(parts))
+            for start in starts
             for stop in range(start + 1, len(parts) + 1)
         )
         number = next((part for part in parts if part.isdecimal()), "")

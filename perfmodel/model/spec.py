@@ -148,6 +148,12 @@ class ModelSpec:
         return tuple(seen), index
 
     @property
+    def has_experts(self) -> bool:
+        """Whether any layer has routed experts, an encoder's included."""
+        encoders = (layer for tower in self.encoders for layer in tower.layers)
+        return any(layer.experts for layer in (*self.layer_kinds()[0], *encoders))
+
+    @property
     def streams(self) -> int:
         """Residual streams between the layers; 1 without hyper-connections."""
         return max(layer.streams for layer in self.layers)

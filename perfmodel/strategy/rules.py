@@ -75,11 +75,6 @@ def _kinds(model: ModelSpec) -> tuple[LayerSpec, ...]:
     return tuple(dict.fromkeys((*model.layer_kinds()[0], *towers)))
 
 
-def has_experts(model: ModelSpec) -> bool:
-    """Tell whether a model has routed experts."""
-    return any(part.kind == "moe" for part in mlps_of(model))
-
-
 def _heads(c: Columns, model: ModelSpec, devices: int) -> Flags:
     degree = c["tensor_parallel"]
     broken = np.zeros(degree.shape, bool)
@@ -155,7 +150,7 @@ def _expert_groups(c: Columns, model: ModelSpec, devices: int) -> Flags:
 
 def _expert_tokens(c: Columns, model: ModelSpec, devices: int) -> Flags:
     repeated = (c["tensor_parallel"] > 1) & (c["sequence_parallel"] == 0)
-    return repeated & has_experts(model)
+    return repeated & model.has_experts
 
 
 def _expert_mapping(c: Columns, model: ModelSpec, devices: int) -> Flags:
@@ -163,7 +158,7 @@ def _expert_mapping(c: Columns, model: ModelSpec, devices: int) -> Flags:
 
 
 def _shard_mapping(c: Columns, model: ModelSpec, devices: int) -> Flags:
-    return cut_shard_sets(c, has_experts(model))
+    return cut_shard_sets(c, model.has_experts)
 
 
 def _exchanged_heads(part: Mixer) -> set[int]:

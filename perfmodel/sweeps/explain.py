@@ -236,19 +236,15 @@ def _shape(operation: object, hardware: Hardware) -> str:
         batch = number(operation.batch)
         shape = f"{number(operation.m)}×{number(operation.n)}×{number(operation.k)}"
         return shape if batch == "1" else f"{batch} of {shape}"
-    if isinstance(operation, Attention):
-        return (
+    if isinstance(operation, Attention | SparseAttention):
+        shape = (
             f"b{number(operation.batch)} q{number(operation.query_length)} "
             f"k{number(operation.key_length)} h{number(operation.heads)}/"
             f"{number(operation.key_value_heads)} d{number(operation.head_dim_qk)}"
         )
-    if isinstance(operation, SparseAttention):
-        return (
-            f"b{number(operation.batch)} q{number(operation.query_length)} "
-            f"k{number(operation.key_length)} h{number(operation.heads)}/"
-            f"{number(operation.key_value_heads)} d{number(operation.head_dim_qk)} "
-            f"of {_listed_keys(operation)}"
-        )
+        if isinstance(operation, SparseAttention):
+            shape += f" of {_listed_keys(operation)}"
+        return shape
     if isinstance(operation, Indexer):
         return (
             f"b{number(operation.batch)} q{number(operation.query_length)} "

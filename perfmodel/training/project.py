@@ -21,7 +21,6 @@ from perfmodel.software.framework import Framework
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
-from perfmodel.strategy.rules import has_experts
 from perfmodel.training.memory import boundary_bytes, shared_table
 from perfmodel.training.part_table import machine_of, part_table
 from perfmodel.training.schedule import StageTable, stage_table
@@ -43,7 +42,7 @@ class Workload:
 
         self.model = model
         self.grid = grid
-        self.experts = has_experts(model)
+        self.experts = model.has_experts
         columns = layer_columns(grid.columns)
         distinct, layer_key = distinct_keys(columns, tuple(columns))
         self.keys = LayerKeys(distinct)

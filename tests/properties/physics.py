@@ -32,7 +32,7 @@ from perfmodel.strategy.fields import (
 )
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import axis_order
-from perfmodel.strategy.rules import VALID, has_experts, strategy_status
+from perfmodel.strategy.rules import VALID, strategy_status
 from perfmodel.training.project import Workload, project_grid
 
 Values = dict[str, NDArray[np.float64]]
@@ -166,7 +166,7 @@ def _draw_columns(rng: np.random.Generator, model: ModelSpec, count: int, bits: 
         columns[name] = 2**power
         left = left - power
     columns["data_parallel"] = 2**left
-    experts = has_experts(model)
+    experts = model.has_experts
     parallel = columns["tensor_parallel"] > 1
     columns["sequence_parallel"] = np.where(parallel, 1 if experts else pick(0, 1), 0)
     columns["context_parallel_kind"] = pick(*range(len(CONTEXT_PARALLEL_KINDS)))
@@ -361,7 +361,7 @@ def _one_replica(case: Case) -> Any:
     columns = case.columns
     replicas = columns["context_parallel"] * columns["data_parallel"]
     spread = columns["expert_parallel"] * columns["expert_tensor_parallel"]
-    experts = has_experts(case.model)
+    experts = case.model.has_experts
     return (replicas == 1) & (not experts or spread == columns["tensor_parallel"])
 
 

@@ -78,9 +78,7 @@ class Launch:
 
 def has_experts(model: ModelSpec | None) -> bool:
     """Tell whether a model has routed experts."""
-    from perfmodel.strategy.rules import has_experts  # NumPy, which help must not load
-
-    return model is not None and has_experts(model)
+    return model is not None and model.has_experts
 
 
 def beyond_common(model: ModelSpec) -> str:
