@@ -1,0 +1,1 @@
+"""Served models: passes, schedulers, queues."""

@@ -1,0 +1,72 @@
+"""On what the cost of a pass depends beside its tokens: engine, degrees, formats, drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfmodel.base.columns import Integers
+from perfmodel.base.precisions import ATTENTION_PRECISIONS
+from perfmodel.software.engine import Engine
+
+AS_STATED = "stated"
+"""Weights and products as the model's ``quantization_config`` states them; bf16 without one."""
+
+WEIGHT_FORMATS = (
+    AS_STATED,
+    *("bf16", "fp16", "fp8", "fp8_block", "mxfp8", "mxfp4", "nvfp4", "int8", "int4"),
+)
+ACTIVATION_FORMATS = (AS_STATED, "bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+KV_FORMATS = ATTENTION_PRECISIONS
+
+LAYOUT_FIELDS = (
+    "engine",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "expert_parallel",
+    "attention_data_parallel",
+    "weight_precision",
+    "activation_precision",
+    "kv_precision",
+    "draft_length",
+)
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Distinct layouts, as columns.
+
+    A worker holds the model once, on t·a·p devices: t tensor-parallel devices make an attention
+    rank, a attention ranks have batches of their own, p pipeline stages follow each other. The
+    experts of a stage are spread over e of its t·a devices, each cut over the t·a/e that are
+    left; other feed-forward blocks are cut over t.
+
+    Attributes
+    ----------
+    engines : sequence of Engine
+    columns : dict of str to ndarray of int64, shape (layout,)
+        By the names in `LAYOUT_FIELDS`: ``engine`` is a position in `engines`, precisions are
+        positions in `WEIGHT_FORMATS`, `ACTIVATION_FORMATS` and `KV_FORMATS`.
+    """
+
+    engines: Sequence[Engine]
+    columns: dict[str, Integers]
+
+    def __len__(self) -> int:
+        return int(self.columns["tensor_parallel"].size)
+
+    @property
+    def rank_devices(self) -> Integers:
+        """Devices of a pipeline stage that share the experts, t·a."""
+        return self.columns["tensor_parallel"] * self.columns["attention_data_parallel"]
+
+    @property
+    def worker_devices(self) -> Integers:
+        """Devices of a worker, t·a·p."""
+        return self.rank_devices * self.columns["pipeline_parallel"]
+
+    def by_engine(self, fact: str) -> np.ndarray:
+        """Return a fact of each layout's engine, shape (layout,)."""
+        return np.array([getattr(item, fact) for item in self.engines])[self.columns["engine"]]

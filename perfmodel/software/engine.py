@@ -1,0 +1,141 @@
+"""Declared behaviour of serving engines: schedulers, limits, kernels, and what their hosts take.
+
+One file per engine and release from which on something changed; a file states what differs from
+the one that it extends. The values and their sources stand in ``engines/*.toml``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.software.facts import fact, facts_of, read_folder
+
+FOLDER = Path(__file__).parent / "engines"
+
+SCHEDULERS = ("fused", "prefill_first")
+ADMISSIONS = ("guaranteed_no_evict", "preemption", "estimate")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What a serving engine does beside the operations that mathematics asks for."""
+
+    name: str = fact("file's name: engine, and the release from which on it holds")
+    engine: str = fact("engine", choices=("vllm", "sglang", "trtllm", "neuronx"))
+    since: str = fact("first release that it holds for")
+    # Scheduler
+    scheduler: str = fact(
+        "'fused': chunks of prompts run beside decoded tokens; 'prefill_first': decoding waits",
+        choices=SCHEDULERS,
+    )
+    admission: str = fact(
+        "blocks for the whole answer are set aside, taken back when they run out, or estimated",
+        choices=ADMISSIONS,
+    )
+    token_budget: int = fact("tokens of a pass at most, chunks of prompts included", minimum=1)
+    max_sequences: int = fact("sequences that run at most, per attention rank", minimum=1)
+    block_tokens: int = fact("tokens of a block of the cache", minimum=1)
+    memory_share: float = fact("share of memory that the engine takes, or of what is free")
+    memory_of: str = fact(
+        "share of the device's memory, or of what weights and a trial run leave free",
+        choices=("capacity", "free"),
+    )
+    workspace_bytes: float = fact("beside weights, cache and activations: libraries, graphs", "B")
+    prefix_caching: bool = fact("prompts that begin alike share blocks unless switched off")
+    # Launching
+    graph_limit: int = fact("largest batch of decoded tokens that is captured as a graph")
+    graph_step: int = fact("captured sizes are 1, 2, 4 and multiples of this", minimum=1)
+    mixed_graph_limit: int = fact(
+        "largest pass with chunks of prompts whose kernels between attentions are captured"
+    )
+    # Host
+    operation_time: float = fact("host time of an eager operation, its kernels launched", "s")
+    piecewise_time: float = fact("the same of a piece that is captured between attentions", "s")
+    graph_time: float = fact("launch of a captured pass", "s")
+    pass_host: float = fact("scheduler, inputs and outputs of a pass", "s")
+    sequence_host: float = fact("the same per sequence in it", "s")
+    host_hidden: float = fact("share of both that runs beside the pass before")
+    layer_gap: float = fact(
+        "device time per layer of a captured pass between kernels: starts, ends, small copies", "s"
+    )
+    request_host: float = fact("a request's way to the scheduler and its first token's back", "s")
+    token_host: float = fact("tokenisation, per token of a prompt", "s")
+    output_host: float = fact("from the end of a pass to the client", "s")
+    # Kernels
+    own_all_reduce: bool = fact("small buffers are summed by one- and two-shot kernels of its own")
+    fuses_all_reduce_norm: bool = fact("residual addition, norm and cast run inside that kernel")
+    fused_casts: bool = fact("casts to low precision run inside the norm or activation ahead")
+    prefill_qkv_passes: float = fact(
+        "passes over queries, keys and values ahead of prefill kernels"
+    )
+    prefill_qkv_passes_blackwell: float = fact("the same on Blackwell")
+    wide_prefill: bool = fact("prefill over an fp8 cache computes in 16 bits all the same")
+
+
+_RECORDS = read_folder(FOLDER, {"": Engine}, StrategyError)
+
+ENGINES: Mapping[str, Engine] = {name: it.facts[""] for name, it in _RECORDS.items()}
+"""Releases by the names of their files."""
+
+SOURCES: Mapping[str, Mapping[str, str]] = {name: it.source for name, it in _RECORDS.items()}
+"""Release -> field -> where its value is from."""
+
+TITLES: Mapping[str, str] = {name: it.title for name, it in _RECORDS.items()}
+"""Release -> what it is, in a line."""
+
+
+def release_key(version: str) -> tuple[int, ...]:
+    """Return the numbers of a release, for comparing: ``0.12.0rc1`` is (0, 12, 0)."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    return tuple(map(int, found.group(1).split("."))) if found else ()
+
+
+def load_engine(name: str | Engine, version: str = "", /, **changes: Any) -> Engine:
+    """Return what holds for an engine's release, with single facts changed.
+
+    Parameters
+    ----------
+    name : str or Engine
+        Engine (``vllm``), or with its release (``vllm-0.12``).
+    version : str
+        Release; default, and where it has no number: the newest that is known.
+    **changes
+        Values of facts.
+
+    Raises
+    ------
+    StrategyError
+        Unknown engine or fact, or a value that the fact cannot have.
+    """
+    engine = name if isinstance(name, Engine) else _release(name, version)
+    declared = facts_of(Engine)
+    for key, value in changes.items():
+        if key not in declared:
+            raise StrategyError(f"unknown engine field '{key}'{did_you_mean(key, declared)}")
+        try:
+            changes[key] = declared[key].convert(value)
+        except ValueError:
+            wanted = declared[key].expectation()
+            raise StrategyError(f"engine field '{key}' must be {wanted}, not {value!r}") from None
+    return replace(engine, **changes)
+
+
+def _release(name: str, version: str) -> Engine:
+    engine, _, given = name.partition("-")
+    releases = sorted(
+        (item for item in ENGINES.values() if item.engine == engine),
+        key=lambda item: release_key(item.since),
+    )
+    if not releases:
+        known = sorted({item.engine for item in ENGINES.values()})
+        raise StrategyError(f"unknown engine '{name}'{did_you_mean(engine, known)}")
+    wanted = release_key(version or given)
+    if not wanted:
+        return releases[-1]
+    held = [item for item in releases if release_key(item.since) <= wanted]
+    return held[-1] if held else releases[0]
