@@ -110,6 +110,9 @@ class Deployments(NamedTuple):
         Positions in `SCHEDULERS` and `ADMISSIONS`.
     ranks : shape (deployment,)
         Attention ranks of all workers together: requests divide evenly among them.
+    lockstep_ranks : shape (deployment,)
+        Attention ranks whose passes run in step, as they exchange tokens with shared experts:
+        each waits for the longest; 1 where every rank runs on its own.
     stages : shape (deployment,)
         Pipeline stages p: p batches are under way, each of a p-th of the running sequences.
     devices : shape (deployment,)
@@ -143,6 +146,7 @@ class Deployments(NamedTuple):
     scheduler: Integers
     admission: Integers
     ranks: Floats
+    lockstep_ranks: Floats
     stages: Floats
     devices: Floats
     token_budget: Floats
@@ -178,6 +182,9 @@ class Loads(NamedTuple):
         Tokens of every prompt that the cache holds, on average (hit rate times length).
     concurrency : shape (load,)
         Requests that clients keep under way (closed loop); 0 in an open loop.
+    rounds : shape (load,)
+        Requests that a client of a closed loop makes, one after the other: the first of all
+        come at once, and it takes some until they are spread; inf: the steady state.
     request_rate : shape (load,)
         Requests per second that arrive (open loop) [1/s]; 0 in a closed loop.
     arrival_variation : shape (load,)
@@ -189,6 +196,7 @@ class Loads(NamedTuple):
     length_spread: Floats
     prefix: Floats
     concurrency: Floats
+    rounds: Floats
     request_rate: Floats
     arrival_variation: Floats
 
@@ -215,8 +223,8 @@ class ServingRows(NamedTuple):
     tokens_per_second_per_device: int  # output tokens
     total_tokens_per_second_per_device: int  # input tokens too
     tokens_per_second_per_user: int  # 1 / time per output token
-    request_rate: int  # requests that are finished per second
-    batch: int  # sequences that decode in a pass of a worker, on average
+    request_rate: int  # requests that are finished per second, on all devices
+    batch: int  # sequences that decode on an attention rank, on average
     queue_time: int  # until the first chunk starts, mean
     utilization: int  # share of time in which passes run
     attention_time: int  # of a mean pass, on the device
