@@ -32,7 +32,10 @@ COMMANDS = {
     "simulate": ("perfmodel.cli.simulate.command:simulate_command", "Run a workload on a network."),
     "hardware": ("perfmodel.cli.hardware:hardware_group", "List and show hardware profiles."),
     "model": ("perfmodel.cli.model:model_group", "List and show models."),
-    "software": ("perfmodel.cli.software:software_group", "List and show training software."),
+    "software": (
+        "perfmodel.cli.software:software_group",
+        "List and show training software and engines.",
+    ),
     "compare": ("perfmodel.cli.compare:compare_command", "Compare projections with measured runs."),
     "calibrate": (
         "perfmodel.cli.calibrate:calibrate_command",

@@ -1,29 +1,36 @@
-"""``perfmodel software``: the training frameworks that ship, and what they decide."""
+"""``perfmodel software``: training frameworks and serving engines, and what they decide."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_software
+from perfmodel.cli.shared.inputs import load_one_engine, load_software
 from perfmodel.cli.shared.printing import heading, print_json, table
 
+if TYPE_CHECKING:
+    from perfmodel.software.engine import Engine
+    from perfmodel.software.facts import Fact
+    from perfmodel.software.framework import Framework
 
-@click.group("software", cls=CommandGroup, short_help="List and show training software.")
+
+@click.group("software", cls=CommandGroup, short_help="List and show frameworks and engines.")
 def software_group() -> None:
-    """List the presets of --framework and show what each decides, with sources.
+    """List the presets of --framework and --engine and show what each decides, with sources.
 
-    A preset declares what the software overlaps, fuses, keeps and sends, as its documentation or
-    source code says. Any value can be changed: --set software.gradient_bytes=2.
+    A preset declares what the software overlaps, fuses, keeps and sends, how it schedules and
+    what its host takes, as its documentation, source code or measured runs say. Any value can be
+    changed: --set software.gradient_bytes=2.
 
     \b
     Examples:
       perfmodel software list
       perfmodel software show megatron-deepep
+      perfmodel software show vllm
     """
 
 
@@ -31,78 +38,117 @@ def software_group() -> None:
 @options.json_option
 @options.verbosity_options
 def list_command(as_json: bool) -> None:
-    """Name the presets of --framework, and what each is.
+    """Name the presets of --framework and the engines of --engine, and what each is.
 
     \b
     Examples:
       perfmodel software list
     """
     from perfmodel.base.variables import SCHEMA_VERSION
-    from perfmodel.software.framework import TITLES
+    from perfmodel.software import engine, framework
 
     if as_json:
-        software = [{"name": name, "title": title} for name, title in TITLES.items()]
-        print_json({"schema_version": SCHEMA_VERSION, "software": software})
+        software = [{"name": name, "title": text} for name, text in framework.TITLES.items()]
+        engines = [
+            {"name": name, "engine": engine.ENGINES[name].engine}
+            | {"since": engine.ENGINES[name].since, "title": text}
+            for name, text in engine.TITLES.items()
+        ]
+        found = {"schema_version": SCHEMA_VERSION, "software": software, "engines": engines}
+        print_json(found)
         return
-    click.echo(
-        table(["preset", "what it is"], [list(item) for item in TITLES.items()], left=(0, 1))
-    )
+    presets = [list(item) for item in framework.TITLES.items()]
+    click.echo(table(["preset", "what it is"], presets, left=(0, 1)))
+    click.echo()
+    rows = [[name, engine.ENGINES[name].since, text] for name, text in engine.TITLES.items()]
+    click.echo(table(["engine", "since", "what it is"], rows, left=(0, 1, 2)))
 
 
 @software_group.command("show", cls=Command, short_help="Show one preset.")
-@click.argument("name", metavar="NAME", shell_complete=options.complete_frameworks)
+@click.argument("name", metavar="NAME", shell_complete=options.complete_software)
 @options.set_option
 @options.json_option
 @options.verbosity_options
 def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
-    """Show every value of a preset by the path that --set takes.
+    """Show every value of a preset or an engine by the path that --set takes.
 
     \b
     Examples:
       perfmodel software show megatron
       perfmodel software show megatron --set software.optimizer_bytes=8 --json
+      perfmodel software show vllm-0.12
 
-    Values below 'of published runs' say what a measured run means that does not state it
-    ('perfmodel compare training'); a projection is told by options such as --zero.
+    An engine's name with a release shows what holds for that release. Values below 'of
+    published runs' say what a measured run means that does not state it ('perfmodel compare
+    training'); a projection is told by options such as --zero.
     """
     from perfmodel.base.variables import SCHEMA_VERSION
-    from perfmodel.software.facts import facts_of
-    from perfmodel.software.framework import OF_MEASURED_RUNS, SOURCES, TITLES, Framework
 
-    software = load_software(name, settings)
-    preset = software.name.partition("[")[0]
-    facts = facts_of(Framework)
+    shown = _found(name, settings)
     if as_json:
         values = {
             key: {
-                "value": getattr(software, key),
+                "value": getattr(shown.software, key),
                 "units": fact.unit or "1",
                 "meaning": fact.meaning,
                 "choices": fact.choices,
-                "settable": key not in OF_MEASURED_RUNS,
-                "source": SOURCES[preset][key],
+                "settable": key not in shown.told,
+                "source": shown.source[key],
             }
-            for key, fact in facts.items()
+            for key, fact in shown.facts.items()
         }
-        document = {"schema_version": SCHEMA_VERSION, "name": software.name}
-        print_json(document | {"title": TITLES[preset], "values": values})
+        document = {"schema_version": SCHEMA_VERSION, "name": shown.software.name}
+        print_json(document | {"title": shown.title, "values": values})
         return
-    click.echo(heading(f"{software.name}: {TITLES[preset]}"))
-    for title, of_runs in (("", False), ("of published runs", True)):
+    click.echo(heading(f"{shown.software.name}: {shown.title}"))
+    for title, told in (("", False), (shown.told_title, True)):
         rows = [
             [
-                key if of_runs else f"software.{key}",
-                _value(getattr(software, key)),
+                key if told else f"software.{key}",
+                _value(getattr(shown.software, key)),
                 fact.unit,
                 fact.meaning,
-                SOURCES[preset][key],
+                shown.source[key],
             ]
-            for key, fact in facts.items()
-            if (key in OF_MEASURED_RUNS) == of_runs
+            for key, fact in shown.facts.items()
+            if (key in shown.told) == told
         ]
         click.echo()
         headers = [title or "path", "value", "unit", "meaning", "source"]
         click.echo(table(headers, rows, left=(0, 2, 3, 4)))
+
+
+class Shown(NamedTuple):
+    """Software and what is known of it: `told` are facts that cannot be set, with their title."""
+
+    software: Framework | Engine
+    title: str
+    facts: Mapping[str, Fact]
+    source: Mapping[str, str]
+    told: tuple[str, ...]
+    told_title: str
+
+
+def _found(name: str, settings: Mapping[str, Any]) -> Shown:
+    """Return a framework, or an engine, by name."""
+    from perfmodel.base.errors import StrategyError, did_you_mean
+    from perfmodel.software import engine, framework
+    from perfmodel.software.facts import facts_of
+
+    engines = {item.engine for item in engine.ENGINES.values()}
+    if name.partition("-")[0] in engines:
+        found = load_one_engine(name, settings)
+        preset = found.name.partition("[")[0]
+        facts, source = facts_of(engine.Engine), engine.SOURCES[preset]
+        return Shown(found, engine.TITLES[preset], facts, source, engine.IDENTITY, "which it is")
+    if name not in framework.FRAMEWORKS:
+        hint = did_you_mean(name, [*framework.FRAMEWORKS, *engine.ENGINES])
+        raise StrategyError(f"unknown framework or engine '{name}'{hint}")
+    software = load_software(name, settings)
+    preset = software.name.partition("[")[0]
+    facts, source = facts_of(framework.Framework), framework.SOURCES[preset]
+    told = framework.OF_MEASURED_RUNS
+    return Shown(software, framework.TITLES[preset], facts, source, told, "of published runs")
 
 
 def _value(value: Any) -> str:

@@ -13,6 +13,7 @@ from perfmodel.cli.shared.printing import detail, remark
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.software.engine import Engine
     from perfmodel.software.framework import Framework
     from perfmodel.strategy.grid import StrategyGrid
 
@@ -94,6 +95,25 @@ def load_software(name: str | Framework | None, settings: Mapping[str, Any]) -> 
     software = load_framework(name or DEFAULT_FRAMEWORK, **changes)
     detail(f"software {software.name}: {TITLES[software.name.partition('[')[0]]}")
     return software
+
+
+def load_one_engine(name: str, settings: Mapping[str, Any]) -> Engine:
+    """Return an engine's release with the values that were set under ``software.``.
+
+    Raises
+    ------
+    StrategyError
+        Unknown engine or field, or a value that it cannot have.
+    """
+    from perfmodel.software.engine import IDENTITY, TITLES, load_engine
+
+    changes = of_software(settings)
+    for key in changes:
+        if key in IDENTITY:
+            raise StrategyError(f"'{SOFTWARE}{key}' goes by the engine's name, as in vllm-0.12")
+    engine = load_engine(name, **changes)
+    detail(f"engine {engine.name}: {TITLES[engine.name.partition('[')[0]]}")
+    return engine
 
 
 def load_several_software(

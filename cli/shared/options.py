@@ -161,6 +161,22 @@ def complete_frameworks(
     return _completed(incomplete, TITLES)
 
 
+def complete_engines(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a serving engine, or of one of its releases."""
+    from perfmodel.software.engine import TITLES
+
+    return _completed(incomplete, TITLES)
+
+
+def complete_software(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a framework preset or of an engine."""
+    return complete_frameworks(ctx, param, incomplete) + complete_engines(ctx, param, incomplete)
+
+
 def complete_variables(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

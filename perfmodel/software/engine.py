@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.software.facts import fact, facts_of, read_folder
+from perfmodel.software.facts import fact, read_folder, with_changes
 
 FOLDER = Path(__file__).parent / "engines"
 
@@ -88,6 +88,9 @@ SOURCES: Mapping[str, Mapping[str, str]] = {name: it.source for name, it in _REC
 TITLES: Mapping[str, str] = {name: it.title for name, it in _RECORDS.items()}
 """Release -> what it is, in a line."""
 
+IDENTITY = ("engine", "since")
+"""Facts that say which release it is; they are chosen by its name."""
+
 
 def release_key(version: str) -> tuple[int, ...]:
     """Return the numbers of a release, for comparing: ``0.12.0rc1`` is (0, 12, 0)."""
@@ -105,7 +108,7 @@ def load_engine(name: str | Engine, version: str = "", /, **changes: Any) -> Eng
     version : str
         Release; default, and where it has no number: the newest that is known.
     **changes
-        Values of facts.
+        Values of facts; the name of the result says which differ from the release's.
 
     Raises
     ------
@@ -113,16 +116,8 @@ def load_engine(name: str | Engine, version: str = "", /, **changes: Any) -> Eng
         Unknown engine or fact, or a value that the fact cannot have.
     """
     engine = name if isinstance(name, Engine) else _release(name, version)
-    declared = facts_of(Engine)
-    for key, value in changes.items():
-        if key not in declared:
-            raise StrategyError(f"unknown engine field '{key}'{did_you_mean(key, declared)}")
-        try:
-            changes[key] = declared[key].convert(value)
-        except ValueError:
-            wanted = declared[key].expectation()
-            raise StrategyError(f"engine field '{key}' must be {wanted}, not {value!r}") from None
-    return replace(engine, **changes)
+    found: Engine = with_changes(engine, changes, ENGINES, "engine", StrategyError)
+    return found
 
 
 def _release(name: str, version: str) -> Engine:
@@ -134,6 +129,10 @@ def _release(name: str, version: str) -> Engine:
     if not releases:
         known = sorted({item.engine for item in ENGINES.values()})
         raise StrategyError(f"unknown engine '{name}'{did_you_mean(engine, known)}")
+    if given and not release_key(given):
+        raise StrategyError(
+            f"engine '{name}': a release is numbers, as in {engine}-{releases[-1].since}"
+        )
     wanted = release_key(version or given)
     if not wanted:
         return releases[-1]

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -310,3 +310,62 @@ def _record(
 
 def _dotted(subject: str, key: str) -> str:
     return f"{subject}.{key}" if subject else key
+
+
+def with_changes(
+    item: Any, changes: Mapping[str, Any], presets: Mapping[str, Any], noun: str, error: Error
+) -> Any:
+    """Return facts with some values changed, named after what differs from their preset.
+
+    Parameters
+    ----------
+    item : dataclass of facts
+        A preset, or one that was changed already.
+    changes : mapping of str to value
+    presets : mapping of str to dataclass of facts
+        By name, to compare with.
+    noun : str
+        What it is, for messages.
+    error : type
+        What is raised.
+
+    Raises
+    ------
+    PerfModelError
+        Unknown field, or a value that the field cannot have.
+    """
+    kind: type = type(item)
+    declared = facts_of(kind)
+    values = {}
+    for key, value in changes.items():
+        if key not in declared:
+            raise error(f"unknown {noun} field '{key}'{did_you_mean(key, declared)}")
+        try:
+            values[key] = declared[key].convert(value)
+        except ValueError:
+            wanted = declared[key].expectation()
+            raise error(f"{noun} field '{key}' must be {wanted}, not {value!r}") from None
+    changed = replace(item, **values)
+    return replace(changed, name=_name(changed, presets))
+
+
+def _name(item: Any, presets: Mapping[str, Any]) -> str:
+    """Return a preset's name with what was changed of it: ``megatron[optimizer_bytes=8]``."""
+    kind: type = type(item)
+    preset: str = item.name.partition("[")[0]
+    if preset not in presets:
+        return str(item.name)
+    values = ((key, getattr(item, key)) for key in facts_of(kind))
+    changes = ",".join(
+        f"{key}={_text(value)}" for key, value in values if value != getattr(presets[preset], key)
+    )
+    return f"{preset}[{changes}]" if changes else preset
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)

@@ -8,13 +8,13 @@ sources stand in ``frameworks/*.toml``, one file each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.notebook import facts_html
-from perfmodel.software.facts import fact, facts_of, read_folder
+from perfmodel.software.facts import fact, facts_of, read_folder, with_changes
 
 FOLDER = Path(__file__).parent / "frameworks"
 
@@ -161,40 +161,5 @@ def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
         if name not in FRAMEWORKS:
             raise StrategyError(f"unknown framework '{name}'{did_you_mean(name, FRAMEWORKS)}")
         name = FRAMEWORKS[name]
-    declared = facts_of(Framework)
-    for key, value in changes.items():
-        if key not in declared:
-            hint = did_you_mean(key, declared)
-            raise StrategyError(f"unknown framework field '{key}'{hint}")
-        try:
-            changes[key] = declared[key].convert(value)
-        except ValueError:
-            wanted = declared[key].expectation()
-            raise StrategyError(
-                f"framework field '{key}' must be {wanted}, not {value!r}"
-            ) from None
-    changed = replace(name, **changes)
-    return replace(changed, name=_name(changed))
-
-
-def _name(framework: Framework) -> str:
-    """Return the preset's name with what was changed of it, as rows of hardware are named."""
-    preset = framework.name.partition("[")[0]
-    if preset not in FRAMEWORKS:
-        return framework.name
-    values = ((key, getattr(framework, key)) for key in facts_of(Framework))
-    changes = ",".join(
-        f"{key}={_text(value)}"
-        for key, value in values
-        if value != getattr(FRAMEWORKS[preset], key)
-    )
-    return f"{preset}[{changes}]" if changes else preset
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, float):
-        return str(value)
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
+    framework: Framework = with_changes(name, changes, FRAMEWORKS, "framework", StrategyError)
+    return framework

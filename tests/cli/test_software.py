@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from perfmodel.base.units import GIB
+from perfmodel.software.engine import ENGINES, IDENTITY, Engine, load_engine
 from perfmodel.software.facts import facts_of
 from perfmodel.software.framework import FRAMEWORKS, OF_MEASURED_RUNS, TITLES, Framework
 from tests.cli.running import assert_one_line, document, run
@@ -37,6 +38,36 @@ def test_show_has_every_value_with_its_source(name: str) -> None:
         assert value["source"]
         assert (f"software.{key}" in shown) == value["settable"]
         assert key in shown
+
+
+def test_the_list_has_every_engine_with_its_first_release() -> None:
+    shown = run("software", "list").stdout
+    engines = {item["name"]: item for item in document("software", "list")["engines"]}
+    assert list(engines) == list(ENGINES)
+    for name, item in engines.items():
+        assert (item["engine"], item["since"]) == (ENGINES[name].engine, ENGINES[name].since)
+        assert item["title"] in shown
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_show_has_every_fact_of_an_engine_with_its_source(name: str) -> None:
+    shown = run("software", "show", name).stdout
+    values = document("software", "show", name)["values"]
+    assert set(values) == set(facts_of(Engine))
+    for key, value in values.items():
+        assert value["value"] == getattr(ENGINES[name], key)
+        assert value["source"]
+        assert (f"software.{key}" in shown) == value["settable"] == (key not in IDENTITY)
+
+
+def test_a_release_shows_what_holds_for_it_and_facts_can_be_set() -> None:
+    found = document("software", "show", "vllm-0.11", "--set", "software.pass_host=0.5")
+    assert found["name"] == f"{load_engine('vllm', '0.11').name}[pass_host=0.5]"
+    assert found["values"]["pass_host"].items() >= {"value": 0.5, "units": "s"}.items()
+    assert_one_line(run("software", "show", "vlm"), "unknown framework or engine", "vllm")
+    assert_one_line(run("software", "show", "vllm-x"), "a release is numbers")
+    wrong = ("software", "show", "vllm", "--set", "software.since=1")
+    assert_one_line(run(*wrong), "goes by the engine's name")
 
 
 @pytest.mark.parametrize("key", [key for key in facts_of(Framework) if key not in OF_MEASURED_RUNS])

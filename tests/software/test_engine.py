@@ -35,6 +35,7 @@ def test_every_fact_has_a_source() -> None:
     ("name", "changes", "message"),
     [
         ("vlm", {}, "did you mean vllm"),
+        ("vllm-new", {}, "a release is numbers, as in vllm-0"),
         ("vllm", {"token_budgets": 1}, "did you mean token_budget"),
         ("vllm", {"token_budget": 0}, "whole number of at least 1"),
     ],
@@ -44,3 +45,9 @@ def test_what_is_unknown_or_impossible_is_refused(
 ) -> None:
     with pytest.raises(StrategyError, match=message):
         load_engine(name, **changes)
+
+
+def test_a_changed_fact_is_in_the_name() -> None:
+    engine = load_engine("vllm", pass_host=0.25, token_budget=8191)
+    assert engine.name.endswith("[token_budget=8191,pass_host=0.25]")
+    assert load_engine(engine, token_budget=1).name.endswith("[token_budget=1,pass_host=0.25]")
