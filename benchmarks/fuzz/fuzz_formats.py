@@ -64,6 +64,9 @@ READERS = {
     "launch-torchtitan": ("launch.software", "read_launch", ".toml"),
     "launch-maxtext": ("launch.software", "read_launch", ".yml"),
     "launch-deepspeed": ("launch.software", "read_launch", ".sh"),
+    "launch-vllm": ("launch.served", "read_served", ".sh"),
+    "launch-sglang": ("launch.served", "read_served", ".sh"),
+    "launch-tensorrt-llm": ("launch.served", "read_served", ".sh"),
 }
 # Of them, what `open` reads or at least knows by sight.
 WORKLOADS = ("chakra-json", "astra-text", "aicb-text", "aicb-csv", "vidur-csv", "aiob", "flexflow",
@@ -161,6 +164,20 @@ comm_size=131072|run_time=0.000122071}",shape=record];
  "ts": 14, "dur": 3.25, "args": {"External id": 7, "correlation": 9, "stream": 7,
  "Collective name": "allreduce", "In msg nelems": 64, "Out msg nelems": 64, "dtype": "Float",
  "Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}}]}
+""",
+    "launch-vllm": """TP=8
+vllm serve org/model --tensor-parallel-size $TP --max-num-seqs 256 --kv-cache-dtype fp8 \\
+    --speculative-config '{"method": "mtp", "num_speculative_tokens": 2}'
+""",
+    "launch-sglang": """python3 -m sglang.launch_server --model-path org/model --tp 8 --dp 8 \\
+    --enable-dp-attention --max-running-requests 512 --mem-fraction-static 0.85
+""",
+    "launch-tensorrt-llm": """cat > serve.yaml <<EOF
+enable_attention_dp: true
+kv_cache_config:
+  dtype: fp8
+EOF
+trtllm-serve org/model --tp_size 8 --ep_size 8 --extra_llm_api_options serve.yaml
 """,
     "launch-megatron": """TP=2
 ARGS=(--num-layers 8 --hidden-size 512 --num-attention-heads 8 --vocab-size 32000 --swiglu

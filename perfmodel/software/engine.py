@@ -18,6 +18,8 @@ from perfmodel.software.facts import fact, read_folder, with_changes
 FOLDER = Path(__file__).parent / "engines"
 
 SCHEDULERS = ("fused", "prefill_first")
+SPELLINGS = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
+"""Other name of an engine -> its own here."""
 ADMISSIONS = ("guaranteed_no_evict", "preemption", "estimate")
 
 
@@ -121,7 +123,10 @@ def load_engine(name: str | Engine, version: str = "", /, **changes: Any) -> Eng
 
 
 def _release(name: str, version: str) -> Engine:
-    engine, _, given = name.partition("-")
+    plain = name.lower()
+    for spelling, own in SPELLINGS.items():
+        plain = plain.replace(spelling, own, 1)
+    engine, _, given = plain.partition("-")
     releases = sorted(
         (item for item in ENGINES.values() if item.engine == engine),
         key=lambda item: release_key(item.since),

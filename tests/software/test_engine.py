@@ -19,6 +19,11 @@ def test_a_release_is_the_newest_that_is_no_newer_than_asked() -> None:
         )
 
 
+def test_engines_answer_to_their_full_names() -> None:
+    assert load_engine("TensorRT-LLM").engine == "trtllm"
+    assert load_engine("tensorrt-llm-1.0").engine == "trtllm"
+
+
 def test_numbers_of_a_release_are_read() -> None:
     assert release_key("0.12.0rc1") == (0, 12, 0)
     assert release_key("v1.2.0rc6.post2") == (1, 2, 0)
