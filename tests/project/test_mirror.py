@@ -32,6 +32,11 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "kernels/step/stages.py",
         "kernels/step/tables.py",
     ),
+    ("formats/launch/test_served.py", "one table each of a program's options, all tried there"): (
+        "perfmodel/formats/launch/sglang.py",
+        "perfmodel/formats/launch/tensorrt_llm.py",
+        "perfmodel/formats/launch/vllm.py",
+    ),
     (
         "oracles/test_collectives.py",
         "the cost of a group, which schedules message by message confirm",
