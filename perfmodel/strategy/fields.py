@@ -12,10 +12,13 @@ from itertools import permutations
 
 from perfmodel.base.precisions import PRECISIONS
 
+MOST = 2**40
+"""Nothing that is counted is larger in any run."""
+
 
 @dataclass(frozen=True, slots=True)
 class StrategyField:
-    """One thing that the user may choose.
+    """One thing that the user may choose, of a training run or of a served model.
 
     Attributes
     ----------
@@ -23,16 +26,16 @@ class StrategyField:
         Column and coordinate name.
     option : str
         Spelling on the command line, without the dashes.
-    kind : {"int", "bool", "choice"}
+    kind : {"int", "float", "bool", "choice"}
         How values are written and stored.
-    default : int or str or bool
+    default : int or float or str or bool
         Value where nothing is said.
     description : str
         One line for help pages and ``long_name``.
     choices : tuple of str
         Labels of a ``choice`` field; the column stores the index.
-    minimum : int
-        Smallest value of an ``int`` field.
+    minimum, maximum : float
+        Smallest and largest value of a number.
     form : str
         What a label looks like, of a field with too many choices to list.
     """
@@ -40,10 +43,11 @@ class StrategyField:
     name: str
     option: str
     kind: str
-    default: int | str | bool
+    default: int | float | str | bool
     description: str
     choices: tuple[str, ...] = ()
-    minimum: int = 1
+    minimum: float = 1
+    maximum: float = MOST
     form: str = ""
 
     @property

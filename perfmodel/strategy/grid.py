@@ -23,6 +23,7 @@ from perfmodel.strategy.fields import (
     FIELDS,
     MAPPING_AXES,
     MAPPINGS,
+    MOST,
     PIPELINE_SCHEDULES,
     RECOMPUTE,
     StrategyField,
@@ -44,18 +45,21 @@ __all__ = [
     "encode",
 ]
 
+Fields = Mapping[str, StrategyField]
+"""What may be chosen, by name."""
 
-def encode(name: str, value: Any) -> int:
-    """Turn one written value of a field into the integer that its column stores.
+
+def encode(name: str, value: Any, fields: Fields = FIELD_BY_NAME) -> int | float:
+    """Turn one written value of a field into the number that its column stores.
 
     Raises
     ------
     StrategyError
-        Unknown field, label or type, or a value below the field's minimum.
+        Unknown field, label or type, or a value beyond the field's limits.
     """
-    if name not in FIELD_BY_NAME:
-        raise StrategyError(f"unknown strategy field '{name}'{did_you_mean(name, FIELD_BY_NAME)}")
-    spec = FIELD_BY_NAME[name]
+    if name not in fields:
+        raise StrategyError(f"unknown strategy field '{name}'{did_you_mean(name, fields)}")
+    spec = fields[name]
     if spec.kind == "choice":
         if isinstance(value, str) and value in spec.choices:
             return spec.choices.index(value)
@@ -66,20 +70,26 @@ def encode(name: str, value: Any) -> int:
         if isinstance(value, bool | np.bool_) or value in (0, 1):
             return int(value)
         raise StrategyError(f"{name}: '{value}' is neither true nor false")
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise StrategyError(f"{name}: {value!r} is not a whole number")
+    whole = spec.kind == "int"
+    known = int | np.integer if whole else int | float | np.integer | np.floating
+    if isinstance(value, bool) or not isinstance(value, known) or value != value:
+        raise StrategyError(f"{name}: {value!r} is not a {'whole ' if whole else ''}number")
     if value < spec.minimum:
         raise StrategyError(f"{name}: {value} is below {spec.minimum}")
-    if value > 2**40:
-        raise StrategyError(f"{name}: {value} is larger than any run; check the number")
-    return int(value)
+    if value > spec.maximum:
+        most = "larger than any run; check the number"
+        most = most if spec.maximum == MOST else f"above {spec.maximum}"
+        raise StrategyError(f"{name}: {value} is {most}")
+    return int(value) if whole else float(value)
 
 
-def decode(name: str, code: int) -> int | bool | str:
-    """Inverse of `encode` for one stored integer."""
-    spec = FIELD_BY_NAME[name]
+def decode(name: str, code: Any, fields: Fields = FIELD_BY_NAME) -> int | float | bool | str:
+    """Inverse of `encode` for one stored number."""
+    spec = fields[name]
     if spec.kind == "choice":
         return spec.choices[int(code)]
+    if spec.kind == "float":
+        return float(code)
     return bool(code) if spec.kind == "bool" else int(code)
 
 
@@ -122,7 +132,7 @@ class StrategyGrid:
     def __getitem__(self, name: str) -> Integers:
         return self.columns[name]
 
-    def row(self, index: int) -> dict[str, int | bool | str]:
+    def row(self, index: int) -> dict[str, int | float | bool | str]:
         """Return one strategy with labels, for printing."""
         return {name: decode(name, column[index]) for name, column in self.columns.items()}
 
@@ -135,31 +145,37 @@ class StrategyGrid:
         )
 
 
-def columns_from_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, Integers]:
+def columns_from_rows(
+    rows: Sequence[Mapping[str, Any]], fields: Fields = FIELD_BY_NAME
+) -> dict[str, NDArray[Any]]:
     """Turn written strategies (field -> value) into columns; missing fields get defaults."""
     columns = {}
-    for spec in FIELDS:
+    for spec in fields.values():
         values = (row.get(spec.name, spec.default) for row in rows)
         columns[spec.name] = np.fromiter(
-            (encode(spec.name, value) for value in values), np.int64, count=len(rows)
+            (encode(spec.name, value, fields) for value in values), _dtype(spec), count=len(rows)
         )
-    unknown = {name for row in rows for name in row} - set(FIELD_BY_NAME)
+    unknown = {name for row in rows for name in row} - set(fields)
     if unknown:
-        encode(sorted(unknown)[0], 0)
+        encode(sorted(unknown)[0], 0, fields)
     return columns
 
 
-def axis_values(name: str, values: Any) -> Integers:
+def axis_values(name: str, values: Any, fields: Fields = FIELD_BY_NAME) -> NDArray[Any]:
     """Turn the values of one axis (scalar or iterable) into a column without repeats.
 
     ``"all"`` stands for every label of a field that has labels.
     """
-    if isinstance(values, str) and values == "all" and name in FIELD_BY_NAME:
-        values = FIELD_BY_NAME[name].choices or values
+    if isinstance(values, str) and values == "all" and name in fields:
+        values = fields[name].choices or values
     listed: Iterable[Any] = (
         [values] if isinstance(values, str | bytes) or not isinstance(values, Iterable) else values
     )
-    encoded = list(dict.fromkeys(encode(name, value) for value in listed))
+    encoded = list(dict.fromkeys(encode(name, value, fields) for value in listed))
     if not encoded:
         raise StrategyError(f"{name}: the list of values is empty")
-    return np.asarray(encoded, np.int64)
+    return np.asarray(encoded, _dtype(fields[name]))
+
+
+def _dtype(spec: StrategyField) -> type[np.float64] | type[np.int64]:
+    return np.float64 if spec.kind == "float" else np.int64

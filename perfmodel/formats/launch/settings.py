@@ -361,7 +361,7 @@ def write_table(launch: Launch, numbers: Iterable[Number], choices: Iterable[Cho
 def read_numbers(settings: Settings, numbers: Iterable[Number]) -> Keys:
     """Return the strategy fields that keys state as they are."""
     return {
-        item.field: settings.whole(item.key, item.default, FIELD_BY_NAME[item.field].minimum)
+        item.field: settings.whole(item.key, item.default, int(FIELD_BY_NAME[item.field].minimum))
         for item in numbers
     }
 

@@ -1,0 +1,275 @@
+"""Enumerate deployments and loads: the axes that a user names times those that make sense."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.base.memory import check_memory
+from perfmodel.model.presets import load_model
+from perfmodel.serving.fields import (
+    DEGREES,
+    DEPLOYMENT_FIELD_BY_NAME,
+    LOAD_FIELD_BY_NAME,
+)
+from perfmodel.serving.grid import DeploymentGrid, LoadGrid, check_loads, engines_of
+from perfmodel.serving.rules import (
+    STATUS_REASONS,
+    VALID,
+    deployment_status,
+    worker_devices,
+)
+from perfmodel.strategy.grid import axis_values, columns_from_rows
+from perfmodel.strategy.rules import head_counts
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.spec import ModelSpec
+    from perfmodel.software.engine import Engine
+
+NODE_DEVICES = 8  # where no hardware is named: the boards of DGX, HGX and OCP's OAM
+COLUMN_BYTES = 8 * (len(DEPLOYMENT_FIELD_BY_NAME) + 1)
+ENGINE_LIMITS = ("token_budget", "max_sequences", "block_tokens", "memory_share")
+"""Fields whose 0 means the engine's value."""
+POOL_FIELDS = tuple(f"prefill_{name}" for name in DEGREES)
+
+
+def serving_grid(
+    model: ModelSpec | str,
+    hardware: Hardware | str | Sequence[Hardware | str] = (),
+    *,
+    engine: Engine | str | Sequence[Engine | str] = "vllm",
+    devices: int | None = None,
+    keep_impossible: bool = False,
+    **axes: Any,
+) -> DeploymentGrid:
+    """Enumerate deployments of a model.
+
+    Parameters
+    ----------
+    model : ModelSpec or str
+        As of `load_model`; a preset keeps the modules that draft.
+    hardware : Hardware or str, or sequence of them, optional
+        Where they are going to run: tensor parallelism is tried up to the devices of a node,
+        without it up to eight.
+    engine : Engine or str, or sequence of them
+        Serving software, with its release if that matters (``vllm-0.12``).
+    devices : int, optional
+        Devices of a deployment at most. They are filled with workers where `workers` is not
+        given.
+    keep_impossible : bool
+        Keep impossible deployments, with the code of the broken rule in ``status``.
+    **axes
+        One value or a list for any field of `perfmodel.serving.fields.DEPLOYMENT_FIELDS`.
+        ``tensor_parallel`` takes every power of two that makes sense where it is not given;
+        other fields have their defaults.
+
+    Returns
+    -------
+    DeploymentGrid
+
+    Raises
+    ------
+    StrategyError
+        Unknown axis, bad value, or no deployment is possible (the message counts the reasons).
+
+    Examples
+    --------
+    >>> grid = serving_grid("llama-3.1-70b", "dgx-h200", devices=8, tensor_parallel=[2, 4, 8])
+    >>> grid["workers"]
+    array([4, 2, 1])
+    """
+    spec = load_model(model, mtp="stated")
+    engines = engines_of(engine)
+    limit = _checked_devices(devices)
+    given = {
+        name: axis_values(name, values, DEPLOYMENT_FIELD_BY_NAME)
+        for name, values in axes.items()
+        if values is not None
+    }
+    columns = _product(_axes(spec, given, len(engines), hardware, limit))
+    columns = _sensible_pools(columns)
+    if limit is not None and "workers" not in given and not columns["prefill_workers"].any():
+        columns["workers"] = np.maximum(limit // worker_devices(columns), 1)
+    _resolve(columns, engines, acceptance_given="acceptance" in given)
+    status = deployment_status(columns, spec, limit)
+    grid = DeploymentGrid(spec, engines, columns, status)
+    if keep_impossible:
+        return grid
+    if not (status == VALID).any():
+        raise StrategyError(_describe_rejected(status, limit))
+    return grid.take(status == VALID)
+
+
+def deployments_from_rows(
+    model: ModelSpec | str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    engine: Engine | str | Sequence[Engine | str] = "vllm",
+    devices: int | None = None,
+) -> DeploymentGrid:
+    """Make a grid of explicitly written deployments; impossible ones keep their status.
+
+    Parameters
+    ----------
+    model : ModelSpec or str
+        As of `serving_grid`.
+    rows : sequence of mapping
+        Fields of deployments; one that is missing has its default. ``engine`` is a position in
+        `engine`.
+    engine, devices
+        As of `serving_grid`.
+
+    Raises
+    ------
+    StrategyError
+        As of `serving_grid`, but for impossible deployments.
+    """
+    spec = load_model(model, mtp="stated")
+    engines = engines_of(engine)
+    places = np.array([int(row.get("engine", 0)) for row in rows], np.int64)
+    if not rows or places.min() < 0 or places.max() >= len(engines):
+        raise StrategyError(f"engine: a row's position is not below {len(engines)}, or no rows")
+    fields = [{key: it for key, it in row.items() if key != "engine"} for row in rows]
+    columns = {"engine": places, **columns_from_rows(fields, DEPLOYMENT_FIELD_BY_NAME)}
+    _resolve(columns, engines, acceptance_given=any("acceptance" in row for row in rows))
+    return DeploymentGrid(
+        spec, engines, columns, deployment_status(columns, spec, _checked_devices(devices))
+    )
+
+
+def load_grid(**axes: Any) -> LoadGrid:
+    """Enumerate loads.
+
+    Parameters
+    ----------
+    **axes
+        One value or a list for any field of `perfmodel.serving.fields.LOAD_FIELDS`. Values of
+        ``concurrency`` (closed loop) and of ``arrival_rate`` (open loop) stand beside each
+        other, everything else is multiplied out.
+
+    Raises
+    ------
+    StrategyError
+        Unknown axis, bad value, or neither concurrency nor rate.
+
+    Examples
+    --------
+    >>> len(load_grid(input_length=[1024, 8192], output_length=1024, concurrency=[1, 8, 64]))
+    6
+    """
+    given = {
+        name: axis_values(name, values, LOAD_FIELD_BY_NAME)
+        for name, values in axes.items()
+        if values is not None
+    }
+    every = {
+        name: given.get(name, axis_values(name, spec.default, LOAD_FIELD_BY_NAME))
+        for name, spec in LOAD_FIELD_BY_NAME.items()
+    }
+    parts = []
+    for own, other in (("concurrency", "arrival_rate"), ("arrival_rate", "concurrency")):
+        if own in given or not {own, other} & given.keys():
+            parts.append(_product({**every, other: np.zeros(1)}))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in LOAD_FIELD_BY_NAME}
+    check_loads(columns)
+    return LoadGrid(columns)
+
+
+def _checked_devices(devices: Any) -> int | None:
+    if devices is None:
+        return None
+    if isinstance(devices, bool) or not isinstance(devices, int | np.integer) or devices < 1:
+        raise StrategyError(f"devices: {devices!r} is not a positive whole number")
+    return int(devices)
+
+
+def _axes(
+    model: ModelSpec,
+    given: Mapping[str, NDArray[Any]],
+    engines: int,
+    hardware: Hardware | str | Sequence[Hardware | str],
+    devices: int | None,
+) -> dict[str, NDArray[Any]]:
+    """Values of every axis: the given ones, else those that make sense."""
+    axes = {"engine": np.arange(engines)} | {
+        name: given.get(name, axis_values(name, spec.default, DEPLOYMENT_FIELD_BY_NAME))
+        for name, spec in DEPLOYMENT_FIELD_BY_NAME.items()
+    }
+    if "tensor_parallel" not in given:
+        most = min(_node_devices(hardware), devices or NODE_DEVICES)
+        heads = [heads for heads, _ in head_counts(model)]
+        powers = (2**i for i in range(most.bit_length()))
+        degrees = [t for t in powers if all(count % t == 0 for count in heads)]
+        axes["tensor_parallel"] = np.array(degrees, np.int64)
+    return axes
+
+
+def _node_devices(hardware: Hardware | str | Sequence[Hardware | str]) -> int:
+    """Return the devices of the largest node among some profiles."""
+    from perfmodel.hwprofiles import load_hardware
+
+    named = (
+        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
+    )
+    profiles = (load_hardware(item) if isinstance(item, str) else item for item in named)
+    return max((profile.system.devices_per_node for profile in profiles), default=NODE_DEVICES)
+
+
+def _product(axes: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Cartesian product of axes as flat columns."""
+    total = math.prod(values.size for values in axes.values())
+    hint = "name fewer values per axis, or fewer axes"
+    check_memory(f"{total:,} combinations", COLUMN_BYTES * total, hint, StrategyError)
+    meshed = np.meshgrid(*axes.values(), indexing="ij", copy=False)
+    return {name: values.ravel() for name, values in zip(axes, meshed, strict=True)}
+
+
+def _sensible_pools(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Keep one of the deployments that differ only in prefill workers that they don't have."""
+    alone = columns["prefill_workers"] == 0
+    if not alone.any():
+        return columns
+    first = np.ones(alone.shape, bool)
+    for name in POOL_FIELDS:
+        first &= columns[name] == columns[name][0]
+    kept = {name: column[~alone | first] for name, column in columns.items()}
+    for name in POOL_FIELDS:
+        kept[name] = np.where(kept["prefill_workers"] == 0, 0, kept[name])
+    return kept
+
+
+def _resolve(
+    columns: dict[str, NDArray[Any]], engines: Sequence[Engine], *, acceptance_given: bool
+) -> None:
+    """Put the engines' limits where none is given.
+
+    Raises
+    ------
+    StrategyError
+        Drafts, and nobody says how many are taken.
+    """
+    for name in ENGINE_LIMITS:
+        own = np.array([getattr(item, name) for item in engines])[columns["engine"]]
+        columns[name] = np.where(columns[name] == 0, own, columns[name])
+    apart = columns["prefill_workers"] > 0
+    for name, pool in zip(DEGREES, POOL_FIELDS, strict=True):
+        columns[pool] = np.where(apart & (columns[pool] == 0), columns[name], columns[pool])
+    drafting = columns["draft_length"] > 0
+    if drafting.any() and not acceptance_given:
+        raise StrategyError("acceptance: a value is needed where tokens are drafted")
+    columns["acceptance"] = np.where(drafting, columns["acceptance"], 0.0)
+
+
+def _describe_rejected(status: NDArray[np.uint8], devices: int | None) -> str:
+    """Write one line that says why no deployment is possible."""
+    codes, counts = np.unique(status[status != VALID], return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:3]
+    listed = (f"{STATUS_REASONS[int(codes[i])]} ({counts[i]:,})" for i in order)
+    where = "" if devices is None else f" on {devices:,} devices"
+    return f"no deployment is possible{where}: {'; '.join(listed)}"

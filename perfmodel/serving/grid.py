@@ -1,0 +1,218 @@
+"""Sets of deployments and of loads as columns, one entry each.
+
+Columns hold what really counts: where a user leaves a limit to the engine, the engine's value
+stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.errors import StrategyError
+from perfmodel.base.notebook import facts_html
+from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
+from perfmodel.serving.layouts import LAYOUT_FIELDS, Layouts
+from perfmodel.serving.rules import deployment_devices, prefill_columns
+from perfmodel.strategy.distinct import distinct_keys
+from perfmodel.strategy.grid import Fields, decode
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.serving.tables import Loads
+    from perfmodel.model.spec import ModelSpec
+    from perfmodel.software.engine import Engine
+
+MOST_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentGrid:
+    """Columns of deployments of one model.
+
+    Attributes
+    ----------
+    model : ModelSpec
+        With the modules that draft, where it has some.
+    engines : tuple of Engine
+    columns : mapping of str to ndarray, shape (deployments,)
+        ``engine`` (position in `engines`) and a column per field of
+        `perfmodel.serving.fields.DEPLOYMENT_FIELDS`.
+    status : ndarray of uint8, shape (deployments,)
+        0 where a deployment is possible, else the code of the rule that it breaks
+        (`perfmodel.serving.rules`).
+    """
+
+    model: ModelSpec
+    engines: tuple[Engine, ...]
+    columns: Mapping[str, NDArray[Any]]
+    status: NDArray[np.uint8]
+
+    def __repr__(self) -> str:
+        possible = int(np.count_nonzero(self.status == 0))
+        return (
+            f"<DeploymentGrid of {len(self):,} deployments of {self.model.name}, "
+            f"{possible:,} possible>"
+        )
+
+    def _repr_html_(self) -> str:
+        engines = {"engine": ", ".join(item.name for item in self.engines)}
+        return facts_html(
+            repr(self)[1:-1], {**engines, **_shown(self.columns, DEPLOYMENT_FIELD_BY_NAME)}.items()
+        )
+
+    def __len__(self) -> int:
+        return int(self.status.size)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.columns[name]
+
+    @property
+    def devices(self) -> Floats:
+        """Devices of both pools, shape (deployments,)."""
+        return deployment_devices(self.columns)
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one deployment with labels, for printing."""
+        return {
+            "engine": self.engines[int(self.columns["engine"][index])].name,
+            **{
+                name: decode(name, self.columns[name][index], DEPLOYMENT_FIELD_BY_NAME)
+                for name in DEPLOYMENT_FIELD_BY_NAME
+            },
+        }
+
+    def take(self, index: NDArray[Any] | slice) -> DeploymentGrid:
+        """Return the deployments at `index` (positions, mask or slice)."""
+        return DeploymentGrid(
+            self.model,
+            self.engines,
+            {name: column[index] for name, column in self.columns.items()},
+            self.status[index],
+        )
+
+    def layouts(self) -> tuple[Layouts, Integers, Integers]:
+        """Return the distinct layouts of both pools, and which each deployment has.
+
+        Returns
+        -------
+        layouts : Layouts
+        layout : ndarray of int64, shape (deployments,)
+            Of the decode workers, or of all.
+        prefill_layout : ndarray of int64, shape (deployments,)
+            -1 where there is one pool.
+        """
+        apart = np.flatnonzero(self.columns["prefill_workers"])
+        every = {name: self.columns[name] for name in LAYOUT_FIELDS}
+        if apart.size:
+            prefill = prefill_columns(self.columns)
+            every = {
+                name: np.concatenate((column, prefill[name][apart]))
+                for name, column in every.items()
+            }
+        columns, index = distinct_keys(every, LAYOUT_FIELDS)
+        second = np.full(len(self), -1, np.int64)
+        second[apart] = index[len(self) :]
+        return Layouts(self.engines, columns), index[: len(self)], second
+
+
+@dataclass(frozen=True, slots=True)
+class LoadGrid:
+    """Columns of loads.
+
+    Attributes
+    ----------
+    columns : mapping of str to ndarray, shape (loads,)
+        A column per field of `perfmodel.serving.fields.LOAD_FIELDS`.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+
+    def __repr__(self) -> str:
+        return f"<LoadGrid of {len(self):,} loads>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(repr(self)[1:-1], _shown(self.columns, LOAD_FIELD_BY_NAME).items())
+
+    def __len__(self) -> int:
+        return int(self.columns["input_length"].size)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.columns[name]
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one load, for printing."""
+        return {
+            name: decode(name, self.columns[name][index], LOAD_FIELD_BY_NAME)
+            for name in LOAD_FIELD_BY_NAME
+        }
+
+    def take(self, index: NDArray[Any] | slice) -> LoadGrid:
+        """Return the loads at `index` (positions, mask or slice)."""
+        return LoadGrid({name: column[index] for name, column in self.columns.items()})
+
+    def kernel_columns(self) -> Loads:
+        """Return the loads as kernels take them."""
+        from perfmodel.kernels.serving.tables import Loads
+
+        named = {"request_rate": "arrival_rate"}
+        columns = (self.columns[named.get(name, name)] for name in Loads._fields)
+        return Loads(*(np.ascontiguousarray(column, np.float64) for column in columns))
+
+
+def check_loads(columns: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse loads that mean nothing.
+
+    Raises
+    ------
+    StrategyError
+        Neither concurrency nor rate, or both; a prefix that is no part of the prompt.
+    """
+    closed, opened = columns["concurrency"] > 0, columns["arrival_rate"] > 0
+    if (closed & opened).any():
+        raise StrategyError(
+            "a load has a concurrency (closed loop) or a rate (open loop), not both"
+        )
+    if not (closed | opened).all():
+        raise StrategyError("concurrency: a value is needed, or a rate of arrivals (--rate)")
+    if (columns["length_spread"] <= 0).any():
+        raise StrategyError("length_spread: 0 is no share of a length; at least a token is asked")
+    over = columns["prefix"] >= columns["input_length"]
+    if over.any():
+        at = int(np.argmax(over))
+        prefix, length = columns["prefix"][at], columns["input_length"][at]
+        raise StrategyError(
+            f"prefix: {prefix:g} tokens of {length:,} in the cache leave no prompt to run"
+        )
+
+
+def _shown(columns: Mapping[str, NDArray[Any]], fields: Fields) -> dict[str, str]:
+    axes = {}
+    for name in fields:
+        values = [str(decode(name, code, fields)) for code in np.unique(columns[name]).tolist()]
+        axes[name] = ", ".join(values[:MOST_SHOWN]) + (" …" if len(values) > MOST_SHOWN else "")
+    return axes
+
+
+def engines_of(engine: Any) -> tuple[Engine, ...]:
+    """Return engines by name, release, or as they are; one or several.
+
+    Raises
+    ------
+    StrategyError
+        An unknown one, none, or one twice.
+    """
+    from perfmodel.software.engine import load_engine
+
+    given: Sequence[Any] = engine if isinstance(engine, list | tuple) else (engine,)
+    found = tuple(map(load_engine, given))
+    if not found:
+        raise StrategyError("engine: the list of values is empty")
+    names = [item.name for item in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise StrategyError(f"engine '{twice[0]}' is given twice")
+    return found

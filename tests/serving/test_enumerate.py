@@ -1,0 +1,63 @@
+"""Deployments that make sense where nothing else is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.serving.enumerate import serving_grid
+
+
+def test_tensor_parallelism_is_tried_over_a_node_and_workers_fill_the_devices():
+    grid = serving_grid("llama-3.1-70b", "dgx-h200", devices=16)
+    assert grid["tensor_parallel"].tolist() == [1, 2, 4, 8]
+    assert grid["workers"].tolist() == [16, 8, 4, 2]
+
+
+def test_limits_are_the_engines_unless_given():
+    grid = serving_grid("llama-3.1-8b", engine=["vllm", "sglang"], tensor_parallel=1)
+    assert grid["block_tokens"].tolist() == [16, 1]
+    grid = serving_grid("llama-3.1-8b", tensor_parallel=1, token_budget=[0, 512])
+    assert grid["token_budget"].tolist() == [8192, 512]
+
+
+def test_prefill_fields_multiply_only_where_there_is_a_prefill_pool():
+    grid = serving_grid(
+        "llama-3.1-8b", tensor_parallel=1, prefill_workers=[0, 2], prefill_tensor_parallel=[1, 2, 4]
+    )
+    assert grid["prefill_workers"].tolist() == [0, 2, 2, 2]
+    assert grid["prefill_tensor_parallel"].tolist() == [0, 1, 2, 4]
+    assert grid["prefill_pipeline_parallel"].tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("model", "axes", "said"),
+    [
+        ("llama-3.1-8b", {"tensor_parallel": 3}, "heads"),
+        ("llama-3.1-8b", {"expert_parallel": 2, "tensor_parallel": 2}, "has none"),
+        ("deepseek-r1", {"expert_parallel": 16, "tensor_parallel": 8}, "does not divide tensor"),
+        ("llama-3.1-8b", {"pipeline_parallel": 64}, "exceeds the layers"),
+        (
+            "llama-3.1-8b",
+            {"draft_length": 1, "acceptance": 0.5},
+            "has no",
+        ),
+        ("llama-3.1-8b", {"draft_length": 1}, "acceptance: a value is needed"),
+        ("llama-3.1-8b", {"acceptance": 1.5}, "above 1"),
+        ("llama-3.1-8b", {"acceptance": -0.5}, "below 0"),
+        ("llama-3.1-8b", {"memory_share": float("nan")}, "not a number"),
+        ("llama-3.1-8b", {"tensor_parallel": 8, "workers": 2, "devices": 8}, "on 8 devices"),
+        ("llama-3.1-8b", {"devices": 0}, "positive whole number"),
+        ("llama-3.1-8b", {"engine": "vlm"}, "did you mean vllm"),
+        ("llama-3.1-8b", {"engine": ["vllm", "vllm"]}, "twice"),
+        ("llama-3.1-8b", {"tensor_paralel": 8}, "did you mean tensor_parallel"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_reason(model, axes, said):
+    with pytest.raises(StrategyError, match=said):
+        serving_grid(model, **axes)
+
+
+def test_impossible_deployments_are_kept_on_demand():
+    grid = serving_grid("llama-3.1-8b", tensor_parallel=[2, 3], keep_impossible=True)
+    assert grid.status.tolist() == [0, 2]
