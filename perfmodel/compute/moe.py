@@ -103,6 +103,7 @@ def moe_layer_times(
     router: Any = True,
     replayed: float = 0.0,
     idle_data: bool = False,
+    weight_bytes: float | None = None,
 ) -> MoeTimes:
     """Time layers whose loads are known.
 
@@ -132,13 +133,15 @@ def moe_layer_times(
 
     style = moe_kernel(kernel)
     device = grouped_device(hardware, precision, kernel, replayed=replayed, idle_data=idle_data)
+    if weight_bytes is not None:
+        device = device._replace(weight_bytes=weight_bytes)
     case = _rows(loads, layer, load, hidden, intermediate, top_k, experts, gated, router)
     tiles, first, last = tile_candidates(style, device.operand_bytes, case.tokens, case.local)
 
     fused = precision in style.fused_activation
     element = OPERAND_BYTES[precision]
     wide_inner = case.inner * case.gates
-    one_matrix = case.active * case.hidden * case.inner * element
+    one_matrix = case.active * case.hidden * case.inner * device.weight_bytes
     left = element / case.gates if fused else np.full(case.rows.size, ACTIVATION_BYTES)
     with kernel_work(grouped_gemms=2 * case.rows.size):
         up = grouped.grouped_gemm_times(

@@ -72,6 +72,15 @@ class Engine:
     own_all_reduce: bool = fact("small buffers are summed by one- and two-shot kernels of its own")
     fuses_all_reduce_norm: bool = fact("residual addition, norm and cast run inside that kernel")
     fused_casts: bool = fact("casts to low precision run inside the norm or activation ahead")
+    expert_kernel: str = fact(
+        "library that runs routed experts, of `perfmodel.compute.moe_device.KERNELS`"
+    )
+    expert_kernel_blackwell: str = fact("the same on data-centre Blackwell")
+    expert_all_to_all: bool = fact(
+        "with attention data parallelism, tokens go to the ranks of their experts alone where "
+        "those ranks outnumber a token's experts; else all tokens go to all"
+    )
+    gathers_quantised: bool = fact("tokens that go to all ranks are quantised before")
     prefill_qkv_passes: float = fact(
         "passes over queries, keys and values ahead of prefill kernels"
     )

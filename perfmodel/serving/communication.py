@@ -1,0 +1,120 @@
+"""What devices of a served model tell each other in a pass: all-reduces and experts' exchanges."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perfmodel.base.columns import Floats
+from perfmodel.hwprofiles import Hardware
+from perfmodel.network.collectives import collective_times, serving_all_reduce_times
+from perfmodel.network.expert_exchange import MODES, PHASES, moe_exchange_times
+from perfmodel.software.engine import Engine
+
+WIDE_BYTES = 2.0  # of an element that is summed or gathered unquantised: bf16
+
+
+def all_reduce_times(
+    hardware: Hardware, engine: Engine, size: ArrayLike, members: ArrayLike, stride: ArrayLike = 1
+) -> Floats:
+    """Return times of the all-reduces that a pass runs.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    engine : Engine
+        Says whether it has kernels of its own for small buffers.
+    size : array_like
+        Buffer of a rank [B].
+    members, stride : array_like of int
+        As in `perfmodel.network.collectives.collective_times`.
+
+    Returns
+    -------
+    float64[rows]
+        [s]; the arguments are broadcast together, then flattened; 0 for a single member.
+
+    Raises
+    ------
+    StrategyError, HardwareError
+        As `collective_times` does.
+
+    Notes
+    -----
+    Kernels of an engine run inside a node: one shot where every rank reads all buffers, two
+    shots where each sums a part. With `Engine.fuses_all_reduce_norm` the residual addition and
+    the norm that follow run in the same kernel, on data that it holds: that takes no time of
+    its own beside the exchange.
+    """
+    if engine.own_all_reduce:
+        return serving_all_reduce_times(hardware, size, members, stride)
+    return collective_times(hardware, "all_reduce", size, members, stride)
+
+
+def expert_exchange_times(
+    hardware: Hardware,
+    engine: Engine,
+    tokens: Floats,
+    hidden: float,
+    top_k: int,
+    experts: int,
+    tensor: Floats,
+    attention: Floats,
+    degree: Floats,
+    wire_bytes: float = WIDE_BYTES,
+) -> tuple[Floats, Floats]:
+    """Return times of bringing tokens to their experts and results back, in one layer.
+
+    Parameters
+    ----------
+    hardware, engine
+    tokens : array of float64, shape (row,)
+        Tokens of an attention rank.
+    hidden : float
+        Elements of a token that travels (of its latent, where experts have one).
+    top_k, experts : int
+        Experts of a token, and of the layer.
+    tensor, attention, degree : array of float64, shape (row,)
+        Devices of an attention rank, attention ranks, and devices with different experts.
+    wire_bytes : float
+        An element that all ranks gather, where the engine quantises before [B].
+
+    Returns
+    -------
+    time : ndarray of float64, shape (row,)
+        [s]; 0 on one device.
+    apart : ndarray of bool, shape (row,)
+        Whether a device meets only tokens of its own experts (all-to-all), not all.
+
+    Notes
+    -----
+    One attention rank: every device has all tokens and computes its experts' part, one
+    all-reduce over t sums (as of a dense block). Several: all tokens are gathered over the a
+    ranks and results reduce-scattered, which costs a·T rows each; or, where e = t·a > k and the
+    engine can, DeepEP's dispatch and combine (`moe_exchange_times`), the faster of its modes.
+    What t devices then hold of a rank's tokens is summed or gathered over them.
+    """
+    t, a, e = (np.asarray(x, np.int64) for x in (tensor, attention, degree))
+    own = tokens * hidden * WIDE_BYTES
+    reduced = all_reduce_times(hardware, engine, own, t)
+    apart = (a > 1) & (e == t * a) & (e > top_k) & engine.expert_all_to_all
+    gathered = (a > 1) & ~apart
+    time = np.where(apart, 0.0, reduced)
+    if gathered.any():
+        rows, ranks, steps = own[gathered] * a[gathered], a[gathered], t[gathered]
+        sent = wire_bytes if engine.gathers_quantised else WIDE_BYTES
+        time[gathered] += collective_times(
+            hardware, "all_gather", rows * (sent / WIDE_BYTES), ranks, steps
+        )
+        time[gathered] += collective_times(hardware, "reduce_scatter", rows, ranks, steps)
+    if apart.any():
+        # Devices of a rank send a part of its tokens each.
+        each = tokens[apart] / t[apart]
+        sizes = (each, hidden, top_k, experts, e[apart])
+        modes = [
+            [moe_exchange_times(hardware, phase, mode, *sizes) for phase in PHASES]
+            for mode in MODES
+        ]
+        time[apart] = np.array(modes).sum(axis=1).min(axis=0)
+        time[apart] += collective_times(hardware, "all_gather", own[apart], t[apart])
+    return time, apart

@@ -1,0 +1,133 @@
+"""In which formats the products of a served model run, and in which its weights lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from perfmodel.base.errors import HardwareError
+from perfmodel.base.precisions import FORMATS
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.quantization import PLACES, WIDE_BYTES, WeightFormat
+from perfmodel.operations.operations import Role
+from perfmodel.serving.layouts import AS_STATED
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+INT4_BYTES = 0.5 + 2.5 / 128
+"""Groups of 128 with a 16-bit scale and a 4-bit zero point (GPTQ and AWQ checkpoints)."""
+
+CONVERTED = ("attention", "recurrence", "mlp", "shared", "experts")
+"""Places that a given format holds for; embedding, router and output stay in 16 bits, as in
+checkpoints of llm-compressor and ModelOpt (``ignore = ["lm_head", "*gate"]``)."""
+
+ACTIVATIONS = {"int4": "bf16", "mxfp4": "bf16"}
+"""Products of weights that are given without a format of activations; others are the weights'."""
+
+PLACE_OF = {
+    Role.ATTENTION: "attention",
+    Role.ATTENTION_OUTPUT: "attention",
+    Role.RECURRENCE: "recurrence",
+    Role.RECURRENCE_OUTPUT: "recurrence",
+    Role.MLP: "mlp",
+    Role.MLP_OUTPUT: "mlp",
+    Role.SHARED: "shared",
+    Role.SHARED_OUTPUT: "shared",
+    Role.EXPERTS: "router",
+    Role.EXPERT_PRODUCT: "experts",
+    Role.OUTPUT: "output",
+    Role.PREDICTION: "mlp",
+}
+"""Where the matrices of an operation's role stand, one of `perfmodel.model.quantization.PLACES`."""
+
+
+class ProductFormat(NamedTuple):
+    """How one product runs.
+
+    Attributes
+    ----------
+    products : str
+        Format in which the device multiplies, one of `perfmodel.base.precisions.FORMATS`.
+    weight_bytes : float
+        One stored weight with its part of a scale [B].
+    """
+
+    products: str
+    weight_bytes: float
+
+
+def place_formats(
+    model: ModelSpec, index: int, weights: str, activations: str, hardware: Hardware
+) -> dict[str, ProductFormat]:
+    """Return the format of the products at every place of a layer.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    index : int
+        Number of the layer; those of multi-token-prediction modules follow the others.
+    weights, activations : str
+        As layouts state them (`perfmodel.serving.layouts`).
+    hardware : Hardware
+        Products in a format that the device cannot multiply run in 16 bits, their weights
+        being read as they lie.
+
+    Returns
+    -------
+    dict of str to ProductFormat
+        By `perfmodel.model.quantization.PLACES`.
+    """
+    stated = model.quantization
+    named = set() if stated is None else {x.format.name for x in stated.places}
+    named |= set() if stated is None else {x.format.products for x in stated.places}
+    own = weights == AS_STATED or weights in named - {"bf16"}
+    kept = _kept(model, weights)
+    found = {}
+    for place in PLACES:
+        if own:
+            item = stated.at(place, index) if stated is not None else None
+            product, width = _stated(item)
+        elif place in CONVERTED and place not in kept:
+            product, width = ACTIVATIONS.get(weights, weights), weight_bytes(weights)
+        else:
+            product, width = "bf16", WIDE_BYTES
+        narrow = width < WIDE_BYTES
+        if narrow and activations != AS_STATED:
+            product = activations
+        found[place] = ProductFormat(_possible(product, hardware), width)
+    return found
+
+
+def _kept(model: ModelSpec, weights: str) -> frozenset[str]:
+    """Return places that a given format leaves out.
+
+    Latent attention stays in 16 bits beside 4-bit weights (NVIDIA's DeepSeek-R1-FP4 and
+    Kimi-K2-Thinking-NVFP4 exclude ``self_attn``, as Kimi-K2-Thinking's own int4 does).
+    """
+    latent = any(x.kind == "mla" for layer in model.layer_kinds()[0] for x in layer.attentions)
+    fours = weights in ("int4", "mxfp4", "nvfp4")
+    return frozenset(("attention",)) if latent and fours else frozenset()
+
+
+def weight_bytes(name: str) -> float:
+    """Bytes of one weight in a format, its part of a scale included [B]."""
+    return INT4_BYTES if name == "int4" else FORMATS[name].bytes
+
+
+def _stated(item: WeightFormat | None) -> tuple[str, float]:
+    if item is None:
+        return "bf16", WIDE_BYTES
+    block = max(item.rows, 1) * max(item.columns, 1)
+    scale = item.scale_bytes / block if block > 1 else 0.0
+    return item.products, item.bits / 8.0 + scale
+
+
+def _possible(product: str, hardware: Hardware) -> str:
+    """Return the format in which a device runs products that are wanted in another."""
+    for name in (product, "bf16", "fp16"):
+        try:
+            hardware.device.peak(name)
+        except HardwareError:
+            continue
+        return name
+    return product

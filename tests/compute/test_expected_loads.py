@@ -1,0 +1,71 @@
+"""Expected loads of uniform routing, beside the draws that they stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.compute.expected_loads import expected_loads
+from perfmodel.compute.grouped_gemm import pack_loads
+from perfmodel.compute.moe import moe_layer_times
+from perfmodel.compute.routing import Routing, rank_loads
+
+
+def one(*sizes: float, groups: int = 1, limit: int = 1):
+    return expected_loads(*(np.array([float(x)]) for x in sizes), groups, limit)
+
+
+@given(
+    tokens=st.integers(1, 5000),
+    shape=st.sampled_from([(8, 2), (128, 4), (256, 8)]),
+)
+def test_rows_and_active_experts_add_up(tokens, shape):
+    experts, top_k = shape
+    found = one(tokens, experts, top_k, 1)
+    sizes, counts = found.loads.sizes, found.loads.counts
+    assert (sizes * counts).sum() == pytest.approx(tokens * top_k, rel=1e-6)
+    assert counts.sum() == pytest.approx(experts, rel=1e-6)
+    used = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
+    assert counts[sizes > 0.0].sum() == pytest.approx(used, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("experts", "top_k", "groups", "limit"), [(256, 8, 1, 1), (128, 4, 1, 1), (256, 8, 8, 4)]
+)
+@pytest.mark.parametrize("ranks", [1, 8])
+def test_layers_take_the_time_of_many_draws(h100, experts, top_k, groups, limit, ranks):
+    tokens = (16, 64, 256, 1024)
+    routing = Routing(groups=groups, group_limit=limit)
+    draws = 24
+    drawn = [
+        rank_loads(routing, count, experts, top_k, ranks, draw)
+        for count in tokens
+        for draw in range(draws)
+    ]
+    counts = np.repeat(tokens, draws)
+    loads = pack_loads([(n, x.loads) for n, x in zip(counts, drawn, strict=True)])
+    shape = (4096.0, 2048.0 / (8 / ranks), top_k, experts)
+    layer = np.repeat(np.arange(4), draws)
+    mean = moe_layer_times(h100, "bf16", loads, layer, np.arange(4 * draws), *shape).time
+    columns = (np.array(tokens, float), *(np.full(4, float(x)) for x in (experts, top_k, ranks)))
+    found = expected_loads(*columns, groups, limit)
+    time = moe_layer_times(h100, "bf16", found.loads, np.arange(4), np.arange(4), *shape).time
+    np.testing.assert_allclose(time, mean, rtol=0.035)
+    assert np.abs(time / mean - 1.0).mean() < 0.02
+
+
+def test_the_busiest_rank_has_more_than_its_share():
+    shares = [one(64, 256, 8, ranks).rows[0] * ranks / (64 * 8) for ranks in (1, 2, 8, 64)]
+    assert shares[0] == pytest.approx(1.0)
+    assert shares == sorted(shares)
+    more = [one(tokens, 256, 8, 8).rows[0] / tokens for tokens in (1, 8, 64, 4096)]
+    assert more == sorted(more, reverse=True)  # the more tokens, the evener
+    assert more[-1] == pytest.approx(1.0, rel=0.03)
+
+
+def test_no_rank_has_more_than_it_can():
+    found = one(3, 64, 8, 64)
+    assert found.rows[0] <= 3.0
+    assert found.here[0] <= 3.0
