@@ -69,6 +69,18 @@ ATTENTION_PRECISIONS = ("bf16", "fp16", "fp8")
 STREAM_PRECISIONS = ("bf16", "fp16", "fp32")
 """Formats of tensors that memory-bound operations stream."""
 
+AS_STATED = "stated"
+"""Weights and products as the model's ``quantization_config`` states them; bf16 without one."""
+
+WEIGHT_FORMATS = (
+    AS_STATED,
+    *("bf16", "fp16", "fp8", "fp8_block", "mxfp8", "mxfp4", "nvfp4", "int8", "int4"),
+)
+"""Formats of the weights of a served model. Results store the position."""
+
+ACTIVATION_FORMATS = (AS_STATED, "bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+"""Formats of its products. Results store the position."""
+
 ALIASES: Mapping[str, str] = {
     "bfloat16": "bf16",  # PyTorch
     "float16": "fp16",

@@ -177,6 +177,8 @@ def load_grid(**axes: Any) -> LoadGrid:
         if own in given or not {own, other} & given.keys():
             parts.append(_product({**every, other: np.zeros(1)}))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in LOAD_FIELD_BY_NAME}
+    prefix = columns["prefix"]
+    columns["prefix"] = np.where(prefix < 1.0, prefix * columns["input_length"], prefix)
     check_loads(columns)
     return LoadGrid(columns)
 

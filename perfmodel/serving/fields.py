@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfmodel.serving.layouts import ACTIVATION_FORMATS, AS_STATED, KV_FORMATS, WEIGHT_FORMATS
+from perfmodel.base.precisions import (
+    ACTIVATION_FORMATS,
+    AS_STATED,
+    ATTENTION_PRECISIONS,
+    WEIGHT_FORMATS,
+)
 from perfmodel.strategy.fields import StrategyField
 
 DEGREES = (
@@ -56,7 +61,12 @@ DEPLOYMENT_FIELDS: tuple[StrategyField, ...] = (
         ACTIVATION_FORMATS,
     ),
     StrategyField(
-        "kv_precision", "kv-precision", "choice", "bf16", "format of keys and values", KV_FORMATS
+        "kv_precision",
+        "kv-precision",
+        "choice",
+        "bf16",
+        "format of keys and values",
+        ATTENTION_PRECISIONS,
     ),
     StrategyField(
         "token_budget",
@@ -135,7 +145,7 @@ LOAD_FIELDS: tuple[StrategyField, ...] = (
         "prefix",
         "float",
         0.0,
-        "tokens of a prompt that the cache holds, on average",
+        "tokens of a prompt that the cache holds, on average; below 1: that share of it",
         minimum=0,
     ),
     StrategyField(

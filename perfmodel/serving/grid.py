@@ -120,6 +120,22 @@ class DeploymentGrid:
         return Layouts(self.engines, columns), index[: len(self)], second
 
 
+def joined(grids: Sequence[DeploymentGrid]) -> DeploymentGrid:
+    """Return the deployments of several grids of one model and the same engines as one.
+
+    What is no product of axes (formats in pairs, workers by degree) is several of them.
+    """
+    first = grids[0]
+    if any(grid.engines != first.engines or grid.model != first.model for grid in grids):
+        raise StrategyError("deployments of one model and the same engines can be joined")
+    return DeploymentGrid(
+        first.model,
+        first.engines,
+        {name: np.concatenate([grid[name] for grid in grids]) for name in first.columns},
+        np.concatenate([grid.status for grid in grids]),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LoadGrid:
     """Columns of loads.

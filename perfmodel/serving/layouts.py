@@ -8,17 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.base.columns import Integers
+from perfmodel.base.precisions import ACTIVATION_FORMATS as ACTIVATION_FORMATS
+from perfmodel.base.precisions import AS_STATED as AS_STATED
 from perfmodel.base.precisions import ATTENTION_PRECISIONS
+from perfmodel.base.precisions import WEIGHT_FORMATS as WEIGHT_FORMATS
 from perfmodel.software.engine import Engine
 
-AS_STATED = "stated"
-"""Weights and products as the model's ``quantization_config`` states them; bf16 without one."""
-
-WEIGHT_FORMATS = (
-    AS_STATED,
-    *("bf16", "fp16", "fp8", "fp8_block", "mxfp8", "mxfp4", "nvfp4", "int8", "int4"),
-)
-ACTIVATION_FORMATS = (AS_STATED, "bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 KV_FORMATS = ATTENTION_PRECISIONS
 
 LAYOUT_FIELDS = (

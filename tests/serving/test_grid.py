@@ -8,6 +8,7 @@ import pytest
 from perfmodel.base.errors import StrategyError
 from perfmodel.serving.enumerate import deployments_from_rows, load_grid, serving_grid
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS
+from perfmodel.serving.grid import joined
 
 
 def test_layouts_of_two_pools_are_found_once():
@@ -84,3 +85,19 @@ def test_rows_keep_what_is_impossible_with_its_status():
     assert grid["block_tokens"].tolist() == [16, 32]
     with pytest.raises(StrategyError, match="position"):
         deployments_from_rows("llama-3.1-8b", [{"engine": 2}])
+
+
+def test_grids_of_one_model_are_joined_in_their_order():
+    grids = [
+        serving_grid("llama-3.1-8b", tensor_parallel=[1, 2], weight_precision=name, workers=count)
+        for name, count in (("bf16", 1), ("fp8", 3))
+    ]
+    both = joined(grids)
+    assert [both.row(i) for i in range(4)] == [grid.row(i) for grid in grids for i in range(2)]
+    with pytest.raises(StrategyError, match="one model and the same engines"):
+        joined([grids[0], serving_grid("llama-3.1-8b", engine="sglang", tensor_parallel=1)])
+
+
+def test_a_prefix_below_1_is_a_share_of_the_prompt():
+    loads = load_grid(input_length=[1000, 4000], prefix=[0.25, 512], concurrency=1)
+    assert loads["prefix"].tolist() == [250.0, 512.0, 1000.0, 512.0]
