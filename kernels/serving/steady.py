@@ -1,0 +1,33 @@
+"""Operating points in closed form: every load on every deployment, one fused pass."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.serving.closed import close_closed
+from perfmodel.kernels.serving.tables import Deployments, Loads, PassTables
+
+
+@jit
+def close_points(
+    tables: PassTables, deployments: Deployments, loads: Loads, out: np.ndarray
+) -> None:
+    """Fill the variables of all operating points.
+
+    Parameters
+    ----------
+    tables : PassTables
+    deployments : Deployments
+    loads : Loads
+    out : ndarray of float64, shape (len(ROWS), deployments, loads)
+        Rows as in `perfmodel.kernels.serving.tables.ROWS`.
+    """
+    for d in range(deployments.layout.size):
+        for j in range(loads.concurrency.size):
+            if deployments.prefill_layout[d] >= 0 or loads.request_rate[j] > 0.0:
+                out[:, d, j] = math.nan
+            else:
+                close_closed(tables, deployments, d, loads, j, out)

@@ -1,0 +1,54 @@
+"""Closed loops in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from perfmodel.kernels.serving import tables
+from perfmodel.kernels.serving.steady import close_points
+from perfmodel.kernels.serving.tables import ROWS
+from tests.kernels.serving.cases import deployment, load, pass_tables
+
+HOST = {"request_host": 5e-3, "token_host": 1e-6, "output_host": 1e-3}
+
+
+def closed(deployments, loads, **changes):
+    out = np.full((len(ROWS), deployments.layout.size, loads.concurrency.size), -1.0)
+    close_points(pass_tables(**changes), deployments, loads, out)
+    return tables.ServingRows(*out)
+
+
+@pytest.mark.parametrize("scheduler", tables.SCHEDULERS)
+def test_requests_under_way_follow_littles_law(scheduler: str) -> None:
+    clients = np.array([1.0, 3.0, 64.0, 700.0, 5000.0])
+    deployments = deployment(scheduler, ranks=[1.0, 4.0], devices=[1.0, 32.0], **HOST)
+    found = closed(deployments, load(concurrency=clients, length_spread=0.8, rounds=10.0))
+    under_way = found.request_rate * found.request_time_mean
+    assert under_way == pytest.approx(np.broadcast_to(clients, (2, 5)), rel=1e-12)
+    decoding = found.request_rate * (found.request_time_mean - found.time_to_first_token_mean)
+    working = np.minimum(clients, deployments.ranks[:, None])
+    assert found.batch * working == pytest.approx(decoding, rel=1e-12)
+
+
+def test_one_client_finds_nothing_ahead() -> None:
+    found = closed(deployment(**HOST), load())
+    prompt = max(5e-3, 2e-5 * 1024) + 1e-3 + 1e-6 + 4e-10 * 1024 * 512 + 1e-3 + 5e-6
+    assert found.time_to_first_token_mean[0, 0] == pytest.approx(6e-3 + 1.024e-3 + prompt)
+
+
+def test_a_cache_below_one_request_is_a_state() -> None:
+    found = closed(deployment(blocks=[100.0, 200.0]), load())
+    assert found.status[:, 0].tolist() == [tables.NO_ROOM, tables.STABLE]
+    assert math.isnan(found.time_to_first_token_mean[0, 0])
+    assert found.time_to_first_token_mean[1, 0] > 0.0
+
+
+def test_what_exceeds_the_sequences_that_run_waits() -> None:
+    found = closed(deployment(max_sequences=64.0), load(concurrency=[64.0, 512.0]))
+    few, many = found.time_to_first_token_mean[0]
+    life = found.request_time_mean[0, 0]
+    assert many - few == pytest.approx(7 * life, rel=0.05)
+    assert found.batch[0, 1] <= 64.0
