@@ -157,6 +157,15 @@ LOAD_FIELDS: tuple[StrategyField, ...] = (
         minimum=0,
     ),
     StrategyField(
+        "rounds",
+        "rounds",
+        "float",
+        0.0,
+        "requests that each client of a closed loop makes, the first all at once; 0: so many that "
+        "the start does not count",
+        minimum=0,
+    ),
+    StrategyField(
         "arrival_rate",
         "rate",
         "float",

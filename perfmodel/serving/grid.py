@@ -175,8 +175,10 @@ class LoadGrid:
         """Return the loads as kernels take them."""
         from perfmodel.kernels.serving.tables import Loads
 
-        named = {"request_rate": "arrival_rate"}
-        columns = (self.columns[named.get(name, name)] for name in Loads._fields)
+        rounds = self.columns["rounds"]
+        named = {"request_rate": self.columns["arrival_rate"]}
+        named["rounds"] = np.where(rounds > 0, rounds, np.inf)
+        columns = (named.get(name, self.columns.get(name)) for name in Loads._fields)
         return Loads(*(np.ascontiguousarray(column, np.float64) for column in columns))
 
 

@@ -55,6 +55,8 @@ def test_closed_and_open_loops_stand_beside_each_other():
     columns = loads.kernel_columns()
     assert columns.request_rate.tolist() == [0, 0, 0, 0, 2.5, 2.5]
     assert columns.concurrency.tolist() == [1, 8, 1, 8, 0, 0]
+    assert columns.rounds.tolist() == [np.inf] * 6
+    assert load_grid(concurrency=1, rounds=[0, 10]).kernel_columns().rounds.tolist() == [np.inf, 10]
     assert loads.take(np.array([5])).row(0)["input_length"] == 256
 
 
