@@ -1,0 +1,327 @@
+"""Rows of tables of serving runs as deployments and loads.
+
+The columns are those of docs/serving.md ("Against measured runs").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.measured.row_engine import engine_of, formats_of
+from perfmodel.measured.row_hardware import hardware_of
+from perfmodel.measured.row_preset import served_model
+from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.strategy.rules import head_counts
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.software.engine import Engine
+
+CLOSED, OPEN, OFFLINE, STATIC = "closed loop", "open loop", "offline", "static batch"
+"""How requests come: so many at a time, at a rate, all at once, or as one batch."""
+
+ROUNDS = 10.0
+"""Requests that a client of a closed loop makes where a row states none: InferenceX asks for ten
+times its concurrency (utils/benchmark_lib.sh), and so do the runs that aiconfigurator keeps."""
+
+WHOLE_NUMBERS = (
+    *("n_gpus", "pp", "isl", "osl", "batch"),
+    *("prefill_workers", "prefill_tp", "prefill_ep", "prefill_attention_dp"),
+    *("decode_workers", "decode_tp", "decode_ep", "decode_attention_dp"),
+)
+NUMBERS = (
+    *("ttft_ms", "tpot_ms", "itl_ms", "out_tok_s", "out_tok_s_gpu", "req_s"),
+    *("der_out_tok_s", "der_out_tok_s_gpu", "concurrency", "random_range_ratio", "num_prompts"),
+)
+LIMITS = (("max_num_tokens", "token_budget"), ("max_batch", "max_sequences"))
+"""Columns that state an engine's limits -> fields of a deployment."""
+
+# Words in column "attention_dp" where a degree may stand.
+ON, OFF = ("true", "on", "yes"), ("false", "off", "no")
+# Words about drafts in column "speculative" that mean none.
+NOT_SPECULATIVE = ("", "no", "none", "false", "0", "off", "unknown")
+_REQUESTS = re.compile(r"(\d+)\s*(?:\w+\s+)?requests")
+_MAX_BATCH = re.compile(r"max_(?:batch|num_seqs)\s*(\d+)")
+_MAX_TOKENS = re.compile(r"max_num_(?:batched_)?tokens\s*(\d+)")
+_SHARE = re.compile(r"mem(?:ory)?_fraction\s*(0\.\d+)")
+
+
+@dataclass(frozen=True)
+class ServedCase:
+    """A row as a projection sees it.
+
+    Attributes
+    ----------
+    model, hardware, engine
+        What is served where, and by what.
+    deployment, load : dict
+        Fields of `perfmodel.serving.fields`.
+    arrival : str
+        One of `CLOSED`, `OPEN`, `OFFLINE`, `STATIC`.
+    batch : int
+        Sequences of a static batch.
+    requests : float
+        Requests of the run; inf where nobody says.
+    assumed, notes : tuple of str
+        What the row leaves open, and how cells were read.
+    """
+
+    model: ModelSpec
+    hardware: Hardware
+    engine: Engine
+    deployment: dict[str, Any]
+    load: dict[str, float]
+    arrival: str
+    batch: int
+    requests: float
+    assumed: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def case_of(row: MeasuredRow) -> ServedCase:
+    """Turn a row into what a projection needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    model, model_notes = served_model(row)
+    hardware, hardware_notes = hardware_of(row)
+    engine, engine_notes = engine_of(row)
+    formats, assumed = formats_of(row, model, engine, "fp4" in hardware.device.peak_flops)
+    if row.lower("speculative").split(" (")[0] not in NOT_SPECULATIVE:
+        raise Skip("drafts whose acceptance is not stated", row.text("speculative"))
+    layout, layout_notes = layout_of(row, model, hardware)
+    arrival, load, batch, requests = load_of(row)
+    fields = {**layout, **formats, **_limits(row)}
+    notes = (*model_notes, *hardware_notes, *engine_notes, *layout_notes)
+    return ServedCase(
+        model, hardware, engine, fields, load, arrival, batch, requests, assumed, notes
+    )
+
+
+def layout_of(
+    row: MeasuredRow, model: ModelSpec, hardware: Hardware
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the degrees of a row's workers and their number, and notes.
+
+    Raises
+    ------
+    Skip
+        Degrees are not stated, or do not fit the devices.
+    """
+    if apart(row):
+        return _pools(row), ()
+    notes: list[str] = []
+    tensor, pipeline = row.whole("tp") or 1, row.whole("pp") or 1
+    devices = row.whole("n_gpus")
+    if devices is None:
+        raise Skip("number of devices not stated")
+    if _counts_cores(hardware, tensor * pipeline, devices):
+        tensor //= 2
+        notes.append("tensor parallelism in cores, two a device")
+    ranks = _attention_ranks(row, model, tensor, notes)
+    inside = ranks > 1 and tensor * pipeline <= devices < tensor * ranks * pipeline
+    if inside and tensor % ranks == 0:
+        # Engines count attention data parallelism inside the tensor-parallel degree.
+        tensor //= ranks
+    share = tensor * ranks
+    workers, rest = divmod(devices, share * pipeline)
+    if rest or not workers:
+        detail = f"{devices} devices, tp {tensor} × attention_dp {ranks} × pp {pipeline}"
+        raise Skip("layout does not fit the devices", detail)
+    experts = _experts(row, share * workers, notes) if model.has_experts else 1
+    if experts > share and experts == share * workers:
+        # Experts over all replicas: one worker, whose attention ranks they are.
+        ranks, workers = ranks * workers, 1
+        notes.append("replicas that share their experts are attention ranks of one worker")
+    if (tensor * ranks) % experts:
+        detail = f"ep {experts} on tp {tensor} × attention_dp {ranks}"
+        raise Skip("layout does not fit the devices", detail)
+    return {
+        "tensor_parallel": tensor,
+        "pipeline_parallel": pipeline,
+        "expert_parallel": experts,
+        "attention_data_parallel": ranks,
+        "workers": workers,
+    }, tuple(notes)
+
+
+def _pools(row: MeasuredRow) -> dict[str, int]:
+    """Return the layout of a row that states two pools."""
+    found: dict[str, int] = {}
+    devices = 0
+    for pool, prefix in (("prefill", "prefill_"), ("decode", "")):
+        workers, tensor = row.whole(f"{pool}_workers"), row.whole(f"{pool}_tp")
+        if workers is None or tensor is None:
+            raise Skip("workers of the pools not stated", f"column '{pool}_workers' or '{pool}_tp'")
+        ranks = row.whole(f"{pool}_attention_dp") or 1
+        pipeline = row.whole(f"{pool}_pp") or 1
+        experts = row.whole(f"{pool}_ep") or 1
+        if (tensor * ranks) % experts:
+            detail = f"{pool}: ep {experts} on tp {tensor} × attention_dp {ranks}"
+            raise Skip("layout does not fit the devices", detail)
+        found |= {
+            f"{prefix}workers": workers,
+            f"{prefix}tensor_parallel": tensor,
+            f"{prefix}attention_data_parallel": ranks,
+            f"{prefix}pipeline_parallel": pipeline,
+            f"{prefix}expert_parallel": experts,
+        }
+        devices += workers * tensor * ranks * pipeline
+    stated = row.whole("n_gpus")
+    if stated not in (None, devices):
+        raise Skip("layout does not fit the devices", f"pools of {devices}, {stated} stated")
+    return found
+
+
+def apart(row: MeasuredRow) -> bool:
+    """Tell whether prompts run on devices of their own."""
+    return "disagg" in row.lower("mode") or row.whole("prefill_workers") is not None
+
+
+def _counts_cores(hardware: Hardware, degrees: int, devices: int) -> bool:
+    """Tell whether degrees count cores of devices that have two (Trainium)."""
+    return hardware.name.startswith("trn") and degrees == 2 * devices
+
+
+def _attention_ranks(row: MeasuredRow, model: ModelSpec, tensor: int, notes: list[str]) -> int:
+    """Return the attention-data-parallel degree, from a number or from words."""
+    text = row.lower("attention_dp")
+    words = f"{row.lower('notes')} {row.lower('ep')}"
+    if text in ON or (not text and "attention dp" in words):
+        return tensor
+    if model.has_experts and any(heads % tensor for heads, _ in head_counts(model)):
+        notes.append(f"heads do not divide by tp {tensor}: an attention rank per device")
+        return tensor
+    return 1 if text in OFF else row.whole("attention_dp") or 1
+
+
+def _experts(row: MeasuredRow, devices: int, notes: list[str]) -> int:
+    """Return the expert-parallel degree: all devices where words stand in its cell."""
+    text = row.text("ep")
+    if text and not text.replace(".", "").isdigit():
+        notes.append(f"ep '{text}' is read as {devices}")
+        return devices
+    return row.whole("ep") or 1
+
+
+def _limits(row: MeasuredRow) -> dict[str, Any]:
+    """Return limits of the engine that a row states, in columns or in words."""
+    words = f"{row.lower('notes')}; {row.lower('mode')}"
+    found: dict[str, Any] = {}
+    for column, field in LIMITS:
+        pattern = _MAX_TOKENS if column == "max_num_tokens" else _MAX_BATCH
+        match = pattern.search(words)
+        value = row.whole(column) or (int(match.group(1)) if match else None)
+        if value is not None:
+            found[field] = value
+    if share := _SHARE.search(words):
+        found["memory_share"] = float(share.group(1))
+    return found
+
+
+def load_of(row: MeasuredRow) -> tuple[str, dict[str, float], int, float]:
+    """Return how requests come, the load, the size of a static batch and the number of requests.
+
+    Raises
+    ------
+    Skip
+        Lengths, or how many requests run, are not stated.
+    """
+    mode = row.lower("mode")
+    prompt, answer, batch = row.whole("isl"), row.whole("osl"), row.whole("batch")
+    concurrency = row.positive("concurrency")
+    offered = row.lower("offered_qps")
+    if prompt is None or (answer is None and not (batch and row.number("ttft_ms"))):
+        raise Skip("lengths of prompts or answers not stated")
+    match = _REQUESTS.search(mode)
+    requests = row.positive("num_prompts") or (float(match.group(1)) if match else float("inf"))
+    load = {
+        "input_length": float(prompt),
+        "output_length": float(answer or 1),
+        "length_spread": row.positive("random_range_ratio") or 1.0,
+    }
+    if batch is not None and ("static" in mode or (concurrency is None and not offered)):
+        return STATIC, load, batch, requests
+    if offered and offered not in ("inf", "infinity"):
+        return OPEN, {**load, "arrival_rate": row.positive("offered_qps") or 0.0}, 0, requests
+    if concurrency is not None:
+        rounds = max(requests / concurrency, 1.0) if requests < float("inf") else ROUNDS
+        return CLOSED, {**load, "concurrency": concurrency, "rounds": rounds}, 0, requests
+    if offered or "offline" in mode:
+        if requests == float("inf"):
+            raise Skip("number of requests not stated")
+        return OFFLINE, {**load, "concurrency": requests, "rounds": 1.0}, 0, requests
+    raise Skip("neither concurrency nor rate stated")
+
+
+def measured_value(row: MeasuredRow, metric: str) -> tuple[float, str]:
+    """Return what was measured and which statistic it is.
+
+    Returns
+    -------
+    value : float
+        ``ttft`` and ``tpot`` [s]; ``throughput``, output tokens per second and device [1/s].
+    statistic : str
+        Variable of a projection that it is compared with, without ``_mean`` or ``_p50``.
+
+    Raises
+    ------
+    Skip
+        Nothing usable was measured.
+    """
+    if metric == "throughput":
+        devices = row.whole("n_gpus")
+        for column in ("out_tok_s_gpu", "der_out_tok_s_gpu"):
+            if (value := row.positive(column)) is not None:
+                return value, "tokens_per_second_per_device"
+        for column in ("out_tok_s", "der_out_tok_s"):
+            if (value := row.positive(column)) is not None and devices:
+                return value / devices, "tokens_per_second_per_device"
+    elif metric == "ttft":
+        if (value := row.positive("ttft_ms")) is not None:
+            return value / 1e3, "time_to_first_token"
+    else:
+        if (value := row.positive("tpot_ms")) is not None:
+            return value / 1e3, "time_per_output_token"
+        if (value := row.positive("itl_ms")) is not None:
+            return value / 1e3, "inter_token_latency"
+    raise Skip("no usable measurement", scorable=False)
+
+
+def check(row: MeasuredRow) -> None:
+    """Raise DataError where a cell that should be a number is none."""
+    for column in WHOLE_NUMBERS:
+        row.whole(column)
+    for column in NUMBERS:
+        row.number(column)
+
+
+def derived(row: MeasuredRow) -> Mapping[str, str]:
+    """Return columns to filter and group by: ``load``, ``pools``, ``architecture``, ``scale``."""
+    try:
+        arrival = load_of(row)[0]
+    except Skip:
+        arrival = ""
+    try:
+        architecture = "moe" if served_model(row)[0].has_experts else "dense"
+    except Skip:
+        architecture = ""
+    concurrency = row.number("concurrency")
+    return {
+        "load": arrival,
+        "pools": "disaggregated" if apart(row) else "aggregated",
+        "architecture": architecture,
+        "crowd": "" if concurrency is None else _crowd(concurrency),
+    }
+
+
+def _crowd(concurrency: float) -> str:
+    limits = ((4, "1-4"), (32, "5-32"), (256, "33-256"))
+    return next((name for limit, name in limits if concurrency <= limit), ">256")
