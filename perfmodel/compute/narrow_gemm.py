@@ -1,0 +1,72 @@
+"""Products whose weights are stored in fewer bits than they are multiplied in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.base.columns import Column, Floats
+from perfmodel.compute.gemm import gemm_device
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+CLOSE = 0.95
+"""Weights of that share of an operand's bytes count as just as wide: scales apart."""
+
+
+def weight_only_times(
+    hardware: Hardware,
+    precision: str,
+    weight_bytes: float,
+    m: Column,
+    n: Column,
+    k: Column,
+    batch: Column,
+) -> Floats:
+    """Time products ``C[m,n] = A[m,k] B[k,n]`` of served models, one per entry.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    precision : str
+        Of the products (`perfmodel.compute.gemm.gemm_device`).
+    weight_bytes : float
+        One stored number of B, its part of a scale included [B].
+    m, n, k, batch : ndarray, shape (shape,)
+        Sizes, at least 1.
+
+    Returns
+    -------
+    ndarray, shape (shape,)
+        [s].
+
+    Notes
+    -----
+    Narrower weights become operands inside the kernel (Marlin, arXiv:2408.11743, section 3: at
+    no cost beside the loads). Their product takes as long as one whose B is as wide as A, less
+    the time of the bytes that are not there, and no less than if memory were free; they pass
+    through the cache as they lie.
+    """
+    from perfmodel.kernels.matmul import gemm
+    from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
+    from perfmodel.kernels.work import kernel_work
+
+    device = gemm_device(hardware, precision, steady=True, library="serving")
+    tiles = PANELS if device.array_side > 0.0 else TILES
+    output, adds = np.full(m.size, 2.0), np.zeros(m.size, np.bool_)
+    narrow = weight_bytes < CLOSE * device.operand_bytes
+    with kernel_work(gemms=m.size * (1 + narrow)):
+        wide = gemm.gemm_times(m, n, k, batch, output, adds, device, tiles, SPLITS)[0]
+        if not narrow:
+            return wide
+        ratio = device.operand_bytes / weight_bytes
+        free = device._replace(
+            memory_bandwidth=np.inf,
+            l2_bandwidth=device.l2_bandwidth * ratio,
+            unit_bandwidth=device.unit_bandwidth * ratio,
+        )
+        least = gemm.gemm_times(m, n, k, batch, output, adds, free, tiles, SPLITS)[0]
+    absent = n * k * batch * (device.operand_bytes - weight_bytes)
+    return np.maximum(wide - absent / device.memory_bandwidth, least)

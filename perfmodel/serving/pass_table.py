@@ -1,0 +1,470 @@
+"""What passes of a served model cost, as tables over tokens, sequences and contexts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.errors import StrategyError
+from perfmodel.compute.routing import Routing
+from perfmodel.kernels.serving.tables import (
+    COMMUNICATION,
+    EXPERTS,
+    OTHER,
+    PARTS,
+    PassTables,
+)
+from perfmodel.model.build import LayerSpec, MlpSpec, ModelSpec
+from perfmodel.operations.operations import Communication, LayerKeys, Role
+from perfmodel.operations.parts import Part
+from perfmodel.operations.served import (
+    append_operation,
+    head_operations,
+    pass_keys,
+    served_operations,
+)
+from perfmodel.serving.layouts import ACTIVATION_FORMATS, KV_FORMATS, WEIGHT_FORMATS, Layouts
+from perfmodel.serving.mixers import (
+    Calls,
+    check_served,
+    decode_times,
+    mixer_formats,
+    prefill_times,
+)
+from perfmodel.serving.pass_pricing import Item, PassCost, price_items
+from perfmodel.serving.weights import ProductFormat, place_formats
+from perfmodel.software.engine import Engine
+from perfmodel.training.part_table import machine_of
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+
+MIXER_LAUNCHES = 3.0
+"""Kernels of a mixer's core in an eager pass, its append and its metadata among them."""
+
+
+def ladder(last: int, *, whole: int = 4, steps: int = 3) -> Floats:
+    """Return knots 1, 2, 3, … `whole`, then `steps` per doubling, up to `last`.
+
+    Examples
+    --------
+    >>> ladder(32, steps=2).astype(int).tolist()
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+    """
+    found = set(range(1, whole + 1))
+    size = whole
+    while size < last:
+        found |= {size + size * step // steps for step in range(1, steps + 1)}
+        size *= 2
+    return np.array(sorted(x for x in found if x <= last), np.float64)
+
+
+TOKENS = ladder(65536, steps=4)
+SEQUENCES = ladder(4096, steps=2)
+BATCHES = ladder(4096, steps=2)
+CONTEXTS = np.array([1.0, *(2.0**n for n in range(5, 21))])
+CHUNKS = ladder(65536, whole=1, steps=4)[ladder(65536, whole=1, steps=4) >= 8.0]
+CHUNKS = np.array([1.0, *CHUNKS])
+BEFORE = np.array([0.0, *(2.0**n for n in range(7, 21))])
+
+
+def has_drafts(model: ModelSpec) -> bool:
+    """Whether a model can draft tokens: it has multi-token-prediction modules.
+
+    Models are loaded without them unless asked for (``load_model(…, mtp="stated")``).
+    """
+    return bool(model.mtp_layers)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Layouts that share an engine and formats: what is priced together.
+
+    Attributes
+    ----------
+    engine : Engine
+    weights, activations, cache : str
+        Formats, as `perfmodel.serving.layouts` names them.
+    rows : ndarray of int64
+        Positions of its layouts.
+    layouts : Layouts
+        These alone.
+    """
+
+    engine: Engine
+    weights: str
+    activations: str
+    cache: str
+    rows: Integers
+    layouts: Layouts
+
+    @property
+    def tensor(self) -> Integers:
+        """Devices of an attention rank."""
+        return self.layouts.columns["tensor_parallel"]
+
+    @property
+    def drafts(self) -> Integers:
+        """Drafted tokens per pass."""
+        return self.layouts.columns["draft_length"]
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers of one kind and with the same formats.
+
+    Attributes
+    ----------
+    layer : LayerSpec
+    formats : dict of str to ProductFormat
+    count : int
+        How many the model has.
+    draft : bool
+        Of a multi-token-prediction module.
+    """
+
+    layer: LayerSpec
+    formats: dict[str, ProductFormat]
+    count: int
+    draft: bool = False
+
+
+def pass_tables(
+    model: ModelSpec,
+    layouts: Layouts,
+    hardware: Hardware,
+    *,
+    routing: Routing | None = None,
+) -> PassTables:
+    """Price the passes of all layouts of a model on one hardware.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        With its multi-token-prediction modules, where layouts have drafts (`has_drafts`).
+    layouts : Layouts
+    hardware : Hardware
+    routing : Routing, optional
+        How tokens spread over experts; default uniform.
+
+    Returns
+    -------
+    PassTables
+
+    Raises
+    ------
+    StrategyError
+        A model that is not served, or drafts of a model without modules for them.
+    HardwareError
+        A missing calibration key.
+    """
+    check_served(model)
+    model = replace(model, towers=())
+    size = len(layouts)
+    body = np.zeros((size, TOKENS.size, len(PARTS)))
+    head = np.zeros((size, SEQUENCES.size))
+    draft = np.zeros((size, BATCHES.size))
+    decode = np.zeros((size, BATCHES.size, CONTEXTS.size))
+    prefill = np.zeros((size, CHUNKS.size, BEFORE.size))
+    launches = np.zeros(size)
+    for recipe in recipes(layouts):
+        groups = layer_groups(model, recipe, hardware)
+        rows = recipe.rows
+        cost = _body(model, recipe, groups, hardware, routing)
+        body[rows], launches[rows] = cost.parts, cost.launches
+        head[rows] = _head(model, recipe, hardware)
+        decode[rows] = _decode(recipe, groups, hardware)
+        prefill[rows] = _prefill(recipe, groups, hardware)
+        draft[rows] = _drafts(model, recipe, groups, hardware, routing)
+    layers = float(model.num_layers)
+    fact = layouts.by_engine
+    return PassTables(
+        tokens=TOKENS,
+        body=body,
+        sequences=SEQUENCES,
+        head=head,
+        batches=BATCHES,
+        contexts=CONTEXTS,
+        decode=decode,
+        chunks=CHUNKS,
+        before=BEFORE,
+        prefill=prefill,
+        draft=draft,
+        eager_time=launches * fact("operation_time"),
+        graph_time=fact("graph_time") * np.ones(size),
+        graph_limit=fact("graph_limit").astype(np.float64),
+        graph_step=fact("graph_step").astype(np.float64),
+        mixed_graph_limit=fact("mixed_graph_limit").astype(np.float64),
+        # Between two captured pieces attention is launched as in an eager pass.
+        piecewise_time=layers * (fact("piecewise_time") + MIXER_LAUNCHES * fact("operation_time")),
+        pass_host=fact("pass_host") * np.ones(size),
+        sequence_host=fact("sequence_host") * np.ones(size),
+        host_hidden=fact("host_hidden") * np.ones(size),
+        half_width=np.full(size, 0.2),
+    )
+
+
+def recipes(layouts: Layouts) -> Iterator[Recipe]:
+    """Yield layouts in groups that share an engine and formats."""
+    names = ("engine", "weight_precision", "activation_precision", "kv_precision")
+    keys = np.stack([layouts.columns[name] for name in names])
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    for number, (engine, weights, activations, cache) in enumerate(distinct.T.tolist()):
+        rows = np.flatnonzero(inverse.ravel() == number)
+        columns = {name: column[rows] for name, column in layouts.columns.items()}
+        yield Recipe(
+            layouts.engines[engine],
+            WEIGHT_FORMATS[weights],
+            ACTIVATION_FORMATS[activations],
+            KV_FORMATS[cache],
+            rows,
+            Layouts(layouts.engines, columns),
+        )
+
+
+def layer_groups(model: ModelSpec, recipe: Recipe, hardware: Hardware) -> list[LayerGroup]:
+    """Return the distinct layers of a model with the formats in which they are served."""
+    counts: Counter[tuple[LayerSpec, tuple[tuple[str, ProductFormat], ...], bool]] = Counter()
+    for index, layer in enumerate((*model.layers, *model.mtp_layers)):
+        formats = place_formats(model, index, recipe.weights, recipe.activations, hardware)
+        counts[layer, tuple(formats.items()), index >= model.num_layers] += 1
+    return [
+        LayerGroup(layer, dict(formats), count, draft)
+        for (layer, formats, draft), count in counts.items()
+    ]
+
+
+def _keys(recipe: Recipe, tokens: Floats) -> LayerKeys:
+    """Keys of all layouts of a recipe and all knots, knots running fastest."""
+    return pass_keys(np.repeat(recipe.tensor, tokens.size), np.tile(tokens, recipe.rows.size))
+
+
+def _layer_items(
+    model: ModelSpec, group: LayerGroup, recipe: Recipe, keys: LayerKeys, hardware: Hardware
+) -> list[Item]:
+    """List what one layer does to tokens, its routed experts left out."""
+    layer = group.layer
+    part = Part("layer", "layer", layer)
+    found = list(served_operations(model, part, keys, machine_of(hardware)))
+    element = 1.0 if recipe.cache == "fp8" else 2.0
+    found += [append_operation(spec, keys, element) for spec in layer.attentions]
+    return [Item(operation, 1.0, group.formats) for operation in found]
+
+
+def _body(
+    model: ModelSpec,
+    recipe: Recipe,
+    groups: list[LayerGroup],
+    hardware: Hardware,
+    routing: Routing | None,
+) -> PassCost:
+    """Price what depends on tokens alone, shape (layouts of the recipe, TOKENS)."""
+    keys = _keys(recipe, TOKENS)
+    shape = (recipe.rows.size, TOKENS.size)
+    machine = machine_of(hardware)
+    embedding = served_operations(model, Part("embedding", "embedding"), keys, machine)
+    items = [Item(operation, 1.0, {}) for operation in embedding]
+    stages = np.repeat(recipe.layouts.columns["pipeline_parallel"], TOKENS.size)
+    stride = np.repeat(recipe.layouts.rank_devices, TOKENS.size)
+    volume = keys.tokens * (model.hidden_size * model.streams * 2.0)
+    sends = Communication(
+        "pipeline.send", "forward", "pipeline", "point_to_point", volume, 2.0,
+        stride.astype(np.float64), count=stages - 1.0, role=Role.NONE,
+    )  # fmt: skip
+    items.append(Item(sends, 1.0, {}))
+    experts = np.zeros((*shape, len(PARTS)))
+    mixers = 0.0
+    for group in groups:
+        if group.draft:
+            continue
+        items += [
+            replace(item, times=float(group.count))
+            for item in _layer_items(model, group, recipe, keys, hardware)
+        ]
+        experts += group.count * _experts(model, group, recipe, TOKENS, hardware, routing)
+        mixers += group.count * MIXER_LAUNCHES * len(group.layer.mixers)
+    cost = price_items(hardware, recipe.engine, items, keys)
+    parts = cost.parts.reshape(*shape, -1) + experts
+    parts[..., OTHER] += model.num_layers * recipe.engine.layer_gap
+    launches = cost.launches.reshape(shape)[:, 0] + mixers
+    first = _first_drafts(model, recipe, groups, hardware, routing)
+    return PassCost(parts + first, launches)
+
+
+def _experts(
+    model: ModelSpec,
+    group: LayerGroup,
+    recipe: Recipe,
+    tokens: Floats,
+    hardware: Hardware,
+    routing: Routing | None,
+) -> Floats:
+    """Price the routed experts of one layer, shape (layouts, tokens, parts)."""
+    found = np.zeros((recipe.rows.size, tokens.size, len(PARTS)))
+    for mlp in group.layer.mlps:
+        if mlp.kind == "moe":
+            compute, sent = _expert_times(model, mlp, group, recipe, tokens, hardware)
+            found[..., EXPERTS] += compute
+            found[..., COMMUNICATION] += sent
+    return found
+
+
+def _expert_times(
+    model: ModelSpec,
+    mlp: MlpSpec,
+    group: LayerGroup,
+    recipe: Recipe,
+    tokens: Floats,
+    hardware: Hardware,
+) -> tuple[Floats, Floats]:
+    """Price routed experts with balanced loads, shape (layouts, tokens) each."""
+    from perfmodel.compute.narrow_gemm import weight_only_times
+    from perfmodel.network.collectives import serving_all_reduce_times
+
+    columns = recipe.layouts.columns
+    shape = (recipe.rows.size, tokens.size)
+    rank = recipe.layouts.rank_devices[:, None] * np.ones(shape)
+    degree = np.maximum(columns["expert_parallel"], 1)[:, None] * np.ones(shape)
+    all_tokens = tokens * columns["attention_data_parallel"][:, None]
+    choices = all_tokens * mlp.experts_per_token
+    local = mlp.experts / degree
+    active = local * (1.0 - (1.0 - 1.0 / mlp.experts) ** choices)
+    rows = np.maximum(choices / degree / active, 1.0)
+    width = mlp.expert_intermediate_size / (rank / degree)
+    hidden = float(mlp.latent_size or model.hidden_size)
+    product = group.formats["experts"]
+    gates = 2.0 if mlp.gated else 1.0
+    time = np.zeros(rows.size)
+    for n, k in ((width * gates, hidden * np.ones(shape)), (hidden * np.ones(shape), width)):
+        sizes = [np.ceil(x.ravel() - 1e-9) for x in (rows, n, k, active)]
+        time += weight_only_times(hardware, product.products, product.weight_bytes, *sizes)
+    sent = serving_all_reduce_times(
+        hardware, (all_tokens * model.hidden_size * 2.0).ravel(), rank.ravel().astype(np.int64)
+    )
+    return time.reshape(shape), sent.reshape(shape)
+
+
+def _head(model: ModelSpec, recipe: Recipe, hardware: Hardware) -> Floats:
+    """Price what turns sequences into tokens, shape (layouts, SEQUENCES)."""
+    formats = place_formats(model, 0, recipe.weights, recipe.activations, hardware)
+    keys = _keys(recipe, SEQUENCES)
+    found = head_operations(model, keys, machine_of(hardware))
+    items = [Item(operation, 1.0, formats) for operation in found]
+    cost = price_items(hardware, recipe.engine, items, keys)
+    return cost.parts.sum(axis=-1).reshape(recipe.rows.size, SEQUENCES.size)
+
+
+def _decode(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Floats:
+    """Price mixers of decoding sequences, shape (layouts, BATCHES, CONTEXTS)."""
+    ranks, inverse = np.unique(
+        np.stack([recipe.tensor, recipe.drafts]), axis=1, return_inverse=True
+    )
+    tensor, drafts, batch, keys = np.broadcast_arrays(
+        ranks[0][:, None, None], ranks[1][:, None, None], BATCHES[:, None], CONTEXTS
+    )
+    queries = drafts + 1.0
+    calls = _calls(tensor, batch, queries, np.maximum(keys, queries))
+    single = _calls(tensor, batch, np.ones(batch.shape), keys)
+    found = np.zeros(batch.size)
+    for group in groups:
+        weights = group.formats["attention"]
+        formats = mixer_formats(hardware, recipe.engine, recipe.cache, weights, prefill=False)
+        for mixer in group.layer.mixers:
+            # A module for drafts runs over all tokens of the pass, then over one more each time.
+            times = decode_times(hardware, mixer, formats, calls) * group.count
+            if group.draft:
+                times = decode_times(hardware, mixer, formats, calls) * (drafts.ravel() > 0)
+                again = np.maximum(drafts.ravel() - 1.0, 0.0)
+                times += again * decode_times(hardware, mixer, formats, single)
+            found += times
+    return _paddable(found.reshape(batch.shape))[inverse.ravel()]
+
+
+def _prefill(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Floats:
+    """Price mixers of one chunk, shape (layouts, CHUNKS, BEFORE)."""
+    ranks, inverse = np.unique(
+        np.stack([recipe.tensor, recipe.drafts > 0]), axis=1, return_inverse=True
+    )
+    tensor, drafts, chunk, before = np.broadcast_arrays(
+        ranks[0][:, None, None], ranks[1][:, None, None], CHUNKS[:, None], BEFORE
+    )
+    calls = _calls(tensor, np.ones(chunk.shape), chunk, chunk + before)
+    found = np.zeros(chunk.size)
+    for group in groups:
+        weights = group.formats["attention"]
+        formats = mixer_formats(hardware, recipe.engine, recipe.cache, weights, prefill=True)
+        count = (drafts.ravel() > 0) * 1.0 if group.draft else float(group.count)
+        for mixer in group.layer.mixers:
+            found += count * prefill_times(hardware, recipe.engine, mixer, formats, calls)
+    return _paddable(found.reshape(chunk.shape))[inverse.ravel()]
+
+
+def _paddable(times: Floats) -> Floats:
+    """Return times no longer than those of larger calls: what a library splits badly evens out."""
+    for axis in (1, 2):
+        times = np.flip(np.minimum.accumulate(np.flip(times, axis), axis), axis)
+    return times
+
+
+def _calls(tensor: Floats, batch: Floats, queries: Floats, keys: Floats) -> Calls:
+    return Calls(*(np.asarray(x, np.float64).ravel() for x in (tensor, batch, queries, keys)))
+
+
+def _draft_layer(
+    model: ModelSpec,
+    recipe: Recipe,
+    groups: list[LayerGroup],
+    tokens: Floats,
+    hardware: Hardware,
+    routing: Routing | None,
+) -> Floats:
+    """Price one run of a multi-token-prediction module, shape (layouts, tokens, parts)."""
+    shape = (recipe.rows.size, tokens.size)
+    group = next(item for item in groups if item.draft)
+    keys = _keys(recipe, tokens)
+    projection = served_operations(model, Part("mtp", "mtp"), keys, machine_of(hardware))
+    items = [Item(operation, 1.0, group.formats) for operation in projection]
+    items += _layer_items(model, group, recipe, keys, hardware)
+    cost = price_items(hardware, recipe.engine, items, keys)
+    parts = cost.parts.reshape(*shape, -1)
+    parts[..., OTHER] += recipe.engine.layer_gap
+    return parts + _experts(model, group, recipe, tokens, hardware, routing)
+
+
+def _first_drafts(
+    model: ModelSpec,
+    recipe: Recipe,
+    groups: list[LayerGroup],
+    hardware: Hardware,
+    routing: Routing | None,
+) -> Floats | float:
+    """Price the first run of a module, which takes all tokens of the pass."""
+    if not (recipe.drafts > 0).any() or not has_drafts(model):
+        return 0.0
+    once = _draft_layer(model, recipe, groups, TOKENS, hardware, routing)
+    return once * (recipe.drafts > 0)[:, None, None]
+
+
+def _drafts(
+    model: ModelSpec,
+    recipe: Recipe,
+    groups: list[LayerGroup],
+    hardware: Hardware,
+    routing: Routing | None,
+) -> Floats | float:
+    """Price further runs of a module, one token per sequence, and the heads of all."""
+    gamma = recipe.drafts[:, None].astype(np.float64)
+    if not (gamma > 0).any():
+        return 0.0
+    if not has_drafts(model):
+        raise StrategyError(
+            f"model {model.name} has no multi-token-prediction module to draft tokens with"
+        )
+    layer = _draft_layer(model, recipe, groups, BATCHES, hardware, routing).sum(axis=-1)
+    head = _head(model, recipe, hardware)
+    return np.maximum(gamma - 1.0, 0.0) * layer + gamma * head
