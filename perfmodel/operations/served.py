@@ -1,7 +1,8 @@
 """Operations of a served pass that depend on its tokens alone: training's forward, fused.
 
 What depends on the sequences is left out: cores of mixers, and the products of latent attention
-that differ between prefill and decode. So are routed experts, which are priced as a whole.
+that differ between prefill and decode. So is what routed experts do from their choice to their
+sum, which is priced as a whole.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ CORES = (Attention, SparseAttention, Indexer, Recurrence)
 OF_PROMPTS = ("attention.key_value_up", "attention.assemble_keys")
 """Operations of latent attention that only prefill has."""
 
-AHEAD_OF_BLOCKS = ("norm", "post_norm", "part_norms", "sum", "residual")
-"""What stands around the feed-forward block of a layer, whatever is in it."""
+AROUND_EXPERTS = (
+    *("norm", "post_norm", "part_norms", "sum", "residual"),
+    *("router", "latent_down", "latent_up"),
+)
+"""What stands around routed experts: norms, their scores, projections to their latent."""
 
 SAMPLER_LAUNCHES = 4.0
 """Kernels behind the logits: cast to fp32, scaling, softmax, choice (vLLM's ``Sampler.forward``
@@ -116,7 +120,7 @@ def _of_experts(item: Operation, layer: LayerSpec | None) -> bool:
         return False
     _, _, rest = item.name.partition("mlp.")
     extra = {piece.name for mlp in layer.mlps for piece in mlp.extra}
-    return rest not in AHEAD_OF_BLOCKS and rest not in extra and not rest.startswith("streams")
+    return rest not in AROUND_EXPERTS and rest not in extra and not rest.startswith("streams")
 
 
 def _fused(item: Operation) -> Operation:

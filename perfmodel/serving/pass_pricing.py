@@ -14,10 +14,11 @@ from perfmodel.base.precisions import QUANTISED
 from perfmodel.compute.narrow_gemm import weight_only_times
 from perfmodel.compute.stream import quantise_times, stream_times
 from perfmodel.kernels.serving.tables import ATTENTION, COMMUNICATION, MATRICES, OTHER, PARTS
-from perfmodel.network.collectives import collective_times, serving_all_reduce_times
+from perfmodel.network.collectives import collective_times
 from perfmodel.operations.operations import Communication, Gemm, LayerKeys, Operation, Role, Stream
 from perfmodel.operations.priced import column_of, distinct_rows, stack
 from perfmodel.operations.served import operation_launches
+from perfmodel.serving.communication import all_reduce_times
 from perfmodel.serving.weights import PLACE_OF, ProductFormat
 from perfmodel.software.engine import Engine
 
@@ -164,10 +165,10 @@ def _communication(hardware: Hardware, engine: Engine, items: Sequence[Item], si
     volume, members, stride = rows[1], np.maximum(rows[2], 1.0), np.maximum(rows[3], 1.0)
     groups = members.astype(np.int64), stride.astype(np.int64)
     times = np.zeros(volume.size)
-    reduced = (kinds == COLLECTIVES.index("all_reduce")) & engine.own_all_reduce
+    reduced = kinds == COLLECTIVES.index("all_reduce")
     if reduced.any():
         mine = (volume[reduced], *(x[reduced] for x in groups))
-        times[reduced] = serving_all_reduce_times(hardware, *mine)
+        times[reduced] = all_reduce_times(hardware, engine, *mine)
     if not reduced.all():
         rest = ~reduced
         mine = (volume[rest], *(x[rest] for x in groups))

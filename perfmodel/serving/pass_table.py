@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from perfmodel.kernels.serving.tables import (
     PARTS,
     PassTables,
 )
-from perfmodel.model.build import LayerSpec, MlpSpec, ModelSpec
+from perfmodel.model.build import LayerSpec, ModelSpec
 from perfmodel.operations.operations import Communication, LayerKeys, Role
 from perfmodel.operations.parts import Part
 from perfmodel.operations.served import (
@@ -28,6 +27,7 @@ from perfmodel.operations.served import (
     pass_keys,
     served_operations,
 )
+from perfmodel.serving.experts import expert_times
 from perfmodel.serving.layouts import ACTIVATION_FORMATS, KV_FORMATS, WEIGHT_FORMATS, Layouts
 from perfmodel.serving.mixers import (
     Calls,
@@ -122,6 +122,8 @@ class LayerGroup:
     ----------
     layer : LayerSpec
     formats : dict of str to ProductFormat
+    index : int
+        Number of the first of them.
     count : int
         How many the model has.
     draft : bool
@@ -130,6 +132,7 @@ class LayerGroup:
 
     layer: LayerSpec
     formats: dict[str, ProductFormat]
+    index: int
     count: int
     draft: bool = False
 
@@ -229,14 +232,14 @@ def recipes(layouts: Layouts) -> Iterator[Recipe]:
 
 def layer_groups(model: ModelSpec, recipe: Recipe, hardware: Hardware) -> list[LayerGroup]:
     """Return the distinct layers of a model with the formats in which they are served."""
-    counts: Counter[tuple[LayerSpec, tuple[tuple[str, ProductFormat], ...], bool]] = Counter()
+    found: dict[object, LayerGroup] = {}
     for index, layer in enumerate((*model.layers, *model.mtp_layers)):
         formats = place_formats(model, index, recipe.weights, recipe.activations, hardware)
-        counts[layer, tuple(formats.items()), index >= model.num_layers] += 1
-    return [
-        LayerGroup(layer, dict(formats), count, draft)
-        for (layer, formats, draft), count in counts.items()
-    ]
+        draft = index >= model.num_layers
+        key = (layer, tuple(formats.items()), draft)
+        item = found.get(key, LayerGroup(layer, formats, index, 0, draft))
+        found[key] = replace(item, count=item.count + 1)
+    return list(found.values())
 
 
 def _keys(recipe: Recipe, tokens: Floats) -> LayerKeys:
@@ -308,45 +311,12 @@ def _experts(
     found = np.zeros((recipe.rows.size, tokens.size, len(PARTS)))
     for mlp in group.layer.mlps:
         if mlp.kind == "moe":
-            compute, sent = _expert_times(model, mlp, group, recipe, tokens, hardware)
-            found[..., EXPERTS] += compute
-            found[..., COMMUNICATION] += sent
+            times = expert_times(
+                model, mlp, recipe.layouts, tokens, hardware, routing, index=group.index
+            )
+            found[..., EXPERTS] += times.experts
+            found[..., COMMUNICATION] += times.communication
     return found
-
-
-def _expert_times(
-    model: ModelSpec,
-    mlp: MlpSpec,
-    group: LayerGroup,
-    recipe: Recipe,
-    tokens: Floats,
-    hardware: Hardware,
-) -> tuple[Floats, Floats]:
-    """Price routed experts with balanced loads, shape (layouts, tokens) each."""
-    from perfmodel.compute.narrow_gemm import weight_only_times
-    from perfmodel.network.collectives import serving_all_reduce_times
-
-    columns = recipe.layouts.columns
-    shape = (recipe.rows.size, tokens.size)
-    rank = recipe.layouts.rank_devices[:, None] * np.ones(shape)
-    degree = np.maximum(columns["expert_parallel"], 1)[:, None] * np.ones(shape)
-    all_tokens = tokens * columns["attention_data_parallel"][:, None]
-    choices = all_tokens * mlp.experts_per_token
-    local = mlp.experts / degree
-    active = local * (1.0 - (1.0 - 1.0 / mlp.experts) ** choices)
-    rows = np.maximum(choices / degree / active, 1.0)
-    width = mlp.expert_intermediate_size / (rank / degree)
-    hidden = float(mlp.latent_size or model.hidden_size)
-    product = group.formats["experts"]
-    gates = 2.0 if mlp.gated else 1.0
-    time = np.zeros(rows.size)
-    for n, k in ((width * gates, hidden * np.ones(shape)), (hidden * np.ones(shape), width)):
-        sizes = [np.ceil(x.ravel() - 1e-9) for x in (rows, n, k, active)]
-        time += weight_only_times(hardware, product.products, product.weight_bytes, *sizes)
-    sent = serving_all_reduce_times(
-        hardware, (all_tokens * model.hidden_size * 2.0).ravel(), rank.ravel().astype(np.int64)
-    )
-    return time.reshape(shape), sent.reshape(shape)
 
 
 def _head(model: ModelSpec, recipe: Recipe, hardware: Hardware) -> Floats:

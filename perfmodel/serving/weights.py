@@ -33,7 +33,7 @@ PLACE_OF = {
     Role.MLP_OUTPUT: "mlp",
     Role.SHARED: "shared",
     Role.SHARED_OUTPUT: "shared",
-    Role.EXPERTS: "router",
+    Role.EXPERTS: "mlp",  # projections to a latent; the router is never narrow
     Role.EXPERT_PRODUCT: "experts",
     Role.OUTPUT: "output",
     Role.PREDICTION: "mlp",

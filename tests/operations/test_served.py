@@ -68,7 +68,7 @@ def test_experts_are_left_out_and_shared_ones_stay() -> None:
     assert [x.name for x in found if isinstance(x, Communication)] == [
         "attention.output.all_reduce"
     ]
-    assert {"mlp.norm"} == {x.name for x in found if x.role == Role.EXPERTS}
+    assert {"mlp.norm", "mlp.router"} == {x.name for x in found if x.role == Role.EXPERTS}
     assert layer_parameters(model.layers[-1], model.hidden_size).experts > 0
 
 
