@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.base.columns import Floats
+from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
 from perfmodel.network.collectives import collective_times, serving_all_reduce_times
 from perfmodel.network.expert_exchange import MODES, PHASES, moe_exchange_times
@@ -15,7 +16,13 @@ WIDE_BYTES = 2.0  # of an element that is summed or gathered unquantised: bf16
 
 
 def all_reduce_times(
-    hardware: Hardware, engine: Engine, size: ArrayLike, members: ArrayLike, stride: ArrayLike = 1
+    hardware: Hardware,
+    engine: Engine,
+    size: ArrayLike,
+    members: ArrayLike,
+    stride: ArrayLike = 1,
+    *,
+    called: bool = False,
 ) -> Floats:
     """Return times of the all-reduces that a pass runs.
 
@@ -23,11 +30,14 @@ def all_reduce_times(
     ----------
     hardware : Hardware
     engine : Engine
-        Says whether it has kernels of its own for small buffers.
+        Says whether it has kernels of its own for small buffers, and whether they need a copy.
     size : array_like
         Buffer of a rank [B].
     members, stride : array_like of int
         As in `perfmodel.network.collectives.collective_times`.
+    called : bool
+        Called by itself from Python with a result of its own, as benchmarks do: the host takes
+        `Engine.all_reduce_call_time`, and the buffer is copied.
 
     Returns
     -------
@@ -42,13 +52,24 @@ def all_reduce_times(
     Notes
     -----
     Kernels of an engine run inside a node: one shot where every rank reads all buffers, two
-    shots where each sums a part. With `Engine.fuses_all_reduce_norm` the residual addition and
-    the norm that follow run in the same kernel, on data that it holds: that takes no time of
-    its own beside the exchange.
+    shots where each sums a part; for large buffers the library is faster. Where switches reduce,
+    some engines copy the buffer to where they can (`Engine.copies_to_reduce`).
+
+    With `Engine.fuses_all_reduce_norm` the residual addition, the norm and the cast that follow
+    run in the same kernel on data that it holds: they take no time beside the exchange, and the
+    all-reduce stands for all of it.
     """
+    time = collective_times(hardware, "all_reduce", size, members, stride)
+    sizes, ranks = (x.ravel() for x in np.broadcast_arrays(size, members, stride)[:2])
+    copies = np.where(ranks > 1, stream_times(hardware, sizes, sizes).time, 0.0)
     if engine.own_all_reduce:
-        return serving_all_reduce_times(hardware, size, members, stride)
-    return collective_times(hardware, "all_reduce", size, members, stride)
+        own = serving_all_reduce_times(hardware, size, members, stride)
+        if engine.copies_to_reduce and hardware.system.network[0].in_network_reduction:
+            own = own + copies
+        time = np.minimum(time, own)
+    if called:
+        time = np.maximum(time + copies, np.where(ranks > 1, engine.all_reduce_call_time, 0.0))
+    return time
 
 
 def expert_exchange_times(

@@ -70,6 +70,11 @@ class Engine:
     output_host: float = fact("from the end of a pass to the client", "s")
     # Kernels
     own_all_reduce: bool = fact("small buffers are summed by one- and two-shot kernels of its own")
+    copies_to_reduce: bool = fact(
+        "where switches reduce, those kernels work on a buffer of their own, into which data are "
+        "copied first"
+    )
+    all_reduce_call_time: float = fact("host time of an all-reduce that is called by itself", "s")
     fuses_all_reduce_norm: bool = fact("residual addition, norm and cast run inside that kernel")
     fused_casts: bool = fact("casts to low precision run inside the norm or activation ahead")
     expert_kernel: str = fact(

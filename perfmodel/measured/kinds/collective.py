@@ -2,9 +2,10 @@
 
 Read are tables (columns of docs/calibration.md), and the output of nccl-tests and rccl-tests
 (`perfmodel.formats.nccl_tests`), of which every size gives a row out of place and one in
-place. Sizes are those of nccl-tests throughout. Only what a library of collectives does by
-itself is scored: calls through a framework, timed one by one, also hold the framework's
-time on the host, and the all-reduces of serving engines are other kernels.
+place. Sizes are those of nccl-tests throughout. What a library of collectives does by itself is
+scored, and the all-reduces of serving engines (`perfmodel.serving.communication`), which run
+kernels of their own. Calls of the library through a framework, timed one by one, also hold that
+framework's time on the host.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import PurePath
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +35,8 @@ from perfmodel.measured.cases import (
 from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.network.collectives import collective_choices
+from perfmodel.serving.communication import all_reduce_times
+from perfmodel.software.engine import load_engine
 from perfmodel.sweeps.collective_grids import bus_factor, strides
 
 ALIASES = {
@@ -53,7 +57,9 @@ COLLECTIVE_NAMES: Mapping[str, str] = {
 }
 LIBRARIES = ("", "nccl", "rccl")
 PER_CALL = "per-call"
-ENGINES = ("sglang", "vllm", "trtllm")
+_ENGINE = re.compile(r"(sglang|vllm|trtllm)(?:_(graph|eager))?")
+"""Cells of ``impl``: engine, and whether its calls are replayed or wait for the host one by one;
+TensorRT-LLM's always are replayed."""
 # nccl-tests runs these in place too, but into the buffer that it still sends.
 NOT_IN_PLACE = ("all_to_all", "point_to_point")
 LOG_COLUMNS = (
@@ -70,6 +76,20 @@ LOG_COLUMNS = (
 )
 _VENDORS = re.compile(r"^(?:NVIDIA|AMD|Instinct|Tesla|\s)+")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z0-9-]*[0-9][A-Za-z0-9-]*")
+
+
+class EngineCall(NamedTuple):
+    """An all-reduce of a serving engine.
+
+    Attributes
+    ----------
+    engine : str
+    from_host : bool
+        Called one by one, not replayed.
+    """
+
+    engine: str
+    from_host: bool
 
 
 def read(path: str | os.PathLike[str]) -> tuple[list[str], list[MeasuredRow]] | None:
@@ -153,10 +173,11 @@ def case_of(row: MeasuredRow) -> Case:
         raise Skip("time of the host, not of the device", scorable=False)
     if row.text("wrong") not in ("", "0"):
         raise Skip("wrong results", f"{row.text('wrong')} elements", scorable=False)
-    if impl.startswith(ENGINES):
-        raise Skip("custom all-reduce of a serving engine", impl)
-    if impl not in LIBRARIES:
+    engine = _ENGINE.fullmatch(impl)
+    if not engine and impl not in LIBRARIES:
         raise Skip("unknown implementation", impl)
+    if engine and COLLECTIVE_NAMES[name] != "all_reduce":
+        raise Skip("no all-reduce of a serving engine", f"{impl}, {name}")
     if not row.text("hardware"):
         raise Skip("hardware not stated", scorable=False)
     hardware, notes = kernel_hardware(row)
@@ -172,13 +193,22 @@ def case_of(row: MeasuredRow) -> Case:
     if size is None:
         raise Skip("shape not stated", "bytes", scorable=False)
     sizes = {"size": size, "members": float(members), "stride": float(stride)}
-    return Case(hardware, COLLECTIVE_NAMES[name], sizes, measured_time(row), notes)
+    variant: str | EngineCall = COLLECTIVE_NAMES[name]
+    if engine:
+        variant = EngineCall(engine[1], engine[2] == "eager")
+    return Case(hardware, variant, sizes, measured_time(row), notes)
 
 
-def price(hardware: Hardware, collective: str, columns: Columns) -> Columns:
+def price(hardware: Hardware, collective: str | EngineCall, columns: Columns) -> Columns:
     """Price rows of one system and collective: ``time`` [s], algorithm, protocol, busbw."""
     members = columns["members"].astype(np.int64)
     stride = columns["stride"].astype(np.int64)
+    if isinstance(collective, EngineCall):
+        engine, sizes = load_engine(collective.engine), columns["size"]
+        time = all_reduce_times(
+            hardware, engine, sizes, members, stride, called=collective.from_host
+        )
+        return {"time": time, "bus_bandwidth": sizes / time * bus_factor("all_reduce", members)}
     found = collective_choices(hardware, collective, columns["size"], members, stride)
     return {
         "time": found.time,
