@@ -1,0 +1,330 @@
+"""Closed loops pass by pass: clients that send a request when the one before has ended."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.serving.admission import blocks_needed
+from perfmodel.kernels.serving.histogram import (
+    Histogram,
+    add,
+    clear,
+    mean,
+    merge,
+    new_histogram,
+    quantile,
+)
+from perfmodel.kernels.serving.rank import (
+    CLOCK,
+    END,
+    NEXT,
+    SEQUENCE_SECONDS,
+    TOTAL_PASSES,
+    TOTALS,
+    Limits,
+    Rank,
+    Requests,
+    advance,
+    limits_of,
+    new_rank,
+    new_requests,
+    reset,
+    send,
+)
+from perfmodel.kernels.serving.tables import (
+    NO_ROOM,
+    NO_STAGE_WORK,
+    ROWS,
+    STABLE,
+    Deployments,
+    Floats,
+    Loads,
+    PassTables,
+)
+
+INPUT_STEP, OUTPUT_STEP = 0.7548776662466927, 0.5698402909980532
+"""Multiples of these, modulo 1, fill the unit square most evenly of all additive sequences
+known (R2: M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018)."""
+
+STEADY_ROUNDS = 40.0
+"""Requests of a client that stand for endless ones; about the first half is not counted."""
+
+REQUESTS, INPUTS, OUTPUTS, QUEUED, DURATION, PLACES = range(6)
+"""Places in `Tally.sums`: requests, their tokens, seconds in the queue; the longest run [s]."""
+
+
+class Tally(NamedTuple):
+    """What is known of the requests of all ranks that were run.
+
+    Attributes
+    ----------
+    first, output, gap, whole : Histogram
+        Times to the first token, per output token, between tokens, and of requests [s].
+    totals, sums : ndarray
+        Sums over passes (`Rank.totals`) and over requests.
+    """
+
+    first: Histogram
+    output: Histogram
+    gap: Histogram
+    whole: Histogram
+    totals: Floats
+    sums: Floats
+
+
+@jit
+def new_tally() -> Tally:
+    """Return an empty one."""
+    return Tally(
+        new_histogram(),
+        new_histogram(),
+        new_histogram(),
+        new_histogram(),
+        np.zeros(TOTALS),
+        np.zeros(PLACES),
+    )
+
+
+@jit
+def clear_tally(tally: Tally) -> None:
+    """Forget all."""
+    clear(tally.first)
+    clear(tally.output)
+    clear(tally.gap)
+    clear(tally.whole)
+    tally.totals[:] = 0.0
+    tally.sums[:] = 0.0
+
+
+@jit
+def even_length(longest: float, spread: float, at: float) -> float:
+    """Return a whole length in [spread · longest, longest] at a place in [0, 1)."""
+    shortest = max(math.floor(spread * longest), 1.0)
+    return float(shortest + math.floor(at * (longest - shortest + 1.0)))
+
+
+@jit
+def fill_requests(requests: Requests, count: int, loads: Loads, j: int) -> None:
+    """Give so many requests their lengths, spread evenly."""
+    spread = loads.length_spread[j]
+    for i in range(count):
+        at = (0.5 + INPUT_STEP * (i + 1)) % 1.0
+        requests.inputs[i] = even_length(loads.input_length[j], spread, at)
+        at = (0.5 + OUTPUT_STEP * (i + 1)) % 1.0
+        requests.outputs[i] = even_length(loads.output_length[j], spread, at)
+        requests.cached[i] = min(math.floor(loads.prefix[j]), requests.inputs[i] - 1.0)
+
+
+@jit
+def run_clients(
+    tables: PassTables,
+    limits: Limits,
+    requests: Requests,
+    rank: Rank,
+    gaps: Histogram,
+    clients: int,
+    count: int,
+    steady: bool,
+) -> float:
+    """Run a closed loop: all clients send at time 0, then each when its request has ended.
+
+    Parameters
+    ----------
+    clients, count : int
+        Requests under way, and all of them.
+    steady : bool
+        Leave out how it begins and ends.
+
+    Returns
+    -------
+    float
+        From when on requests that end count [s].
+    """
+    counts, numbers = rank.counts, rank.numbers
+    reset(rank)
+    clear(gaps)
+    for i in range(clients):
+        send(limits, requests, rank, i, 0.0)
+    counts[NEXT], counts[END] = clients, count
+    if not steady:
+        advance(tables, limits, requests, rank, gaps, math.inf)
+        return 0.0
+    while counts[NEXT] < count // 2:
+        advance(tables, limits, requests, rank, gaps, 1.05 * numbers[CLOCK] + 1e-3)
+    since = float(numbers[CLOCK])
+    clear(gaps)
+    rank.totals[:] = 0.0
+    while counts[NEXT] < count:
+        advance(tables, limits, requests, rank, gaps, 1.02 * numbers[CLOCK])
+    return since
+
+
+@jit
+def count_requests(
+    limits: Limits,
+    requests: Requests,
+    count: int,
+    rank: Rank,
+    gaps: Histogram,
+    since: float,
+    ranks: float,
+    tally: Tally,
+) -> None:
+    """Add what so many ranks alike did."""
+    until = rank.numbers[CLOCK]
+    sums, host = tally.sums, limits.output_host
+    for i in range(count):
+        last = requests.last[i]
+        if last <= since or requests.first[i] < 0.0 or last > until:
+            continue
+        add(tally.first, requests.first[i] + host - requests.sent[i], ranks)
+        add(tally.whole, last + host - requests.sent[i], ranks)
+        if requests.outputs[i] > 1.0:
+            each = (last - requests.first[i]) / (requests.outputs[i] - 1.0)
+            add(tally.output, each, ranks)
+        sums[REQUESTS] += ranks
+        sums[INPUTS] += ranks * requests.inputs[i]
+        sums[OUTPUTS] += ranks * requests.outputs[i]
+        sums[QUEUED] += ranks * (requests.started[i] - requests.ready[i])
+    merge(tally.gap, gaps, ranks)
+    for place in range(TOTALS):
+        tally.totals[place] += ranks * rank.totals[place]
+    sums[DURATION] = max(sums[DURATION], until + host - since)
+
+
+@jit
+def write_times(histogram: Histogram, row: int, values: Floats) -> None:
+    """Write mean and percentiles from a row on."""
+    values[row] = mean(histogram)
+    values[row + 1] = quantile(histogram, 0.5)
+    values[row + 2] = quantile(histogram, 0.95)
+    values[row + 3] = quantile(histogram, 0.99)
+
+
+@jit
+def write_rows(
+    tally: Tally, groups: float, ranks: float, devices: float, half_width: float, values: Floats
+) -> None:
+    """Write all variables of a load on a deployment.
+
+    Parameters
+    ----------
+    tally : Tally
+    groups, ranks, devices : float
+        Batches under way at once (ranks in step have one together), attention ranks, devices.
+    half_width : float
+        Of the band of a pass, relative.
+    values : shape (ROWS,)
+    """
+    write_times(tally.first, ROWS.time_to_first_token_mean, values)
+    write_times(tally.output, ROWS.time_per_output_token_mean, values)
+    write_times(tally.gap, ROWS.inter_token_latency_mean, values)
+    write_times(tally.whole, ROWS.request_time_mean, values)
+    sums, totals = tally.sums, tally.totals
+    time = sums[DURATION]
+    values[ROWS.tokens_per_second_per_device] = sums[OUTPUTS] / time / devices
+    both = sums[INPUTS] + sums[OUTPUTS]
+    values[ROWS.total_tokens_per_second_per_device] = both / time / devices
+    each = values[ROWS.time_per_output_token_mean]
+    values[ROWS.tokens_per_second_per_user] = 1.0 / each
+    values[ROWS.request_rate] = sums[REQUESTS] / time
+    values[ROWS.batch] = totals[SEQUENCE_SECONDS] / time / ranks
+    values[ROWS.queue_time] = sums[QUEUED] / sums[REQUESTS]
+    values[ROWS.utilization] = totals[0] / time / groups
+    for part in range(6):
+        values[ROWS.attention_time + part] = totals[1 + part] / totals[TOTAL_PASSES]
+    first = values[ROWS.time_to_first_token_mean]
+    values[ROWS.time_to_first_token_low] = first * (1.0 - half_width)
+    values[ROWS.time_to_first_token_high] = first * (1.0 + half_width)
+    values[ROWS.time_per_output_token_low] = each * (1.0 - half_width)
+    values[ROWS.time_per_output_token_high] = each * (1.0 + half_width)
+
+
+@jit
+def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, out: Floats) -> None:
+    """Run closed loops on deployments pass by pass.
+
+    Requests divide evenly among the batches under way; of those that have one request more
+    and those that have one less, one of each is run, and counts as often as there are such.
+
+    Parameters
+    ----------
+    tables : PassTables
+    deployments, loads : Deployments, Loads
+    out : shape (ROWS, deployment, load)
+        Is filled. NaN where the load is an open loop (a trace, `replay`, tells) or the
+        deployment has two pools.
+    """
+    tally, gaps = new_tally(), new_histogram()
+    requests, rank = new_requests(0), new_rank(0)
+    out[:] = math.nan
+    for d in range(deployments.layout.size):
+        limits = limits_of(deployments, d)
+        together = deployments.ranks[d] * deployments.stages[d]
+        groups = together / limits.ranks
+        for j in range(loads.concurrency.size):
+            values = out[:, d, j]
+            if loads.concurrency[j] <= 0.0 or deployments.prefill_layout[d] >= 0:
+                continue
+            if not holds_longest(deployments, d, loads, j):
+                values[ROWS.status] = NO_ROOM
+                continue
+            most = requests_of(loads, j, int(loads.concurrency[j] / groups) + 1)
+            if most > requests.inputs.size:
+                requests, rank = new_requests(most), new_rank(most)
+            fill_requests(requests, most, loads, j)
+            clear_tally(tally)
+            recurse_point(tables, limits, groups, loads, j, requests, rank, gaps, tally)
+            half_width = tables.half_width[limits.layout]
+            ranks, devices = deployments.ranks[d], deployments.devices[d]
+            write_rows(tally, groups, ranks, devices, half_width, values)
+            enough = loads.concurrency[j] >= together
+            values[ROWS.status] = STABLE if enough else NO_STAGE_WORK
+
+
+@jit
+def holds_longest(deployments: Deployments, d: int, loads: Loads, j: int) -> bool:
+    """Tell whether the cache holds the longest request of a load."""
+    tokens = loads.input_length[j] + loads.output_length[j] + deployments.draft_length[d]
+    blocks = blocks_needed(
+        tokens,
+        deployments.block_tokens[d],
+        deployments.state_blocks[d],
+        deployments.window_tokens[d],
+    )
+    return bool(blocks <= deployments.blocks[d])
+
+
+@jit
+def requests_of(loads: Loads, j: int, clients: int) -> int:
+    """Return how many requests so many clients make."""
+    rounds = STEADY_ROUNDS if loads.rounds[j] == math.inf else loads.rounds[j]
+    return max(math.ceil(clients * rounds), clients)
+
+
+@jit
+def recurse_point(
+    tables: PassTables,
+    limits: Limits,
+    groups: float,
+    loads: Loads,
+    j: int,
+    requests: Requests,
+    rank: Rank,
+    gaps: Histogram,
+    tally: Tally,
+) -> None:
+    """Run one load on batches of which there are so many."""
+    fewer = int(loads.concurrency[j] / groups)
+    longer = loads.concurrency[j] - fewer * groups  # have one more
+    for clients in range(max(fewer, 1), fewer + 2):
+        alike = longer if clients > fewer else groups - longer
+        if alike > 1e-9 * groups:
+            count = requests_of(loads, j, clients)
+            steady = loads.rounds[j] == math.inf
+            since = run_clients(tables, limits, requests, rank, gaps, clients, count, steady)
+            count_requests(limits, requests, count, rank, gaps, since, alike, tally)

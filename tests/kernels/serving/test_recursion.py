@@ -1,0 +1,121 @@
+"""Closed loops pass by pass: all variables against loops retold request by request."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from perfmodel.kernels.serving.rank import new_requests
+from perfmodel.kernels.serving.recursion import even_length, fill_requests, recurse_points
+from perfmodel.kernels.serving.tables import (
+    NO_ROOM,
+    NO_STAGE_WORK,
+    ROWS,
+    STABLE,
+    Deployments,
+    Loads,
+)
+from tests.kernels.serving.cases import deployment, load
+from tests.kernels.serving.retold import Request, RetoldRank
+from tests.kernels.serving.test_passes import linear_tables
+
+TABLES = linear_tables(eager_time=2e-4, pass_host=1e-4, sequence_host=1e-6)
+SHORT = {"input_length": 300.0, "output_length": 60.0, "length_spread": 0.5}
+
+
+def row(deployments: Deployments, loads: Loads) -> dict[str, float]:
+    out = np.empty((len(ROWS), 1, 1))
+    recurse_points(TABLES, deployments, loads, out)
+    return dict(zip(ROWS._fields, out[:, 0, 0].tolist(), strict=True))
+
+
+def test_variables_are_those_of_the_loop_retold() -> None:
+    host = {"request_host": 2e-3, "token_host": 1e-6, "output_host": 5e-4}
+    deployments = deployment(token_budget=512.0, devices=4.0, **host)
+    loads = load(concurrency=6.0, rounds=8.0, **SHORT)
+    found = row(deployments, loads)
+    requests = new_requests(48)
+    fill_requests(requests, 48, loads, 0)
+    pairs = np.array([requests.inputs, requests.outputs]).astype(int).T.tolist()
+    retold = RetoldRank(TABLES, deployments)
+    told = retold.closed_loop([Request(*pair) for pair in pairs], 6)
+    first = np.array([it.times[0] - it.sent for it in told]) + 5e-4
+    output = np.array([(it.times[-1] - it.times[0]) / (it.answer - 1) for it in told])
+    gaps = np.concatenate([np.diff(it.times) for it in told])
+    whole = np.array([it.times[-1] - it.sent for it in told]) + 5e-4
+    names = "time_to_first_token", "time_per_output_token", "inter_token_latency", "request_time"
+    for name, values in zip(names, (first, output, gaps, whole), strict=True):
+        assert found[f"{name}_mean"] == pytest.approx(values.mean(), rel=1e-3)
+        for share in (50, 95, 99):
+            wanted = np.quantile(values, share / 100, method="inverted_cdf")
+            assert found[f"{name}_p{share}"] == pytest.approx(wanted, rel=6e-3)
+    time = retold.clock + 5e-4
+    answers, both = requests.outputs.sum(), requests.outputs.sum() + requests.inputs.sum()
+    assert found["request_rate"] == pytest.approx(48 / time, rel=1e-3)
+    assert found["tokens_per_second_per_device"] == pytest.approx(answers / time / 4, rel=1e-3)
+    assert found["total_tokens_per_second_per_device"] == pytest.approx(both / time / 4, rel=1e-3)
+    assert found["tokens_per_second_per_user"] == pytest.approx(1 / output.mean(), rel=1e-3)
+    # Little's law: those that decode.
+    decoding = sum(it.times[-1] - it.times[0] for it in told) / time
+    assert found["batch"] == pytest.approx(decoding, rel=1e-3)
+    assert found["status"] == STABLE
+
+
+def test_requests_divide_among_ranks() -> None:
+    one = row(deployment(), load(concurrency=2.0, **SHORT))
+    many = row(deployment(ranks=4.0, devices=4.0), load(concurrency=8.0, **SHORT))
+    for name in ("time_to_first_token_p95", "inter_token_latency_mean", "batch", "utilization"):
+        assert many[name] == pytest.approx(one[name], rel=1e-12)
+    assert many["request_rate"] == pytest.approx(4 * one["request_rate"], rel=1e-12)
+    # Of ten, two ranks have three and two have two.
+    uneven = row(deployment(ranks=4.0, devices=4.0), load(concurrency=10.0, **SHORT))
+    more = row(deployment(), load(concurrency=3.0, **SHORT))
+    name = "time_to_first_token_mean"
+    assert uneven[name] == pytest.approx(0.4 * one[name] + 0.6 * more[name], rel=1e-9)
+
+
+def test_fewer_requests_than_ranks_leave_some_idle() -> None:
+    one = row(deployment(), load(**SHORT))
+    idle = row(deployment(ranks=4.0), load(**SHORT))
+    assert idle["status"] == NO_STAGE_WORK
+    assert idle["utilization"] == pytest.approx(one["utilization"] / 4)
+    assert idle["request_rate"] == pytest.approx(one["request_rate"])
+
+
+def test_the_first_burst_waits_and_the_steady_state_forgets_it() -> None:
+    some = row(deployment(), load(concurrency=64.0, rounds=3.0, **SHORT))
+    endless = row(deployment(), load(concurrency=64.0, rounds=math.inf, **SHORT))
+    assert endless["time_to_first_token_mean"] < some["time_to_first_token_mean"]
+    assert endless["request_rate"] > some["request_rate"]
+    # Little's law with everybody counted.
+    assert endless["request_rate"] * endless["request_time_mean"] == pytest.approx(64.0, rel=0.02)
+
+
+def test_what_the_cache_cannot_hold_and_what_is_no_closed_loop() -> None:
+    full = row(deployment(blocks=20.0), load(**SHORT))
+    assert full["status"] == NO_ROOM
+    assert math.isnan(full["request_rate"])
+    opened = row(deployment(), load(concurrency=0.0, request_rate=1.0, **SHORT))
+    assert math.isnan(opened["status"])
+
+
+def test_a_prefix_is_not_computed_again() -> None:
+    alone = {"input_length": 3000.0, "output_length": 4.0}
+    plain = row(deployment(), load(**alone))
+    cached = row(deployment(), load(prefix=2900.0, **alone))
+    less = plain["time_to_first_token_mean"] - cached["time_to_first_token_mean"]
+    assert less == pytest.approx(2900 * (1e-6 + 1e-8), rel=1e-6)
+
+
+def test_lengths_fill_their_range_evenly() -> None:
+    loads = load(input_length=100.0, output_length=10.0, length_spread=0.8)
+    requests = new_requests(2000)
+    fill_requests(requests, 2000, loads, 0)
+    for values, least, most in ((requests.inputs, 80, 100), (requests.outputs, 8, 10)):
+        sizes, counts = np.unique(values, return_counts=True)
+        assert sizes.tolist() == list(range(least, most + 1))
+        np.testing.assert_allclose(counts, 2000 / len(sizes), rtol=0.05)
+    assert abs(np.corrcoef(requests.inputs, requests.outputs)[0, 1]) < 0.02
+    assert even_length(1.0, 0.0, 0.999) == 1.0
