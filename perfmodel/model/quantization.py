@@ -136,7 +136,7 @@ def places_of(model: ModelSpec) -> frozenset[str]:
     """Return where a model has matrices."""
     layers = dict.fromkeys((*model.layers, *model.mtp_layers))
     found = (
-        _place(where, piece)
+        place_of(where, piece)
         for layer in layers
         for where, piece in layer.pieces(model.hidden_size)
         if piece.kind == "matrix"
@@ -189,7 +189,7 @@ def _formats(
     return tuple((place, quantization.at(place, layer)) for place in PLACES)
 
 
-def _place(where: str, piece: Piece) -> str:
+def place_of(where: str, piece: Piece) -> str:
     """Return the place of a piece, by that of its layer's list."""
     if where != "mlp_dense":
         return where
@@ -200,7 +200,7 @@ def _layer_bytes(
     layer: LayerSpec, hidden_size: int, formats: dict[str, WeightFormat | None]
 ) -> Iterator[tuple[str, float]]:
     for where, piece in layer.pieces(hidden_size):
-        place = _place(where, piece)
+        place = place_of(where, piece)
         item = formats.get(place)
         narrow = item is not None and item.takes(piece)
         yield place, item.bytes_of(piece) if item and narrow else WIDE_BYTES * piece.parameters

@@ -37,11 +37,14 @@ class CachePart:
         Tokens of an entry: 1, or those that are compressed into one.
     most : int
         Tokens that are kept at most; 0 for all.
+    heads : int
+        Heads over which tensor parallelism cuts it: 1 where every rank keeps all.
     """
 
     bytes_each: float
     tokens_each: int = 1
     most: int = 0
+    heads: int = 1
 
     def bytes_at(self, tokens: int) -> float:
         """Bytes for a sequence of so many tokens."""
@@ -145,7 +148,8 @@ def cache_parts(layer: LayerSpec, element: float) -> Iterator[CachePart]:
     for spec in layer.attentions:
         if spec.shared_keys:
             continue
-        yield CachePart(_entry(spec) * element, most=spec.window)
+        heads = 1 if spec.kind == "mla" else spec.key_value_heads
+        yield CachePart(_entry(spec) * element, most=spec.window, heads=heads)
         if spec.compression is not None:
             yield CachePart(spec.head_dim * element, spec.compression.ratio)
         if spec.indexer is not None and not spec.indexer.shared:

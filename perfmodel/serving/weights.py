@@ -14,8 +14,10 @@ from perfmodel.serving.layouts import AS_STATED
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-INT4_BYTES = 0.5 + 2.5 / 128
-"""Groups of 128 with a 16-bit scale and a 4-bit zero point (GPTQ and AWQ checkpoints)."""
+STORED_BYTES = {"int4": 0.5 + 2.5 / 128, "fp8_block": 1.0 + 4.0 / 128**2}
+"""One weight with its part of a scale [B], where activations are scaled otherwise: groups of 128
+with a 16-bit scale and a 4-bit zero point (GPTQ and AWQ checkpoints); blocks of 128 x 128
+(DeepSeek-V3, arXiv:2412.19437)."""
 
 CONVERTED = ("attention", "recurrence", "mlp", "shared", "experts")
 """Places that a given format holds for; embedding, router and output stay in 16 bits, as in
@@ -111,7 +113,7 @@ def _kept(model: ModelSpec, weights: str) -> frozenset[str]:
 
 def weight_bytes(name: str) -> float:
     """Bytes of one weight in a format, its part of a scale included [B]."""
-    return INT4_BYTES if name == "int4" else FORMATS[name].bytes
+    return STORED_BYTES.get(name) or FORMATS[name].bytes
 
 
 def _stated(item: WeightFormat | None) -> tuple[str, float]:

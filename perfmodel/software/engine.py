@@ -44,10 +44,14 @@ class Engine:
     block_tokens: int = fact("tokens of a block of the cache", minimum=1)
     memory_share: float = fact("share of memory that the engine takes, or of what is free")
     memory_of: str = fact(
-        "share of the device's memory, or of what weights and a trial run leave free",
-        choices=("capacity", "free"),
+        "share of the device's memory, of what weights and a trial run leave free, or of memory "
+        "for weights and cache",
+        choices=("capacity", "free", "static"),
     )
     workspace_bytes: float = fact("beside weights, cache and activations: libraries, graphs", "B")
+    logit_bytes: float = fact(
+        "what a trial run makes of a logit of each sequence: copies, sorts, sums", "B"
+    )
     prefix_caching: bool = fact("prompts that begin alike share blocks unless switched off")
     # Launching
     graph_limit: int = fact("largest batch of decoded tokens that is captured as a graph")

@@ -1,0 +1,399 @@
+"""Memory of deployments: weights, activations, and the blocks of the cache that are left.
+
+Letters: t, e, a, p degrees of tensor, expert, attention-data and pipeline parallelism; g heads
+of keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.precisions import FORMATS
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.pieces import Piece
+from perfmodel.model.quantization import WIDE_BYTES, place_of
+from perfmodel.model.spec import ModelSpec
+from perfmodel.model.state import cache_parts, recurrent_bytes
+from perfmodel.serving.layouts import AS_STATED, KV_FORMATS, WEIGHT_FORMATS, Layouts
+from perfmodel.serving.weights import ProductFormat, place_formats
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.serving.grid import DeploymentGrid
+
+STREAMS_KEPT = 3.0
+"""Tensors of the width of a residual stream that stand at once: the stream, what a norm makes of
+it, and what a block adds [prior, from the operations of a layer]."""
+ACTIVATION_BYTES = 2.0
+
+WHOLE, TENSOR, PLANE = 0, -1, -2
+"""What a number is divided by on a device: nothing, t, or t·a; a positive one: at most g."""
+Terms = dict[int, Floats]
+"""Divisor -> numbers of every layer, shape (layers,)."""
+
+
+@dataclass(frozen=True)
+class LayoutMemory:
+    """What a device holds, of every layout and stage; shape (layouts, stages).
+
+    Attributes
+    ----------
+    weights : ndarray
+        Weights with their scales [B].
+    per_token : ndarray
+        Cache that a token takes, windows that have filled left out [B].
+    state : ndarray
+        What a sequence keeps whatever its length: states, and windows beside full attention [B].
+    window : float
+        Tokens of a sequence that are kept at most; inf where some layer keeps all.
+    stage : ndarray of bool
+        Which stages there are.
+    """
+
+    weights: Floats
+    per_token: Floats
+    state: Floats
+    window: float
+    stage: NDArray[np.bool_]
+
+
+def stage_starts(layers: int, stages: int) -> list[int]:
+    """Return the first layer of each stage, and the number of layers.
+
+    Notes
+    -----
+    As vLLM cuts them (``get_pp_indices``): equally, what is left over to stages from the last
+    but one upwards.
+
+    Examples
+    --------
+    >>> stage_starts(10, 4)
+    [0, 2, 5, 8, 10]
+    """
+    counts = [layers // stages] * stages
+    for i in range(layers % stages):
+        counts[-2 - i] += 1
+    return [0, *np.cumsum(counts).tolist()]
+
+
+def layout_memory(model: ModelSpec, layouts: Layouts, hardware: Hardware) -> LayoutMemory:
+    """Return what the devices of every layout hold.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    layouts : Layouts
+    hardware : Hardware
+        Whose capacity does not count here, only what formats it knows.
+    """
+    columns = layouts.columns
+    stages = int(columns["pipeline_parallel"].max())
+    shape = (len(layouts), stages)
+    weights, per_token, state = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    first, last, exists = _stages(model.num_layers, columns["pipeline_parallel"], stages)
+    drafting = columns["draft_length"] > 0
+    for drafts in np.unique(drafting):
+        for code in np.unique(columns["weight_precision"][drafting == drafts]):
+            rows = (columns["weight_precision"] == code) & (drafting == drafts)
+            layers, ahead, behind = _weight_terms(
+                model, WEIGHT_FORMATS[code], hardware, bool(drafts)
+            )
+            weights[rows] = _sum_stages(layers, layouts, rows, first, last)
+            weights[rows, 0] += _sum_all(ahead, layouts, rows)
+            end = columns["pipeline_parallel"][rows] - 1
+            # A last stage of its own has a copy of a tied table.
+            table = ahead[TENSOR] * ((end > 0) & model.tied_embeddings)
+            table = table / columns["tensor_parallel"][rows]
+            weights[np.flatnonzero(rows), end] += _sum_all(behind, layouts, rows) + table
+        for code in np.unique(columns["kv_precision"][drafting == drafts]):
+            rows = (columns["kv_precision"] == code) & (drafting == drafts)
+            tokens, states = _cache_terms(model, KV_FORMATS[code], bool(drafts))
+            per_token[rows] = _sum_stages(tokens, layouts, rows, first, last)
+            state[rows] = _sum_stages(states, layouts, rows, first, last)
+    return LayoutMemory(weights, per_token, state, _window(model), exists)
+
+
+def _stages(
+    layers: int, degrees: Integers, stages: int
+) -> tuple[Integers, Integers, NDArray[np.bool_]]:
+    """Return the first layer of every stage and that behind it, shape (layouts, stages)."""
+    first = np.full((degrees.size, stages), layers, np.int64)
+    last = first.copy()
+    for degree in np.unique(degrees).tolist():
+        # Impossible degrees, more than there are layers, have empty stages.
+        starts = stage_starts(layers, degree)
+        rows = degrees == degree
+        first[rows, :degree], last[rows, :degree] = starts[:-1], starts[1:]
+    return first, last, np.arange(stages)[None, :] < degrees[:, None]
+
+
+def _divided(by: int, layouts: Layouts, rows: NDArray[np.bool_]) -> Floats:
+    """Return how many devices share a number, shape (rows,)."""
+    tensor = layouts.columns["tensor_parallel"][rows].astype(np.float64)
+    if by == WHOLE:
+        return np.ones(tensor.shape)
+    if by == TENSOR:
+        return tensor
+    if by == PLANE:
+        return tensor * layouts.columns["attention_data_parallel"][rows]
+    return np.minimum(tensor, by)
+
+
+def _sum_stages(
+    terms: Terms, layouts: Layouts, rows: NDArray[np.bool_], first: Integers, last: Integers
+) -> Floats:
+    """Sum numbers of layers over stages on one device; drafting modules are in the last one."""
+    total = np.zeros((int(rows.sum()), first.shape[1]))
+    layers = int(last.max())
+    for by, numbers in terms.items():
+        sums = np.concatenate(([0.0], np.cumsum(numbers)))
+        found = sums[last[rows]] - sums[first[rows]]
+        if numbers.size > layers:
+            end = layouts.columns["pipeline_parallel"][rows] - 1
+            found[np.arange(end.size), end] += sums[-1] - sums[layers]
+        total += found / _divided(by, layouts, rows)[:, None]
+    return total
+
+
+def _sum_all(terms: Mapping[int, float], layouts: Layouts, rows: NDArray[np.bool_]) -> Floats:
+    total = np.zeros(int(rows.sum()))
+    for by, number in terms.items():
+        total += number / _divided(by, layouts, rows)
+    return total
+
+
+def _layers(model: ModelSpec, drafts: bool) -> tuple[LayerSpec, ...]:
+    return (*model.layers, *model.mtp_layers) if drafts else model.layers
+
+
+def _weight_terms(
+    model: ModelSpec, precision: str, hardware: Hardware, drafts: bool
+) -> tuple[Terms, dict[int, float], dict[int, float]]:
+    """Bytes of the weights of every layer, of what is ahead of them, and of what is behind."""
+    layers = _layers(model, drafts)
+    found: Terms = {}
+    known: dict[object, list[tuple[int, float]]] = {}
+    for index, layer in enumerate(layers):
+        formats = place_formats(model, index, precision, AS_STATED, hardware)
+        key = (id(layer), tuple(formats.items()))
+        if key not in known:
+            known[key] = list(_layer_weights(model, layer, formats))
+        for by, size in known[key]:
+            found.setdefault(by, np.zeros(len(layers)))[index] += size
+        if index >= model.num_layers:
+            found.setdefault(TENSOR, np.zeros(len(layers)))[index] += WIDE_BYTES * model.mtp_extra(
+                layer
+            )
+    formats = place_formats(model, 0, precision, AS_STATED, hardware)
+    ahead = {TENSOR: formats["embedding"].weight_bytes * model.embedding_parameters()}
+    ahead[TENSOR] += WIDE_BYTES * sum(tower.parameter_count() for tower in model.encoders)
+    ahead[WHOLE] = WIDE_BYTES * model.edge_parameters()
+    behind = {TENSOR: formats["output"].weight_bytes * model.output_parameters()}
+    behind[WHOLE] = WIDE_BYTES * model.final_norm_parameters()
+    return found, ahead, behind
+
+
+def _layer_weights(
+    model: ModelSpec, layer: LayerSpec, formats: Mapping[str, ProductFormat]
+) -> Iterator[tuple[int, float]]:
+    """Yield bytes of a layer's pieces with what divides them."""
+    for where, piece in layer.pieces(model.hidden_size):
+        place = place_of(where, piece)
+        narrow = piece.kind == "matrix" and place in formats
+        each = formats[place].weight_bytes if narrow else WIDE_BYTES
+        size = piece.parameters * each
+        if where == "experts":
+            yield PLANE, size
+            continue
+        cut = size * piece.sharded / piece.parameters
+        yield _divisor(layer, piece), cut
+        yield WHOLE, size - cut
+
+
+def _divisor(layer: LayerSpec, piece: Piece) -> int:
+    """Return what divides a piece: keys and values are repeated where t exceeds their heads."""
+    if piece.name in ("key", "value") and layer.attentions:
+        return layer.attentions[0].key_value_heads
+    return TENSOR
+
+
+def _cache_terms(model: ModelSpec, precision: str, drafts: bool) -> tuple[Terms, Terms]:
+    """Bytes of every layer that a token adds, and that a sequence keeps whatever its length."""
+    element = FORMATS[precision].bytes
+    layers = _layers(model, drafts)
+    windowed = np.isfinite(_window(model))
+    tokens: Terms = {WHOLE: np.zeros(len(layers))}
+    states: Terms = {WHOLE: np.zeros(len(layers))}
+    for index, layer in enumerate(layers):
+        for part in cache_parts(layer, element):
+            by = part.heads if part.heads > 1 else WHOLE
+            kept = states if part.most and not windowed else tokens
+            size = part.bytes_at(part.most) if kept is states else part.per_token
+            kept.setdefault(by, np.zeros(len(layers)))[index] += size
+        # What convolutions keep has the format of activations.
+        size = sum(recurrent_bytes(mixer, ACTIVATION_BYTES) for mixer in layer.mixers)
+        states.setdefault(TENSOR, np.zeros(len(layers)))[index] += size
+    return tokens, states
+
+
+def _window(model: ModelSpec) -> float:
+    """Tokens that are kept of a sequence at most; inf where a layer keeps all, or none any."""
+    parts = [part for layer in dict.fromkeys(model.layers) for part in cache_parts(layer, 1.0)]
+    every = parts and all(part.most for part in parts)
+    return float(max(part.most for part in parts)) if every else np.inf
+
+
+@dataclass(frozen=True)
+class DeploymentMemory:
+    """Memory of deployments on one device type, shape (deployments,).
+
+    Attributes
+    ----------
+    weights, activations, workspace, cache, total : ndarray
+        On the fullest device of a worker [B]; `cache` are the blocks there.
+    blocks : ndarray
+        Blocks of the cache of an attention rank, whole ones; 0 where nothing is left.
+    bytes_per_token, state_bytes : ndarray
+        What a token and a sequence take on the device with the fewest blocks [B].
+    block_tokens : ndarray
+        Tokens of a block; where tokens take nothing, more than any sequence has.
+    state_blocks : ndarray
+        Blocks of `state_bytes`.
+    window : float
+        Tokens of a sequence that are kept at most.
+    fits : ndarray of bool
+        There is a cache, and all finds room on the device.
+    """
+
+    weights: Floats
+    activations: Floats
+    workspace: Floats
+    cache: Floats
+    total: Floats
+    blocks: Floats
+    bytes_per_token: Floats
+    state_bytes: Floats
+    block_tokens: Floats
+    state_blocks: Floats
+    window: float
+    fits: NDArray[np.bool_]
+
+
+ENDLESS = 2.0**40
+"""Tokens of a block that holds a state: more than any sequence has."""
+
+
+def deployment_memory(
+    grid: DeploymentGrid, layouts: Layouts, layout: Integers, hardware: Hardware
+) -> DeploymentMemory:
+    """Return the memory of deployments.
+
+    Parameters
+    ----------
+    grid : DeploymentGrid
+    layouts : Layouts
+    layout : ndarray of int64, shape (deployments,)
+        Which layout each has (`DeploymentGrid.layouts`).
+    hardware : Hardware
+
+    Returns
+    -------
+    DeploymentMemory
+
+    Notes
+    -----
+    With u the share of the memory M that an engine takes, weights W, activations A of a pass of
+    `token_budget` tokens and workspace X, there are for the cache ``u M - W - A - X`` bytes where
+    the share is of the device (vLLM), ``u (M - W - A - X)`` where it is of what is free
+    (TensorRT-LLM), and ``u (M - X) - W`` where it is of weights and cache (SGLang, whose passes
+    use what is left). The stage with the fewest blocks counts.
+    """
+    held = layout_memory(grid.model, layouts, hardware)
+    capacity = float(hardware.device.memory.capacity)
+    engine = grid["engine"]
+
+    def fact(name: str) -> np.ndarray:
+        return np.array([getattr(item, name) for item in grid.engines])[engine]
+
+    share = grid["memory_share"]
+    workspace = fact("workspace_bytes")
+    activations = _activations(grid, layouts, layout, fact("logit_bytes"))
+    weights = held.weights[layout]
+    taken = (activations + workspace)[:, None]
+    kinds = fact("memory_of")
+    free = np.select(
+        [(kinds == "free")[:, None], (kinds == "static")[:, None]],
+        [
+            share[:, None] * (capacity - weights - taken),
+            share[:, None] * (capacity - workspace[:, None]) - weights,
+        ],
+        share[:, None] * capacity - weights - taken,
+    )
+    per_token, state = held.per_token[layout], held.state[layout]
+    tokens_each = grid["block_tokens"].astype(np.float64)[:, None]
+    # A device whose layers keep nothing per token counts its states, or nothing at all.
+    block = np.where(per_token > 0, per_token * tokens_each, 0.0)
+    nothing_kept = ~np.any(per_token > 0, axis=1)
+    block[nothing_kept] = state[nothing_kept]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        count = np.floor(np.maximum(free, 0.0) / block)
+    count[(block == 0) | ~held.stage[layout]] = np.inf
+    least = np.argmin(count, axis=1)
+    at = np.arange(len(grid)), least
+    blocks = np.where(np.isfinite(count[at]), count[at], 0.0)
+    fullest = np.argmax(np.where(held.stage[layout], weights, -1.0), axis=1)
+    heaviest = weights[np.arange(len(grid)), fullest]
+    cache = blocks * block[at]
+    total = weights[at] + activations + workspace + cache
+    return DeploymentMemory(
+        weights=heaviest,
+        activations=activations,
+        workspace=workspace,
+        cache=cache,
+        total=total,
+        blocks=blocks,
+        bytes_per_token=per_token[at],
+        state_bytes=state[at],
+        block_tokens=np.where(nothing_kept, ENDLESS, tokens_each[:, 0]),
+        state_blocks=np.where(nothing_kept, 0.0, state[at] / np.maximum(block[at], 1e-30)),
+        window=held.window,
+        fits=(blocks >= 1) & (np.maximum(total, heaviest + activations + workspace) <= capacity),
+    )
+
+
+def _activations(
+    grid: DeploymentGrid, layouts: Layouts, layout: Integers, logit_bytes: np.ndarray
+) -> Floats:
+    """Bytes that stand at once while the largest pass runs.
+
+    The widest block of a layer beside the residual stream, or the logits of all sequences with
+    what sampling makes of them, which a trial run of the engine meets.
+    """
+    tokens = grid["token_budget"].astype(np.float64)
+    columns = {name: column[layout] for name, column in layouts.columns.items()}
+    tensor = columns["tensor_parallel"].astype(np.float64)
+    plane = tensor * columns["attention_data_parallel"]
+    widest = np.zeros(tokens.shape)
+    model = grid.model
+    for layer in model.layer_kinds()[0]:
+        for spec in layer.attentions:
+            heads = spec.heads * (2.0 * spec.head_dim + spec.value_head_dim)
+            widest = np.maximum(widest, tokens * heads / tensor)
+        for part in layer.mlps:
+            if part.kind == "moe":
+                rows = tokens * columns["attention_data_parallel"] * part.experts_per_token
+                inner = np.maximum(plane / columns["expert_parallel"], 1.0)
+                width = 3.0 * part.expert_intermediate_size / inner + model.hidden_size
+                widest = np.maximum(widest, rows / columns["expert_parallel"] * width)
+            else:
+                widest = np.maximum(widest, tokens * 3.0 * part.intermediate_size / tensor)
+    streams = STREAMS_KEPT * model.streams * model.hidden_size * tokens
+    sequences = np.minimum(grid["max_sequences"], tokens)
+    logits = sequences * model.vocab_size * logit_bytes
+    return ACTIVATION_BYTES * streams + np.maximum(ACTIVATION_BYTES * widest, logits)
