@@ -8,6 +8,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.serving.closed import close_closed
+from perfmodel.kernels.serving.open import close_open
 from perfmodel.kernels.serving.tables import Deployments, Loads, PassTables
 
 
@@ -27,7 +28,9 @@ def close_points(
     """
     for d in range(deployments.layout.size):
         for j in range(loads.concurrency.size):
-            if deployments.prefill_layout[d] >= 0 or loads.request_rate[j] > 0.0:
+            if deployments.prefill_layout[d] >= 0:
                 out[:, d, j] = math.nan
+            elif loads.request_rate[j] > 0.0:
+                close_open(tables, deployments, d, loads, j, out)
             else:
                 close_closed(tables, deployments, d, loads, j, out)
