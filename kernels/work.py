@@ -48,6 +48,8 @@ KINDS = {
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
     "drawn_experts": Kind(8e-6, 1.0, 0.05, "routing.assign_tokens"),
+    "passes": Kind(3e-5, 1.0, 0.05, "passes.pass_times"),  # of a served model
+    "phases": Kind(6e-5, 2.0, 0.05, "phases.close_phase"),  # of static batches
     "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
     "messages": Kind(1e-6, 1.0, 0.05, "steps.step_times"),
     "flows": Kind(1e-4, 2.0, 0.05, "fluid.fluid_finish_times"),  # that share links

@@ -15,6 +15,7 @@ from perfmodel.model.presets import load_model
 from perfmodel.serving.fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
+    ENGINE_LIMITS,
     LOAD_FIELD_BY_NAME,
 )
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid, check_loads, engines_of
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 NODE_DEVICES = 8  # where no hardware is named: the boards of DGX, HGX and OCP's OAM
 COLUMN_BYTES = 8 * (len(DEPLOYMENT_FIELD_BY_NAME) + 1)
-ENGINE_LIMITS = ("token_budget", "max_sequences", "block_tokens", "memory_share")
-"""Fields whose 0 means the engine's value."""
 POOL_FIELDS = tuple(f"prefill_{name}" for name in DEGREES)
 
 

@@ -24,6 +24,9 @@ DEGREES = (
 )
 """Degrees of a worker; those of a prefill worker have ``prefill_`` ahead."""
 
+ENGINE_LIMITS = ("token_budget", "max_sequences", "block_tokens", "memory_share")
+"""Fields whose 0 means the engine's value."""
+
 
 def _pool(name: str, option: str, text: str) -> StrategyField:
     text = f"{text} of a prefill worker; 0: as of a decode worker"

@@ -247,7 +247,7 @@ def _keys(recipe: Recipe, tokens: Floats) -> LayerKeys:
     return pass_keys(np.repeat(recipe.tensor, tokens.size), np.tile(tokens, recipe.rows.size))
 
 
-def _layer_items(
+def layer_items(
     model: ModelSpec, group: LayerGroup, recipe: Recipe, keys: LayerKeys, hardware: Hardware
 ) -> list[Item]:
     """List what one layer does to tokens, its routed experts left out."""
@@ -287,7 +287,7 @@ def _body(
             continue
         items += [
             replace(item, times=float(group.count))
-            for item in _layer_items(model, group, recipe, keys, hardware)
+            for item in layer_items(model, group, recipe, keys, hardware)
         ]
         experts += group.count * _experts(model, group, recipe, TOKENS, hardware, routing)
         mixers += group.count * MIXER_LAUNCHES * len(group.layer.mixers)
@@ -399,7 +399,7 @@ def _draft_layer(
     keys = _keys(recipe, tokens)
     projection = served_operations(model, Part("mtp", "mtp"), keys, machine_of(hardware))
     items = [Item(operation, 1.0, group.formats) for operation in projection]
-    items += _layer_items(model, group, recipe, keys, hardware)
+    items += layer_items(model, group, recipe, keys, hardware)
     cost = price_items(hardware, recipe.engine, items, keys)
     parts = cost.parts.reshape(*shape, -1)
     parts[..., OTHER] += recipe.engine.layer_gap
