@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.tables import Floats, Integers
 
 BINS = 6000
@@ -39,7 +39,7 @@ def new_histogram() -> Histogram:
     return Histogram(np.zeros(BINS), np.zeros(BINS), np.array([BINS, -1]))
 
 
-@jit
+@jit_lean
 def clear(histogram: Histogram) -> None:
     """Forget what was added."""
     first, last = histogram.used
@@ -48,7 +48,7 @@ def clear(histogram: Histogram) -> None:
     histogram.used[0], histogram.used[1] = BINS, -1
 
 
-@jit
+@jit_lean
 def add(histogram: Histogram, value: float, weight: float) -> None:
     """Add a value."""
     if weight <= 0.0:
@@ -62,7 +62,7 @@ def add(histogram: Histogram, value: float, weight: float) -> None:
     histogram.used[1] = max(histogram.used[1], place)
 
 
-@jit
+@jit_lean
 def merge(histogram: Histogram, other: Histogram, weight: float) -> None:
     """Add what another holds, so many times."""
     first, last = other.used
@@ -73,7 +73,7 @@ def merge(histogram: Histogram, other: Histogram, weight: float) -> None:
     histogram.used[1] = max(histogram.used[1], last)
 
 
-@jit
+@jit_lean
 def mean(histogram: Histogram) -> float:
     """Return the weighted mean; NaN of nothing."""
     total, weight = 0.0, 0.0
@@ -83,7 +83,7 @@ def mean(histogram: Histogram) -> float:
     return total / weight if weight > 0.0 else math.nan
 
 
-@jit
+@jit_lean
 def quantile(histogram: Histogram, share: float) -> float:
     """Return the least value that this share of the weight does not exceed; NaN of nothing.
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.serving.tables import (
     ATTENTION,
     COMMUNICATION,
@@ -17,7 +17,7 @@ from perfmodel.kernels.serving.tables import (
 )
 
 
-@jit
+@jit_lean
 def position(knots: np.ndarray, value: float) -> int:
     """Return the knot at or below a value, at most the last but one."""
     low, high = 0, knots.size - 1
@@ -30,13 +30,13 @@ def position(knots: np.ndarray, value: float) -> int:
     return low
 
 
-@jit
+@jit_lean
 def share(knots: np.ndarray, at: int, value: float) -> float:
     """Return how far a value lies from a knot to the next; beyond 1 after the last."""
     return max((value - knots[at]) / (knots[at + 1] - knots[at]), 0.0)
 
 
-@jit
+@jit_lean
 def captured_size(tokens: float, limit: float, step: float) -> float:
     """Return the size at which a pass of so many decoded tokens runs: itself if not captured."""
     if tokens > limit or tokens <= 0.0:
@@ -49,7 +49,7 @@ def captured_size(tokens: float, limit: float, step: float) -> float:
     return min(size, limit)
 
 
-@jit
+@jit_lean
 def mixers(
     x_knots: np.ndarray, y_knots: np.ndarray, table: np.ndarray, row: int, x: float, y: float
 ) -> float:
@@ -63,7 +63,7 @@ def mixers(
     return max(low + u * (high - low), 0.0)
 
 
-@jit
+@jit_lean
 def line(knots: np.ndarray, table: np.ndarray, row: int, x: float) -> float:
     """Return the value of a table of one axis, 0 where `x` is 0."""
     if x <= 0.0:
@@ -72,7 +72,7 @@ def line(knots: np.ndarray, table: np.ndarray, row: int, x: float) -> float:
     return max(table[row, i] + share(knots, i, x) * (table[row, i + 1] - table[row, i]), 0.0)
 
 
-@jit
+@jit_lean
 def pass_times(
     tables: PassTables,
     row: int,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.admission import MOST_SET_ASIDE, SET_ASIDE, blocks_needed
 from perfmodel.kernels.serving.histogram import Histogram, add
 from perfmodel.kernels.serving.passes import pass_times, position
@@ -126,7 +126,7 @@ class Rank(NamedTuple):
     totals: Floats
 
 
-@jit
+@jit_lean
 def limits_of(deployments: Deployments, d: int) -> Limits:
     """Return the limits of one of the batches under way on the ranks of a deployment in step."""
     drafted, alpha = deployments.draft_length[d], deployments.acceptance[d]
@@ -196,7 +196,7 @@ def new_rank(most: int) -> Rank:
     return rank
 
 
-@jit
+@jit_lean
 def reset(rank: Rank) -> None:
     """Make a rank idle at time 0."""
     rank.numbers[:] = 0.0
@@ -205,7 +205,7 @@ def reset(rank: Rank) -> None:
     rank.counts[HEAD] = rank.counts[TAIL] = rank.counts[NEWEST] = NOBODY
 
 
-@jit
+@jit_lean
 def send(limits: Limits, requests: Requests, rank: Rank, i: int, time: float) -> None:
     """Let a client send a request: it goes through the host into the queue."""
     requests.sent[i] = time
@@ -221,7 +221,7 @@ def send(limits: Limits, requests: Requests, rank: Rank, i: int, time: float) ->
     rank.counts[TAIL] = i
 
 
-@jit
+@jit_lean
 def take_head(requests: Requests, rank: Rank) -> int:
     """Take the first out of the queue."""
     i = rank.counts[HEAD]
@@ -231,7 +231,7 @@ def take_head(requests: Requests, rank: Rank) -> int:
     return int(i)
 
 
-@jit
+@jit_lean
 def put_ahead(requests: Requests, rank: Rank, i: int) -> None:
     """Put a request at the head of the queue, its prompt to be computed again."""
     requests.done[i] = 0.0
@@ -241,7 +241,7 @@ def put_ahead(requests: Requests, rank: Rank, i: int) -> None:
     rank.counts[HEAD] = i
 
 
-@jit
+@jit_lean
 def push(heap: Integers, size: int, entry: int) -> None:
     """Add an entry to a heap of so many."""
     at = size
@@ -251,7 +251,7 @@ def push(heap: Integers, size: int, entry: int) -> None:
     heap[at] = entry
 
 
-@jit
+@jit_lean
 def remove(heap: Integers, size: int, at: int) -> None:
     """Remove an entry from a heap of so many."""
     entry = heap[size - 1]
@@ -269,7 +269,7 @@ def remove(heap: Integers, size: int, at: int) -> None:
     heap[at] = entry
 
 
-@jit
+@jit_lean
 def own_blocks(limits: Limits, requests: Requests, i: int) -> float:
     """Return the blocks set aside for a request: for its whole answer, or for its prompt."""
     tokens = requests.inputs[i] + requests.given[i]
@@ -280,7 +280,7 @@ def own_blocks(limits: Limits, requests: Requests, i: int) -> float:
     )
 
 
-@jit
+@jit_lean
 def used_blocks(limits: Limits, kept: float, decoding: float) -> float:
     """Return the blocks of sequences that decode, half of the last of each filled."""
     if decoding <= 0.0:
@@ -289,7 +289,7 @@ def used_blocks(limits: Limits, kept: float, decoding: float) -> float:
     return decoding * (each / limits.block_tokens + limits.state_blocks)
 
 
-@jit
+@jit_lean
 def fits(limits: Limits, requests: Requests, rank: Rank, i: int) -> bool:
     """Tell whether the cache has blocks for a request beside those that run."""
     taken = rank.numbers[HELD]
@@ -303,14 +303,14 @@ def fits(limits: Limits, requests: Requests, rank: Rank, i: int) -> bool:
     return bool(taken + needed <= limits.blocks)
 
 
-@jit
+@jit_lean
 def passes_left(limits: Limits, requests: Requests, i: int) -> int:
     """Return how many passes give a request the rest of its answer."""
     left = requests.outputs[i] - requests.given[i]
     return math.ceil(left / limits.pass_tokens - 1e-9)
 
 
-@jit
+@jit_lean
 def unlink(requests: Requests, rank: Rank, i: int) -> None:
     """Take a request out of those that decode."""
     older, newer = requests.older[i], requests.newer[i]
@@ -325,7 +325,7 @@ def unlink(requests: Requests, rank: Rank, i: int) -> None:
         rank.numbers[KEPT] = rank.numbers[TO_COME] = 0.0
 
 
-@jit
+@jit_lean
 def begin(limits: Limits, requests: Requests, rank: Rank, i: int, gaps: Histogram) -> None:
     """Give a request the token of its prompt, and let it decode."""
     counts, numbers = rank.counts, rank.numbers
@@ -350,7 +350,7 @@ def begin(limits: Limits, requests: Requests, rank: Rank, i: int, gaps: Histogra
     numbers[TO_COME] += passes * limits.pass_tokens
 
 
-@jit
+@jit_lean
 def end(limits: Limits, requests: Requests, rank: Rank, i: int) -> None:
     """Let a request end; in a closed loop its client sends the next one."""
     requests.last[i] = rank.numbers[CLOCK]
@@ -362,7 +362,7 @@ def end(limits: Limits, requests: Requests, rank: Rank, i: int) -> None:
         send(limits, requests, rank, following, rank.numbers[CLOCK] + limits.output_host)
 
 
-@jit
+@jit_lean
 def end_due(limits: Limits, requests: Requests, rank: Rank) -> None:
     """Let all requests end whose last pass is over."""
     counts, heap = rank.counts, rank.heap
@@ -375,7 +375,7 @@ def end_due(limits: Limits, requests: Requests, rank: Rank) -> None:
         end(limits, requests, rank, i)
 
 
-@jit
+@jit_lean
 def put_back(limits: Limits, requests: Requests, rank: Rank) -> None:
     """Take the blocks of the last one admitted: it waits, and all its tokens run again."""
     counts, numbers, heap = rank.counts, rank.numbers, rank.heap
@@ -400,7 +400,7 @@ def put_back(limits: Limits, requests: Requests, rank: Rank) -> None:
     put_ahead(requests, rank, i)
 
 
-@jit
+@jit_lean
 def make_room(limits: Limits, requests: Requests, rank: Rank) -> bool:
     """Put requests back until the next pass has blocks; tell whether it had."""
     if limits.admission == RESERVE:
@@ -416,7 +416,7 @@ def make_room(limits: Limits, requests: Requests, rank: Rank) -> bool:
     return enough
 
 
-@jit
+@jit_lean
 def take_prompts(
     limits: Limits, requests: Requests, rank: Rank, admitting: bool
 ) -> tuple[int, int, float, float, float]:
@@ -480,7 +480,7 @@ def take_prompts(
     return prompts, completed, tokens, longest, pairs
 
 
-@jit
+@jit_lean
 def spend(
     tables: PassTables,
     limits: Limits,
@@ -501,10 +501,10 @@ def spend(
         prompts,
         chunk,
         before,
-        math.ceil(decoding / limits.ranks),
+        float(math.ceil(decoding / limits.ranks)),
         context,
         verified,
-        math.ceil(completed / limits.ranks),
+        float(math.ceil(completed / limits.ranks)),
     )
     totals = rank.totals
     totals[0] += passes * parts[0]
@@ -520,7 +520,7 @@ def spend(
     return parts[0]
 
 
-@jit
+@jit_lean
 def run_prompts(
     tables: PassTables,
     limits: Limits,
@@ -544,7 +544,10 @@ def run_prompts(
     beside = decoding if fused else 0
     context = numbers[KEPT] / decoding if beside > 0 else 0.0
     most = math.ceil(prompts / limits.ranks)
-    spend(tables, limits, rank, 1.0, most, chunk, before, beside, context, completed)
+    spend(
+        tables, limits, rank, 1.0, float(most), chunk, before, float(beside), context,
+        float(completed),
+    )  # fmt: skip
     if beside > 0:
         decoded(limits, requests, rank, gaps, 1)
         end_due(limits, requests, rank)
@@ -558,7 +561,7 @@ def run_prompts(
         counts[GROUPS] += 1
 
 
-@jit
+@jit_lean
 def decoded(limits: Limits, requests: Requests, rank: Rank, gaps: Histogram, passes: int) -> None:
     """Count the tokens of passes that end now: gaps between them are all alike but the first."""
     counts, numbers = rank.counts, rank.numbers
@@ -575,7 +578,7 @@ def decoded(limits: Limits, requests: Requests, rank: Rank, gaps: Histogram, pas
     numbers[TO_COME] -= passes * counts[DECODING] * limits.pass_tokens
 
 
-@jit
+@jit_lean
 def alike_passes(tables: PassTables, limits: Limits, rank: Rank, context: float) -> int:
     """Return how many passes of decoding alone follow each other with times in a line.
 
@@ -595,7 +598,7 @@ def alike_passes(tables: PassTables, limits: Limits, rank: Rank, context: float)
     return int(passes)
 
 
-@jit
+@jit_lean
 def run_decoding(
     tables: PassTables,
     limits: Limits,
@@ -606,7 +609,7 @@ def run_decoding(
 ) -> None:
     """Run passes of decoding alone until something changes."""
     counts, numbers = rank.counts, rank.numbers
-    decoding = counts[DECODING]
+    decoding = float(counts[DECODING])
     context = numbers[KEPT] / decoding
     passes = alike_passes(tables, limits, rank, context)
     stop = until
@@ -622,14 +625,14 @@ def run_decoding(
             passes = min(passes, math.ceil((stop - numbers[CLOCK]) / time))
     if passes > 0:
         middle = context + 0.5 * (passes - 1) * limits.pass_tokens
-        time = spend(tables, limits, rank, passes, 0.0, 0.0, 0.0, decoding, middle, 0.0)
+        time = spend(tables, limits, rank, float(passes), 0.0, 0.0, 0.0, decoding, middle, 0.0)
         add(gaps, time, (passes - 1.0) * decoding)
         numbers[TOKEN_TIME] = numbers[CLOCK] - time
         decoded(limits, requests, rank, gaps, passes)
     end_due(limits, requests, rank)
 
 
-@jit
+@jit_lean
 def advance(
     tables: PassTables,
     limits: Limits,

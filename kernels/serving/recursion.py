@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.admission import blocks_needed
 from perfmodel.kernels.serving.histogram import (
     Histogram,
@@ -89,7 +89,7 @@ def new_tally() -> Tally:
     )
 
 
-@jit
+@jit_lean
 def clear_tally(tally: Tally) -> None:
     """Forget all."""
     clear(tally.first)
@@ -100,14 +100,14 @@ def clear_tally(tally: Tally) -> None:
     tally.sums[:] = 0.0
 
 
-@jit
+@jit_lean
 def even_length(longest: float, spread: float, at: float) -> float:
     """Return a whole length in [spread · longest, longest] at a place in [0, 1)."""
     shortest = max(math.floor(spread * longest), 1.0)
     return float(shortest + math.floor(at * (longest - shortest + 1.0)))
 
 
-@jit
+@jit_lean
 def fill_requests(requests: Requests, count: int, loads: Loads, j: int) -> None:
     """Give so many requests their lengths, spread evenly."""
     spread = loads.length_spread[j]
@@ -119,7 +119,7 @@ def fill_requests(requests: Requests, count: int, loads: Loads, j: int) -> None:
         requests.cached[i] = min(math.floor(loads.prefix[j]), requests.inputs[i] - 1.0)
 
 
-@jit
+@jit_lean
 def run_clients(
     tables: PassTables,
     limits: Limits,
@@ -163,7 +163,7 @@ def run_clients(
     return since
 
 
-@jit
+@jit_lean
 def count_requests(
     limits: Limits,
     requests: Requests,
@@ -196,7 +196,7 @@ def count_requests(
     sums[DURATION] = max(sums[DURATION], until + host - since)
 
 
-@jit
+@jit_lean
 def write_times(histogram: Histogram, row: int, values: Floats) -> None:
     """Write mean and percentiles from a row on."""
     values[row] = mean(histogram)
@@ -205,7 +205,7 @@ def write_times(histogram: Histogram, row: int, values: Floats) -> None:
     values[row + 3] = quantile(histogram, 0.99)
 
 
-@jit
+@jit_lean
 def write_rows(
     tally: Tally, groups: float, ranks: float, devices: float, half_width: float, values: Floats
 ) -> None:
@@ -286,7 +286,7 @@ def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, o
             values[ROWS.status] = STABLE if enough else NO_STAGE_WORK
 
 
-@jit
+@jit_lean
 def holds_longest(deployments: Deployments, d: int, loads: Loads, j: int) -> bool:
     """Tell whether the cache holds the longest request of a load."""
     tokens = loads.input_length[j] + loads.output_length[j] + deployments.draft_length[d]
@@ -299,14 +299,14 @@ def holds_longest(deployments: Deployments, d: int, loads: Loads, j: int) -> boo
     return bool(blocks <= deployments.blocks[d])
 
 
-@jit
+@jit_lean
 def requests_of(loads: Loads, j: int, clients: int) -> int:
     """Return how many requests so many clients make."""
     rounds = STEADY_ROUNDS if loads.rounds[j] == math.inf else loads.rounds[j]
     return max(math.ceil(clients * rounds), clients)
 
 
-@jit
+@jit_lean
 def recurse_point(
     tables: PassTables,
     limits: Limits,

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 from numba.core.options import DefaultOptions
 
@@ -101,20 +102,37 @@ def double(x):
 def test_numba_has_what_we_reach_for():
     """Fails with a new Numba that has changed: look at `_jit` before raising its bound."""
     assert hasattr(DefaultOptions, "forceinline")
+    assert hasattr(DefaultOptions, "_nrt")
     assert hasattr(numba.njit(double), "get_call_template")
     cache = numba.njit(cache=True)(double)._cache
     assert all(hasattr(cache, name) for name in ("load_overload", "save_overload", "flush"))
 
 
 @needs_compiling
-@pytest.mark.parametrize("inlined", [False, True])
-def test_kernels_compile_without_the_inner_parts_of_numba(monkeypatch, inlined):
+@pytest.mark.parametrize("decorator", ["jit", "jit_inline", "jit_lean"])
+def test_kernels_compile_without_the_inner_parts_of_numba(monkeypatch, decorator):
     monkeypatch.setattr(_jit, "cache_folder", lambda: "")
-    monkeypatch.setattr(_jit, "_knows_forceinline", lambda: False)
+    monkeypatch.setattr(_jit, "_knows", lambda option: False)
     monkeypatch.setattr(_jit, "_once_for_all_constants", lambda compiled: compiled)
-    kernel = (_jit.jit_inline if inlined else _jit.jit)(double)
+    kernel = getattr(_jit, decorator)(double)
     assert kernel(2.0) == 4.0
-    assert not kernel.targetoptions.get("forceinline", False)
+    assert not {"forceinline", "_nrt"} & kernel.targetoptions.keys()
+
+
+def add_to_first(pair, number):
+    pair[0][0] += number
+    return pair[0][0] + pair[1][1]
+
+
+@needs_compiling
+def test_lean_kernels_leave_references_as_they_are(monkeypatch):
+    monkeypatch.setattr(_jit, "cache_folder", lambda: "")
+    monkeypatch.setattr(_jit, "_compiling", True)
+    kernel = _jit.jit_lean(add_to_first)
+    arrays = np.zeros(2), np.ones(2)
+    before = [sys.getrefcount(each) for each in arrays]
+    assert [kernel(arrays, 1.0) for _ in range(3)] == [2.0, 3.0, 4.0]
+    assert [sys.getrefcount(each) for each in arrays] == before
 
 
 STREAM = """
