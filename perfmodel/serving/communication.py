@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.compute.stream import stream_times
@@ -56,20 +56,58 @@ def all_reduce_times(
     some engines copy the buffer to where they can (`Engine.copies_to_reduce`).
 
     With `Engine.fuses_all_reduce_norm` the residual addition, the norm and the cast that follow
-    run in the same kernel on data that it holds: they take no time beside the exchange, and the
-    all-reduce stands for all of it.
+    run in the same kernel on data that it holds (`fused_norms`): they take no time beside the
+    exchange, and the all-reduce stands for all of it.
     """
-    time = collective_times(hardware, "all_reduce", size, members, stride)
-    sizes, ranks = (x.ravel() for x in np.broadcast_arrays(size, members, stride)[:2])
-    copies = np.where(ranks > 1, stream_times(hardware, sizes, sizes).time, 0.0)
-    if engine.own_all_reduce:
-        own = serving_all_reduce_times(hardware, size, members, stride)
-        if engine.copies_to_reduce and hardware.system.network[0].in_network_reduction:
-            own = own + copies
-        time = np.minimum(time, own)
+    time, own = _both_times(hardware, engine, size, members, stride)
+    time = np.minimum(time, own)
     if called:
-        time = np.maximum(time + copies, np.where(ranks > 1, engine.all_reduce_call_time, 0.0))
+        sizes, ranks = (x.ravel() for x in np.broadcast_arrays(size, members, stride)[:2])
+        copies = stream_times(hardware, sizes, sizes).time + time
+        time = np.where(ranks > 1, np.maximum(copies, engine.all_reduce_call_time), time)
     return time
+
+
+def fused_norms(
+    hardware: Hardware,
+    engine: Engine,
+    size: ArrayLike,
+    members: ArrayLike,
+    stride: ArrayLike = 1,
+    *,
+    experts: bool,
+) -> NDArray[np.bool_]:
+    """Return whether the norm behind an all-reduce runs inside it.
+
+    Only an engine's own kernel can take it in, so it does where that is faster than the library;
+    such kernels came with the switches that reduce (Hopper).
+
+    Parameters
+    ----------
+    hardware, engine, size, members, stride
+        As for `all_reduce_times`.
+    experts : bool
+        Whether the model has experts.
+    """
+    wanted = engine.fuses_all_reduce_norm in ("always", *(("experts",) if experts else ()))
+    if not wanted or not hardware.system.network[0].in_network_reduction:
+        return np.zeros(np.broadcast(size, members, stride).size, np.bool_)
+    library, own = _both_times(hardware, engine, size, members, stride)
+    return np.asarray(own < library)
+
+
+def _both_times(
+    hardware: Hardware, engine: Engine, size: ArrayLike, members: ArrayLike, stride: ArrayLike
+) -> tuple[Floats, Floats]:
+    """Return times of the library's all-reduce and of the engine's own, infinite without one."""
+    library = collective_times(hardware, "all_reduce", size, members, stride)
+    if not engine.own_all_reduce:
+        return library, np.full(library.shape, np.inf)
+    own = serving_all_reduce_times(hardware, size, members, stride)
+    if engine.copies_to_reduce and hardware.system.network[0].in_network_reduction:
+        sizes, ranks = (x.ravel() for x in np.broadcast_arrays(size, members, stride)[:2])
+        own = own + np.where(ranks > 1, stream_times(hardware, sizes, sizes).time, 0.0)
+    return library, own
 
 
 def expert_exchange_times(

@@ -19,7 +19,7 @@ from perfmodel.kernels.serving.tables import (
     PassTables,
 )
 from perfmodel.model.build import LayerSpec, ModelSpec
-from perfmodel.operations.operations import Communication, LayerKeys, Role
+from perfmodel.operations.operations import Communication, LayerKeys, Operation, Role
 from perfmodel.operations.parts import Part
 from perfmodel.operations.served import (
     append_operation,
@@ -27,6 +27,7 @@ from perfmodel.operations.served import (
     pass_keys,
     served_operations,
 )
+from perfmodel.serving.communication import fused_norms
 from perfmodel.serving.experts import expert_times
 from perfmodel.serving.layouts import ACTIVATION_FORMATS, KV_FORMATS, WEIGHT_FORMATS, Layouts
 from perfmodel.serving.mixers import (
@@ -256,7 +257,25 @@ def layer_items(
     found = list(served_operations(model, part, keys, machine_of(hardware)))
     element = 1.0 if recipe.cache == "fp8" else 2.0
     found += [append_operation(spec, keys, element) for spec in layer.attentions]
-    return [Item(operation, 1.0, group.formats) for operation in found]
+    apart = _norms_apart(model, recipe, keys, hardware)
+    return [Item(_alone(operation, apart), 1.0, group.formats) for operation in found]
+
+
+def _norms_apart(model: ModelSpec, recipe: Recipe, keys: LayerKeys, hardware: Hardware) -> Floats:
+    """Return 0 where the norms of a layer run inside the all-reduces ahead of them, else 1."""
+    width = model.hidden_size * model.streams * 2.0
+    size = keys.tokens * width
+    fused = fused_norms(hardware, recipe.engine, size, keys.tensor, experts=model.has_experts)
+    # Among several attention ranks sums are scattered, not reduced everywhere.
+    ranks = recipe.layouts.columns["attention_data_parallel"]
+    return 1.0 - fused * np.repeat(ranks == 1, len(keys) // ranks.size)
+
+
+def _alone(operation: Operation, apart: Floats) -> Operation:
+    """Return an operation that vanishes where a norm is no kernel of its own."""
+    if not operation.name.endswith(".norm"):
+        return operation
+    return replace(operation, count=operation.count * apart)
 
 
 def _body(

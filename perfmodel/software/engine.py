@@ -79,7 +79,10 @@ class Engine:
         "copied first"
     )
     all_reduce_call_time: float = fact("host time of an all-reduce that is called by itself", "s")
-    fuses_all_reduce_norm: bool = fact("residual addition, norm and cast run inside that kernel")
+    fuses_all_reduce_norm: str = fact(
+        "whether residual addition and norm run inside that kernel: of models with experts alone",
+        choices=("never", "experts", "always"),
+    )
     fused_casts: bool = fact("casts to low precision run inside the norm or activation ahead")
     expert_kernel: str = fact(
         "library that runs routed experts, of `perfmodel.compute.moe_device.KERNELS`"

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.network.collectives import collective_times
-from perfmodel.serving.communication import all_reduce_times, expert_exchange_times
+from perfmodel.serving.communication import (
+    all_reduce_times,
+    expert_exchange_times,
+    fused_norms,
+)
 from perfmodel.software.engine import load_engine
 
 VLLM = load_engine("vllm")
@@ -55,3 +59,14 @@ def test_tokens_go_to_their_experts_alone_where_those_are_few_among_ranks(h100):
     all_to_all = load_engine("vllm", expert_all_to_all=False)
     gathered, _ = exchange(h100, 128, 1, 32, 32, all_to_all)
     assert time[0] < gathered[0]
+
+
+def test_norms_run_inside_an_engines_own_all_reduce(h100, a100):
+    size = np.array([65536.0, 512e6, 65536.0])
+    members = np.array([8, 8, 1])
+    trtllm, sglang = load_engine("trtllm"), load_engine("sglang", "0.5.9")
+    assert fused_norms(h100, trtllm, size, members, experts=False).tolist() == [True, False, False]
+    assert fused_norms(h100, sglang, size, members, experts=True)[0]
+    assert not fused_norms(h100, sglang, size, members, experts=False).any()
+    assert not fused_norms(h100, load_engine("vllm", "0.12"), size, members, experts=True).any()
+    assert not fused_norms(a100, trtllm, size, members, experts=True).any()

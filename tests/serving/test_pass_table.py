@@ -8,7 +8,7 @@ import pytest
 from perfmodel import load_hardware, load_model
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.serving.passes import pass_times
-from perfmodel.kernels.serving.tables import COMMUNICATION, EXPERTS, MATRICES, PassTables
+from perfmodel.kernels.serving.tables import COMMUNICATION, EXPERTS, MATRICES, OTHER, PassTables
 from perfmodel.serving.pass_table import (
     BATCHES,
     CHUNKS,
@@ -167,3 +167,16 @@ def test_layouts_alone_cost_what_they_do_together(llama: PassTables) -> None:
     for one, several in zip(alone, llama, strict=True):
         if one.shape and one.shape[0] == 1:
             assert np.array_equal(one[0], several[1])
+
+
+def test_norms_cost_nothing_where_all_reduces_take_them_in() -> None:
+    apart, fused = (
+        tables("llama-3.1-8b", engine=engine, tensor_parallel=[1, 8])
+        for engine in ("vllm-0.12", "vllm-0.16")
+    )
+    few, many = 0, -1
+    saved = apart.body[..., OTHER] - fused.body[..., OTHER]
+    assert saved[0].max() == 0.0  # nothing to reduce
+    assert 32 * 2 * 1e-6 < saved[1, few] < 32 * 2 * 10e-6
+    assert saved[1, many] == 0.0  # the library's, which fuses nothing
+    np.testing.assert_array_equal(fused.body[..., COMMUNICATION], apart.body[..., COMMUNICATION])
