@@ -231,7 +231,6 @@ def _attention(
         library=formats.library,
         latent=latent,
         prefill=prefill,
-        steady=True,
     )
     return found.time[inverse]
 
@@ -271,7 +270,6 @@ def _sparse(
         shared_key_value=latent or spec.key_is_value,
         phase=phase,
         kv_precision=formats.cache,
-        steady=True,
     ).time
     if indexer is not None and not indexer.shared:
         found = (
@@ -285,7 +283,6 @@ def _sparse(
                 compression=max(ratio, 1.0),
                 block=indexer.block,
                 phase=phase,
-                steady=True,
             ).time
         )
     return found

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 WIDE = ProductFormat("bf16", 2.0)
 
-SEPARATE_CASTS = ("fp8_block", "int8")
-"""Formats whose scales no engine finds inside the kernel ahead (``per_token_group_quant_fp8``)."""
+SEPARATE_CASTS = ("fp8_block", "int8", "nvfp4", "mxfp8")
+"""Formats whose scales no kernel ahead finds (``per_token_group_quant_fp8``, ``fp4_quantize``)."""
 
 
 @dataclass(frozen=True)

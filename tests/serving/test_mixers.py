@@ -25,14 +25,14 @@ def calls(**given: float) -> Calls:
 def test_decode_is_the_attention_kernel() -> None:
     spec = load_model("llama-3.1-70b").layers[0].attention
     found = decode_times(H100, spec, BF16, calls(tensor=4, batch=32, keys=2048))
-    alone = attention_times(H100, "bf16", 32, 1, 2048, 16, 2, 128, 128, steady=True)
+    alone = attention_times(H100, "bf16", 32, 1, 2048, 16, 2, 128, 128)
     assert found[0] == alone.time[0]
 
 
 def test_chunks_stand_behind_what_came_before() -> None:
     spec = load_model("llama-3.1-70b").layers[0].attention
     found = prefill_times(H100, VLLM, spec, BF16, calls(queries=512, keys=4096))
-    alone = attention_times(H100, "bf16", 1, 512, 4096, 64, 8, 128, 128, steady=True)
+    alone = attention_times(H100, "bf16", 1, 512, 4096, 64, 8, 128, 128)
     assert found[0] == alone.time[0]
 
 

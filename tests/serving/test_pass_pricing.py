@@ -28,7 +28,7 @@ def price(*items: Item, **facts: bool):
 def test_products_are_the_kernel_s_and_run_as_often_as_they_stand() -> None:
     gemm = Gemm("mlp.up", "forward", KEYS.tokens, 4096.0, 4096.0, role=Role.MLP)
     found = price(Item(gemm, 3.0, {}))
-    alone = gemm_times(H100, "bf16", KEYS.tokens, 4096, 4096, steady=True, library="serving")
+    alone = gemm_times(H100, "bf16", KEYS.tokens, 4096, 4096)
     assert found.parts[:, MATRICES] == pytest.approx(3 * alone.time)
     assert found.launches.tolist() == [3.0, 3.0]
 
