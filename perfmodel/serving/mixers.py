@@ -223,10 +223,11 @@ def _attention(
     columns |= {"key_value_heads": groups, "heads": np.ceil(columns["heads"] / groups) * groups}
     whole = [np.ceil(columns[name] - 1e-9) for name in names]
     distinct, inverse = distinct_rows(whole)
+    shapes: dict[str, Any] = dict(zip(names, distinct, strict=True))
     found = attention_times(
         hardware,
         formats.products,
-        **dict(zip(names, distinct, strict=True)),
+        **shapes,
         kv_precision=formats.cache,
         library=formats.library,
         latent=latent,
