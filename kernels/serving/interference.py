@@ -31,7 +31,8 @@ def prompt_cost(
     budget : float
         Tokens of a pass at most.
     fresh, before : float
-        Tokens of a prompt that run, and those that the cache holds.
+        Tokens of a prompt that run (0: prompts come from elsewhere), and those that the cache
+        holds.
     decoding, context, verified : float
         Sequences that decode, tokens that each keeps, and tokens that each runs.
 
@@ -50,6 +51,8 @@ def prompt_cost(
     decode = 0.0
     if decoding > 0.0:
         decode = pass_times(tables, row, 0.0, 0.0, 0.0, decoding, context, verified, 0.0)[0]
+    if fresh <= 0.0:
+        return decode, 0.0, 0.0, 1.0, math.inf
     room, beside = budget, 0.0
     if scheduler == FUSED:
         room, beside = max(budget - decoding * verified, 1.0), decoding

@@ -31,8 +31,14 @@ from perfmodel.kernels.serving.chain import (
     fill_state,
     quantile_of_states,
 )
+from perfmodel.kernels.serving.filling import (
+    DEVIATIONS,
+    LEVELS,
+    fill_means,
+    fill_parts,
+    fill_request_quantile,
+)
 from perfmodel.kernels.serving.lengths import length_variation, mean_length, mean_square
-from perfmodel.kernels.serving.passes import pass_times
 from perfmodel.kernels.serving.queues import erlang_c, joined, mean_wait, wait_quantile
 from perfmodel.kernels.serving.speculation import pass_variation, tokens_per_pass
 from perfmodel.kernels.serving.tables import (
@@ -52,9 +58,6 @@ two times of an infinite server with equal services correlate by the share of a 
 them, and 2 int_0^1 (1 - u) (1 - u) du = 2/3."""
 LEAST_PASSES = 1e-6
 """Passes of an answer of one token, which comes out of the prompt's own."""
-LEVELS = (0.5, 0.95, 0.99)
-DEVIATIONS = (0.0, 1.6448536269514722, 2.3263478740408408)
-"""Quantiles of a standard normal distribution at the levels."""
 
 
 @jit
@@ -189,34 +192,6 @@ def delay_by_crowd(
 
 
 @jit
-def fill_parts(
-    tables: PassTables,
-    deployments: Deployments,
-    d: int,
-    prompt: tuple[float, float, float],
-    decoding: float,
-    share: float,
-    out: np.ndarray,
-    j: int,
-) -> None:
-    """Fill what a mean pass consists of: with prompts in a share of the passes that decode."""
-    row, fused = deployments.layout[d], deployments.scheduler[d] == FUSED
-    verified = deployments.draft_length[d] + 1.0
-    beside = decoding if fused else 0.0
-    room = deployments.token_budget[d] - beside * verified
-    chunk = min(prompt[0], max(room, 1.0))
-    alone = pass_times(tables, row, 0.0, 0.0, 0.0, decoding, prompt[2], verified, 0.0)
-    earlier = prompt[1] + 0.5 * (prompt[0] - chunk)
-    done = chunk / prompt[0]
-    other = pass_times(tables, row, 1.0, chunk, earlier, beside, prompt[2], verified, done)
-    # Prompts' own passes come on top of those that decode.
-    among = share if fused else share / (1.0 + share)
-    for part in range(6):
-        value = alone[1 + part] + among * (other[1 + part] - alone[1 + part])
-        out[ROWS.attention_time + part, d, j] = value
-
-
-@jit
 def close_open(
     tables: PassTables, deployments: Deployments, d: int, loads: Loads, j: int, out: np.ndarray
 ) -> None:
@@ -324,7 +299,19 @@ def close_open(
     )
     stay = pass_time + late / answer_passes
     per_token = stay / gained
-    request = first + per_token * (answer - 1.0)
+    fill_means(
+        out,
+        d,
+        j,
+        first,
+        per_token,
+        stay,
+        rate,
+        prompt,
+        answer,
+        deployments.devices[d],
+        tables.half_width[deployments.layout[d]],
+    )
 
     # Over its stay a request sees a mean of batches, and of prompts and drafts that come at random.
     share = lengthened / passes
@@ -355,8 +342,7 @@ def close_open(
         by_prompts = z * interrupted if -math.expm1(-met) > 1.0 - level else 0.0
         slower = joined(batches, math.hypot(by_prompts, z * drafts))
         out[ROWS.time_per_output_token_p50 + at, d, j] = (stay + slower) / gained
-        side = joined(side, joined(slower / gained * answer, uniform * half_answer))
-        out[ROWS.request_time_p50 + at, d, j] = max(request + side, host)
+        fill_request_quantile(out, d, j, at, answer, half_answer, host)
         if level > 1.0 - share:
             within = (level - 1.0 + share) / share
             gap = quantile_of_states(states, values[2], weights[1], filled, within)
@@ -364,25 +350,10 @@ def close_open(
         else:
             gap = quantile_of_states(states, values[1], weights[0], filled, level / (1.0 - share))
         out[ROWS.inter_token_latency_p50 + at, d, j] = gap
-    out[ROWS.time_to_first_token_mean, d, j] = first
-    out[ROWS.time_per_output_token_mean, d, j] = per_token
-    out[ROWS.inter_token_latency_mean, d, j] = stay
-    out[ROWS.request_time_mean, d, j] = request
-    out[ROWS.tokens_per_second_per_device, d, j] = rate * answer / deployments.devices[d]
-    whole = rate * (answer + prompt) / deployments.devices[d]
-    out[ROWS.total_tokens_per_second_per_device, d, j] = whole
-    out[ROWS.tokens_per_second_per_user, d, j] = 1.0 / per_token
-    out[ROWS.request_rate, d, j] = rate
     batch = rate * answer_passes * stay / ranks
     out[ROWS.batch, d, j] = batch
     out[ROWS.queue_time, d, j] = waited
     out[ROWS.utilization, d, j] = min(busy, 1.0)
-    fill_parts(
-        tables, deployments, d, asked, max(batch / deployments.stages[d], 1.0), share, out, j
-    )
-    band = 1.0 + tables.half_width[deployments.layout[d]]
-    out[ROWS.time_to_first_token_low, d, j] = first / band
-    out[ROWS.time_to_first_token_high, d, j] = first * band
-    out[ROWS.time_per_output_token_low, d, j] = per_token / band
-    out[ROWS.time_per_output_token_high, d, j] = per_token * band
+    decoding = max(batch / deployments.stages[d], 1.0)
+    fill_parts(tables, deployments, d, asked, decoding, share, fused, out, j)
     out[ROWS.status, d, j] = STABLE

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.serving.closed import close_closed
+from perfmodel.kernels.serving.disaggregated import close_disaggregated
 from perfmodel.kernels.serving.open import close_open
 from perfmodel.kernels.serving.tables import Deployments, Loads, PassTables
 
@@ -29,7 +28,7 @@ def close_points(
     for d in range(deployments.layout.size):
         for j in range(loads.concurrency.size):
             if deployments.prefill_layout[d] >= 0:
-                out[:, d, j] = math.nan
+                close_disaggregated(tables, deployments, d, loads, j, out)
             elif loads.request_rate[j] > 0.0:
                 close_open(tables, deployments, d, loads, j, out)
             else:
