@@ -133,13 +133,15 @@ def decode_times(hardware: Hardware, mixer: Mixer, formats: MixerFormats, calls:
     heads = np.maximum(mixer.heads / calls.tensor, 1.0)
     rank = float(mixer.kv_lora_rank)
     ones = np.ones(heads.size)
+    # Queries of a sequence share its latent as heads do, and stand beside them in a tile's rows
+    # (FlashMLA's q_seq_per_hk).
     found = _attention(
         hardware,
         formats,
         batch=calls.batch,
-        query_length=calls.queries,
+        query_length=ones,
         key_length=calls.keys,
-        heads=heads,
+        heads=heads * calls.queries,
         key_value_heads=ones,
         head_dim_qk=(rank + mixer.qk_rope_head_dim) * ones,
         head_dim_v=rank * ones,

@@ -98,3 +98,13 @@ def test_states_cost_the_same_at_any_length(name: str) -> None:
         prefill_times(H100, VLLM, spec, BF16, calls(queries=n, keys=n))[0] for n in (1024, 8192)
     ]
     assert 3.0 < whole[1] / whole[0] < 9.0
+
+
+@pytest.mark.parametrize("hardware", [H100, B200], ids=["h100", "b200"])
+def test_tokens_that_are_verified_share_the_latents_of_their_sequence(hardware) -> None:
+    """Three queries multiply three times as much and read as much as one."""
+    spec = load_model("deepseek-v3").layers[0].attention
+    one, three = (
+        decode_times(hardware, spec, BF16, calls(batch=64, queries=n, keys=4096))[0] for n in (1, 3)
+    )
+    assert one < three < 3.5 * one
