@@ -34,10 +34,10 @@ CLOCK, KEPT, TO_COME, HELD, TOKEN_TIME, NUMBERS = range(6)
 """Places in `Rank.numbers`: time; tokens that decoding sequences keep, and are still to give;
 blocks set aside for others (for all, where whole answers are); when decoding last gave tokens."""
 
-DECODING, PASSES, PARTIAL, GROUPS, HEAD, TAIL, NEWEST, NEXT, END, COUNTS = range(10)
+DECODING, PASSES, PARTIAL, GROUPS, HEAD, TAIL, NEWEST, NEXT, END, UNDER_WAY, COUNTS = range(11)
 """Places in `Rank.counts`: sequences that decode; passes that decoded so far; prompts begun, and
 groups, of which the arrays tell; ends of the queue; the last admitted of those that decode; in
-a closed loop the next request to be sent, and how many there are."""
+a closed loop the next request to be sent, and how many there are; requests sent and not ended."""
 
 TOTAL_PASSES, SEQUENCE_SECONDS, TOTALS = 7, 8, 9
 """Places in `Rank.totals`, after those of the parts of `pass_times`."""
@@ -213,6 +213,7 @@ def send(limits: Limits, requests: Requests, rank: Rank, i: int, time: float) ->
     requests.started[i] = requests.first[i] = requests.last[i] = -1.0
     requests.done[i] = requests.given[i] = 0.0
     requests.following[i] = NOBODY
+    rank.counts[UNDER_WAY] += 1
     tail = rank.counts[TAIL]
     if tail == NOBODY:
         rank.counts[HEAD] = i
@@ -354,6 +355,7 @@ def begin(limits: Limits, requests: Requests, rank: Rank, i: int, gaps: Histogra
 def end(limits: Limits, requests: Requests, rank: Rank, i: int) -> None:
     """Let a request end; in a closed loop its client sends the next one."""
     requests.last[i] = rank.numbers[CLOCK]
+    rank.counts[UNDER_WAY] -= 1
     if limits.admission == RESERVE:
         rank.numbers[HELD] -= own_blocks(limits, requests, i)
     following = rank.counts[NEXT]

@@ -168,14 +168,12 @@ def count_requests(
     limits: Limits,
     requests: Requests,
     count: int,
-    rank: Rank,
-    gaps: Histogram,
     since: float,
+    until: float,
     ranks: float,
     tally: Tally,
 ) -> None:
-    """Add what so many ranks alike did."""
-    until = rank.numbers[CLOCK]
+    """Add the requests that ended in a time, of so many ranks alike."""
     sums, host = tally.sums, limits.output_host
     for i in range(count):
         last = requests.last[i]
@@ -190,10 +188,14 @@ def count_requests(
         sums[INPUTS] += ranks * requests.inputs[i]
         sums[OUTPUTS] += ranks * requests.outputs[i]
         sums[QUEUED] += ranks * (requests.started[i] - requests.ready[i])
-    merge(tally.gap, gaps, ranks)
+    sums[DURATION] = max(sums[DURATION], until + host - since)
+
+
+@jit_lean
+def count_passes(rank: Rank, ranks: float, tally: Tally) -> None:
+    """Add the passes of so many ranks alike."""
     for place in range(TOTALS):
         tally.totals[place] += ranks * rank.totals[place]
-    sums[DURATION] = max(sums[DURATION], until + host - since)
 
 
 @jit_lean
@@ -209,13 +211,14 @@ def write_times(histogram: Histogram, row: int, values: Floats) -> None:
 def write_rows(
     tally: Tally, groups: float, ranks: float, devices: float, half_width: float, values: Floats
 ) -> None:
-    """Write all variables of a load on a deployment.
+    """Write all variables of a load on a deployment but its status.
 
     Parameters
     ----------
     tally : Tally
     groups, ranks, devices : float
-        Batches under way at once (ranks in step have one together), attention ranks, devices.
+        Batches under way at once (ranks in step have one together), attention ranks, and
+        devices; of the first two those that have anything to do.
     half_width : float
         Of the band of a pass, relative.
     values : shape (ROWS,)
@@ -237,11 +240,11 @@ def write_rows(
     values[ROWS.utilization] = totals[0] / time / groups
     for part in range(6):
         values[ROWS.attention_time + part] = totals[1 + part] / totals[TOTAL_PASSES]
-    first = values[ROWS.time_to_first_token_mean]
-    values[ROWS.time_to_first_token_low] = first * (1.0 - half_width)
-    values[ROWS.time_to_first_token_high] = first * (1.0 + half_width)
-    values[ROWS.time_per_output_token_low] = each * (1.0 - half_width)
-    values[ROWS.time_per_output_token_high] = each * (1.0 + half_width)
+    first, band = values[ROWS.time_to_first_token_mean], 1.0 + half_width
+    values[ROWS.time_to_first_token_low] = first / band
+    values[ROWS.time_to_first_token_high] = first * band
+    values[ROWS.time_per_output_token_low] = each / band
+    values[ROWS.time_per_output_token_high] = each * band
 
 
 @jit
@@ -264,8 +267,7 @@ def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, o
     out[:] = math.nan
     for d in range(deployments.layout.size):
         limits = limits_of(deployments, d)
-        together = deployments.ranks[d] * deployments.stages[d]
-        groups = together / limits.ranks
+        groups = deployments.ranks[d] * deployments.stages[d] / limits.ranks
         for j in range(loads.concurrency.size):
             values = out[:, d, j]
             if loads.concurrency[j] <= 0.0 or deployments.prefill_layout[d] >= 0:
@@ -279,10 +281,11 @@ def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, o
             fill_requests(requests, most, loads, j)
             clear_tally(tally)
             recurse_point(tables, limits, groups, loads, j, requests, rank, gaps, tally)
-            half_width = tables.half_width[limits.layout]
-            ranks, devices = deployments.ranks[d], deployments.devices[d]
-            write_rows(tally, groups, ranks, devices, half_width, values)
-            enough = loads.concurrency[j] >= together
+            half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
+            ranks = min(deployments.ranks[d], loads.concurrency[j])
+            busy = min(groups, loads.concurrency[j])
+            write_rows(tally, busy, ranks, devices, half_width, values)
+            enough = loads.concurrency[j] >= deployments.ranks[d]
             values[ROWS.status] = STABLE if enough else NO_STAGE_WORK
 
 
@@ -327,4 +330,7 @@ def recurse_point(
             count = requests_of(loads, j, clients)
             steady = loads.rounds[j] == math.inf
             since = run_clients(tables, limits, requests, rank, gaps, clients, count, steady)
-            count_requests(limits, requests, count, rank, gaps, since, alike, tally)
+            until = rank.numbers[CLOCK]
+            count_requests(limits, requests, count, since, until, alike, tally)
+            count_passes(rank, alike, tally)
+            merge(tally.gap, gaps, alike)
