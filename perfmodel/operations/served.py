@@ -153,6 +153,29 @@ def append_operation(spec: AttentionSpec, keys: LayerKeys, element: float) -> St
     return Stream("attention.append", "forward", read, written, count=count, role=Role.ATTENTION)
 
 
+def norm_sums(spec: AttentionSpec, keys: LayerKeys) -> list[Communication]:
+    """List what devices tell each other to norm queries and keys over all heads.
+
+    Each holds some heads, and two sums of squares per token join them (vLLM's
+    ``MiniMaxText01RMSNormTP``).
+    """
+    if not spec.qk_norm or spec.qk_norm_scope != "whole":
+        return []
+    size, parallel = keys.tokens * 2.0 * 4.0, (keys.tensor > 1) * 1.0
+    group = size, keys.tensor, keys.tensor_stride
+    return [
+        Communication(
+            "attention.qk_norm.all_reduce",
+            "forward",
+            "tensor",
+            "all_reduce",
+            *group,
+            count=parallel,
+            role=Role.ATTENTION,
+        )
+    ]
+
+
 def head_operations(model: ModelSpec, keys: LayerKeys, machine: Machine) -> list[Operation]:
     """List what turns sequences into tokens: final norm, logits, their gathering, the choice.
 

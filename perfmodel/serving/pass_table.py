@@ -24,6 +24,7 @@ from perfmodel.operations.parts import Part
 from perfmodel.operations.served import (
     append_operation,
     head_operations,
+    norm_sums,
     pass_keys,
     served_operations,
 )
@@ -233,11 +234,19 @@ def recipes(layouts: Layouts) -> Iterator[Recipe]:
 
 def layer_groups(model: ModelSpec, recipe: Recipe, hardware: Hardware) -> list[LayerGroup]:
     """Return the distinct layers of a model with the formats in which they are served."""
+    layers = (*model.layers, *model.mtp_layers)
+    kinds = {id(layer): layer for layer in layers}  # most layers are one object many times
+    alike = {key: list(dict.fromkeys(kinds.values())).index(x) for key, x in kinds.items()}
+    stated = model.quantization
+    limited = stated is not None and any(item.layers for item in stated.places)
+    same = place_formats(model, 0, recipe.weights, recipe.activations, hardware)
     found: dict[object, LayerGroup] = {}
-    for index, layer in enumerate((*model.layers, *model.mtp_layers)):
-        formats = place_formats(model, index, recipe.weights, recipe.activations, hardware)
+    for index, layer in enumerate(layers):
+        formats = same
+        if limited:
+            formats = place_formats(model, index, recipe.weights, recipe.activations, hardware)
         draft = index >= model.num_layers
-        key = (layer, tuple(formats.items()), draft)
+        key = (alike[id(layer)], tuple(formats.items()), draft)
         item = found.get(key, LayerGroup(layer, formats, index, 0, draft))
         found[key] = replace(item, count=item.count + 1)
     return list(found.values())
@@ -256,7 +265,8 @@ def layer_items(
     part = Part("layer", "layer", layer)
     found = list(served_operations(model, part, keys, machine_of(hardware)))
     element = 1.0 if recipe.cache == "fp8" else 2.0
-    found += [append_operation(spec, keys, element) for spec in layer.attentions]
+    for spec in layer.attentions:
+        found += [append_operation(spec, keys, element), *norm_sums(spec, keys)]
     apart = _norms_apart(model, recipe, keys, hardware)
     return [Item(_alone(operation, apart), 1.0, group.formats) for operation in found]
 

@@ -12,6 +12,7 @@ from perfmodel.operations.parts import Part
 from perfmodel.operations.served import (
     append_operation,
     head_operations,
+    norm_sums,
     operation_launches,
     pass_keys,
     served_operations,
@@ -103,3 +104,11 @@ def test_the_head_has_no_loss() -> None:
         "output.sample",
     }
     assert weights(found, 0) == pytest.approx(model.vocab_size * model.hidden_size)
+
+
+def test_norms_over_all_heads_need_sums_of_other_devices() -> None:
+    spec = load_model("minimax-m2").layers[0].attention
+    (found,) = norm_sums(spec, KEYS)
+    assert np.asarray(found.size).tolist() == [512.0, 512.0]
+    assert np.asarray(found.count).tolist() == [0.0, 1.0]
+    assert not norm_sums(load_model("qwen3-32b").layers[0].attention, KEYS)

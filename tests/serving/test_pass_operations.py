@@ -44,7 +44,7 @@ def test_operations_add_up_to_the_parts_of_the_pass(model, axes, wanted):
 
 
 def test_operations_say_what_bounds_them():
-    grid = serving_grid("llama-3.1-8b", "dgx-h200", tensor_parallel=1)
+    grid = serving_grid("llama-3.1-8b", "dgx-h200", engine="vllm-0.12", tensor_parallel=1)
     layouts, _, _ = grid.layouts()
     hardware = load_hardware("dgx-h200")
     bounds = {}
