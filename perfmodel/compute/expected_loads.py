@@ -1,17 +1,26 @@
-"""Loads of uniformly random routing in closed form, in place of draws.
+"""Loads of random routing in closed form, in place of draws.
 
 Serving asks for thousands of loads, and its mean matters, not a draw: an expert has a binomial
-number of tokens, ranks the sums of theirs.
+number of tokens, ranks the sums of theirs. Experts are as likely as each other ("uniform"), or
+popular as real ones are ("two_level", `perfmodel.compute.routing`).
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.base.columns import Floats
 from perfmodel.compute.grouped_gemm import Loads
+from perfmodel.compute.routing import (
+    EXPERT_FREEDOM,
+    EXPERT_SCALE,
+    GROUP_DEVIATION,
+    LEVEL_GROUPS,
+    inclusion_probabilities,
+)
 
 BINS = 10
 """Sizes that stand for the spread of one load; an edge lies on a multiple of `BIN_ROWS`."""
@@ -21,6 +30,9 @@ REACH = 5.0
 """Standard deviations on either side of the mean that the bins cover."""
 FEW_ROWS = 16.0
 """Rows of a rank up to which their distribution is summed whole by whole number."""
+NODES = 16
+"""Popularities that stand for those of all experts."""
+DISTRIBUTIONS = ("uniform", "two_level")
 _RULE = np.polynomial.legendre.leggauss(48)
 
 
@@ -49,8 +61,10 @@ def expected_loads(
     ranks: Floats,
     groups: int = 1,
     group_limit: int = 1,
+    *,
+    distribution: str = "uniform",
 ) -> ExpectedLoads:
-    """Return the expected load of the busiest rank where every expert is as likely.
+    """Return the expected load of the busiest rank.
 
     Parameters
     ----------
@@ -59,6 +73,8 @@ def expected_loads(
         equal shares of the experts.
     groups, group_limit : int
         Experts stand in so many groups, and a token visits only so many of them.
+    distribution : {"uniform", "two_level"}
+        As `perfmodel.compute.routing.Routing` has them.
 
     Returns
     -------
@@ -66,28 +82,26 @@ def expected_loads(
 
     Notes
     -----
-    A token visits an expert with probability ``q = k / E``, so an expert's tokens are binomial
-    (T, q) and ``E (1 - (1 - q)^T)`` experts have any, groups or not. A rank's rows are a sum over
-    tokens with mean ``T k / e`` and the variance of `_rank_variance`; their expected maximum
-    over e ranks follows from the distribution of one rank to the power of e, and scales q of
+    A token visits an expert of popularity w with probability ``q = k w / E``, so its tokens are
+    binomial (T, q) and ``sum over experts of 1 - (1 - q)^T`` have any, groups or not. A rank's
+    rows are a sum over tokens with mean ``T k / e``, the variance of `_rank_variance` and that of
+    its experts' popularity; their expected maximum over e ranks (`expected_maximum`) scales q of
     the experts there.
     """
     mean = tokens * top_k / ranks
-    chosen = top_k / experts
-    most = np.where(
-        ranks > 1.0,
-        expected_maximum(
-            mean, tokens * _rank_variance(experts, top_k, ranks, groups, group_limit), ranks
-        ),
-        mean,
-    )
     own = experts / ranks
+    variance = tokens * _rank_variance(experts, top_k, ranks, groups, group_limit)
+    if distribution != "uniform":
+        variance = variance + mean**2 * _popularity_variance(experts, ranks)
+    most = np.where(ranks > 1.0, expected_maximum(mean, variance, ranks), mean)
     most = np.minimum(most, tokens * np.minimum(top_k, own))
-    likely = np.minimum(chosen * most / mean, 1.0)
+    likely = _chances(top_k / experts, distribution)
+    likely = np.minimum(likely * (most / mean)[:, None], 1.0)
     sizes, counts = _binned_binomial(tokens, likely)
     counts = counts * own[:, None]
     used = counts > 1e-12
-    here = np.where(ranks > 1.0, tokens * (1.0 - (1.0 - likely) ** own), tokens)
+    missed = (1.0 - likely.mean(axis=1)) ** own
+    here = np.where(ranks > 1.0, tokens * (1.0 - missed), tokens)
     return ExpectedLoads(
         Loads(
             tokens=tokens,
@@ -98,6 +112,45 @@ def expected_loads(
         here=np.maximum(here, most / np.minimum(top_k, own)),
         rows=most,
     )
+
+
+FINE_NODES = 256
+"""The same for their variance, which rests on the few most popular."""
+
+
+@lru_cache(maxsize=2)
+def popularities(nodes: int = NODES) -> Floats:
+    """Return popularities with mean 1 that stand for those of real experts, shape (nodes,).
+
+    Logarithms are a group's normal number and an expert's Student t: together a t that is as
+    wide, at the middles of equally likely ranges.
+    """
+    from scipy.special import stdtrit
+
+    narrowing = (EXPERT_FREEDOM - 2.0) / EXPERT_FREEDOM
+    scale = np.sqrt(EXPERT_SCALE**2 + GROUP_DEVIATION**2 * narrowing)
+    found = np.exp(scale * stdtrit(EXPERT_FREEDOM, (np.arange(nodes) + 0.5) / nodes))
+    return np.asarray(found / found.mean())
+
+
+def _chances(mean: Floats, distribution: str) -> Floats:
+    """Return the chances that a token visits experts of every popularity, shape (load, node)."""
+    if distribution == "uniform":
+        return mean[:, None]
+    distinct, inverse = np.unique(mean, return_inverse=True)
+    shares = popularities() / NODES
+    found = [inclusion_probabilities(shares, float(each) * NODES) for each in distinct]
+    return np.array(found)[np.ravel(inverse)]
+
+
+def _popularity_variance(experts: Floats, ranks: Floats) -> Floats:
+    """Return the squared coefficient of variation of the popularity of ranks."""
+    group = np.expm1(GROUP_DEVIATION**2)
+    within = max(float(np.mean(popularities(FINE_NODES) ** 2)) - 1.0 - group, 0.0)
+    own = experts / ranks
+    together = np.maximum(LEVEL_GROUPS / ranks, 1.0)  # groups of a rank
+    grouped = np.where(experts % LEVEL_GROUPS == 0, group / together, 0.0)
+    return np.asarray((grouped + within / own) * (1.0 - 1.0 / ranks))
 
 
 def expected_maximum(mean: Floats, variance: Floats, ranks: Floats) -> Floats:
@@ -161,23 +214,31 @@ def _rank_variance(
     return np.asarray(between + top_k * (first - second) * finite)
 
 
-def _binned_binomial(tokens: Floats, chance: Floats) -> tuple[Floats, Floats]:
-    """Return the mean size in each bin, and its probability, both of shape (load, bin)."""
-    mean = tokens * chance
-    deviation = np.sqrt(mean * (1.0 - chance))
-    span = np.maximum(2.0 * REACH * deviation, 1.0)
+def _binned_binomial(tokens: Floats, chances: Floats) -> tuple[Floats, Floats]:
+    """Return the mean size in each bin, and its probability, both of shape (load, bin).
+
+    `chances` has shape (load, node); nodes are equally likely.
+    """
+    count = tokens[:, None]
+    means = count * chances
+    reach = REACH * np.sqrt(means * (1.0 - chances))
+    least = np.maximum(means - reach, 0.0).min(axis=1)
+    span = np.maximum((means + reach).max(axis=1) - least, 1.0)
     width = BIN_ROWS * np.ceil(span / (BIN_ROWS * (BINS - 2)))
-    low = width * np.floor(np.maximum(mean - REACH * deviation, 0.0) / width)
+    low = width * np.floor(least / width)
     edges = low[:, None] + width[:, None] * np.arange(BINS)[None, :]
-    below = _binomial(edges, tokens, chance)
-    # E[X; X <= x] = T q P(X' <= x - 1) with one token fewer
-    partial = mean[:, None] * _binomial(edges - 1.0, tokens - 1.0, chance)
+    probability = np.zeros((tokens.size, BINS + 1))
+    moment = np.zeros((tokens.size, BINS + 1))
     ends = np.ones((tokens.size, 1))
-    probability = np.diff(np.hstack([0.0 * ends, below, ends]), axis=1)
-    moment = np.diff(np.hstack([0.0 * ends, partial, ends * mean[:, None]]), axis=1)
+    for chance, mean in zip(chances.T, means.T, strict=True):
+        below = _binomial(edges, tokens, chance)
+        # E[X; X <= x] = T q P(X' <= x - 1) with one token fewer
+        partial = mean[:, None] * _binomial(edges - 1.0, tokens - 1.0, chance)
+        probability += np.diff(np.hstack([0.0 * ends, below, ends]), axis=1)
+        moment += np.diff(np.hstack([0.0 * ends, partial, ends * mean[:, None]]), axis=1)
     probability = np.where(probability > 1e-9, probability, 0.0)
     size = np.divide(moment, probability, out=np.zeros_like(moment), where=probability > 0.0)
-    return np.maximum(size, 0.0), probability
+    return np.maximum(size, 0.0), probability / chances.shape[1]
 
 
 def _binomial(value: Floats, tokens: Floats, chance: Floats) -> Floats:

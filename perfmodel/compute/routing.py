@@ -212,7 +212,7 @@ def load_shares(routing: Routing, experts: int, draw: int = 0) -> Floats:
     return np.asarray(drawn / drawn.sum())
 
 
-def inclusion_probabilities(shares: Floats, top_k: int) -> Floats:
+def inclusion_probabilities(shares: Floats, top_k: float) -> Floats:
     """Return the probability that a token uses each expert, sum `top_k`.
 
     Shares above ``1 / top_k`` are cut there, as a token uses an expert at most once; the

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.precisions import OPERAND_BYTES
-from perfmodel.compute.expected_loads import expected_loads
+from perfmodel.compute.expected_loads import DISTRIBUTIONS, expected_loads
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.grouped_gemm import Loads, pack_loads
 from perfmodel.compute.moe import DRAWS, moe_layer_times
@@ -27,6 +27,9 @@ from perfmodel.serving.communication import expert_exchange_times
 from perfmodel.serving.layouts import ACTIVATION_FORMATS, WEIGHT_FORMATS, Layouts
 from perfmodel.serving.weights import ProductFormat, place_formats
 from perfmodel.software.engine import Engine
+
+SERVED_ROUTING = Routing("two_level")
+"""How popular the experts of a real model are: 58 layers of DeepSeek-V3 (docs/routing.md)."""
 
 
 class ExpertTimes(NamedTuple):
@@ -66,7 +69,7 @@ def expert_times(
         Tokens of a pass on an attention rank; all ranks hold as many.
     hardware : Hardware
     routing : Routing, optional
-        Default: every expert is as likely, in closed form
+        Default `SERVED_ROUTING`, in closed form as "uniform" is
         (`perfmodel.compute.expected_loads`); others are drawn.
     index : int, optional
         Number of the layer, which decides the format of its weights; default: the first that
@@ -183,17 +186,17 @@ def _loads(mlp: MlpSpec, keys: Floats, routing: Routing | None) -> tuple[Loads, 
     met, ranks, apart = keys
     same = np.ones(met.size)
     groups, limit = max(mlp.expert_groups, 1), max(mlp.expert_groups_per_token, 1)
-    if routing is None or routing.distribution == "uniform":
-        found = expected_loads(
-            met, same * mlp.experts, same * mlp.experts_per_token, ranks, groups, limit
-        )
+    chosen = routing or SERVED_ROUTING
+    if chosen.distribution in DISTRIBUTIONS:
+        columns = met, same * mlp.experts, same * mlp.experts_per_token, ranks
+        found = expected_loads(*columns, groups, limit, distribution=chosen.distribution)
         return found.loads._replace(tokens=np.where(apart > 0.0, found.here, met)), 1
-    draws = DRAWS if routing.random else 1
+    draws = DRAWS if chosen.random else 1
     drawn = []
     for count, ranks_here, own in keys.T:
         for draw in range(draws):
             load = rank_loads(
-                routing, max(round(count), 1), mlp.experts, mlp.experts_per_token,
+                chosen, max(round(count), 1), mlp.experts, mlp.experts_per_token,
                 int(ranks_here), draw,
             )  # fmt: skip
             drawn.append((load.tokens if own else count, load.loads))

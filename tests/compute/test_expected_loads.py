@@ -13,8 +13,9 @@ from perfmodel.compute.moe import moe_layer_times
 from perfmodel.compute.routing import Routing, rank_loads
 
 
-def one(*sizes: float, groups: int = 1, limit: int = 1):
-    return expected_loads(*(np.array([float(x)]) for x in sizes), groups, limit)
+def one(*sizes: float, groups: int = 1, limit: int = 1, distribution: str = "uniform"):
+    columns = (np.array([float(x)]) for x in sizes)
+    return expected_loads(*columns, groups, limit, distribution=distribution)
 
 
 @given(
@@ -32,12 +33,21 @@ def test_rows_and_active_experts_add_up(tokens, shape):
 
 
 @pytest.mark.parametrize(
-    ("experts", "top_k", "groups", "limit"), [(256, 8, 1, 1), (128, 4, 1, 1), (256, 8, 8, 4)]
+    ("distribution", "experts", "top_k", "groups", "limit"),
+    [
+        ("uniform", 256, 8, 1, 1),
+        ("uniform", 128, 4, 1, 1),
+        ("uniform", 256, 8, 8, 4),
+        ("two_level", 256, 8, 1, 1),
+        ("two_level", 128, 4, 1, 1),
+    ],
 )
 @pytest.mark.parametrize("ranks", [1, 8])
-def test_layers_take_the_time_of_many_draws(h100, experts, top_k, groups, limit, ranks):
+def test_layers_take_the_time_of_many_draws(
+    h100, distribution, experts, top_k, groups, limit, ranks
+):
     tokens = (16, 64, 256, 1024)
-    routing = Routing(groups=groups, group_limit=limit)
+    routing = Routing(distribution, groups=groups, group_limit=limit)
     draws = 24
     drawn = [
         rank_loads(routing, count, experts, top_k, ranks, draw)
@@ -50,7 +60,7 @@ def test_layers_take_the_time_of_many_draws(h100, experts, top_k, groups, limit,
     layer = np.repeat(np.arange(4), draws)
     mean = moe_layer_times(h100, "bf16", loads, layer, np.arange(4 * draws), *shape).time
     columns = (np.array(tokens, float), *(np.full(4, float(x)) for x in (experts, top_k, ranks)))
-    found = expected_loads(*columns, groups, limit)
+    found = expected_loads(*columns, groups, limit, distribution=distribution)
     time = moe_layer_times(h100, "bf16", found.loads, np.arange(4), np.arange(4), *shape).time
     np.testing.assert_allclose(time, mean, rtol=0.035)
     assert np.abs(time / mean - 1.0).mean() < 0.02
@@ -69,3 +79,13 @@ def test_no_rank_has_more_than_it_can():
     found = one(3, 64, 8, 64)
     assert found.rows[0] <= 3.0
     assert found.here[0] <= 3.0
+
+
+def test_popular_experts_leave_others_idle_and_make_stragglers():
+    """Means of 58 layers of DeepSeek-V3 (docs/routing.md): 152.5 and 242.0 active experts at 32 and
+    128 tokens, a busiest rank of 8 with 1.285 of the mean."""
+    for tokens, active in ((32, 152.5), (128, 242.0)):
+        loads = one(tokens, 256, 8, 1, distribution="two_level").loads
+        assert loads.counts[loads.sizes > 0.0].sum() == pytest.approx(active, rel=0.02)
+    busiest = one(1e6, 256, 8, 8, distribution="two_level").rows[0] / 1e6
+    assert busiest == pytest.approx(1.285, rel=0.03)

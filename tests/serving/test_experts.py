@@ -48,8 +48,9 @@ def test_times_grow_with_tokens_and_one_device_sends_nothing(deepseek, h100):
 def test_few_tokens_read_few_experts_and_many_read_all(deepseek, h100):
     """A decode pass of one token reads 8 of 256 experts, one of 64 tokens nearly all."""
     layouts = layouts_of("sglang", (8, 1, 1))
-    time = expert_times(deepseek, block_of(deepseek), layouts, [1, 64, 128], h100).experts[0]
     block = block_of(deepseek)
+    even = Routing("uniform")
+    time = expert_times(deepseek, block, layouts, [1, 64, 128], h100, even).experts[0]
     expert = 3 * deepseek.hidden_size * block.expert_intermediate_size / 8
     active = 256 * (1 - (1 - 8 / 256) ** 64)
     bandwidth = h100.device.memory.bandwidth

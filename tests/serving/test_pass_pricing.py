@@ -9,9 +9,10 @@ from perfmodel import load_hardware
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.narrow_gemm import weight_only_times
 from perfmodel.kernels.serving.tables import ATTENTION, COMMUNICATION, MATRICES, OTHER
-from perfmodel.network.collectives import collective_times, serving_all_reduce_times
+from perfmodel.network.collectives import collective_times
 from perfmodel.operations.operations import Communication, Gemm, Role, Stream
 from perfmodel.operations.served import pass_keys
+from perfmodel.serving.communication import all_reduce_times
 from perfmodel.serving.pass_pricing import Item, price_items
 from perfmodel.serving.weights import ProductFormat
 from perfmodel.software.engine import load_engine
@@ -47,7 +48,7 @@ def test_engines_sum_small_buffers_themselves() -> None:
     volume = KEYS.tokens * 8192.0
     sums = Item(Communication("x", "forward", "tensor", "all_reduce", volume, 8.0, 1.0), 2.0, {})
     own, library = (price(sums, own_all_reduce=x).parts[:, COMMUNICATION] for x in (True, False))
-    assert own == pytest.approx(2 * serving_all_reduce_times(H100, volume, 8))
+    assert own == pytest.approx(2 * all_reduce_times(H100, load_engine("vllm"), volume, 8))
     assert library == pytest.approx(2 * collective_times(H100, "all_reduce", volume, 8))
     assert np.all(own < library)
 
