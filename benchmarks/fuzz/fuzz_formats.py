@@ -57,6 +57,8 @@ READERS = {
     "vidur-csv": ("aicb.vidur", "read_vidur_csv", ".csv"),
     "aiob": ("aicb.aiob", "read_aiob", ".txt"),
     "flexflow": ("flexflow", "read_flexflow", ".graph"),
+    "requests-csv": ("requests", "read_requests", ".csv"),
+    "requests-json": ("requests", "read_requests", ".jsonl"),
     "pytorch-host": ("pytorch.host", "read_host_trace", ".json"),
     "kineto": ("pytorch.kineto", "read_kineto", ".json"),
     "launch-megatron": ("launch.software", "read_launch", ".sh"),
@@ -135,6 +137,14 @@ Emb:
 comm_size=131072|run_time=0.000122071}",shape=record];
   node0 -> node7;
 }
+""",
+    "requests-csv": """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.9799600,4808,10
+2023-11-16 18:17:04.0319600,3180,8
+""",
+    "requests-json": """\
+{"timestamp": 0, "input_length": 1325, "output_length": 52, "hash_ids": [46, 47, 48]}
+{"timestamp": 3052, "input_length": 1100, "output_length": 26, "hash_ids": [46, 47, 57]}
 """,
     "pytorch-host": """{"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": [
 {"id": 2, "name": "[pytorch|profiler|execution_trace|thread]", "ctrl_deps": 1,

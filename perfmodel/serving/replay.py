@@ -1,0 +1,150 @@
+"""Replay of a trace of requests on a deployment, pass by pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.errors import DataError, StrategyError, did_you_mean
+from perfmodel.serving.requests import RequestTrace
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.serving.replay import Prompts
+    from perfmodel.kernels.serving.tables import Deployments, PassTables
+
+DISPATCHES = ("least_loaded", "round_robin")
+MOST_REQUESTS = 2**26
+"""Requests of a trace, whose numbers share 64 bits with those of passes."""
+MOST_NEIGHBOURS = 2**28
+"""Distinct blocks of prompts times caches that are kept track of (6 GB)."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What became of the requests of a trace.
+
+    Attributes
+    ----------
+    columns : dict of str to ndarray of float64, shape (request,)
+        ``time_to_first_token``, ``time_per_output_token`` (NaN for answers of one token),
+        ``finish_time`` (counted as arrivals are) and ``queue_time`` [s], ``cached_tokens`` of its
+        prompt, and the ``rank`` (with pipeline stages the batch) that ran it.
+    summary : dict of str to float
+        The variables of an operating point, by the names of
+        `perfmodel.kernels.serving.tables.ROWS`, over all requests.
+    """
+
+    columns: Mapping[str, Floats]
+    summary: Mapping[str, float]
+
+
+def replay_trace(
+    tables: PassTables,
+    deployments: Deployments,
+    trace: RequestTrace,
+    *,
+    deployment: int = 0,
+    dispatch: str = "least_loaded",
+    cached: bool = True,
+) -> Replay:
+    """Run a trace through the passes of a deployment.
+
+    Parameters
+    ----------
+    tables : PassTables
+        Of the deployments' layouts.
+    deployments : Deployments
+    trace : RequestTrace
+    deployment : int
+        Which of them.
+    dispatch : {"least_loaded", "round_robin"}
+        Requests go to the rank with the fewest under way, or to ranks in turn.
+    cached : bool
+        Whether blocks of earlier prompts are kept while there is room.
+
+    Returns
+    -------
+    Replay
+
+    Raises
+    ------
+    StrategyError
+        An unknown way of dispatch, or a deployment of two pools.
+    DataError
+        A cache that does not hold the longest request, or too many requests.
+    """
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.serving import replay
+    from perfmodel.kernels.serving.admission import blocks_needed
+    from perfmodel.kernels.serving.tables import ROWS
+    from perfmodel.kernels.work import kernel_work
+
+    if dispatch not in DISPATCHES:
+        raise StrategyError(f"unknown dispatch '{dispatch}'{did_you_mean(dispatch, DISPATCHES)}")
+    d = deployment
+    if deployments.prefill_layout[d] >= 0:
+        raise StrategyError("a trace is replayed on one pool; this deployment has two")
+    if len(trace) >= MOST_REQUESTS:
+        raise DataError(
+            f"a trace of {len(trace)} requests; at most {MOST_REQUESTS - 1} are replayed"
+        )
+    tokens = int((trace.input_length + trace.output_length).max())
+    with kernel_work(served_requests=len(trace)):
+        limits = [
+            float(column[d])
+            for column in (
+                deployments.block_tokens,
+                deployments.state_blocks,
+                deployments.window_tokens,
+            )
+        ]
+        needed = blocks_needed(tokens + float(deployments.draft_length[d]), *limits)
+        if needed > deployments.blocks[d]:
+            raise DataError(
+                f"a request of {tokens} tokens needs {needed:.0f} blocks of the cache, "
+                f"which has {deployments.blocks[d]:.0f}"
+            )
+        prompts, capacity = _prompts(trace, deployments, d, cached)
+        columns = np.empty((replay.COLUMNS, len(trace)))
+        values = np.empty(len(ROWS))
+        replay.replay_requests(
+            *map(plain, (tables, deployments)),
+            d,
+            trace.arrival - trace.arrival[0],
+            trace.input_length.astype(np.float64),
+            trace.output_length.astype(np.float64),
+            prompts,
+            capacity,
+            replay.DISPATCHES.index(dispatch),
+            columns,
+            values,
+        )
+    found = dict(zip(replay.COLUMN_NAMES, columns, strict=True))
+    found["finish_time"] += trace.arrival[0]
+    return Replay(found, dict(zip(ROWS._fields, values.tolist(), strict=True)))
+
+
+def _prompts(
+    trace: RequestTrace, deployments: Deployments, d: int, cached: bool
+) -> tuple[Prompts, float]:
+    """Return the blocks of prompts with numbers from 0 on, and how many a rank's cache holds."""
+    from perfmodel.kernels.serving.replay import Prompts
+
+    nothing = np.zeros(0, np.int64)
+    if not cached or not trace.blocks.size:
+        return Prompts(nothing, nothing, float(trace.block_tokens)), math.inf
+    names, blocks = np.unique(trace.blocks, return_inverse=True)
+    if names.size * float(deployments.ranks[d]) > MOST_NEIGHBOURS:
+        raise DataError(
+            f"{names.size} distinct blocks of prompts on {deployments.ranks[d]:.0f} ranks; "
+            f"at most {MOST_NEIGHBOURS} are kept track of"
+        )
+    kept = float(deployments.blocks[d] * deployments.block_tokens[d])
+    starts: Integers = np.asarray(trace.block_starts, np.int64)
+    prompts = Prompts(starts, blocks.astype(np.int64), float(trace.block_tokens))
+    return prompts, kept / trace.block_tokens
