@@ -12,6 +12,7 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.compute.routing import Routing
 from perfmodel.kernels.serving.tables import (
+    ATTENTION,
     COMMUNICATION,
     EXPERTS,
     OTHER,
@@ -39,6 +40,7 @@ from perfmodel.serving.mixers import (
     prefill_times,
 )
 from perfmodel.serving.pass_pricing import Item, PassCost, price_items
+from perfmodel.serving.pass_uncertainty import TYPICAL_CONTEXT, TYPICAL_SEQUENCES, half_widths
 from perfmodel.serving.weights import ProductFormat, place_formats
 from perfmodel.software.engine import Engine
 from perfmodel.training.part_table import machine_of
@@ -47,11 +49,16 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 MIXER_LAUNCHES = 3.0
-"""Kernels of a mixer's core in an eager pass, its append and its metadata among them."""
+LATENT_LAUNCHES = 10.0
+EXPERT_LAUNCHES = 6.0
+"""Operations that an eager pass launches for a mixer's core with its append and metadata; for
+latent attention, whose keys are made and assembled and whose chunks are joined; and for routed
+experts: choice, sorting, two products, activation and sum [priors, counted in vLLM's and
+TensorRT-LLM's modules]."""
 
 
-def ladder(last: int, *, whole: int = 4, steps: int = 3) -> Floats:
-    """Return knots 1, 2, 3, … `whole`, then `steps` per doubling, up to `last`.
+def ladder(last: int, *, whole: int = 4, steps: int = 3, first: int = 1) -> Floats:
+    """Return knots 1, 2, 3, … `whole`, then `steps` per doubling; those in `first` … `last`.
 
     Examples
     --------
@@ -63,15 +70,16 @@ def ladder(last: int, *, whole: int = 4, steps: int = 3) -> Floats:
     while size < last:
         found |= {size + size * step // steps for step in range(1, steps + 1)}
         size *= 2
-    return np.array(sorted(x for x in found if x <= last), np.float64)
+    return np.array(sorted(x for x in found if first <= x <= last), np.float64)
 
 
-TOKENS = ladder(65536, steps=4)
+# Between knots times are straight as far as they are smooth: matrix products go up in steps of
+# tiles and waves, most visibly between some tens of tokens and some thousands.
+TOKENS = np.union1d(ladder(65536, steps=4), ladder(4096, steps=8, first=64))
 SEQUENCES = ladder(4096, steps=2)
-BATCHES = ladder(4096, steps=2)
-CONTEXTS = np.array([1.0, *(2.0**n for n in range(5, 21))])
-CHUNKS = ladder(65536, whole=1, steps=4)[ladder(65536, whole=1, steps=4) >= 8.0]
-CHUNKS = np.array([1.0, *CHUNKS])
+BATCHES = ladder(4096, steps=3)
+CONTEXTS = np.array([1.0, 32.0, 64.0, *ladder(2**20, steps=2, first=128)])
+CHUNKS = np.array([1.0, *ladder(65536, steps=4, first=8)])
 BEFORE = np.array([0.0, *(2.0**n for n in range(7, 21))])
 
 
@@ -210,8 +218,16 @@ def pass_tables(
         pass_host=fact("pass_host") * np.ones(size),
         sequence_host=fact("sequence_host") * np.ones(size),
         host_hidden=fact("host_hidden") * np.ones(size),
-        half_width=np.full(size, 0.2),
+        half_width=half_widths(hardware, _typical_parts(body, decode)),
     )
+
+
+def _typical_parts(body: Floats, decode: Floats) -> Floats:
+    """Return the parts of a pass of some decoding sequences, shape (layout, parts)."""
+    parts: Floats = body[:, TOKENS.searchsorted(TYPICAL_SEQUENCES)].copy()
+    batch, keys = BATCHES.searchsorted(TYPICAL_SEQUENCES), CONTEXTS.searchsorted(TYPICAL_CONTEXT)
+    parts[:, ATTENTION] += decode[:, batch, keys]
+    return parts
 
 
 def recipes(layouts: Layouts) -> Iterator[Recipe]:
@@ -319,13 +335,21 @@ def _body(
             for item in layer_items(model, group, recipe, keys, hardware)
         ]
         experts += group.count * _experts(model, group, recipe, TOKENS, hardware, routing)
-        mixers += group.count * MIXER_LAUNCHES * len(group.layer.mixers)
+        mixers += group.count * _core_launches(group.layer)
     cost = price_items(hardware, recipe.engine, items, keys)
     parts = cost.parts.reshape(*shape, -1) + experts
     parts[..., OTHER] += model.num_layers * recipe.engine.layer_gap
     launches = cost.launches.reshape(shape)[:, 0] + mixers
     first = _first_drafts(model, recipe, groups, hardware, routing)
     return PassCost(parts + first, launches)
+
+
+def _core_launches(layer: LayerSpec) -> float:
+    """Operations that an eager pass launches for mixers' cores and routed experts of a layer."""
+    latent = sum(spec.kind == "mla" for spec in layer.attentions)
+    others = len(layer.mixers) - latent
+    routed = sum(mlp.kind == "moe" for mlp in layer.mlps)
+    return MIXER_LAUNCHES * others + LATENT_LAUNCHES * latent + EXPERT_LAUNCHES * routed
 
 
 def _experts(

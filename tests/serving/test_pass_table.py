@@ -180,3 +180,13 @@ def test_norms_cost_nothing_where_all_reduces_take_them_in() -> None:
     assert 32 * 2 * 1e-6 < saved[1, few] < 32 * 2 * 10e-6
     assert saved[1, many] == 0.0  # the library's, which fuses nothing
     np.testing.assert_array_equal(fused.body[..., COMMUNICATION], apart.body[..., COMMUNICATION])
+
+
+def test_eager_passes_launch_more_where_models_are_deeper_or_made_of_more() -> None:
+    names = ("llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v3")
+    found = [tables(name, load_hardware("dgx-h200")).eager_time[0] for name in names]
+    layers = [load_model(name).num_layers for name in names]
+    each = np.array(found) / layers
+    assert each[0] < each[1] < each[2]
+    half = tables("llama-3.1-70b").eager_time[0] / tables("llama-3.1-8b").eager_time[0]
+    assert half == pytest.approx(80 / 32, rel=0.02)
