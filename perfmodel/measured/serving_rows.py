@@ -40,6 +40,10 @@ NUMBERS = (
 LIMITS = (("max_num_tokens", "token_budget"), ("max_batch", "max_sequences"))
 """Columns that state an engine's limits -> fields of a deployment."""
 
+LEAST_EXPERT_WIDTH = 128
+"""Columns of an expert that a device has at least: weights in 8 and 4 bits are scaled by blocks of
+that many (DeepSeek-V3's fp8), and tiles of products are as wide."""
+
 # Words in column "attention_dp" where a degree may stand.
 ON, OFF = ("true", "on", "yes"), ("false", "off", "no")
 # Words about drafts in column "speculative" that mean none.
@@ -115,9 +119,9 @@ def layout_of(
     Skip
         Degrees are not stated, or do not fit the devices.
     """
-    if apart(row):
-        return _pools(row), ()
     notes: list[str] = []
+    if apart(row):
+        return _pools(row, model, notes), tuple(notes)
     tensor, pipeline = row.whole("tp") or 1, row.whole("pp") or 1
     devices = row.whole("n_gpus")
     if devices is None:
@@ -136,6 +140,7 @@ def layout_of(
         detail = f"{devices} devices, tp {tensor} × attention_dp {ranks} × pp {pipeline}"
         raise Skip("layout does not fit the devices", detail)
     experts = _experts(row, share * workers, notes) if model.has_experts else 1
+    experts = _whole_experts(model, share, ranks, experts, notes)
     if experts > share and experts == share * workers:
         # Experts over all replicas: one worker, whose attention ranks they are.
         ranks, workers = ranks * workers, 1
@@ -152,7 +157,7 @@ def layout_of(
     }, tuple(notes)
 
 
-def _pools(row: MeasuredRow) -> dict[str, int]:
+def _pools(row: MeasuredRow, model: ModelSpec, notes: list[str]) -> dict[str, int]:
     """Return the layout of a row that states two pools."""
     found: dict[str, int] = {}
     devices = 0
@@ -166,6 +171,8 @@ def _pools(row: MeasuredRow) -> dict[str, int]:
         if (tensor * ranks) % experts:
             detail = f"{pool}: ep {experts} on tp {tensor} × attention_dp {ranks}"
             raise Skip("layout does not fit the devices", detail)
+        if model.has_experts:
+            experts = _whole_experts(model, tensor * ranks, ranks, experts, notes)
         found |= {
             f"{prefix}workers": workers,
             f"{prefix}tensor_parallel": tensor,
@@ -209,6 +216,23 @@ def _experts(row: MeasuredRow, devices: int, notes: list[str]) -> int:
         notes.append(f"ep '{text}' is read as {devices}")
         return devices
     return row.whole("ep") or 1
+
+
+def _whole_experts(
+    model: ModelSpec, devices: int, ranks: int, degree: int, notes: list[str]
+) -> int:
+    """Return the degree at which experts can run: all devices where they would be cut too thin.
+
+    Engines that spread attention over a rack move tokens to whole experts (DeepEP) and leave the
+    degree unstated.
+    """
+    widths = {mlp.expert_intermediate_size for layer in model.layers for mlp in layer.mlps}
+    inner, least = devices // degree, min(widths - {0}, default=0)
+    thin = ranks > 1 and least < LEAST_EXPERT_WIDTH * inner
+    if inner < 2 or not least or not (thin or least % inner):
+        return degree
+    notes.append(f"experts of width {least} are not cut over {inner} devices: ep {devices}")
+    return devices
 
 
 def _limits(row: MeasuredRow) -> dict[str, Any]:

@@ -85,10 +85,9 @@ def _experts(c: Columns, model: ModelSpec) -> Flags:
     counts = {part.experts for part in mlps_of(model) if part.kind == "moe"}
     if not counts:
         return degree > 1
-    broken = np.zeros(degree.shape, bool)
-    for count in counts:
-        broken |= count % degree != 0
-    return broken
+    # Where they do not divide, some devices hold one more: vLLM's ``determine_expert_map``,
+    # redundant experts of SGLang and TensorRT-LLM.
+    return degree > min(counts)
 
 
 def _expert_groups(c: Columns, model: ModelSpec) -> Flags:
@@ -116,8 +115,8 @@ RULES: tuple[Rule, ...] = (
     Rule(4, "too_few_layers", "pipeline_parallel exceeds the layers", _layers),
     Rule(
         5,
-        "experts_not_divisible",
-        "experts do not divide over expert_parallel, or the model has none",
+        "too_few_experts",
+        "expert_parallel exceeds the model's experts",
         _experts,
     ),
     Rule(

@@ -15,7 +15,7 @@ from perfmodel.serving.rules import KERNEL_STATES, STATUS_NAMES, STATUS_REASONS
         ("llama-3.1-8b", {"tensor_parallel": 64}, "heads_not_divisible"),
         ("gpt-oss-120b", {"tensor_parallel": 1, "attention_data_parallel": 7}, "width_not"),
         ("llama-3.1-8b", {"pipeline_parallel": 33}, "too_few_layers"),
-        ("deepseek-r1", {"attention_data_parallel": 3, "expert_parallel": 3}, "experts_not"),
+        ("mixtral-8x7b", {"attention_data_parallel": 16, "expert_parallel": 16}, "too_few_experts"),
         ("deepseek-r1", {"expert_parallel": 2}, "expert_group_mismatch"),
         ("llama-3.1-8b", {"draft_length": 1, "acceptance": 1.0}, "no_draft_modules"),
         (
