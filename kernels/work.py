@@ -58,6 +58,8 @@ KINDS = {
     "chunks": Kind(3e-5, 3.0, 0.05, "queue.collective_times"),  # of ASTRA-sim's collectives
     "hops": Kind(5e-5, 5.0, 0.1, "aware.simulate"),  # of their messages, with congestion
     "events": Kind(5e-5, 10.0, 0.2, "machine.run"),  # of ASTRA-sim 1.0
+    "operating_points": Kind(1e-3, 15.0, 0.15, "steady.close_points"),  # of served models
+    "recursions": Kind(1.0, 15.0, 0.15, "recursion.recurse_points"),  # the same pass by pass
 }
 IMPORT = 0.45
 """Importing Numba and starting LLVM [CPU s]."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.measured.compare import compare_file
     from perfmodel.model.presets import list_models, load_model
     from perfmodel.network.collectives import collective_times
+    from perfmodel.serving.enumerate import load_grid, serving_grid
     from perfmodel.simulation.hardware_costs import HardwareCosts
     from perfmodel.simulation.run import simulate
     from perfmodel.software.framework import load_framework
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.projection import explain, project
     from perfmodel.sweeps.results import best, pareto
     from perfmodel.sweeps.scaling import scaling
+    from perfmodel.sweeps.serving import serve
     from perfmodel.sweeps.several import sweep_several
     from perfmodel.sweeps.sweep import sweep
 
@@ -58,6 +60,7 @@ _HOMES = {
     "list_hardware": "perfmodel.hwprofiles",
     "list_models": "perfmodel.model.presets",
     "load_framework": "perfmodel.software.framework",
+    "load_grid": "perfmodel.serving.enumerate",
     "load_hardware": "perfmodel.hwprofiles",
     "load_model": "perfmodel.model.presets",
     "matched": "perfmodel.sweeps.difference",
@@ -70,6 +73,8 @@ _HOMES = {
     "projected_workload": "perfmodel.export.workload",
     "save_results": "perfmodel.sweeps.files",
     "scaling": "perfmodel.sweeps.scaling",
+    "serve": "perfmodel.sweeps.serving",
+    "serving_grid": "perfmodel.serving.enumerate",
     "simulate": "perfmodel.simulation.run",
     "strategies_from_rows": "perfmodel.strategy.enumerate",
     "strategy_grid": "perfmodel.strategy.enumerate",
@@ -95,6 +100,7 @@ __all__ = [
     "list_hardware",
     "list_models",
     "load_framework",
+    "load_grid",
     "load_hardware",
     "load_model",
     "matched",
@@ -107,6 +113,8 @@ __all__ = [
     "projected_workload",
     "save_results",
     "scaling",
+    "serve",
+    "serving_grid",
     "simulate",
     "strategies_from_rows",
     "strategy_grid",

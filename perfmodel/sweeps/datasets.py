@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
+from perfmodel.base import serving_variables
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import user_path
 from perfmodel.base.table import Table, spoken
@@ -15,6 +16,7 @@ from perfmodel.base.variables import TIME_COMPONENTS
 from perfmodel.sweeps import cost, results
 from perfmodel.sweeps.difference import difference
 from perfmodel.sweeps.scaling import scaling
+from perfmodel.sweeps.subject import subject_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,12 +70,17 @@ class Results:
         -------
         pandas.DataFrame
             A row per strategy, with its place in the dataset as index; ``step_time`` [s], and
-            the share of every component in it. The shares add up to 1.
+            the share of every component in it. The shares add up to 1. Of served models the
+            same of a mean pass, ``pass_time``.
         """
         frame = self.best(top, where=where, fitting=fitting).to_dataframe()
-        frame = frame.set_index(["strategy", "hardware"])
-        shares = frame[list(TIME_COMPONENTS)].div(frame["step_time"], axis=0)
-        shares.insert(0, "step_time", frame["step_time"])
+        frame = frame.set_index(list(subject_of(self._dataset).dims))
+        whole, parts = "step_time", list(TIME_COMPONENTS)
+        if "step_time" not in frame:
+            whole, parts = "pass_time", list(serving_variables.TIME_COMPONENTS)
+            frame[whole] = frame[parts].sum(axis=1)
+        shares = frame[parts].div(frame[whole], axis=0)
+        shares.insert(0, whole, frame[whole])
         return shares
 
     def scaling(self, *, where: str | None = None, fitting: bool = True) -> Ranked:

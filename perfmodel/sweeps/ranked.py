@@ -1,4 +1,4 @@
-"""Strategies with their results, best first: a list that shows itself as a table."""
+"""Strategies or deployments with their results, best first: a list that shows itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ if TYPE_CHECKING:
 # What a table of strategies is read for; everything else is in `Ranked.to_dataframe`.
 ALWAYS = ("hardware", "tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size")
 RESULTS = ("step_time", "tokens_per_second_per_device", "model_flops_utilization", "memory_total")
+SERVED_ALWAYS = ("hardware", "engine", "tensor_parallel", "workers", "devices")
+SERVED_RESULTS = (
+    "time_to_first_token_mean",
+    "time_per_output_token_mean",
+    "tokens_per_second_per_user",
+    "tokens_per_second_per_device",
+)
 
 
 class Ranked(list[dict[str, Any]]):
@@ -33,13 +40,15 @@ class Ranked(list[dict[str, Any]]):
         return pd.DataFrame(list(self), index=range(1, len(self) + 1))
 
     def _shown(self) -> pd.DataFrame:
-        from perfmodel.strategy.fields import FIELDS
+        from perfmodel.sweeps.subject import SERVING, TRAINING
 
         frame = self.to_dataframe()
+        served = "deployment" in frame
+        always, results = (SERVED_ALWAYS, SERVED_RESULTS) if served else (ALWAYS, RESULTS)
+        fields = SERVING.fields if served else (*TRAINING.of_all, *TRAINING.fields)
         differ = [
             name
-            for name in ("model", "framework", "devices", *(spec.name for spec in FIELDS))
-            if name not in ALWAYS and name in frame and frame[name].nunique() > 1
+            for name in fields
+            if name not in always and name in frame and frame[name].nunique() > 1
         ]
-        names = [name for name in (*ALWAYS, *differ, *RESULTS) if name in frame]
-        return frame[names]
+        return frame[[name for name in (*always, *differ, *results) if name in frame]]

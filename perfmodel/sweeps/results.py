@@ -1,4 +1,4 @@
-"""Reopen and query the results of sweeps."""
+"""Reopen and query the results of sweeps and of served models."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import user_path
 from perfmodel.base.table import Table, from_xarray
-from perfmodel.base.variables import COSTS
-from perfmodel.strategy.grid import FIELDS
 from perfmodel.sweeps.ranked import Ranked
+from perfmodel.sweeps.subject import RATE as RATE
+from perfmodel.sweeps.subject import TRAINING, subject_of
 
 if TYPE_CHECKING:
     import xarray as xr
 
-RATE = "tokens_per_second_per_device"
 # Smaller is better for times and bytes; larger for everything in this set.
 LARGER_IS_BETTER = {
     "tokens_per_second_per_device",
@@ -31,12 +30,16 @@ LARGER_IS_BETTER = {
     "goodput",
     "checkpoint_interval",
     "failure_interval",
+    "total_tokens_per_second_per_device",
+    "tokens_per_second_per_user",
+    "request_rate",
+    "batch",
+    "utilization",
+    "kv_blocks",
 }
 # What a table of one problem says once, and one of several for every strategy.
-OF_ALL = ("model", "framework", "devices")
+OF_ALL = TRAINING.of_all
 MOST_NAMED = 20
-# Short spellings, as on the command line: "tp" for "tensor_parallel".
-ALIASES = {spec.option.replace("-", "_"): spec.name for spec in FIELDS}
 
 
 def open_table(path: str | Path) -> Table:
@@ -54,7 +57,7 @@ def open_table(path: str | Path) -> Table:
         what = "is a folder" if source.is_dir() else "does not exist"
         raise DataError(f"results file '{source}' {what}; 'perfmodel sweep -o FILE.nc' writes one")
     table = read_netcdf(source)
-    missing = {"step_time", "memory_total", "status"} - set(table.variables)
+    missing = subject_of(table).required - set(table.variables)
     version = str(table.attrs.get("schema_version", ""))
     if missing or not version.startswith("1."):
         raise DataError(
@@ -70,11 +73,11 @@ def as_table(results: Table | xr.Dataset) -> Table:
 
 
 def column(results: Table | xr.Dataset, name: str) -> NDArray[Any]:
-    """Return a variable or coordinate as one value per (strategy, hardware) pair.
+    """Return a variable or coordinate as one value per combination of the dimensions.
 
-    Strategy fields may be named as on the command line (``tp``, ``micro_batch``). Choices
-    are returned as their labels. The order is that of ``strategy`` × ``hardware``
-    flattened.
+    Fields may be named as on the command line (``tp``, ``micro_batch``). Choices are returned
+    as their labels. The order is that of the dimensions (``strategy`` × ``hardware``, or
+    ``deployment`` × ``hardware`` × ``load``) flattened.
 
     Raises
     ------
@@ -82,35 +85,39 @@ def column(results: Table | xr.Dataset, name: str) -> NDArray[Any]:
         No such name.
     """
     table = as_table(results)
-    name = ALIASES.get(name, name)
-    shape = (table.sizes["strategy"], table.sizes["hardware"])
+    subject = subject_of(table)
+    name = subject.aliases.get(name, name)
+    shape = shape_of(table)
     if name not in table:
         if _holds_for_all(table, name):
             return np.broadcast_to(np.asarray(table.attrs[name]), shape).reshape(-1)
-        if name in COSTS:
+        if name in subject.costs:
             raise DataError(f"these results have no '{name}'; add_cost adds it")
-        known = sorted({*column_names(table), *COSTS})
+        known = sorted({*column_names(table), *subject.costs})
         hint = did_you_mean(name, known)
         hint = hint if "did you mean" in hint else f"; there are {', '.join(known)}"
         raise DataError(f"no variable '{name}'{hint}")
     found = table[name]
-    values = found.labelled()
-    if found.dims == ("strategy",):
-        values = np.broadcast_to(values[:, None], shape)
-    elif found.dims == ("hardware",):
-        values = np.broadcast_to(values[None, :], shape)
-    return values.reshape(-1)
+    axes = tuple(axis for axis, dim in enumerate(subject.dims) if dim not in found.dims)
+    return np.broadcast_to(np.expand_dims(found.labelled(), axes), shape).reshape(-1)
+
+
+def shape_of(table: Table) -> tuple[int, ...]:
+    """Return the lengths of the dimensions of the main variables."""
+    return tuple(table.sizes[dim] for dim in subject_of(table).dims)
 
 
 def column_names(table: Table) -> list[str]:
     """Names that `column` and filters understand."""
-    common = (name for name in OF_ALL if _holds_for_all(table, name))
-    return sorted({*table.variables, *ALIASES, *common})
+    subject = subject_of(table)
+    common = (name for name in subject.of_all if _holds_for_all(table, name))
+    return sorted({*table.variables, *subject.aliases, *common})
 
 
 def _holds_for_all(table: Table, name: str) -> bool:
     """Whether a table says once what every one of its strategies has."""
-    return name in OF_ALL and name not in table and np.ndim(table.attrs.get(name, ())) == 0
+    once = name in subject_of(table).of_all and name not in table
+    return once and np.ndim(table.attrs.get(name, ())) == 0
 
 
 def _meant(table: Table, name: str, text: str) -> str:
@@ -123,7 +130,7 @@ def _meant(table: Table, name: str, text: str) -> str:
     DataError
         The column can never hold that text.
     """
-    name = ALIASES.get(name, name)
+    name = subject_of(table).aliases.get(name, name)
     if name not in table:
         return text
     column = table[name]
@@ -147,9 +154,9 @@ def _meant(table: Table, name: str, text: str) -> str:
 def select(
     results: Table | xr.Dataset, where: str | None = None, *, fitting: bool = True
 ) -> NDArray[np.intp]:
-    """Return the flat indices of possible pairs that fit in memory and pass a filter."""
+    """Return the flat indices of possible rows that fit in memory and pass a filter."""
     table = as_table(results)
-    good = np.isfinite(column(table, "step_time"))
+    good = np.isfinite(column(table, subject_of(table).answer))
     if fitting:
         good &= column(table, "fits").astype(bool)
     if where:
@@ -199,7 +206,7 @@ def best(
     if top < 1:
         raise DataError(f"top: {top} is not a positive number of strategies")
     table = as_table(results)
-    by = ALIASES.get(by, by)
+    by = subject_of(table).aliases.get(by, by)
     chosen = select(table, where, fitting=fitting)
     values = column(table, by)
     if values.dtype.kind not in "fiub":
@@ -288,29 +295,33 @@ def pareto(
         values = column(table, name)
         if values.dtype.kind not in "fiub":
             raise DataError(f"'{name}' is not a number and cannot be an objective")
-        sign = -1.0 if ALIASES.get(name, name) in LARGER_IS_BETTER else 1.0
+        meant = subject_of(table).aliases.get(name, name)
+        sign = -1.0 if meant in LARGER_IS_BETTER else 1.0
         costs.append(sign * values[chosen].astype(float))
     front = chosen[_non_dominated(np.stack(costs, axis=1))] if chosen.size else chosen
     return rows(table, front)
 
 
 def rows(results: Table | xr.Dataset, flat: NDArray[np.intp]) -> Ranked:
-    """Return the pairs at flat indices as dictionaries with plain Python values."""
+    """Return the rows at flat indices as dictionaries with plain Python values."""
     table = as_table(results)
-    devices = table.sizes["hardware"]
-    strategy, hardware = np.divmod(flat, devices)
-    few, places = np.unique(strategy, return_inverse=True)
-    small = table.isel(strategy=few)
-    position = places * devices + hardware
-    fields = [spec.name for spec in FIELDS]
-    names = dict.fromkeys(["hardware", *fields, *small.data_vars, *small.coords])
-    del names["strategy"]
-    columns = {name: column(small, name)[position].tolist() for name in names}
+    subject = subject_of(table)
+    numbers = dict(zip(subject.dims, np.unravel_index(flat, shape_of(table)), strict=True))
+    few, places = {}, []
+    for dim, at in numbers.items():
+        if dim in subject.numbered:
+            few[dim], at = np.unique(at, return_inverse=True)
+        places.append(at)
+    small = table.isel(**few)
+    position = np.ravel_multi_index(places, shape_of(small))
+    names = dict.fromkeys(["hardware", *subject.fields, *small.data_vars, *small.coords])
+    columns = {dim: numbers[dim].tolist() for dim in subject.numbered} | {
+        name: column(small, name)[position].tolist()
+        for name in names
+        if name not in subject.numbered
+    }
     return Ranked(
-        {"strategy": number} | dict(zip(columns, cells, strict=True))
-        for number, cells in zip(
-            strategy.tolist(), zip(*columns.values(), strict=True), strict=True
-        )
+        dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)
     )
 
 

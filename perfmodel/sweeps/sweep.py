@@ -152,19 +152,12 @@ def sweep_problems(
     StrategyError
         No strategy or no hardware given, or more than memory holds.
     """
-    from perfmodel.hwprofiles import load_hardware
     from perfmodel.kernels.work import expect
 
-    given = (
-        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
-    )
-    rows = [load_hardware(item) if isinstance(item, str) else item for item in given]
+    rows = hardware_rows(hardware)
     total = sum(len(problem.grid) for problem in problems)
     if not rows or not total:
         raise StrategyError("a sweep needs at least one strategy and one hardware profile")
-    names = row_names(rows)
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise StrategyError(f"hardware '{twice[0]}' is given twice")
     check_memory(
         f"{total:,} strategies on {len(rows):,} rows of hardware",
         total * result_bytes(len(rows), dtype),
@@ -180,7 +173,7 @@ def sweep_problems(
         start = stop
     table = Table(
         {
-            variable.name: _labelled(variable, values[:, i].T)
+            variable.name: labelled(variable, values[:, i].T)
             for i, variable in enumerate(STEP_VARIABLES)
         },
         _coordinates(problems, rows, hardware_values or {}),
@@ -188,6 +181,28 @@ def sweep_problems(
         {"strategy": total, "hardware": len(rows)},
     )
     return _add_derived(table, problems)
+
+
+def hardware_rows(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Hardware]:
+    """Return profiles, one or several, by name or as they are.
+
+    Raises
+    ------
+    StrategyError
+        One is given twice.
+    HardwareError
+        No such profile.
+    """
+    from perfmodel.hwprofiles import load_hardware
+
+    given = (
+        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
+    )
+    rows = [load_hardware(item) if isinstance(item, str) else item for item in given]
+    names = row_names(rows)
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise StrategyError(f"hardware '{twice[0]}' is given twice")
+    return rows
 
 
 def _project(
@@ -222,7 +237,7 @@ def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:
     return hardware_rows * (len(STEP_VARIABLES) * np.dtype(dtype).itemsize + 2)
 
 
-def _labelled(
+def labelled(
     variable: Variable, values: Any, dims: Sequence[str] = ("strategy", "hardware")
 ) -> Column:
     attributes = {"units": variable.units, "long_name": variable.long_name}
@@ -236,8 +251,31 @@ def _coordinates(
 ) -> dict[str, Column]:
     grids = [problem.grid for problem in problems]
     count = sum(map(len, grids))
-    coordinates = {
-        "strategy": Column("strategy", np.arange(count), {"long_name": "strategy", "units": "1"}),
+    coordinates = {"strategy": numbered("strategy", count), **hardware_coordinates(rows, swept)}
+    if len(problems) > 1:
+        coordinates |= _problem_coordinates(problems)
+    for spec in FIELDS:
+        attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
+        column = np.concatenate([grid[spec.name] for grid in grids])
+        if spec.kind == "int":
+            column = narrow(column)
+        else:
+            column = column.astype(np.int8)
+            attributes |= flags(spec.choices or ("false", "true"))
+        coordinates[spec.name] = Column("strategy", column, attributes)
+    return coordinates
+
+
+def numbered(name: str, count: int) -> Column:
+    """Return the coordinate of a dimension whose rows have numbers only."""
+    return Column(name, np.arange(count), {"long_name": name, "units": "1"})
+
+
+def hardware_coordinates(
+    rows: Sequence[Hardware], swept: Mapping[str, Sequence[float]]
+) -> dict[str, Column]:
+    """Return names, memory and swept values of rows of hardware."""
+    found = {
         "hardware": Column(
             "hardware", row_names(rows), {"long_name": "hardware profile", "units": "1"}
         ),
@@ -249,19 +287,8 @@ def _coordinates(
     }
     for path, numbers in swept.items():
         about = {"long_name": f"swept value of {path}", "units": unit_of(rows[0], path)}
-        coordinates[path] = Column("hardware", numbers, about)
-    if len(problems) > 1:
-        coordinates |= _problem_coordinates(problems)
-    for spec in FIELDS:
-        attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
-        column = np.concatenate([grid[spec.name] for grid in grids])
-        if spec.kind == "int":
-            column = _narrow(column)
-        else:
-            column = column.astype(np.int8)
-            attributes |= flags(spec.choices or ("false", "true"))
-        coordinates[spec.name] = Column("strategy", column, attributes)
-    return coordinates
+        found[path] = Column("hardware", numbers, about)
+    return found
 
 
 def _problem_coordinates(problems: Sequence[Problem]) -> dict[str, Column]:
@@ -276,10 +303,10 @@ def _problem_coordinates(problems: Sequence[Problem]) -> dict[str, Column]:
         found[name] = Column("strategy", np.repeat(codes, sizes), about)
     devices = np.repeat([problem.grid.devices for problem in problems], sizes)
     about = {"long_name": "devices of the run", "units": "1"}
-    return found | {"devices": Column("strategy", _narrow(devices), about)}
+    return found | {"devices": Column("strategy", narrow(devices), about)}
 
 
-def _narrow(column: NDArray[Any]) -> NDArray[Any]:
+def narrow(column: NDArray[Any]) -> NDArray[Any]:
     return column.astype(np.int32 if column.max(initial=0) < 2**31 else np.int64)
 
 
@@ -295,16 +322,16 @@ def _add_derived(table: Table, problems: Sequence[Problem]) -> Table:
         for problem in problems:
             lengths, at = np.unique(problem.grid["sequence_length"], return_inverse=True)
             parts.append(model_flops_per_token(problem.model, lengths, causal=causal)[at])
-        table[name] = _labelled(VARIABLES[name], np.concatenate(parts), ["strategy"])
+        table[name] = labelled(VARIABLES[name], np.concatenate(parts), ["strategy"])
     step = table["step_time"].values
     capacity = table["memory_capacity"].values
     fits = np.isfinite(step) & (table["memory_total"].values <= capacity)
-    table["fits"] = _labelled(VARIABLES["fits"], fits)
+    table["fits"] = labelled(VARIABLES["fits"], fits)
     broken = np.concatenate([problem.grid.status for problem in problems])[:, None]
     status = np.where(
         (broken == VALID) & ~np.isfinite(step), np.uint8(PRECISION_UNSUPPORTED), broken
     ).astype(np.int8)
-    table["status"] = _labelled(VARIABLES["status"], status)
+    table["status"] = labelled(VARIABLES["status"], status)
     table["status"].attrs |= {
         "flag_values": np.array(list(STATUS_NAMES), np.int8),
         "flag_meanings": " ".join(STATUS_NAMES.values()),

@@ -1,0 +1,304 @@
+"""Project deployments under loads on one device: tables of passes once, then every point."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.columns import Flags, Floats, Integers
+from perfmodel.base.errors import HardwareError, StrategyError, did_you_mean
+from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.handover import handover
+from perfmodel.serving.layouts import ACTIVATION_FORMATS, AS_STATED, Layouts
+from perfmodel.serving.memory import DeploymentMemory, deployment_memory
+from perfmodel.serving.pass_table import pass_tables
+from perfmodel.serving.rules import (
+    CONTEXT_TOO_LONG,
+    KERNEL_STATES,
+    MEMORY_TOO_SMALL,
+    PRECISION_UNSUPPORTED,
+    VALID,
+    prefill_columns,
+)
+
+if TYPE_CHECKING:
+    from perfmodel.compute.routing import Routing
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.kernels.serving.tables import Deployments, PassTables
+
+METHODS = ("closed", "recursion")
+"""Closed form, or a recursion over passes: slower, and with the distributions that come out."""
+
+CHUNK = 1 << 14  # operating points of a thread's share
+
+
+@dataclass(frozen=True)
+class Points:
+    """Operating points of a grid of deployments under loads on one device.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (rows, deployments, loads)
+        Rows as in `perfmodel.kernels.serving.tables.ROWS`; NaN where there is no answer.
+    status : ndarray of int8, shape (deployments, loads)
+        Codes of `perfmodel.serving.rules.STATUS_NAMES`.
+    memory : DeploymentMemory
+        Of decode workers, or of all; shape (deployments,).
+    prefill_memory : DeploymentMemory or None
+        As prefill workers have it; None where there is one pool everywhere.
+    """
+
+    values: Floats
+    status: NDArray[np.int8]
+    memory: DeploymentMemory
+    prefill_memory: DeploymentMemory | None
+
+
+def project_points(
+    grid: DeploymentGrid,
+    loads: LoadGrid,
+    hardware: Hardware,
+    *,
+    method: str = "closed",
+    routing: Routing | None = None,
+    prefill_hardware: Hardware | None = None,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    out: Floats | None = None,
+) -> Points:
+    """Project every deployment of a grid under every load on one device.
+
+    Parameters
+    ----------
+    grid : DeploymentGrid
+    loads : LoadGrid
+    hardware : Hardware
+    method : {"closed", "recursion"}
+    routing : Routing, optional
+        How tokens spread over experts; default uniform.
+    prefill_hardware : Hardware, optional
+        Of the prefill pool, where there is one; default `hardware`.
+    threads : int, optional
+        Threads over chunks of deployments; default: one per core.
+    progress : callable, optional
+        Called with the number of points closed since the last call.
+    out : ndarray of float64, shape (rows, deployments, loads), optional
+        Where values go.
+
+    Raises
+    ------
+    StrategyError
+        An unknown method.
+    HardwareError
+        A constant that the profile lacks.
+    """
+    from perfmodel.kernels.serving.tables import ROWS
+
+    if method not in METHODS:
+        raise StrategyError(f"unknown method '{method}'{did_you_mean(method, METHODS)}")
+    shape = (len(ROWS), len(grid), len(loads))
+    values = np.empty(shape) if out is None else out
+    layouts, layout, second = grid.layouts()
+    memory = deployment_memory(grid, layouts, layout, hardware)
+    device = prefill_hardware or hardware
+    prefill_memory = None
+    status = grid.status.astype(np.int8)
+    _mark(status, unsupported(grid, hardware), PRECISION_UNSUPPORTED)
+    _mark(status, ~memory.fits, MEMORY_TOO_SMALL)
+    apart = second >= 0
+    if apart.any():
+        pool = replace(grid, columns=prefill_columns(grid.columns))
+        prefill_memory = deployment_memory(pool, layouts, np.where(apart, second, layout), device)
+        _mark(status, apart & unsupported(grid, device), PRECISION_UNSUPPORTED)
+        _mark(status, apart & ~prefill_memory.fits, MEMORY_TOO_SMALL)
+    points = np.repeat(status[:, None], len(loads), axis=1)
+    possible = np.flatnonzero(status == VALID)
+    if possible.size < len(grid):
+        values[:] = np.nan
+    if possible.size:
+        used = np.unique(np.concatenate((layout[possible], second[possible])))
+        used = used[used >= 0]
+        place = np.full(len(layouts) + 1, -1, np.int64)  # the last entry stands for no layout
+        place[used] = np.arange(used.size)
+        few = Layouts(layouts.engines, {k: it[used] for k, it in layouts.columns.items()})
+        tables = pass_tables(grid.model, few, hardware, routing=routing)
+        shift = 0
+        if prefill_hardware is not None and apart.any():
+            tables = _stacked(tables, pass_tables(grid.model, few, device, routing=routing))
+            shift = used.size
+        columns = deployment_columns(grid, memory, hardware, place[layout], place[second], shift)
+        some = _taken(columns, possible)
+        whole = possible.size == len(grid) and values.flags.c_contiguous
+        found = values if whole else np.empty((len(ROWS), possible.size, len(loads)))
+        close(tables, some, loads, found, method, threads, progress)
+        if not whole:
+            values[:, possible] = found
+        states = np.nan_to_num(found[ROWS.status], nan=0.0).astype(np.int8)
+        points[possible] = np.array(KERNEL_STATES, np.int8)[states]
+    too_long = context_too_long(grid, loads)
+    if too_long.any():
+        values[:, :, too_long] = np.nan
+        clear = points[:, too_long]
+        clear[np.isin(clear, KERNEL_STATES)] = CONTEXT_TOO_LONG
+        points[:, too_long] = clear
+    return Points(values, points, memory, prefill_memory)
+
+
+def _mark(status: NDArray[np.int8], broken: Flags, code: int) -> None:
+    status[broken & (status == VALID)] = code
+
+
+def unsupported(grid: DeploymentGrid, hardware: Hardware) -> Flags:
+    """Whether a device lacks the products that deployments ask for, shape (deployments,)."""
+
+    def lacks(name: str) -> bool:
+        try:
+            return name != AS_STATED and hardware.device.peak(name) <= 0
+        except HardwareError:
+            return True
+
+    return np.array([lacks(name) for name in ACTIVATION_FORMATS])[grid["activation_precision"]]
+
+
+def context_too_long(grid: DeploymentGrid, loads: LoadGrid) -> Flags:
+    """Whether prompt and answer exceed the context that a model states, shape (loads,)."""
+    most = grid.model.max_positions
+    return (loads["input_length"] + loads["output_length"] > most) & (most > 0)
+
+
+def deployment_columns(
+    grid: DeploymentGrid,
+    memory: DeploymentMemory,
+    hardware: Hardware,
+    layout: Integers,
+    prefill_layout: Integers,
+    prefill_shift: int = 0,
+) -> Deployments:
+    """Return deployments as kernels take them.
+
+    Parameters
+    ----------
+    grid : DeploymentGrid
+    memory : DeploymentMemory
+    hardware : Hardware
+    layout, prefill_layout : ndarray of int64, shape (deployments,)
+        Rows of the tables of passes; -1 where there is one pool.
+    prefill_shift : int
+        Where the rows of prefill workers begin.
+    """
+    from perfmodel.kernels.serving.tables import ADMISSIONS, SCHEDULERS, Deployments
+
+    engine = grid["engine"]
+    experts = grid.model.has_experts
+
+    def fact(name: str) -> NDArray[Any]:
+        return np.array([getattr(item, name) for item in grid.engines])[engine]
+
+    def code(name: str, known: tuple[str, ...]) -> Integers:
+        places = [known.index(getattr(item, name)) for item in grid.engines]
+        return np.array(places, np.int64)[engine]
+
+    def number(values: Any) -> Floats:
+        return np.ascontiguousarray(np.broadcast_to(values, engine.shape), np.float64)
+
+    pool = prefill_columns(grid.columns)
+    apart = prefill_layout >= 0
+    ranks = grid["attention_data_parallel"]
+    prefill_workers = grid["prefill_workers"]
+    latency, per_token = handover(grid, memory, hardware)
+    return Deployments(
+        layout=np.ascontiguousarray(layout),
+        scheduler=code("scheduler", SCHEDULERS),
+        admission=code("admission", ADMISSIONS),
+        ranks=number(grid["workers"] * ranks),
+        lockstep_ranks=number(ranks if experts else 1),
+        stages=number(grid["pipeline_parallel"]),
+        devices=number(grid.devices),
+        token_budget=number(grid["token_budget"]),
+        max_sequences=number(grid["max_sequences"]),
+        blocks=number(memory.blocks),
+        block_tokens=number(memory.block_tokens),
+        state_blocks=number(memory.state_blocks),
+        window_tokens=number(memory.window),
+        draft_length=number(grid["draft_length"]),
+        acceptance=number(grid["acceptance"]),
+        request_host=number(fact("request_host")),
+        token_host=number(fact("token_host")),
+        output_host=number(fact("output_host")),
+        prefill_layout=np.where(apart, prefill_layout + prefill_shift, -1),
+        prefill_ranks=number(prefill_workers * pool["attention_data_parallel"]),
+        prefill_stages=number(np.where(apart, pool["pipeline_parallel"], 1)),
+        prefill_token_budget=number(grid["token_budget"]),
+        prefill_max_sequences=number(grid["max_sequences"]),
+        transfer_latency=number(latency),
+        transfer_time=number(per_token),
+    )
+
+
+def close(
+    tables: PassTables,
+    deployments: Deployments,
+    loads: LoadGrid,
+    out: Floats,
+    method: str = "closed",
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Fill the variables of all points, shape (rows, deployments, loads), chunk by chunk."""
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.serving import recursion, steady
+    from perfmodel.kernels.work import compiling, expect, kernel_work
+
+    asked = loads.kernel_columns()
+    count = len(loads)
+    total = deployments.layout.size
+    piece = max(CHUNK // max(count, 1), 1)
+    kind = "operating_points" if method == "closed" else "recursions"
+
+    def run(start: int) -> None:
+        rows = slice(start, min(start + piece, total))
+        chunk = _taken(deployments, rows)
+        alone = start == 0 and rows.stop == total
+        found = out if alone else np.empty((out.shape[0], rows.stop - start, count))
+        with kernel_work(**{kind: (rows.stop - start) * count}):
+            kernel = steady.close_points if method == "closed" else recursion.recurse_points
+            kernel(*map(plain, (tables, chunk, asked)), found)
+        if not alone:
+            out[:, rows] = found
+        if progress:
+            progress((rows.stop - start) * count)
+
+    expect(**{kind: total * count})
+    starts = range(0, total, piece)
+    workers = min(threads or os.cpu_count() or 1, len(starts))
+    if workers <= 1 or not compiling():
+        for start in starts:
+            run(start)
+        return
+    run(0)  # compiles once, before threads share the compiled code
+    with ThreadPoolExecutor(workers) as crew:
+        list(crew.map(run, starts[1:]))
+
+
+def _taken(deployments: Deployments, index: Integers | slice) -> Deployments:
+    columns: Any = deployments
+    return type(deployments)(*(column[index] for column in columns))
+
+
+def _stacked(first: PassTables, second: PassTables) -> PassTables:
+    """Return the layouts of two tables as those of one."""
+    knots = ("tokens", "sequences", "batches", "contexts", "chunks", "before")
+    return type(first)(
+        **{
+            name: getattr(first, name)
+            if name in knots
+            else np.concatenate((getattr(first, name), getattr(second, name)))
+            for name in first._fields
+        }
+    )

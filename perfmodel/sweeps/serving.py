@@ -1,0 +1,299 @@
+"""Deployments under loads on hardware: one labelled table of operating points."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel._version import __version__
+from perfmodel.base.errors import StrategyError
+from perfmodel.base.memory import check_memory
+from perfmodel.base.provenance import versions
+from perfmodel.base.serving_variables import (
+    MEMORY_VARIABLES,
+    ROW_VARIABLES,
+    SCHEMA_VERSION,
+    VARIABLES,
+)
+from perfmodel.base.table import Column, Table, flags
+from perfmodel.hwprofiles.paths import row_names
+from perfmodel.model.presets import load_model
+from perfmodel.serving.enumerate import load_grid, serving_grid
+from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
+from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.memory import DeploymentMemory
+from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES
+from perfmodel.sweeps.sweep import (
+    hardware_coordinates,
+    hardware_rows,
+    labelled,
+    narrow,
+    numbered,
+)
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from perfmodel.compute.routing import Routing
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.spec import ModelSpec
+    from perfmodel.strategy.fields import StrategyField
+
+DIMS = ("deployment", "hardware", "load")
+MEMORY_FIELDS = {
+    "memory_weights": "weights",
+    "memory_activations": "activations",
+    "memory_workspace": "workspace",
+    "memory_cache": "cache",
+    "memory_total": "total",
+    "kv_blocks": "blocks",
+    "kv_bytes_per_token": "bytes_per_token",
+    "sequence_state_bytes": "state_bytes",
+}
+"""Variable -> attribute of `DeploymentMemory`."""
+
+
+def serve(
+    model: ModelSpec | str,
+    deployments: DeploymentGrid | Mapping[str, Any],
+    loads: LoadGrid | Mapping[str, Any],
+    hardware: Hardware | str | Sequence[Hardware | str],
+    *,
+    method: str = "closed",
+    routing: Routing | None = None,
+    prefill_hardware: Hardware | str | None = None,
+    dtype: Any = np.float64,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    hardware_values: Mapping[str, Sequence[float]] | None = None,
+) -> xr.Dataset:
+    """Project a served model: every deployment, on every device, under every load.
+
+    Parameters
+    ----------
+    model : ModelSpec or str
+        As of `load_model`; a preset's name, or a path of a ``config.json``.
+    deployments : DeploymentGrid or mapping
+        From `serving_grid`, or what it takes, such as ``{"tensor_parallel": [4, 8]}``.
+    loads : LoadGrid or mapping
+        From `load_grid`, or what it takes, such as ``{"input_length": 8192, "concurrency":
+        [1, 8, 64]}``.
+    hardware : Hardware or str, or sequence of them
+        Profiles or their names, one row each.
+    method : {"closed", "recursion"}
+        Closed form, or pass by pass: slower, and without open loops and two pools.
+    routing : Routing, optional
+        How tokens spread over experts; default uniform.
+    prefill_hardware : Hardware or str, optional
+        Of prefill pools, beside every row of `hardware`; default: the same.
+    dtype : numpy floating type
+        Of the results.
+    threads : int, optional
+        Threads over chunks of deployments; default: one per core.
+    progress : callable, optional
+        Called with the number of operating points closed since the last call.
+    hardware_values : mapping of str to sequence of float, optional
+        Coordinates along ``hardware`` for swept values, by dotted path.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimensions ``deployment``, ``hardware`` and ``load``; variables of
+        `perfmodel.base.serving_variables.VARIABLES`, each with ``units`` and ``long_name``.
+        ``status`` says why there is no answer. Its accessor ``perfmodel`` ranks.
+
+    Raises
+    ------
+    StrategyError
+        No deployment, load or hardware, or one that means nothing; deployments of another
+        model; more than memory holds.
+    HardwareError, ModelError
+        No such profile or model.
+
+    Examples
+    --------
+    >>> found = serve("llama-3.1-70b", {"tensor_parallel": [2, 4, 8]},
+    ...               {"input_length": 8192, "output_length": 1024, "concurrency": [1, 16, 64]},
+    ...               "dgx-h200")
+    >>> dict(found.sizes)
+    {'deployment': 3, 'hardware': 1, 'load': 3}
+    """
+    from perfmodel.sweeps.datasets import wrapped
+
+    return wrapped(
+        serve_table(
+            model,
+            deployments,
+            loads,
+            hardware,
+            method=method,
+            routing=routing,
+            prefill_hardware=prefill_hardware,
+            dtype=dtype,
+            threads=threads,
+            progress=progress,
+            hardware_values=hardware_values,
+        )
+    )
+
+
+def serve_table(
+    model: ModelSpec | str,
+    deployments: DeploymentGrid | Mapping[str, Any],
+    loads: LoadGrid | Mapping[str, Any],
+    hardware: Hardware | str | Sequence[Hardware | str],
+    *,
+    method: str = "closed",
+    routing: Routing | None = None,
+    prefill_hardware: Hardware | str | None = None,
+    dtype: Any = np.float64,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    hardware_values: Mapping[str, Sequence[float]] | None = None,
+) -> Table:
+    """Return what `serve` does as a table, with codes for choices; takes what it takes."""
+    from perfmodel.serving.project import project_points
+
+    rows = hardware_rows(hardware)
+    grid = _deployments(load_model(model, mtp="stated"), deployments, rows)
+    asked = loads if isinstance(loads, LoadGrid) else load_grid(**loads)
+    if not rows or not len(grid) or not len(asked):
+        raise StrategyError("serving needs at least one deployment, load and hardware profile")
+    pool = None if prefill_hardware is None else hardware_rows(prefill_hardware)[0]
+    points = len(grid) * len(asked)
+    check_memory(
+        f"{points:,} operating points on {len(rows):,} rows of hardware",
+        points * len(rows) * ((len(ROW_VARIABLES) + 1) * np.dtype(dtype).itemsize + 2),
+        "take fewer deployments or loads, or dtype float32",
+        StrategyError,
+    )
+    values = np.empty((len(rows), len(ROW_VARIABLES) + 1, len(grid), len(asked)), dtype)
+    status = np.empty((len(rows), len(grid), len(asked)), np.int8)
+    memories, fits = [], np.empty(status.shape, bool)
+    for number, device in enumerate(rows):
+        whole = values.dtype == np.float64
+        found = project_points(
+            grid,
+            asked,
+            device,
+            method=method,
+            routing=routing,
+            prefill_hardware=pool,
+            threads=threads,
+            progress=progress,
+            out=values[number] if whole else None,
+        )
+        if not whole:
+            values[number] = found.values
+        status[number] = found.status
+        room = found.memory.fits
+        if found.prefill_memory is not None:
+            room = room & found.prefill_memory.fits
+        fits[number] = room[:, None] & (found.status != CACHE_BELOW_ONE_REQUEST)
+        memories.append(found.memory)
+    return Table(
+        {
+            **{
+                variable.name: labelled(variable, values[:, i].transpose(1, 0, 2), DIMS)
+                for i, variable in enumerate(ROW_VARIABLES)
+            },
+            **_memory_columns(memories),
+            "fits": labelled(VARIABLES["fits"], fits.transpose(1, 0, 2), DIMS),
+            "status": _status(status.transpose(1, 0, 2)),
+        },
+        _coordinates(grid, asked, rows, hardware_values or {}),
+        _attributes(grid, rows, method, routing, pool),
+        dict(zip(DIMS, (len(grid), len(rows), len(asked)), strict=True)),
+    )
+
+
+def _deployments(
+    model: ModelSpec, given: DeploymentGrid | Mapping[str, Any], rows: Sequence[Hardware]
+) -> DeploymentGrid:
+    if not isinstance(given, DeploymentGrid):
+        return serving_grid(model, rows, **given)
+    if given.model != model:
+        raise StrategyError(f"these are deployments of {given.model.name}, not of {model.name}")
+    return given
+
+
+def _memory_columns(memories: Sequence[DeploymentMemory]) -> dict[str, Column]:
+    return {
+        item.name: labelled(
+            item,
+            np.stack([getattr(it, MEMORY_FIELDS[item.name]) for it in memories], axis=1),
+            DIMS[:2],
+        )
+        for item in MEMORY_VARIABLES
+    }
+
+
+def _status(codes: NDArray[np.int8]) -> Column:
+    found = labelled(VARIABLES["status"], codes, DIMS)
+    found.attrs |= {
+        "flag_values": np.array(list(STATUS_NAMES), np.int8),
+        "flag_meanings": " ".join(STATUS_NAMES.values()),
+    }
+    return found
+
+
+def _coordinates(
+    grid: DeploymentGrid,
+    loads: LoadGrid,
+    rows: Sequence[Hardware],
+    swept: Mapping[str, Sequence[float]],
+) -> dict[str, Column]:
+    engines = [item.name.replace(" ", "_") for item in grid.engines]
+    about = {"long_name": "serving software", "units": "1"} | flags(engines)
+    devices = {"long_name": "devices of all workers", "units": "1"}
+    return {
+        "deployment": numbered("deployment", len(grid)),
+        **hardware_coordinates(rows, swept),
+        "load": numbered("load", len(loads)),
+        "engine": Column("deployment", grid["engine"].astype(np.int8), about),
+        **{it.name: _field(it, grid[it.name], "deployment") for it in DEPLOYMENT_FIELDS},
+        "devices": Column("deployment", narrow(grid.devices), devices),
+        **{it.name: _field(it, loads[it.name], "load") for it in LOAD_FIELDS},
+    }
+
+
+def _field(spec: StrategyField, column: NDArray[Any], dim: str) -> Column:
+    about: dict[str, Any] = {"units": UNITS.get(spec.name, "1"), "long_name": spec.description}
+    if spec.kind == "int":
+        column = narrow(column)
+    elif spec.kind == "choice":
+        column = column.astype(np.int8)
+        about |= flags(spec.choices)
+    return Column(dim, column, about)
+
+
+def _attributes(
+    grid: DeploymentGrid,
+    rows: Sequence[Hardware],
+    method: str,
+    routing: Routing | None,
+    pool: Hardware | None,
+) -> dict[str, Any]:
+    engines = {item.name: dataclasses.asdict(item) for item in grid.engines}
+    provenance = {
+        "model": dataclasses.asdict(grid.model),
+        "hardware": {name: row.to_dict() for name, row in zip(row_names(rows), rows, strict=True)},
+        "engine": engines,
+        "routing": dataclasses.asdict(routing) if routing is not None else None,
+        "prefill_hardware": None if pool is None else pool.to_dict(),
+        "versions": versions("numpy", "numba"),
+    }
+    return {
+        "Conventions": "CF-1.11",
+        "schema_version": SCHEMA_VERSION,
+        "title": f"{grid.model.name} served by {', '.join(engines)}",
+        "source": f"perfmodel {__version__}",
+        "model": grid.model.name,
+        "method": method,
+        "provenance": json.dumps(provenance),
+    }

@@ -1,0 +1,90 @@
+"""What a table of results is about: training steps or served models, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.base import serving_variables
+from perfmodel.base.variables import COSTS, Variable
+from perfmodel.serving import fields as serving_fields
+from perfmodel.strategy.fields import FIELDS
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from perfmodel.base.table import Table
+
+RATE = "tokens_per_second_per_device"
+"""What results are ranked by where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Names of one kind of results.
+
+    Attributes
+    ----------
+    dims : tuple of str
+        Dimensions of its main variables.
+    fields : tuple of str
+        Coordinates that a user chose, in the order in which rows have them.
+    aliases : mapping of str to str
+        Short spellings, as on the command line: "tp" for "tensor_parallel".
+    answer : str
+        Variable that is finite where there is an answer.
+    required : frozenset of str
+        Variables without which a file is none of these results.
+    of_all : tuple of str
+        Attributes that a table of one problem has once, and one of several as coordinates.
+    costs : mapping of str to Variable
+        What `perfmodel.sweeps.cost.add_cost` adds.
+    verb : str
+        Command that makes such results.
+    """
+
+    dims: tuple[str, ...]
+    fields: tuple[str, ...]
+    aliases: Mapping[str, str]
+    answer: str
+    required: frozenset[str]
+    of_all: tuple[str, ...]
+    costs: Mapping[str, Variable]
+    verb: str
+
+    @property
+    def numbered(self) -> tuple[str, ...]:
+        """Dimensions whose coordinate is the number of a row."""
+        return tuple(dim for dim in self.dims if dim != "hardware")
+
+
+TRAINING = Subject(
+    ("strategy", "hardware"),
+    tuple(spec.name for spec in FIELDS),
+    {spec.option.replace("-", "_"): spec.name for spec in FIELDS},
+    "step_time",
+    frozenset({"step_time", "memory_total", "status"}),
+    ("model", "framework", "devices"),
+    COSTS,
+    "sweep",
+)
+SERVING = Subject(
+    ("deployment", "hardware", "load"),
+    (
+        "engine",
+        *serving_fields.DEPLOYMENT_FIELD_BY_NAME,
+        *serving_fields.LOAD_FIELD_BY_NAME,
+    ),
+    {**serving_fields.ALIASES, **serving_variables.ALIASES},
+    "request_time_mean",
+    frozenset({"request_time_mean", "memory_total", "status"}),
+    ("model",),
+    serving_variables.COSTS,
+    "serve",
+)
+
+
+def subject_of(results: Table | xr.Dataset | Any) -> Subject:
+    """Return what some results are about."""
+    return SERVING if "deployment" in results.sizes else TRAINING

@@ -1,0 +1,137 @@
+"""Served models as a labelled table, stored, read again and ranked."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from perfmodel import best, load_grid, load_hardware, open_results, pareto, serve, serving_grid
+from perfmodel.base.errors import DataError, StrategyError
+from perfmodel.base.serving_variables import ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
+from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
+from perfmodel.sweeps.files import save_results
+from perfmodel.sweeps.results import open_table
+from perfmodel.sweeps.serving import serve_table
+
+LOADS = {"input_length": [1024, 8192], "output_length": 512, "concurrency": [1, 64]}
+
+
+@pytest.fixture(scope="module")
+def table():
+    deployments = {"tensor_parallel": [1, 2, 8], "engine": ["vllm", "sglang"]}
+    return serve_table("llama-3.1-70b", deployments, LOADS, ["dgx-h100", "dgx-h200"])
+
+
+def test_every_variable_has_units_and_its_dimensions(table):
+    assert dict(table.sizes) == {"deployment": 6, "hardware": 2, "load": 4}
+    assert set(table.data_vars) == set(VARIABLES)
+    for item in ROW_VARIABLES:
+        column = table[item.name]
+        assert (column.values.shape, column.attrs["units"]) == ((6, 2, 4), item.units)
+    fields = (*DEPLOYMENT_FIELDS, *LOAD_FIELDS)
+    assert {"engine", "devices", *(item.name for item in fields)} <= set(table.coords)
+    assert table["memory_total"].dims == ("deployment", "hardware")
+
+
+def test_answers_are_finite_where_the_status_is_valid_and_only_there(table):
+    status = table["status"].labelled()
+    assert set(status.reshape(-1).tolist()) == {"valid", "memory_too_small"}
+    alone = table["tensor_parallel"].values == 1
+    assert (status[alone] == "memory_too_small").all()
+    for item in ROW_VARIABLES:
+        assert np.array_equal(np.isfinite(table[item.name].values), status == "valid"), item.name
+
+
+def test_parts_of_a_pass_bounds_and_quantiles_are_in_order(table):
+    here = table["fits"].values
+    values = {
+        name: table[name].values[here]
+        for name in VARIABLES
+        if name != "status" and table[name].dims == ("deployment", "hardware", "load")
+    }
+    for name in ("time_to_first_token", "time_per_output_token"):
+        assert (values[f"{name}_low"] < values[f"{name}_mean"]).all()
+        assert (values[f"{name}_mean"] < values[f"{name}_high"]).all()
+        assert (values[f"{name}_p50"] <= values[f"{name}_p95"]).all()
+        assert (values[f"{name}_p95"] <= values[f"{name}_p99"]).all()
+    assert all((values[name] >= 0).all() for name in TIME_COMPONENTS)
+    assert values["utilization"].max() <= 1 + 1e-9
+
+
+def test_stored_results_are_read_ranked_and_filtered_by_short_names(table, tmp_path):
+    path = tmp_path / "serve.nc"
+    save_results(table, path)
+    stored = open_table(path)
+    (first,) = best(stored, 1, where="ttft_p95 < 5 and isl == 8192")
+    assert first["input_length"] == 8192
+    assert first["time_to_first_token_p95"] < 5
+    assert first == best(table, 1, where="ttft_p95 < 5 and isl == 8192")[0]
+    assert {"deployment", "load", "hardware", "engine"} <= first.keys()
+    front = pareto(stored, "tokens_per_second_per_device,tokens_per_second_per_user")
+    users = [row["tokens_per_second_per_user"] for row in front]
+    assert users == sorted(users)
+    assert "engine" in repr(front)
+    with pytest.raises(DataError, match="did you mean"):
+        best(stored, 1, by="ttft_p96")
+
+
+def test_datasets_say_what_was_done_and_break_passes_down(table, tmp_path):
+    path = tmp_path / "serve.nc"
+    save_results(table, path)
+    found = open_results(path)
+    shares = found.perfmodel.breakdown(3)
+    assert shares.drop(columns="pass_time").sum(axis=1).to_numpy() == pytest.approx(np.ones(3))
+    told = json.loads(found.attrs["provenance"])
+    assert told["engine"].keys() == {"vllm", "sglang"}
+    assert told["hardware"].keys() == {"dgx-h100", "dgx-h200"}
+
+
+def test_a_grid_and_its_axes_give_the_same_and_single_precision_is_near():
+    grid = serving_grid("llama-3.1-8b", "dgx-h100", tensor_parallel=[1, 2])
+    loads = load_grid(concurrency=[4, 8])
+    found = serve("llama-3.1-8b", grid, loads, load_hardware("dgx-h100"))
+    again = serve(
+        "llama-3.1-8b",
+        {"tensor_parallel": [1, 2]},
+        {"concurrency": [4, 8]},
+        "h100",
+        dtype=np.float32,
+    )
+    assert again["batch"].dtype == np.float32
+    name = "time_to_first_token_p95"
+    assert again[name].values == pytest.approx(found[name].values, rel=1e-6)
+
+
+def test_a_load_beyond_the_context_has_a_status():
+    loads = {"input_length": [1024, 131072], "concurrency": 1}
+    found = serve("llama-3.1-8b", {"tensor_parallel": 1}, loads, "dgx-h100")
+    assert found["status"].values[0, 0].tolist() == ["valid", "context_too_long"]
+    assert np.isnan(found["batch"].values[0, 0, 1])
+
+
+def test_a_cache_below_one_request_has_a_status():
+    axes = {"tensor_parallel": 2, "memory_share": 0.97}
+    loads = {"input_length": [128, 100_000], "concurrency": 1}
+    found = serve("llama-3.1-70b", axes, loads, "dgx-h100")
+    assert found["status"].values[0, 0].tolist() == ["valid", "cache_below_one_request"]
+    assert found["fits"].values[0, 0].tolist() == [True, False]
+
+
+def test_products_that_a_device_lacks_have_a_status_and_narrow_weights_have_none():
+    axes = {"tensor_parallel": 2, "weight_precision": "fp8"}
+    loads = {"concurrency": 1}
+    given = {**axes, "activation_precision": ["stated", "fp8"]}
+    found = serve("llama-3.1-8b", given, loads, "dgx-a100")
+    assert found["status"].values[:, 0, 0].tolist() == ["valid", "precision_unsupported"]
+
+
+def test_what_means_nothing_is_refused():
+    grid = serving_grid("llama-3.1-8b", tensor_parallel=1)
+    with pytest.raises(StrategyError, match="deployments of llama"):
+        serve("llama-3.1-70b", grid, {"concurrency": 1}, "dgx-h100")
+    with pytest.raises(StrategyError, match="at least one"):
+        serve("llama-3.1-8b", grid, {"concurrency": 1}, [])
+    with pytest.raises(StrategyError, match="unknown method"):
+        serve("llama-3.1-8b", grid, {"concurrency": 1}, "h100", method="exact")
