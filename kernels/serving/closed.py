@@ -13,11 +13,11 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.serving.admission import running_limit
-from perfmodel.kernels.serving.bunching import mean_density
+from perfmodel.kernels.serving.bunching import mean_density, mean_turn, most_on_one
 from perfmodel.kernels.serving.lengths import mean_length, mean_square
 from perfmodel.kernels.serving.passes import pass_times
-from perfmodel.kernels.serving.quantiles import mixed_quantile
-from perfmodel.kernels.serving.speculation import pass_variation, tokens_per_pass
+from perfmodel.kernels.serving.quantiles import count_quantile, three_quantiles
+from perfmodel.kernels.serving.speculation import tokens_per_pass
 from perfmodel.kernels.serving.tables import (
     FUSED,
     NO_ROOM,
@@ -53,140 +53,206 @@ def close_closed(
         out[ROWS.status, d, j] = NO_ROOM
         return
     row = deployments.layout[d]
-    stages = deployments.stages[d]
-    working = min(loads.concurrency[j], deployments.ranks[d])
-    clients = loads.concurrency[j] / working  # per rank
-    admitted = min(limit, clients)
-    slots = admitted / stages  # per batch
-    together = min(deployments.lockstep_ranks[d], working)
+    fused = deployments.scheduler[d] == FUSED
+    # Requests divide evenly among the batches under way; ranks in step have one together.
+    batches = deployments.ranks[d] * deployments.stages[d]
+    working = min(loads.concurrency[j], batches)
+    clients = loads.concurrency[j] / working
+    slots = min(max(limit / deployments.stages[d], 1.0), clients)
+    together = min(deployments.lockstep_ranks[d], max(working / deployments.stages[d], 1.0))
     rounds = max(loads.rounds[j], 1.0)
+    first_share = 1.0 / rounds
 
-    drafted, acceptance = deployments.draft_length[d], deployments.acceptance[d]
-    gained, verified = tokens_per_pass(drafted, acceptance), 1.0 + drafted
+    drafted = deployments.draft_length[d]
+    gained, verified = tokens_per_pass(drafted, deployments.acceptance[d]), 1.0 + drafted
     spread = loads.length_spread[j]
     answer = mean_length(loads.output_length[j], spread)
-    longer = mean_square(loads.output_length[j], spread)
+    square = mean_square(loads.output_length[j], spread)
     prompt = mean_length(loads.input_length[j], spread)
     prefix = min(loads.prefix[j], prompt - 1.0)
     new = prompt - prefix
-    answer_passes = max((answer - 1.0) / gained, LEAST_PASSES)
-    context = prompt + 0.5 * longer / answer
-    fused = deployments.scheduler[d] == FUSED
+    # Passes are whole: the last of an answer gives half a pass too much on average.
+    passes = max((answer - 1.0) / gained + 0.5 * (1.0 - 1.0 / gained), LEAST_PASSES)
+    context = prompt + 0.5 * square / answer
     budget = deployments.token_budget[d]
 
-    # Sequences that decode: a cycle of a client is its answer, one pass missed and its own.
-    own = math.ceil(new / budget)
-    decoding = slots * answer_passes / (answer_passes + (1.0 + own if fused else 0.0))
-    room = budget
+    # How many decode: a cycle of a client is its answer, the passes of its prompt, and one
+    # that it misses; more where prompts of all need more passes than answers have.
+    cycle, room = passes, budget
     if fused:
-        decoding = min(decoding, answer_passes * budget / (new + answer_passes * verified))
-        room = max(budget - decoding * verified, 1.0)
-        own = math.ceil(new / room)
-    cycle = slots * answer_passes / max(decoding, LEAST_PASSES)
-    arriving = decoding / answer_passes  # prompts per pass
+        replaced = min(max(clients - slots, 0.0), 1.0)
+        cycle += math.ceil(new / budget) + (1.0 - replaced) * min(1.0, slots - 1.0)
+        cycle = max(cycle, slots * (new + passes * verified) / budget)
+        room = max(budget - slots * passes / cycle * verified, 1.0)
+    decoding = slots * passes / cycle
+    chunks = math.ceil(new / room)
+    chunk = new / chunks
+    earlier = prefix + 0.5 * (new - chunk)
+    per_pass = max(room / chunk, 1.0)  # chunks that a pass has room for
 
     # The first requests come at once, and are through after so many passes.
-    burst = max(slots * new / (budget - 0.5 * slots * verified * fused), 1.0)
-    step = (longer - answer * answer) / (gained * gained)
-    step += answer * pass_variation(drafted, acceptance) / gained**3
-    dense = mean_density(rounds, burst * burst / 12.0, step, cycle)
-    local = max(min(slots * dense, max(room / new, 1.0)), arriving)
-    group = local * together
-    mixed = -math.expm1(-group)  # share of passes with prompts: some prompt came
-    if own > 1.0:
-        load = group * new / room
-        mixed = min(load + (group * own - load) * max(1.0 - load, 0.0), 1.0)
-    at_once = local / -math.expm1(-local)
-    if together > 1.0:
-        most = at_once + math.sqrt(2.0 * local * math.log(together))
-        at_once = min(group / -math.expm1(-group), most)
+    burst = max(slots * chunks / per_pass, chunks)
+    step = (square - answer * answer) / (gained * gained)
+    first_spread = max(burst * burst - 1.0, 0.0) / 12.0 if fused else 0.0
+    dense = mean_density(rounds, first_spread, step, cycle)
+    even = slots / cycle  # prompts per pass, on average
+    local = slots * dense  # when a request comes
+    if fused:
+        local = max(min(local, per_pass / chunks), even)
+
+    # With how many others a prompt comes, on the rank with most, and how many passes they take.
+    others = max(slots * together - 1.0, 0.0) * local / slots
+    with_me = most_on_one(1.0 + others, together)
+    if fused:
+        with_me = max(min(with_me, per_pass / chunks), 1.0)
+    turns = max(with_me * chunks / per_pass, float(chunks))
+    mixed = -math.expm1(-local * together)  # share of passes with prompts: some came
+    crowd = most_on_one(max(local * together / mixed, 1.0), together)
+    length = chunks * max(crowd / per_pass, 1.0)  # passes of those
+    if fused:
+        full = min(local * chunks / per_pass, 1.0)
+        if length > 1.0:
+            mixed = min(full + (mixed * length - full) * (1.0 - full), 1.0)
+        crowd = (
+            max(min(local * chunks / mixed, per_pass), 1.0)
+            if chunks > 1.0
+            else min(crowd, per_pass)
+        )
+        length = 1.0
 
     alone = pass_times(tables, row, 0.0, 0.0, 0.0, decoding, context, verified, 0.0)
     beside = decoding if fused else 0.0
-    chunk = min(new, room)
-    earlier = prefix + 0.5 * (new - chunk)
-    prompts = max(min(at_once, room / chunk), 1.0)
-    done = chunk / new
-    pair = pass_times(
-        tables, row, prompts, chunk, earlier, beside, context, verified, prompts * done
-    )
-    beside *= max(slots - 1.0, 0.0) / slots  # I don't decode yet
-    others = min(1.0 + local, max(room / chunk, 1.0))
-    others = min(others, slots) if slots > 1.0 else 1.0
-    mine = pass_times(tables, row, others, chunk, earlier, beside, context, verified, others * done)
+    held = min(crowd * chunks, per_pass) if chunks <= 1.0 else crowd
+    if not fused:
+        held = min(crowd, per_pass)
+    held_pair = held
+    pair = pass_times(tables, row, held, chunk, earlier, beside, context, verified, held / chunks)
+    beside *= max(slots - 1.0, 0.0) / slots
+    held = min(with_me, per_pass)
+    mine = pass_times(tables, row, held, chunk, earlier, beside, context, verified, held / chunks)
     beside = 0.5 * slots * (1.0 - 1.0 / burst) * fused
-    filled = max(min(slots, budget / chunk), 1.0)
-    full = pass_times(tables, row, filled, chunk, earlier, beside, context, verified, filled * done)
+    held_full = min(slots, per_pass)
+    full_pass = pass_times(
+        tables, row, held_full, chunk, earlier, beside, context, verified, held_full / chunks
+    )[0]
 
-    # Time of a pass in which an answer goes on, with its share of prompts of others.
-    lengthened = mixed * (pair[0] - (alone[0] if fused else 0.0))
-    per_prompt = lengthened / group * together
-    seen = (rounds - 0.5) / rounds if rounds < math.inf else 1.0
-    going = alone[0] + arriving * per_prompt * seen
-    per_token = going / gained
-
-    # Until the first token.
+    # Passes with prompts of others lengthen an answer; of each client one prompt per round,
+    # but for those that were through by the first token.
+    lengthened = mixed * length * (pair[0] - (alone[0] if fused else 0.0))
+    per_prompt = lengthened / (local * together)
     ahead = deployments.request_host[d] + deployments.token_host[d] * prompt
     behind = deployments.output_host[d]
-    next_pass = alone[0] + lengthened if fused else (1.0 - mixed) * alone[0] + mixed * pair[0]
-    square = (1.0 - mixed) * alone[0] * alone[0] + mixed * pair[0] * pair[0]
-    residual = 0.5 * square / next_pass
-    just_missed = max(next_pass - ahead - behind, 0.0)
+    lone = step <= 0.0
+    # Whoever comes finds the others as if they were alone (arrival theorem): so often prompts
+    # of theirs are in the pass that goes ahead.
+    everyone = slots * together
+    crowded = mixed * max(everyone - 1.0, 0.0) / everyone
+    if fused and lone:
+        crowded = min(1.0 - 1.0 / burst, mixed)
+    next_pass = (1.0 - crowded) * alone[0] + crowded * pair[0]
+    host_passes = (ahead + behind) / next_pass
+    away = min(dense * max(host_passes, 1.0) if dense > 0.5 else host_passes / cycle, 1.0)
+    company = 1.0
+    if slots * together < 4.0 or away > 0.3:
+        company = 1.0 - away ** max(clients * together - 1.0, 0.0)
+    replaced = min(max(clients - slots, 0.0), 1.0)
+    waits = company * (1.0 - replaced)
+    own_turn = mean_turn(turns) if turns > chunks else turns
+    window = 1.0 + others
+    if fused:
+        window = min(window, together * max(per_pass / chunks, 1.0))
+        window += local * together * waits * crowded / mixed
+        window = max(window, everyone - even * together * passes)
+    else:
+        window *= own_turn / turns
+    start = mean_turn(burst) if chunks <= 1.0 else 0.5 * (burst + chunks)
+    seen = everyone - (1.0 - first_share) * window - first_share * everyone * start / burst
+    going = alone[0] + per_prompt * max(seen, 0.0) / passes
+    per_token = going * passes / max(answer - 1.0, 1.0)
+
+    # Until the first token.
+    residual = (
+        0.5 * ((1.0 - crowded) * alone[0] * alone[0] + crowded * pair[0] * pair[0]) / next_pass
+    )
     late = min(max((ahead + behind) / alone[0] - 1.0, 0.0), 1.0)
-    missed = late * residual + (1.0 - late) * max(just_missed, residual)
-    idle_chance = min((ahead + behind) / (going * answer_passes + mine[0]), 1.0)
-    if clients * together < 4.0:
-        missed *= 1.0 - idle_chance ** (clients * together - 1.0)
-    width = math.sqrt(12.0) * math.sqrt(burst * burst / 12.0 + step)
-    backlog = max(slots * new / room - width, 0.0) * 0.5
-    steady_wait = max(cycle - answer_passes - 1.0 - own, 0.0) if fused else 0.0
-    queued = max(backlog / max(rounds - 1.0, 1.0), steady_wait) * mine[0]
-    chunks_time = mine[0] * (1.0 + (own - 1.0) / stages)
-    later = ahead + missed + queued + chunks_time + behind
-    first = ahead + full[0] * 0.5 * (burst + 1.0) + behind
-    first_end = ahead + full[0] * burst + behind
-    first_share = 1.0 / rounds
+    missed = late * residual + (1.0 - late) * max(next_pass - ahead - behind, residual)
+    missed *= waits
+    own = mine[0] * own_turn
+    queued = max(cycle - passes - chunks - 1.0, 0.0) * mine[0] if fused else 0.0
+    later = ahead + missed + queued + own + behind
+    first = ahead + full_pass * start + behind
 
     # Requests beyond what runs at once wait for a place.
-    excess = clients / admitted
-    life = going * answer_passes + later
+    excess = clients / slots
+    life = going * passes + own + missed + queued + (ahead + behind) * (1.0 - replaced)
     whole = math.floor(excess)
     first_wait = life * (0.5 * whole * (whole - 1.0) + whole * (excess - whole)) / excess
-    wait = (excess - 1.0) * life
+    wait = (excess - 1.0) * life - replaced * (ahead + behind)
     mean_wait = first_share * first_wait + (1.0 - first_share) * wait
-    running = first_share * first + (1.0 - first_share) * later
-    to_first = running + mean_wait
+    to_first = first_share * first + (1.0 - first_share) * later + mean_wait
     request = to_first + per_token * (answer - 1.0)
     rate = loads.concurrency[j] / request
 
-    variance = next_pass * next_pass / 12.0 + local * (per_prompt * per_prompt)
-    sway = math.sqrt(3.0 * variance)
-    low, high = max(later - sway, ahead + behind), later + sway
-    first_low = ahead + full[0] + behind
-    first_high = max(first_end, first_low) + 2.0 * first_wait
+    # Times to the first token: of first requests; of later ones that miss a pass with prompts
+    # or one without, or that wait for a place one life more or less where all come together.
+    more = max(held_full - held_pair, 0.0)
+    slope = (full_pass - pair[0]) / more if more > 0.5 else (pair[0] - alone[0] * fused) / held_pair
+    half = 0.5 * (turns - chunks) * mine[0]
+    sway = 0.0 if lone else others / together * (1.0 - dense) * slope * slope
+    sway = math.sqrt(half * half + 3.0 * sway)
+    apart = waits * (pair[0] - alone[0]) * (1.0 - late)
+    share = crowded
+    near = later + wait - crowded * apart
+    far = near + apart
+    if excess > 1.0:
+        tight = min(max(0.5 * (local / even - 1.0), 0.0), 1.0)
+        share = excess - whole
+        near = later + wait - tight * share * life
+        far = near + tight * life
+    least = ahead + behind
+    first_low = ahead + full_pass + behind
+    first_high = max(ahead + full_pass * burst + behind, first_low) + 2.0 * first_wait
+    low, high = max(near - sway, least), near + sway
+    further, furthest = max(far - sway, least), far + sway
+    p50, p95, p99 = three_quantiles(
+        (first_share, (1.0 - first_share) * (1.0 - share), (1.0 - first_share) * share),
+        (first_low, low, further),
+        (first_high, high, furthest),
+    )
     out[ROWS.time_to_first_token_mean, d, j] = to_first
-    out[ROWS.time_to_first_token_p50, d, j] = mixed_quantile(
-        0.5, first_share, first_low, first_high, low + wait, high + wait
-    )
-    out[ROWS.time_to_first_token_p95, d, j] = mixed_quantile(
-        0.95, first_share, first_low, first_high, low + wait, high + wait
-    )
-    out[ROWS.time_to_first_token_p99, d, j] = mixed_quantile(
-        0.99, first_share, first_low, first_high, low + wait, high + wait
-    )
-    deviation = per_prompt * math.sqrt(arriving / answer_passes) / gained
+    out[ROWS.time_to_first_token_p50, d, j] = p50
+    out[ROWS.time_to_first_token_p95, d, j] = p95
+    out[ROWS.time_to_first_token_p99, d, j] = p99
+    # Others make one prompt per cycle as I do: how many I see varies with lengths alone, by
+    # w/2 of their number, w = (1 - r)/(1 + r): the part of a cycle over or short.
+    varied = 0.5 * (1.0 - spread) / (1.0 + spread) * max(seen, 0.0)
+    deviation = per_prompt * math.sqrt(varied) / (passes * gained)
     out[ROWS.time_per_output_token_mean, d, j] = per_token
     out[ROWS.time_per_output_token_p50, d, j] = per_token
     out[ROWS.time_per_output_token_p95, d, j] = per_token + 1.645 * deviation
     out[ROWS.time_per_output_token_p99, d, j] = per_token + 2.326 * deviation
 
-    gap = pair[0] if fused else alone[0] + pair[0]
-    share = min(arriving * together * seen, mixed)
+    gaps = min(
+        mixed * max(seen, 0.0) / (local * together * passes), 1.0
+    )  # share with prompts in them
+    doubled = 1.0
+    if not fused and not lone:
+        # Who finishes while prompts wait for the pass under way joins them: one longer gap.
+        doubled += mixed
+        gaps /= doubled
     out[ROWS.inter_token_latency_mean, d, j] = going
-    out[ROWS.inter_token_latency_p50, d, j] = gap if share > 0.5 else alone[0]
-    out[ROWS.inter_token_latency_p95, d, j] = gap if share > 0.05 else alone[0]
-    out[ROWS.inter_token_latency_p99, d, j] = gap if share > 0.01 else alone[0]
-
+    for at in range(3):
+        share = 0.5 if at == 0 else (0.05 if at == 1 else 0.01)
+        gap = alone[0]
+        if share < gaps:
+            come = crowd * chunks
+            if not lone:
+                come = most_on_one(count_quantile(1.0 - share / gaps, local * together), together)
+            held = min(come, per_pass)
+            gap = pair[0] + slope * (held - held_pair)
+            if not fused:
+                gap = alone[0] + gap * doubled * max(come * chunks / per_pass, float(chunks))
+        out[ROWS.inter_token_latency_p50 + at, d, j] = gap
     half = 0.5 * (1.0 - spread) * loads.output_length[j] * per_token
     out[ROWS.request_time_mean, d, j] = request
     for at in range(3):
@@ -200,24 +266,26 @@ def close_closed(
     out[ROWS.total_tokens_per_second_per_device, d, j] = rate * (answer + prompt) / devices
     out[ROWS.tokens_per_second_per_user, d, j] = 1.0 / per_token
     out[ROWS.request_rate, d, j] = rate
-    out[ROWS.batch, d, j] = rate / working * (request - to_first)
+    out[ROWS.batch, d, j] = rate * (request - to_first) / deployments.ranks[d]
     out[ROWS.queue_time, d, j] = (
         mean_wait
-        + first_share * max(first - full[0], 0.0)
+        + first_share * max(first - full_pass, 0.0)
         + (1.0 - first_share) * (missed + queued)
     )
-    out[ROWS.utilization, d, j] = 1.0 - idle_chance**clients
+    out[ROWS.utilization, d, j] = (1.0 - min((ahead + behind) / request, 1.0) ** clients) * min(
+        loads.concurrency[j] * deployments.lockstep_ranks[d] / batches, 1.0
+    )
     # Of all passes, so many are with prompts.
-    among = arriving / local * mixed
+    among = even / local * mixed
     if not fused:
         among /= 1.0 + among
     for part in range(6):
         mean = alone[1 + part] + among * (pair[1 + part] - alone[1 + part])
         out[ROWS.attention_time + part, d, j] = mean
     band = 1.0 + tables.half_width[row]
-    out[ROWS.time_to_first_token_low, d, j] = to_first / band
+    out[ROWS.time_to_first_token_low, d, j] = to_first * (2.0 - band)
     out[ROWS.time_to_first_token_high, d, j] = to_first * band
-    out[ROWS.time_per_output_token_low, d, j] = per_token / band
+    out[ROWS.time_per_output_token_low, d, j] = per_token * (2.0 - band)
     out[ROWS.time_per_output_token_high, d, j] = per_token * band
     out[ROWS.status, d, j] = (
         NO_STAGE_WORK if loads.concurrency[j] < deployments.ranks[d] else STABLE
