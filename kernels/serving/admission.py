@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.serving.lengths import length_variation, mean_length, mean_square
 from perfmodel.kernels.serving.tables import FUSED, PREEMPT, RESERVE, Deployments, Loads
 
@@ -15,7 +15,7 @@ MOST_SET_ASIDE = 4096.0
 """Tokens of an answer that it counts at most (CLIP_MAX_NEW_TOKENS of the same)."""
 
 
-@jit
+@jit_lean
 def blocks_needed(
     tokens: float, block_tokens: float, state_blocks: float, window_tokens: float
 ) -> float:
@@ -34,7 +34,7 @@ def blocks_needed(
     return math.ceil(min(tokens, window_tokens) / block_tokens) + state_blocks
 
 
-@jit
+@jit_lean
 def blocks_up_to(tokens: float, block_tokens: float, window_tokens: float) -> float:
     """Return the integral of the blocks of sequences of 0 to `tokens` tokens [blocks · tokens]."""
     kept = min(tokens, window_tokens)
@@ -45,7 +45,7 @@ def blocks_up_to(tokens: float, block_tokens: float, window_tokens: float) -> fl
     return area
 
 
-@jit
+@jit_lean
 def mean_blocks(
     least: float, most: float, block_tokens: float, state_blocks: float, window_tokens: float
 ) -> float:
@@ -57,7 +57,7 @@ def mean_blocks(
     return area / (most - least) + state_blocks
 
 
-@jit
+@jit_lean
 def running_limit(deployments: Deployments, d: int, loads: Loads, j: int) -> float:
     """Return how many requests run at once on an attention rank at most, on average.
 

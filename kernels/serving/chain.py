@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.serving.interference import mean_pass, prompt_cost
 from perfmodel.kernels.serving.tables import FUSED, Deployments, PassTables
 
@@ -23,7 +23,7 @@ COUNT, WEIGHT, TIME, SHARE, DECODE, FIXED, EACH, PASSES, ROOM = range(STATES_COL
 `mean_pass` and `prompt_cost` say of a lane then."""
 
 
-@jit
+@jit_lean
 def fill_state(
     tables: PassTables,
     deployments: Deployments,
@@ -64,7 +64,7 @@ def fill_state(
     state[FIXED], state[EACH], state[PASSES], state[ROOM] = fixed, each, passes, room
 
 
-@jit
+@jit_lean
 def fill_chain(
     tables: PassTables,
     deployments: Deployments,
@@ -103,20 +103,29 @@ def fill_chain(
     stay = answer_passes * state[TIME]
     if stay < math.inf:
         most = max(math.floor(most * stay / (stay + own)), 1.0)
-    if not most > rate * answer_passes * state[TIME]:
+    spare = most - rate * answer_passes * state[TIME]
+    if not spare > 0.0:
         return 0, most
     # The fewest that leave as fast as others arrive, and how far numbers deviate from that:
     # rate / (d leave / d n), by the passes of one lane's first and of so many.
     low, high = 0.0, most
     fill_state(tables, deployments, d, prompt, lanes, rate, 1.0, state)
     first = state[TIME]
+    low_error, high_error, side = -rate * answer_passes * first, spare, 0
     while high - low > 1.0:
-        middle = math.floor(0.5 * (low + high))
+        # False position, where an end that stays counts half (Illinois).
+        middle = (low * high_error - high * low_error) / (high_error - low_error)
+        middle = min(max(math.floor(middle), low + 1.0), high - 1.0)
         fill_state(tables, deployments, d, prompt, lanes, rate, middle, state)
-        if middle > rate * answer_passes * state[TIME]:
-            high = middle
+        error = middle - rate * answer_passes * state[TIME]
+        if error > 0.0:
+            high, high_error = middle, error
+            low_error *= 0.5 if side > 0 else 1.0
+            side = 1
         else:
-            low = middle
+            low, low_error = middle, max(error, -1e300)
+            high_error *= 0.5 if side < 0 else 1.0
+            side = -1
     fill_state(tables, deployments, d, prompt, lanes, rate, high, state)
     deviation = math.sqrt(high * max(state[TIME] / first, 1.0))
     step = max(math.floor(deviation / FINE), 1.0)
@@ -168,7 +177,7 @@ def fill_chain(
     return filled, most
 
 
-@jit
+@jit_lean
 def quantile_of_states(
     states: np.ndarray, values: np.ndarray, weights: np.ndarray, filled: int, level: float
 ) -> float:

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.admission import running_limit
 from perfmodel.kernels.serving.chain import (
     COUNT,
@@ -47,11 +47,11 @@ from perfmodel.kernels.serving.tables import (
     PassTables,
 )
 
-CLOSE = 1e-9
+CLOSE = 1e-7
 """Relative: concurrency is met so closely."""
 
 
-@jit
+@jit_lean
 def prompt_pool(
     cost: tuple[float, float, float], lanes: float, rate: float, varied: float, longer: float
 ) -> tuple[float, float, float, float, float]:
@@ -100,7 +100,7 @@ def prompt_pool(
         return capacity, 1.0, 0.0, math.inf, (room - 1.0) * each
     local = rate / lanes
     together, found = 1.0, 0.0
-    for _ in range(8):
+    for _ in range(5):
         coming = local * length
         busy = min(coming / together, 1.0)
         found = erlang_c(int(lanes), busy)
@@ -119,7 +119,7 @@ def prompt_pool(
     return capacity, found, left, wait, company
 
 
-@jit
+@jit_lean
 def decode_pass(
     tables: PassTables, deployments: Deployments, d: int, decoding: float, context: float
 ) -> float:
@@ -144,7 +144,8 @@ def close_disaggregated(
     out : float64[len(ROWS), deployments, loads]
         ``out[:, d, j]`` is filled; NaN but for the state where there is no steady state.
     """
-    out[:, d, j] = math.nan
+    for row in range(len(ROWS)):
+        out[row, d, j] = math.nan
     running = running_limit(deployments, d, loads, j)
     if running <= 0.0:
         out[ROWS.status, d, j] = NO_ROOM
@@ -166,7 +167,9 @@ def close_disaggregated(
     )[1:]
     cost = (fixed, each, min(room, deployments.prefill_max_sequences[d]))
     if loads.request_rate[j] > 0.0:
-        close_open_pools(tables, deployments, d, loads, j, cost, running, out)
+        states = np.empty((MOST_STATES, STATES_COLUMNS))
+        work = np.empty((2, MOST_STATES))
+        close_open_pools(tables, deployments, d, loads, j, cost, running, states, work, out)
     else:
         close_closed_pools(tables, deployments, d, loads, j, cost, running, out)
     if out[ROWS.status, d, j] == STABLE:
@@ -176,7 +179,7 @@ def close_disaggregated(
         fill_parts(tables, deployments, d, asked, decoding, 0.0, False, out, j)
 
 
-@jit
+@jit_lean
 def mean_context(loads: Loads, j: int) -> float:
     """Return the tokens that a decoding sequence keeps on average."""
     spread = loads.length_spread[j]
@@ -185,7 +188,7 @@ def mean_context(loads: Loads, j: int) -> float:
     return mean_length(loads.input_length[j], spread) + 0.5 * longer / answer
 
 
-@jit
+@jit_lean
 def around(deployments: Deployments, d: int, prompt: float) -> float:
     """Return what a first token takes beside queues and passes: hosts, and its caches' way [s]."""
     host = deployments.request_host[d] + deployments.token_host[d] * prompt
@@ -193,7 +196,7 @@ def around(deployments: Deployments, d: int, prompt: float) -> float:
     return host + transfer + deployments.output_host[d]
 
 
-@jit
+@jit_lean
 def fill_pools(
     tables: PassTables,
     deployments: Deployments,
@@ -224,7 +227,7 @@ def fill_pools(
     out[ROWS.status, d, j] = STABLE
 
 
-@jit
+@jit_lean
 def close_open_pools(
     tables: PassTables,
     deployments: Deployments,
@@ -233,6 +236,8 @@ def close_open_pools(
     j: int,
     cost: tuple[float, float, float],
     running: float,
+    states: np.ndarray,
+    work: np.ndarray,
     out: np.ndarray,
 ) -> None:
     """Fill the variables of two pools to which requests come at a rate.
@@ -243,6 +248,8 @@ def close_open_pools(
         As of `prompt_pool`.
     running : float
         Requests that decode on a rank at most.
+    states, work : float64[MOST_STATES, STATES_COLUMNS], float64[2, MOST_STATES]
+        Memory to work in.
 
     Notes
     -----
@@ -267,14 +274,13 @@ def close_open_pools(
     answer_passes = max((answer - 1.0) / gained, LEAST_PASSES)
     asked = (0.0, 0.0, mean_context(loads, j))
     most = max(math.floor(running * ranks), 1.0)
-    states = np.empty((MOST_STATES, STATES_COLUMNS))
     filled, most = fill_chain(
         tables, deployments, d, asked, lanes, rate, answer_passes, most, states
     )
     if filled == 0:
         return
     passes, decoding, idle = 0.0, 0.0, 0.0
-    weights, values = np.empty(MOST_STATES), np.empty(MOST_STATES)
+    weights, values = work[0], work[1]
     for place in range(filled):
         state = states[place]
         weights[place] = 0.0
@@ -323,7 +329,7 @@ def close_open_pools(
         fill_request_quantile(out, d, j, at, answer, half_answer, least)
 
 
-@jit
+@jit_lean
 def close_closed_pools(
     tables: PassTables,
     deployments: Deployments,
@@ -364,29 +370,39 @@ def close_closed_pools(
     least = around(deployments, d, prompt)
     others = (clients - 1.0) / clients
 
-    # Requests that decode, by bisection: the more, the more clients there must be.
+    # Requests that decode: the more there are, the sooner all others must be through their prompts.
+    alone = cost[0] + cost[1]
     most = min(running * ranks, clients)
-    low, high = 0.0, most
-    time, wait, own, capacity = 0.0, 0.0, 0.0, 0.0
+    stay = answer_passes * decode_pass(tables, deployments, d, most / lanes, context)
+    high = min(most, clients * stay / (stay + alone + least))
+    low, low_error, high_error = 0.0, 1.0 / (alone + least), -1.0
+    own, capacity, side = alone, 0.0, 0
     number = high
-    for step in range(60):
+    for step in range(50):
         time = decode_pass(tables, deployments, d, number / lanes, context)
         rate = number / (answer_passes * time)
         capacity, _, left, wait, company = prompt_pool(
             cost, prefill_lanes, rate * others, 1.0, longer
         )
-        own = cost[0] + cost[1] + company
-        wait += left
-        needed = number + rate * (wait + own + least) if rate < capacity else math.inf
-        if step == 0 and needed <= clients:
+        own = alone + company
+        # Speeds, as those are finite: what prompts get, less what is asked of them.
+        error = -rate / max(clients - number, CLOSE * clients)
+        if rate < capacity:
+            error += 1.0 / (wait + left + own + least)
+        if step == 0 and error >= 0.0:
             break
-        if needed > clients:
-            high = number
+        # False position, where an end that stays counts half (Illinois).
+        if error < 0.0:
+            high, high_error = number, error
+            low_error *= 0.5 if side < 0 else 1.0
+            side = -1
         else:
-            low = number
-        if high - low <= CLOSE * high:
+            low, low_error = number, error
+            high_error *= 0.5 if side > 0 else 1.0
+            side = 1
+        if high - low <= CLOSE * high or abs(error) * (alone + least) <= CLOSE:
             break
-        number = 0.5 * (low + high)
+        number = (low * high_error - high * low_error) / (high_error - low_error)
     number = max(number, CLOSE)
     time = decode_pass(tables, deployments, d, number / lanes, context)
     rate = number / (answer_passes * time)
@@ -396,7 +412,6 @@ def close_closed_pools(
     later = least + own + waited
 
     # The first round: prompts of all clients at once, then a place to decode.
-    alone = cost[0] + cost[1]
     first_share = 1.0 / rounds
     all_through = max(clients / capacity, own)
     place = max(clients - running * ranks, 0.0) / clients * answer_passes * time

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.serving.passes import pass_times
 from perfmodel.kernels.serving.queues import joined
 from perfmodel.kernels.serving.tables import ROWS, Deployments, PassTables
@@ -16,7 +16,7 @@ DEVIATIONS = (0.0, 1.6448536269514722, 2.3263478740408408)
 """Quantiles of a standard normal distribution at the levels."""
 
 
-@jit
+@jit_lean
 def fill_means(
     out: np.ndarray,
     d: int,
@@ -62,7 +62,7 @@ def fill_means(
     out[ROWS.time_per_output_token_high, d, j] = per_token * band
 
 
-@jit
+@jit_lean
 def fill_request_quantile(
     out: np.ndarray, d: int, j: int, at: int, answer: float, half_answer: float, least: float
 ) -> None:
@@ -88,7 +88,7 @@ def fill_request_quantile(
     out[ROWS.request_time_p50 + at, d, j] = max(found, least)
 
 
-@jit
+@jit_lean
 def fill_parts(
     tables: PassTables,
     deployments: Deployments,

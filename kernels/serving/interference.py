@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.serving.passes import pass_times
 from perfmodel.kernels.serving.tables import FUSED, PassTables
 
 
-@jit
+@jit_lean
 def prompt_cost(
     tables: PassTables,
     row: int,
@@ -69,7 +69,7 @@ def prompt_cost(
     return decode, max(one - each, 0.0), each, passes, room / fresh
 
 
-@jit
+@jit_lean
 def most_of_ranks(mean: float, ranks: float) -> float:
     """Return the mean of the largest of so many Poisson numbers.
 
@@ -91,7 +91,7 @@ def most_of_ranks(mean: float, ranks: float) -> float:
     return mean + math.sqrt(mean / near) * (largest - near) if mean > 0.0 else 0.0
 
 
-@jit
+@jit_lean
 def lengthened_pass(
     time: float, decode: float, fixed: float, each: float, passes: float, rate: float, ranks: float
 ) -> tuple[float, float]:
@@ -109,7 +109,7 @@ def lengthened_pass(
     return decode + share * fixed + each * most_of_ranks(local, ranks), share
 
 
-@jit
+@jit_lean
 def mean_pass(
     decode: float, fixed: float, each: float, passes: float, rate: float, ranks: float
 ) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.admission import running_limit
 from perfmodel.kernels.serving.chain import (
     COUNT,
@@ -60,7 +60,7 @@ LEAST_PASSES = 1e-6
 """Passes of an answer of one token, which comes out of the prompt's own."""
 
 
-@jit
+@jit_lean
 def prompt_queue(
     state: np.ndarray, fused: bool, lanes: float, rate: float
 ) -> tuple[float, float, float, float]:
@@ -90,7 +90,7 @@ def prompt_queue(
     return capacity, waits, service, min(state[EACH], service)
 
 
-@jit
+@jit_lean
 def at_arrival(
     state: np.ndarray, fused: bool, alone: float, rate: float
 ) -> tuple[float, float, float, float]:
@@ -139,7 +139,7 @@ def at_arrival(
     return 1.0, min(share * longer / time, 1.0), left, rate * state[EACH] * square / time
 
 
-@jit
+@jit_lean
 def delay_by_crowd(
     state: np.ndarray,
     fused: bool,
@@ -211,7 +211,32 @@ def close_open(
     N / (D T(N/k)) requests are done per second, and lambda arrive. Where all that may run do,
     others wait: C / (mu - lambda) (c_a^2 + c_s^2) / 2.
     """
-    out[:, d, j] = math.nan
+    states = np.empty((MOST_STATES, STATES_COLUMNS))
+    work = np.empty((6, MOST_STATES))
+    fill_open(tables, deployments, d, loads, j, states, work, out)
+
+
+@jit_lean
+def fill_open(
+    tables: PassTables,
+    deployments: Deployments,
+    d: int,
+    loads: Loads,
+    j: int,
+    states: np.ndarray,
+    work: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Do what `close_open` says.
+
+    Parameters
+    ----------
+    states : float64[MOST_STATES, STATES_COLUMNS]
+    work : float64[6, MOST_STATES]
+        Memory to work in, as lean kernels make no arrays.
+    """
+    for row in range(len(ROWS)):
+        out[row, d, j] = math.nan
     running = running_limit(deployments, d, loads, j)
     if running <= 0.0:
         out[ROWS.status, d, j] = NO_ROOM
@@ -232,19 +257,17 @@ def close_open(
     answer_passes = max((answer - 1.0) / gained, LEAST_PASSES)
 
     asked = (prompt - before, before, context)
-    states = np.empty((MOST_STATES, STATES_COLUMNS))
     filled, most = fill_chain(
         tables, deployments, d, asked, lanes, rate, answer_passes, most, states
     )
     if filled == 0:
         return
-    idle = np.empty(STATES_COLUMNS)
+    idle = work[5]
     fill_state(tables, deployments, d, asked, lanes, rate, 0.0, idle)
 
     # What requests that decode see: states by the passes made in them.
     passes, lengthened, undisturbed, decoding = 0.0, 0.0, 0.0, 0.0
-    weights = np.empty((2, MOST_STATES))
-    values = np.empty((3, MOST_STATES))
+    weights, values = work[:2], work[2:5]
     # What those that arrive see.
     own, residual, busy, crowd, crowded, meeting = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for place in range(filled):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 
 MOST_SERVERS = 1024
 """Beyond so many servers waiting is that at so many of the same load together."""
 
 
-@jit
+@jit_lean
 def erlang_c(servers: int, utilization: float) -> float:
     """Return the chance that an arrival waits at an M/M/k queue.
 
@@ -36,7 +36,7 @@ def erlang_c(servers: int, utilization: float) -> float:
     return blocked / (1.0 - utilization * (1.0 - blocked))
 
 
-@jit
+@jit_lean
 def mean_wait(
     waits: float, capacity: float, rate: float, arrival_variation: float, service_variation: float
 ) -> float:
@@ -59,7 +59,7 @@ def mean_wait(
     return waits / (capacity - rate) * 0.5 * (arrival_variation + service_variation)
 
 
-@jit
+@jit_lean
 def wait_quantile(level: float, waits: float, mean: float, residual: float) -> float:
     """Return a quantile of the sum of a wait and of what is left of a pass [s].
 
@@ -98,7 +98,7 @@ def wait_quantile(level: float, waits: float, mean: float, residual: float) -> f
     return found
 
 
-@jit
+@jit_lean
 def joined(one: float, other: float) -> float:
     """Return how far a quantile of a sum lies from its mean, from those of independent parts."""
     if one >= 0.0 and other >= 0.0:
