@@ -76,8 +76,8 @@ def ladder(last: int, *, whole: int = 4, steps: int = 3, first: int = 1) -> Floa
 # Between knots times are straight as far as they are smooth: matrix products go up in steps of
 # tiles and waves, most visibly between some tens of tokens and some thousands.
 TOKENS = np.union1d(ladder(65536, steps=4), ladder(4096, steps=8, first=64))
-SEQUENCES = ladder(4096, steps=2)
 BATCHES = ladder(4096, steps=3)
+SEQUENCES = BATCHES
 CONTEXTS = np.array([1.0, 32.0, 64.0, *ladder(2**20, steps=2, first=128)])
 CHUNKS = np.array([1.0, *ladder(65536, steps=4, first=8)])
 BEFORE = np.array([0.0, *(2.0**n for n in range(7, 21))])
