@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 METHODS = ("closed", "recursion")
 """Closed form, or a recursion over passes: slower, and with the distributions that come out."""
 
-CHUNK = 1 << 14  # operating points of a thread's share
+CHUNK = 1 << 12  # operating points of a thread's share
 
 
 @dataclass(frozen=True)

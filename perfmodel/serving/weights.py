@@ -106,9 +106,10 @@ def _kept(model: ModelSpec, weights: str) -> frozenset[str]:
     Latent attention stays in 16 bits beside 4-bit weights (NVIDIA's DeepSeek-R1-FP4 and
     Kimi-K2-Thinking-NVFP4 exclude ``self_attn``, as Kimi-K2-Thinking's own int4 does).
     """
+    if weights not in ("int4", "mxfp4", "nvfp4"):
+        return frozenset()
     latent = any(x.kind == "mla" for layer in model.layer_kinds()[0] for x in layer.attentions)
-    fours = weights in ("int4", "mxfp4", "nvfp4")
-    return frozenset(("attention",)) if latent and fours else frozenset()
+    return frozenset(("attention",)) if latent else frozenset()
 
 
 def weight_bytes(name: str) -> float:

@@ -1,4 +1,4 @@
-"""What the strategies of a sweep cost: money, energy, and time lost to failures."""
+"""What strategies and deployments cost: money, energy, and time lost to failures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import record_of
+from perfmodel.base.serving_variables import TIME_COMPONENTS
 from perfmodel.base.table import Column, Table
-from perfmodel.base.variables import COSTS
+from perfmodel.sweeps.subject import SERVING, subject_of
 from perfmodel.training import cost
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ Values = NDArray[np.float64]
 HOUR = 3600.0
 WORKING = ("forward_time", "backward_time", "recompute_time", "optimizer_time")
 """Components of the step in which the devices compute; in the others they wait."""
+SERVING_WAITS = ("communication_time", "host_time")
+"""Parts of a pass in which they wait; in the others they compute."""
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
 PARAMETER_BYTES = 2.0  # a 16-bit copy of every parameter stands in a checkpoint
 
@@ -47,7 +50,8 @@ def add_cost(
     Parameters
     ----------
     results : xarray.Dataset or Table
-        Of `perfmodel.sweep`, fresh or stored.
+        Of `perfmodel.sweep` or `perfmodel.serve`, fresh or stored. Tokens of served models are
+        those of answers; only `price` and `pue` count for them.
     tokens : float, optional
         Tokens to train on; with them the whole training has a time and a cost.
     price : float or mapping of str to float, optional
@@ -73,8 +77,8 @@ def add_cost(
     -------
     xarray.Dataset or Table
         As was given, with the variables of `perfmodel.base.variables.COST_VARIABLES` that were
-        asked for, dimensions ``strategy`` and ``hardware``; NaN where a price or a power is not
-        known. The attribute ``cost`` holds, as JSON, what was assumed (see `assumptions`).
+        asked for, over the dimensions of the results; NaN where a price or a power is not known.
+        The attribute ``cost`` holds, as JSON, what was assumed (see `assumptions`).
 
     Raises
     ------
@@ -97,15 +101,19 @@ def add_cost(
     _check("restart_time", restart_time)
     _check("pue", pue, least=1.0)
     goodput = goodput or restart_time is not None or any(v is not None for v in failing.values())
-    count = results.sizes["strategy"] * results.sizes["hardware"]
+    subject = subject_of(results)
+    served = subject is SERVING
+    if served and (goodput or tokens is not None):
+        raise DataError("tokens to train on and goodput cost nothing where a model is served")
+    count = math.prod(results.sizes[dim] for dim in subject.dims)
     check_memory(
-        f"what {count:,} strategies cost",
-        count * len(COSTS) * results["step_time"].values.itemsize,
+        f"what {count:,} {'operating points' if served else 'strategies'} cost",
+        count * len(subject.costs) * results[subject.answer].values.itemsize,
         "take fewer of them, or dtype float32",
     )
     profiles = _provenance(results)["hardware"]
     prices = _prices(profiles, price)
-    devices = _devices(results)
+    devices = np.ones(1) if served else _devices(results)
     known = {name: value for name, value in prices.items() if math.isfinite(value)}
     assumed: dict[str, Any] = {"tokens": tokens, "price": known, "pue": pue, "goodput": goodput}
     with np.errstate(all="ignore"):  # a run that never gets ahead costs without bound
@@ -127,7 +135,7 @@ def add_cost(
             assumed |= {"checkpoint_time": checkpoint_time, "storage_bandwidth": storage_bandwidth}
         rate = _array(results, "tokens_per_second_per_device") * columns.get("goodput", 1.0)
         power = pue * _power(results, profiles)
-        per_second = np.array([prices[name] for name in profiles]) / HOUR
+        per_second = _along(results, [prices[name] for name in profiles]) / HOUR
         columns["power_per_device"] = power
         columns["energy_per_token"] = power / rate
         columns["cost_per_token"] = per_second / rate
@@ -158,12 +166,14 @@ def assumptions(results: Table | xr.Dataset) -> dict[str, Any]:
 def unknown_costs(results: Table | xr.Dataset) -> list[str]:
     """Say for which hardware price or power is not known, and how it is given; one line each."""
     found = []
-    possible = np.isfinite(_array(results, "step_time"))
+    possible = np.isfinite(_array(results, subject_of(results).answer))
+    others = tuple(axis for axis in range(possible.ndim) if axis != 1)
     for variable, what, remedy in (
         ("cost_per_token", "no price is known for", "--price USD (per device-hour) gives one"),
         ("power_per_device", "no power limit is known for", "--set device.tdp=WATT gives one"),
     ):
-        lacking = possible.any(axis=0) & ~np.isfinite(_array(results, variable)).any(axis=0)
+        found_some = np.isfinite(_array(results, variable)).any(axis=others)
+        lacking = possible.any(axis=others) & ~found_some
         if names := [str(name) for name in results["hardware"].values[lacking]]:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             found.append(f"{what} {', '.join(names[:3])}{more}; {remedy}")
@@ -215,15 +225,26 @@ def _failures(
 
 
 def _power(results: Table | xr.Dataset, profiles: Mapping[str, Any]) -> Values:
-    """Power of a device with its part of the node, for every strategy and device [W]."""
-    busy = sum(_array(results, name) for name in WORKING) / _array(results, "step_time")
+    """Power of a device with its part of the node, for every row [W]."""
+    if subject_of(results) is SERVING:
+        parts = {name: _array(results, name) for name in TIME_COMPONENTS}
+        waits = sum(parts[name] for name in SERVING_WAITS) / sum(parts.values())
+        busy = _array(results, "utilization") * (1.0 - waits)
+    else:
+        busy = sum(_array(results, name) for name in WORKING) / _array(results, "step_time")
     limits, hosts = [], []
     for profile in profiles.values():
         limit = float(profile["device"]["tdp"]) or math.nan
         rating = float(profile["system"].get("host_power", 0.0)) or cost.HOST_RATIO * limit
         limits.append(min(limit, _full_power(profile)))
         hosts.append(cost.HOST_SHARE * rating)
-    return cost.device_power(busy, limits) + np.array(hosts)
+    return cost.device_power(busy, _along(results, limits)) + _along(results, hosts)
+
+
+def _along(results: Table | xr.Dataset, numbers: list[float]) -> Values:
+    """Return a number per row of hardware so that it meets the results' dimensions."""
+    behind = len(subject_of(results).dims) - 2
+    return np.array(numbers, np.float64).reshape(-1, *(1,) * behind)
 
 
 def _full_power(profile: Mapping[str, Any]) -> float:
@@ -282,7 +303,8 @@ def _provenance(results: Table | xr.Dataset) -> dict[str, Any]:
         found = json.loads(results.attrs["provenance"])
     except (KeyError, RecursionError, TypeError, ValueError):
         found = {}
-    if not isinstance(found, dict) or not {"hardware", "model", "framework"} <= found.keys():
+    software = "engine" if subject_of(results) is SERVING else "framework"
+    if not isinstance(found, dict) or not {"hardware", "model", software} <= found.keys():
         raise DataError("these results do not say what hardware they are for (no 'provenance')")
     return found
 
@@ -310,18 +332,19 @@ def _check(name: str, value: float | None, *, least: float = 0.0, above: bool = 
 
 
 def _with_columns(results: Results, columns: Mapping[str, Values], assumed: str) -> Results:
-    step = results["step_time"].values
+    subject = subject_of(results)
+    answer = results[subject.answer].values
     new = {}
     for name, values in columns.items():
-        variable = COSTS[name]
+        variable = subject.costs[name]
         attributes = {"units": variable.units, "long_name": variable.long_name}
         if variable.formula:
             attributes["formula"] = variable.formula
-        found = np.where(np.isfinite(step), values, np.nan).astype(step.dtype)
-        new[name] = (("strategy", "hardware"), found, attributes)
+        found = np.where(np.isfinite(answer), values, np.nan).astype(answer.dtype)
+        new[name] = (subject.dims, found, attributes)
     if not isinstance(results, Table):
-        former = [name for name in COSTS if name in results]
+        former = [name for name in subject.costs if name in results]
         return results.drop_vars(former).assign(new).assign_attrs(cost=assumed)
-    kept = {name: found for name, found in results.data_vars.items() if name not in COSTS}
+    kept = {name: it for name, it in results.data_vars.items() if name not in subject.costs}
     data = kept | {name: Column(*column) for name, column in new.items()}
     return Table(data, results.coords, {**results.attrs, "cost": assumed}, results.sizes)
