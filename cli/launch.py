@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,11 +23,13 @@ from perfmodel.cli.shared.launch_file import (
 )
 from perfmodel.cli.shared.models import READING, model_option, say_remarks
 from perfmodel.cli.shared.printing import print_json, remark
+from perfmodel.cli.shared.served_launch import SERVERS, chosen_pools, row_lines
 from perfmodel.cli.shared.types import WholeRange
 from perfmodel.formats.launch.software import MODULES
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
+    from perfmodel.base.table import Table
     from perfmodel.formats.launch.describe import Launch
     from perfmodel.hwprofiles import Hardware
 
@@ -47,8 +50,8 @@ STATED = (
     "software",
     section="What to write",
     required=True,
-    type=click.Choice(list(MODULES)),
-    help="The software that is to run it.",
+    type=click.Choice([*MODULES, *SERVERS]),
+    help="The software that is to run it; engines for deployments that 'perfmodel serve' found.",
 )
 @options.option(
     "--pick",
@@ -117,6 +120,10 @@ def launch_command(
       perfmodel project --from run.sh --hardware dgx-b200
 
     \b
+      # A server: what 'perfmodel serve -o serve.nc' found
+      perfmodel launch serve.nc --for vllm --where 'ttft_p95 < 2'
+
+    \b
       # From one software to another
       perfmodel launch --from run.sh --for megatron-bridge -o run.yaml
 
@@ -136,6 +143,10 @@ def launch_command(
 
     if output is not None:
         output = str(check_writable(output))
+    if software in SERVERS:
+        picked = (pick or 1, by or RATE, where, everything)
+        _launch_servers(ctx, file, software, picked, output, as_json)
+        return
     if file is not None:
         refuse_unused(
             _given(ctx),
@@ -160,6 +171,58 @@ def launch_command(
             "output": output,
         }
         print_json(document)
+    elif output is None:
+        click.echo(text, nl=False)
+    for note in notes:
+        remark(f"note: {note}")
+    if output is not None:
+        _write(output, text)
+        remark(f"wrote {output}")
+
+
+def _launch_servers(
+    ctx: click.Context,
+    file: str | None,
+    software: str,
+    picked: tuple[int, str, str | None, bool],
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Write the commands that start the workers of a deployment."""
+    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.formats.launch.served import engine_module, format_served
+    from perfmodel.software.engine import load_engine
+
+    if file is None:
+        raise click.UsageError(f"--for {software} needs a FILE that 'perfmodel serve -o' wrote")
+    table, row = _row(ctx, file, *picked)
+    if "deployment" not in table.sizes:
+        raise DataError(
+            f"'{file}' holds training steps; {software} runs what 'perfmodel serve' finds"
+        )
+    wanted = load_engine(software).engine
+    pools = [replace(pool, engine=wanted) for pool in chosen_pools(row, table.attrs, file)]
+    notes = []
+    if load_engine(str(row["engine"]).partition("[")[0]).engine != wanted:
+        notes.append(f"projected as {row['engine']}; {software} schedules and computes otherwise")
+    said = row_lines(row, pools[0].model, file, *picked[:3])
+    text = format_served(pools, [*said, *notes, f"written by perfmodel {__version__}"])
+    if as_json:
+        keys = [engine_module(wanted).keys_of(pool) for pool in pools]
+        print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "software": software,
+                "model": pools[0].model,
+                "pools": [
+                    {"part": pool.part, "workers": pool.count, "settings": settings}
+                    for pool, settings in zip(pools, keys, strict=True)
+                ],
+                "remarks": notes,
+                "text": text,
+                "output": output,
+            }
+        )
     elif output is None:
         click.echo(text, nl=False)
     for note in notes:
@@ -194,16 +257,12 @@ def _picked(
     from perfmodel.formats.launch.describe import Launch
     from perfmodel.model.record import model_from_record
     from perfmodel.software.framework import load_framework
-    from perfmodel.sweeps import results
 
-    table = results.open_table(file)
-    found = results.best(table, pick, by=by, where=where, fitting=not everything)
-    if len(found) < pick:
-        passes = " and pass the filter" if where else ""
-        verb = "are possible" if everything else "fit in memory"
-        click.echo(f"perfmodel: {len(found):,} strategies {verb}{passes}, not {pick:,}", err=True)
-        ctx.exit(EXIT_NOTHING_FITS)
-    row = found[pick - 1]
+    table, row = _row(ctx, file, pick, by, where, everything)
+    if "deployment" in table.sizes:
+        raise DataError(
+            f"'{file}' holds served models; --for {', '.join(SERVERS)} writes what starts them"
+        )
     try:
         provenance = json.loads(table.attrs["provenance"])
         model = model_from_record(record_of(provenance, "model", row.get("model")))
@@ -233,6 +292,23 @@ def _picked(
         f"{100 * row['model_flops_utilization']:.1f} % model FLOPs utilization, "
         f"{format_gib(row['memory_total'])} a device",
     ]
+
+
+def _row(
+    ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
+) -> tuple[Table, dict[str, Any]]:
+    """Return the results of a file, and the row that is the `pick`-th best."""
+    from perfmodel.sweeps import results
+
+    table = results.open_table(file)
+    found = results.best(table, pick, by=by, where=where, fitting=not everything)
+    if len(found) < pick:
+        passes = " and pass the filter" if where else ""
+        verb = "are possible" if everything else "fit in memory"
+        what = "operating points" if "deployment" in table.sizes else "strategies"
+        click.echo(f"perfmodel: {len(found):,} {what} {verb}{passes}, not {pick:,}", err=True)
+        ctx.exit(EXIT_NOTHING_FITS)
+    return table, found[pick - 1]
 
 
 def _stated(

@@ -16,7 +16,7 @@ from typing import Any
 from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import read_text
 from perfmodel.formats.launch.shell import format_comment
-from perfmodel.software.engine import SPELLINGS
+from perfmodel.software.engine import SPELLINGS, load_engine
 
 MODULES: Mapping[str, str] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt_llm"}
 """Engine (`perfmodel.software.engine`) -> module of this package."""
@@ -28,6 +28,16 @@ DEGREES = (
     "expert_parallel",
     "attention_data_parallel",
 )
+SHARED = (
+    "weight_precision",
+    "kv_precision",
+    "token_budget",
+    "max_sequences",
+    "block_tokens",
+    "memory_share",
+    "draft_length",
+)
+"""Other fields of a deployment that commands state."""
 LEFT_OUT: tuple[Any, ...] = (None, 0, "", "stated")
 """Values of fields that leave a choice to the engine."""
 
@@ -70,6 +80,32 @@ class Workers:
     def stage_devices(self) -> int:
         """Devices of a pipeline stage: what engines without data parallelism call TP."""
         return int(self["tensor_parallel"] * self["attention_data_parallel"])
+
+
+def workers_of(row: Mapping[str, Any], model: str) -> list[Workers]:
+    """Return the pools of a deployment: one, or a prefill and a decode pool.
+
+    Parameters
+    ----------
+    row : mapping of str to value
+        Fields of a deployment and of a load, as `perfmodel.sweeps.results.best` gives them.
+    model : str
+        As a server takes it.
+    """
+    engine = load_engine(str(row["engine"]).partition("[")[0]).engine
+    fields = {name: row[name] for name in (*DEGREES, *SHARED) if row.get(name) not in LEFT_OUT}
+    lengths = row.get("input_length"), row.get("output_length")
+    if all(lengths):
+        fields["context_length"] = int(sum(map(int, filter(None, lengths))))
+    count, first = int(row.get("workers") or 1), int(row.get("prefill_workers") or 0)
+    if not first:
+        return [Workers(engine, model, fields, "", count)]
+    prompts = fields | {name: row.get(f"prefill_{name}") or row[name] for name in DEGREES}
+    prompts.pop("draft_length", None)
+    return [
+        Workers(engine, model, prompts, "prefill", first),
+        Workers(engine, model, fields, "decode", count),
+    ]
 
 
 def engine_module(name: str) -> ModuleType:

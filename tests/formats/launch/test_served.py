@@ -18,6 +18,7 @@ from perfmodel.formats.launch.served import (
     parse_served,
     read_served,
     recognise_engine,
+    workers_of,
 )
 
 
@@ -226,6 +227,35 @@ def test_what_an_engine_cannot_run_is_refused(
 def test_an_unknown_engine_names_those_there_are() -> None:
     with pytest.raises(StrategyError, match="did you mean vllm"):
         format_served([workers("vlm")])
+
+
+def test_rows_of_results_are_pools() -> None:
+    row = {
+        "engine": "trtllm",
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "expert_parallel": 8,
+        "attention_data_parallel": 8,
+        "workers": 2,
+        "kv_precision": "fp8",
+        "weight_precision": "stated",
+        "draft_length": 3,
+        "input_length": 1024,
+        "output_length": 512,
+        "prefill_workers": 3,
+        "prefill_tensor_parallel": 4,
+        "prefill_pipeline_parallel": 0,
+        "prefill_expert_parallel": 4,
+        "prefill_attention_data_parallel": 1,
+    }
+    prompts, answers = workers_of(row, "a/b")
+    assert (prompts.part, prompts.count, prompts["tensor_parallel"]) == ("prefill", 3, 4)
+    assert prompts["attention_data_parallel"] == 1
+    assert prompts["draft_length"] is None
+    assert (answers.count, answers["draft_length"], answers["context_length"]) == (2, 3, 1536)
+    assert "weight_precision" not in answers.fields
+    alone = workers_of({**row, "prefill_workers": 0}, "a/b")
+    assert [(it.part, it.count) for it in alone] == [("", 2)]
 
 
 def test_files_are_read(tmp_path: Any) -> None:

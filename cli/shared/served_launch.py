@@ -1,0 +1,112 @@
+"""Commands that start a chosen deployment, and deployments that a command starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.base.errors import DataError, FormatError
+from perfmodel.base.files import user_path
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.printing import remark
+
+if TYPE_CHECKING:
+    from perfmodel.formats.launch.served import Workers
+
+SERVERS = ("vllm", "sglang", "tensorrt-llm")
+"""Engines that a launch command can be written for."""
+
+
+def chosen_pools(row: Mapping[str, Any], attributes: Mapping[str, Any], file: str) -> list[Workers]:
+    """Return the pools of one row of served results.
+
+    Raises
+    ------
+    DataError
+        The results do not say of which model they are.
+    """
+    from perfmodel.formats.launch.served import workers_of
+    from perfmodel.model.presets import hub_names
+
+    try:
+        name = str(json.loads(attributes["provenance"])["model"]["name"])
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise DataError(f"'{file}' does not say what was served ({error})") from None
+    hub = next((hub for hub, preset in hub_names().items() if preset == name), name)
+    return workers_of(row, hub)
+
+
+def row_lines(
+    row: Mapping[str, Any], model: str, file: str, pick: int, by: str, where: str | None
+) -> list[str]:
+    """Return lines that say which operating point was chosen, and what is projected of it."""
+    from perfmodel.base.units import format_time
+
+    load = (
+        f"{row['concurrency']:g} requests under way"
+        if row["concurrency"]
+        else f"{row['arrival_rate']:g} requests/s"
+    )
+    filtered = f" where {where}" if where else ""
+    return [
+        f"{model} on {row['devices']:,} devices of {row['hardware']}: "
+        f"number {pick} of {file} by {by}{filtered}",
+        f"projected for {row['input_length']:,} + {row['output_length']:,} tokens, {load}: "
+        f"{row['tokens_per_second_per_device']:,.0f} tokens/s and device, first token after "
+        f"{format_time(row['time_to_first_token_mean'])}, "
+        f"{format_time(row['time_per_output_token_mean'])} a token",
+    ]
+
+
+def read_server_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Make what a server's command says the defaults of the command that runs.
+
+    Raises
+    ------
+    FormatError
+        It starts no server, or one of its options is wrong.
+    """
+    if value is None:
+        return
+    if ctx.default_map:
+        raise click.UsageError("--from and --config exclude each other", ctx)
+
+    from perfmodel.formats.launch.served import read_served
+    from perfmodel.model.presets import find_preset
+
+    workers = read_served(user_path(value))
+    known = {name for param in ctx.command.params if (name := param.name)}
+    defaults: dict[str, Any] = {"engine": workers.engine}
+    defaults |= {name: str(setting) for name, setting in workers.fields.items() if name in known}
+    if "precision" in known and workers["weight_precision"]:
+        defaults["precision"] = workers["weight_precision"]
+    if length := workers["draft_length"]:
+        remark(f"{value}: drafts of {length} tokens; --speculative says how many are taken")
+    if workers.part:
+        raise FormatError(
+            f"{value}: a {workers.part} worker of two pools; one pool is needed, "
+            "or --prefill and --decode in place of the file"
+        )
+    if workers.model and find_preset(workers.model) is not None:
+        defaults["model"] = workers.model
+    elif workers.model:
+        remark(f"{value}: no preset of {workers.model}; --model says which model it is")
+    ctx.default_map = defaults
+    for text in workers.remarks:
+        remark(f"{value}: {text}")
+
+
+from_server_option = options.option(
+    "--from",
+    section=options.PROBLEM,
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=read_server_file,
+    type=click.Path(),
+    help="Take model, engine, degrees and limits from a command that starts a server (vllm serve, "
+    "sglang.launch_server, trtllm-serve); options on the command line win.",
+)
