@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
-from perfmodel.kernels.serving.histogram import Histogram
+from perfmodel.kernels.serving.histogram import Histogram, merge, new_histogram
 from perfmodel.kernels.serving.rank import (
     CLOCK,
     COUNTS,
@@ -20,6 +20,7 @@ from perfmodel.kernels.serving.rank import (
     Requests,
     advance,
     limits_of,
+    new_rank,
     new_requests,
     reset,
     send,
@@ -29,6 +30,7 @@ from perfmodel.kernels.serving.recursion import (
     count_passes,
     count_requests,
     new_tally,
+    run_clients,
     write_rows,
 )
 from perfmodel.kernels.serving.tables import ROWS, STABLE, Deployments, Floats, Integers, PassTables
@@ -252,6 +254,23 @@ def count_all_passes(ranks: Ranks, tally: Tally) -> None:
         count_passes(rank_at(ranks, r), 1.0, tally)
 
 
+@jit_lean
+def write_request(
+    limits: Limits, requests: Requests, i: int, place: int, lane: int, columns: Floats
+) -> None:
+    """Write what became of a request into the columns of `COLUMN_NAMES`."""
+    first = requests.first[i] + limits.output_host
+    last = requests.last[i] + limits.output_host
+    columns[0, place] = first - requests.sent[i]
+    columns[1, place] = np.nan
+    if requests.outputs[i] > 1.0:
+        columns[1, place] = (last - first) / (requests.outputs[i] - 1.0)
+    columns[2, place] = last
+    columns[3, place] = requests.started[i] - requests.ready[i]
+    columns[4, place] = requests.cached[i]
+    columns[5, place] = lane
+
+
 @jit
 def replay_requests(
     tables: PassTables,
@@ -305,18 +324,60 @@ def replay_requests(
     count_requests(limits, requests, count, 0.0, until, 1.0, tally)
     count_all_passes(ranks, tally)
     for i in range(count):
-        first = requests.first[i] + limits.output_host
-        last = requests.last[i] + limits.output_host
-        columns[0, i] = first - arrivals[i]
-        columns[1, i] = np.nan
-        if outputs[i] > 1.0:
-            columns[1, i] = (last - first) / (outputs[i] - 1.0)
-        columns[2, i] = last
-        columns[3, i] = requests.started[i] - requests.ready[i]
-        columns[4, i] = requests.cached[i]
-        columns[5, i] = dealt[i]
+        write_request(limits, requests, i, i, dealt[i], columns)
     half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
     write_rows(tally, float(lanes), deployments.ranks[d], devices, half_width, values)
+    values[ROWS.status] = STABLE
+
+
+@jit
+def replay_clients(
+    tables: PassTables,
+    deployments: Deployments,
+    d: int,
+    clients: int,
+    inputs: Floats,
+    outputs: Floats,
+    columns: Floats,
+    values: Floats,
+) -> None:
+    """Let clients send requests of given lengths, each when the one before has ended.
+
+    Requests are dealt to ranks in turn, and so are clients.
+
+    Parameters
+    ----------
+    tables, deployments, d
+        As of `replay_requests`.
+    clients : int
+        Requests under way at once.
+    inputs, outputs : shape (request,)
+        Tokens of prompts and answers.
+    columns, values
+        As of `replay_requests`.
+    """
+    limits = limits_of(deployments, d)
+    lanes = max(int(deployments.ranks[d] * deployments.stages[d] / limits.ranks), 1)
+    lanes = min(lanes, clients)
+    total = inputs.size
+    most = (total + lanes - 1) // lanes
+    requests, rank = new_requests(most), new_rank(most)
+    tally, gaps = new_tally(), new_histogram()
+    for lane in range(lanes):
+        count = (total - lane + lanes - 1) // lanes
+        for i in range(count):
+            requests.inputs[i] = inputs[lane + i * lanes]
+            requests.outputs[i] = outputs[lane + i * lanes]
+        share = min((clients - lane + lanes - 1) // lanes, count)
+        run_clients(tables, limits, requests, rank, gaps, share, count, False)
+        count_requests(limits, requests, count, 0.0, rank.numbers[CLOCK], 1.0, tally)
+        count_passes(rank, 1.0, tally)
+        merge(tally.gap, gaps, 1.0)
+        for i in range(count):
+            write_request(limits, requests, i, lane + i * lanes, lane, columns)
+    half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
+    ranks = min(deployments.ranks[d], float(clients))
+    write_rows(tally, float(lanes), ranks, devices, half_width, values)
     values[ROWS.status] = STABLE
 
 

@@ -51,6 +51,7 @@ def replay_trace(
     deployment: int = 0,
     dispatch: str = "least_loaded",
     cached: bool = True,
+    concurrency: int | None = None,
 ) -> Replay:
     """Run a trace through the passes of a deployment.
 
@@ -66,6 +67,9 @@ def replay_trace(
         Requests go to the rank with the fewest under way, or to ranks in turn.
     cached : bool
         Whether blocks of earlier prompts are kept while there is room.
+    concurrency : int, optional
+        Send so many requests at once, and each other one when one has ended, dealt to ranks in
+        turn: arrivals don't count, and prompts have nothing in common.
 
     Returns
     -------
@@ -74,7 +78,7 @@ def replay_trace(
     Raises
     ------
     StrategyError
-        An unknown way of dispatch, or a deployment of two pools.
+        An unknown way of dispatch, a deployment of two pools, or no concurrency.
     DataError
         A cache that does not hold the longest request, or too many requests.
     """
@@ -89,6 +93,8 @@ def replay_trace(
     d = deployment
     if deployments.prefill_layout[d] >= 0:
         raise StrategyError("a trace is replayed on one pool; this deployment has two")
+    if concurrency is not None and concurrency < 1:
+        raise StrategyError(f"concurrency {concurrency} should be 1 or more")
     if len(trace) >= MOST_REQUESTS:
         raise DataError(
             f"a trace of {len(trace)} requests; at most {MOST_REQUESTS - 1} are replayed"
@@ -109,23 +115,26 @@ def replay_trace(
                 f"a request of {tokens} tokens needs {needed:.0f} blocks of the cache, "
                 f"which has {deployments.blocks[d]:.0f}"
             )
-        prompts, capacity = _prompts(trace, deployments, d, cached)
         columns = np.empty((replay.COLUMNS, len(trace)))
         values = np.empty(len(ROWS))
-        replay.replay_requests(
-            *map(plain, (tables, deployments)),
-            d,
-            trace.arrival - trace.arrival[0],
-            trace.input_length.astype(np.float64),
-            trace.output_length.astype(np.float64),
-            prompts,
-            capacity,
-            replay.DISPATCHES.index(dispatch),
-            columns,
-            values,
-        )
+        deployed = *map(plain, (tables, deployments)), d
+        lengths = trace.input_length.astype(np.float64), trace.output_length.astype(np.float64)
+        begin = 0.0
+        if concurrency is not None:
+            replay.replay_clients(*deployed, concurrency, *lengths, columns, values)
+        else:
+            begin = float(trace.arrival[0])
+            replay.replay_requests(
+                *deployed,
+                trace.arrival - begin,
+                *lengths,
+                *_prompts(trace, deployments, d, cached),
+                replay.DISPATCHES.index(dispatch),
+                columns,
+                values,
+            )
     found = dict(zip(replay.COLUMN_NAMES, columns, strict=True))
-    found["finish_time"] += trace.arrival[0]
+    found["finish_time"] += begin
     return Replay(found, dict(zip(ROWS._fields, values.tolist(), strict=True)))
 
 

@@ -49,6 +49,7 @@ def test_conversations_find_their_beginning_in_the_cache() -> None:
     [
         (StrategyError, {}, {"dispatch": "least-loaded"}, "did you mean least_loaded"),
         (StrategyError, {"prefill_layout": 0}, {}, "one pool"),
+        (StrategyError, {}, {"concurrency": 0}, "should be 1 or more"),
         (DataError, {"blocks": 10.0}, {}, "needs 14 blocks of the cache, which has 10"),
     ],
 )
@@ -56,3 +57,17 @@ def test_what_is_refused(kind, changes, options, message: str) -> None:
     trace = random_trace(3, 1.0, 200, 24)
     with pytest.raises(kind, match=message):
         replay_trace(TABLES, deployment(**changes), trace, **options)
+
+
+def test_clients_that_wait_for_their_answers() -> None:
+    trace = random_trace(60, 1.0, (50, 900), (2, 80))
+    found = replay_trace(TABLES, deployment(ranks=2.0), trace, concurrency=5)
+    # At any time five are under way.
+    finish = np.sort(found.columns["finish_time"])
+    assert found.summary["request_rate"] == pytest.approx(60 / finish[-1])
+    busy = found.summary["request_time_mean"] * 60
+    assert 4.0 < busy / finish[-1] <= 5.0
+    alone = replay_trace(TABLES, deployment(), trace, concurrency=1)
+    expected = (alone.columns["finish_time"][-1]) / 60
+    assert alone.summary["request_time_mean"] == pytest.approx(expected)
+    assert (np.diff(alone.columns["finish_time"]) > 0).all()
