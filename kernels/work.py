@@ -46,6 +46,7 @@ KINDS = {
     "collectives": Kind(8e-5, 5.0, 0.1, "times.collective_choices"),
     "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times"),
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
+    "recursions": Kind(1.0, 15.0, 0.15, "recursion.recurse_points"),  # served loads pass by pass
     "served_requests": Kind(2e-4, 15.0, 0.15, "replay.replay_requests"),  # of a trace
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
     "drawn_experts": Kind(8e-6, 1.0, 0.05, "routing.assign_tokens"),

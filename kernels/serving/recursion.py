@@ -46,15 +46,18 @@ from perfmodel.kernels.serving.tables import (
     PassTables,
 )
 
-INPUT_STEP, OUTPUT_STEP = 0.7548776662466927, 0.5698402909980532
-"""Multiples of these, modulo 1, fill the unit square most evenly of all additive sequences
-known (R2: M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018)."""
+LEAST_REQUESTS = 300
+"""Loops of fewer requests are run again with them in another order: percentiles of few requests
+depend on who met whom."""
+
+LEHMER, MODULUS = 48271, 2147483647
+"""Lehmer's generator, which orders lengths (Park, Miller & Stockmeyer, CACM 36(7), 1993)."""
 
 STEADY_ROUNDS = 40.0
 """Requests of a client that stand for endless ones; about the first half is not counted."""
 
 REQUESTS, INPUTS, OUTPUTS, QUEUED, DURATION, PLACES = range(6)
-"""Places in `Tally.sums`: requests, their tokens, seconds in the queue; the longest run [s]."""
+"""Places in `Tally.sums`: requests, their tokens, seconds in the queue; the time of it all [s]."""
 
 
 class Tally(NamedTuple):
@@ -108,15 +111,35 @@ def even_length(longest: float, spread: float, at: float) -> float:
 
 
 @jit_lean
-def fill_requests(requests: Requests, count: int, loads: Loads, j: int) -> None:
-    """Give so many requests their lengths, spread evenly."""
-    spread = loads.length_spread[j]
+def fill_lengths(lengths: Floats, count: int, longest: float, spread: float, state: int) -> int:
+    """Spread so many lengths evenly over their range, in an order of no regularity.
+
+    Always the same for the same state. Even sequences in their own order will not do: a client's
+    lengths would add up to more even sums than random ones, and clients stay together longer.
+
+    Returns
+    -------
+    int
+        The next state of the generator, 1 to `MODULUS` - 1.
+    """
     for i in range(count):
-        at = (0.5 + INPUT_STEP * (i + 1)) % 1.0
-        requests.inputs[i] = even_length(loads.input_length[j], spread, at)
-        at = (0.5 + OUTPUT_STEP * (i + 1)) % 1.0
-        requests.outputs[i] = even_length(loads.output_length[j], spread, at)
+        lengths[i] = even_length(longest, spread, (i + 0.5) / count)
+    for i in range(count - 1, 0, -1):
+        state = state * LEHMER % MODULUS
+        other = state % (i + 1)
+        lengths[i], lengths[other] = lengths[other], lengths[i]
+    return state
+
+
+@jit_lean
+def fill_requests(requests: Requests, count: int, loads: Loads, j: int, state: int) -> int:
+    """Give so many requests their lengths; return the next state."""
+    spread = loads.length_spread[j]
+    state = fill_lengths(requests.inputs, count, loads.input_length[j], spread, state)
+    state = fill_lengths(requests.outputs, count, loads.output_length[j], spread, state)
+    for i in range(count):
         requests.cached[i] = min(math.floor(loads.prefix[j]), requests.inputs[i] - 1.0)
+    return state
 
 
 @jit_lean
@@ -188,7 +211,6 @@ def count_requests(
         sums[INPUTS] += ranks * requests.inputs[i]
         sums[OUTPUTS] += ranks * requests.outputs[i]
         sums[QUEUED] += ranks * (requests.started[i] - requests.ready[i])
-    sums[DURATION] = max(sums[DURATION], until + host - since)
 
 
 @jit_lean
@@ -278,7 +300,6 @@ def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, o
             most = requests_of(loads, j, int(loads.concurrency[j] / groups) + 1)
             if most > requests.inputs.size:
                 requests, rank = new_requests(most), new_rank(most)
-            fill_requests(requests, most, loads, j)
             clear_tally(tally)
             recurse_point(tables, limits, groups, loads, j, requests, rank, gaps, tally)
             half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
@@ -324,13 +345,23 @@ def recurse_point(
     """Run one load on batches of which there are so many."""
     fewer = int(loads.concurrency[j] / groups)
     longer = loads.concurrency[j] - fewer * groups  # have one more
-    for clients in range(max(fewer, 1), fewer + 2):
-        alike = longer if clients > fewer else groups - longer
-        if alike > 1e-9 * groups:
+    steady = loads.rounds[j] == math.inf
+    runs = 1
+    if loads.length_spread[j] < 1.0:
+        runs = math.ceil(LEAST_REQUESTS / requests_of(loads, j, max(fewer, 1)))
+    state = 1
+    for _ in range(runs):
+        duration = 0.0
+        for clients in range(max(fewer, 1), fewer + 2):
+            alike = longer if clients > fewer else groups - longer
+            if alike <= 1e-9 * groups:
+                continue
             count = requests_of(loads, j, clients)
-            steady = loads.rounds[j] == math.inf
+            state = fill_requests(requests, count, loads, j, state)
             since = run_clients(tables, limits, requests, rank, gaps, clients, count, steady)
             until = rank.numbers[CLOCK]
-            count_requests(limits, requests, count, since, until, alike, tally)
-            count_passes(rank, alike, tally)
-            merge(tally.gap, gaps, alike)
+            count_requests(limits, requests, count, since, until, alike / runs, tally)
+            count_passes(rank, alike / runs, tally)
+            merge(tally.gap, gaps, alike / runs)
+            duration = max(duration, until + limits.output_host - since)
+        tally.sums[DURATION] += duration / runs

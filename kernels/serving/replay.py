@@ -26,6 +26,7 @@ from perfmodel.kernels.serving.rank import (
     send,
 )
 from perfmodel.kernels.serving.recursion import (
+    DURATION,
     Tally,
     count_passes,
     count_requests,
@@ -323,6 +324,7 @@ def replay_requests(
     until = ranks.numbers[:, CLOCK].max()
     count_requests(limits, requests, count, 0.0, until, 1.0, tally)
     count_all_passes(ranks, tally)
+    tally.sums[DURATION] = until + limits.output_host
     for i in range(count):
         write_request(limits, requests, i, i, dealt[i], columns)
     half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
@@ -373,6 +375,8 @@ def replay_clients(
         count_requests(limits, requests, count, 0.0, rank.numbers[CLOCK], 1.0, tally)
         count_passes(rank, 1.0, tally)
         merge(tally.gap, gaps, 1.0)
+        time = rank.numbers[CLOCK] + limits.output_host
+        tally.sums[DURATION] = max(tally.sums[DURATION], time)
         for i in range(count):
             write_request(limits, requests, i, lane + i * lanes, lane, columns)
     half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
