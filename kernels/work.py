@@ -46,7 +46,6 @@ KINDS = {
     "collectives": Kind(8e-5, 5.0, 0.1, "times.collective_choices"),
     "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times"),
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
-    "recursions": Kind(1.0, 15.0, 0.15, "recursion.recurse_points"),  # served loads pass by pass
     "served_requests": Kind(2e-4, 15.0, 0.15, "replay.replay_requests"),  # of a trace
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
     "drawn_experts": Kind(8e-6, 1.0, 0.05, "routing.assign_tokens"),
@@ -60,7 +59,7 @@ KINDS = {
     "hops": Kind(5e-5, 5.0, 0.1, "aware.simulate"),  # of their messages, with congestion
     "events": Kind(5e-5, 10.0, 0.2, "machine.run"),  # of ASTRA-sim 1.0
     "operating_points": Kind(1e-3, 15.0, 0.15, "steady.close_points"),  # of served models
-    "recursions": Kind(1.0, 15.0, 0.15, "recursion.recurse_points"),  # the same pass by pass
+    "recursions": Kind(5e-2, 15.0, 0.15, "recursion.recurse_points"),  # the same pass by pass
 }
 IMPORT = 0.45
 """Importing Numba and starting LLVM [CPU s]."""
