@@ -196,6 +196,8 @@ def pass_tables(
         draft[rows] = _drafts(model, recipe, groups, hardware, routing)
     layers = float(model.num_layers)
     fact = layouts.by_engine
+    latent = sum(any(x.kind == "mla" for x in layer.attentions) for layer in model.layers)
+    call, launch = fact("latent_call_time"), fact("operation_time")
     return PassTables(
         tokens=TOKENS,
         body=body,
@@ -208,13 +210,14 @@ def pass_tables(
         before=BEFORE,
         prefill=prefill,
         draft=draft,
-        eager_time=launches * fact("operation_time"),
+        eager_time=launches * launch + latent * np.maximum(call - LATENT_LAUNCHES * launch, 0.0),
         graph_time=fact("graph_time") * np.ones(size),
         graph_limit=fact("graph_limit").astype(np.float64),
         graph_step=fact("graph_step").astype(np.float64),
         mixed_graph_limit=fact("mixed_graph_limit").astype(np.float64),
         # Between two captured pieces attention is launched as in an eager pass.
-        piecewise_time=layers * (fact("piecewise_time") + MIXER_LAUNCHES * fact("operation_time")),
+        piecewise_time=layers * (fact("piecewise_time") + MIXER_LAUNCHES * launch)
+        + latent * np.maximum(call - MIXER_LAUNCHES * launch, 0.0),
         pass_host=fact("pass_host") * np.ones(size),
         sequence_host=fact("sequence_host") * np.ones(size),
         host_hidden=fact("host_hidden") * np.ones(size),

@@ -94,10 +94,14 @@ class Engine:
     )
     gathers_quantised: bool = fact("tokens that go to all ranks are quantised before")
     prefill_qkv_passes: float = fact(
-        "passes over queries, keys and values ahead of prefill kernels"
+        "passes over queries, keys and values ahead of prefill kernels, beyond their rotation and "
+        "append; not of latent attention"
     )
     prefill_qkv_passes_blackwell: float = fact("the same on Blackwell")
     wide_prefill: bool = fact("prefill over an fp8 cache computes in 16 bits all the same")
+    latent_call_time: float = fact(
+        "host time of a call of latent attention that is not captured, at least", "s"
+    )
 
 
 _RECORDS = read_folder(FOLDER, {"": Engine}, StrategyError)

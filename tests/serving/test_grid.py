@@ -9,6 +9,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.serving.enumerate import deployments_from_rows, load_grid, serving_grid
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS
 from perfmodel.serving.grid import joined
+from perfmodel.software.engine import load_engine
 
 
 def test_layouts_of_two_pools_are_found_once():
@@ -43,7 +44,7 @@ def test_a_row_has_every_field_with_labels_and_devices_count_both_pools():
     )
     row = grid.row(0)
     assert row.keys() == {"engine", *(field.name for field in DEPLOYMENT_FIELDS)}
-    assert (row["engine"], row["weight_precision"]) == ("sglang", "stated")
+    assert (row["engine"], row["weight_precision"]) == (load_engine("sglang").name, "stated")
     assert grid.devices.tolist() == [2 * 8 + 3 * 4]
     assert "1 deployments" in repr(grid)
     assert "tensor_parallel" in grid._repr_html_()
