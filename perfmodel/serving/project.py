@@ -104,6 +104,62 @@ def project_points(
         raise StrategyError(f"unknown method '{method}'{did_you_mean(method, METHODS)}")
     shape = (len(ROWS), len(grid), len(loads))
     values = np.empty(shape) if out is None else out
+    ready = prepare(grid, hardware, routing=routing, prefill_hardware=prefill_hardware)
+    points = np.repeat(ready.status[:, None], len(loads), axis=1)
+    possible = ready.possible
+    if possible.size < len(grid):
+        values[:] = np.nan
+    if ready.tables is not None and ready.deployments is not None:
+        whole = possible.size == len(grid) and values.flags.c_contiguous
+        found = values if whole else np.empty((len(ROWS), possible.size, len(loads)))
+        close(ready.tables, ready.deployments, loads, found, method, threads, progress)
+        if not whole:
+            values[:, possible] = found
+        states = np.nan_to_num(found[ROWS.status], nan=0.0).astype(np.int8)
+        points[possible] = np.array(KERNEL_STATES, np.int8)[states]
+    too_long = context_too_long(grid, loads)
+    if too_long.any():
+        values[:, :, too_long] = np.nan
+        clear = points[:, too_long]
+        clear[np.isin(clear, KERNEL_STATES)] = CONTEXT_TOO_LONG
+        points[:, too_long] = clear
+    return Points(values, points, ready.memory, ready.prefill_memory)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What does not depend on loads.
+
+    Attributes
+    ----------
+    status : ndarray of int8, shape (deployments,)
+        As of `Points`, before any load.
+    possible : ndarray of int64
+        Deployments that are.
+    tables : PassTables or None
+        Passes of their layouts; None where none is possible.
+    deployments : Deployments or None
+        The possible ones.
+    memory, prefill_memory
+        As of `Points`.
+    """
+
+    status: NDArray[np.int8]
+    possible: Integers
+    tables: PassTables | None
+    deployments: Deployments | None
+    memory: DeploymentMemory
+    prefill_memory: DeploymentMemory | None
+
+
+def prepare(
+    grid: DeploymentGrid,
+    hardware: Hardware,
+    *,
+    routing: Routing | None = None,
+    prefill_hardware: Hardware | None = None,
+) -> Prepared:
+    """Return passes, limits and memory of deployments on one device; as `project_points`."""
     layouts, layout, second = grid.layouts()
     memory = deployment_memory(grid, layouts, layout, hardware)
     device = prefill_hardware or hardware
@@ -117,37 +173,21 @@ def project_points(
         prefill_memory = deployment_memory(pool, layouts, np.where(apart, second, layout), device)
         _mark(status, apart & unsupported(grid, device), PRECISION_UNSUPPORTED)
         _mark(status, apart & ~prefill_memory.fits, MEMORY_TOO_SMALL)
-    points = np.repeat(status[:, None], len(loads), axis=1)
     possible = np.flatnonzero(status == VALID)
-    if possible.size < len(grid):
-        values[:] = np.nan
-    if possible.size:
-        used = np.unique(np.concatenate((layout[possible], second[possible])))
-        used = used[used >= 0]
-        place = np.full(len(layouts) + 1, -1, np.int64)  # the last entry stands for no layout
-        place[used] = np.arange(used.size)
-        few = Layouts(layouts.engines, {k: it[used] for k, it in layouts.columns.items()})
-        tables = pass_tables(grid.model, few, hardware, routing=routing)
-        shift = 0
-        if prefill_hardware is not None and apart.any():
-            tables = _stacked(tables, pass_tables(grid.model, few, device, routing=routing))
-            shift = used.size
-        columns = deployment_columns(grid, memory, hardware, place[layout], place[second], shift)
-        some = _taken(columns, possible)
-        whole = possible.size == len(grid) and values.flags.c_contiguous
-        found = values if whole else np.empty((len(ROWS), possible.size, len(loads)))
-        close(tables, some, loads, found, method, threads, progress)
-        if not whole:
-            values[:, possible] = found
-        states = np.nan_to_num(found[ROWS.status], nan=0.0).astype(np.int8)
-        points[possible] = np.array(KERNEL_STATES, np.int8)[states]
-    too_long = context_too_long(grid, loads)
-    if too_long.any():
-        values[:, :, too_long] = np.nan
-        clear = points[:, too_long]
-        clear[np.isin(clear, KERNEL_STATES)] = CONTEXT_TOO_LONG
-        points[:, too_long] = clear
-    return Points(values, points, memory, prefill_memory)
+    if not possible.size:
+        return Prepared(status, possible, None, None, memory, prefill_memory)
+    used = np.unique(np.concatenate((layout[possible], second[possible])))
+    used = used[used >= 0]
+    place = np.full(len(layouts) + 1, -1, np.int64)  # the last entry stands for no layout
+    place[used] = np.arange(used.size)
+    few = Layouts(layouts.engines, {k: it[used] for k, it in layouts.columns.items()})
+    tables = pass_tables(grid.model, few, hardware, routing=routing)
+    shift = 0
+    if prefill_hardware is not None and apart.any():
+        tables = _stacked(tables, pass_tables(grid.model, few, device, routing=routing))
+        shift = used.size
+    columns = deployment_columns(grid, memory, hardware, place[layout], place[second], shift)
+    return Prepared(status, possible, tables, _taken(columns, possible), memory, prefill_memory)
 
 
 def _mark(status: NDArray[np.int8], broken: Flags, code: int) -> None:
