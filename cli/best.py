@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,14 +17,14 @@ from perfmodel.cli.shared.types import WholeRange, Words
 RATE = "tokens_per_second_per_device"
 
 
-@click.command("best", cls=Command, short_help="Rank the strategies of a sweep.")
+@click.command("best", cls=Command, short_help="Rank a sweep, or served models.")
 @click.argument("file", metavar="FILE", type=click.Path())
 @options.option(
     "--top",
     section="Selection",
     type=WholeRange(1),
     metavar="N",
-    help="Strategies to show.  [default: 10; with --pareto all]",
+    help="Rows to show.  [default: 10; with --pareto all]",
 )
 @options.option(
     "--by",
@@ -46,7 +47,7 @@ RATE = "tokens_per_second_per_device"
     type=Words(),
     metavar="VAR,VAR",
     shell_complete=options.complete_variables,
-    help="Show the strategies that no other one beats in all of these variables.",
+    help="Show what no other one beats in all of these variables.",
 )
 @options.option(
     "--all",
@@ -70,9 +71,10 @@ def best_command(
     costs: Mapping[str, Any],
     as_json: bool,
 ) -> None:
-    """Rank the strategies of a sweep that fit in memory, with their time breakdown.
+    """Rank the strategies of a sweep, or the operating points of a served model.
 
-    FILE is what 'perfmodel sweep -o' wrote.
+    FILE is what 'perfmodel sweep -o' or 'perfmodel serve -o' wrote. What does not fit in memory
+    is left out.
 
     \b
     Examples:
@@ -84,7 +86,11 @@ def best_command(
       perfmodel best sweep.nc --all --by memory_total --json
       perfmodel best sweep.nc --by training_cost --tokens 15e12 --price h100=2.5,b200=4
       perfmodel best sweep.nc --by cost_per_token --where 'energy_per_token < 2' --goodput
+      perfmodel best serve.nc --by tpot --where 'ttft_p95 < 2 and devices <= 8'
+      perfmodel best serve.nc --where 'ttft_p95 < 2' \\
+          --pareto tokens_per_second_per_device,tokens_per_second_per_user
 
+    In filters of served models ttft, tpot and itl are means, ttft_p95 and the like percentiles.
     Units in filters are SI: seconds, bytes, 1/s; utilisations are fractions (0.5).
 
     Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits and passes the
@@ -92,48 +98,57 @@ def best_command(
     """
     if pareto is not None and by is not None:
         raise click.UsageError("--pareto and --by exclude each other")
-    from perfmodel.cli.shared.tables import variable_title
     from perfmodel.sweeps import results
+    from perfmodel.sweeps.subject import SERVING, subject_of
 
     table = with_costs(results.open_table(file), costs, by, where, *(pareto or ()))
+    view = Points() if subject_of(table) is SERVING else Strategies()
     count = int(results.select(table, where, fitting=not everything).size)
     if pareto is not None:
         rows = results.pareto(table, pareto, where=where, fitting=not everything)[:top]
-        title = f"Not beaten in {' and '.join(map(variable_title, pareto))}"
+        title = f"Not beaten in {' and '.join(map(view.title, pareto))}"
     else:
         rows = results.best(table, top or 10, by=by or RATE, where=where, fitting=not everything)
-        title = f"Best by {variable_title(by or RATE)}"
-    total = int(table.sizes["strategy"] * table.sizes["hardware"])
-    _print(table, rows, count, total, title, as_json, everything)
+        title = f"Best by {view.title(by or RATE)}"
+    if as_json:
+        counts = {"selected": count, "total": math.prod(results.shape_of(table))}
+        print_json(view.header(table) | costs_header(table) | counts | {view.rows: rows})
+    elif rows:
+        chosen = "possible" if everything else "fitting"
+        total = math.prod(results.shape_of(table))
+        click.echo(heading(str(table.attrs.get("title", "Sweep"))))
+        click.echo(f"{count:,} of {total:,} {view.pairs} are {chosen} and selected")
+        click.echo()
+        click.echo(heading(title))
+        view.show(rows)
+        print_costs(rows)
     if not rows:
         passes = " and passes the filter" if where else ""
         hint = "" if everything else "; --all shows what does not fit"
         verb = "is possible" if everything else "fits in memory"
-        click.echo(f"perfmodel: no strategy {verb}{passes}{hint}", err=True)
+        click.echo(f"perfmodel: no {view.one} {verb}{passes}{hint}", err=True)
         ctx.exit(EXIT_NOTHING_FITS)
 
 
-def _print(
-    table: Any,
-    rows: list[dict[str, Any]],
-    count: int,
-    total: int,
-    title: str,
-    as_json: bool,
-    everything: bool,
-) -> None:
-    from perfmodel.cli.shared.tables import print_strategies, results_header
+class Strategies:
+    """How strategies of a sweep are called and shown."""
 
-    if as_json:
-        counts = {"selected": count, "total": total}
-        print_json(results_header(table) | costs_header(table) | counts | {"strategies": rows})
-        return
-    if not rows:
-        return
-    chosen = "possible" if everything else "fitting"
-    click.echo(heading(str(table.attrs.get("title", "Sweep"))))
-    click.echo(f"{count:,} of {total:,} strategy-device pairs are {chosen} and selected")
-    click.echo()
-    click.echo(heading(title))
-    print_strategies(rows)
-    print_costs(rows)
+    one, rows, pairs = "strategy", "strategies", "strategy-device pairs"
+
+    def __init__(self) -> None:
+        from perfmodel.cli.shared import tables
+
+        self.title, self.header = tables.variable_title, tables.results_header
+        self.show = tables.print_strategies
+
+
+class Points:
+    """How operating points of served models are called and shown."""
+
+    one, rows, pairs = "operating point", "points", "operating points"
+
+    def __init__(self) -> None:
+        from perfmodel.cli.shared import serving_tables
+
+        self.title, self.header = serving_tables.variable_title, serving_tables.points_header
+        self.show = serving_tables.print_points

@@ -14,11 +14,15 @@ from perfmodel.cli.group import CommandGroup, LateCommands, prepare_process, ver
 # Where each command is (imported when it is asked for), and its line on the help page.
 COMMANDS = {
     "sweep": ("perfmodel.cli.sweep:sweep_command", "Project every sensible strategy."),
-    "best": ("perfmodel.cli.best:best_command", "Rank the strategies of a sweep."),
+    "best": (
+        "perfmodel.cli.best:best_command",
+        "Rank a sweep, or served models.",
+    ),
     "project": ("perfmodel.cli.project:project_command", "Project one strategy."),
     "explain": ("perfmodel.cli.explain:explain_command", "Say where time and memory go, op by op."),
     "diff": ("perfmodel.cli.diff.command:diff_command", "Compare two projections."),
     "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
+    "serve": ("perfmodel.cli.serve.command:serve_command", "Project a served model."),
     "kernel": ("perfmodel.cli.kernel.group:kernel_group", "Time single kernels."),
     "collective": ("perfmodel.cli.collective:collective_command", "Time collectives."),
     "topology": (
@@ -34,7 +38,7 @@ COMMANDS = {
     "model": ("perfmodel.cli.model:model_group", "List and show models."),
     "software": (
         "perfmodel.cli.software:software_group",
-        "List and show training software and engines.",
+        "List and show frameworks and engines.",
     ),
     "compare": ("perfmodel.cli.compare:compare_command", "Compare projections with measured runs."),
     "calibrate": (

@@ -180,6 +180,7 @@ MADE = (
     "workload synthetic chained --devices 4 --count 2 --size 1MiB -o chain",
     "launch --model llama-3.1-8b --hardware dgx-h100 --devices 8 --seq-len 4096 --global-batch 64 "
     "--tp 2 --for megatron -o launch.sh",
+    "serve --model model.json --hardware dgx-h100 --tp 1,2 --concurrency 1,8 -o serve.nc",
 )
 """Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
 PRINTED = {
@@ -190,6 +191,7 @@ PRINTED = {
 
 PROBLEM = "--model model.json --hardware dgx-h100 --devices 8 --seq-len 1024 --global-batch 8"
 SWEPT = "--tp 1,2 --pp 1 --cp 1 --micro-batch 1 --zero 1"
+SERVED = "--model model.json --hardware dgx-h100 --isl 512 --osl 64"
 AICB_OPTIONS = (
     "--num_layers=2 --hidden_size=256 --num_attention_heads=4 --seq_length=128 "
     "--vocab_size=1000 --world_size=8 --global_batch=16"
@@ -236,6 +238,19 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "best sweep.nc --pareto step_time,memory_total --json",
             "best sweep.nc --by cost_per_token --tokens 1e12 --price dgx-h100=2.5,b200=4",
             "best sweep.nc --by memory_total --all --where 'pp == 1'",
+            "best serve.nc --by tpot --where 'ttft_p95 < 2 and tp in (1, 2)'",
+        ),
+    ),
+    "serve": (
+        8,
+        (
+            f"serve {SERVED} --tp 1 --concurrency 8 --json",
+            f"serve {SERVED} --engine vllm,sglang-0.5 --concurrency 1:64:x4 --chunk 0,512 -o x.nc",
+            f"serve {SERVED} --tp 2 --rate 2.5 --length-range 0.8 --prefix 0.25 --explain",
+            f"serve {SERVED} --tp 1 --phase decode --batch 1,8 --kv-precision fp8",
+            f"serve {SERVED} --rate 4 --disaggregate --prefill tp=1,workers=1:2:2 --decode tp=2",
+            "serve --model experts.json --hardware profile.toml --tp 2 --ep 2 --dp-attention 1,2 "
+            "--precision fp8,int4:bf16 --concurrency 4 --price 2 --set software.pass_host=1e-3",
         ),
     ),
     "project": (

@@ -64,9 +64,9 @@ def _price(pairs: Sequence[tuple[str, float]] | None) -> float | dict[str, float
 
 def given_costs(options: dict[str, Any]) -> dict[str, Any]:
     """Take the options of this module out of all options, and return what was given of them."""
-    given = {name: options.pop(name) for name in NAMES}
+    given = {name: options.pop(name) for name in NAMES if name in options}
     given["price"] = _price(given["price"])
-    given["goodput"] = given["goodput"] or None
+    given["goodput"] = given.get("goodput") or None
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -85,6 +85,21 @@ def _number(*names: str, metavar: str, least: float, above: bool, text: str) -> 
     return option(*names, section=COST, type=kind, metavar=metavar, default=None, help=text)
 
 
+price_option = option(
+    "--price",
+    section=COST,
+    type=Prices(),
+    metavar="USD|NAME=USD,…",
+    help="Price of one device [USD per hour], or one for each profile.  "
+    "[default: the profile's, where one is known]",
+)
+pue_option = _number(
+    "--pue",
+    metavar="X",
+    least=1.0,
+    above=False,
+    text="Power of the data centre over that of its computers.  [default: 1.09]",
+)
 cost_options: Callable[[Function], Function] = stack(
     _number(
         "--tokens",
@@ -93,21 +108,8 @@ cost_options: Callable[[Function], Function] = stack(
         above=True,
         text="Tokens to train on, as in 15e12: gives days, device-hours, money and energy.",
     ),
-    option(
-        "--price",
-        section=COST,
-        type=Prices(),
-        metavar="USD|NAME=USD,…",
-        help="Price of one device [USD per hour], or one for each profile.  "
-        "[default: the profile's, where one is known]",
-    ),
-    _number(
-        "--pue",
-        metavar="X",
-        least=1.0,
-        above=False,
-        text="Power of the data centre over that of its computers.  [default: 1.09]",
-    ),
+    price_option,
+    pue_option,
     option(
         "--goodput",
         section=COST,
@@ -147,6 +149,8 @@ cost_options: Callable[[Function], Function] = stack(
     _collected,
 )
 """The options of costs; the command gets them as one mapping, ``costs``, of what was given."""
+serving_cost_options: Callable[[Function], Function] = stack(price_option, pue_option, _collected)
+"""Those that served models have."""
 
 
 def with_costs(results: Table, costs: Mapping[str, Any], *wanted: str | None) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.base.errors import StrategyError
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from perfmodel.strategy.grid import StrategyGrid
 
 Value = TypeVar("Value")
+Software = TypeVar("Software", "Framework", "Engine")
 DEFAULT_FRAMEWORK = "megatron"
+DEFAULT_ENGINE = "vllm"
 # Fields that nobody has to name, and where they mean nothing.
 ASSUMED = {
     "precision": "",
@@ -120,14 +122,30 @@ def load_several_software(
     names: Sequence[str] | None, settings: Mapping[str, Any], swept: Mapping[str, Sequence[Any]]
 ) -> list[Framework]:
     """Return every preset with every combination of swept values; see `load_software`."""
+    return _each(load_software, names or [DEFAULT_FRAMEWORK], settings, swept)
+
+
+def load_engines(
+    names: Sequence[str] | None, settings: Mapping[str, Any], swept: Mapping[str, Sequence[Any]]
+) -> list[Engine]:
+    """Return every engine with every combination of swept values; see `load_one_engine`."""
+    return _each(load_one_engine, names or [DEFAULT_ENGINE], settings, swept)
+
+
+def _each(
+    load: Callable[[str, Mapping[str, Any]], Software],
+    names: Sequence[str],
+    settings: Mapping[str, Any],
+    swept: Mapping[str, Sequence[Any]],
+) -> list[Software]:
     fixed, axes = of_software(settings), of_software(swept)
     if both := fixed.keys() & axes.keys():
         raise StrategyError(f"'{SOFTWARE}{both.pop()}' is both set and swept; drop one of the two")
     found = {}
-    for name in names or [DEFAULT_FRAMEWORK]:
+    for name in names:
         for values in itertools.product(*axes.values()):
             chosen = {SOFTWARE + key: value for key, value in zip(axes, values, strict=True)}
-            software = load_software(name, {**settings, **chosen})
+            software = load(name, {**settings, **chosen})
             found[software.name] = software
     return list(found.values())
 

@@ -25,7 +25,7 @@ READING = ("mtp", "family")
 
 def given_reading(options: dict[str, Any]) -> dict[str, Any]:
     """Take the options of `READING` out of all options, and return them."""
-    return {name: options.pop(name) for name in READING}
+    return {name: options.pop(name) for name in READING if name in options}
 
 
 def _collected(function: Function) -> Function:
@@ -49,40 +49,38 @@ def _complete_families(
     return [CompletionItem(name) for name in covered_model_types() if name.startswith(incomplete)]
 
 
-reading_options: Callable[[Function], Function] = stacked(
-    option(
-        "--mtp",
-        section=PROBLEM,
-        type=click.Choice(MTP),
-        default="none",
-        show_default=True,
-        help="Multi-token-prediction modules that a model states: left out of parameters, FLOPs, "
-        "memory and time, as in published totals, or trained as stated.",
-    ),
-    option(
-        "--as",
-        "family",
-        section=PROBLEM,
-        metavar="FAMILY",
-        default="",
-        shell_complete=_complete_families,
-        help="Read a config.json as this family, whatever it calls itself: a model_type that is "
-        "known ('llama', 'deepseek_v3', …), or a page of your own (docs/models.md).",
-    ),
-    _collected,
+_mtp_option = option(
+    "--mtp",
+    section=PROBLEM,
+    type=click.Choice(MTP),
+    default="none",
+    show_default=True,
+    help="Multi-token-prediction modules that a model states: left out of parameters, FLOPs, "
+    "memory and time, as in published totals, or trained as stated.",
 )
-model_option = stacked(
-    option(
-        "--model",
-        section=PROBLEM,
-        required=True,
-        type=One(Paths()),
-        metavar="NAME|PATH",
-        shell_complete=complete_models,
-        help=f"{MODEL_HELP}.",
-    ),
-    reading_options,
+_family_option = option(
+    "--as",
+    "family",
+    section=PROBLEM,
+    metavar="FAMILY",
+    default="",
+    shell_complete=_complete_families,
+    help="Read a config.json as this family, whatever it calls itself: a model_type that is "
+    "known ('llama', 'deepseek_v3', …), or a page of your own (docs/models.md).",
 )
+_name_option = option(
+    "--model",
+    section=PROBLEM,
+    required=True,
+    type=One(Paths()),
+    metavar="NAME|PATH",
+    shell_complete=complete_models,
+    help=f"{MODEL_HELP}.",
+)
+reading_options: Callable[[Function], Function] = stacked(_mtp_option, _family_option, _collected)
+model_option = stacked(_name_option, reading_options)
+served_model_option = stacked(_name_option, _family_option, _collected)
+"""A served model: its multi-token-prediction modules draft, or lie idle."""
 models_option = stacked(
     option(
         "--model",
@@ -98,7 +96,8 @@ models_option = stacked(
 
 def reading_words(reading: Mapping[str, Any]) -> str:
     """Return the options that read a model as it was read; empty for the defaults."""
-    words = ["--mtp", reading["mtp"]] if reading["mtp"] != "none" else []
+    mtp = reading.get("mtp", "none")
+    words = ["--mtp", mtp] if mtp != "none" else []
     return shlex.join([*words, *(["--as", reading["family"]] if reading["family"] else [])])
 
 

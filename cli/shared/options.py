@@ -134,14 +134,18 @@ def complete_paths(
 ) -> list[CompletionItem]:
     """Complete the dotted path of a value of the chosen profile."""
     from perfmodel.hwprofiles import known_paths, load_hardware
+    from perfmodel.software.engine import IDENTITY, Engine
     from perfmodel.software.facts import facts_of
     from perfmodel.software.framework import OF_MEASURED_RUNS, Framework
 
     if incomplete.startswith(SOFTWARE):
+        serves = "concurrency" in {parameter.name for parameter in ctx.command.params}
+        facts = facts_of(Engine) if serves else facts_of(Framework)
         return [
             CompletionItem(f"{SOFTWARE}{key}=", help=fact.meaning)
-            for key, fact in facts_of(Framework).items()
-            if key not in OF_MEASURED_RUNS and key.startswith(incomplete.removeprefix(SOFTWARE))
+            for key, fact in facts.items()
+            if key not in (IDENTITY if serves else OF_MEASURED_RUNS)
+            and key.startswith(incomplete.removeprefix(SOFTWARE))
         ]
     chosen = ctx.params.get("hardware") or "dgx-h100"
     hardware = load_hardware(chosen if isinstance(chosen, str) else chosen[0])
@@ -181,11 +185,14 @@ def complete_variables(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the last name of a comma-separated list of variables."""
+    from perfmodel.base import serving_variables
     from perfmodel.base.variables import COSTS, VARIABLES
+    from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 
-    known = {**VARIABLES, **COSTS}
+    known = {**serving_variables.VARIABLES, **serving_variables.COSTS, **VARIABLES, **COSTS}
     names = {name: variable.long_name for name, variable in known.items()}
-    return _completed(incomplete, names | {spec.name: spec.description for spec in FIELDS})
+    fields = (*FIELDS, *DEPLOYMENT_FIELDS, *LOAD_FIELDS)
+    return _completed(incomplete, names | {spec.name: spec.description for spec in fields})
 
 
 def axis_options(*, single: bool) -> Callable[[Function], Function]:
@@ -330,7 +337,7 @@ set_option = option(
     callback=_settings,
     shell_complete=complete_paths,
     help="Replace one value of the profile, in SI units, as in device.memory.bandwidth=4.8e12 "
-    "(B/s), or of the training software, as in software.gradient_bytes=2 ('perfmodel hardware "
+    "(B/s), or of the software, as in software.gradient_bytes=2 ('perfmodel hardware "
     "show' and 'perfmodel software show' list them). May be repeated.",
 )
 sweep_option = option(

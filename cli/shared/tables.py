@@ -75,7 +75,7 @@ def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) 
     headers = ["#", *apart, *(spec.option for spec in fields)]
     headers += ["step (10–90 %)" if banded else "step", "tok/s/device", "MFU", "memory GiB"]
     lines = []
-    decimals = _decimals([row["tokens_per_second_per_device"] for row in rows])
+    decimals = decimals_for([row["tokens_per_second_per_device"] for row in rows])
     for number, row in enumerate(rows, 1):
         cells = [str(number), *(_label(row[name]) for name in apart)]
         cells += [_cell(row[spec.name]) for spec in fields]
@@ -211,7 +211,7 @@ def print_placement(groups: Sequence[GroupPlacement], levels: Sequence[str]) -> 
     click.echo(table(headers, lines, left=(0, len(headers) - 1)))
 
 
-def _decimals(values: Sequence[float]) -> int:
+def decimals_for(values: Sequence[float]) -> int:
     """Return with how many decimals, at most 2, values that differ look different."""
     wanted = len(set(values))
     return next((n for n in (0, 1) if len({f"{value:.{n}f}" for value in values}) == wanted), 2)

@@ -79,7 +79,8 @@ def close_phase(
     loads : Loads
         Requests under way are the batch of a deployment, divided evenly over its ranks.
     decoding : bool
-        One token of every sequence, half of its answer behind it; else all prompts.
+        One token of every sequence, half of its answer behind it; else all prompts. The time of
+        a request is that of its phase.
     out : ndarray of float64, shape (len(ROWS), deployments, loads)
         Rows as in `perfmodel.kernels.serving.tables.ROWS`.
 
@@ -136,6 +137,8 @@ def close_phase(
                 rate = loads.concurrency[j] * prompt / whole
                 out[ROWS.total_tokens_per_second_per_device, d, j] = rate / deployments.devices[d]
                 out[ROWS.request_rate, d, j] = loads.concurrency[j] / whole
+            first, last = ROWS.request_time_mean, ROWS.request_time_p99
+            out[first : last + 1, d, j] = each * (answer if decoding else 1.0)
             width = 1.0 + tables.half_width[row]
             out[low, d, j], out[high, d, j] = each / width, each * width
             out[ROWS.batch, d, j] = batch

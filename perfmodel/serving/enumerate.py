@@ -101,7 +101,7 @@ def serving_grid(
     if keep_impossible:
         return grid
     if not (status == VALID).any():
-        raise StrategyError(_describe_rejected(status, limit))
+        raise StrategyError(describe_rejected(status, limit))
     return grid.take(status == VALID)
 
 
@@ -267,7 +267,7 @@ def _resolve(
     columns["acceptance"] = np.where(drafting, columns["acceptance"], 0.0)
 
 
-def _describe_rejected(status: NDArray[np.uint8], devices: int | None) -> str:
+def describe_rejected(status: NDArray[np.uint8], devices: int | None) -> str:
     """Write one line that says why no deployment is possible."""
     codes, counts = np.unique(status[status != VALID], return_counts=True)
     order = np.argsort(-counts, kind="stable")[:3]

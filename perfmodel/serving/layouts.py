@@ -52,6 +52,10 @@ class Layouts:
     def __len__(self) -> int:
         return int(self.columns["tensor_parallel"].size)
 
+    def take(self, index: Integers) -> Layouts:
+        """Return the layouts at `index`."""
+        return Layouts(self.engines, {name: it[index] for name, it in self.columns.items()})
+
     @property
     def rank_devices(self) -> Integers:
         """Devices of a pipeline stage that share the experts, t·a."""

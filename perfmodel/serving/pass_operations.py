@@ -147,7 +147,7 @@ def pass_operations(
         found += _mixers(recipe, hardware, group, _name(group, number), what)
     found += _head(bare, recipe, hardware, decoded + what.finished)
     others = [
-        ("drafts", "further drafts", "other", f"{what.decoding:g} sequences", drafts, "memory"),
+        ("drafts", "further drafts", "other", f"{what.decoding:.4g} sequences", drafts, "memory"),
         (
             "layers", "gaps between kernels", "other", f"{model.num_layers:,} layers",
             (model.num_layers + bool(recipe.drafts[0])) * recipe.engine.layer_gap, "latency",
@@ -198,7 +198,7 @@ def _dense(
                 model, mlp, recipe.layouts, knot, hardware, routing, index=group.index
             )
             met = tokens * recipe.layouts.columns["attention_data_parallel"][0]
-            shape = f"{met:g} tokens, {mlp.experts_per_token} of {mlp.experts} experts"
+            shape = f"{met:,.0f} tokens, {mlp.experts_per_token} of {mlp.experts} experts"
             whole = float(times.experts[0, 0])
             size = float(model.hidden_size)
             bound = _experts_bound(mlp, size, group, recipe, hardware, met, whole)
@@ -321,7 +321,7 @@ def _mixers(
                 continue
             flops, traffic = _mixer_sizes(mixer, formats.cache, each)
             bound = _bound(hardware, formats.products, flops, traffic, time)
-            shape = f"b{batch:g} q{queries:g} k{keys:g}"
+            shape = f"b{batch:.4g} q{queries:g} k{keys:,.0f}"
             yield PassOperation(
                 part, f"{_mixer_name(mixer)} {phase}", "attention", shape, times, time,
                 times * time, flops, traffic, bound,

@@ -375,14 +375,16 @@ def _experts(
     return found
 
 
-def _head(model: ModelSpec, recipe: Recipe, hardware: Hardware) -> Floats:
-    """Price what turns sequences into tokens, shape (layouts, SEQUENCES)."""
+def _head(
+    model: ModelSpec, recipe: Recipe, hardware: Hardware, sequences: Floats = SEQUENCES
+) -> Floats:
+    """Price what turns sequences into tokens, shape (layouts, sequences)."""
     formats = place_formats(model, 0, recipe.weights, recipe.activations, hardware)
-    keys = _keys(recipe, SEQUENCES)
+    keys = _keys(recipe, sequences)
     found = head_operations(model, keys, machine_of(hardware))
     items = [Item(operation, 1.0, formats) for operation in found]
     cost = price_items(hardware, recipe.engine, items, keys)
-    return cost.parts.sum(axis=-1).reshape(recipe.rows.size, SEQUENCES.size)
+    return cost.parts.sum(axis=-1).reshape(recipe.rows.size, sequences.size)
 
 
 def _decode(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Floats:
@@ -492,5 +494,5 @@ def _drafts(
             f"model {model.name} has no multi-token-prediction module to draft tokens with"
         )
     layer = _draft_layer(model, recipe, groups, BATCHES, hardware, routing).sum(axis=-1)
-    head = _head(model, recipe, hardware)
+    head = _head(model, recipe, hardware, BATCHES)
     return np.maximum(gamma - 1.0, 0.0) * layer + gamma * head

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, PassTables
 
-METHODS = ("closed", "recursion")
-"""Closed form, or a recursion over passes: slower, and with the distributions that come out."""
+PHASES = ("prefill", "decode")
+METHODS = ("closed", "recursion", *PHASES)
+"""Closed form, or a recursion over passes: slower, and with the distributions that come out; or
+one phase of a static batch, which is what the load has under way."""
 
 CHUNK = 1 << 12  # operating points of a thread's share
 
@@ -79,7 +81,7 @@ def project_points(
     grid : DeploymentGrid
     loads : LoadGrid
     hardware : Hardware
-    method : {"closed", "recursion"}
+    method : {"closed", "recursion", "prefill", "decode"}
     routing : Routing, optional
         How tokens spread over experts; default uniform.
     prefill_hardware : Hardware, optional
@@ -102,6 +104,8 @@ def project_points(
 
     if method not in METHODS:
         raise StrategyError(f"unknown method '{method}'{did_you_mean(method, METHODS)}")
+    if method != "closed":
+        _check_method(method, grid, loads)
     shape = (len(ROWS), len(grid), len(loads))
     values = np.empty(shape) if out is None else out
     ready = prepare(grid, hardware, routing=routing, prefill_hardware=prefill_hardware)
@@ -188,6 +192,14 @@ def prepare(
         shift = used.size
     columns = deployment_columns(grid, memory, hardware, place[layout], place[second], shift)
     return Prepared(status, possible, tables, _taken(columns, possible), memory, prefill_memory)
+
+
+def _check_method(method: str, grid: DeploymentGrid, loads: LoadGrid) -> None:
+    """Refuse what only the closed form answers."""
+    if (loads["arrival_rate"] > 0).any():
+        raise StrategyError(f"method '{method}' takes closed loops; requests that arrive take none")
+    if grid["prefill_workers"].any():
+        raise StrategyError(f"method '{method}' takes one pool; some deployments have two")
 
 
 def _mark(status: NDArray[np.int8], broken: Flags, code: int) -> None:
@@ -292,14 +304,14 @@ def close(
 ) -> None:
     """Fill the variables of all points, shape (rows, deployments, loads), chunk by chunk."""
     from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.serving import recursion, steady
+    from perfmodel.kernels.serving import phases, recursion, steady
     from perfmodel.kernels.work import compiling, expect, kernel_work
 
     asked = loads.kernel_columns()
     count = len(loads)
     total = deployments.layout.size
     piece = max(CHUNK // max(count, 1), 1)
-    kind = "operating_points" if method == "closed" else "recursions"
+    kind = {"closed": "operating_points", "recursion": "recursions"}.get(method, "phases")
 
     def run(start: int) -> None:
         rows = slice(start, min(start + piece, total))
@@ -307,8 +319,12 @@ def close(
         alone = start == 0 and rows.stop == total
         found = out if alone else np.empty((out.shape[0], rows.stop - start, count))
         with kernel_work(**{kind: (rows.stop - start) * count}):
-            kernel = steady.close_points if method == "closed" else recursion.recurse_points
-            kernel(*map(plain, (tables, chunk, asked)), found)
+            arguments = [*map(plain, (tables, chunk, asked))]
+            if method in PHASES:
+                phases.close_phase(*arguments, method == "decode", found)
+            else:
+                kernel = steady.close_points if method == "closed" else recursion.recurse_points
+                kernel(*arguments, found)
         if not alone:
             out[:, rows] = found
         if progress:

@@ -6,7 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from perfmodel.cli.main import cli
+from perfmodel.software.engine import ENGINES
 from tests.cli.running import run
+
+TTFT = "time_to_first_token"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -32,6 +35,12 @@ def test_completion_scripts_name_the_program(shell: str) -> None:
         ("perfmodel sweep --hardware h200,dgx-b2", {"h200,dgx-b200"}),
         ("perfmodel sweep --model gpt2,llama-3.1-4", {"gpt2,llama-3.1-405b"}),
         ("perfmodel sweep --set software.optim", {"software.optimizer_bytes="}),
+        ("perfmodel serve --engine sg", {name for name in ENGINES if name.startswith("sg")}),
+        ("perfmodel serve --set software.pass_h", {"software.pass_host="}),
+        ("perfmodel serve --prefill tp=4,wor", {"tp=4,workers="}),
+        ("perfmodel serve --speculative m", {"mtp:"}),
+        ("perfmodel serve --kv-precision bf16,f", {"bf16,fp16", "bf16,fp8"}),
+        ("perfmodel best x.nc --by time_to_first_token_p9", {f"{TTFT}_p95", f"{TTFT}_p99"}),
         ("perfmodel best x.nc --by step", {"step_time", "step_time_low", "step_time_high"}),
         ("perfmodel best x.nc --pareto step_time,memory_to", {"step_time,memory_total"}),
         ("perfmodel sweep --recompute none,f", {"none,full"}),

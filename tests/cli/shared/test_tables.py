@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.cli.shared.tables import _decimals, variable_title
+from perfmodel.cli.shared.tables import decimals_for, variable_title
 from tests.cli.running import run
 
 PROJECT = "project --model llama-3.1-8b --hardware dgx-h100 --devices 8 --tp 8 --seq-len 4096"
@@ -21,7 +21,7 @@ PROJECT = "project --model llama-3.1-8b --hardware dgx-h100 --devices 8 --tp 8 -
     ],
 )
 def test_values_that_differ_look_different(values, decimals):
-    assert _decimals(values) == decimals
+    assert decimals_for(values) == decimals
 
 
 def test_a_variable_is_named_in_words_and_as_filters_know_it():

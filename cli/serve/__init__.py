@@ -1,0 +1,1 @@
+"""perfmodel serve: served models, one point or a grid of them."""

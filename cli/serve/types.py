@@ -1,0 +1,163 @@
+"""Values that only options of served models take: numbers, pools, drafts, precisions, prefixes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from perfmodel.base.errors import did_you_mean
+from perfmodel.base.precisions import ACTIVATION_FORMATS, AS_STATED, WEIGHT_FORMATS
+from perfmodel.cli.shared.parsing import parse_range
+from perfmodel.cli.shared.types import MOST, Context, Counts, ListType, Names, Parameter
+from perfmodel.serving.fields import DEGREES, DEPLOYMENT_FIELD_BY_NAME
+from perfmodel.strategy.fields import StrategyField
+
+POOL_FIELDS = {DEPLOYMENT_FIELD_BY_NAME[name].option: name for name in (*DEGREES, "workers")}
+"""What a pool says, by its spelling -> field."""
+DRAFTERS = ("mtp",)
+"""What drafts tokens: the modules that a model states."""
+
+
+class Numbers(Counts):
+    """Numbers: ``0.5,2``, ``1:10:19``, ``1:512:10:log`` or ``1:512:x2``."""
+
+    name = "X,…"
+
+    def __init__(self, minimum: float, maximum: float = MOST) -> None:
+        self.minimum, self.maximum = minimum, maximum  # type: ignore[assignment]
+
+    def listed(self, value: Any, param: Parameter, ctx: Context) -> list[Any]:
+        """Return the numbers as they were written."""
+        found = super().listed(value, param, ctx)
+        for number in found:
+            if number > self.maximum:
+                self.fail(f"{number:g} is above {self.maximum:g}", param, ctx)
+        return found
+
+    def items(self, text: str, param: Parameter, ctx: Context) -> list[Any]:
+        """Return a number, or those of a range."""
+        _, colon, rest = text.partition(":")
+        if colon and "x" in rest.lower():
+            return super().items(text, param, ctx)
+        if colon:
+            return list(parse_range(text, text))
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            self.fail(
+                f"'{text}' should be numbers as in 0.5,2 or a range as in 1:10:19 or 1:512:x2",
+                param,
+                ctx,
+            )
+        return [number]
+
+
+def field_type(spec: StrategyField) -> ListType:
+    """Return the type of the values of a field, one or several."""
+    if spec.kind == "choice":
+        return Names(spec.choices)
+    if spec.kind == "float":
+        return Numbers(spec.minimum, spec.maximum)
+    return Counts(int(spec.minimum))
+
+
+class Pool(click.ParamType):
+    """Degrees and workers of one of two pools: ``tp=4,workers=1:8:8`` or ``tp=2,4,workers=2``."""
+
+    name = "KEY=N,…"
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> dict[str, list[int]]:
+        """Return field -> values."""
+        if isinstance(value, dict):
+            return value
+        parts: dict[str, list[str]] = {}
+        key = ""
+        for item in str(value).split(","):
+            name, equals, number = (part.strip() for part in item.rpartition("="))
+            if equals:
+                key = name.replace("_", "-")
+                field = POOL_FIELDS.get(key, name.replace("-", "_"))
+                if field not in POOL_FIELDS.values():
+                    hint = did_you_mean(name, POOL_FIELDS)
+                    known = hint or f"; there are {', '.join(POOL_FIELDS)}"
+                    self.fail(f"a pool has no '{name}'{known}", param, ctx)
+                if field in parts:
+                    self.fail(f"'{name}' is there twice", param, ctx)
+                key, parts[field] = field, []
+            if not key or not number:
+                self.fail(f"'{value}' should be KEY=N,… as in tp=4,workers=1:8:8", param, ctx)
+            parts[key].append(number)
+        return {
+            field: Counts(1).convert(",".join(numbers), param, ctx)
+            for field, numbers in parts.items()
+        }
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete a key."""
+        done, comma, last = incomplete.rpartition(",")
+        keys = [f"{key}=" for key in POOL_FIELDS if key.startswith(last)]
+        return [CompletionItem(done + comma + key) for key in keys]
+
+
+class Drafts(NamedTuple):
+    """Drafted tokens per pass, and the chance that one is taken."""
+
+    draft_length: list[int]
+    acceptance: list[float]
+
+
+class Speculative(click.ParamType):
+    """``mtp:2:0.8``: what drafts, how many tokens, and the chance that one is taken."""
+
+    name = "mtp:N,…:SHARE"
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> Drafts:
+        """Return the drafts."""
+        if isinstance(value, Drafts):
+            return value
+        drafter, *rest = (part.strip() for part in str(value).split(":"))
+        if drafter not in DRAFTERS or len(rest) != 2:
+            self.fail(
+                f"'{value}' should be mtp:LENGTH:ACCEPTANCE, as in mtp:2:0.8: the model's own "
+                "modules draft 2 tokens, each of which is taken with a chance of 0.8",
+                param,
+                ctx,
+            )
+        length, acceptance = rest
+        return Drafts(
+            Counts(0).convert(length, param, ctx),
+            Numbers(0.0, 1.0).convert(acceptance, param, ctx),
+        )
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete what drafts."""
+        return [CompletionItem(f"{it}:") for it in DRAFTERS if it.startswith(incomplete)]
+
+
+class Precisions(ListType):
+    """Formats of weights and of products: ``fp8``, ``bf16,fp8:bf16``."""
+
+    name = "W[:A],…"
+
+    def proposals(self) -> Sequence[str]:
+        """Return the formats of weights."""
+        return WEIGHT_FORMATS
+
+    def items(self, text: str, param: Parameter, ctx: Context) -> list[tuple[str, str]]:
+        """Return one pair."""
+        weights, colon, products = text.partition(":")
+        (weights,) = Names(WEIGHT_FORMATS).items(weights, param, ctx)
+        if not colon:
+            return [(weights, AS_STATED)]
+        (products,) = Names(ACTIVATION_FORMATS).items(products, param, ctx)
+        return [(weights, products)]
