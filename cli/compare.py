@@ -54,6 +54,12 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     metavar="COL,…",
     help="Columns to group by.  [default: depends on KIND]",
 )
+@options.option(
+    "--metric",
+    section="Selection",
+    type=click.Choice(("tpot", "ttft", "throughput")),
+    help="What is compared of served models.  [default: tpot]",
+)
 @options.one_hardware_option(
     section="Selection",
     text="Profile that stands in for what every row names, such as a calibrated one.",
@@ -89,6 +95,7 @@ def compare_command(
     file: str,
     where: str | None,
     by: list[str] | None,
+    metric: str | None,
     throughput: bool,
     max_error: float | None,
     output: str | None,
@@ -99,9 +106,12 @@ def compare_command(
     """Project every row of a table of measurements and print the errors by group.
 
     KIND is what the table holds: 'training' (time of a step; columns of
-    docs/accuracy.md), kernels: 'gemm', 'attention', 'mla', 'sparse-attention', 'moe',
+    docs/accuracy.md), 'serving' (--metric of runs of served models; columns of
+    docs/serving.md), kernels: 'gemm', 'attention', 'mla', 'sparse-attention', 'moe',
     'stream', or of communication: 'collective', 'serving-all-reduce', 'moe-alltoall'
     (columns of docs/calibration.md).
+    'serving' also reads the result files of 'vllm bench serve', SGLang, AIPerf,
+    GenAI-Perf and InferenceX.
     'collective' also reads what nccl-tests and rccl-tests print, and their -J files.
     Unknown columns are ignored. Rows that cannot be projected are counted by reason; their
     share is the coverage.
@@ -112,6 +122,7 @@ def compare_command(
       perfmodel compare training runs.csv --by hardware,precision --json
       perfmodel compare training runs.csv --where 'n_gpus <= 512' --max-error 15%
       perfmodel compare training runs.csv --output errors.csv
+      perfmodel compare serving runs.csv --metric ttft --by engine,model
       perfmodel compare gemm gemm.csv --where 'dtype == "bf16"' --plot gemm.png
       perfmodel compare gemm gemm.csv --hardware my-h100.toml
       perfmodel compare collective all_reduce_perf.log --hardware dgx-h100
@@ -133,7 +144,13 @@ def compare_command(
         check_writable(plot)
     with progress(100, "percent of the rows") as advance:
         found = compare_file(
-            kind, file, where=where, by=by, progress=_percent(advance), hardware=hardware
+            kind,
+            file,
+            where=where,
+            by=by,
+            progress=_percent(advance),
+            hardware=hardware,
+            metric=metric,
         )
     if output is not None:
         found.write_rows(output)

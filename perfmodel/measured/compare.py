@@ -207,7 +207,9 @@ class Table:
     rows: tuple[MeasuredRow, ...]
 
 
-def read_table(kind: str, path: str | os.PathLike[str], where: str | None = None) -> Table:
+def read_table(
+    kind: str, path: str | os.PathLike[str], where: str | None = None, metric: str | None = None
+) -> Table:
     """Read, check and filter a table of one kind.
 
     Raises
@@ -215,7 +217,7 @@ def read_table(kind: str, path: str | os.PathLike[str], where: str | None = None
     DataError
         Unknown kind or column, or a table that cannot be read (file and line named).
     """
-    found = load_kind(kind)
+    found = load_kind(kind).of_metric(metric)
     columns, rows = found.read(path) or read_rows(
         path, found.needed, found.measurements, found.aliases
     )
@@ -239,6 +241,7 @@ def compare_file(
     by: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
     hardware: str | None = None,
+    metric: str | None = None,
 ) -> Comparison:
     """Project every row of a table of measured runs.
 
@@ -247,8 +250,8 @@ def compare_file(
     kind : str
         One of `perfmodel.measured.kind.KINDS`.
     path : str or path
-        CSV with the columns of docs/accuracy.md (training) or docs/calibration.md
-        (kernels); unknown columns are ignored.
+        CSV with the columns of docs/accuracy.md (training), docs/serving.md (serving) or
+        docs/calibration.md (kernels); unknown columns are ignored.
     where : str, optional
         Filter over columns, e.g. ``'is_latest_in_group == "yes" and n_gpus <= 512'``.
     by : sequence of str, optional
@@ -257,6 +260,9 @@ def compare_file(
         Called with (rows done, rows in all).
     hardware : str, optional
         Profile that stands in for what every row names, such as one that was calibrated.
+    metric : str, optional
+        What is compared, where the kind leaves a choice (serving: ``tpot``, ``ttft`` or
+        ``throughput``).
 
     Returns
     -------
@@ -265,11 +271,11 @@ def compare_file(
     Raises
     ------
     DataError
-        Unknown kind or column, or a table that cannot be read (file and line named).
+        Unknown kind, metric or column, or a table that cannot be read (file and line named).
     HardwareError
         `hardware` is no profile.
     """
-    table = read_table(kind, path, where)
+    table = read_table(kind, path, where, metric)
     chosen_by = tuple(table.kind.group_by if by is None else dict.fromkeys(by))
     for name in chosen_by if by is not None else ():
         if name not in (*table.known, *OUTCOME_COLUMNS):

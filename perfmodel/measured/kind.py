@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 from perfmodel.base.errors import DataError, did_you_mean
@@ -29,6 +29,7 @@ from perfmodel.measured.rows import MeasuredRow, Outcome
 
 KINDS: Mapping[str, str] = {
     "training": "training",
+    "serving": "serving",
     "gemm": "gemm",
     "attention": "attention",
     "mla": "mla",
@@ -71,6 +72,10 @@ class Kind(ABC):
         Other spelling of a column -> its name.
     read : callable
         Path -> columns and rows of a file that is no table; None where it is one.
+    metrics : mapping of str to (str, str)
+        What may be compared where that is a choice: name -> quantity and unit.
+    metric : str
+        Which of them is.
     """
 
     name: str
@@ -86,6 +91,24 @@ class Kind(ABC):
     )
     aliases: Mapping[str, str] = field(default_factory=dict)
     read: Callable[[str | os.PathLike[str]], Rows | None] = lambda path: None
+    metrics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    metric: str = ""
+
+    def of_metric(self, metric: str | None) -> Kind:
+        """Return the kind that compares one of its metrics; None: what it compares anyway.
+
+        Raises
+        ------
+        DataError
+            It has no such metric.
+        """
+        if metric is None:
+            return self
+        if metric not in self.metrics:
+            hint = did_you_mean(metric, self.metrics) if self.metrics else ""
+            raise DataError(f"'{self.name}' has no metric '{metric}'{hint}")
+        quantity, unit = self.metrics[metric]
+        return replace(self, metric=metric, quantity=quantity, unit=unit)
 
     @abstractmethod
     def project(

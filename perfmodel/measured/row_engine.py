@@ -66,13 +66,19 @@ def engine_of(row: MeasuredRow) -> tuple[Engine, tuple[str, ...]]:
     dynamo = "dynamo" in text or (apart and name == "trtllm" and release < OLDEST_BESIDE_DYNAMO)
     notes: tuple[str, ...] = ()
     if dynamo and name == "trtllm" and release < OLDEST_BESIDE_DYNAMO:
-        notes = (f"'{version}' is Dynamo's release: the newest of the engine is taken",)
+        notes = (f"'{version}' is Dynamo's release: the engine's is taken by date",)
         version = ""
-    return _loaded(name, version if release else ""), notes
+    month = "" if version and release else row.text("measured")[:7]
+    return _loaded(name, version if release else "", month), notes
 
 
 @lru_cache(maxsize=64)
-def _loaded(name: str, version: str) -> Engine:
+def _loaded(name: str, version: str, month: str) -> Engine:
+    """Return a release; where only the month of a run is known, the newest that was out."""
+    if month:
+        out = [it for it in ENGINES.values() if it.engine == name and it.released <= month]
+        if out:
+            return max(out, key=lambda item: item.released)
     return load_engine(name, version)
 
 

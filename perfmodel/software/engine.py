@@ -30,6 +30,7 @@ class Engine:
     name: str = fact("file's name: engine, and the release from which on it holds")
     engine: str = fact("engine", choices=("vllm", "sglang", "trtllm", "neuronx"))
     since: str = fact("first release that it holds for")
+    released: str = fact("month in which that came out, such as 2026-01")
     # Scheduler
     scheduler: str = fact(
         "'fused': chunks of prompts run beside decoded tokens; 'prefill_first': decoding waits",

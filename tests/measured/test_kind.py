@@ -15,7 +15,7 @@ from perfmodel.measured.kind import KINDS, KernelKind, calibrated_kinds, load_ki
 from perfmodel.measured.problem import fitted_keys
 from perfmodel.measured.rows import MeasuredRow
 
-KERNELS = sorted(set(KINDS) - {"training"})
+KERNELS = sorted(set(KINDS) - {"training", "serving"})
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -49,7 +49,7 @@ def test_classes_depend_on_the_phase_where_that_makes_a_difference() -> None:
 
 def test_calibrated_kinds_have_constants_to_fit() -> None:
     kinds = calibrated_kinds()
-    assert set(kinds) == set(KINDS) - {"training", "sparse-attention"}
+    assert set(kinds) == set(KINDS) - {"training", "serving", "sparse-attention"}
     calibration = load_hardware("dgx-h100").calibration
     for kind in kinds.values():
         assert fitted_keys(kind, calibration[kind.calibration])
@@ -71,3 +71,13 @@ def test_the_help_names_every_kind() -> None:
 def test_an_unknown_kind_is_answered_with_the_nearest() -> None:
     with pytest.raises(DataError, match=r"unknown kind 'gem'; did you mean gemm\?"):
         load_kind("gem")
+
+
+def test_a_metric_is_chosen_where_there_is_a_choice() -> None:
+    found = load_kind("serving").of_metric("throughput")
+    assert (found.quantity, found.unit) == ("tokens_per_second_per_device", "1/s")
+    assert load_kind("gemm").of_metric(None) is load_kind("gemm")
+    with pytest.raises(DataError, match=r"'serving' has no metric 'ttfd'; did you mean ttft\?"):
+        load_kind("serving").of_metric("ttfd")
+    with pytest.raises(DataError, match="'gemm' has no metric 'ttft'"):
+        load_kind("gemm").of_metric("ttft")

@@ -47,6 +47,7 @@ def test_releases_of_dynamo_are_none_of_the_engine() -> None:
     assert found == load_engine("trtllm")
     assert "Dynamo" in notes[0]
     assert engine_of(row(engine="TensorRT-LLM", version="0.8.0"))[0] == load_engine("trtllm", "0.8")
+    assert found != load_engine("trtllm", "0.8")
 
 
 def formats(model: str, engine: str = "trtllm", four_bits: bool = False, **cells: str) -> list[str]:
@@ -81,3 +82,14 @@ def test_unknown_formats_are_skipped() -> None:
         formats("qwen3-32b", precision="ternary")
     with pytest.raises(Skip, match="unknown precision"):
         formats("qwen3-32b", precision="fp8", kv_precision="ternary")
+
+
+def test_without_a_release_the_month_of_the_run_counts() -> None:
+    def release(engine: str, measured: str) -> str:
+        return engine_of(row(engine=engine, measured=measured))[0].since
+
+    assert release("vLLM", "2025-10-29") == "0.8"
+    assert release("vLLM", "2026-01-30") == "0.14"
+    assert release("vLLM", "2026-04-01") == load_engine("vllm").since
+    assert release("TensorRT-LLM", "2025-01-10") == "0.5"
+    assert release("TensorRT-LLM", "") == load_engine("trtllm").since

@@ -142,7 +142,7 @@ def test_requests_come_in_four_ways() -> None:
     arrival, load, _, requests = load_of(row(**online))
     assert (arrival, load["arrival_rate"], requests) == (OPEN, 4, 500)
     arrival, load, _, requests = load_of(row(**{**online, "offered_qps": "INF"}))
-    assert (arrival, load["concurrency"], load["rounds"]) == (OFFLINE, 500, 1)
+    assert (arrival, load["concurrency"], load["rounds"]) == (OFFLINE, 500, 0)
     offline = "offline max throughput (infinite request rate, 3000 requests, in-flight batching)"
     assert load_of(row(concurrency="", mode=offline))[1]["concurrency"] == 3000
     arrival, load, batch, _ = load_of(row(concurrency="", batch=8, mode="static batch"))
