@@ -1,0 +1,68 @@
+"""``perfmodel launch`` of served results: the command, its settings, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfmodel.formats.launch.served import parse_served
+from perfmodel.sweeps.files import save_results
+from perfmodel.sweeps.serving import serve_table
+from tests.cli.running import document, run
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of four deployments under two loads."""
+    path = tmp_path_factory.mktemp("served") / "serve.nc"
+    deployments = {"tensor_parallel": [1, 2], "max_sequences": [0, 32], "kv_precision": ["fp8"]}
+    loads = {"input_length": 1024, "output_length": 256, "concurrency": [4, 16]}
+    save_results(serve_table("llama-3.1-8b", deployments, loads, "dgx-h100"), path)
+    return path
+
+
+def test_the_command_is_that_of_the_chosen_row(served: Path) -> None:
+    result = run("launch", served, "--where", "tp == 2 and max_sequences == 32", "--for", "vllm")
+    assert result.exit_code == 0, result.stderr
+    assert "vllm serve meta-llama/" in result.stdout
+    assert "by tokens_per_second_per_device where tp == 2" in result.stdout
+    found = parse_served(result.stdout, "run.sh")
+    assert found["tensor_parallel"] == 2
+    assert found["max_sequences"] == 32
+    assert found["kv_precision"] == "fp8"
+    assert found["context_length"] == 1280
+
+
+def test_another_engine_is_said_to_run_it_otherwise(served: Path, tmp_path: Path) -> None:
+    target = tmp_path / "run.sh"
+    result = run("launch", served, "--for", "tensorrt-llm", "-o", target)
+    assert result.exit_code == 0, result.stderr
+    assert "schedules and computes otherwise" in result.stderr
+    assert parse_served(target.read_text(), "run.sh").engine == "trtllm"
+
+
+def test_json_has_the_settings_of_every_pool(served: Path) -> None:
+    found = document("launch", served, "--for", "sglang", "--pick", "2")
+    assert [pool["workers"] for pool in found["pools"]] == [1]
+    assert found["pools"][0]["settings"]["kv-cache-dtype"] == "fp8_e4m3"
+    assert found["text"].splitlines()[0].startswith("# meta-llama/")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--for", "megatron"], "holds served models; --for vllm, sglang, tensorrt-llm"),
+        (["--for", "vllm", "--pick", "99"], "operating points fit in memory, not 99"),
+    ],
+)
+def test_what_cannot_be_is_one_line(served: Path, arguments: list[str], message: str) -> None:
+    result = run("launch", served, *arguments)
+    assert result.exit_code in (2, 3)
+    assert message in result.stderr
+
+
+def test_a_server_needs_results() -> None:
+    result = run("launch", "--for", "vllm", "--model", "llama-3.1-8b")
+    assert result.exit_code == 2
+    assert "needs a FILE that 'perfmodel serve -o' wrote" in result.stderr
