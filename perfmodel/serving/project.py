@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import HardwareError, StrategyError, did_you_mean
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
-from perfmodel.serving.handover import handover
 from perfmodel.serving.layouts import ACTIVATION_FORMATS, AS_STATED, Layouts
 from perfmodel.serving.memory import DeploymentMemory, deployment_memory
 from perfmodel.serving.pass_table import pass_tables
@@ -26,6 +25,7 @@ from perfmodel.serving.rules import (
     VALID,
     prefill_columns,
 )
+from perfmodel.serving.transfer import handover
 
 if TYPE_CHECKING:
     from perfmodel.compute.routing import Routing
@@ -190,7 +190,9 @@ def prepare(
     if prefill_hardware is not None and apart.any():
         tables = _stacked(tables, pass_tables(grid.model, few, device, routing=routing))
         shift = used.size
-    columns = deployment_columns(grid, memory, hardware, place[layout], place[second], shift)
+    columns = deployment_columns(
+        grid, memory, hardware, place[layout], place[second], shift, prefill_hardware
+    )
     return Prepared(status, possible, tables, _taken(columns, possible), memory, prefill_memory)
 
 
@@ -231,6 +233,7 @@ def deployment_columns(
     layout: Integers,
     prefill_layout: Integers,
     prefill_shift: int = 0,
+    prefill_hardware: Hardware | None = None,
 ) -> Deployments:
     """Return deployments as kernels take them.
 
@@ -243,6 +246,8 @@ def deployment_columns(
         Rows of the tables of passes; -1 where there is one pool.
     prefill_shift : int
         Where the rows of prefill workers begin.
+    prefill_hardware : Hardware, optional
+        Of the prefill pool; default `hardware`.
     """
     from perfmodel.kernels.serving.tables import ADMISSIONS, SCHEDULERS, Deployments
 
@@ -263,7 +268,7 @@ def deployment_columns(
     apart = prefill_layout >= 0
     ranks = grid["attention_data_parallel"]
     prefill_workers = grid["prefill_workers"]
-    latency, per_token = handover(grid, memory, hardware)
+    latency, per_token = handover(grid, hardware, prefill_hardware)
     return Deployments(
         layout=np.ascontiguousarray(layout),
         scheduler=code("scheduler", SCHEDULERS),

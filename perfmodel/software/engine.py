@@ -54,6 +54,9 @@ class Engine:
         "what a trial run makes of a logit of each sequence: copies, sorts, sums", "B"
     )
     prefix_caching: bool = fact("prompts that begin alike share blocks unless switched off")
+    layerwise_transfer: bool = fact(
+        "caches of a layer go to a decode worker while the next layers of a prompt run"
+    )
     # Launching
     graph_limit: int = fact("largest batch of decoded tokens that is captured as a graph")
     graph_step: int = fact("captured sizes are 1, 2, 4 and multiples of this", minimum=1)

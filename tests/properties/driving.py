@@ -29,6 +29,7 @@ from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurre
 from perfmodel.compute.routing import DISTRIBUTIONS, assign, parse_routing, rank_loads
 from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
 from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
+from perfmodel.kernels.work import kernel_work
 from perfmodel.network.collectives import (
     collective_choices,
     link_occupancies,
@@ -42,6 +43,8 @@ from perfmodel.parity.astra.collective import simulate_collective, uniform_syste
 from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+from tests.kernels.serving import cases as serving
+from tests.kernels.serving.test_passes import linear_tables
 from tests.network.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
 from tests.parity.astra import networks as astra
 from tests.parity.astra_text import test_native as astra_text
@@ -62,6 +65,7 @@ def everything(random: np.random.Generator) -> None:
         sparse_operations,
         astra_collectives,
         astra_texts,
+        operating_points,
     ):
         drive(random)
 
@@ -338,3 +342,42 @@ def astra_texts(random: np.random.Generator) -> None:
     too_much = "MICRO 1 conv1 -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1 5"
     with contextlib.suppress(PerfModelError):  # too small to be cut in pieces
         astra_text.run(too_much, astra_text.RING8, preferred_dataset_splits=64)
+
+
+def operating_points(random: np.random.Generator) -> None:
+    """Open loops of one pool, and both loops of two."""
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.serving import steady
+    from perfmodel.kernels.serving.tables import ADMISSIONS, ROWS, SCHEDULERS
+
+    tables = linear_tables(graph_limit=64.0, graph_time=2e-3, pass_host=1e-3)
+    tables.body[0, :, 1] += 3e-3 + 4e-6 * tables.tokens
+    for number in range(40):
+        draft = float(random.integers(0, 3))
+        deployments = serving.deployment(
+            SCHEDULERS[number // 2 % 2],
+            ADMISSIONS[number % 3],
+            ranks=float(random.integers(1, 9)),
+            lockstep_ranks=float(random.integers(1, 3)),
+            stages=float(random.integers(1, 3)),
+            token_budget=float(random.choice([512, 2048, 8192])),
+            max_sequences=float(random.choice([8, 256])),
+            blocks=float(random.choice([200, 20_000])),
+            state_blocks=float(random.integers(0, 3)),
+            window_tokens=float(random.choice([600.0, np.inf])),
+            draft_length=draft,
+            acceptance=0.7 * (draft > 0),
+            prefill_layout=-(number % 2),
+            prefill_ranks=float(random.integers(1, 5)),
+        )
+        loads = serving.load(
+            input_length=float(random.choice([100, 1024, 8192])),
+            output_length=float(random.choice([1, 64, 1024])),
+            length_spread=float(random.choice([0.2, 1.0])),
+            concurrency=float(random.integers(1, 300)) * (number % 4 == 0),
+            request_rate=float(random.uniform(0.1, 20.0)) * (number % 4 > 0),
+            rounds=float(random.choice([10.0, np.inf])),
+        )
+        out = np.empty((len(ROWS), 1, 1))
+        with kernel_work(operating_points=1):
+            steady.close_points(*map(plain, (tables, deployments, loads)), out)
