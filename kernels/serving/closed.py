@@ -1,25 +1,24 @@
 """Closed loops: clients that each have one request under way, in steady passes.
 
-Counts are per attention rank and per batch under way (with p stages there are p of them). In
-formulas: b sequences that decode, D passes of an answer, q tokens of a prompt that are not in
-the cache, K tokens of prompts that fit in a pass, a prompts that come per pass.
+Four passes are priced per operating point: one that decodes alone, one with the prompts that
+come together on average, one with my own prompt, and one filled with prompts as all come at once.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.serving.admission import running_limit
-from perfmodel.kernels.serving.bunching import mean_density, mean_turn, most_on_one
-from perfmodel.kernels.serving.lengths import mean_length, mean_square
+from perfmodel.kernels.serving.bunching import most_on_one
+from perfmodel.kernels.serving.cycle import Crowd, Cycle, crowd_of, cycle_of
 from perfmodel.kernels.serving.passes import pass_times
 from perfmodel.kernels.serving.quantiles import count_quantile, three_quantiles
 from perfmodel.kernels.serving.speculation import tokens_per_pass
 from perfmodel.kernels.serving.tables import (
-    FUSED,
     NO_ROOM,
     NO_STAGE_WORK,
     ROWS,
@@ -29,264 +28,398 @@ from perfmodel.kernels.serving.tables import (
     PassTables,
 )
 
-LEAST_PASSES = 1e-6
-"""Passes of an answer of one token, which comes out of the prompt's own."""
+P95, P99 = 1.645, 2.326
+"""Quantiles of the normal distribution."""
+ALONE_MATTERS = 8.0
+"""Clients from which on the chance that none of the others runs is not worth a power."""
+
+
+class Passes(NamedTuple):
+    """Times of the passes of a cycle [s].
+
+    Attributes
+    ----------
+    alone, mixed
+        That decodes alone, and with prompts that come together; and its parts.
+    mine, full
+        With my prompt and those that come with it; of the first requests of all.
+    each
+        What one chunk more adds to a pass.
+    """
+
+    alone: tuple[float, float, float, float, float, float, float]
+    mixed: tuple[float, float, float, float, float, float, float]
+    mine: float
+    full: float
+    each: float
+
+
+class Answers(NamedTuple):
+    """How answers go on.
+
+    Attributes
+    ----------
+    seen
+        Prompts of others on all ranks in step that run during an answer.
+    going
+        Mean time from one token or group of drafts to the next [s].
+    per_prompt
+        By how much a prompt delays answers that go on [s].
+    waits
+        Chance that a request that comes has to wait for a pass under way.
+    host
+        Seconds of a request away from the ranks.
+    """
+
+    seen: float
+    going: float
+    per_prompt: float
+    waits: float
+    host: float
+
+
+class FirstTokens(NamedTuple):
+    """Times to the first token, and of requests [s].
+
+    Attributes
+    ----------
+    first, later
+        Of the first requests of all clients and of the others, from when they have a place.
+    missed, queued, apart
+        Of the others: for the pass under way and for prompts ahead; and how much longer the
+        former is if it has prompts.
+    excess, life
+        Clients per place, and how long a request has it.
+    first_wait, wait, mean_wait
+        For a place: of the first, of the others, of all.
+    mean, request
+        Of all, and their whole time.
+    """
+
+    first: float
+    later: float
+    missed: float
+    queued: float
+    apart: float
+    excess: float
+    life: float
+    first_wait: float
+    wait: float
+    mean_wait: float
+    mean: float
+    request: float
+
+
+@jit_inline
+def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passes:
+    """Return the times of the four passes."""
+    beside = cycle.decoding * cycle.fused
+    others = beside * max(cycle.slots - 1.0, 0.0) / cycle.slots  # I don't decode yet
+    half = 0.5 * cycle.slots * (1.0 - 1.0 / crowd.burst) * cycle.fused
+    mine_held = min(crowd.with_me, cycle.room)
+    full_held = max(min(cycle.slots, cycle.room), 1.0)
+    alone = mixed = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    mine = full = 0.0
+    for kind in range(4):  # one call, for it is long
+        held, decoding = 0.0, cycle.decoding
+        if kind == 1:
+            held, decoding = crowd.held, beside
+        elif kind == 2:
+            held, decoding = mine_held, others
+        elif kind == 3:
+            held, decoding = full_held, half
+        found = pass_times(
+            tables,
+            row,
+            held,
+            cycle.chunk,
+            cycle.earlier,
+            decoding,
+            cycle.context,
+            cycle.verified,
+            held / cycle.chunks,
+        )
+        if kind == 0:
+            alone = found
+        elif kind == 1:
+            mixed = found
+        elif kind == 2:
+            mine = found[0]
+        else:
+            full = found[0]
+    each = (mixed[0] - alone[0] * cycle.fused) / crowd.held
+    if full_held > crowd.held + 0.5:
+        each = (full - mixed[0]) / (full_held - crowd.held)
+    return Passes(alone, mixed, mine, full, each)
+
+
+@jit_inline
+def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answers:
+    """Return how answers go on.
+
+    Notes
+    -----
+    Of each client one prompt runs per round. An answer is delayed by those that are not through
+    by its first token: of the first requests those behind it, of the others all but those that
+    came with it or were under way.
+    """
+    alone, mixed = passes.alone[0], passes.mixed[0]
+    arriving = crowd.local * cycle.together
+    per_prompt = crowd.mixed * crowd.runs * (mixed - alone * cycle.fused) / arriving
+
+    next_pass = (1.0 - crowd.ahead) * alone + crowd.ahead * mixed
+    away = host / next_pass / cycle.length
+    if crowd.dense > 0.5:
+        away = crowd.dense * max(host / next_pass, 1.0)
+    away = min(away, 1.0)
+    waits = 1.0 - cycle.replaced
+    if cycle.everyone < ALONE_MATTERS or away > 0.3:
+        waits *= 1.0 - away ** max(cycle.clients * cycle.together - 1.0, 0.0)
+
+    window = 1.0 + crowd.others
+    if cycle.fused > 0.0:
+        window = min(window, cycle.together * max(cycle.room / cycle.chunks, 1.0))
+        window += arriving * waits * crowd.ahead / crowd.mixed
+        window = max(window, cycle.everyone * (1.0 - cycle.passes / cycle.length))
+    else:
+        window *= crowd.my_turn / crowd.turns
+    first = cycle.everyone * crowd.turn / crowd.burst
+    seen = max(cycle.everyone - window + (window - first) / cycle.rounds, 0.0)
+    going = alone + per_prompt * seen / cycle.passes
+    return Answers(seen, going, per_prompt, waits, host)
+
+
+@jit_inline
+def first_tokens_of(
+    cycle: Cycle, crowd: Crowd, passes: Passes, answers: Answers, per_token: float
+) -> FirstTokens:
+    """Return the times to the first token.
+
+    Notes
+    -----
+    A request comes through the host while a pass runs. If that has just begun, what is left of
+    it when the request is there is its time less the host's; if passes are shorter than the
+    host's time, what is left of one at a random time, E[T²]/2E[T]. Requests beyond what runs
+    at once wait for a place: clients/places - 1 lives of a request, of the first requests as
+    many whole lives as were begun before theirs.
+    """
+    alone, mixed = passes.alone[0], passes.mixed[0]
+    host = answers.host
+    next_pass = (1.0 - crowd.ahead) * alone + crowd.ahead * mixed
+    square = (1.0 - crowd.ahead) * alone * alone + crowd.ahead * mixed * mixed
+    residual = 0.5 * square / next_pass
+    late = min(max(host / alone - 1.0, 0.0), 1.0)
+    missed = late * residual + (1.0 - late) * max(next_pass - host, residual)
+    missed *= answers.waits
+    own = passes.mine * crowd.my_turn
+    queued = 0.0
+    if cycle.fused > 0.0:
+        waiting = cycle.length - cycle.passes - cycle.chunks - 1.0
+        queued = max(waiting, 0.0) * passes.mine
+    later = host + missed + queued + own
+    first = host + passes.full * crowd.turn
+
+    excess = cycle.clients / cycle.slots
+    life = answers.going * cycle.passes + own + missed + queued + host * (1.0 - cycle.replaced)
+    whole = math.floor(excess)
+    first_wait = life * (0.5 * whole * (whole - 1.0) + whole * (excess - whole)) / excess
+    wait = (excess - 1.0) * life - cycle.replaced * host
+    mean_wait = wait + (first_wait - wait) / cycle.rounds
+    mean = later + (first - later) / cycle.rounds + mean_wait
+    return FirstTokens(
+        first,
+        later,
+        missed,
+        queued,
+        answers.waits * (mixed - alone) * (1.0 - late),
+        excess,
+        life,
+        first_wait,
+        wait,
+        mean_wait,
+        mean,
+        mean + per_token * (cycle.answer - 1.0),
+    )
+
+
+@jit_inline
+def first_token_quantiles(
+    cycle: Cycle, crowd: Crowd, passes: Passes, answers: Answers, tokens: FirstTokens
+) -> tuple[float, float, float]:
+    """Return the median, 95th and 99th percentile of times to the first token.
+
+    Notes
+    -----
+    Of three evenly spread sets: first requests; later ones that miss a pass without and with
+    prompts, or, where more come than run at once, that wait a life less or more, the more so
+    the more they come together. Prompts that come with mine vary as Poisson's or, where all
+    come together, not at all.
+    """
+    share, apart = crowd.ahead, tokens.apart
+    near = tokens.later + tokens.wait - share * apart
+    if tokens.excess > 1.0:
+        apart = min(max(0.5 * (crowd.local / crowd.even - 1.0), 0.0), 1.0) * tokens.life
+        share = tokens.excess - math.floor(tokens.excess)
+        near = tokens.later + tokens.wait - share * apart
+    sway = 0.5 * (crowd.turns - cycle.chunks) * passes.mine
+    if cycle.step > 0.0:
+        varied = 3.0 * crowd.others / cycle.together * (1.0 - crowd.dense)
+        sway = math.sqrt(sway * sway + varied * passes.each * passes.each)
+    first_low = answers.host + passes.full
+    first_high = answers.host + passes.full * crowd.burst + 2.0 * tokens.first_wait
+    others = 1.0 - 1.0 / cycle.rounds
+    return three_quantiles(
+        (1.0 - others, others * (1.0 - share), others * share),
+        (first_low, max(near - sway, answers.host), max(near + apart - sway, answers.host)),
+        (max(first_high, first_low), near + sway, near + apart + sway),
+    )
+
+
+@jit_inline
+def gap_quantile(
+    share: float, gaps: float, cycle: Cycle, crowd: Crowd, passes: Passes, longer: float
+) -> float:
+    """Return the time between tokens that a share of all is above.
+
+    Parameters
+    ----------
+    share, gaps : float
+        And the share of all between which prompts run.
+    longer : float
+        Groups of prompts that run between two tokens where decoding waits for them.
+    """
+    if share >= gaps:
+        return passes.alone[0]
+    time, runs = passes.mixed[0], crowd.runs
+    if cycle.step > 0.0:
+        come = count_quantile(1.0 - share / gaps, crowd.local * cycle.together)
+        come = most_on_one(come, cycle.together)
+        time += passes.each * (min(come, cycle.room) - crowd.held)
+        runs = cycle.chunks * max(come / cycle.room, 1.0)
+    if cycle.fused > 0.0:
+        return time
+    return passes.alone[0] + time * longer * runs
 
 
 @jit
-def close_closed(
-    tables: PassTables, deployments: Deployments, d: int, loads: Loads, j: int, out: np.ndarray
+def close_clients(
+    tables: PassTables, deployments: Deployments, d: int, loads: Loads, out: np.ndarray
 ) -> None:
-    """Fill the variables of a closed loop.
+    """Fill the variables of all closed loops on a deployment of one pool.
 
     Parameters
     ----------
     tables : PassTables
     deployments, loads : Deployments, Loads
-    d, j : int
-        Which of them.
+    d : int
+        Which deployment.
     out : ndarray of float64, shape (len(ROWS), deployments, loads)
     """
-    limit = running_limit(deployments, d, loads, j)
-    if limit <= 0.0:
-        out[:, d, j] = math.nan
-        out[ROWS.status, d, j] = NO_ROOM
-        return
     row = deployments.layout[d]
-    fused = deployments.scheduler[d] == FUSED
-    # Requests divide evenly among the batches under way; ranks in step have one together.
-    batches = deployments.ranks[d] * deployments.stages[d]
-    working = min(loads.concurrency[j], batches)
-    clients = loads.concurrency[j] / working
-    slots = min(max(limit / deployments.stages[d], 1.0), clients)
-    together = min(deployments.lockstep_ranks[d], max(working / deployments.stages[d], 1.0))
-    rounds = max(loads.rounds[j], 1.0)
-    first_share = 1.0 / rounds
+    gained = tokens_per_pass(deployments.draft_length[d], deployments.acceptance[d])
+    band = tables.half_width[row]
+    devices, ranks = deployments.devices[d], deployments.ranks[d]
+    # Groups of ranks in step: so many share of them has work, at most.
+    groups = ranks * deployments.stages[d] / deployments.lockstep_ranks[d]
+    limit = 0.0
+    for j in range(loads.concurrency.size):
+        if j == 0 or not same_requests(loads, j):
+            limit = running_limit(deployments, d, loads, j)
+        concurrency = loads.concurrency[j]
+        if loads.request_rate[j] > 0.0:
+            continue
+        if limit <= 0.0:
+            out[:, d, j] = math.nan
+            out[ROWS.status, d, j] = NO_ROOM
+            continue
+        cycle = cycle_of(deployments, d, loads, j, limit, gained)
+        crowd = crowd_of(cycle)
+        passes = passes_of(tables, row, cycle, crowd)
+        host = deployments.request_host[d] + deployments.output_host[d]
+        host += deployments.token_host[d] * cycle.prompt
+        answers = answers_of(cycle, crowd, passes, host)
+        per_token = answers.going * cycle.passes / max(cycle.answer - 1.0, 1.0)
+        tokens = first_tokens_of(cycle, crowd, passes, answers, per_token)
+        p50, p95, p99 = first_token_quantiles(cycle, crowd, passes, answers, tokens)
+        rate = concurrency / tokens.request
 
-    drafted = deployments.draft_length[d]
-    gained, verified = tokens_per_pass(drafted, deployments.acceptance[d]), 1.0 + drafted
-    spread = loads.length_spread[j]
-    answer = mean_length(loads.output_length[j], spread)
-    square = mean_square(loads.output_length[j], spread)
-    prompt = mean_length(loads.input_length[j], spread)
-    prefix = min(loads.prefix[j], prompt - 1.0)
-    new = prompt - prefix
-    # Passes are whole: the last of an answer gives half a pass too much on average.
-    passes = max((answer - 1.0) / gained + 0.5 * (1.0 - 1.0 / gained), LEAST_PASSES)
-    context = prompt + 0.5 * square / answer
-    budget = deployments.token_budget[d]
+        out[ROWS.time_to_first_token_mean, d, j] = tokens.mean
+        out[ROWS.time_to_first_token_p50, d, j] = p50
+        out[ROWS.time_to_first_token_p95, d, j] = p95
+        out[ROWS.time_to_first_token_p99, d, j] = p99
+        out[ROWS.time_to_first_token_low, d, j] = tokens.mean * (1.0 - band)
+        out[ROWS.time_to_first_token_high, d, j] = tokens.mean * (1.0 + band)
 
-    # How many decode: a cycle of a client is its answer, the passes of its prompt, and one
-    # that it misses; more where prompts of all need more passes than answers have.
-    cycle, room = passes, budget
-    if fused:
-        replaced = min(max(clients - slots, 0.0), 1.0)
-        cycle += math.ceil(new / budget) + (1.0 - replaced) * min(1.0, slots - 1.0)
-        cycle = max(cycle, slots * (new + passes * verified) / budget)
-        room = max(budget - slots * passes / cycle * verified, 1.0)
-    decoding = slots * passes / cycle
-    chunks = math.ceil(new / room)
-    chunk = new / chunks
-    earlier = prefix + 0.5 * (new - chunk)
-    per_pass = max(room / chunk, 1.0)  # chunks that a pass has room for
+        # Others make one prompt per cycle as I do: how many I see varies with lengths alone, by
+        # w/2 of their number, w = (1 - r)/(1 + r): the part of a cycle over or short.
+        spread = loads.length_spread[j]
+        varied = 0.5 * (1.0 - spread) / (1.0 + spread) * answers.seen
+        deviation = answers.per_prompt * math.sqrt(varied) / (cycle.passes * gained)
+        out[ROWS.time_per_output_token_mean, d, j] = per_token
+        out[ROWS.time_per_output_token_p50, d, j] = per_token
+        out[ROWS.time_per_output_token_p95, d, j] = per_token + P95 * deviation
+        out[ROWS.time_per_output_token_p99, d, j] = per_token + P99 * deviation
+        out[ROWS.time_per_output_token_low, d, j] = per_token * (1.0 - band)
+        out[ROWS.time_per_output_token_high, d, j] = per_token * (1.0 + band)
 
-    # The first requests come at once, and are through after so many passes.
-    burst = max(slots * chunks / per_pass, chunks)
-    step = (square - answer * answer) / (gained * gained)
-    first_spread = max(burst * burst - 1.0, 0.0) / 12.0 if fused else 0.0
-    dense = mean_density(rounds, first_spread, step, cycle)
-    even = slots / cycle  # prompts per pass, on average
-    local = slots * dense  # when a request comes
-    if fused:
-        local = max(min(local, per_pass / chunks), even)
+        gaps = crowd.mixed * answers.seen / (crowd.local * cycle.together * cycle.passes)
+        longer = 1.0
+        if cycle.fused == 0.0 and cycle.step > 0.0:
+            # Who finishes while prompts wait for the pass under way joins them: one long gap.
+            longer += crowd.mixed
+        gaps = min(gaps, 1.0) / longer
+        out[ROWS.inter_token_latency_mean, d, j] = answers.going
+        for at in range(3):
+            share = 0.5 if at == 0 else (0.05 if at == 1 else 0.01)
+            gap = gap_quantile(share, gaps, cycle, crowd, passes, longer)
+            out[ROWS.inter_token_latency_p50 + at, d, j] = gap
 
-    # With how many others a prompt comes, on the rank with most, and how many passes they take.
-    others = max(slots * together - 1.0, 0.0) * local / slots
-    with_me = most_on_one(1.0 + others, together)
-    if fused:
-        with_me = max(min(with_me, per_pass / chunks), 1.0)
-    turns = max(with_me * chunks / per_pass, float(chunks))
-    mixed = -math.expm1(-local * together)  # share of passes with prompts: some came
-    crowd = most_on_one(max(local * together / mixed, 1.0), together)
-    length = chunks * max(crowd / per_pass, 1.0)  # passes of those
-    if fused:
-        full = min(local * chunks / per_pass, 1.0)
-        if length > 1.0:
-            mixed = min(full + (mixed * length - full) * (1.0 - full), 1.0)
-        crowd = (
-            max(min(local * chunks / mixed, per_pass), 1.0)
-            if chunks > 1.0
-            else min(crowd, per_pass)
-        )
-        length = 1.0
+        # Times to the first token and lengths of answers vary apart.
+        half = 0.5 * (1.0 - spread) * loads.output_length[j] * per_token
+        out[ROWS.request_time_mean, d, j] = tokens.request
+        out[ROWS.request_time_p50, d, j] = tokens.request + p50 - tokens.mean
+        out[ROWS.request_time_p95, d, j] = tokens.request + both(p95 - tokens.mean, 0.9 * half)
+        out[ROWS.request_time_p99, d, j] = tokens.request + both(p99 - tokens.mean, 0.98 * half)
 
-    alone = pass_times(tables, row, 0.0, 0.0, 0.0, decoding, context, verified, 0.0)
-    beside = decoding if fused else 0.0
-    held = min(crowd * chunks, per_pass) if chunks <= 1.0 else crowd
-    if not fused:
-        held = min(crowd, per_pass)
-    held_pair = held
-    pair = pass_times(tables, row, held, chunk, earlier, beside, context, verified, held / chunks)
-    beside *= max(slots - 1.0, 0.0) / slots
-    held = min(with_me, per_pass)
-    mine = pass_times(tables, row, held, chunk, earlier, beside, context, verified, held / chunks)
-    beside = 0.5 * slots * (1.0 - 1.0 / burst) * fused
-    held_full = min(slots, per_pass)
-    full_pass = pass_times(
-        tables, row, held_full, chunk, earlier, beside, context, verified, held_full / chunks
-    )[0]
+        out[ROWS.request_rate, d, j] = rate
+        out[ROWS.tokens_per_second_per_device, d, j] = rate * cycle.answer / devices
+        both_tokens = cycle.answer + cycle.prompt
+        out[ROWS.total_tokens_per_second_per_device, d, j] = rate * both_tokens / devices
+        out[ROWS.tokens_per_second_per_user, d, j] = 1.0 / per_token
+        out[ROWS.batch, d, j] = rate * (tokens.request - tokens.mean) / ranks
+        later = tokens.missed + tokens.queued + (crowd.my_turn - cycle.chunks) * passes.mine
+        first = (crowd.turn - cycle.chunks) * passes.full
+        waited = tokens.mean_wait + later + (first - later) / cycle.rounds
+        out[ROWS.queue_time, d, j] = waited
+        busy = min(concurrency / groups, 1.0)
+        if cycle.everyone < ALONE_MATTERS:
+            busy *= 1.0 - min(host / tokens.request, 1.0) ** cycle.clients
+        out[ROWS.utilization, d, j] = busy
 
-    # Passes with prompts of others lengthen an answer; of each client one prompt per round,
-    # but for those that were through by the first token.
-    lengthened = mixed * length * (pair[0] - (alone[0] if fused else 0.0))
-    per_prompt = lengthened / (local * together)
-    ahead = deployments.request_host[d] + deployments.token_host[d] * prompt
-    behind = deployments.output_host[d]
-    lone = step <= 0.0
-    # Whoever comes finds the others as if they were alone (arrival theorem): so often prompts
-    # of theirs are in the pass that goes ahead.
-    everyone = slots * together
-    crowded = mixed * max(everyone - 1.0, 0.0) / everyone
-    if fused and lone:
-        crowded = min(1.0 - 1.0 / burst, mixed)
-    next_pass = (1.0 - crowded) * alone[0] + crowded * pair[0]
-    host_passes = (ahead + behind) / next_pass
-    away = min(dense * max(host_passes, 1.0) if dense > 0.5 else host_passes / cycle, 1.0)
-    company = 1.0
-    if slots * together < 4.0 or away > 0.3:
-        company = 1.0 - away ** max(clients * together - 1.0, 0.0)
-    replaced = min(max(clients - slots, 0.0), 1.0)
-    waits = company * (1.0 - replaced)
-    own_turn = mean_turn(turns) if turns > chunks else turns
-    window = 1.0 + others
-    if fused:
-        window = min(window, together * max(per_pass / chunks, 1.0))
-        window += local * together * waits * crowded / mixed
-        window = max(window, everyone - even * together * passes)
-    else:
-        window *= own_turn / turns
-    start = mean_turn(burst) if chunks <= 1.0 else 0.5 * (burst + chunks)
-    seen = everyone - (1.0 - first_share) * window - first_share * everyone * start / burst
-    going = alone[0] + per_prompt * max(seen, 0.0) / passes
-    per_token = going * passes / max(answer - 1.0, 1.0)
+        # Of all passes, so many are with prompts.
+        mixed = crowd.even / crowd.local * crowd.mixed
+        mixed = mixed if cycle.fused > 0.0 else mixed / (1.0 + mixed)
+        alone, pair = passes.alone, passes.mixed
+        out[ROWS.attention_time, d, j] = alone[1] + mixed * (pair[1] - alone[1])
+        out[ROWS.matrices_time, d, j] = alone[2] + mixed * (pair[2] - alone[2])
+        out[ROWS.experts_time, d, j] = alone[3] + mixed * (pair[3] - alone[3])
+        out[ROWS.communication_time, d, j] = alone[4] + mixed * (pair[4] - alone[4])
+        out[ROWS.other_time, d, j] = alone[5] + mixed * (pair[5] - alone[5])
+        out[ROWS.host_time, d, j] = alone[6] + mixed * (pair[6] - alone[6])
+        out[ROWS.status, d, j] = NO_STAGE_WORK if concurrency < ranks else STABLE
 
-    # Until the first token.
-    residual = (
-        0.5 * ((1.0 - crowded) * alone[0] * alone[0] + crowded * pair[0] * pair[0]) / next_pass
+
+@jit_inline
+def same_requests(loads: Loads, j: int) -> bool:
+    """Tell whether requests of a load are as long as those of the load before."""
+    return bool(
+        loads.input_length[j] == loads.input_length[j - 1]
+        and loads.output_length[j] == loads.output_length[j - 1]
+        and loads.length_spread[j] == loads.length_spread[j - 1]
     )
-    late = min(max((ahead + behind) / alone[0] - 1.0, 0.0), 1.0)
-    missed = late * residual + (1.0 - late) * max(next_pass - ahead - behind, residual)
-    missed *= waits
-    own = mine[0] * own_turn
-    queued = max(cycle - passes - chunks - 1.0, 0.0) * mine[0] if fused else 0.0
-    later = ahead + missed + queued + own + behind
-    first = ahead + full_pass * start + behind
 
-    # Requests beyond what runs at once wait for a place.
-    excess = clients / slots
-    life = going * passes + own + missed + queued + (ahead + behind) * (1.0 - replaced)
-    whole = math.floor(excess)
-    first_wait = life * (0.5 * whole * (whole - 1.0) + whole * (excess - whole)) / excess
-    wait = (excess - 1.0) * life - replaced * (ahead + behind)
-    mean_wait = first_share * first_wait + (1.0 - first_share) * wait
-    to_first = first_share * first + (1.0 - first_share) * later + mean_wait
-    request = to_first + per_token * (answer - 1.0)
-    rate = loads.concurrency[j] / request
 
-    # Times to the first token: of first requests; of later ones that miss a pass with prompts
-    # or one without, or that wait for a place one life more or less where all come together.
-    more = max(held_full - held_pair, 0.0)
-    slope = (full_pass - pair[0]) / more if more > 0.5 else (pair[0] - alone[0] * fused) / held_pair
-    half = 0.5 * (turns - chunks) * mine[0]
-    sway = 0.0 if lone else others / together * (1.0 - dense) * slope * slope
-    sway = math.sqrt(half * half + 3.0 * sway)
-    apart = waits * (pair[0] - alone[0]) * (1.0 - late)
-    share = crowded
-    near = later + wait - crowded * apart
-    far = near + apart
-    if excess > 1.0:
-        tight = min(max(0.5 * (local / even - 1.0), 0.0), 1.0)
-        share = excess - whole
-        near = later + wait - tight * share * life
-        far = near + tight * life
-    least = ahead + behind
-    first_low = ahead + full_pass + behind
-    first_high = max(ahead + full_pass * burst + behind, first_low) + 2.0 * first_wait
-    low, high = max(near - sway, least), near + sway
-    further, furthest = max(far - sway, least), far + sway
-    p50, p95, p99 = three_quantiles(
-        (first_share, (1.0 - first_share) * (1.0 - share), (1.0 - first_share) * share),
-        (first_low, low, further),
-        (first_high, high, furthest),
-    )
-    out[ROWS.time_to_first_token_mean, d, j] = to_first
-    out[ROWS.time_to_first_token_p50, d, j] = p50
-    out[ROWS.time_to_first_token_p95, d, j] = p95
-    out[ROWS.time_to_first_token_p99, d, j] = p99
-    # Others make one prompt per cycle as I do: how many I see varies with lengths alone, by
-    # w/2 of their number, w = (1 - r)/(1 + r): the part of a cycle over or short.
-    varied = 0.5 * (1.0 - spread) / (1.0 + spread) * max(seen, 0.0)
-    deviation = per_prompt * math.sqrt(varied) / (passes * gained)
-    out[ROWS.time_per_output_token_mean, d, j] = per_token
-    out[ROWS.time_per_output_token_p50, d, j] = per_token
-    out[ROWS.time_per_output_token_p95, d, j] = per_token + 1.645 * deviation
-    out[ROWS.time_per_output_token_p99, d, j] = per_token + 2.326 * deviation
-
-    gaps = min(
-        mixed * max(seen, 0.0) / (local * together * passes), 1.0
-    )  # share with prompts in them
-    doubled = 1.0
-    if not fused and not lone:
-        # Who finishes while prompts wait for the pass under way joins them: one longer gap.
-        doubled += mixed
-        gaps /= doubled
-    out[ROWS.inter_token_latency_mean, d, j] = going
-    for at in range(3):
-        share = 0.5 if at == 0 else (0.05 if at == 1 else 0.01)
-        gap = alone[0]
-        if share < gaps:
-            come = crowd * chunks
-            if not lone:
-                come = most_on_one(count_quantile(1.0 - share / gaps, local * together), together)
-            held = min(come, per_pass)
-            gap = pair[0] + slope * (held - held_pair)
-            if not fused:
-                gap = alone[0] + gap * doubled * max(come * chunks / per_pass, float(chunks))
-        out[ROWS.inter_token_latency_p50 + at, d, j] = gap
-    half = 0.5 * (1.0 - spread) * loads.output_length[j] * per_token
-    out[ROWS.request_time_mean, d, j] = request
-    for at in range(3):
-        share = 0.5 if at == 0 else (0.95 if at == 1 else 0.99)
-        aside = out[ROWS.time_to_first_token_p50 + at, d, j] - to_first
-        length = (2.0 * share - 1.0) * half
-        both = math.copysign(math.sqrt(aside * aside + length * length), aside + length)
-        out[ROWS.request_time_p50 + at, d, j] = request + both
-    devices = deployments.devices[d]
-    out[ROWS.tokens_per_second_per_device, d, j] = rate * answer / devices
-    out[ROWS.total_tokens_per_second_per_device, d, j] = rate * (answer + prompt) / devices
-    out[ROWS.tokens_per_second_per_user, d, j] = 1.0 / per_token
-    out[ROWS.request_rate, d, j] = rate
-    out[ROWS.batch, d, j] = rate * (request - to_first) / deployments.ranks[d]
-    out[ROWS.queue_time, d, j] = (
-        mean_wait
-        + first_share * max(first - full_pass, 0.0)
-        + (1.0 - first_share) * (missed + queued)
-    )
-    out[ROWS.utilization, d, j] = (1.0 - min((ahead + behind) / request, 1.0) ** clients) * min(
-        loads.concurrency[j] * deployments.lockstep_ranks[d] / batches, 1.0
-    )
-    # Of all passes, so many are with prompts.
-    among = even / local * mixed
-    if not fused:
-        among /= 1.0 + among
-    for part in range(6):
-        mean = alone[1 + part] + among * (pair[1 + part] - alone[1 + part])
-        out[ROWS.attention_time + part, d, j] = mean
-    band = 1.0 + tables.half_width[row]
-    out[ROWS.time_to_first_token_low, d, j] = to_first * (2.0 - band)
-    out[ROWS.time_to_first_token_high, d, j] = to_first * band
-    out[ROWS.time_per_output_token_low, d, j] = per_token * (2.0 - band)
-    out[ROWS.time_per_output_token_high, d, j] = per_token * band
-    out[ROWS.status, d, j] = (
-        NO_STAGE_WORK if loads.concurrency[j] < deployments.ranks[d] else STABLE
-    )
+@jit_inline
+def both(one: float, other: float) -> float:
+    """Return how far a sum lies off its mean where its parts lie so far off theirs."""
+    return math.copysign(math.sqrt(one * one + other * other), one + other)

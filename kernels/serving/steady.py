@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.serving.closed import close_closed
+from perfmodel.kernels.serving.closed import close_clients
 from perfmodel.kernels.serving.disaggregated import close_disaggregated
 from perfmodel.kernels.serving.open import close_open
 from perfmodel.kernels.serving.tables import Deployments, Loads, PassTables
@@ -26,10 +26,10 @@ def close_points(
         Rows as in `perfmodel.kernels.serving.tables.ROWS`.
     """
     for d in range(deployments.layout.size):
+        if deployments.prefill_layout[d] < 0:
+            close_clients(tables, deployments, d, loads, out)
         for j in range(loads.concurrency.size):
             if deployments.prefill_layout[d] >= 0:
                 close_disaggregated(tables, deployments, d, loads, j, out)
             elif loads.request_rate[j] > 0.0:
                 close_open(tables, deployments, d, loads, j, out)
-            else:
-                close_closed(tables, deployments, d, loads, j, out)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.serving import tables
+from perfmodel.kernels.serving.recursion import recurse_points
 from perfmodel.kernels.serving.steady import close_points
 from perfmodel.kernels.serving.tables import ROWS
 from tests.kernels.serving.cases import deployment, load, pass_tables
@@ -51,3 +52,32 @@ def test_what_exceeds_the_sequences_that_run_waits() -> None:
     life = found.request_time_mean[0, 0]
     assert many - few == pytest.approx(7 * life, rel=0.05)
     assert found.batch[0, 1] <= 64.0
+
+
+@pytest.mark.parametrize("scheduler", tables.SCHEDULERS)
+@pytest.mark.parametrize("spread", [0.5, 0.8])
+def test_closed_form_follows_the_recursion(scheduler: str, spread: float) -> None:
+    deployments = deployment(scheduler, max_sequences=48.0, token_budget=2048.0, **HOST)
+    loads = load(
+        output_length=96.0, length_spread=spread, concurrency=[16.0, 32.0, 64.0], rounds=10.0
+    )
+    passes = np.empty((len(ROWS), 1, 3))
+    recurse_points(pass_tables(), deployments, loads, passes)
+    wanted, found = tables.ServingRows(*passes), closed(deployments, loads)
+    for name, mean, worst in (
+        ("time_to_first_token_mean", 0.12, 0.2),
+        ("time_per_output_token_mean", 0.05, 0.1),
+        ("request_time_mean", 0.05, 0.1),
+        ("request_time_p95", 0.1, 0.25),
+    ):
+        error = np.abs(getattr(found, name) / getattr(wanted, name) - 1.0)
+        assert error.mean() < mean, (name, error)
+        assert error.max() < worst, (name, error)
+
+
+def test_first_requests_and_those_that_come_together_make_first_tokens_late() -> None:
+    loads = load(concurrency=[4.0, 256.0], length_spread=0.8, rounds=[10.0, 10.0])
+    ten = closed(deployment(**HOST), loads).time_to_first_token_mean[0]
+    steady = closed(deployment(**HOST), load(concurrency=256.0, length_spread=0.8))
+    assert 4.0 < ten[1] / ten[0] < 10.0
+    assert steady.time_to_first_token_mean[0, 0] < 0.5 * ten[1]

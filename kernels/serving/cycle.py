@@ -1,0 +1,252 @@
+"""What a client of a closed loop goes through, and with how many others, in passes.
+
+Counts are of one batch under way: with p stages there are p on an attention rank. A prompt that
+is longer than a pass has room for runs in several chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels.serving.bunching import mean_density, mean_turn, most_on_one
+from perfmodel.kernels.serving.lengths import mean_length, mean_square
+from perfmodel.kernels.serving.tables import FUSED, Deployments, Loads
+
+LEAST_PASSES = 1e-6
+"""Passes of an answer of one token, which comes out of its prompt's own."""
+
+
+class Cycle(NamedTuple):
+    """From one request of a client to the next.
+
+    Attributes
+    ----------
+    fused
+        1 where chunks of prompts run beside decoded tokens, 0 where decoding waits.
+    clients, slots
+        Of the batch, and how many of their requests run at once.
+    everyone, together
+        That run on all ranks in step, and how many ranks these are.
+    replaced
+        1 where a request that has ended is followed at once by one that waits; between 0 and
+        1 where less than one waits.
+    rounds
+        Requests of each client; inf in the steady state.
+    prompt, new, earlier
+        Tokens of a prompt, those not in the cache, and those ahead of a chunk on average.
+    answer, context
+        Tokens of an answer, and those that a decoding sequence keeps.
+    verified, gained
+        Tokens that a sequence runs and gains per pass.
+    passes, length
+        Passes of an answer, and of a cycle.
+    step
+        Variance of the passes of an answer.
+    decoding
+        Sequences that decode.
+    chunks, chunk, room
+        Of a prompt: how many, of so many tokens; chunks that a pass has room for.
+    """
+
+    fused: float
+    clients: float
+    slots: float
+    everyone: float
+    together: float
+    replaced: float
+    rounds: float
+    prompt: float
+    new: float
+    earlier: float
+    answer: float
+    context: float
+    verified: float
+    gained: float
+    passes: float
+    length: float
+    step: float
+    decoding: float
+    chunks: float
+    chunk: float
+    room: float
+
+
+class Crowd(NamedTuple):
+    """With how many others a request comes.
+
+    Attributes
+    ----------
+    burst, turn
+        Passes in which the prompts of all clients run that come at once, and the mean one in
+        which a prompt is completed.
+    dense
+        Share of the others that come per pass, about a request that comes.
+    even, local
+        Prompts per pass of a rank: on average, and about a request that comes.
+    others
+        Others on all ranks in step that come in the same pass.
+    with_me, turns, my_turn
+        Prompts that come together on the rank with most, the passes that they take, and the
+        mean one in which a prompt is completed.
+    mixed, held, runs
+        Share of passes with prompts (passes that decode, between which prompts run, where
+        decoding waits), chunks in such a pass, and how many such passes follow each other.
+    ahead
+        Share with prompts of the passes that are under way when a request comes.
+    """
+
+    burst: float
+    turn: float
+    dense: float
+    even: float
+    local: float
+    others: float
+    with_me: float
+    turns: float
+    my_turn: float
+    mixed: float
+    held: float
+    runs: float
+    ahead: float
+
+
+@jit_inline
+def cycle_of(
+    deployments: Deployments, d: int, loads: Loads, j: int, limit: float, gained: float
+) -> Cycle:
+    """Return the cycle of a client.
+
+    Parameters
+    ----------
+    deployments, loads : Deployments, Loads
+    d, j : int
+        Which of them.
+    limit : float
+        Requests that run at once on a rank at most, at least 1.
+    gained : float
+        Tokens that a sequence gains per pass.
+
+    Notes
+    -----
+    A cycle are the passes of an answer, those of the prompt, and the one that a request misses
+    as it comes while a pass runs. Where decoding waits for prompts only its own passes count.
+    Where prompts of all need more tokens than passes have room for, b (q + D v)/D tokens per
+    pass for prompts of q tokens and answers of D passes with v tokens each, b is as large as
+    fits.
+    """
+    concurrency, stages = loads.concurrency[j], deployments.stages[d]
+    working = min(concurrency, deployments.ranks[d] * stages)
+    clients = concurrency / working
+    slots = min(max(limit / stages, 1.0), clients)
+    together = min(deployments.lockstep_ranks[d], max(working / stages, 1.0))
+    replaced = min(max(clients - slots, 0.0), 1.0)
+    fused = 1.0 if deployments.scheduler[d] == FUSED else 0.0
+
+    verified = 1.0 + deployments.draft_length[d]
+    spread = loads.length_spread[j]
+    answer = mean_length(loads.output_length[j], spread)
+    square = mean_square(loads.output_length[j], spread)
+    prompt = mean_length(loads.input_length[j], spread)
+    prefix = min(loads.prefix[j], prompt - 1.0)
+    new = prompt - prefix
+    # Passes are whole: the last of an answer gives half a pass too much on average.
+    passes = max((answer - 1.0) / gained + 0.5 * (1.0 - 1.0 / gained), LEAST_PASSES)
+    budget = deployments.token_budget[d]
+
+    length, tokens = passes, budget
+    if fused > 0.0:
+        length += math.ceil(new / budget) + (1.0 - replaced) * min(1.0, slots - 1.0)
+        length = max(length, slots * (new + passes * verified) / budget)
+        tokens = max(budget - slots * passes / length * verified, 1.0)
+    chunks = float(math.ceil(new / tokens))
+    chunk = new / chunks
+    return Cycle(
+        fused,
+        clients,
+        slots,
+        slots * together,
+        together,
+        replaced,
+        max(loads.rounds[j], 1.0),
+        prompt,
+        new,
+        prefix + 0.5 * (new - chunk),
+        answer,
+        prompt + 0.5 * square / answer,
+        verified,
+        gained,
+        passes,
+        length,
+        (square - answer * answer) / (gained * gained),
+        slots * passes / length,
+        chunks,
+        chunk,
+        max(tokens / chunk, 1.0),
+    )
+
+
+@jit_inline
+def crowd_of(cycle: Cycle) -> Crowd:
+    """Return with how many others a request comes.
+
+    Notes
+    -----
+    The first requests of all come at once. Beside decoding they are completed one pass after
+    the other, and their answers end so: this is their first spread. Where decoding waits for
+    prompts, answers begin together. From then on they spread by the lengths of answers
+    (`mean_density`). Numbers that come in a pass are Poisson-distributed, so that one came in
+    1 - exp(-a) of all passes. Who comes finds the others as if they were alone (arrival theorem
+    of closed networks), so prompts of theirs are under way with (n - 1)/n of that chance.
+    """
+    chunks, room, slots, together = cycle.chunks, cycle.room, cycle.slots, cycle.together
+    fused = cycle.fused > 0.0
+    burst = max(slots * chunks / room, chunks)
+    turn = mean_turn(burst) if chunks <= 1.0 else 0.5 * (burst + chunks)
+    first = max(burst * burst - 1.0, 0.0) / 12.0 if fused else 0.0
+    dense = mean_density(cycle.rounds, first, cycle.step, cycle.length)
+    even = slots / cycle.length
+    local = slots * dense
+    if fused:  # no faster than they were completed before
+        local = max(min(local, room / chunks), even)
+
+    others = max(cycle.everyone - 1.0, 0.0) * local / slots
+    with_me = most_on_one(1.0 + others, together)
+    if fused:
+        with_me = max(min(with_me, room / chunks), 1.0)
+    turns = max(with_me * chunks / room, chunks)
+    my_turn = mean_turn(turns) if turns > chunks else turns
+
+    arriving = local * together
+    mixed = -math.expm1(-arriving)
+    most = most_on_one(max(arriving / mixed, 1.0), together)
+    held = min(most, room)
+    runs = chunks * max(most / room, 1.0)
+    if fused:
+        full = min(local * chunks / room, 1.0)
+        if runs > 1.0:
+            # Prompts that come apart take whole passes, those that wait fill them.
+            mixed = min(full + (mixed * runs - full) * (1.0 - full), 1.0)
+        if chunks > 1.0:
+            held = max(min(local * chunks / mixed, room), 1.0)
+        runs = 1.0
+    ahead = mixed * max(cycle.everyone - 1.0, 0.0) / cycle.everyone
+    if fused and cycle.step <= 0.0:
+        # Answers all alike end as their prompts did, pass by pass: after the last come none.
+        ahead = min(1.0 - 1.0 / burst, mixed)
+    return Crowd(
+        burst,
+        turn,
+        dense,
+        even,
+        local,
+        others,
+        with_me,
+        turns,
+        my_turn,
+        mixed,
+        held,
+        runs,
+        ahead,
+    )

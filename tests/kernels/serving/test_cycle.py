@@ -1,0 +1,50 @@
+"""Cycles of clients: who decodes, how much room prompts have, with how many others they come."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from perfmodel.kernels.serving.cycle import Crowd, Cycle, crowd_of, cycle_of
+from tests.kernels.serving.cases import deployment, load
+
+
+def cycle(scheduler: str = "fused", limit: float = 1e9, **values: float) -> Cycle:
+    mine = {key: values.pop(key) for key in ("token_budget", "stages") if key in values}
+    return cycle_of(deployment(scheduler, **mine), 0, load(**values), 0, limit, 1.0)
+
+
+def crowd(**values: float) -> Crowd:
+    return crowd_of(cycle(**values))
+
+
+def test_no_more_tokens_run_than_passes_have_room_for() -> None:
+    busy = cycle(token_budget=512.0, output_length=101.0, concurrency=256.0)
+    prompts = busy.decoding / busy.passes * busy.new
+    assert prompts + busy.decoding == pytest.approx(512.0)
+    assert busy.decoding < 64.0
+    assert cycle("prefill_first", concurrency=256.0, output_length=101.0).decoding == 256.0
+
+
+def test_stages_divide_clients() -> None:
+    assert cycle(concurrency=64.0, stages=4.0).clients == 16.0
+    assert cycle(concurrency=2.0, stages=4.0).clients == 1.0
+    assert cycle(concurrency=64.0, stages=4.0, limit=32.0).slots == 8.0
+
+
+def test_all_alike_stay_together_where_decoding_waits() -> None:
+    together = crowd(scheduler="prefill_first", concurrency=32.0)
+    assert together.with_me == pytest.approx(32.0)
+    assert together.turns == pytest.approx(4.0)
+    one_by_one = crowd(scheduler="fused", concurrency=32.0)
+    assert one_by_one.with_me == pytest.approx(8.0, rel=0.02)
+
+
+def test_prompts_in_the_steady_state_come_at_random() -> None:
+    even = crowd(concurrency=32.0, length_spread=0.5, rounds=math.inf)
+    assert even.local == pytest.approx(even.even)
+    assert even.mixed == pytest.approx(-math.expm1(-even.even))
+    assert even.mixed * even.held == pytest.approx(even.even)
+    few = crowd(concurrency=32.0, length_spread=0.5, rounds=2.0)
+    assert few.local > 1.5 * even.local
