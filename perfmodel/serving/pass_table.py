@@ -22,6 +22,7 @@ from perfmodel.kernels.serving.tables import (
 from perfmodel.model.build import LayerSpec, ModelSpec
 from perfmodel.operations.operations import Communication, LayerKeys, Operation, Role
 from perfmodel.operations.parts import Part
+from perfmodel.operations.priced import distinct_rows
 from perfmodel.operations.served import (
     append_operation,
     head_operations,
@@ -215,9 +216,9 @@ def pass_tables(
         graph_limit=fact("graph_limit").astype(np.float64),
         graph_step=fact("graph_step").astype(np.float64),
         mixed_graph_limit=fact("mixed_graph_limit").astype(np.float64),
-        # Between two captured pieces attention is launched as in an eager pass.
-        piecewise_time=layers * (fact("piecewise_time") + MIXER_LAUNCHES * launch)
-        + latent * np.maximum(call - MIXER_LAUNCHES * launch, 0.0),
+        # Between two captured pieces attention is launched from Python, as one operation.
+        piecewise_time=layers * (fact("piecewise_time") + launch)
+        + latent * np.maximum(call - launch, 0.0),
         pass_host=fact("pass_host") * np.ones(size),
         sequence_host=fact("sequence_host") * np.ones(size),
         host_hidden=fact("host_hidden") * np.ones(size),
@@ -293,8 +294,8 @@ def layer_items(
 def _norms_apart(model: ModelSpec, recipe: Recipe, keys: LayerKeys, hardware: Hardware) -> Floats:
     """Return 0 where the norms of a layer run inside the all-reduces ahead of them, else 1."""
     width = model.hidden_size * model.streams * 2.0
-    size = keys.tokens * width
-    fused = fused_norms(hardware, recipe.engine, size, keys.tensor, experts=model.has_experts)
+    (size, members), every = distinct_rows([keys.tokens * width, keys.tensor])
+    fused = fused_norms(hardware, recipe.engine, size, members, experts=model.has_experts)[every]
     # Among several attention ranks sums are scattered, not reduced everywhere.
     ranks = recipe.layouts.columns["attention_data_parallel"]
     return 1.0 - fused * np.repeat(ranks == 1, len(keys) // ranks.size)
