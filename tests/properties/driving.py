@@ -29,6 +29,7 @@ from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurre
 from perfmodel.compute.routing import DISTRIBUTIONS, assign, parse_routing, rank_loads
 from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
 from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
+from perfmodel.kernels.serving.tables import ROWS
 from perfmodel.kernels.work import kernel_work
 from perfmodel.network.collectives import (
     collective_choices,
@@ -41,6 +42,8 @@ from perfmodel.network.schedules.on_links import scheduled_time
 from perfmodel.network.table import network_table
 from perfmodel.parity.astra.collective import simulate_collective, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
+from perfmodel.serving.replay import replay_trace
+from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from tests.kernels.serving import cases as serving
@@ -66,6 +69,7 @@ def everything(random: np.random.Generator) -> None:
         astra_collectives,
         astra_texts,
         operating_points,
+        served_requests,
     ):
         drive(random)
 
@@ -381,3 +385,34 @@ def operating_points(random: np.random.Generator) -> None:
         out = np.empty((len(ROWS), 1, 1))
         with kernel_work(operating_points=1):
             steady.close_points(*map(plain, (tables, deployments, loads)), out)
+
+
+def served_requests(random: np.random.Generator) -> None:
+    """Served loads pass by pass, with all schedulers and admissions, and traces."""
+    from perfmodel.kernels.serving import recursion
+
+    tables = serving.pass_tables()
+    loads = serving.load(
+        input_length=sizes(random, 20, 900, 3),
+        output_length=sizes(random, 1, 60, 3),
+        length_spread=[0.5, 1.0, 0.8],
+        prefix=[0.0, 0.0, 16.0],
+        concurrency=[1, 7, 30],
+        rounds=[2.0, 3.0, np.inf],
+        request_rate=np.zeros(3),
+        arrival_variation=np.ones(3),
+    )
+    trace = random_trace(40, 20.0, (20, 900), (1, 60), seed=int(random.integers(1000)))
+    starts = np.arange(41) * 2
+    blocks = random.integers(0, 9, 80)
+    trace = RequestTrace(trace.arrival, trace.input_length, trace.output_length, starts, blocks, 16)
+    for scheduler, admission in (
+        ("fused", "preemption"),
+        ("fused", "guaranteed_no_evict"),
+        ("prefill_first", "estimate"),
+    ):
+        limits = {"blocks": 150.0, "ranks": 2.0, "token_budget": 300.0, "draft_length": 1.0}
+        deployments = serving.deployment(scheduler, admission, acceptance=0.7, **limits)
+        recursion.recurse_points(tables, deployments, loads, np.empty((len(ROWS), 1, 3)))
+        replay_trace(tables, deployments, trace)
+        replay_trace(tables, deployments, trace, concurrency=5)
