@@ -77,8 +77,8 @@ def jit_lean(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It does not count references to arrays that it is handed: with records of twenty arrays
     that took ten times as long as the arithmetic of a kernel called once per pass of a model.
-    Nor to views that it takes of them: it may return some to a lean kernel only, as others
-    would give up a reference that nobody holds.
+    Nor to views that it takes of them: it must not return one, as who gets it would give up a
+    reference that nobody holds.
     """
     return _kernel(function, lean=True)
 

@@ -11,8 +11,11 @@ from perfmodel.kernels.serving.histogram import Histogram, merge, new_histogram
 from perfmodel.kernels.serving.rank import (
     CLOCK,
     COUNTS,
+    HEAD,
+    NEWEST,
     NOBODY,
     NUMBERS,
+    TAIL,
     TOTALS,
     UNDER_WAY,
     Limits,
@@ -22,12 +25,10 @@ from perfmodel.kernels.serving.rank import (
     limits_of,
     new_rank,
     new_requests,
-    reset,
     send,
 )
 from perfmodel.kernels.serving.recursion import (
     DURATION,
-    Tally,
     count_passes,
     count_requests,
     new_tally,
@@ -164,10 +165,12 @@ class Ranks(NamedTuple):
 
 @jit
 def new_ranks(ranks: int, most: int) -> Ranks:
-    """Return memory for ranks that run so many requests at once."""
+    """Return memory for ranks with so many requests at once, idle at time 0."""
+    counts = np.zeros((ranks, COUNTS), np.int64)
+    counts[:, HEAD] = counts[:, TAIL] = counts[:, NEWEST] = NOBODY
     return Ranks(
         np.zeros((ranks, NUMBERS)),
-        np.zeros((ranks, COUNTS), np.int64),
+        counts,
         np.zeros((ranks, most), np.int64),
         np.zeros((ranks, most), np.int64),
         np.zeros((ranks, most), np.int64),
@@ -178,9 +181,18 @@ def new_ranks(ranks: int, most: int) -> Ranks:
 
 
 @jit_lean
-def rank_at(ranks: Ranks, r: int) -> Rank:
-    """Return one of the ranks."""
-    return Rank(
+def step_rank(
+    tables: PassTables,
+    limits: Limits,
+    requests: Requests,
+    ranks: Ranks,
+    r: int,
+    gaps: Histogram,
+    until: float,
+    i: int,
+) -> None:
+    """Run passes of a rank until a time, then send it a request (`NOBODY`: none)."""
+    rank = Rank(
         ranks.numbers[r],
         ranks.counts[r],
         ranks.heap[r],
@@ -190,6 +202,9 @@ def rank_at(ranks: Ranks, r: int) -> Rank:
         ranks.group_times[r],
         ranks.totals[r],
     )
+    advance(tables, limits, requests, rank, gaps, until)
+    if i != NOBODY:
+        send(limits, requests, rank, i, requests.sent[i])
 
 
 @jit_lean
@@ -229,13 +244,11 @@ def run_trace(
         Receives the rank of each.
     """
     count = ranks.counts.shape[0]
-    for r in range(count):
-        reset(rank_at(ranks, r))
     r = count - 1
     for i in range(arrivals.size):
         if dispatch == LEAST_LOADED and count > 1:
             for other in range(count):
-                advance(tables, limits, requests, rank_at(ranks, other), gaps, arrivals[i])
+                step_rank(tables, limits, requests, ranks, other, gaps, arrivals[i], NOBODY)
             r = least_loaded(ranks, r)
         else:
             r = (r + 1) % count
@@ -243,16 +256,10 @@ def run_trace(
         if prompts.blocks.size > 0:
             kept = r % cache.ends.shape[0]  # batches that stages have under way share one
             requests.cached[i] = look_up(cache, prompts, kept, i, requests.inputs[i])
-        send(limits, requests, rank_at(ranks, r), i, arrivals[i])
+        requests.sent[i] = arrivals[i]
+        step_rank(tables, limits, requests, ranks, r, gaps, 0.0, i)
     for r in range(count):
-        advance(tables, limits, requests, rank_at(ranks, r), gaps, np.inf)
-
-
-@jit_lean
-def count_all_passes(ranks: Ranks, tally: Tally) -> None:
-    """Add the passes of all ranks."""
-    for r in range(ranks.numbers.shape[0]):
-        count_passes(rank_at(ranks, r), 1.0, tally)
+        step_rank(tables, limits, requests, ranks, r, gaps, np.inf, NOBODY)
 
 
 @jit_lean
@@ -323,7 +330,7 @@ def replay_requests(
     run_trace(tables, limits, requests, arrivals, prompts, cache, ranks, dispatch, tally.gap, dealt)
     until = ranks.numbers[:, CLOCK].max()
     count_requests(limits, requests, count, 0.0, until, 1.0, tally)
-    count_all_passes(ranks, tally)
+    tally.totals[:] = ranks.totals.sum(axis=0)
     tally.sums[DURATION] = until + limits.output_host
     for i in range(count):
         write_request(limits, requests, i, i, dealt[i], columns)
