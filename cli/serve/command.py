@@ -32,6 +32,7 @@ TOP_POINTS, TOP_OPERATIONS = 5, 15
 @serving_cost_options
 @options.config_option
 @served.exact_option
+@served.replay_option
 @options.results_option("Write all operating points")
 @options.option(
     "--top",
@@ -90,6 +91,10 @@ def serve_command(
           --decode tp=1,ep=32,dp-attention=32,workers=1:8:8
 
     \b
+      # What would requests that were recorded have met?
+      perfmodel serve --model llama-3.1-8b --hardware dgx-h200 --tp 1,2 --replay requests.csv
+
+    \b
       # Where does the time of a pass go? One phase of a batch that stays as it is
       perfmodel serve --model qwen3-32b --hardware dgx-h200 --tp 2 --concurrency 32 --explain
       perfmodel serve --model qwen3-32b --hardware dgx-h200 --tp 2 --phase decode --batch 1,8,64
@@ -128,18 +133,29 @@ def serve_command(
 def _table(question: Question, costs: Mapping[str, Any]) -> Any:
     """Project all operating points."""
     from perfmodel.sweeps.serving import serve_table
+    from perfmodel.sweeps.serving_replay import replay_table
 
     start = time.perf_counter()
     count = question.count
     with progress(count, "operating points") as advance:
-        table = serve_table(
-            question.model,
-            question.grid,
-            question.loads,
-            question.rows,
-            method=question.method,
-            hardware_values=question.values,
-            progress=advance,
-        )
+        if question.trace is not None:
+            table = replay_table(
+                question.grid,
+                question.trace,
+                question.rows,
+                concurrency=question.clients,
+                hardware_values=question.values,
+                progress=advance,
+            )
+        else:
+            table = serve_table(
+                question.model,
+                question.grid,
+                question.loads,
+                question.rows,
+                method=question.method,
+                hardware_values=question.values,
+                progress=advance,
+            )
     detail(f"projected {count:,} operating points in {time.perf_counter() - start:.2f} s")
     return with_costs(table, costs)

@@ -144,6 +144,15 @@ exact_option = option(
     help="Go through the load pass by pass instead of in closed form: a hundred times slower, "
     "with the distributions that come out.",
 )
+replay_option = option(
+    "--replay",
+    section=LOAD,
+    type=click.Path(),
+    metavar="TRACE",
+    help="Replay a trace of requests instead, pass by pass: Mooncake's JSON lines, or CSV with "
+    "arrival [s], input and output tokens. With --concurrency its requests are sent as others "
+    "end, not when they came.",
+)
 explain_option = option(
     "--explain",
     section=options.OUTPUT,

@@ -227,7 +227,7 @@ def suggest(question: Question, table: Table, output: str | None, explained: boo
         remark(f"  perfmodel best {output} --by tpot --where '{RATE} > {top[RATE] / 2:.3g}'")
     elif not question.is_one:
         remark("  -o serve.nc                 keeps all points, for 'perfmodel best'")
-    if question.is_phase:
+    if question.is_phase or question.trace is not None:
         return
     if not explained:
         remark(f"  {chosen} --explain")

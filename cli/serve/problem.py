@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+    from perfmodel.serving.requests import RequestTrace
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class Question:
         Options that nobody gave, with what was taken.
     settings, reading : mapping
         Values of ``--set``, and how the model was read.
+    trace : RequestTrace or None
+        What is replayed.
+    clients : sequence of float
+        Requests of the trace that are kept under way; empty where they come by themselves.
     """
 
     model_name: str
@@ -58,6 +63,8 @@ class Question:
     assumed: dict[str, Any]
     settings: Mapping[str, Any]
     reading: Mapping[str, Any]
+    trace: RequestTrace | None
+    clients: Sequence[float]
 
     @property
     def count(self) -> int:
@@ -97,9 +104,11 @@ def load_question(
         No deployment is possible.
     """
     from perfmodel.base.units import format_si
+    from perfmodel.formats.requests import read_requests
     from perfmodel.model.presets import load_model
     from perfmodel.serving.enumerate import describe_rejected, load_grid, serving_grid
     from perfmodel.serving.grid import joined
+    from perfmodel.sweeps.serving_replay import trace_loads
 
     loads = load_axes(given)
     method = _method(problem, loads, given)
@@ -113,7 +122,13 @@ def load_question(
     settings, swept = problem["settings"], problem["swept"]
     rows, values = load_rows(problem["hardware"], of_hardware(settings), of_hardware(swept))
     engines = load_engines(problem["engine"], settings, swept)
-    asked = load_grid(**loads)
+    trace = None
+    if problem.get("replay"):
+        trace = read_requests(problem["replay"])
+        asked = trace_loads(trace, loads.get("concurrency", ()))
+        detail(f"trace of {len(trace):,} requests in {trace.arrival[-1] - trace.arrival[0]:,.0f} s")
+    else:
+        asked = load_grid(**loads)
     every = joined(
         [
             serving_grid(spec, rows, engine=engines, devices=limit, keep_impossible=True, **some)
@@ -129,7 +144,7 @@ def load_question(
         )
     assumed: dict[str, Any] = {} if problem["engine"] else {"engine": engines[0].name}
     for field in (LOAD_FIELD_BY_NAME[name] for name in ASSUMED):
-        if given.get(field.name) is None:
+        if given.get(field.name) is None and trace is None:
             assumed[field.option] = field.default
     return Question(
         problem["model"],
@@ -144,6 +159,8 @@ def load_question(
         assumed,
         settings,
         reading,
+        trace,
+        loads.get("concurrency", ()) if trace is not None else (),
     )
 
 
@@ -151,6 +168,15 @@ def _method(problem: Mapping[str, Any], loads: Mapping[str, Any], given: Mapping
     """Return how points are closed."""
     phase, batch = problem.get("phase"), problem.get("batch")
     flows = [name for name in ("concurrency", "arrival_rate") if name in loads]
+    if problem.get("replay"):
+        others = [field.option for field in LOAD_FIELD_BY_NAME.values() if field.name in loads]
+        others = [name for name in others if name != "concurrency"]
+        others += [name for name in ("phase", "batch", "exact") if problem.get(name)]
+        if others:
+            raise click.UsageError(f"--replay takes its load from the trace; drop --{others[0]}")
+        if _pools(given):
+            raise click.UsageError("--replay runs on one pool; drop --disaggregate and its pools")
+        return "replay"
     if (phase is None) != (batch is None):
         raise click.UsageError("--phase and --batch go together: a phase of a static batch")
     if phase is None:

@@ -199,7 +199,7 @@ def prepare(
 def _check_method(method: str, grid: DeploymentGrid, loads: LoadGrid) -> None:
     """Refuse what only the closed form answers."""
     if (loads["arrival_rate"] > 0).any():
-        raise StrategyError(f"method '{method}' takes closed loops; requests that arrive take none")
+        raise StrategyError(f"method '{method}' takes a concurrency, not a rate of arrivals")
     if grid["prefill_workers"].any():
         raise StrategyError(f"method '{method}' takes one pool; some deployments have two")
 

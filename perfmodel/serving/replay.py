@@ -84,7 +84,6 @@ def replay_trace(
     """
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.serving import replay
-    from perfmodel.kernels.serving.admission import blocks_needed
     from perfmodel.kernels.serving.tables import ROWS
     from perfmodel.kernels.work import kernel_work
 
@@ -99,22 +98,9 @@ def replay_trace(
         raise DataError(
             f"a trace of {len(trace)} requests; at most {MOST_REQUESTS - 1} are replayed"
         )
-    tokens = int((trace.input_length + trace.output_length).max())
+    if lacking := lacks_room(deployments, d, trace):
+        raise DataError(lacking)
     with kernel_work(served_requests=len(trace)):
-        limits = [
-            float(column[d])
-            for column in (
-                deployments.block_tokens,
-                deployments.state_blocks,
-                deployments.window_tokens,
-            )
-        ]
-        needed = blocks_needed(tokens + float(deployments.draft_length[d]), *limits)
-        if needed > deployments.blocks[d]:
-            raise DataError(
-                f"a request of {tokens} tokens needs {needed:.0f} blocks of the cache, "
-                f"which has {deployments.blocks[d]:.0f}"
-            )
         columns = np.empty((replay.COLUMNS, len(trace)))
         values = np.empty(len(ROWS))
         deployed = *map(plain, (tables, deployments)), d
@@ -136,6 +122,24 @@ def replay_trace(
     found = dict(zip(replay.COLUMN_NAMES, columns, strict=True))
     found["finish_time"] += begin
     return Replay(found, dict(zip(ROWS._fields, values.tolist(), strict=True)))
+
+
+def lacks_room(deployments: Deployments, d: int, trace: RequestTrace) -> str:
+    """Say why the cache of a deployment does not hold the longest request; empty where it does."""
+    from perfmodel.kernels.serving import admission
+    from perfmodel.kernels.work import kernel_work
+
+    tokens = int((trace.input_length + trace.output_length).max())
+    columns = (deployments.block_tokens, deployments.state_blocks, deployments.window_tokens)
+    limits = [float(column[d]) for column in columns]
+    with kernel_work(served_requests=1):
+        needed = admission.blocks_needed(tokens + float(deployments.draft_length[d]), *limits)
+    if needed <= deployments.blocks[d]:
+        return ""
+    return (
+        f"a request of {tokens} tokens needs {needed:.0f} blocks of the cache, which has "
+        f"{deployments.blocks[d]:.0f}"
+    )
 
 
 def _prompts(

@@ -11,7 +11,7 @@ from tests.cli.running import run
 POINT = "--model llama-3.1-8b --hardware dgx-h100 --tp 1 --isl 2048 --osl 256 --concurrency 16"
 GRID = (
     "--model llama-3.1-8b --hardware dgx-h100,dgx-h200 --engine vllm,sglang --tp 1,2,3 "
-    "--isl 2048 --osl 256 --concurrency 1:64:x4"
+    "--isl 2048 --osl 256 --concurrency 1,64"
 )
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from perfmodel import load_grid, serving_grid
 from perfmodel.base.serving_variables import TIME_COMPONENTS, VARIABLES
+from perfmodel.formats.requests import read_requests
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 from perfmodel.sweeps.results import open_table
 from perfmodel.sweeps.serving import serve_table
+from perfmodel.sweeps.serving_replay import replay_table
 from tests.cli.running import assert_one_line, changed, document, run
 from tests.cli.serving import GRID, POINT, serve
 
@@ -95,17 +97,17 @@ def test_a_grid_counts_ranks_and_is_kept(folder: Path) -> None:
     for words in (
         "deployments possible              4",
         "impossible            2",
-        "operating points                 32",
+        "operating points                 16",
         "Best by output tokens per second and device",
         "Best of each engine and hardware",
         "Not beaten in tokens per second per device and per user",
     ):
         assert words in result.stdout
     table = open_table("serve.nc")
-    assert dict(table.sizes) == {"deployment": 4, "hardware": 2, "load": 4}
+    assert dict(table.sizes) == {"deployment": 4, "hardware": 2, "load": 2}
     found = document("serve", *shlex.split(GRID), "--top", "3")
     assert found["impossible"] == {"heads_not_divisible": 2}
-    assert found["statuses"] == {"valid": 32}
+    assert found["statuses"] == {"valid": 16}
     rates = [row["tokens_per_second_per_device"] for row in found["best"]]
     assert rates == sorted(rates, reverse=True)
     assert len(rates) == 3
@@ -161,6 +163,35 @@ def test_one_phase_of_a_static_batch(phase: str) -> None:
         assert parts == pytest.approx(second["inter_token_latency_mean"])
     result = serve(text)
     assert "tok/s" in result.stdout or "with prompts" in result.stdout
+
+
+TRACE = "arrival,input_length,output_length\n0,2048,4\n0.5,1024,8\n30,512,2\n"
+REPLAY = "--model llama-3.1-8b --hardware dgx-h100 --tp 1 --replay trace.csv"
+
+
+def test_a_trace_is_replayed_as_in_python(folder: Path) -> None:
+    (folder / "trace.csv").write_text(TRACE, encoding="utf-8")
+    found = point(REPLAY)
+    grid = serving_grid("llama-3.1-8b", "dgx-h100", tensor_parallel=1)
+    table = replay_table(grid, read_requests("trace.csv"), "dgx-h100")
+    for name in ("time_to_first_token_p99", "request_rate", "batch"):
+        assert found[name] == pytest.approx(float(table[name].values[0, 0, 0]))
+    assert (found["input_length"], found["output_length"]) == (2048, 8)
+    several = point(REPLAY, "--concurrency", "1,2")
+    assert [row["concurrency"] for row in several["best"]] == [2.0, 1.0]
+    assert_one_line(serve(f"{REPLAY} --rate 2"), "drop --rate")
+    assert_one_line(serve(f"{REPLAY} --disaggregate"), "one pool")
+    (folder / "trace.csv").write_text(TRACE.replace("30", "-1"), encoding="utf-8")
+    assert_one_line(serve(REPLAY), "trace.csv, line 4", "-1")
+
+
+def test_pass_by_pass_agrees_with_the_closed_form() -> None:
+    short = changed_text("--isl", "512", "--osl", "32", "--concurrency", "2")
+    closed, exact = point(short), point(short, "--exact", "--rounds", "3")
+    assert exact["time_per_output_token_mean"] == pytest.approx(
+        closed["time_per_output_token_mean"], rel=0.1
+    )
+    assert_one_line(serve(changed_text("--exact", "--rate", "2")), "--exact takes closed loops")
 
 
 def test_values_of_hardware_and_software_count() -> None:

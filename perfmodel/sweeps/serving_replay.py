@@ -1,0 +1,139 @@
+"""A trace of requests replayed on deployments: the labelled table of `serve`, pass by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.base.serving_variables import ROW_VARIABLES
+from perfmodel.base.table import Column, Table
+from perfmodel.serving.enumerate import load_grid
+from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.project import prepare
+from perfmodel.serving.replay import lacks_room, replay_trace
+from perfmodel.serving.requests import RequestTrace
+from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, CONTEXT_TOO_LONG, VALID
+from perfmodel.sweeps.serving import DIMS, serve_table
+from perfmodel.sweeps.sweep import hardware_rows
+
+if TYPE_CHECKING:
+    from perfmodel.compute.routing import Routing
+    from perfmodel.hwprofiles import Hardware
+
+
+def trace_loads(trace: RequestTrace, concurrency: Sequence[float] = ()) -> LoadGrid:
+    """Return the loads by whose coordinates results of a trace go: its longest lengths and rate.
+
+    Parameters
+    ----------
+    trace : RequestTrace
+    concurrency : sequence of float
+        Requests that clients keep under way instead of the trace's arrivals, one load each.
+    """
+    lengths = {
+        "input_length": int(trace.input_length.max()),
+        "output_length": int(trace.output_length.max()),
+    }
+    if len(concurrency):
+        return load_grid(**lengths, concurrency=list(concurrency))
+    span = float(trace.arrival[-1] - trace.arrival[0])
+    # Requests that come all at once have no rate; they are as many as there are.
+    rate = (len(trace) - 1) / span if span > 0.0 else float(len(trace))
+    return load_grid(**lengths, arrival_rate=rate)
+
+
+def replay_table(
+    grid: DeploymentGrid,
+    trace: RequestTrace,
+    hardware: Hardware | str | Sequence[Hardware | str],
+    *,
+    concurrency: Sequence[float] = (),
+    dispatch: str = "least_loaded",
+    cached: bool = True,
+    routing: Routing | None = None,
+    progress: Callable[[int], None] | None = None,
+    hardware_values: Mapping[str, Sequence[float]] | None = None,
+) -> Table:
+    """Replay a trace of requests on every deployment and device.
+
+    Parameters
+    ----------
+    grid : DeploymentGrid
+        Of one pool each.
+    trace : RequestTrace
+        Such as `perfmodel.formats.requests.read_requests` returns.
+    hardware : Hardware or str, or sequence of them
+    concurrency : sequence of float
+        Send so many requests at once, and each other one when one has ended, one load each;
+        without it they come when the trace says.
+    dispatch, cached
+        As of `perfmodel.serving.replay.replay_trace`.
+    routing, progress, hardware_values
+        As of `perfmodel.sweeps.serving.serve`.
+
+    Returns
+    -------
+    Table
+        As of `serve`, over all requests of the trace; lengths among the coordinates are its
+        longest. Bounds are NaN where a replay has none.
+
+    Raises
+    ------
+    StrategyError
+        Deployments of two pools, or concurrency below 1.
+    DataError
+        A trace with too many requests or blocks of prompts.
+    """
+    if grid["prefill_workers"].any():
+        raise StrategyError("a trace is replayed on one pool; some deployments have two")
+    rows = hardware_rows(hardware)
+    loads = trace_loads(trace, concurrency)
+    table = serve_table(
+        grid.model, grid, loads, rows, routing=routing, hardware_values=hardware_values
+    )
+    shape = tuple(table.sizes[dim] for dim in DIMS)
+    values = np.full((len(ROW_VARIABLES), *shape), np.nan)
+    status = table["status"].values.copy()
+    longest = int((trace.input_length + trace.output_length).max())
+    too_long = 0 < grid.model.max_positions < longest
+    for h, device in enumerate(rows):
+        ready = prepare(grid, device, routing=routing)
+        if ready.tables is None or ready.deployments is None:
+            continue
+        for i, d in enumerate(ready.possible.tolist()):
+            for j in range(len(loads)):
+                status[d, h, j] = CONTEXT_TOO_LONG if too_long else VALID
+                if too_long:
+                    continue
+                if lacks_room(ready.deployments, i, trace):
+                    status[d, h, j] = CACHE_BELOW_ONE_REQUEST
+                    continue
+                found = replay_trace(
+                    ready.tables,
+                    ready.deployments,
+                    trace,
+                    deployment=i,
+                    dispatch=dispatch,
+                    cached=cached,
+                    concurrency=int(concurrency[j]) if len(concurrency) else None,
+                ).summary
+                for k, variable in enumerate(ROW_VARIABLES):
+                    values[k, d, h, j] = found[variable.name]
+                if progress:
+                    progress(1)
+    return _with_results(table, values, status)
+
+
+def _with_results(table: Table, values: np.ndarray, status: np.ndarray) -> Table:
+    """Return a table with the results of a replay in place of those in closed form."""
+    new: dict[str, Column] = dict(table.data_vars)
+    for k, variable in enumerate(ROW_VARIABLES):
+        new[variable.name] = Column(DIMS, values[k], table[variable.name].attrs)
+    new["status"] = Column(DIMS, status, table["status"].attrs)
+    fits = (status != CACHE_BELOW_ONE_REQUEST) & np.isfinite(values[0])
+    new["fits"] = Column(DIMS, fits, table["fits"].attrs)
+    attributes: dict[str, Any] = {**table.attrs, "method": "replay"}
+    return Table(new, table.coords, attributes, table.sizes)
