@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.scaling import scaling
     from perfmodel.sweeps.serving import serve
     from perfmodel.sweeps.several import sweep_several
+    from perfmodel.sweeps.size import size_deployment
     from perfmodel.sweeps.sweep import sweep
 
 # Names are looked up on first use, so that importing the package stays fast.
@@ -76,6 +77,7 @@ _HOMES = {
     "serve": "perfmodel.sweeps.serving",
     "serving_grid": "perfmodel.serving.enumerate",
     "simulate": "perfmodel.simulation.run",
+    "size_deployment": "perfmodel.sweeps.size",
     "strategies_from_rows": "perfmodel.strategy.enumerate",
     "strategy_grid": "perfmodel.strategy.enumerate",
     "stream_times": "perfmodel.compute.stream",
@@ -116,6 +118,7 @@ __all__ = [
     "serve",
     "serving_grid",
     "simulate",
+    "size_deployment",
     "strategies_from_rows",
     "strategy_grid",
     "stream_times",
