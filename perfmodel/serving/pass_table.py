@@ -40,6 +40,7 @@ from perfmodel.serving.mixers import (
     mixer_formats,
     prefill_times,
 )
+from perfmodel.serving.overlap import hidden_parts
 from perfmodel.serving.pass_pricing import Item, PassCost, price_items
 from perfmodel.serving.pass_uncertainty import TYPICAL_CONTEXT, TYPICAL_SEQUENCES, half_widths
 from perfmodel.serving.weights import ProductFormat, place_formats
@@ -334,11 +335,12 @@ def _body(
     for group in groups:
         if group.draft:
             continue
-        items += [
-            replace(item, times=float(group.count))
-            for item in layer_items(model, group, recipe, keys, hardware)
-        ]
-        experts += group.count * _experts(model, group, recipe, TOKENS, hardware, routing)
+        mine = layer_items(model, group, recipe, keys, hardware)
+        items += [replace(item, times=float(group.count)) for item in mine]
+        routed = _experts(model, group, recipe, TOKENS, hardware, routing)
+        beside = routed[..., EXPERTS].ravel()
+        hidden = hidden_parts(hardware, recipe.engine, mine, keys, beside).reshape(routed.shape)
+        experts += group.count * (routed - hidden)
         mixers += group.count * _core_launches(group.layer)
     cost = price_items(hardware, recipe.engine, items, keys)
     parts = cost.parts.reshape(*shape, -1) + experts

@@ -97,6 +97,9 @@ class Engine:
         "those ranks outnumber a token's experts; else all tokens go to all"
     )
     gathers_quantised: bool = fact("tokens that go to all ranks are quantised before")
+    shared_stream_tokens: int = fact(
+        "tokens of a pass up to which shared experts run on a stream beside routed ones"
+    )
     prefill_qkv_passes: float = fact(
         "passes over queries, keys and values ahead of prefill kernels, beyond their rotation and "
         "append; not of latent attention"
