@@ -23,6 +23,7 @@ COMMANDS = {
     "diff": ("perfmodel.cli.diff.command:diff_command", "Compare two projections."),
     "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
     "serve": ("perfmodel.cli.serve.command:serve_command", "Project a served model."),
+    "size": ("perfmodel.cli.size:size_command", "Find the fewest devices for a served rate."),
     "kernel": ("perfmodel.cli.kernel.group:kernel_group", "Time single kernels."),
     "collective": ("perfmodel.cli.collective:collective_command", "Time collectives."),
     "topology": (

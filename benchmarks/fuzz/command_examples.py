@@ -253,6 +253,13 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "--precision fp8,int4:bf16 --concurrency 4 --price 2 --set software.pass_host=1e-3",
         ),
     ),
+    "size": (
+        4,
+        (
+            f"size {SERVED} --rate 50 --ttft-p95 2 --tpot-p95 0.03",
+            f"size {SERVED} --rate 500 --limit itl_p99=0.1 --pools both --tp 1,2 --json",
+        ),
+    ),
     "project": (
         8,
         (

@@ -12,14 +12,20 @@ from perfmodel.cli.serve.types import (
     Drafts,
     Pool,
     Precisions,
+    SinglePrecision,
     Speculative,
     field_type,
 )
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import DEFAULT_ENGINE
 from perfmodel.cli.shared.options import Function, option, stack
-from perfmodel.cli.shared.types import Counts, Words
-from perfmodel.serving.fields import DEGREES, DEPLOYMENT_FIELDS, LOAD_FIELDS
+from perfmodel.cli.shared.types import Counts, One, Words
+from perfmodel.serving.fields import (
+    DEGREES,
+    DEPLOYMENT_FIELD_BY_NAME,
+    DEPLOYMENT_FIELDS,
+    LOAD_FIELDS,
+)
 from perfmodel.software.engine import ENGINES
 from perfmodel.strategy.fields import StrategyField
 
@@ -32,7 +38,10 @@ ASSUMED = ("input_length", "output_length")
 """Fields of loads on which answers depend so much that a default is said."""
 
 
-def _field_option(spec: StrategyField, section: str) -> Callable[[Function], Function]:
+def field_option(
+    spec: StrategyField, section: str, *, single: bool = False
+) -> Callable[[Function], Function]:
+    """Return the option of a field: a list of values, or one."""
     text = spec.description[0].upper() + spec.description[1:]
     default = {"tensor_parallel": "every sensible value"}.get(spec.name, _shown(spec.default))
     if spec.choices:
@@ -41,15 +50,16 @@ def _field_option(spec: StrategyField, section: str) -> Callable[[Function], Fun
         default = "1, or what --devices holds"
     if spec.name not in ("concurrency", "arrival_rate") and "; 0: the engine's" not in text:
         text += f"  [default: {default}]"
+    kind = One(field_type(spec), "perfmodel serve") if single else field_type(spec)
     names = dict.fromkeys((f"--{spec.option}", f"--{spec.name.replace('_', '-')}"))
-    return option(*names, spec.name, section=section, type=field_type(spec), help=text)
+    return option(*names, spec.name, section=section, type=kind, help=text)
 
 
 def _shown(default: Any) -> str:
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
-load_options = stack(*(_field_option(spec, LOAD) for spec in LOAD_FIELDS))
+load_options = stack(*(field_option(spec, LOAD) for spec in LOAD_FIELDS))
 """One option per field of a load, each a list of values."""
 
 engines_option = option(
@@ -75,6 +85,14 @@ precision_option = option(
     help="Formats of weights and of products, as in fp8 or int4:bf16; what products take is "
     "derived where only weights are named.  [default: as the model states them, else bf16]",
 )
+one_precision_option = option(
+    "--precision",
+    section=DEPLOYMENT,
+    type=SinglePrecision(),
+    metavar="W[:A]",
+    help="Formats of weights and of products, as in fp8 or int4:bf16.  [default: as the model "
+    "states them, else bf16]",
+)
 speculative_option = option(
     "--speculative",
     section=DEPLOYMENT,
@@ -83,14 +101,19 @@ speculative_option = option(
     help="Tokens that the model's own modules draft ahead of every pass, and the chance that one "
     "is taken, as in mtp:2:0.8; mtp:0,1,2,3:0.8 compares.  [default: no drafts]",
 )
+degree_options = stack(
+    *(
+        field_option(spec, DEPLOYMENT)
+        for spec in DEPLOYMENT_FIELDS
+        if spec.name not in (*TOGETHER, *IN_POOLS, "workers")
+    ),
+)
+"""Degrees of a worker, and limits of its engine."""
 deployment_options = stack(
     engines_option,
     device_limit_option,
-    *(
-        _field_option(spec, DEPLOYMENT)
-        for spec in DEPLOYMENT_FIELDS
-        if spec.name not in (*TOGETHER, *IN_POOLS)
-    ),
+    field_option(DEPLOYMENT_FIELD_BY_NAME["workers"], DEPLOYMENT),
+    degree_options,
     precision_option,
     speculative_option,
 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perfmodel.cli.serve.problem import Question
 from perfmodel.cli.shared.costs import costs_header, print_costs
-from perfmodel.cli.shared.inputs import assumed_text, of_hardware, written
+from perfmodel.cli.shared.inputs import assumed_text, written
 from perfmodel.cli.shared.models import reading_document, reading_words
 from perfmodel.cli.shared.printing import heading, print_json, remark, say
 from perfmodel.cli.shared.serving_tables import (
@@ -31,6 +31,7 @@ from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
+    from perfmodel.software.engine import Engine
 
 LIMIT_FIELDS = tuple(DEPLOYMENT_FIELD_BY_NAME[name] for name in ("token_budget", "max_sequences"))
 PROMPT_RATE = "total_tokens_per_second_per_device"
@@ -220,7 +221,8 @@ def suggest(question: Question, table: Table, output: str | None, explained: boo
     top = next(iter(best(table, 1, by=rate)), None)
     if top is None:
         return
-    chosen = f"perfmodel serve {point_options(question, top)}"
+    about = question.grid.engines, question.settings, question.reading
+    chosen = f"perfmodel serve {point_options(question.model_name, top, *about)}"
     remark("\nWhat to try next")
     if output is not None and output.lower().endswith(".nc"):
         remark(f"  perfmodel best {output} --pareto {RATE},{USER} --where 'ttft_p95 < 2'")
@@ -234,18 +236,35 @@ def suggest(question: Question, table: Table, output: str | None, explained: boo
     if question.is_one and top["concurrency"]:
         more = f"1:{max(8 * int(top['concurrency']), 64)}:x2"
         wider = {**top, "concurrency": more, "tensor_parallel": None}
-        remark(f"  perfmodel serve {point_options(question, wider)} -o serve.nc")
+        named = point_options(question.model_name, wider, *about)
+        remark(f"  perfmodel serve {named} -o serve.nc")
 
 
-def point_options(question: Question, row: Mapping[str, Any]) -> str:
-    """Return the options that name one point."""
+def point_options(
+    model: str,
+    row: Mapping[str, Any],
+    engines: Sequence[Engine],
+    settings: Mapping[str, Any],
+    reading: Mapping[str, Any],
+) -> str:
+    """Return the options that name one point.
+
+    Parameters
+    ----------
+    model : str
+        As it was typed.
+    row : mapping
+        Its fields; those that are None are left out.
+    engines : sequence of Engine
+        One of them is the point's.
+    settings, reading : mapping
+        Values of ``--set``, and how the model is read.
+    """
     from perfmodel.serving.fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 
-    own = {name: getattr(question.grid.engines[0], name) for name in ENGINE_LIMITS}
-    for item in question.grid.engines:
-        if item.name == row["engine"]:
-            own = {name: getattr(item, name) for name in ENGINE_LIMITS}
-    words = ["--model", question.model_name, "--hardware", str(row["hardware"]).partition("[")[0]]
+    engine = next(item for item in engines if item.name == row["engine"])
+    own = {name: getattr(engine, name) for name in ENGINE_LIMITS}
+    words = ["--model", model, "--hardware", str(row["hardware"]).partition("[")[0]]
     words += ["--engine", str(row["engine"]).partition("[")[0]]
     prefill = []
     formats = row["weight_precision"], row["activation_precision"]
@@ -266,6 +285,6 @@ def point_options(question: Question, row: Mapping[str, Any]) -> str:
         words += ["--precision", formats[0] if formats[1] == "stated" else ":".join(formats)]
     if prefill:
         words += ["--disaggregate", "--prefill", ",".join(prefill)]
-    for path, value in of_hardware(question.settings).items():
+    for path, value in settings.items():
         words += ["--set", f"{path}={written(value)}"]
-    return " ".join(filter(None, [shlex.join(words), reading_words(question.reading)]))
+    return " ".join(filter(None, [shlex.join(words), reading_words(reading)]))

@@ -161,3 +161,16 @@ class Precisions(ListType):
             return [(weights, AS_STATED)]
         (products,) = Names(ACTIVATION_FORMATS).items(products, param, ctx)
         return [(weights, products)]
+
+
+class SinglePrecision(Precisions):
+    """One pair of formats."""
+
+    name = "W[:A]"
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> list[Any]:
+        """Return a list of one pair."""
+        found = super().convert(value, param, ctx)
+        if len(found) != 1:
+            self.fail(f"'{value}' should be one format, or one pair as in int4:bf16", param, ctx)
+        return found

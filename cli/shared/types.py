@@ -68,17 +68,17 @@ class ListType(click.ParamType):
 
 
 class One(click.ParamType):
-    """A single value of what could be a list elsewhere."""
+    """A single value of what could be a list in another command."""
 
-    def __init__(self, several: ListType) -> None:
-        self.several = several
+    def __init__(self, several: ListType, lists: str = "perfmodel sweep") -> None:
+        self.several, self.lists = several, lists
         self.name = several.name.removesuffix(",…")
 
     def convert(self, value: Any, param: Parameter, ctx: Context) -> Any:
         """Return the value."""
         values = self.several.convert(value, param, ctx)
         if len(values) != 1:
-            self.fail(f"'{value}' should be one value; 'perfmodel sweep' takes lists", param, ctx)
+            self.fail(f"'{value}' should be one value; '{self.lists}' takes lists", param, ctx)
         return values[0]
 
     def shell_complete(

@@ -10,7 +10,8 @@ import pytest
 import xarray as xr
 
 from perfmodel.base.variables import SCHEMA_VERSION
-from tests.cli.running import run
+from tests.cli.running import assert_one_line, document, run
+from tests.cli.serving import GRID, serve
 
 
 def best(file: Path, *arguments: str) -> Any:
@@ -87,3 +88,37 @@ def test_the_band_of_the_step_time_is_shown_where_a_file_has_one(
     text = run("best", str(older)).stdout
     assert "step" in text
     assert "10–90 %" not in text
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stored grid of served models."""
+    path = tmp_path_factory.mktemp("serve") / "serve.nc"
+    result = serve(GRID, "-o", str(path))
+    assert result.exit_code == 0, result.stderr
+    return path
+
+
+def test_served_models_are_ranked_filtered_and_priced(served: Path) -> None:
+    shown = run("best", served, "--by", "tpot", "--where", "ttft_p95 < 2 and tp <= 2")
+    assert shown.exit_code == 0, shown.stderr
+    assert "operating points are fitting and selected" in shown.stdout
+    assert "Best by time per token behind the first, mean (tpot)" in shown.stdout
+    found = document("best", served, "--by", "tpot", "--top", 4)["points"]
+    times = [row["time_per_output_token_mean"] for row in found]
+    assert times == sorted(times)
+    priced = document("best", served, "--price", "dgx-h100=2,dgx-h200=3", "--by", "cost_per_token")
+    assert priced["points"][0]["cost_per_token"] > 0.0
+    assert priced["units"]["cost_per_token"] == "USD"
+
+
+def test_the_front_of_served_models_trades_throughput_for_speed(served: Path) -> None:
+    rate, user = "tokens_per_second_per_device", "tokens_per_second_per_user"
+    rows = document("best", served, "--pareto", f"{rate},{user}")["points"]
+    assert len(rows) > 1
+    assert [row[rate] for row in rows] == sorted((row[rate] for row in rows), reverse=True)
+    assert [row[user] for row in rows] == sorted(row[user] for row in rows)
+    assert_one_line(run("best", served, "--by", "tpott"), "no variable 'tpott'", "tpot")
+    nothing = run("best", served, "--where", "ttft < 0")
+    assert nothing.exit_code == 3
+    assert "no operating point fits in memory and passes the filter" in nothing.stderr

@@ -92,7 +92,7 @@ def test_explain_says_where_two_passes_go() -> None:
 
 
 def test_a_grid_counts_ranks_and_is_kept(folder: Path) -> None:
-    result = serve(GRID, "-o", "serve.nc")
+    result = serve(GRID, "-o", "serve.nc", "--price", "3")
     assert result.exit_code == 0, result.stderr
     for words in (
         "deployments possible              4",
@@ -101,6 +101,7 @@ def test_a_grid_counts_ranks_and_is_kept(folder: Path) -> None:
         "Best by output tokens per second and device",
         "Best of each engine and hardware",
         "Not beaten in tokens per second per device and per user",
+        "USD/Mtoken",
     ):
         assert words in result.stdout
     table = open_table("serve.nc")
