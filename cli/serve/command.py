@@ -15,12 +15,14 @@ from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import serving_cost_options, with_costs
 from perfmodel.cli.shared.models import served_model_option
 from perfmodel.cli.shared.printing import detail, progress, remark
+from perfmodel.cli.shared.served_launch import from_server_option
 from perfmodel.cli.shared.types import WholeRange
 
 TOP_POINTS, TOP_OPERATIONS = 5, 15
 
 
 @click.command("serve", cls=Command, short_help="Project a served model.")
+@from_server_option
 @served_model_option
 @options.hardware_options
 @served.load_options
@@ -93,6 +95,10 @@ def serve_command(
     \b
       # What would requests that were recorded have met?
       perfmodel serve --model llama-3.1-8b --hardware dgx-h200 --tp 1,2 --replay requests.csv
+
+    \b
+      # What a server that is started so would do
+      perfmodel serve --from vllm_serve.sh --hardware dgx-h200 --isl 1024 --concurrency 32
 
     \b
       # Where does the time of a pass go? One phase of a batch that stays as it is

@@ -78,11 +78,10 @@ def read_server_file(ctx: click.Context, param: click.Parameter, value: str | No
     from perfmodel.model.presets import find_preset
 
     workers = read_served(user_path(value))
-    known = {name for param in ctx.command.params if (name := param.name)}
-    defaults: dict[str, Any] = {"engine": workers.engine}
-    defaults |= {name: str(setting) for name, setting in workers.fields.items() if name in known}
+    known = {name: param for param in ctx.command.params if (name := param.name)}
+    stated: dict[str, Any] = {"engine": workers.engine, **workers.fields}
     if "precision" in known and workers["weight_precision"]:
-        defaults["precision"] = workers["weight_precision"]
+        stated["precision"] = workers["weight_precision"]
     if length := workers["draft_length"]:
         remark(f"{value}: drafts of {length} tokens; --speculative says how many are taken")
     if workers.part:
@@ -91,10 +90,14 @@ def read_server_file(ctx: click.Context, param: click.Parameter, value: str | No
             "or --prefill and --decode in place of the file"
         )
     if workers.model and find_preset(workers.model) is not None:
-        defaults["model"] = workers.model
+        stated["model"] = workers.model
     elif workers.model:
         remark(f"{value}: no preset of {workers.model}; --model says which model it is")
-    ctx.default_map = defaults
+    ctx.default_map = {
+        name: [str(value)] if getattr(known[name], "multiple", False) else str(value)
+        for name, value in stated.items()
+        if name in known
+    }
     for text in workers.remarks:
         remark(f"{value}: {text}")
 

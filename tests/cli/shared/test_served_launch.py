@@ -66,3 +66,40 @@ def test_a_server_needs_results() -> None:
     result = run("launch", "--for", "vllm", "--model", "llama-3.1-8b")
     assert result.exit_code == 2
     assert "needs a FILE that 'perfmodel serve -o' wrote" in result.stderr
+
+
+def test_a_command_is_served_as_it_stands(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 "
+        "--max-running-requests 16 --kv-cache-dtype fp8_e4m3 --quantization fp8\n"
+    )
+    words = ("serve", "--from", script, "--hardware", "dgx-h200", "--isl", "1024", "--concurrency")
+    found = document(*words, "8")
+    text = str(found)
+    assert "qwen3-32b" in text
+    assert "sglang" in text
+    result = run(*words, "8", "--tp", "2")
+    assert result.exit_code == 0, result.stderr
+    assert "tp 2" in result.stdout
+    assert "max-sequences 16" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("torchrun train.py", "no command that starts a server"),
+        ("vllm serve a/b --tp x", "--tensor-parallel-size 'x': should be a whole number"),
+        (
+            "python3 -m sglang.launch_server --model a/b --disaggregation-mode decode",
+            "a decode worker of two pools",
+        ),
+    ],
+)
+def test_what_is_no_command_of_one_pool_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(text)
+    result = run("serve", "--from", script, "--hardware", "dgx-h200", "--concurrency", "8")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
