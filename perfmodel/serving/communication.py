@@ -8,8 +8,13 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.base.columns import Floats
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
-from perfmodel.network.collectives import collective_times, serving_all_reduce_times
+from perfmodel.network.collectives import (
+    collective_times,
+    members_per_domain,
+    serving_all_reduce_times,
+)
 from perfmodel.network.expert_exchange import MODES, PHASES, moe_exchange_times
+from perfmodel.network.table import is_scale_out
 from perfmodel.software.engine import Engine
 
 WIDE_BYTES = 2.0  # of an element that is summed or gathered unquantised: bf16
@@ -104,10 +109,14 @@ def _both_times(
     if not engine.own_all_reduce:
         return library, np.full(library.shape, np.inf)
     own = serving_all_reduce_times(hardware, size, members, stride)
+    sizes, ranks, steps = (x.ravel() for x in np.broadcast_arrays(size, members, stride))
     if engine.copies_to_reduce and hardware.system.network[0].in_network_reduction:
-        sizes, ranks = (x.ravel() for x in np.broadcast_arrays(size, members, stride)[:2])
         own = own + np.where(ranks > 1, stream_times(hardware, sizes, sizes).time, 0.0)
-    return library, own
+    # Such kernels read their peers' memory: they end where adapters begin.
+    levels = hardware.system.network
+    inside = [i for i, level in enumerate(levels) if not is_scale_out(level, i)]
+    reached = members_per_domain(hardware, ranks, steps)[max(inside, default=0)]
+    return library, np.where(reached < ranks, np.inf, own)
 
 
 def expert_exchange_times(

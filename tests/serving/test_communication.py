@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.hwprofiles import load_hardware
 from perfmodel.network.collectives import collective_times
 from perfmodel.serving.communication import (
     all_reduce_times,
@@ -29,6 +30,14 @@ def test_an_engine_takes_its_own_kernels_for_small_buffers(h100):
     np.testing.assert_array_equal(library, collective_times(h100, "all_reduce", size, 8))
     assert own[0] < 0.7 * library[0]
     assert own[1] <= library[1]
+
+
+def test_an_engines_kernels_end_where_adapters_begin(h100):
+    inside, across = (all_reduce_times(h100, VLLM, 65536.0, members)[0] for members in (8, 16))
+    assert across == collective_times(h100, "all_reduce", 65536.0, 16)[0]
+    assert across > 3.0 * inside
+    rack = load_hardware("gb200-nvl72")
+    assert all_reduce_times(rack, VLLM, 65536.0, 16)[0] < 2.0 * inside
 
 
 def test_one_device_has_nobody_to_talk_to(h100):
