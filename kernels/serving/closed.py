@@ -1,7 +1,8 @@
 """Closed loops: clients that each have one request under way, in steady passes.
 
-Four passes are priced per operating point: one that decodes alone, one with the prompts that
-come together on average, one with my own prompt, and one filled with prompts as all come at once.
+Five passes are priced per operating point: one that decodes alone, one with the prompts that
+come together on average, one with my own prompt, the same were it the longest, and one filled with
+prompts as all come at once.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ P95, P99 = 1.645, 2.326
 ALONE_MATTERS = 8.0
 """Clients from which on the chance that none of the others runs is not worth a power."""
 
+NO_QUEUE = 0.1
+"""Load of passes below which prompts do not queue."""
+
 
 class Passes(NamedTuple):
     """Times of the passes of a cycle [s].
@@ -41,8 +45,9 @@ class Passes(NamedTuple):
     ----------
     alone, mixed
         That decodes alone, and with prompts that come together; and its parts.
-    mine, full
-        With my prompt and those that come with it; of the first requests of all.
+    mine, longest, full
+        With my prompt and those that come with it; were mine the longest; of the first requests
+        of all.
     each
         What one chunk more adds to a pass.
     """
@@ -50,6 +55,7 @@ class Passes(NamedTuple):
     alone: tuple[float, float, float, float, float, float, float]
     mixed: tuple[float, float, float, float, float, float, float]
     mine: float
+    longest: float
     full: float
     each: float
 
@@ -112,27 +118,30 @@ class FirstTokens(NamedTuple):
 
 @jit_inline
 def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passes:
-    """Return the times of the four passes."""
+    """Return the times of the five passes."""
     beside = cycle.decoding * cycle.fused
     others = beside * max(cycle.slots - 1.0, 0.0) / cycle.slots  # I don't decode yet
     half = 0.5 * cycle.slots * (1.0 - 1.0 / crowd.burst) * cycle.fused
     mine_held = min(crowd.with_me, cycle.room)
     full_held = max(min(cycle.slots, cycle.room), 1.0)
     alone = mixed = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    mine = full = 0.0
-    for kind in range(4):  # one call, for it is long
-        held, decoding = 0.0, cycle.decoding
+    mine = longest = full = 0.0
+    for kind in range(5):  # one call, for it is long
+        held, decoding, chunk = 0.0, cycle.decoding, cycle.chunk
         if kind == 1:
             held, decoding = crowd.held, beside
         elif kind == 2:
             held, decoding = mine_held, others
         elif kind == 3:
             held, decoding = full_held, half
+        elif kind == 4:
+            held, decoding = mine_held, others
+            chunk *= 1.0 + cycle.varied / mine_held
         found = pass_times(
             tables,
             row,
             held,
-            cycle.chunk,
+            chunk,
             cycle.earlier,
             decoding,
             cycle.context,
@@ -145,12 +154,14 @@ def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passe
             mixed = found
         elif kind == 2:
             mine = found[0]
-        else:
+        elif kind == 3:
             full = found[0]
+        else:
+            longest = found[0]
     each = (mixed[0] - alone[0] * cycle.fused) / crowd.held
     if full_held > crowd.held + 0.5:
         each = (full - mixed[0]) / (full_held - crowd.held)
-    return Passes(alone, mixed, mine, full, each)
+    return Passes(alone, mixed, mine, longest, full, each)
 
 
 @jit_inline
@@ -190,6 +201,28 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
 
 
 @jit_inline
+def prompt_queue(cycle: Cycle, crowd: Crowd) -> float:
+    """Return the passes that a prompt waits for those ahead of it, beside decoding.
+
+    Notes
+    -----
+    Prompts that come at random are served in passes of one length, k at once: half of
+    rho^(sqrt(2 (k + 1)) - 1) / (k (1 - rho)) services (Sakasegawa 1977, with the factor 1/2 of
+    equal services). That is the steady state; while requests still come together, no more than
+    chance brings in so many passes, nor than there are.
+    """
+    load = min(crowd.local * cycle.chunks / cycle.room, 0.999)
+    if cycle.step <= 0.0 or load < NO_QUEUE:
+        return 0.0
+    service = max(cycle.chunks / cycle.room, 1.0)
+    at_once = max(cycle.room / cycle.chunks, 1.0)
+    waiting = load ** (math.sqrt(2.0 * (at_once + 1.0)) - 1.0) / (at_once * (1.0 - load))
+    come = math.sqrt(1.0 / (crowd.dense * at_once * service))
+    most = (cycle.slots - 1.0) / at_once
+    return 0.5 * min(waiting, come, most) * service
+
+
+@jit_inline
 def first_tokens_of(
     cycle: Cycle, crowd: Crowd, passes: Passes, answers: Answers, per_token: float
 ) -> FirstTokens:
@@ -215,7 +248,7 @@ def first_tokens_of(
     queued = 0.0
     if cycle.fused > 0.0:
         waiting = cycle.length - cycle.passes - cycle.chunks - 1.0
-        queued = max(waiting, 0.0) * passes.mine
+        queued = max(waiting, prompt_queue(cycle, crowd)) * passes.mine
     later = host + missed + queued + own
     first = host + passes.full * crowd.turn
 
@@ -261,17 +294,23 @@ def first_token_quantiles(
         apart = min(max(0.5 * (crowd.local / crowd.even - 1.0), 0.0), 1.0) * tokens.life
         share = tokens.excess - math.floor(tokens.excess)
         near = tokens.later + tokens.wait - share * apart
-    sway = 0.5 * (crowd.turns - cycle.chunks) * passes.mine
+    # Half the widths of what varies: my turn, the length of my prompt, prompts that come with it.
+    turn = 0.5 * (crowd.turns - cycle.chunks) * passes.mine
+    own = max(passes.longest - passes.mine, 0.0) * cycle.chunks
+    sway = turn * turn + own * own
     if cycle.step > 0.0:
         varied = 3.0 * crowd.others / cycle.together * (1.0 - crowd.dense)
-        sway = math.sqrt(sway * sway + varied * passes.each * passes.each)
+        sway += varied * (passes.each * cycle.chunks) ** 2
+    sway = math.sqrt(sway)
     first_low = answers.host + passes.full
-    first_high = answers.host + passes.full * crowd.burst + 2.0 * tokens.first_wait
+    first_high = first_low + passes.full * (crowd.burst - 1.0) + 2.0 * tokens.first_wait
+    own /= math.sqrt(max(min(cycle.slots, cycle.room), 1.0))  # of all in the pass together
+    first_low, first_high = max(first_low - own, answers.host), first_high + own
     others = 1.0 - 1.0 / cycle.rounds
     return three_quantiles(
         (1.0 - others, others * (1.0 - share), others * share),
         (first_low, max(near - sway, answers.host), max(near + apart - sway, answers.host)),
-        (max(first_high, first_low), near + sway, near + apart + sway),
+        (first_high, near + sway, near + apart + sway),
     )
 
 

@@ -34,8 +34,9 @@ class Cycle(NamedTuple):
         1 where less than one waits.
     rounds
         Requests of each client; inf in the steady state.
-    prompt, new, earlier
-        Tokens of a prompt, those not in the cache, and those ahead of a chunk on average.
+    prompt, new, varied, earlier
+        Tokens of a prompt, those not in the cache, by how much the most or least are off these,
+        relative, and tokens ahead of a chunk on average.
     answer, context
         Tokens of an answer, and those that a decoding sequence keeps.
     verified, gained
@@ -59,6 +60,7 @@ class Cycle(NamedTuple):
     rounds: float
     prompt: float
     new: float
+    varied: float
     earlier: float
     answer: float
     context: float
@@ -172,6 +174,7 @@ def cycle_of(
         max(loads.rounds[j], 1.0),
         prompt,
         new,
+        (loads.input_length[j] - prompt) / new,
         prefix + 0.5 * (new - chunk),
         answer,
         prompt + 0.5 * square / answer,

@@ -21,7 +21,9 @@ from perfmodel.kernels.serving.histogram import (
 from perfmodel.kernels.serving.rank import (
     CLOCK,
     END,
+    HEAD,
     NEXT,
+    NOBODY,
     SEQUENCE_SECONDS,
     TOTAL_PASSES,
     TOTALS,
@@ -142,6 +144,16 @@ def fill_requests(requests: Requests, count: int, loads: Loads, j: int, state: i
     return state
 
 
+@jit
+def soon(requests: Requests, rank: Rank, longer: float) -> float:
+    """Return a time so much longer than it is, by which whoever comes next is there."""
+    until = longer * rank.numbers[CLOCK]
+    head = rank.counts[HEAD]
+    if head != NOBODY:
+        until = max(until, requests.ready[head])
+    return float(until + 1e-3)
+
+
 @jit_lean
 def run_clients(
     tables: PassTables,
@@ -177,12 +189,12 @@ def run_clients(
         advance(tables, limits, requests, rank, gaps, math.inf)
         return 0.0
     while counts[NEXT] < count // 2:
-        advance(tables, limits, requests, rank, gaps, 1.05 * numbers[CLOCK] + 1e-3)
+        advance(tables, limits, requests, rank, gaps, soon(requests, rank, 1.05))
     since = float(numbers[CLOCK])
     clear(gaps)
     rank.totals[:] = 0.0
     while counts[NEXT] < count:
-        advance(tables, limits, requests, rank, gaps, 1.02 * numbers[CLOCK])
+        advance(tables, limits, requests, rank, gaps, soon(requests, rank, 1.02))
     return since
 
 
