@@ -65,8 +65,8 @@ def serving_grid(
         Keep impossible deployments, with the code of the broken rule in ``status``.
     **axes
         One value or a list for any field of `perfmodel.serving.fields.DEPLOYMENT_FIELDS`.
-        ``tensor_parallel`` takes every power of two that makes sense where it is not given;
-        other fields have their defaults.
+        ``tensor_parallel`` takes every power of two up to a node whose devices hold the model where
+        it is not given; other fields have their defaults.
 
     Returns
     -------
@@ -98,11 +98,13 @@ def serving_grid(
     _resolve(columns, engines, acceptance_given="acceptance" in given)
     status = deployment_status(columns, spec, limit)
     grid = DeploymentGrid(spec, engines, columns, status)
+    if "tensor_parallel" not in given:
+        grid = _fitting(grid, _profiles(hardware))
     if keep_impossible:
         return grid
-    if not (status == VALID).any():
-        raise StrategyError(describe_rejected(status, limit))
-    return grid.take(status == VALID)
+    if not (grid.status == VALID).any():
+        raise StrategyError(describe_rejected(grid.status, limit))
+    return grid.take(grid.status == VALID)
 
 
 def deployments_from_rows(
@@ -203,7 +205,9 @@ def _axes(
         for name, spec in DEPLOYMENT_FIELD_BY_NAME.items()
     }
     if "tensor_parallel" not in given:
-        most = min(_node_devices(hardware), devices or NODE_DEVICES)
+        nodes = (profile.system.devices_per_node for profile in _profiles(hardware))
+        most = max(nodes, default=NODE_DEVICES)
+        most = min(most, devices) if devices else most
         heads = [heads for heads, _ in head_counts(model)]
         powers = (2**i for i in range(most.bit_length()))
         degrees = [t for t in powers if all(count % t == 0 for count in heads)]
@@ -211,15 +215,27 @@ def _axes(
     return axes
 
 
-def _node_devices(hardware: Hardware | str | Sequence[Hardware | str]) -> int:
-    """Return the devices of the largest node among some profiles."""
+def _profiles(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Hardware]:
     from perfmodel.hwprofiles import load_hardware
 
     named = (
         [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
     )
-    profiles = (load_hardware(item) if isinstance(item, str) else item for item in named)
-    return max((profile.system.devices_per_node for profile in profiles), default=NODE_DEVICES)
+    return [load_hardware(item) if isinstance(item, str) else item for item in named]
+
+
+def _fitting(grid: DeploymentGrid, profiles: Sequence[Hardware]) -> DeploymentGrid:
+    """Leave out deployments that no device holds; where none does, those of lower degrees."""
+    from perfmodel.serving.memory import deployment_memory
+
+    if not profiles or not len(grid):
+        return grid
+    layouts, layout, _ = grid.layouts()
+    held = [deployment_memory(grid, layouts, layout, profile).fits for profile in profiles]
+    fits = np.any(held, axis=0)
+    if not fits.any():
+        fits = grid["tensor_parallel"] == grid["tensor_parallel"].max()
+    return grid.take(fits)
 
 
 def _product(axes: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -12,6 +12,7 @@ from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import sequence_state
 from perfmodel.serving.layouts import KV_FORMATS
 from perfmodel.serving.rules import prefill_columns
+from perfmodel.strategy.distinct import distinct_keys
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -179,25 +180,26 @@ def handover(
     pool = prefill_columns(grid.columns)
     latency, per_token = np.zeros(len(grid)), np.zeros(len(grid))
     apart = grid["prefill_workers"] > 0
+    if not apart.any():
+        return latency, per_token
     heads = key_value_heads(grid.model)
     size = hardware.system.network[0].size
     inside = (device is hardware) & ((grid.devices <= size) | (size == 0))
-    columns = np.stack(
-        (
-            grid["kv_precision"],
-            pool["tensor_parallel"],
-            pool["pipeline_parallel"],
-            grid["tensor_parallel"],
-            grid["pipeline_parallel"],
-            inside,
-            np.array([item.layerwise_transfer for item in grid.engines])[grid["engine"]],
-        ),
-        axis=1,
-    )
+    columns = {
+        "code": grid["kv_precision"],
+        "tensor": pool["tensor_parallel"],
+        "stages": pool["pipeline_parallel"],
+        "own_tensor": grid["tensor_parallel"],
+        "own_stages": grid["pipeline_parallel"],
+        "near": inside.astype(np.int64),
+        "layerwise": np.array([int(it.layerwise_transfer) for it in grid.engines])[grid["engine"]],
+    }
+    kinds, kind = distinct_keys({k: it[apart] for k, it in columns.items()}, tuple(columns))
+    of_kind = np.zeros((2, kinds["near"].size))
     layers = grid.model.num_layers
     work = 2.0 * grid.model.active_parameter_count(include_embeddings=False)
-    for row in np.unique(columns[apart], axis=0):
-        code, tensor, stages, own_tensor, own_stages, near, layerwise = row.tolist()
+    for number, row in enumerate(zip(*(it.tolist() for it in kinds.values()), strict=True)):
+        code, tensor, stages, own_tensor, own_stages, near, layerwise = row
         level = 0 if near else -1
         source = _side(device, level, tensor, stages)
         target = _side(hardware, level, own_tensor, own_stages)
@@ -207,9 +209,9 @@ def handover(
         if layerwise:
             fastest = work / (tensor * stages * max(device.device.peak_flops.values()))
             token = exposed_time(token, fastest, layers)
-        these = apart & (columns == row).all(axis=1)
-        per_token[these] = token
-        latency[these] = hardware.system.network[level].latency + state.recurrent * rate
+        begin = hardware.system.network[level].latency + state.recurrent * rate
+        of_kind[:, number] = begin, token
+    latency[apart], per_token[apart] = of_kind[:, kind]
     return latency, per_token
 
 

@@ -9,9 +9,19 @@ from perfmodel.serving.enumerate import serving_grid
 
 
 def test_tensor_parallelism_is_tried_over_a_node_and_workers_fill_the_devices():
-    grid = serving_grid("llama-3.1-70b", "dgx-h200", devices=16)
+    grid = serving_grid("llama-3.1-8b", "dgx-h200", devices=16)
     assert grid["tensor_parallel"].tolist() == [1, 2, 4, 8]
     assert grid["workers"].tolist() == [16, 8, 4, 2]
+
+
+def test_degrees_whose_devices_cannot_hold_the_model_are_not_tried_unless_given():
+    assert serving_grid("llama-3.1-70b", "dgx-h200")["tensor_parallel"].tolist() == [2, 4, 8]
+    assert serving_grid("llama-3.1-70b", "dgx-h100")["tensor_parallel"].tolist() == [4, 8]
+    both = serving_grid("llama-3.1-70b", ["dgx-h100", "dgx-h200"])
+    assert both["tensor_parallel"].tolist() == [2, 4, 8]
+    given = serving_grid("llama-3.1-70b", "dgx-h100", tensor_parallel=[1, 2])
+    assert given["tensor_parallel"].tolist() == [1, 2]
+    assert serving_grid("deepseek-r1", "dgx-h100")["tensor_parallel"].tolist() == [8]
 
 
 def test_limits_are_the_engines_unless_given():
@@ -34,7 +44,7 @@ def test_prefill_fields_multiply_only_where_there_is_a_prefill_pool():
     ("model", "axes", "said"),
     [
         ("llama-3.1-8b", {"tensor_parallel": 3}, "heads"),
-        ("llama-3.1-8b", {"expert_parallel": 2, "tensor_parallel": 2}, "has none"),
+        ("llama-3.1-8b", {"expert_parallel": 2, "tensor_parallel": 2}, "the model.s experts"),
         ("deepseek-r1", {"expert_parallel": 16, "tensor_parallel": 8}, "does not divide tensor"),
         ("llama-3.1-8b", {"pipeline_parallel": 64}, "exceeds the layers"),
         (
