@@ -154,7 +154,7 @@ def close_disaggregated(
     prompt = mean_length(loads.input_length[j], spread)
     before = min(loads.prefix[j], prompt - 1.0)
     fresh = prompt - before
-    fixed, each, _, room = prompt_cost(
+    fixed, each, chunks, room = prompt_cost(
         tables,
         deployments.prefill_layout[d],
         PREFILL_FIRST,
@@ -165,7 +165,15 @@ def close_disaggregated(
         0.0,
         1.0,
     )[1:]
-    cost = (fixed, each, min(room, deployments.prefill_max_sequences[d]))
+    room = min(room, deployments.prefill_max_sequences[d])
+    cost = in_step(
+        tables,
+        deployments.prefill_layout[d],
+        (fixed, each, room),
+        fresh / chunks,
+        chunks,
+        deployments.prefill_lockstep_ranks[d],
+    )
     if loads.request_rate[j] > 0.0:
         states = np.empty((MOST_STATES, STATES_COLUMNS))
         work = np.empty((2, MOST_STATES))
@@ -180,12 +188,65 @@ def close_disaggregated(
 
 
 @jit_lean
+def in_step(
+    tables: PassTables,
+    row: int,
+    cost: tuple[float, float, float],
+    chunk: float,
+    passes: float,
+    ranks: float,
+) -> tuple[float, float, float]:
+    """Return what passes of a worker cost whose attention ranks pass in step.
+
+    Parameters
+    ----------
+    tables, row : PassTables, int
+    cost : (float, float, float)
+        Of one rank's pass, while all have as much: its fixed part and that per prompt [s], and
+        prompts that it takes.
+    chunk, passes : float
+        Tokens of a prompt in a pass, and its passes.
+    ranks : float
+        Ranks that deal prompts out among themselves.
+
+    Returns
+    -------
+    fixed, each, room : float
+        Of the worker's pass, on a line from one prompt to as many as it takes.
+
+    Notes
+    -----
+    Experts and what goes to and from them are the worker's: while one rank has a prompt and the
+    others none, they take what the tokens of all ranks take. All else is as for a full pass.
+    """
+    fixed, each, room = cost
+    if ranks <= 1.0:
+        return fixed, each, room
+    per_rank = max(math.floor(room), 1.0)
+    full = pass_times(tables, row, 1.0, chunk, 0.0, 0.0, 0.0, 1.0, 1.0)
+    least = pass_times(tables, row, 1.0 / ranks, chunk, 0.0, 0.0, 0.0, 1.0, 1.0)
+    spared = max(full[3] - least[3], 0.0) + max(full[4] - least[4], 0.0)
+    single = fixed + each - passes * min(spared, full[0] - least[0])
+    whole = fixed + per_rank * each
+    most = per_rank * ranks
+    added = max(whole - single, 0.0) / (most - 1.0)
+    return single - added, added, most
+
+
+@jit_lean
 def mean_context(loads: Loads, j: int) -> float:
     """Return the tokens that a decoding sequence keeps on average."""
     spread = loads.length_spread[j]
     answer = mean_length(loads.output_length[j], spread)
     longer = mean_square(loads.output_length[j], spread)
     return mean_length(loads.input_length[j], spread) + 0.5 * longer / answer
+
+
+@jit_lean
+def prompt_lanes(deployments: Deployments, d: int) -> float:
+    """Return how many passes of prompts are under way at once: of all workers and stages."""
+    workers = deployments.prefill_ranks[d] / deployments.prefill_lockstep_ranks[d]
+    return max(workers, 1.0) * deployments.prefill_stages[d]
 
 
 @jit_lean
@@ -261,7 +322,7 @@ def close_open_pools(
     prompt = mean_length(loads.input_length[j], spread)
     fresh = max(prompt - loads.prefix[j], 1.0)
     longer = length_variation(spread) * (prompt / fresh) ** 2
-    prefill_lanes = deployments.prefill_ranks[d] * deployments.prefill_stages[d]
+    prefill_lanes = prompt_lanes(deployments, d)
     capacity, found, left, ahead, company = prompt_pool(cost, prefill_lanes, rate, varied, longer)
     if rate >= capacity:
         return
@@ -366,7 +427,7 @@ def close_closed_pools(
     drafted, acceptance = deployments.draft_length[d], deployments.acceptance[d]
     gained = tokens_per_pass(drafted, acceptance)
     answer_passes = max((answer - 1.0) / gained, LEAST_PASSES)
-    prefill_lanes = deployments.prefill_ranks[d] * deployments.prefill_stages[d]
+    prefill_lanes = prompt_lanes(deployments, d)
     least = around(deployments, d, prompt)
     others = (clients - 1.0) / clients
 

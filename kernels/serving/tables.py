@@ -138,6 +138,8 @@ class Deployments(NamedTuple):
         Layout of a prefill worker; -1 where there is one pool.
     prefill_ranks, prefill_stages, prefill_token_budget, prefill_max_sequences :
         As above, of the prefill pool.
+    prefill_lockstep_ranks : shape (deployment,)
+        Ranks of a prefill worker that pass in step.
     transfer_latency, transfer_time : shape (deployment,)
         Seconds of handing over a sequence, and per token of it, that nothing hides.
     """
@@ -165,6 +167,7 @@ class Deployments(NamedTuple):
     prefill_stages: Floats
     prefill_token_budget: Floats
     prefill_max_sequences: Floats
+    prefill_lockstep_ranks: Floats
     transfer_latency: Floats
     transfer_time: Floats
 

@@ -293,6 +293,7 @@ def deployment_columns(
         prefill_stages=number(np.where(apart, pool["pipeline_parallel"], 1)),
         prefill_token_budget=number(grid["token_budget"]),
         prefill_max_sequences=number(grid["max_sequences"]),
+        prefill_lockstep_ranks=number(pool["attention_data_parallel"] if experts else 1),
         transfer_latency=number(latency),
         transfer_time=number(per_token),
     )

@@ -97,6 +97,7 @@ def deployment(scheduler: str = "fused", admission: str = "preemption", **values
         "prefill_stages": 1.0,
         "prefill_token_budget": 8192.0,
         "prefill_max_sequences": 1024.0,
+        "prefill_lockstep_ranks": 1.0,
         "transfer_latency": 0.0,
         "transfer_time": 0.0,
     } | values

@@ -97,6 +97,17 @@ def test_pools_of_any_number_do_as_one_of_each():
     assert two[ROWS.time_to_first_token_mean] <= one[ROWS.time_to_first_token_mean]
 
 
+def test_ranks_in_step_run_as_many_prompts_and_begin_together():
+    free = close(pools(4.0, 8.0), arriving(100.0))
+    stepped = close(pools(4.0, 8.0, prefill_lockstep_ranks=4.0), arriving(100.0))
+    assert stepped[ROWS.time_to_first_token_mean] > free[ROWS.time_to_first_token_mean]
+    for ranks in (1.0, 4.0):
+        capacity = 4 * 8 / prompt_time(8.0)
+        held = pools(4.0, 40.0, prefill_lockstep_ranks=ranks)
+        assert close(held, arriving(0.9 * capacity))[ROWS.status] == STABLE
+        assert close(held, arriving(1.02 * capacity))[ROWS.status] == UNSTABLE
+
+
 def test_rates_beyond_a_pool_have_no_steady_state():
     capacity = 8 / prompt_time(8.0)
     assert close(pools(1.0, 9.0), arriving(0.99 * capacity))[ROWS.status] == STABLE
