@@ -192,7 +192,7 @@ def pass_tables(
         rows = recipe.rows
         cost = _body(model, recipe, groups, hardware, routing)
         body[rows], launches[rows] = cost.parts, cost.launches
-        head[rows] = _head(model, recipe, hardware)
+        head[rows] = _head(model, recipe, hardware, SEQUENCES)
         decode[rows] = _decode(recipe, groups, hardware)
         prefill[rows] = _prefill(recipe, groups, hardware)
         draft[rows] = _drafts(model, recipe, groups, hardware, routing)
@@ -378,9 +378,7 @@ def _experts(
     return found
 
 
-def _head(
-    model: ModelSpec, recipe: Recipe, hardware: Hardware, sequences: Floats = SEQUENCES
-) -> Floats:
+def _head(model: ModelSpec, recipe: Recipe, hardware: Hardware, sequences: Floats) -> Floats:
     """Price what turns sequences into tokens, shape (layouts, sequences)."""
     formats = place_formats(model, 0, recipe.weights, recipe.activations, hardware)
     keys = _keys(recipe, sequences)
