@@ -8,6 +8,7 @@ from functools import lru_cache
 from perfmodel.base.precisions import FORMATS
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import find_preset, load_model
 from perfmodel.serving.layouts import AS_STATED
 from perfmodel.software.engine import ENGINES, Engine, load_engine, release_key
 
@@ -87,10 +88,11 @@ def formats_of(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the formats of weights and cache, and what was assumed.
 
-    Weights are as published where nothing else is stated, and so are products. Where a row does
+    Weights are as published where nothing else is stated, and so are products; fp8 means the
+    maker's own checkpoint in fp8 where there is one (Qwen's is in blocks). Where a row does
     not state the format of the cache: checkpoints that ModelOpt made state fp8; the makers'
     own in eight bits or fewer state nothing, and runs ask for fp8 with TensorRT-LLM and on
-    devices that multiply in four bits, except with vLLM (recipes of InferenceX).
+    devices that multiply in four bits (recipes of InferenceX).
 
     Parameters
     ----------
@@ -117,6 +119,8 @@ def formats_of(
         place.format.bits < FORMATS[weights].bytes * 8 - 1 for place in published
     ):
         weights = AS_STATED  # products may be wider than the weights, which nobody widens
+    if weights == "fp8" and not published:
+        weights = _makers_fp8(model.name)
     formats = {"weight_precision": weights}
     if "matmult-bf16" in text:
         formats["activation_precision"] = "bf16"
@@ -135,9 +139,18 @@ def formats_of(
     return {**formats, "kv_precision": kept}, (f"kv_precision={kept}",) if fp8 else ()
 
 
+@lru_cache(maxsize=64)
+def _makers_fp8(name: str) -> str:
+    """Return the format of the fp8 checkpoint that a model's maker publishes beside the other."""
+    if find_preset(name) is None:
+        return "fp8"
+    stated = load_model(f"{name}-fp8").quantization
+    return "fp8" if stated is None else stated.places[0].format.products
+
+
 def _format_in(text: str) -> str:
     return next((name for word, name in WEIGHT_WORDS if word in text), "")
 
 
 def _asks_for_fp8(engine: Engine, four_bits: bool) -> bool:
-    return engine.engine == "trtllm" or (four_bits and engine.engine != "vllm")
+    return engine.engine == "trtllm" or four_bits

@@ -142,7 +142,7 @@ def layout_of(
     if _counts_cores(hardware, tensor * pipeline, devices):
         tensor //= 2
         notes.append("tensor parallelism in cores, two a device")
-    ranks = _attention_ranks(row, model, tensor, notes)
+    ranks = _attention_ranks(row, model, tensor)
     inside = ranks > 1 and tensor * pipeline <= devices < tensor * ranks * pipeline
     if inside and tensor % ranks == 0:
         # Engines count attention data parallelism inside the tensor-parallel degree.
@@ -210,15 +210,14 @@ def _counts_cores(hardware: Hardware, degrees: int, devices: int) -> bool:
     return hardware.name.startswith("trn") and degrees == 2 * devices
 
 
-def _attention_ranks(row: MeasuredRow, model: ModelSpec, tensor: int, notes: list[str]) -> int:
+def _attention_ranks(row: MeasuredRow, model: ModelSpec, tensor: int) -> int:
     """Return the attention-data-parallel degree, from a number or from words."""
     text = row.lower("attention_dp")
     words = f"{row.lower('notes')} {row.lower('ep')}"
     if text in ON or (not text and "attention dp" in words):
         return tensor
     if model.has_experts and any(heads % tensor for heads, _ in head_counts(model)):
-        notes.append(f"heads do not divide by tp {tensor}: an attention rank per device")
-        return tensor
+        raise Skip("layout of attention not stated", f"heads do not divide by tp {tensor}")
     return 1 if text in OFF else row.whole("attention_dp") or 1
 
 

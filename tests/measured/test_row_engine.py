@@ -58,6 +58,7 @@ def formats(model: str, engine: str = "trtllm", four_bits: bool = False, **cells
 
 def test_formats_are_those_that_a_row_states() -> None:
     assert formats("llama-3.1-70b", precision="fp8") == ["fp8", "fp8"]
+    assert formats("qwen3-32b", precision="fp8") == ["fp8_block", "fp8"]  # Qwen3-32B-FP8
     assert formats("llama-3.1-70b", precision="FP4") == ["nvfp4", "fp8"]
     assert formats("llama-3.1-70b", precision="fp16") == ["fp16", "fp16"]
     assert formats("llama-3.1-70b", precision="fp8", kv_precision="auto") == ["fp8", "bf16"]
@@ -71,6 +72,7 @@ def test_an_empty_cell_means_as_published() -> None:
     assert formats("deepseek-r1", "trtllm") == ["stated", "fp8"]
     assert formats("deepseek-r1", "sglang") == ["stated", "bf16"]
     assert formats("deepseek-r1", "sglang", four_bits=True) == ["stated", "fp8"]
+    assert formats("minimax-m2", "vllm", four_bits=True) == ["stated", "fp8"]
 
 
 def test_nobody_widens_published_weights() -> None:

@@ -64,11 +64,6 @@ def test_attention_data_parallelism_may_stand_inside_the_tensor_degree() -> None
     assert degrees(tp=8, attention_dp="false") == (8, 1, 1, 1, 1)
 
 
-def test_racks_run_an_attention_rank_per_device_where_heads_do_not_divide() -> None:
-    # Experts 28 columns wide there would be none: they are whole, of unequal number.
-    assert degrees(hardware="GB200", n_gpus=72, tp=72) == (1, 72, 1, 72, 1)
-
-
 def test_replicas_that_share_experts_are_one_worker() -> None:
     assert degrees(tp=1, ep=8) == (1, 8, 1, 8, 1)
 
@@ -92,6 +87,7 @@ def test_degrees_of_trainium_count_cores() -> None:
         ({"tp": 8, "isl": ""}, "lengths of prompts or answers not stated"),
         ({"tp": 8, "concurrency": ""}, "neither concurrency nor rate stated"),
         ({"tp": 8, "hardware": "H9000"}, "no hardware profile"),
+        ({"tp": 72, "n_gpus": 72}, "layout of attention not stated"),
         ({"mode": "closed loop, disaggregated"}, "workers of the pools not stated"),
     ],
 )
