@@ -37,6 +37,9 @@ METHODS = ("closed", "recursion", *PHASES)
 """Closed form, or a recursion over passes: slower, and with the distributions that come out; or
 one phase of a static batch, which is what the load has under way."""
 
+BETWEEN_TOKENS = ("time_per_output_token", "inter_token_latency", "tokens_per_second_per_user")
+"""Beginnings of variables that an answer of one token has none of."""
+
 CHUNK = 1 << 12  # operating points of a thread's share
 
 
@@ -121,6 +124,11 @@ def project_points(
             values[:, possible] = found
         states = np.nan_to_num(found[ROWS.status], nan=0.0).astype(np.int8)
         points[possible] = np.array(KERNEL_STATES, np.int8)[states]
+    alone = loads["output_length"] < 2
+    if alone.any() and method != "prefill":
+        for row, name in enumerate(ROWS._fields):
+            if name.startswith(BETWEEN_TOKENS):
+                values[row][:, alone] = np.nan
     too_long = context_too_long(grid, loads)
     if too_long.any():
         values[:, :, too_long] = np.nan

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.sweeps.ranked import Ranked
 from perfmodel.sweeps.results import RATE, as_table, column, grouped, rows, select
+from perfmodel.sweeps.subject import SERVING, subject_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -44,9 +46,12 @@ def scaling(
     Raises
     ------
     DataError
-        Malformed filter, or nothing that says on how many devices a strategy runs.
+        Malformed filter, results of served models, or nothing that says on how many devices a
+        strategy runs.
     """
     table = as_table(results)
+    if subject_of(table) is SERVING:
+        raise DataError("scaling compares training steps, and a model is served here")
     devices, rate = column(table, "devices"), column(table, RATE)
     batch = column(table, "global_batch_size").astype(float)
     if table.attrs.get("scaling") == "weak":

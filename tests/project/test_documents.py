@@ -6,8 +6,10 @@ import click
 import pytest
 
 from perfmodel import strategies_from_rows
+from perfmodel.base import serving_variables
 from perfmodel.base.variables import COSTS, VARIABLES
 from perfmodel.cli.main import cli
+from perfmodel.serving import rules as serving_rules
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
@@ -30,8 +32,16 @@ def test_strategies_name_every_field_and_rule():
 
 def test_results_name_every_variable_with_its_units():
     text = (DOCS / "results.md").read_text()
-    for variable in (VARIABLES | COSTS).values():
+    served = {**serving_variables.VARIABLES, **serving_variables.COSTS}
+    for variable in (*VARIABLES.values(), *COSTS.values(), *served.values()):
         assert f"| `{variable.name}` | {variable.units} | {variable.long_name} |" in text
+
+
+def test_serving_names_every_status():
+    text = (DOCS / "serving.md").read_text()
+    assert all(
+        f"`{name}`" in text for name in serving_rules.STATUS_NAMES.values() if name != "valid"
+    )
 
 
 def test_training_names_every_framework():

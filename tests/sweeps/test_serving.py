@@ -120,6 +120,16 @@ def test_a_load_beyond_the_context_has_a_status():
     assert np.isnan(found["batch"].values[0, 0, 1])
 
 
+def test_an_answer_of_one_token_has_a_first_token_and_no_time_between_tokens():
+    loads = {"input_length": 128, "output_length": [1, 2], "concurrency": 2}
+    found = serve("llama-3.1-8b", {"tensor_parallel": 1}, loads, "dgx-h100")
+    assert (found["status"].values == "valid").all()
+    assert np.isnan(found["time_per_output_token_mean"].values[0, 0]).tolist() == [True, False]
+    assert np.isfinite(found["request_time_p95"].values).all()
+    with pytest.raises(DataError, match="a model is served here"):
+        found.perfmodel.scaling()
+
+
 def test_a_cache_below_one_request_has_a_status():
     axes = {"tensor_parallel": 2, "memory_share": 0.97}
     loads = {"input_length": [128, 100_000], "concurrency": 1}
