@@ -30,9 +30,10 @@ NOBODY = -1
 ID_BITS = 26
 """Of an entry of the heap the lower bits say which request, the upper when it ends."""
 
-CLOCK, KEPT, TO_COME, HELD, TOKEN_TIME, NUMBERS = range(6)
+CLOCK, KEPT, TO_COME, HELD, TOKEN_TIME, CREDIT, NUMBERS = range(7)
 """Places in `Rank.numbers`: time; tokens that decoding sequences keep, and are still to give;
-blocks set aside for others (for all, where whole answers are); when decoding last gave tokens."""
+blocks set aside for others (for all, where whole answers are); when decoding last gave tokens;
+shares of a pass of decoding that ranks in step did while others ran prompts."""
 
 DECODING, PASSES, PARTIAL, GROUPS, HEAD, TAIL, NEWEST, NEXT, END, UNDER_WAY, COUNTS = range(11)
 """Places in `Rank.counts`: sequences that decode; passes that decoded so far; prompts begun, and
@@ -544,20 +545,27 @@ def run_prompts(
     decoding = counts[DECODING]
     fused = limits.scheduler == FUSED
     beside = decoding if fused else 0
+    # Of ranks in step those without prompts decode all the same: all of them, ever so often.
+    goes_on = fused
+    if not fused and decoding > 0:
+        numbers[CREDIT] += max(1.0 - prompts / limits.ranks, 0.0)
+        if numbers[CREDIT] >= 1.0:
+            numbers[CREDIT] -= 1.0
+            goes_on = True
     context = numbers[KEPT] / decoding if beside > 0 else 0.0
     most = math.ceil(prompts / limits.ranks)
     spend(
         tables, limits, rank, 1.0, float(most), chunk, before, float(beside), context,
         float(completed),
     )  # fmt: skip
-    if beside > 0:
+    if goes_on and decoding > 0:
         decoded(limits, requests, rank, gaps, 1)
         end_due(limits, requests, rank)
     for at in range(completed):
         begin(limits, requests, rank, rank.fresh[at], gaps)
-    if fused or decoding == 0:
+    if goes_on or decoding == 0:
         numbers[TOKEN_TIME] = numbers[CLOCK]
-    elif counts[DECODING] > decoding:
+    elif counts[DECODING] > decoding:  # they wait for the next pass that decodes
         rank.group_sizes[counts[GROUPS]] = counts[DECODING] - decoding
         rank.group_times[counts[GROUPS]] = numbers[CLOCK]
         counts[GROUPS] += 1

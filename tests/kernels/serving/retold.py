@@ -76,8 +76,8 @@ class RetoldRank:
             used += SET_ASIDE * left / block
         return used + needed <= self.limits["blocks"]
 
-    def step(self) -> list[Request]:
-        """Run one pass; return the requests that it ends."""
+    def plan(self) -> float:
+        """Choose what runs in the next pass; return its time."""
         enough = True
         while self.admission != "guaranteed_no_evict" and self.decoding:
             if len(self.decoding + self.prompts) <= 1:
@@ -110,13 +110,13 @@ class RetoldRank:
             it = self.prompts[len(chunks)]
             chunks.append(min(it.prompt + it.before - it.done, room))
             room -= chunks[-1]
-        decoding = self.decoding if self.fused or not chunks else []
-        ended = self.run(chunks, decoding)
-        return ended
+        self.beside = self.decoding if self.fused or not chunks else []
+        return self.priced(chunks)
 
-    def run(self, chunks: list[float], decoding: list[Request]) -> list[Request]:
-        """Run a pass with these chunks and sequences."""
-        ready = [
+    def priced(self, chunks: list[float]) -> float:
+        """Return the time of a pass with these chunks, and keep them."""
+        self.chunks = chunks
+        self.ready = [
             it
             for it, chunk in zip(self.prompts, chunks, strict=False)
             if it.done + chunk == it.prompt + it.before
@@ -127,24 +127,37 @@ class RetoldRank:
             chunk * (it.done + 0.5 * chunk) for it, chunk in zip(self.prompts, chunks, strict=False)
         )
         before = max(seen / tokens - 0.5 * chunk, 0.0) if chunks else 0.0
-        kept = [it.prompt + it.before + 1 + it.passes * self.per_pass for it in decoding]
+        kept = [it.prompt + it.before + 1 + it.passes * self.per_pass for it in self.beside]
         context = float(np.mean(kept)) if kept else 0.0
-        self.clock += pass_times(
-            self.tables, 0, len(chunks), chunk, before, len(decoding), context,
-            1 + self.drafted, len(ready),
+        return pass_times(
+            self.tables, 0, len(chunks), chunk, before, len(self.beside), context,
+            1 + self.drafted, len(self.ready),
         )[0]  # fmt: skip
-        for it, chunk in zip(self.prompts, chunks, strict=False):
+
+    def finish(self, time: float) -> list[Request]:
+        """Let the pass that was planned take a time; return the requests that it ends."""
+        self.clock += time
+        for it, chunk in zip(self.prompts, self.chunks, strict=False):
             it.done += int(chunk)
-        for it in decoding:
+        for it in self.beside:
             it.passes += 1
             it.times.append(self.clock)
-        ended = [it for it in decoding if self.given(it) >= it.answer]
-        for it in ready:
+        ended = [it for it in self.beside if self.given(it) >= it.answer]
+        for it in self.ready:
             it.times.append(self.clock)
             self.prompts.remove(it)
             (ended if it.before + 1 >= it.answer else self.decoding).append(it)
         self.decoding = [it for it in self.decoding if it not in ended]
         return ended
+
+    def step(self) -> list[Request]:
+        """Run one pass; return the requests that it ends."""
+        return self.finish(self.plan())
+
+    @property
+    def under_way(self) -> int:
+        """Requests sent and not ended."""
+        return len(self.waiting) + len(self.prompts) + len(self.decoding)
 
     def send(self, it: Request, time: float) -> None:
         it.sent = time
@@ -163,7 +176,7 @@ class RetoldRank:
         for it in left[:clients]:
             self.send(it, 0.0)
         del left[:clients]
-        while self.waiting or self.prompts or self.decoding:
+        while self.under_way:
             self.idle_until()
             for _ in self.step():
                 if left:
@@ -174,7 +187,37 @@ class RetoldRank:
         """Run requests that come at the times that they say."""
         for it in requests:
             self.send(it, it.sent)
-        while self.waiting or self.prompts or self.decoding:
+        while self.under_way:
             self.idle_until()
             self.step()
         return requests
+
+
+def in_step(ranks: list[RetoldRank], requests: list[Request], clients: int) -> list[Request]:
+    """Run a closed loop on ranks whose passes all take as long as the longest of them."""
+    left = list(requests)
+
+    def send(time: float) -> None:
+        min(ranks, key=lambda rank: rank.under_way).send(left.pop(0), time)
+
+    for _ in range(clients):
+        send(0.0)
+    while any(rank.under_way for rank in ranks):
+        clock = ranks[0].clock
+        first = min((it.ready for rank in ranks for it in rank.waiting[:1]), default=clock)
+        if not any(rank.decoding or rank.prompts for rank in ranks):
+            clock = max(clock, first)
+        for rank in ranks:
+            rank.clock = clock
+        working = [
+            rank
+            for rank in ranks
+            if rank.prompts or rank.decoding or (rank.waiting and rank.waiting[0].ready <= clock)
+        ]
+        time = max([rank.plan() for rank in working])
+        ended = sum(len(rank.finish(time)) for rank in working)
+        for rank in ranks:
+            rank.clock = clock + time
+        for _ in range(min(ended, len(left))):
+            send(clock + time + ranks[0].limits["output_host"])
+    return requests

@@ -22,8 +22,8 @@ from perfmodel.kernels.serving.rank import (
     send,
 )
 from perfmodel.kernels.serving.tables import Deployments
-from tests.kernels.serving.cases import deployment
-from tests.kernels.serving.retold import Request, RetoldRank
+from tests.kernels.serving.cases import deployment, pass_tables
+from tests.kernels.serving.retold import Request, RetoldRank, in_step
 from tests.kernels.serving.test_passes import linear_tables
 
 LENGTHS = np.random.default_rng(5).integers([40, 4], [900, 200], (90, 2))
@@ -125,6 +125,29 @@ def test_ranks_in_step_wait_for_the_longest() -> None:
         send(limits, requests, rank, i, 0.0)
     advance(TABLES, limits, requests, rank, gaps, math.inf)
     assert requests.last == pytest.approx(ran_alone(100.0, 50.0).last[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("scheduler", ["fused", "prefill_first"])
+def test_ranks_in_step_are_as_retold_one_by_one(scheduler: str) -> None:
+    # One rank with the places of all deals prompts a little better than who takes the emptiest.
+    tables = pass_tables()
+    clients, count = 20, 160
+    limits = limits_of(deployment(scheduler, lockstep_ranks=4.0, output_host=1e-3), 0)
+    lengths = np.random.default_rng(7).integers([800, 60], [1000, 80], (count, 2))
+    requests, rank, gaps = new_requests(count), new_rank(count), new_histogram()
+    requests.inputs[:], requests.outputs[:] = lengths.T
+    for i in range(clients):
+        send(limits, requests, rank, i, 0.0)
+    rank.counts[NEXT], rank.counts[END] = clients, count
+    advance(tables, limits, requests, rank, gaps, math.inf)
+    ranks = [RetoldRank(tables, deployment(scheduler, output_host=1e-3)) for _ in range(4)]
+    told = in_step(ranks, [Request(*pair) for pair in lengths.tolist()], clients)
+    sent, first, last = told_times(told)
+    each = (last - first) / (lengths[:, 1] - 1)
+    found = (requests.last - requests.first) / (requests.outputs - 1)
+    assert found.mean() == pytest.approx(each.mean(), rel=0.03)
+    waited = requests.first - requests.sent
+    assert waited.mean() == pytest.approx((first - sent).mean(), rel=0.1)
 
 
 def test_a_heap_gives_the_least_first() -> None:
