@@ -38,7 +38,7 @@ def mean_density(rounds: float, first: float, step: float, cycle: float) -> floa
     are spread over the whole cycle. The mean over rounds is taken as an integral over k from
     1/2 to rounds - 1/2. Answers that are all alike stay as they came.
     """
-    even = 1.0 / cycle
+    even = 1.0 / max(cycle, 1.0)
     first += GAUSSIAN * GAUSSIAN
     if step <= 0.0:
         return max(even, GAUSSIAN / math.sqrt(first))

@@ -196,6 +196,8 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
         window *= crowd.my_turn / crowd.turns
     first = cycle.everyone * crowd.turn / crowd.burst
     seen = max(cycle.everyone - window + (window - first) / cycle.rounds, 0.0)
+    if cycle.passes < 1.0:
+        seen = 0.0  # answers of one token end with the prompt
     going = alone + per_prompt * seen / cycle.passes
     return Answers(seen, going, per_prompt, waits, host)
 
@@ -256,7 +258,7 @@ def first_tokens_of(
     life = answers.going * cycle.passes + own + missed + queued + host * (1.0 - cycle.replaced)
     whole = math.floor(excess)
     first_wait = life * (0.5 * whole * (whole - 1.0) + whole * (excess - whole)) / excess
-    wait = (excess - 1.0) * life - cycle.replaced * host
+    wait = max((excess - 1.0) * life - cycle.replaced * host, 0.0)
     mean_wait = wait + (first_wait - wait) / cycle.rounds
     mean = later + (first - later) / cycle.rounds + mean_wait
     return FirstTokens(
@@ -377,7 +379,9 @@ def close_clients(
         host = deployments.request_host[d] + deployments.output_host[d]
         host += deployments.token_host[d] * cycle.prompt
         answers = answers_of(cycle, crowd, passes, host)
-        per_token = answers.going * cycle.passes / max(cycle.answer - 1.0, 1.0)
+        per_token = answers.going  # of a second token, where there is none
+        if cycle.answer > 1.0:
+            per_token *= cycle.passes / (cycle.answer - 1.0)
         tokens = first_tokens_of(cycle, crowd, passes, answers, per_token)
         p50, p95, p99 = first_token_quantiles(cycle, crowd, passes, answers, tokens)
         rate = concurrency / tokens.request

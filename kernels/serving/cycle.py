@@ -148,7 +148,7 @@ def cycle_of(
 
     verified = 1.0 + deployments.draft_length[d]
     spread = loads.length_spread[j]
-    answer = mean_length(loads.output_length[j], spread)
+    answer = max(mean_length(loads.output_length[j], spread), 1.0)
     square = mean_square(loads.output_length[j], spread)
     prompt = mean_length(loads.input_length[j], spread)
     prefix = min(loads.prefix[j], prompt - 1.0)
@@ -157,9 +157,9 @@ def cycle_of(
     passes = max((answer - 1.0) / gained + 0.5 * (1.0 - 1.0 / gained), LEAST_PASSES)
     budget = deployments.token_budget[d]
 
-    length, tokens = passes, budget
+    length, tokens = max(passes, 1.0), budget
     if fused > 0.0:
-        length += math.ceil(new / budget) + (1.0 - replaced) * min(1.0, slots - 1.0)
+        length = passes + math.ceil(new / budget) + (1.0 - replaced) * min(1.0, slots - 1.0)
         length = max(length, slots * (new + passes * verified) / budget)
         tokens = max(budget - slots * passes / length * verified, 1.0)
     chunks = float(math.ceil(new / tokens))
@@ -182,7 +182,7 @@ def cycle_of(
         gained,
         passes,
         length,
-        (square - answer * answer) / (gained * gained),
+        max(square - answer * answer, 0.0) / (gained * gained),
         slots * passes / length,
         chunks,
         chunk,

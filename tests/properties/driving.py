@@ -388,8 +388,9 @@ def operating_points(random: np.random.Generator) -> None:
 
 
 def served_requests(random: np.random.Generator) -> None:
-    """Served loads pass by pass, with all schedulers and admissions, and traces."""
-    from perfmodel.kernels.serving import recursion
+    """Served loads pass by pass and closed, with all schedulers and admissions, and traces."""
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.serving import recursion, speculation, steady
 
     tables = serving.pass_tables()
     loads = serving.load(
@@ -414,5 +415,9 @@ def served_requests(random: np.random.Generator) -> None:
         limits = {"blocks": 150.0, "ranks": 2.0, "token_budget": 300.0, "draft_length": 1.0}
         deployments = serving.deployment(scheduler, admission, acceptance=0.7, **limits)
         recursion.recurse_points(tables, deployments, loads, np.empty((len(ROWS), 1, 3)))
+        with kernel_work(operating_points=3):
+            closed = map(plain, (tables, deployments, loads))
+            steady.close_points(*closed, np.empty((len(ROWS), 1, 3)))
+            speculation.last_paying_batch(plain(tables), 0, 0, 1.0, 0.7, 500.0, 64.0)
         replay_trace(tables, deployments, trace)
         replay_trace(tables, deployments, trace, concurrency=5)

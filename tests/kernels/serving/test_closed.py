@@ -81,3 +81,13 @@ def test_first_requests_and_those_that_come_together_make_first_tokens_late() ->
     steady = closed(deployment(**HOST), load(concurrency=256.0, length_spread=0.8))
     assert 4.0 < ten[1] / ten[0] < 10.0
     assert steady.time_to_first_token_mean[0, 0] < 0.5 * ten[1]
+
+
+@pytest.mark.parametrize("scheduler", tables.SCHEDULERS)
+def test_answers_of_one_token_end_with_their_prompt(scheduler: str) -> None:
+    found = closed(deployment(scheduler, **HOST), load(output_length=1.0, concurrency=8.0))
+    assert found.request_time_mean[0, 0] == found.time_to_first_token_mean[0, 0]
+    assert 0.0 < found.time_per_output_token_mean[0, 0] < 0.02
+    assert found.batch[0, 0] == 0.0
+    prompt = 2e-5 * 1024
+    assert 0.5 / prompt < found.request_rate[0, 0] < 1.0 / prompt
