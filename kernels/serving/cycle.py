@@ -219,7 +219,7 @@ def crowd_of(cycle: Cycle) -> Crowd:
     if fused:
         with_me = max(min(with_me, room / chunks), 1.0)
     turns = max(with_me * chunks / room, chunks)
-    my_turn = mean_turn(turns) if turns > chunks else turns
+    my_turn = mean_turn(turns) if chunks <= 1.0 else 0.5 * (turns + chunks)
 
     arriving = local * together
     mixed = -math.expm1(-arriving)
