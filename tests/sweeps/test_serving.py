@@ -174,3 +174,24 @@ def test_energy_and_cost_per_token_follow_from_declared_inputs(table):
         add_cost(table, tokens=1e12)
     with pytest.raises(DataError, match="add_cost adds it"):
         best(table, 1, by="cost_per_token")
+
+
+def test_what_is_impossible_keeps_its_reason_beside_what_is_not():
+    axes = {"tensor_parallel": [1, 3], "keep_impossible": True}
+    found = serve("llama-3.1-8b", axes, {"concurrency": [1, 2]}, ["dgx-h100", "dgx-h200"])
+    assert (found["status"].values[1] == "heads_not_divisible").all()
+    assert (found["status"].values[0] == "valid").all()
+    assert np.isnan(found["batch"].values[1]).all()
+
+
+def test_pools_on_different_hardware_differ_from_pools_on_one():
+    axes = {"tensor_parallel": 2, "prefill_workers": 1, "workers": 2}
+    loads = {"input_length": 4096, "output_length": 64, "concurrency": 4}
+    name = "time_to_first_token_mean"
+    on = {
+        pool: serve("llama-3.1-8b", axes, loads, "dgx-h100", prefill_hardware=pool)
+        for pool in (None, "dgx-h100", "dgx-a100")
+    }
+    assert on[None][name].values == pytest.approx(on["dgx-h100"][name].values, rel=0.1)
+    assert on["dgx-a100"][name].values > 1.5 * on[None][name].values
+    assert on[None]["devices"].values.tolist() == [6]
