@@ -226,7 +226,7 @@ def suggest(question: Question, table: Table, output: str | None, explained: boo
     remark("\nWhat to try next")
     if output is not None and output.lower().endswith(".nc"):
         remark(f"  perfmodel best {output} --pareto {RATE},{USER} --where 'ttft_p95 < 2'")
-        remark(f"  perfmodel best {output} --by tpot --where '{RATE} > {top[RATE] / 2:.3g}'")
+        remark(f"  perfmodel best {output} --by tpot --where '{RATE} > {top[RATE] / 2:.0f}'")
     elif not question.is_one:
         remark("  -o serve.nc                 keeps all points, for 'perfmodel best'")
     if question.is_phase or question.trace is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.base.precisions import FORMATS
 from perfmodel.base.units import format_si
 from perfmodel.compute.routing import Routing
-from perfmodel.kernels.serving.tables import OTHER, PARTS
+from perfmodel.kernels.serving.tables import COMMUNICATION, EXPERTS, OTHER, PARTS
 from perfmodel.model.build import AttentionSpec, Mixer, MlpSpec, ModelSpec, RecurrenceSpec
 from perfmodel.operations.operations import Communication, Gemm, Stream
 from perfmodel.operations.parts import Part
@@ -19,6 +19,7 @@ from perfmodel.operations.served import head_operations, pass_keys, served_opera
 from perfmodel.serving.experts import expert_times
 from perfmodel.serving.layouts import Layouts
 from perfmodel.serving.mixers import Calls, decode_times, mixer_formats, prefill_times
+from perfmodel.serving.overlap import SHARED, hidden_parts
 from perfmodel.serving.pass_pricing import Item, price_items
 from perfmodel.serving.pass_table import (
     LayerGroup,
@@ -75,7 +76,8 @@ class PassOperation:
     calls : float
         Times it runs in a pass.
     time, adds : float
-        Of one call, and of all calls [s].
+        Of one call, and what all calls add to the pass [s]: less where other kernels run beside
+        them (`perfmodel.serving.overlap`).
     flops, traffic : float
         FLOP of matrix products and bytes of one call, memory or wire [FLOP, B]; 0 where they
         are not told apart.
@@ -186,31 +188,55 @@ def _dense(
             continue
         part, calls = _name(group, number), 1.0 if group.draft else float(group.count)
         items = layer_items(model, group, recipe, keys, hardware)
+        routed = _routed(model, group, recipe, hardware, tokens, routing, part, calls)
+        beside = np.array([sum(it.time for it in routed if it.kind == PARTS[EXPERTS])])
+        hidden = hidden_parts(hardware, recipe.engine, items, keys, beside)[0].sum()
         if group.draft:
+            hidden = 0.0
             projections = served_operations(model, Part("mtp", "mtp"), keys, machine_of(hardware))
             items += [Item(operation, 1.0, group.formats) for operation in projections]
+        shared = [
+            priced
+            for item in items
+            if item.operation.role in SHARED
+            for priced in _priced(part, replace(item, times=calls), recipe, hardware)
+            if priced.kind != PARTS[COMMUNICATION]
+        ]
+        alone = sum(it.adds for it in shared) / calls
         for item in items:
-            yield from _priced(part, replace(item, times=calls), recipe, hardware)
-        for mlp in group.layer.mlps:
-            if mlp.kind != "moe":
-                continue
-            times = expert_times(
-                model, mlp, recipe.layouts, knot, hardware, routing, index=group.index
-            )
-            met = tokens * recipe.layouts.columns["attention_data_parallel"][0]
-            shape = f"{met:,.0f} tokens, {mlp.experts_per_token} of {mlp.experts} experts"
-            whole = float(times.experts[0, 0])
-            size = float(model.hidden_size)
-            bound = _experts_bound(mlp, size, group, recipe, hardware, met, whole)
-            for name, kind, time, limit in (
-                ("routed experts", "experts", times.experts, bound),
-                ("expert exchange", "communication", times.communication, "network"),
-            ):
-                each = float(time[0, 0])
-                if each > 0.0:
-                    yield PassOperation(
+            for priced in _priced(part, replace(item, times=calls), recipe, hardware):
+                left = 1.0 - hidden / alone if priced in shared else 1.0
+                yield replace(priced, adds=left * priced.adds)
+        yield from routed
+
+
+def _routed(
+    model: ModelSpec, group: LayerGroup, recipe: Recipe, hardware: Hardware, tokens: float,
+    routing: Routing | None, part: str, calls: float,
+) -> list[PassOperation]:  # fmt: skip
+    """Return the routed experts of a layer, and what brings tokens there and back."""
+    found = []
+    knot = np.array([max(tokens, 1.0)])
+    for mlp in group.layer.mlps:
+        if mlp.kind != "moe":
+            continue
+        times = expert_times(model, mlp, recipe.layouts, knot, hardware, routing, index=group.index)
+        met = tokens * recipe.layouts.columns["attention_data_parallel"][0]
+        shape = f"{met:,.0f} tokens, {mlp.experts_per_token} of {mlp.experts} experts"
+        whole, size = float(times.experts[0, 0]), float(model.hidden_size)
+        bound = _experts_bound(mlp, size, group, recipe, hardware, met, whole)
+        for name, kind, time, limit in (
+            ("routed experts", "experts", times.experts, bound),
+            ("expert exchange", "communication", times.communication, "network"),
+        ):
+            each = float(time[0, 0])
+            if each > 0.0:
+                found.append(
+                    PassOperation(
                         part, name, kind, shape, calls, each, calls * each, 0.0, 0.0, limit
                     )
+                )
+    return found
 
 
 def _experts_bound(

@@ -36,11 +36,14 @@ def test_operations_add_up_to_the_parts_of_the_pass(model, axes, wanted):
         times = pass_times(tables, 0, *what)
         # Sizes between knots are interpolated in the tables: 64 and 4,096 are knots.
         assert sum(item.adds for item in found) == pytest.approx(times[0], rel=2e-3)
-        kinds = (*PARTS, "host")
-        for kind, time in zip(kinds, times[1:], strict=True):
-            mine = sum(item.adds for item in found if item.kind == kind)
-            assert mine == pytest.approx(time, rel=0.02, abs=2e-3 * times[0])
-        assert all(item.adds == pytest.approx(item.calls * item.time) for item in found)
+        # A cast stands with its product here, and with everything else in the tables.
+        parts = dict(zip((*PARTS, "host"), times[1:], strict=True))
+        parts["matrices"] += parts.pop("other")
+        mine = dict.fromkeys(parts, 0.0)
+        for item in found:
+            mine["matrices" if item.kind == "other" else item.kind] += item.adds
+        assert mine == pytest.approx(parts, rel=5e-3, abs=1e-3 * times[0])
+        assert all(item.adds <= 1.000001 * item.calls * item.time for item in found)
 
 
 def test_operations_say_what_bounds_them():
