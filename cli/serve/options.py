@@ -130,8 +130,8 @@ pool_options = stack(
         "--prefill",
         section=POOLS,
         type=Pool(),
-        help="Degrees and number of workers that run prompts, as in tp=4,workers=1:8:8; what is "
-        "not named is as of the others.  [default: workers=1]",
+        help="Degrees and number of workers that run prompts, as in tp=4,workers=1:8:8; without a "
+        "degree they are as of the others.  [default: workers=1]",
     ),
     option(
         "--decode",

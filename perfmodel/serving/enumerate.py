@@ -66,7 +66,8 @@ def serving_grid(
     **axes
         One value or a list for any field of `perfmodel.serving.fields.DEPLOYMENT_FIELDS`.
         ``tensor_parallel`` takes every power of two up to a node whose devices hold the model where
-        it is not given; other fields have their defaults.
+        it is not given, and 1 with attention data parallelism; other fields have their defaults.
+        Degrees of prefill workers are 1 where one of them is given, else as of decode workers.
 
     Returns
     -------
@@ -204,7 +205,13 @@ def _axes(
         name: given.get(name, axis_values(name, spec.default, DEPLOYMENT_FIELD_BY_NAME))
         for name, spec in DEPLOYMENT_FIELD_BY_NAME.items()
     }
-    if "tensor_parallel" not in given:
+    if any(name in given for name in POOL_FIELDS):
+        # Who names a degree of prefill workers means them: the others are 1.
+        axes |= {name: np.ones(1, np.int64) for name in POOL_FIELDS if name not in given}
+    ranks = given.get("attention_data_parallel", np.ones(1))
+    if "tensor_parallel" not in given and (ranks > 1).all():
+        axes["tensor_parallel"] = np.ones(1, np.int64)  # every device a rank, as engines have it
+    elif "tensor_parallel" not in given:
         nodes = (profile.system.devices_per_node for profile in _profiles(hardware))
         most = max(nodes, default=NODE_DEVICES)
         most = min(most, devices) if devices else most

@@ -71,3 +71,18 @@ def test_what_cannot_be_is_refused_with_its_reason(model, axes, said):
 def test_impossible_deployments_are_kept_on_demand():
     grid = serving_grid("llama-3.1-8b", tensor_parallel=[2, 3], keep_impossible=True)
     assert grid.status.tolist() == [0, 2]
+
+
+def test_a_pool_with_a_degree_of_its_own_has_no_others() -> None:
+    axes = {"tensor_parallel": 1, "expert_parallel": 8, "attention_data_parallel": 8}
+    grid = serving_grid("deepseek-v3", **axes, prefill_workers=2, prefill_tensor_parallel=4)
+    assert grid["prefill_tensor_parallel"].tolist() == [4]
+    assert grid["prefill_expert_parallel"].tolist() == [1]
+    assert grid["prefill_attention_data_parallel"].tolist() == [1]
+    alike = serving_grid("deepseek-v3", **axes, prefill_workers=2)
+    assert alike["prefill_attention_data_parallel"].tolist() == [8]
+
+
+def test_every_device_is_a_rank_where_ranks_are_asked_for() -> None:
+    grid = serving_grid("deepseek-v3", expert_parallel=8, attention_data_parallel=8)
+    assert grid["tensor_parallel"].tolist() == [1]
