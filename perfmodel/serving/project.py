@@ -276,6 +276,7 @@ def deployment_columns(
     apart = prefill_layout >= 0
     ranks = grid["attention_data_parallel"]
     prefill_workers = grid["prefill_workers"]
+    divided = fact("shared_token_budget")
     latency, per_token = handover(grid, hardware, prefill_hardware)
     return Deployments(
         layout=np.ascontiguousarray(layout),
@@ -285,7 +286,7 @@ def deployment_columns(
         lockstep_ranks=number(ranks if experts else 1),
         stages=number(grid["pipeline_parallel"]),
         devices=number(grid.devices),
-        token_budget=number(grid["token_budget"]),
+        token_budget=number(grid["token_budget"] / np.where(divided, ranks, 1)),
         max_sequences=number(grid["max_sequences"]),
         blocks=number(memory.blocks),
         block_tokens=number(memory.block_tokens),
@@ -299,8 +300,10 @@ def deployment_columns(
         prefill_layout=np.where(apart, prefill_layout + prefill_shift, -1),
         prefill_ranks=number(prefill_workers * pool["attention_data_parallel"]),
         prefill_stages=number(np.where(apart, pool["pipeline_parallel"], 1)),
-        prefill_token_budget=number(grid["token_budget"]),
-        prefill_max_sequences=number(grid["max_sequences"]),
+        prefill_token_budget=number(
+            grid["token_budget"] / np.where(divided, pool["attention_data_parallel"], 1)
+        ),
+        prefill_max_sequences=number(np.minimum(grid["max_sequences"], fact("prefill_sequences"))),
         prefill_lockstep_ranks=number(pool["attention_data_parallel"] if experts else 1),
         transfer_latency=number(latency),
         transfer_time=number(per_token),

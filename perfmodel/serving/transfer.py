@@ -168,7 +168,7 @@ def handover(
     Returns
     -------
     latency, per_token : ndarray, shape (deployments,)
-        [s] that nothing hides; 0 where there is one pool.
+        [s] that nothing hides, handshakes of the engine included; 0 where there is one pool.
 
     Notes
     -----
@@ -212,6 +212,7 @@ def handover(
         begin = hardware.system.network[level].latency + state.recurrent * rate
         of_kind[:, number] = begin, token
     latency[apart], per_token[apart] = of_kind[:, kind]
+    latency += apart * np.array([item.handover_host for item in grid.engines])[grid["engine"]]
     return latency, per_token
 
 

@@ -54,6 +54,11 @@ class Engine:
         "what a trial run makes of a logit of each sequence: copies, sorts, sums", "B"
     )
     prefix_caching: bool = fact("prompts that begin alike share blocks unless switched off")
+    shared_token_budget: bool = fact(
+        "the token budget is a worker's: its attention ranks divide it among them"
+    )
+    prefill_sequences: int = fact("prompts in a pass of a prefill worker at most", minimum=1)
+    handover_host: float = fact("handshakes and polls between the pools, per request", "s")
     layerwise_transfer: bool = fact(
         "caches of a layer go to a decode worker while the next layers of a prompt run"
     )
