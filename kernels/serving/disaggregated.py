@@ -13,6 +13,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.admission import running_limit
+from perfmodel.kernels.serving.bunching import mean_density
 from perfmodel.kernels.serving.chain import (
     COUNT,
     MOST_STATES,
@@ -47,6 +48,8 @@ from perfmodel.kernels.serving.tables import (
     PassTables,
 )
 
+BUNCHED = 0.9
+"""Load at which prompts that come bunched wait: by chance, as they were spread at capacity."""
 CLOSE = 1e-7
 """Relative: concurrency is met so closely."""
 
@@ -258,6 +261,23 @@ def around(deployments: Deployments, d: int, prompt: float) -> float:
 
 
 @jit_lean
+def joining(time: float, busy: float) -> float:
+    """Return how long a decode worker takes until a sequence that came gives its first token [s].
+
+    Parameters
+    ----------
+    time, busy : float
+        Of a pass [s], and the chance that one is under way: half of it is left.
+
+    Notes
+    -----
+    Engines stream answers from where they are decoded: the token that the prompt gave comes with
+    the first pass there (vLLM's proxies ask prefill workers for one token and drop it).
+    """
+    return time * (1.0 + 0.5 * busy)
+
+
+@jit_lean
 def fill_pools(
     tables: PassTables,
     deployments: Deployments,
@@ -362,7 +382,7 @@ def close_open_pools(
     waited = ahead + left + for_place
     random = ahead + for_place + company
     waits = 1.0 - (1.0 - found) * (1.0 - blocked)
-    least = around(deployments, d, prompt)
+    least = around(deployments, d, prompt) + joining(stay, 1.0 - idle)
     first = least + waited + company + cost[0] + cost[1]
     utilization = max(rate / capacity, 1.0 - idle)
     fill_pools(tables, deployments, d, loads, j, first, stay, rate, waited, utilization, out)
@@ -436,20 +456,26 @@ def close_closed_pools(
     most = min(running * ranks, clients)
     stay = answer_passes * decode_pass(tables, deployments, d, most / lanes, context)
     high = min(most, clients * stay / (stay + alone + least))
+    # Requests that came at once come back at once, spread by their prompts and their answers.
+    capacity = prompt_pool(cost, prefill_lanes, 0.0, 1.0, longer)[0]
+    together = clients / capacity
+    vary = length_variation(spread) + pass_variation(drafted, acceptance) / answer_passes
+    dense = mean_density(rounds, together * together / 12.0, stay * stay * vary, stay + alone)
+    bunched = min(clients * dense, BUNCHED * capacity)
     low, low_error, high_error = 0.0, 1.0 / (alone + least), -1.0
-    own, capacity, side = alone, 0.0, 0
+    own, side = alone, 0
     number = high
     for step in range(50):
         time = decode_pass(tables, deployments, d, number / lanes, context)
         rate = number / (answer_passes * time)
         capacity, _, left, wait, company = prompt_pool(
-            cost, prefill_lanes, rate * others, 1.0, longer
+            cost, prefill_lanes, max(rate, bunched) * others, 1.0, longer
         )
         own = alone + company
         # Speeds, as those are finite: what prompts get, less what is asked of them.
         error = -rate / max(clients - number, CLOSE * clients)
         if rate < capacity:
-            error += 1.0 / (wait + left + own + least)
+            error += 1.0 / (wait + left + own + least + joining(time, others))
         if step == 0 and error >= 0.0:
             break
         # False position, where an end that stays counts half (Illinois).
@@ -467,6 +493,7 @@ def close_closed_pools(
     number = max(number, CLOSE)
     time = decode_pass(tables, deployments, d, number / lanes, context)
     rate = number / (answer_passes * time)
+    least += joining(time, others)
     # What does not decode is in its prompt, on its way, or waits.
     later = clients / rate - answer_passes * time
     waited = max(later - own - least, 0.0)
