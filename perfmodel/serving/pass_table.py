@@ -214,7 +214,7 @@ def pass_tables(
         draft=draft,
         eager_time=launches * launch + latent * np.maximum(call - LATENT_LAUNCHES * launch, 0.0),
         graph_time=fact("graph_time") * np.ones(size),
-        graph_limit=fact("graph_limit").astype(np.float64),
+        graph_limit=fact("graph_limit") * _graph_tokens(layouts),
         graph_step=fact("graph_step").astype(np.float64),
         mixed_graph_limit=fact("mixed_graph_limit").astype(np.float64),
         # Between two captured pieces attention is launched from Python, as one operation.
@@ -225,6 +225,12 @@ def pass_tables(
         host_hidden=fact("host_hidden") * np.ones(size),
         half_width=half_widths(hardware, _typical_parts(body, decode)),
     )
+
+
+def _graph_tokens(layouts: Layouts) -> Floats:
+    """Tokens of what captured sizes count: a sequence with its drafts, or 1; shape (layout,)."""
+    verified = layouts.columns["draft_length"] + 1.0
+    return np.where(layouts.by_engine("graphs_of_sequences"), verified, 1.0)
 
 
 def _typical_parts(body: Floats, decode: Floats) -> Floats:

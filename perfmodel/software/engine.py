@@ -65,6 +65,7 @@ class Engine:
     # Launching
     graph_limit: int = fact("largest batch of decoded tokens that is captured as a graph")
     graph_step: int = fact("captured sizes are 1, 2, 4 and multiples of this", minimum=1)
+    graphs_of_sequences: bool = fact("captured sizes count sequences, whatever each verifies")
     mixed_graph_limit: int = fact(
         "largest pass with chunks of prompts whose kernels between attentions are captured"
     )

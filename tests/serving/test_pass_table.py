@@ -161,6 +161,9 @@ def test_drafts() -> None:
     assert np.all(found.draft[1] > 0)
     assert np.all(found.body[1].sum(axis=-1) > found.body[0].sum(axis=-1))
     assert np.all(found.decode[2, 8:] > found.decode[0, 8:])
+    assert found.graph_limit.tolist() == [512.0, 512.0, 512.0]  # of tokens
+    requests = layouts_of("trtllm", draft_length=[0, 3])
+    assert pass_tables(model, requests, H100).graph_limit.tolist() == [512.0, 2048.0]
     with pytest.raises(StrategyError, match="no multi-token-prediction module"):
         tables("llama-3.1-8b", draft_length=1)
 
