@@ -12,6 +12,7 @@ from perfmodel import (
     best,
     load_grid,
     load_hardware,
+    load_model,
     open_results,
     pareto,
     serve,
@@ -150,6 +151,9 @@ def test_what_means_nothing_is_refused():
     grid = serving_grid("llama-3.1-8b", tensor_parallel=1)
     with pytest.raises(StrategyError, match="deployments of llama"):
         serve("llama-3.1-70b", grid, {"concurrency": 1}, "dgx-h100")
+    drafting = serving_grid("deepseek-r1", tensor_parallel=8)
+    found = serve(load_model("deepseek-r1"), drafting, {"concurrency": 1}, "dgx-h200")
+    assert found["status"].values.tolist() == [[["valid"]]]
     with pytest.raises(StrategyError, match="at least one"):
         serve("llama-3.1-8b", grid, {"concurrency": 1}, [])
     with pytest.raises(StrategyError, match="unknown method"):
