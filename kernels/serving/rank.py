@@ -296,6 +296,10 @@ def fits(limits: Limits, requests: Requests, rank: Rank, i: int) -> bool:
     """Tell whether the cache has blocks for a request beside those that run."""
     taken = rank.numbers[HELD]
     needed = own_blocks(limits, requests, i)
+    if limits.admission == RESERVE and limits.ranks > 1.0:
+        # What is left over on each of the ranks in step holds nobody.
+        each = limits.blocks / limits.ranks
+        taken += limits.ranks * (each - needed * max(math.floor(each / needed), 1.0))
     if limits.admission != RESERVE:
         taken += used_blocks(limits, rank.numbers[KEPT], rank.counts[DECODING])
         if limits.admission != PREEMPT:

@@ -150,6 +150,20 @@ def test_ranks_in_step_are_as_retold_one_by_one(scheduler: str) -> None:
     assert waited.mean() == pytest.approx((first - sent).mean(), rel=0.1)
 
 
+def test_ranks_in_step_hold_whole_requests() -> None:
+    # Each of four has blocks for one request and nine tenths of another.
+    limits = limits_of(
+        deployment("fused", "guaranteed_no_evict", lockstep_ranks=4.0, blocks=19.0), 0
+    )
+    requests, rank, gaps = new_requests(8), new_rank(8), new_histogram()
+    requests.inputs[:], requests.outputs[:] = 100.0, 60.0
+    for i in range(8):
+        send(limits, requests, rank, i, 0.0)
+    advance(TABLES, limits, requests, rank, gaps, math.inf)
+    assert (requests.started[:4] == 0.0).all()
+    assert (requests.started[4:] >= requests.last[:4].min()).all()
+
+
 def test_a_heap_gives_the_least_first() -> None:
     random = np.random.default_rng(3)
     heap, kept = np.zeros(200, np.int64), []
