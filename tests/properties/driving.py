@@ -372,7 +372,8 @@ def operating_points(random: np.random.Generator) -> None:
             draft_length=draft,
             acceptance=0.7 * (draft > 0),
             prefill_layout=-(number % 2),
-            prefill_ranks=float(random.integers(1, 5)),
+            prefill_ranks=4.0 * float(random.integers(1, 5)),
+            prefill_lockstep_ranks=float(random.choice([1, 4])),
         )
         loads = serving.load(
             input_length=float(random.choice([100, 1024, 8192])),
