@@ -62,10 +62,10 @@ COMMANDS = {
 @verbosity_options
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Project the training of large language models, without a GPU.
+    """Project the training and serving of large language models, without a GPU.
 
-    Time, throughput and memory of every parallel strategy of a model on given hardware,
-    from the model's architecture and the hardware's facts.
+    Time, throughput and memory of every parallel strategy of a model, or of every deployment
+    that serves it, on given hardware, from the model's architecture and the hardware's facts.
 
     \b
     Examples:
@@ -74,6 +74,8 @@ def cli(ctx: click.Context) -> None:
       perfmodel best sweep.nc --top 10
       perfmodel project --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
           --tp 8 --pp 4 --global-batch 512 --seq-len 8192
+      perfmodel serve --model llama-3.1-70b --hardware dgx-h200 --tp 4 --isl 8192 --osl 1024 \\
+          --concurrency 64
 
     Results go to stdout, progress and remarks to stderr. Exit codes: 0 done,
     1 failure, 2 wrong input, 3 no strategy fits in memory.
