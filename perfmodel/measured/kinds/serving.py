@@ -149,10 +149,10 @@ def _points(
     if not cases:
         return []
     engines = list(dict.fromkeys(case.engine for case in cases))
-    deployments, rows = _distinct(
+    deployments, rows = distinct(
         [{**case.deployment, "engine": engines.index(case.engine)} for case in cases]
     )
-    asked, columns = _distinct(loads)
+    asked, columns = distinct(loads)
     try:
         grid = deployments_from_rows(cases[0].model, deployments, engine=engines)
         points = project(
@@ -163,7 +163,7 @@ def _points(
     return [_values(points, row, column) for row, column in zip(rows, columns, strict=True)]
 
 
-def _distinct(items: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[int]]:
+def distinct(items: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[int]]:
     """Return the distinct ones of some mappings, and the place of each among them."""
     places: dict[tuple[tuple[str, Any], ...], int] = {}
     index = [places.setdefault(tuple(sorted(item.items())), len(places)) for item in items]
