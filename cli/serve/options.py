@@ -43,7 +43,9 @@ def field_option(
 ) -> Callable[[Function], Function]:
     """Return the option of a field: a list of values, or one."""
     text = spec.description[0].upper() + spec.description[1:]
-    default = {"tensor_parallel": "every sensible value"}.get(spec.name, _shown(spec.default))
+    default = {"tensor_parallel": "every sensible value; 1 with --dp-attention"}.get(
+        spec.name, _shown(spec.default)
+    )
     if spec.choices:
         text += f": {', '.join(spec.choices)}"
     if spec.name == "workers":
@@ -130,8 +132,9 @@ pool_options = stack(
         "--prefill",
         section=POOLS,
         type=Pool(),
-        help="Degrees and number of workers that run prompts, as in tp=4,workers=1:8:8; without a "
-        "degree they are as of the others.  [default: workers=1]",
+        help="Degrees and number of workers that run prompts, as in tp=4,workers=1:8:8: a pool "
+        "that names a degree has 1 of the others, else those of the workers that run answers.  "
+        "[default: workers=1]",
     ),
     option(
         "--decode",

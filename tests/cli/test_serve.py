@@ -149,6 +149,17 @@ def test_drafts_are_the_model_s_own() -> None:
     assert_one_line(refused, "no multi-token-prediction modules")
 
 
+def test_pools_have_degrees_of_their_own() -> None:
+    given = "--model mixtral-8x7b --hardware dgx-h200 --rate 2 --disaggregate --isl 512 --osl 64"
+    row = point(f"{given} --prefill tp=4,workers=2 --decode ep=4,dp-attention=4")
+    names = ("tensor_parallel", "expert_parallel", "attention_data_parallel", "workers")
+    assert [row[name] for name in names] == [1, 4, 4, 1]
+    assert [row[f"prefill_{name}"] for name in names] == [4, 1, 1, 2]
+    assert row["devices"] == 4 + 2 * 4
+    alike = point(f"{given} --prefill workers=2 --tp 2 --ep 2")
+    assert [alike[f"prefill_{name}"] for name in names] == [2, 2, 1, 2]
+
+
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_one_phase_of_a_static_batch(phase: str) -> None:
     text = f"{POINT} --phase {phase} --batch 1,64".replace(" --concurrency 16", "")
