@@ -29,6 +29,10 @@ from perfmodel.kernels.serving.tables import (
     PassTables,
 )
 
+FIRST_TOKEN_WIDTH = 1.0
+"""What comes on top of a pass's band for first tokens, relative: how clients come, and flags of
+servers that nobody states. With it 80 % of 1,620 measured ones lie within the bounds."""
+
 P95, P99 = 1.645, 2.326
 """Quantiles of the normal distribution."""
 ALONE_MATTERS = 8.0
@@ -412,8 +416,9 @@ def close_clients(
         out[ROWS.time_to_first_token_p50, d, j] = p50
         out[ROWS.time_to_first_token_p95, d, j] = p95
         out[ROWS.time_to_first_token_p99, d, j] = p99
-        out[ROWS.time_to_first_token_low, d, j] = tokens.mean * (1.0 - band)
-        out[ROWS.time_to_first_token_high, d, j] = tokens.mean * (1.0 + band)
+        wide = 1.0 + math.hypot(band, FIRST_TOKEN_WIDTH)
+        out[ROWS.time_to_first_token_low, d, j] = tokens.mean / wide
+        out[ROWS.time_to_first_token_high, d, j] = tokens.mean * wide
 
         # Others make one prompt per cycle as I do: how many I see varies with lengths alone, by
         # w/2 of their number, w = (1 - r)/(1 + r): the part of a cycle over or short.
