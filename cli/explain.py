@@ -80,7 +80,8 @@ def explain_command(
     what all calls add to the step (communication: what compute does not hide), 'rate'
     what a call achieves, of the device's peak for matrix products. The sums agree with
     'perfmodel project'; optimizer, pipeline, data-parallel and host times belong to the
-    whole step and stand below the operations.
+    whole step and stand below the operations. Passes of a served model are explained by
+    'perfmodel serve … --explain'.
 
     \b
     Bounds:

@@ -78,7 +78,7 @@ def cli(ctx: click.Context) -> None:
           --concurrency 64
 
     Results go to stdout, progress and remarks to stderr. Exit codes: 0 done,
-    1 failure, 2 wrong input, 3 no strategy fits in memory.
+    1 failure, 2 wrong input, 3 nothing is possible or fits in memory.
     """
     from perfmodel.cli.shared.printing import announce_compilation, tell_choice
     from perfmodel.kernels import work
