@@ -1,6 +1,7 @@
 """Write the measured figures of README.md and docs: accuracy tables and speed.
 
-    python benchmarks/update_readme.py [--development RUNS.csv] [--kernels DATA] [--speed]
+    python benchmarks/update_readme.py [--development RUNS.csv] [--serving RUNS.csv]
+        [--kernels DATA] [--speed]
 
 The published runs of this repository are always scored; the development tables and the
 speed only where asked for. Each figure stands between two comments; the README has one line
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from accuracy import kernels as accuracy_kernels
+from accuracy import serving as accuracy_serving
 from accuracy.training import COLUMNS, HEADER, markdown, table_line
 from speed import collectives as collective_speed
 from speed import first_run
@@ -35,6 +37,7 @@ KERNELS = HERE.parent / "docs" / "kernels.md"
 COLLECTIVES = HERE.parent / "docs" / "collectives.md"
 PERFORMANCE = HERE.parent / "docs" / "performance.md"
 PUBLISHED, DEVELOPMENT = "Training steps, published runs", "Training steps, development runs"
+SERVED = {"tpot": "Served models, time per output token", "ttft": "Served models, first token"}
 TRUTH = (
     "| predicted against measured | rows | median | mean | p90 | worst |",
     "|---|---:|---:|---:|---:|---:|",
@@ -53,6 +56,18 @@ def truth_line(title: str, found: Mapping[str, Any]) -> str:
     """One line of the README's table of errors."""
     cells = [f"{found['count']:,}", *(f"{100 * found[name]:.1f} %" for name in COLUMNS)]
     return f"| {title} | {' | '.join(cells)} |"
+
+
+def serving_lines(path: Path) -> dict[str, str]:
+    """Lines of the README's table for the latest served runs of each group."""
+    lines = {}
+    for metric, title in SERVED.items():
+        for pools in ("aggregated", "disaggregated"):
+            where = f'{accuracy_serving.LATEST} and pools == "{pools}"'
+            found = compare_file("serving", path, where, [], metric=metric).to_json_dict()
+            name = title + (", two pools" if pools == "disaggregated" else "")
+            lines[name] = truth_line(name, found)
+    return lines
 
 
 def truth_block(text: str, lines: Mapping[str, str]) -> str:
@@ -133,6 +148,7 @@ def main() -> None:
     """Replace the blocks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--development", type=Path, help="table of development runs")
+    parser.add_argument("--serving", type=Path, help="table of served runs")
     parser.add_argument("--kernels", type=Path, help="folder of measured kernels")
     parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
@@ -144,6 +160,8 @@ def main() -> None:
         columns = ["hardware", "architecture", "scale"]
         blocks["development"], found = accuracy_block(options.development, columns)
         truth[DEVELOPMENT] = truth_line(DEVELOPMENT, found)
+    if options.serving:
+        truth |= serving_lines(options.serving)
     if options.speed:
         collectives = collective_speed_block()
         speed = f"{speed_block()}\n{collectives}\n{simulation_speed_line()}"

@@ -16,6 +16,8 @@ WIDE = 4.5
 """Deviations to each side; what lies beyond weighs about a millionth."""
 FINE = 3.0
 """States evaluated per deviation."""
+NEVER = 1e6
+"""Longest pass that is told from one that never ends for the prompts that come meanwhile [s]."""
 NEGLIGIBLE = 1e-6
 STATES_COLUMNS = 9
 COUNT, WEIGHT, TIME, SHARE, DECODE, FIXED, EACH, PASSES, ROOM = range(STATES_COLUMNS)
@@ -138,7 +140,7 @@ def fill_chain(
         fill_state(tables, deployments, d, prompt, lanes, rate, count, state)
         leave = 0.0
         if count > 0.0:
-            leave = math.log(count / (answer_passes * state[TIME]))
+            leave = math.log(count / (answer_passes * min(state[TIME], NEVER)))
         if filled > 0:
             # The sum of log(rate / leave) over the states from the one before to this one.
             width = count - before

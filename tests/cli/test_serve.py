@@ -261,3 +261,21 @@ def test_an_unstable_rate_is_a_status_not_a_number() -> None:
     assert found["statuses"] == {"valid": 1, "rate_above_capacity": 1}
     assert len(found["best"]) == 1
     assert math.isfinite(found["best"][0]["time_to_first_token_mean"])
+
+
+def test_rates_up_to_and_beyond_capacity_are_answered_or_refused() -> None:
+    """With a few decoding, prompts alone fill every pass: such states are left, not stayed in."""
+    words = (
+        "--model",
+        "llama-3.1-70b",
+        "--hardware",
+        "dgx-h100",
+        "--engine",
+        "trtllm",
+        "--tp",
+        "4",
+    )
+    load = ("--isl", "467", "--osl", "16", "--length-range", "0.95", "--rate", "2,32,64")
+    result = run("serve", *words, *load)
+    assert result.exit_code == 0, result.stderr
+    assert "requests arrive faster than they are served" in result.stdout
