@@ -101,6 +101,24 @@ def explain_cases() -> Iterator[Case]:
         yield "explain", f"{words} --framework {framework}"
 
 
+def serve_cases() -> Iterator[Case]:
+    """Yield served models: engines, machines, loads, pools, drafts, phases, the fewest devices."""
+    load = "--isl 2048 --osl 512"
+    for engine, hardware in itertools.product(
+        ("vllm", "sglang", "trtllm"), ("dgx-h100", "dgx-b200", "mi300x-server")
+    ):
+        words = f"--hardware {hardware} --engine {engine} {load} --concurrency 1:256:x4"
+        yield "serve", f"--model llama-3.1-70b --tp 4,8 {words}"
+        yield "serve", f"--model gpt-oss-120b --tp 2 --length-range 0.8 --rounds 10 {words}"
+    for model in ("deepseek-v3", "qwen3-next-80b-a3b", "gemma-2-27b", "nemotron-nano-9b-v2"):
+        yield "serve", f"--model {model} --hardware dgx-h200 --tp 8 {load} --rate 0.5,2"
+    experts = "--model deepseek-v3 --hardware gb200-nvl72 --dp-attention 8 --ep 8"
+    yield "serve", f"{experts} {load} --concurrency 64,1024 --speculative mtp:1,2:0.8"
+    yield "serve", f"{experts} {load} --concurrency 256 --prefill tp=4,workers=1:3:3"
+    yield "serve", f"{experts} --phase decode --batch 8,64 {load}"
+    yield "size", f"--model qwen3-32b --hardware dgx-h200,dgx-b200 --rate 10 {load} --ttft-p95 2"
+
+
 def kernel_cases() -> Iterator[Case]:
     """Yield grids of single kernels."""
     devices = ("dgx-a100", "dgx-h100", "dgx-b200", "mi300x-server", "mi355x-server", "l40s-server")
@@ -274,10 +292,11 @@ def data_cases() -> Iterator[Case]:
 
 PRINTS_JSON = (
     "project", "explain", "kernel", "collective", "topology", "compare", "model", "hardware",
+    "serve", "size",
 )  # fmt: skip
 GROUPS = (
-    list_cases, project_cases, explain_cases, kernel_cases, collective_cases, sweep_cases,
-    workload_cases, data_cases,
+    list_cases, project_cases, explain_cases, serve_cases, kernel_cases, collective_cases,
+    sweep_cases, workload_cases, data_cases,
 )  # fmt: skip
 
 
