@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, PRECISIONS, QUANTISED
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
 
 Size = Column | float
 
@@ -233,6 +237,15 @@ class Machine:
     def cast_bytes(self) -> dict[str, float]:
         """Bytes written per cast element, all copies, by precision [B]."""
         return {name: copies * OPERAND_BYTES[name] for name, copies in self.copies().items()}
+
+
+def machine_of(hardware: Hardware) -> Machine:
+    """Facts of a profile that decide which operations run."""
+    return Machine(
+        domain=hardware.system.network[0].size or hardware.system.devices_per_node,
+        fp8_transposed_copies=hardware.device.fp8_transposed_copies,
+        sizes=tuple(level.size for level in hardware.system.network),
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from perfmodel.base.units import format_si
 from perfmodel.compute.routing import Routing
 from perfmodel.kernels.serving.tables import COMMUNICATION, EXPERTS, OTHER, PARTS
 from perfmodel.model.build import AttentionSpec, Mixer, MlpSpec, ModelSpec, RecurrenceSpec
-from perfmodel.operations.operations import Communication, Gemm, Stream
+from perfmodel.operations.operations import Communication, Gemm, Stream, machine_of
 from perfmodel.operations.parts import Part
 from perfmodel.operations.served import head_operations, pass_keys, served_operations
 from perfmodel.serving.experts import expert_times
@@ -29,7 +29,6 @@ from perfmodel.serving.pass_table import (
     pass_tables,
     recipes,
 )
-from perfmodel.training.part_table import machine_of
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

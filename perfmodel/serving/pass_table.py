@@ -20,7 +20,7 @@ from perfmodel.kernels.serving.tables import (
     PassTables,
 )
 from perfmodel.model.build import LayerSpec, ModelSpec
-from perfmodel.operations.operations import Communication, LayerKeys, Operation, Role
+from perfmodel.operations.operations import Communication, LayerKeys, Operation, Role, machine_of
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import distinct_rows
 from perfmodel.operations.served import (
@@ -45,7 +45,6 @@ from perfmodel.serving.pass_pricing import Item, PassCost, price_items
 from perfmodel.serving.pass_uncertainty import TYPICAL_CONTEXT, TYPICAL_SEQUENCES, half_widths
 from perfmodel.serving.weights import ProductFormat, place_formats
 from perfmodel.software.engine import Engine
-from perfmodel.training.part_table import machine_of
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.model.build import ModelSpec
-from perfmodel.operations.operations import Communication, LayerKeys, Machine
+from perfmodel.operations.operations import Communication, LayerKeys, machine_of
 from perfmodel.operations.parts import Part, model_parts, part_operations
 from perfmodel.operations.priced import Priced, column_of
 from perfmodel.operations.pricing import price_operations
@@ -45,15 +45,6 @@ def slowest_of(devices: int, spread: float) -> float:
         Factor on the mean time, 1 for a single device.
     """
     return 1.0 + spread * NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
-
-
-def machine_of(hardware: Hardware) -> Machine:
-    """Facts of a profile that decide which operations run."""
-    return Machine(
-        domain=hardware.system.network[0].size or hardware.system.devices_per_node,
-        fp8_transposed_copies=hardware.device.fp8_transposed_copies,
-        sizes=tuple(level.size for level in hardware.system.network),
-    )
 
 
 def price_parts(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Integers
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
-from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
+from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine_of
 from perfmodel.operations.parts import model_parts
 from perfmodel.operations.priced import matrix_rates
 from perfmodel.operations.uncertainty import kernel_widths, step_width
@@ -22,7 +22,7 @@ from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.memory import boundary_bytes, shared_table
-from perfmodel.training.part_table import machine_of, part_table
+from perfmodel.training.part_table import part_table
 from perfmodel.training.schedule import StageTable, stage_table
 
 if TYPE_CHECKING:

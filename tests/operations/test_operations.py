@@ -5,11 +5,10 @@ import pytest
 
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.build import dense_model
-from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Machine, Stream
+from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Machine, Stream, machine_of
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
-from perfmodel.training.part_table import machine_of
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -72,7 +73,7 @@ def floors() -> list[list[str]]:
     (contract,) = [
         item for item in table["tool"]["importlinter"]["contracts"] if item["name"] == "Floors"
     ]
-    return [[name.strip() for name in layer.split(":")] for layer in contract["layers"]]
+    return [[name.strip() for name in re.split(r"[:|]", layer)] for layer in contract["layers"]]
 
 
 class _WithoutTypes(ast.NodeTransformer):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
+from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine_of
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
-from perfmodel.training.part_table import machine_of, price_parts, slowest_of
+from perfmodel.training.part_table import price_parts, slowest_of
 
 
 # Expected maximum of n standard normal deviates (Harter 1961, Biometrika 48, table 1).
