@@ -58,16 +58,19 @@ def truth_line(title: str, found: Mapping[str, Any]) -> str:
     return f"| {title} | {' | '.join(cells)} |"
 
 
-def serving_lines(path: Path) -> dict[str, str]:
-    """Lines of the README's table for the latest served runs of each group."""
-    lines = {}
+def serving_blocks(path: Path) -> tuple[str, dict[str, str]]:
+    """Return the table of the latest served runs of each group, and the README's lines."""
+    lines, truth = [f"| served models {HEADER}", "|---|" + "---:|" * 7], {}
     for metric, title in SERVED.items():
         for pools in ("aggregated", "disaggregated"):
             where = f'{accuracy_serving.LATEST} and pools == "{pools}"'
-            found = compare_file("serving", path, where, [], metric=metric).to_json_dict()
+            found = compare_file("serving", path, where, ["engine"], metric=metric).to_json_dict()
             name = title + (", two pools" if pools == "disaggregated" else "")
-            lines[name] = truth_line(name, found)
-    return lines
+            truth[name] = truth_line(name, found)
+            lines.append(table_line(f"**{name}**", found))
+            groups = found["groups"]["engine"]
+            lines += [table_line(engine, groups[engine]) for engine in sorted(groups)]
+    return "\n".join(lines), truth
 
 
 def truth_block(text: str, lines: Mapping[str, str]) -> str:
@@ -161,7 +164,8 @@ def main() -> None:
         blocks["development"], found = accuracy_block(options.development, columns)
         truth[DEVELOPMENT] = truth_line(DEVELOPMENT, found)
     if options.serving:
-        truth |= serving_lines(options.serving)
+        blocks["served"], lines = serving_blocks(options.serving)
+        truth |= lines
     if options.speed:
         collectives = collective_speed_block()
         speed = f"{speed_block()}\n{collectives}\n{simulation_speed_line()}"
