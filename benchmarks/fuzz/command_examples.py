@@ -181,6 +181,7 @@ MADE = (
     "launch --model llama-3.1-8b --hardware dgx-h100 --devices 8 --seq-len 4096 --global-batch 64 "
     "--tp 2 --for megatron -o launch.sh",
     "serve --model model.json --hardware dgx-h100 --tp 1,2 --concurrency 1,8 -o serve.nc",
+    "launch serve.nc --for sglang -o server.sh",
 )
 """Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
 PRINTED = {
@@ -229,6 +230,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "launch sweep.nc --pick 2 --for megatron --where 'hardware == \"dgx-h100\"'",
             f"launch {PROBLEM} --tp 2 --for megatron -o out.sh",
             "launch --from launch.sh --for megatron",
+            "launch serve.nc --for vllm --pick 2 --where 'tp == 2' -o out.sh",
         ),
     ),
     "best": (
@@ -245,6 +247,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
         8,
         (
             f"serve {SERVED} --tp 1 --concurrency 8 --json",
+            f"serve {SERVED} --from server.sh --concurrency 8",
             f"serve {SERVED} --engine vllm,sglang-0.5 --concurrency 1:64:x4 --chunk 0,512 -o x.nc",
             f"serve {SERVED} --tp 2 --rate 2.5 --length-range 0.8 --prefix 0.25 --explain",
             f"serve {SERVED} --tp 1 --phase decode --batch 1,8 --kv-precision fp8",
