@@ -92,21 +92,32 @@ def most_of_ranks(mean: float, ranks: float) -> float:
 
 
 @jit_lean
-def lengthened_pass(
-    time: float, decode: float, fixed: float, each: float, passes: float, rate: float, ranks: float
+def chunked_pass(
+    time: float, decode: float, each: float, passes: float, rate: float, ranks: float
 ) -> tuple[float, float]:
-    """Return a mean pass from the prompts that come in a guessed one, and its share with prompts.
+    """Return a mean pass from the prompts under way in a guessed one, and its share with prompts.
 
-    Parameters are those of `mean_pass`, and the guess [s].
+    Prompts take several passes each. Parameters are those of `mean_pass`, and the guess [s].
     """
-    local = rate * time
-    if passes > 1.0:
-        share = 1.0 - math.pow(max(1.0 - local * passes, 0.0), ranks)
-        return decode + share * each / passes, share
-    share = -math.expm1(-local * ranks)
-    if share <= 0.0:
-        return decode, 0.0
-    return decode + share * fixed + each * most_of_ranks(local, ranks), share
+    share = 1.0 - math.pow(max(1.0 - rate * time * passes, 0.0), ranks)
+    return decode + share * each / passes, share
+
+
+@jit_lean
+def whole_pass(
+    time: float, decode: float, fixed: float, each: float, rate: float, ranks: float
+) -> tuple[float, float, float]:
+    """Return a mean pass, its share with prompts and how long those are, from a guess of that.
+
+    Prompts take one pass each. Parameters are those of `mean_pass`, and the guess [s].
+    """
+    after_short = -math.expm1(-rate * ranks * decode)
+    after_long = -math.expm1(-rate * ranks * time)
+    share = after_short / max(1.0 - after_long + after_short, 1e-300)
+    most = (1.0 - share) * most_of_ranks(rate * decode, ranks)
+    most += share * most_of_ranks(rate * time, ranks)
+    longer = decode + fixed + each * (most / share if share > 0.0 else 1.0)
+    return (1.0 - share) * decode + share * longer, share, longer
 
 
 @jit_lean
@@ -131,19 +142,31 @@ def mean_pass(
 
     Notes
     -----
-    T = decode + share · fixed + n · each. Prompts come to a rank a = rate · T times per pass,
-    and some came in share = 1 - exp(-a · ranks) of all passes. The pass is as long as that of the
-    rank with the most prompts. Prompts that take several passes hold up that share of them.
+    Prompts of one pass come while the pass before runs, which is longer where that had prompts
+    itself: of passes behind one of length t a share p(t) = 1 - exp(-rate · ranks · t) has prompts,
+    so that of all passes it is s = p(decode) / (1 - p(t) + p(decode)), t the mean of those with
+    prompts. Such a pass is as long as that of the rank with the most of them. Prompts that take
+    several passes hold up that share of them.
     """
     if rate * each >= 1.0:
         return math.inf, 1.0
-    time = decode
-    for _ in range(3):
-        once = lengthened_pass(time, decode, fixed, each, passes, rate, ranks)[0]
-        twice = lengthened_pass(once, decode, fixed, each, passes, rate, ranks)[0]
+    if fixed + each <= 0.0:
+        return decode, 0.0
+    several = passes > 1.0
+    time = decode if several else decode + fixed + each
+    for _ in range(4):
+        if several:
+            once = chunked_pass(time, decode, each, passes, rate, ranks)[0]
+            twice = chunked_pass(once, decode, each, passes, rate, ranks)[0]
+        else:
+            once = whole_pass(time, decode, fixed, each, rate, ranks)[2]
+            twice = whole_pass(once, decode, fixed, each, rate, ranks)[2]
         # Steps shrink evenly: go on to where they end (Aitken).
-        ratio = (twice - once) / (once - time) if once > time else 0.0
+        ratio = (twice - once) / (once - time) if once != time else 0.0
         time = twice
         if 0.0 < ratio < 0.999:
             time += (twice - once) * ratio / (1.0 - ratio)
-    return lengthened_pass(time, decode, fixed, each, passes, rate, ranks)
+    if several:
+        return chunked_pass(time, decode, each, passes, rate, ranks)
+    found = whole_pass(time, decode, fixed, each, rate, ranks)
+    return found[0], found[1]

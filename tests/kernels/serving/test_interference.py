@@ -51,7 +51,7 @@ def test_mean_pass_is_that_of_drawn_passes():
         taken.append(last)
     time, share = mean_pass(decode, fixed, each, 1.0, rate, 1.0)
     assert time == pytest.approx(np.mean(taken), rel=0.02)
-    assert share == pytest.approx(with_prompts / 40_000, rel=0.06)
+    assert share == pytest.approx(with_prompts / 40_000, rel=0.1)
 
 
 def test_no_prompts_leave_passes_alone():
@@ -69,9 +69,25 @@ def test_ranks_in_step_wait_for_each_others_prompts():
 @pytest.mark.parametrize("mean", [0.1, 1.0, 12.0, 60.0])
 def test_the_most_of_ranks_is_that_of_drawn_numbers(mean):
     drawn = np.random.default_rng(4).poisson(mean, (40_000, 8)).max(axis=1)
-    assert most_of_ranks(mean, 8.0) == pytest.approx(np.mean(drawn), rel=0.06)
+    assert most_of_ranks(mean, 8.0) == pytest.approx(np.mean(drawn), rel=0.1)
     assert most_of_ranks(mean, 1.0) == mean
 
 
 def test_prompts_can_take_all_time():
     assert mean_pass(5e-3, 0.0, 8e-3, 1.0, 125.0, 1.0) == (math.inf, 1.0)
+
+
+@pytest.mark.parametrize(("ranks", "rate"), [(1.0, 0.4), (8.0, 0.06), (8.0, 0.03)])
+def test_long_passes_follow_long_passes(ranks: float, rate: float) -> None:
+    """Prompts that come during a long pass make the next one long: passes played out."""
+    decode, fixed, each = 0.03, 0.2, 1.5
+    random = np.random.default_rng(4)
+    time, total, with_prompts, count = decode, 0.0, 0, 300_000
+    for _ in range(count):
+        most = random.poisson(rate * time, int(ranks)).max()
+        time = decode + (fixed + each * most if most else 0.0)
+        total += time
+        with_prompts += most > 0
+    found, share = mean_pass(decode, fixed, each, 1.0, rate, ranks)
+    assert found == pytest.approx(total / count, rel=0.1)
+    assert share == pytest.approx(with_prompts / count, rel=0.1)
