@@ -125,8 +125,9 @@ def _stored(variable: Variable, path: Path) -> Column:
     name, dims = variable.name, tuple(map(str, variable.dimensions))
 
     def read(positions: Mapping[str, Index]) -> Any:
-        few = {dim: np.unique(at) for dim, at in positions.items() if at.size <= FEW_ROWS}
-        chosen = tuple(few.get(dim, slice(None)) for dim in dims)
+        few = {dim: np.unique(at) for dim, at in positions.items() if 0 < at.size <= FEW_ROWS}
+        none = {dim: slice(0, 0) for dim, at in positions.items() if not at.size}
+        chosen = tuple(few.get(dim, none.get(dim, slice(None))) for dim in dims)
         with _opened(path) as file:
             values = np.asarray(file[name][chosen or ...])
         for axis, dim in enumerate(dims):
