@@ -201,9 +201,10 @@ def _launch_servers(
             f"'{file}' holds training steps; {software} runs what 'perfmodel serve' finds"
         )
     wanted = load_engine(software).engine
-    pools = [replace(pool, engine=wanted) for pool in chosen_pools(row, table.attrs, file)]
+    pools = chosen_pools(row, table.attrs, file)
     notes = []
-    if load_engine(str(row["engine"]).partition("[")[0]).engine != wanted:
+    if pools[0].engine != wanted:
+        pools = [replace(pool, engine=wanted) for pool in pools]
         notes.append(f"projected as {row['engine']}; {software} schedules and computes otherwise")
     said = row_lines(row, pools[0].model, file, *picked[:3])
     text = format_served(pools, [*said, *notes, f"written by perfmodel {__version__}"])

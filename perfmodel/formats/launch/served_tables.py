@@ -53,8 +53,8 @@ def write_options(workers: Workers, options: Iterable[Option]) -> Keys:
         if value is None or (value == 1 and option.field in ONE_IS_LEFT_OUT):
             continue
         if isinstance(option, Count):
-            whole = option.per_rank or option.field == "attention_data_parallel"
-            keys[option.key] = value if whole else value * workers["attention_data_parallel"]
+            ranks = 1 if option.per_rank else workers["attention_data_parallel"]
+            keys[option.key] = value * ranks
         elif isinstance(option, Share):
             keys[option.key] = value
         else:

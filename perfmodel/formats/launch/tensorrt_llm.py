@@ -152,10 +152,12 @@ def parse_worker(text: str, path: str) -> Workers:
     part = ""
     if inside.stated("cache_transceiver_config.backend") is not None:
         part = "prefill" if inside.flag("disable_overlap_scheduler") else "decode"
+    settings.entries |= inside.entries
+    settings.read |= inside.read
     settings.remarks += inside.remarks
     return finished(
         "trtllm",
-        Settings(path, settings.entries | inside.entries, "--") if not part else settings,
+        settings,
         positional(text, PROGRAM) or settings.word("model"),
         fields,
         part,
