@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.memory import check_memory
 from perfmodel.model.presets import load_model
 from perfmodel.serving.fields import (
     DEGREES,
@@ -25,7 +23,7 @@ from perfmodel.serving.rules import (
     deployment_status,
     worker_devices,
 )
-from perfmodel.strategy.grid import axis_values, columns_from_rows
+from perfmodel.strategy.grid import axis_product, axis_values, columns_from_rows
 from perfmodel.strategy.rules import head_counts
 
 if TYPE_CHECKING:
@@ -92,7 +90,8 @@ def serving_grid(
         for name, values in axes.items()
         if values is not None
     }
-    columns = _product(_axes(spec, given, len(engines), hardware, limit))
+    every = _axes(spec, given, len(engines), hardware, limit)
+    columns = axis_product(every, "combinations", COLUMN_BYTES)
     columns = _sensible_pools(columns)
     if limit is not None and "workers" not in given and not columns["prefill_workers"].any():
         columns["workers"] = np.maximum(limit // worker_devices(columns), 1)
@@ -177,7 +176,8 @@ def load_grid(**axes: Any) -> LoadGrid:
     parts = []
     for own, other in (("concurrency", "arrival_rate"), ("arrival_rate", "concurrency")):
         if own in given or not {own, other} & given.keys():
-            parts.append(_product({**every, other: np.zeros(1)}))
+            only = {**every, other: np.zeros(1)}
+            parts.append(axis_product(only, "combinations", COLUMN_BYTES))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in LOAD_FIELD_BY_NAME}
     prefix = columns["prefix"]
     columns["prefix"] = np.where(prefix < 1.0, prefix * columns["input_length"], prefix)
@@ -243,15 +243,6 @@ def _fitting(grid: DeploymentGrid, profiles: Sequence[Hardware]) -> DeploymentGr
     if not fits.any():
         fits = grid["tensor_parallel"] == grid["tensor_parallel"].max()
     return grid.take(fits)
-
-
-def _product(axes: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Cartesian product of axes as flat columns."""
-    total = math.prod(values.size for values in axes.values())
-    hint = "name fewer values per axis, or fewer axes"
-    check_memory(f"{total:,} combinations", COLUMN_BYTES * total, hint, StrategyError)
-    meshed = np.meshgrid(*axes.values(), indexing="ij", copy=False)
-    return {name: values.ravel() for name, values in zip(axes, meshed, strict=True)}
 
 
 def _sensible_pools(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -19,7 +19,15 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.strategy.grid import FIELDS, StrategyGrid, axis_values, columns_from_rows, encode
+from perfmodel.strategy.grid import (
+    FEWER_VALUES,
+    FIELDS,
+    StrategyGrid,
+    axis_product,
+    axis_values,
+    columns_from_rows,
+    encode,
+)
 from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (
     LATE_RULES,
@@ -145,7 +153,9 @@ def enumerate_strategies(
     for name in ("sequence_length", "global_batch_size"):
         if name not in given:
             raise StrategyError(f"{name}: a value is needed")
-    layout = _product(_layout_axes(model, devices, given, _scale_up_devices(hardware)))
+    layout = axis_product(
+        _layout_axes(model, devices, given, _scale_up_devices(hardware)), "strategies", COLUMN_BYTES
+    )
     _add_derived_columns(layout, devices, given)
     status = strategy_status({**layout, **_free_defaults(layout)}, model, devices)
     free = _free_axes(given)
@@ -300,17 +310,8 @@ def _layout_axes(
     return axes
 
 
-def _product(axes: Mapping[str, Integers]) -> dict[str, Integers]:
-    """Cartesian product of axes as flat columns."""
-    total = math.prod(values.size for values in axes.values())
-    _check_memory(total, COLUMN_BYTES * total)  # with what is derived from them
-    meshed = np.meshgrid(*axes.values(), indexing="ij", copy=False)
-    return {name: values.ravel() for name, values in zip(axes, meshed, strict=True)}
-
-
 def _check_memory(strategies: int, size: float) -> None:
-    hint = "name fewer values per axis, or fewer axes"
-    check_memory(f"{strategies:,} strategies", size, hint, StrategyError)
+    check_memory(f"{strategies:,} strategies", size, FEWER_VALUES, StrategyError)
 
 
 def _add_derived_columns(
@@ -368,7 +369,7 @@ def _multiply(
 ) -> dict[str, Integers]:
     rows = layout["tensor_parallel"].size
     columns = {name: np.repeat(column, free_count) for name, column in layout.items()}
-    for name, values in _product(free).items():
+    for name, values in axis_product(free, "strategies", COLUMN_BYTES).items():
         columns[name] = np.tile(values, rows)
     return columns
 

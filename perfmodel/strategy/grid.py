@@ -7,6 +7,7 @@ no Python object per strategy ever exists.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.memory import check_memory
 from perfmodel.base.notebook import facts_html
 from perfmodel.strategy.fields import (
     CONTEXT_PARALLEL_KINDS,
@@ -28,6 +30,8 @@ from perfmodel.strategy.fields import (
     RECOMPUTE,
     StrategyField,
 )
+
+FEWER_VALUES = "name fewer values per axis, or fewer axes"
 
 __all__ = [
     "CONTEXT_PARALLEL_KINDS",
@@ -159,6 +163,30 @@ def columns_from_rows(
     if unknown:
         encode(sorted(unknown)[0], 0, fields)
     return columns
+
+
+def axis_product(
+    axes: Mapping[str, NDArray[Any]], noun: str, row_bytes: float
+) -> dict[str, NDArray[Any]]:
+    """Return the Cartesian product of axes as flat columns.
+
+    Parameters
+    ----------
+    axes : mapping of str to ndarray
+    noun : str
+        What the rows are, for messages.
+    row_bytes : float
+        One row, with what is derived from it [B].
+
+    Raises
+    ------
+    StrategyError
+        More than memory holds.
+    """
+    total = math.prod(values.size for values in axes.values())
+    check_memory(f"{total:,} {noun}", row_bytes * total, FEWER_VALUES, StrategyError)
+    meshed = np.meshgrid(*axes.values(), indexing="ij", copy=False)
+    return {name: values.ravel() for name, values in zip(axes, meshed, strict=True)}
 
 
 def axis_values(name: str, values: Any, fields: Fields = FIELD_BY_NAME) -> NDArray[Any]:
