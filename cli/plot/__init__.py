@@ -1,0 +1,1 @@
+"""perfmodel plot: pictures of workloads."""

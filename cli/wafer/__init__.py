@@ -1,0 +1,1 @@
+"""perfmodel wafer: a model on a mesh of cores, one mapping or a grid of them."""

@@ -1,0 +1,1 @@
+"""Meshes of cores: routes, phases of communication, products, collectives, traces."""

@@ -1,0 +1,1 @@
+"""Files of wafer workloads: systems, tilings, tables of nodes, traces of cores."""

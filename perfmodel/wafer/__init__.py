@@ -1,0 +1,1 @@
+"""A mesh of cores: its workloads by node and core, their time, and the mapping that is best."""
