@@ -1,0 +1,81 @@
+"""Which experts the generator sends tokens to: its own draw, without PyTorch.
+
+The generator calls ``torch.multinomial(p, k, replacement=False)`` after ``torch.manual_seed(42)``.
+On a CPU that is an exponential number per token and expert, of two outputs of MT19937 each
+(the low 53 bits of the 64 are the uniform number); the k largest p over exponential are the
+experts, largest first. NumPy's legacy generator seeds MT19937 in the same way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.errors import DataError
+
+SEED = 42
+MANTISSA = np.uint64((1 << 53) - 1)
+NUMBERS_AT_ONCE = 2**22
+MOST_NUMBERS = 2**36
+"""Random numbers of a draw; the generator itself would need days for as many."""
+
+
+class GeneratorDraw:
+    """Tokens' experts in the order in which the generator draws them.
+
+    Parameters
+    ----------
+    probabilities : array of float, shape (layers, experts)
+        Of every layer with experts, first to last; rows need not add up to 1.
+    top_k : int
+        Experts per token.
+    seed : int, optional
+    """
+
+    def __init__(self, probabilities: Floats, top_k: int, seed: int = SEED) -> None:
+        if probabilities.ndim != 2:
+            raise DataError("routing: probabilities should be of layers x experts")
+        if not (np.isfinite(probabilities).all() and (probabilities >= 0).all()):
+            raise DataError("routing: probabilities should be finite and not negative")
+        choices = np.count_nonzero(probabilities, axis=1).min(initial=probabilities.shape[1])
+        if not 1 <= top_k <= choices:
+            raise DataError(f"routing: cannot draw {top_k} experts of {choices}")
+        self._probabilities = probabilities / probabilities.sum(axis=1, keepdims=True)
+        self._top_k = top_k
+        self._random = np.random.RandomState(seed)
+
+    def next_step(self, tokens: int) -> Integers:
+        """Draw the experts of all tokens of a step, in all layers.
+
+        Parameters
+        ----------
+        tokens : int
+            Sequences times their length in the step.
+
+        Returns
+        -------
+        array of int, shape (layers, tokens, top_k)
+        """
+        layers, experts = self._probabilities.shape
+        if tokens < 0 or layers * tokens * experts > MOST_NUMBERS:
+            raise DataError(
+                f"routing: {layers} layers x {tokens} tokens x {experts} experts; at most "
+                f"{MOST_NUMBERS} numbers are drawn"
+            )
+        chosen = np.empty((layers, tokens, self._top_k), np.int64)
+        at_once = max(1, NUMBERS_AT_ONCE // experts)
+        for layer, row in enumerate(self._probabilities):
+            for first in range(0, tokens, at_once):
+                part = chosen[layer, first : first + at_once]
+                exponential = self._exponentials(len(part) * experts).reshape(-1, experts)
+                with np.errstate(divide="ignore"):
+                    ranked = np.argsort(-row / exponential, axis=1, kind="stable")
+                part[:] = ranked[:, : self._top_k]
+        return chosen
+
+    def _exponentials(self, count: int) -> Floats:
+        words = np.frombuffer(self._random.bytes(8 * count), dtype="<u4").astype(np.uint64)
+        bits = (words[0::2] << np.uint64(32)) | words[1::2]
+        uniform = (bits & MANTISSA).astype(np.float64) * 2.0**-53
+        exponentials: Floats = -np.log1p(-uniform)
+        return exponentials
