@@ -29,7 +29,8 @@ MEASURED = SHARED / "measured"
 MODEL_CONFIGS = SHARED / "model_configs"
 ASTRA = SHARED / "astra"
 AICB = SHARED / "aicb"
-ROUTING_COUNTS = SHARED / "wse/bincounts.json"
+WAFER = SHARED / "wse"
+ROUTING_COUNTS = WAFER / "bincounts.json"
 
 
 def needed(path: Path) -> Path:

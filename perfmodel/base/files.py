@@ -340,8 +340,8 @@ def key_line(text: str, key: str, occurrence: int = 0) -> int:
     return text.count("\n", 0, found[min(occurrence, len(found) - 1)].start()) + 1
 
 
-def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
-    """Return what a profiler's JSON file holds; files that begin like gzip are unpacked.
+def read_unpacked(path: str | os.PathLike[str], largest: int = LARGEST) -> bytes:
+    """Return what a file holds; files that begin like gzip are unpacked.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
     Raises
     ------
     FormatError
-        The file cannot be read, is no JSON text, nests too deep or is too large.
+        The file cannot be read, is damaged or is too large.
     """
     try:
         with Path(path).open("rb") as file:
@@ -370,4 +370,22 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
         raise FormatError(not_read(path, error)) from None
     if len(data) > bound:
         raise FormatError(f"{path}: more than {bound} B of text, the most that is read")
+    return data
+
+
+def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
+    """Return what a profiler's JSON file holds; files that begin like gzip are unpacked.
+
+    Parameters
+    ----------
+    path : str or path
+    largest : int, optional
+        Most text that is read [B].
+
+    Raises
+    ------
+    FormatError
+        The file cannot be read, is no JSON text, nests too deep or is too large.
+    """
+    data = read_unpacked(path, largest)
     return parse_json(data.decode("utf-8-sig", errors="replace"), path, PROFILE)

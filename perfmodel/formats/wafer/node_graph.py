@@ -1,0 +1,134 @@
+"""Graphs of a node's operations, as the wafer workload generator writes them.
+
+Lines of five cells between semicolons, each ended by CR and LF: name, type, tensors read,
+tensors made, and a cell that stays empty. A tensor is ``<node>:<name>``; one that another node
+holds is how data come to it.
+
+Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/node_level/common/compute_graph.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from perfmodel.base.errors import FormatError
+from perfmodel.base.files import read_unpacked, shortened
+
+HEADER = "uid;Op Type;Inputs;Outputs;Attributes"
+LARGEST = 2**31  # B
+_TENSORS = re.compile(r"\[(?:'[^']*'(?:, '[^']*')*)?\]")
+_TENSOR = re.compile(r"'(\d+:[^']*)'")
+
+
+class GraphNode(NamedTuple):
+    """An operation: its name, its type, and the tensors that it reads and makes."""
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def read_node_graph(path: str | os.PathLike[str]) -> list[GraphNode]:
+    """Read a node's graph.
+
+    Parameters
+    ----------
+    path : str or path
+        Perhaps packed by gzip.
+
+    Raises
+    ------
+    FormatError
+        The file cannot be read or is no such graph; names file and line.
+    """
+    data = read_unpacked(path, LARGEST)
+    return parse_node_graph(data.decode("utf-8-sig", errors="replace"), str(path))
+
+
+def parse_node_graph(text: str, file: str = "node graph") -> list[GraphNode]:
+    """Read a node's graph from text; `file` is what errors call it.
+
+    Raises
+    ------
+    FormatError
+        As of `read_node_graph`.
+    """
+    lines = text.splitlines()
+    if not lines or lines[0] != HEADER:
+        raise FormatError(f"{file}, line 1: no graph of a node's operations: should be '{HEADER}'")
+    found = []
+    for at, line in enumerate(lines[1:], 2):
+        if not line:
+            continue
+        cells = line.split(";")
+        if len(cells) != 5:
+            raise FormatError(f"{file}, line {at}: {len(cells)} cells; an operation has 5")
+        for cell in cells[2:4]:
+            if not _TENSORS.fullmatch(cell) or cell.count("'") != 2 * len(_TENSOR.findall(cell)):
+                raise FormatError(
+                    f"{file}, line {at}: '{shortened(cell)}' should be a list of tensors such as "
+                    "['0:queries']"
+                )
+        inputs, outputs = (tuple(_TENSOR.findall(cell)) for cell in cells[2:4])
+        found.append(GraphNode(cells[0], cells[1], inputs, outputs))
+    return found
+
+
+def node_graph_lines(graph: Iterable[GraphNode]) -> Iterator[str]:
+    """Yield the lines of a graph, the first one's names of columns among them."""
+    yield HEADER + "\r\n"
+    for name, kind, inputs, outputs in graph:
+        yield f"{name};{kind};{list(inputs)};{list(outputs)};\r\n"
+
+
+def format_node_graph(graph: Iterable[GraphNode]) -> str:
+    """Return a graph as text."""
+    return "".join(node_graph_lines(graph))
+
+
+def check_graph(graphs: Sequence[Sequence[GraphNode]], file: str = "graph") -> None:
+    """Make sure that the graphs of several nodes, taken together, have no cycle.
+
+    Parameters
+    ----------
+    graphs : sequence of sequence of GraphNode
+        One per node.
+    file : str
+        What errors call them.
+
+    Raises
+    ------
+    FormatError
+        An operation waits for itself, or two make the same tensor.
+    """
+    maker: dict[str, tuple[int, int]] = {}
+    for at, graph in enumerate(graphs):
+        for number, node in enumerate(graph):
+            for tensor in node.outputs:
+                if maker.setdefault(tensor, (at, number)) != (at, number):
+                    raise FormatError(
+                        f"{file}: tensor '{tensor}' is made twice, by '{node.name}' too"
+                    )
+    waits = {}
+    readers: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for at, graph in enumerate(graphs):
+        for number, node in enumerate(graph):
+            sources = {maker[tensor] for tensor in node.inputs if tensor in maker}
+            waits[at, number] = len(sources)
+            for source in sources:
+                readers.setdefault(source, []).append((at, number))
+    ready = [place for place, count in waits.items() if not count]
+    done = 0
+    while ready:
+        done += 1
+        for reader in readers.get(ready.pop(), ()):
+            waits[reader] -= 1
+            if not waits[reader]:
+                ready.append(reader)
+    if done < len(waits):
+        at, number = next(place for place, count in waits.items() if count)
+        raise FormatError(f"{file}: operation '{graphs[at][number].name}' waits for itself")
