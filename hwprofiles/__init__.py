@@ -14,6 +14,8 @@ from perfmodel.hwprofiles.loader import (
     load_hardware,
     resolve_name,
 )
+from perfmodel.hwprofiles.mesh import MeshHardware, mesh_of_nodes, mesh_paths
+from perfmodel.hwprofiles.mesh_loader import list_meshes, load_mesh
 from perfmodel.hwprofiles.parts import Calibrated, Device, Memory, Network, System
 from perfmodel.hwprofiles.paths import known_paths
 
@@ -22,6 +24,7 @@ __all__ = [
     "Device",
     "Hardware",
     "Memory",
+    "MeshHardware",
     "Network",
     "System",
     "hardware_from_dict",
@@ -29,6 +32,10 @@ __all__ = [
     "list_aliases",
     "list_ambiguous",
     "list_hardware",
+    "list_meshes",
     "load_hardware",
+    "load_mesh",
+    "mesh_of_nodes",
+    "mesh_paths",
     "resolve_name",
 ]

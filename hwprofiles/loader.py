@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.files import not_read, read_toml
 from perfmodel.hwprofiles.build import check_keys
 from perfmodel.hwprofiles.hardware import Hardware, build
+from perfmodel.hwprofiles.naming import is_path, normalise
 from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar
 
 FOLDER = Path(__file__).parent
@@ -54,7 +54,7 @@ def load_hardware(
         return name_or_path.with_values(overrides or {})
     text = os.fspath(name_or_path)
     note = ""
-    if _is_path(name_or_path):
+    if is_path(name_or_path):
         path = Path(text)
     else:
         name, note = resolve_name(text)
@@ -119,21 +119,16 @@ def resolve_name(name: str) -> tuple[str, str]:
                 key = key.removeprefix(prefix)
                 break
         else:
+            from perfmodel.hwprofiles.mesh_loader import is_mesh
+
+            if is_mesh(name):
+                raise HardwareError(
+                    f"'{name}' is a mesh of cores, which 'perfmodel wafer' and load_mesh() take"
+                )
             known = [*list_hardware(), *list_aliases()]
             hint = did_you_mean(name, known) or "; list_hardware() names the profiles"
             raise HardwareError(f"unknown hardware '{name}'{hint}")
     return index[key]
-
-
-def normalise(name: str) -> str:
-    """Return a name in lower case with ``-`` for every run of spaces, ``_`` and ``-``."""
-    return re.sub(r"[\s_\-]+", "-", name.strip().lower()).strip("-")
-
-
-def _is_path(name: str | os.PathLike[str]) -> bool:
-    if not isinstance(name, str):
-        return True
-    return name.endswith(".toml") or "/" in name or os.sep in name
 
 
 @lru_cache(maxsize=1)
@@ -220,7 +215,7 @@ def ancestors(name: str) -> set[str]:
 
 
 def _parent_path(path: str, parent: str) -> str:
-    if _is_path(parent):
+    if is_path(parent):
         return str(Path(path).parent / parent)
     key = normalise(parent)
     shipped = {normalise(file.stem): file for file in profile_files()}

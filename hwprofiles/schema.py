@@ -50,6 +50,8 @@ class Field:
         Value where the profile is silent; None makes the key compulsory.
     choices : tuple of str
         Allowed texts; empty allows any.
+    maximum : float
+        Largest value that is allowed.
     """
 
     kind: Kind
@@ -59,6 +61,7 @@ class Field:
     positive: bool = False
     default: Scalar | None = None
     choices: tuple[str, ...] = ()
+    maximum: float = math.inf
 
     def expectation(self) -> str:
         """Return what a right value looks like, for messages."""
@@ -71,6 +74,8 @@ class Field:
         limit = (
             f"above 0 (at least {LEAST:g})" if self.positive else f"of at least {self.minimum:g}"
         )
+        if self.maximum < math.inf:
+            limit = f"{limit}, at most {self.maximum:.10g}"
         return f"{noun} {limit}{unit}"
 
     def accepts(self, value: object) -> bool:
@@ -82,6 +87,8 @@ class Field:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         if not math.isfinite(value) or (self.kind == "count" and value != int(value)):
+            return False
+        if value > self.maximum:
             return False
         if self.positive or 0 < value < LEAST:
             return value >= LEAST

@@ -70,6 +70,7 @@ def everything(random: np.random.Generator) -> None:
         astra_texts,
         operating_points,
         served_requests,
+        meshes,
     ):
         drive(random)
 
@@ -346,6 +347,29 @@ def astra_texts(random: np.random.Generator) -> None:
     too_much = "MICRO 1 conv1 -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1 5"
     with contextlib.suppress(PerfModelError):  # too small to be cut in pieces
         astra_text.run(too_much, astra_text.RING8, preferred_dataset_splits=64)
+
+
+def meshes(random: np.random.Generator) -> None:
+    """Sums and products on meshes of cores, of any size."""
+    from perfmodel.kernels.mesh import phases, products, reduce
+
+    core = (2.0, 4.0, 16.0, 8.0, 20.0)
+    links = (2.0, 1.0, 20.0, 2.0)
+    for _ in range(4):
+        cores, elements = (float(one) for one in sizes(random, 1, 800, 2))
+        for algorithm in range(len(reduce.ALGORITHMS)):
+            reduce.reduce_cycles(algorithm, cores, elements, *links)
+            reduce.all_reduce_counts(algorithm, cores, elements, 2.0)
+            reduce.all_gather_cycles(algorithm, cores, elements, *links)
+            reduce.grid_all_reduce_cycles(algorithm, cores, elements, 64.0, *links)
+        reduce.broadcast_cycles(cores, elements, *links)
+        phases.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
+        m, n, k = (float(one) for one in sizes(random, 1, 30_000, 3))
+        products.gemv_cycles(k, n, cores, cores, reduce.TWO_LEVEL, *core, *links)
+        for algorithm in range(len(products.PRODUCTS)):
+            products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links)
+            products.product_tile_bytes(algorithm, m, n, k, cores, 2.0)
+        products.transposed_product_cycles(reduce.TWO_LEVEL, m, n, k, cores, *core, *links)
 
 
 def operating_points(random: np.random.Generator) -> None:

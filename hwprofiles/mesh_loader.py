@@ -1,0 +1,234 @@
+"""Finding, reading and merging the files of meshes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.files import read_toml
+from perfmodel.hwprofiles.build import check_keys, check_value
+from perfmodel.hwprofiles.mesh import (
+    CONSTANTS,
+    MESH,
+    MOST_CONSTANTS,
+    PRECISIONS,
+    RATE,
+    MeshHardware,
+    checked_mesh,
+)
+from perfmodel.hwprofiles.naming import is_path, normalise
+
+FOLDER = Path(__file__).parent / "meshes"
+TABLES = ("mesh", "macs_per_cycle", "constants")
+TEXTS = {"name": str, "title": str, "extends": str, "aliases": list, "notes": list}
+
+
+def load_mesh(
+    name_or_path: str | os.PathLike[str] | MeshHardware,
+    overrides: Mapping[str, object] | None = None,
+) -> MeshHardware:
+    """Load a mesh of cores by name, alias or file.
+
+    Parameters
+    ----------
+    name_or_path : str, path or MeshHardware
+        Name or alias of a mesh that ships (case, spaces, ``-`` and ``_`` do not matter), or the
+        path of a TOML file (anything that ends in ``.toml`` or holds a path separator). A mesh
+        comes back as it is, changed by `overrides`.
+    overrides : mapping of str to number, optional
+        Path -> value, e.g. ``{"mesh.clock": 1.0e9, "constants.stage_latency": 20}``.
+
+    Returns
+    -------
+    MeshHardware
+
+    Raises
+    ------
+    HardwareError
+        Unknown name, unreadable or malformed file, or a bad override.
+    """
+    if isinstance(name_or_path, MeshHardware):
+        mesh = name_or_path
+    elif is_path(name_or_path):
+        mesh = _build(Path(name_or_path))
+    else:
+        mesh = _shipped_mesh(_resolve(os.fspath(name_or_path)))
+    return mesh.with_values(overrides) if overrides else mesh
+
+
+def list_meshes() -> list[str]:
+    """Return the names of the meshes that ship."""
+    return [path.stem for path in sorted(FOLDER.glob("*.toml"))]
+
+
+def is_mesh(name: str) -> bool:
+    """Return whether a name or alias is that of a mesh that ships."""
+    return normalise(name) in _index()
+
+
+def mesh_kind(path: str | os.PathLike[str]) -> bool:
+    """Return whether a TOML file describes a mesh, or extends one.
+
+    Raises
+    ------
+    HardwareError
+        The file cannot be read, or is no TOML.
+    """
+    document = read_toml(path, HardwareError)
+    parent = document.get("extends")
+    return "mesh" in document or (isinstance(parent, str) and is_mesh(parent))
+
+
+def _resolve(name: str) -> str:
+    key = normalise(name)
+    index = _index()
+    if key in index:
+        return index[key]
+    from perfmodel.hwprofiles.loader import resolve_name
+
+    try:
+        other, _ = resolve_name(name)
+    except HardwareError:
+        known = ", ".join(list_meshes())
+        hint = did_you_mean(name, index)
+        raise HardwareError(f"unknown mesh of cores '{name}'{hint}; it may be {known}") from None
+    known = ", ".join(list_meshes())
+    raise HardwareError(f"'{other}' is no mesh of cores; a mesh is one of {known}")
+
+
+@lru_cache(maxsize=1)
+def _index() -> dict[str, str]:
+    index: dict[str, str] = {}
+    for name in list_meshes():
+        document = _document(FOLDER / f"{name}.toml")
+        for alias in (name, *document.get("aliases", ())):
+            key = normalise(alias)
+            if index.setdefault(key, name) != name:
+                raise HardwareError(f"{name}.toml: alias '{alias}' already means '{index[key]}'")
+    return index
+
+
+@lru_cache(maxsize=32)
+def _shipped_mesh(name: str) -> MeshHardware:
+    return _build(FOLDER / f"{name}.toml")
+
+
+def _shown(path: Path) -> str:
+    return path.name if path.parent == FOLDER else str(path)
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Read one file, without what it extends."""
+    document = read_toml(path, HardwareError)
+    shown = _shown(path)
+    check_keys(document, (*TEXTS, *TABLES, "source"), "", lambda _: shown)
+    for key, kind in TEXTS.items():
+        value = document.get(key, kind())
+        items = value if isinstance(value, list) else [value]
+        if not isinstance(value, kind) or not all(isinstance(item, str) for item in items):
+            words = "a text" if kind is str else "a list of texts"
+            raise HardwareError(f"{shown}: '{key}' must be {words}, not {value!r}")
+    for key in (*TABLES, "source"):
+        if not isinstance(document.get(key, {}), dict):
+            raise HardwareError(f"{shown}: '{key}' must be a table, not {document[key]!r}")
+    for path_of, text in document.get("source", {}).items():
+        if not isinstance(text, str):
+            raise HardwareError(f"{shown}: 'source.{path_of}' must be a text, not {text!r}")
+    return document
+
+
+def _chain(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the files that a mesh is made of, the one that extends nothing first."""
+    chain: list[tuple[Path, dict[str, Any]]] = []
+    current: Path | None = path
+    while current is not None:
+        if any(current.resolve() == file.resolve() for file, _ in chain):
+            names = " -> ".join(_shown(file) for file, _ in [*chain, (current, {})])
+            raise HardwareError(f"{_shown(path)}: 'extends' goes in a circle: {names}")
+        document = _document(current)
+        chain.append((current, document))
+        parent = document.get("extends")
+        if parent is None:
+            current = None
+        elif is_path(parent):
+            current = current.parent / parent
+        else:
+            found = {normalise(name): name for name in list_meshes()}.get(normalise(parent))
+            if found is None:
+                raise HardwareError(
+                    f"{_shown(current)}: 'extends' names the unknown mesh '{parent}'"
+                    f"{did_you_mean(parent, list_meshes())}"
+                )
+            current = FOLDER / f"{found}.toml"
+    return chain[::-1]
+
+
+def _build(path: Path) -> MeshHardware:
+    values: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
+    source: dict[str, str] = {}
+    files: dict[str, str] = {}
+    notes: list[str] = []
+    own: dict[str, Any] = {}
+    for file, own in _chain(path):
+        stated = own.get("source", {})
+        for table in TABLES:
+            for key, value in own.get(table, {}).items():
+                full = f"{table}.{key}"
+                values[table][key] = value
+                files[full] = _shown(file)
+                source[full] = stated.get(full) or stated.get(table) or "not stated"
+        # A file may say more of a number that it takes over.
+        source |= {full: text for full, text in stated.items() if full in source}
+        notes += [text for text in own.get("notes", ()) if text not in notes]
+    shown = _shown(path)
+    name = own.get("name", path.stem)
+
+    def where(full: str) -> str:
+        return files.get(full, shown)
+
+    check_keys(values["mesh"], MESH, "mesh", where)
+    check_keys(values["macs_per_cycle"], PRECISIONS, "macs_per_cycle", where)
+    check_keys(values["constants"], CONSTANTS, "constants", where)
+    facts: dict[str, Any] = {}
+    for key, item in MESH.items():
+        full = f"mesh.{key}"
+        given = values["mesh"].get(key, item.default)
+        if given is None:
+            raise HardwareError(
+                f"{shown}: '{full}' is missing ({item.meaning}); it must be {item.expectation()}"
+            )
+        source.setdefault(full, "default of the profile schema")
+        facts[key] = check_value(given, item, full, where)
+    rates = {
+        key: check_value(value, RATE, f"macs_per_cycle.{key}", where)
+        for key, value in values["macs_per_cycle"].items()
+    }
+    if not rates:
+        raise HardwareError(f"{shown}: [macs_per_cycle] names no precision")
+    constants = {
+        key: check_value(value, CONSTANTS[key], f"constants.{key}", where)
+        for key, value in values["constants"].items()
+    }
+    if len(constants) > MOST_CONSTANTS:
+        raise HardwareError(
+            f"{shown}: {len(constants)} constants; a device has at most {MOST_CONSTANTS}"
+        )
+    chip_grid = (facts.pop("chip_rows"), facts.pop("chip_columns"))
+    return checked_mesh(
+        MeshHardware(
+            name=name,
+            title=own.get("title", name),
+            macs_per_cycle=rates,
+            constants=constants,
+            source=source,
+            chips=chip_grid[0] * chip_grid[1],
+            chip_grid=chip_grid,
+            aliases=tuple(own.get("aliases", ())),
+            notes=tuple(notes),
+            **facts,
+        )
+    )

@@ -1,0 +1,89 @@
+"""Products on squares of cores: what is counted by hand, limits, and order of algorithms."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.kernels.mesh import products, reduce
+
+CORE = (2.0, 4.0, 16.0, 8.0)  # fp16, peak and ports of a WSE-2 core
+LINKS = (2.0, 1.0, 20.0, 2.0)  # elements a wavelet, hop, stage, ramp
+TREE = reduce.TWO_LEVEL
+
+
+def product(algorithm: int, side: float = 480.0, issue: float = 74.0, size: float = 4096.0):
+    return products.mesh_gemm_cycles(
+        algorithm, size, size, size, side, 2.0, 1.68, 16.0, 8.0, issue, *LINKS
+    )
+
+
+def test_core_of_a_wse_2_reads_as_fast_as_it_multiplies() -> None:
+    """Four multiply-adds of fp16 read 16 B and write 8 B: both ports are full."""
+    assert products.tile_cycles(1.0, 100.0, 3.0, *CORE, 0.0) == 75
+    assert products.core_cycles(0.0, 160.0, 0.0, 0.0, 4.0, 16.0, 8.0, 9.0) == 10
+    assert products.core_cycles(0.0, 0.0, 80.0, 2.0, 4.0, 16.0, 8.0, 9.0) == 28
+
+
+def test_vector_times_matrix() -> None:
+    """The fused gate and up projection of LLaMA3-8B on 420 x 420 cores."""
+    compute, network = products.gemv_cycles(
+        4096.0, 28672.0, 420.0, 420.0, TREE, *CORE, 16.0, *LINKS
+    )
+    rows, columns = 10, 69
+    assert compute == rows * columns / 4 + rows * 16
+    assert network == reduce.all_reduce_cycles(TREE, 420.0, columns, *LINKS)
+
+
+def test_steps_of_a_product_are_counted() -> None:
+    compute, exposed = product(products.MESH_GEMM)
+    step = 9**3 / 1.68 + 9 * 74
+    assert compute == pytest.approx(480 * step)
+    shift = 41 + 41 + 2 + 25  # both tiles of 81 elements, two hops, ramps and stage
+    assert exposed == 240 * shift  # before the first step; the others hide behind compute
+
+
+@pytest.mark.parametrize("algorithm", range(len(products.PRODUCTS)))
+def test_one_core_sends_nothing(algorithm: int) -> None:
+    compute, exposed = product(algorithm, side=1.0, size=64.0)
+    assert exposed == 0.0
+    assert compute == pytest.approx(64**3 / 1.68 + 64 * 74)
+
+
+@pytest.mark.parametrize("algorithm", range(len(products.PRODUCTS)))
+def test_compute_is_the_same_and_exposed_never_negative(algorithm: int) -> None:
+    for side in (2.0, 16.0, 720.0):
+        for issue in (0.0, 74.0):
+            compute, exposed = product(algorithm, side, issue)
+            assert compute == product(products.SUMMA, side, issue)[0]
+            assert exposed >= 0.0
+
+
+def test_two_hops_beat_the_way_around_on_long_rows() -> None:
+    """With next to no compute, MeshGEMM's steps do not grow with the row, Cannon's do."""
+    times = {
+        name: sum(product(code, side=720.0, issue=0.0, size=720.0))
+        for code, name in enumerate(products.PRODUCTS)
+    }
+    assert times["mesh_gemm"] < times["cannon"]
+    assert times["mesh_gemm"] < times["summa"] < times["distance_blind"]
+
+
+def test_maps_without_distance_worsen_with_more_cores() -> None:
+    times = [sum(product(products.DISTANCE_BLIND, side)) for side in (480.0, 600.0, 720.0)]
+    best = [sum(product(products.MESH_GEMM, side)) for side in (480.0, 600.0, 720.0)]
+    assert times[0] < times[1] < times[2]
+    assert best[0] > best[1] > best[2]
+
+
+def test_an_all_gather_holds_whole_rows() -> None:
+    tiles = products.product_tile_bytes(products.MESH_GEMM, 4096.0, 4096.0, 4096.0, 480.0, 2.0)
+    assert tiles == 2 * (2 * (81 + 81) + 81)
+    rows = products.product_tile_bytes(products.ALL_GATHER, 4096.0, 4096.0, 4096.0, 480.0, 2.0)
+    assert rows == 2 * (480 * (81 + 81) + 81)
+
+
+def test_scores_need_no_transpose() -> None:
+    arguments = (4096.0, 4096.0, 4096.0, 480.0, 2.0, 1.68, 16.0, 8.0, 74.0, *LINKS)
+    compute, exposed = products.transposed_product_cycles(TREE, *arguments)
+    assert compute == product(products.MESH_GEMM)[0]
+    assert exposed == reduce.all_reduce_cycles(TREE, 480.0, 81.0, *LINKS)  # its wavelets hide
