@@ -1,0 +1,139 @@
+"""Instructions of cores as columns: what the text of traces and the columnar file are made of.
+
+What an instruction is, whom it is for and what it waits for stand in one table of whole numbers,
+its arguments in a second. A core runs its instructions in their order; what it waits for are
+instructions of its own that follow one another, counted back from it. A barrier waits for all
+that its cores were given before it, and all that they are given after it wait for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.base.columns import Integers
+
+OPCODES = ("READ", "WRITE", "GEMM", "ADD", "COPY", "MULTICAST", "BARRIER")
+READ, WRITE, GEMM, ADD, COPY, MULTICAST, BARRIER = range(7)
+
+OPCODE, CORE, TILE, ARGUMENTS, BACK, WAITS = range(6)
+"""Columns of a line: code, core, tile (of an operation's comment), number of arguments, lines back
+to the first instruction of its core that it waits for, and for how many it waits."""
+COLUMNS = 6
+MOST_ARGUMENTS = 4
+"""READ and WRITE: bank, bytes; GEMM: M, K, N; ADD: its sides; COPY: source bank, destination bank,
+bytes; MULTICAST: source bank, bytes, first of its destinations and how many; BARRIER: upper and
+lower half of 64 bits that name it."""
+
+
+class Instructions(NamedTuple):
+    """Instructions of an operation on some cores, each core's in its order.
+
+    Attributes
+    ----------
+    lines : array of int, shape (lines, 6)
+        Columns `OPCODE` to `WAITS`.
+    arguments : array of int, shape (lines, 4)
+        See `MOST_ARGUMENTS`; bytes are [B].
+    destinations : array of int, shape (destinations,)
+        Banks that multicasts go to.
+    """
+
+    lines: Integers
+    arguments: Integers
+    destinations: Integers
+
+    def moved(self, cores: int) -> Instructions:
+        """Return the same on cores and banks that are numbered so many higher."""
+        lines, arguments = self.lines.copy(), self.arguments.copy()
+        lines[:, CORE] += cores
+        opcode = lines[:, OPCODE]
+        arguments[(opcode <= WRITE) | (opcode == COPY) | (opcode == MULTICAST), 0] += cores
+        arguments[opcode == COPY, 1] += cores
+        return Instructions(lines, arguments, self.destinations + cores)
+
+
+NOTHING = Instructions(
+    np.empty((0, COLUMNS), np.int64),
+    np.empty((0, MOST_ARGUMENTS), np.int64),
+    np.empty(0, np.int64),
+)
+
+
+def build(
+    opcode: int,
+    core: Integers,
+    arguments: Sequence[Integers | int],
+    *,
+    tile: Integers | int = 0,
+    back: Integers | int = 0,
+    waits: Integers | int | None = None,
+) -> Instructions:
+    """Return instructions of one kind, one for each core that is named.
+
+    Parameters
+    ----------
+    opcode : int
+        `READ` to `ADD`, `COPY` or `BARRIER`; for `MULTICAST` see `multicasts`.
+    core : array of int, shape (lines,)
+    arguments : sequence of int or array of int, shape (lines,)
+    tile, back, waits : int or array of int, shape (lines,), optional
+        Without `waits`, all from `back` on are waited for.
+    """
+    core = np.asarray(core, np.int64)
+    lines = np.zeros((core.size, COLUMNS), np.int64)
+    lines[:, OPCODE] = opcode
+    lines[:, CORE] = core
+    lines[:, TILE] = tile
+    lines[:, ARGUMENTS] = len(arguments)
+    lines[:, BACK] = back
+    lines[:, WAITS] = back if waits is None else waits
+    table = np.zeros((core.size, MOST_ARGUMENTS), np.int64)
+    for place, argument in enumerate(arguments):
+        table[:, place] = argument
+    return Instructions(lines, table, NOTHING.destinations)
+
+
+def multicasts(
+    source: Integers, size: Integers, destinations: Integers, counts: Integers
+) -> Instructions:
+    """Return a multicast for each source bank, issued by the core beside it.
+
+    Parameters
+    ----------
+    source, size : array of int, shape (lines,)
+        Bank and bytes [B].
+    destinations : array of int
+        Banks of all, one multicast behind the other.
+    counts : array of int, shape (lines,)
+        Destinations of each.
+    """
+    first = np.cumsum(counts) - counts
+    built = build(MULTICAST, source, (source, size, first, counts))
+    return built._replace(destinations=np.asarray(destinations, np.int64))
+
+
+def barrier(name: str, cores: Integers) -> Instructions:
+    """Return a barrier of some cores, called by a hash of the name and of the cores."""
+    digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+    return build(BARRIER, cores, (int(digest[:8], 16), int(digest[8:16], 16)))
+
+
+def joined(parts: Sequence[Instructions]) -> Instructions:
+    """Return all instructions, those of each core in the order of the parts."""
+    lines = np.concatenate([part.lines for part in parts] or [NOTHING.lines])
+    arguments = np.concatenate([part.arguments for part in parts] or [NOTHING.arguments])
+    shift = 0
+    at = 0
+    for part in parts:
+        end = at + len(part.lines)
+        if shift:
+            cast = lines[at:end, OPCODE] == MULTICAST
+            arguments[at:end, 2][cast] += shift
+        shift += part.destinations.size
+        at = end
+    destinations = np.concatenate([part.destinations for part in parts] or [NOTHING.destinations])
+    return Instructions(lines, arguments, destinations)
