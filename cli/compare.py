@@ -109,7 +109,8 @@ def compare_command(
     docs/accuracy.md), 'serving' (--metric of runs of served models; columns of
     docs/serving.md), kernels: 'gemm', 'attention', 'mla', 'sparse-attention', 'moe',
     'stream', or of communication: 'collective', 'serving-all-reduce', 'moe-alltoall'
-    (columns of docs/calibration.md).
+    (columns of docs/calibration.md), or 'wafer' (runs on wafer-scale engines and meshes of
+    chips; columns of docs/accuracy.md).
     'serving' also reads the result files of 'vllm bench serve', SGLang, AIPerf,
     GenAI-Perf and InferenceX.
     'collective' also reads what nccl-tests and rccl-tests print, and their -J files.
@@ -126,6 +127,7 @@ def compare_command(
       perfmodel compare gemm gemm.csv --where 'dtype == "bf16"' --plot gemm.png
       perfmodel compare gemm gemm.csv --hardware my-h100.toml
       perfmodel compare collective all_reduce_perf.log --hardware dgx-h100
+      perfmodel compare wafer runs.csv --by phase,model
 
     Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0
     where projected steps take too long.
@@ -208,6 +210,20 @@ def _print(found: Comparison, document: Mapping[str, Any]) -> None:
         click.echo()
         skipped = [[reason, f"{count:,}"] for reason, count in document["skipped"].items()]
         click.echo(table(["not scored", "rows"], skipped))
+    for title, lines in found.further.items():
+        click.echo()
+        click.echo(heading(title))
+        headers = list(dict.fromkeys(name for line in lines for name in line))
+        shown = [[_cell(name, line.get(name)) for name in headers] for line in lines]
+        click.echo(table([name.replace("_", " ") for name in headers], shown))
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return percent(value) if name.endswith("error") else f"{value:.4g}"
+    return str(value)
 
 
 def _line(label: str, statistics: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import atomic_path
-from perfmodel.hwprofiles import load_hardware
-from perfmodel.measured.kind import Kind, load_kind
+from perfmodel.measured.kind import Further, Kind, load_kind
 from perfmodel.measured.rows import NOTHING, MeasuredRow, Outcome, read_rows
 
 SCHEMA_VERSION = "1.0"
@@ -79,6 +78,8 @@ class Comparison:
     rows : tuple of ComparedRow
     unit : str
         Of what was compared.
+    further : mapping of str to sequence of mapping
+        Tables beside the statistics, by title.
     """
 
     kind: str
@@ -89,6 +90,7 @@ class Comparison:
     columns: tuple[str, ...]
     rows: tuple[ComparedRow, ...]
     unit: str = "s"
+    further: Further = field(default_factory=dict)
 
     def to_json_dict(self, throughput: bool = False) -> dict[str, Any]:
         """Return statistics, groups and skip reasons, fit for JSON.
@@ -109,6 +111,7 @@ class Comparison:
             "rank_correlation": self.rank_correlation(),
             "groups": {column: self.group(column, throughput) for column in self.by},
             "skipped": self.skipped(),
+            **({"further": self.further} if self.further else {}),
         }
 
     def group(self, column: str, throughput: bool = False) -> dict[str, dict[str, Any]]:
@@ -283,7 +286,7 @@ def compare_file(
             raise DataError(f"cannot group by '{name}': no such column{hint}")
     rows: Sequence[MeasuredRow] = table.rows
     if hardware is not None:
-        load_hardware(hardware)
+        table.kind.load_profile(hardware)
         rows = [row.replaced("hardware", hardware) for row in rows]
     done = 0
 
@@ -307,6 +310,7 @@ def compare_file(
         table.columns,
         compared,
         table.kind.unit,
+        table.kind.further(compared),
     )
 
 

@@ -22,10 +22,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.cases import Case, Price, project_cases
 from perfmodel.measured.rows import MeasuredRow, Outcome
+
+if TYPE_CHECKING:
+    from perfmodel.measured.compare import ComparedRow
 
 KINDS: Mapping[str, str] = {
     "training": "training",
@@ -39,11 +44,15 @@ KINDS: Mapping[str, str] = {
     "collective": "collective",
     "serving-all-reduce": "serving_all_reduce",
     "moe-alltoall": "moe_exchange",
+    "wafer": "wafer",
 }
 """Kind -> its module in `perfmodel.measured.kinds`, whose ``KIND`` `load_kind` returns."""
 
 Rows = tuple[list[str], list[MeasuredRow]]
 """Columns and rows of a file."""
+
+Further = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Tables by title, each of lines of values by column, fit for JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +85,10 @@ class Kind(ABC):
         What may be compared where that is a choice: name -> quantity and unit.
     metric : str
         Which of them is.
+    load_profile : callable
+        Loads a profile by name or path; raises `HardwareError` where there is none.
+    further : callable
+        Compared rows -> tables beside the statistics, by title: lines of columns by name.
     """
 
     name: str
@@ -93,6 +106,8 @@ class Kind(ABC):
     read: Callable[[str | os.PathLike[str]], Rows | None] = lambda path: None
     metrics: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     metric: str = ""
+    load_profile: Callable[[str], object] = load_hardware
+    further: Callable[[Sequence[ComparedRow]], Further] = lambda rows: {}
 
     def of_metric(self, metric: str | None) -> Kind:
         """Return the kind that compares one of its metrics; None: what it compares anyway.

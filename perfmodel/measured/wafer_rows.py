@@ -1,0 +1,263 @@
+"""Rows of tables of wafer-scale engines and meshes of chips: what was run, where, how long.
+
+The columns are those of docs/accuracy.md ("Wafer-scale engines").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from perfmodel.base.errors import HardwareError
+from perfmodel.hwprofiles.mesh_loader import list_meshes, load_mesh
+from perfmodel.measured.row_preset import served_model
+from perfmodel.measured.rows import NOTHING, MeasuredRow, Skip
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles.mesh import MeshHardware
+    from perfmodel.model.build import ModelSpec
+
+PREFILL, DECODE, WHOLE, GEMV, CAPACITY = "prefill", "decode", "end to end", "gemv", "capacity"
+"""What a row measures: a prompt, a token, a request, a vector times a matrix, a cache."""
+
+BLIND = "T10"
+"""What a ``kind`` names whose mapping takes no account of distance (T10, Liu et al., OSDI 2024)."""
+
+CONTEXT = "context only: batch, speculation and number of wafers are not stated"
+MAPPED = "a mapping that ignores distance, judged by how much slower it is"
+CLAIM = "a claim about a formula, not a run"
+
+TOKENS = ("tok/s", "tok/s/user")
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+"""Units of ``unit`` beside ``tokens``; rates become times."""
+
+UNSTATED = "not stated"
+WIDEST = 2**16  # cores on a side
+LARGEST_MATRIX = 2**24  # on a side
+LAYOUTS = {"concatenated": "concatenated", "shifted": "shifted"}
+"""Words of ``metric`` that tell where a core grid keeps keys and values."""
+
+_GRID = re.compile(r"(\d+)\s*[x×]\s*(\d+)(?:\s+(prefill|decode))?", re.IGNORECASE)
+_GEMV = re.compile(r"\[1,\s*(\d+)\]\s*[x×]\s*\[(\d+),\s*(\d+)\]")
+_WORDS = re.compile(r"[a-z0-9]+")
+
+Grid = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class WaferCase:
+    """A row as a projection sees it.
+
+    Attributes
+    ----------
+    phase : str
+        `PREFILL`, `DECODE`, `WHOLE`, `GEMV` or `CAPACITY`.
+    hardware : MeshHardware
+        At the clock that the row states.
+    model : ModelSpec or None
+        None for a product.
+    blind : bool
+        Operands lie where a mapping put them that ignores distance.
+    grids : mapping of str to (int, int)
+        Phase -> rows and columns of cores; empty where the row states none.
+    product : (int, int)
+        Rows and columns of the matrix of `GEMV`; zeros otherwise.
+    layout : str
+        Of keys and values, for `CAPACITY`.
+    batch, input_length, output_length : int
+    notes : tuple of str
+        How cells were read.
+    """
+
+    phase: str
+    hardware: MeshHardware
+    model: ModelSpec | None
+    blind: bool
+    grids: Mapping[str, Grid]
+    product: Grid
+    layout: str
+    batch: int
+    input_length: int
+    output_length: int
+    notes: tuple[str, ...]
+
+
+def check(row: MeasuredRow) -> None:
+    """Raise DataError where a cell that should be a number is none."""
+    row.positive("value")
+    row.positive("clock_GHz")
+    for column in ("isl", "osl"):
+        row.whole(column)
+    if row.lower("batch") != UNSTATED:
+        row.whole("batch")
+    unit = row.lower("unit")
+    known = (*TOKENS, *SECONDS, "tokens")
+    if unit and unit not in known and not unit.startswith("%"):
+        raise row.error("unit", f"one of {', '.join(known)}")
+
+
+def derived(row: MeasuredRow) -> dict[str, str]:
+    """Return what to group by: ``phase``, ``device`` and ``mapping``."""
+    first, _, rest = row.text("kind").partition(",")
+    return {
+        "phase": first.strip().lower(),
+        "device": _device(row),
+        "mapping": rest.strip(),
+    }
+
+
+def _device(row: MeasuredRow) -> str:
+    try:
+        return hardware_of(row).name
+    except Skip:
+        return row.text("system").partition("(")[0].strip()
+
+
+def case_of(row: MeasuredRow) -> WaferCase:
+    """Turn a row into what a projection needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    cells = derived(row)
+    phase, mapping = cells["phase"], cells["mapping"]
+    if phase == "reduce":
+        raise Skip(CLAIM, row.text("metric"), scorable=False)
+    if phase not in (PREFILL, DECODE, WHOLE, GEMV, CAPACITY):
+        raise Skip("kind of run not known", row.text("kind"))
+    if "public service" in mapping or row.lower("batch") == UNSTATED:
+        raise Skip(CONTEXT, scorable=False)
+    hardware = hardware_of(row)
+    clock = row.positive("clock_GHz")
+    if clock is not None:
+        hardware = replace(hardware, clock=clock * 1e9)
+    product, model, notes = (0, 0), None, ()
+    if phase == GEMV:
+        product = _product(row)
+    else:
+        model, notes = served_model(row)
+    lengths = {column: row.whole(column) or 0 for column in ("isl", "osl")}
+    if phase in (PREFILL, DECODE, WHOLE) and not lengths["isl"]:
+        raise Skip("length of the prompt not stated", row.text("kind"))
+    if phase == WHOLE and not lengths["osl"]:
+        raise Skip("length of the answer not stated", row.text("kind"))
+    return WaferCase(
+        phase=phase,
+        hardware=hardware,
+        model=model,
+        blind=BLIND.lower() in mapping.lower(),
+        grids={} if hardware.dram_bandwidth else _grids(row),
+        product=product,
+        layout=_layout(row) if phase == CAPACITY else "",
+        batch=row.whole("batch") or 1,
+        input_length=lengths["isl"],
+        output_length=lengths["osl"],
+        notes=notes,
+    )
+
+
+def measured_value(row: MeasuredRow) -> float:
+    """Return what was measured: a time [s], a token's for rates, or tokens for a capacity.
+
+    Raises
+    ------
+    Skip
+        Nothing is stated.
+    """
+    value, unit = row.positive("value"), row.lower("unit")
+    if value is None:
+        raise Skip("no usable measurement", scorable=False)
+    if unit in SECONDS:
+        return value * SECONDS[unit]
+    if unit == "tokens":
+        return value
+    if unit not in TOKENS:
+        raise Skip("unit not stated", row.text("unit"), scorable=False)
+    # A rate of a prompt counts its tokens, one of a request those of the answer.
+    counted = {PREFILL: "isl", WHOLE: "osl"}.get(derived(row)["phase"])
+    return (row.whole(counted) or 1 if counted else 1) / value
+
+
+def hardware_of(row: MeasuredRow) -> MeshHardware:
+    """Return the mesh that a row names.
+
+    A column ``hardware`` names a profile; the text of ``system`` names one whose name or other
+    name stands in it, with as many chips as ``units`` says.
+
+    Raises
+    ------
+    Skip
+        There is none.
+    """
+    name = row.text("hardware")
+    if name:
+        try:
+            return _mesh(name)
+        except HardwareError as error:
+            raise Skip("no hardware profile", str(error)) from None
+    text = row.text("system")
+    chips = row.text("units")
+    found = _meant(text, int(chips) if chips.isdigit() else 0)
+    if not found:
+        raise Skip("no hardware profile", text)
+    return _mesh(found)
+
+
+@lru_cache(maxsize=64)
+def _mesh(name: str) -> MeshHardware:
+    return load_mesh(name)
+
+
+@lru_cache(maxsize=256)
+def _meant(text: str, chips: int) -> str:
+    """Return the mesh that a text means, the one with most words of its name in it, or ""."""
+    said = set(_WORDS.findall(text.lower()))
+    best = ("", 0)
+    for name in list_meshes():
+        mesh = _mesh(name)
+        if chips and mesh.chips != chips:
+            continue
+        for known in (name, *mesh.aliases):
+            words = set(_WORDS.findall(known.lower()))
+            if words <= said and len(words) > best[1]:
+                best = (name, len(words))
+    return best[0]
+
+
+def _grids(row: MeasuredRow) -> dict[str, Grid]:
+    """Return the grids of cores by phase; the same for both where one is stated."""
+    found: dict[str, Grid] = {}
+    for rows, columns, phase in _GRID.findall(row.text("core_grid")):
+        grid = (int(rows), int(columns))
+        if not 0 < min(grid) <= max(grid) <= WIDEST:
+            raise row.error("core_grid", f"a grid of 1 to {WIDEST} cores on a side, as 420x420")
+        for one in (phase.lower(),) if phase else (PREFILL, DECODE):
+            found.setdefault(one, grid)
+    text = row.lower("core_grid")
+    if not found and text not in (*NOTHING, UNSTATED):
+        raise row.error("core_grid", "rows x columns of cores, as 420x420")
+    return found
+
+
+def _product(row: MeasuredRow) -> Grid:
+    """Return rows and columns of the matrix of a product with a vector."""
+    found = _GEMV.fullmatch(row.text("model").replace(" ", ""))
+    if found is None or found[1] != found[2]:
+        raise row.error("model", "a vector times a matrix, as [1,16384]x[16384,16384]")
+    rows, columns = int(found[2]), int(found[3])
+    if not 0 < min(rows, columns) <= max(rows, columns) <= LARGEST_MATRIX:
+        raise row.error("model", f"a matrix of 1 to {LARGEST_MATRIX} rows and columns")
+    return rows, columns
+
+
+def _layout(row: MeasuredRow) -> str:
+    """Return where keys and values of a capacity lie."""
+    for word, layout in LAYOUTS.items():
+        if word in row.lower("metric"):
+            return layout
+    raise Skip("layout of keys and values not stated", row.text("metric"))
