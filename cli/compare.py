@@ -210,12 +210,12 @@ def _print(found: Comparison, document: Mapping[str, Any]) -> None:
         click.echo()
         skipped = [[reason, f"{count:,}"] for reason, count in document["skipped"].items()]
         click.echo(table(["not scored", "rows"], skipped))
-    for title, lines in found.further.items():
+    for title, entries in found.further.items():
+        names = list(dict.fromkeys(name for entry in entries for name in entry))
+        cells = [[_cell(name, entry.get(name)) for name in names] for entry in entries]
         click.echo()
         click.echo(heading(title))
-        headers = list(dict.fromkeys(name for line in lines for name in line))
-        shown = [[_cell(name, line.get(name)) for name in headers] for line in lines]
-        click.echo(table([name.replace("_", " ") for name in headers], shown))
+        click.echo(table([name.replace("_", " ") for name in names], cells))
 
 
 def _cell(name: str, value: Any) -> str:

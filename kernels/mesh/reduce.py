@@ -32,14 +32,21 @@ FOUR_LEVEL = 6
 
 @jit_lean
 def group_size(members, levels):
-    """Members of a group on the lowest of so many levels: the root, rounded, at least 2.
+    """Members of a group on the lowest of so many levels: about the root, at least 2.
 
-    The highest level is one group of all that is left.
+    Kernels want groups of one size: of the sizes that divide the members, within a third of the
+    root, the nearest counts; the rounded root where there is none. The highest level is one group
+    of all that is left.
     """
     if levels <= 1.0:
         return members
-    size = math.floor(members ** (1.0 / levels) + 0.5)
-    return min(members, max(size, 2.0))
+    root = members ** (1.0 / levels)
+    size = math.floor(root + 0.5)
+    for away in range(int(root / 3.0) + 1):
+        for candidate in (size - away, size + away):
+            if candidate >= 2.0 and members % candidate == 0.0:
+                return float(candidate)
+    return min(members, max(float(size), 2.0))
 
 
 @jit_lean

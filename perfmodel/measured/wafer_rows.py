@@ -100,12 +100,14 @@ def check(row: MeasuredRow) -> None:
 
 
 def derived(row: MeasuredRow) -> dict[str, str]:
-    """Return what to group by: ``phase``, ``device`` and ``mapping``."""
+    """Return what to group by: ``phase``, ``device``, ``mapping``, and ``run``, maker and kind."""
     first, _, rest = row.text("kind").partition(",")
+    maker = (row.text("system") or _device(row)).split(" ")[0]
     return {
         "phase": first.strip().lower(),
         "device": _device(row),
         "mapping": rest.strip(),
+        "run": f"{maker} {row.text('kind')}",
     }
 
 
@@ -136,7 +138,9 @@ def case_of(row: MeasuredRow) -> WaferCase:
     clock = row.positive("clock_GHz")
     if clock is not None:
         hardware = replace(hardware, clock=clock * 1e9)
-    product, model, notes = (0, 0), None, ()
+    product: Grid = (0, 0)
+    model: ModelSpec | None = None
+    notes: tuple[str, ...] = ()
     if phase == GEMV:
         product = _product(row)
     else:
@@ -216,17 +220,20 @@ def _mesh(name: str) -> MeshHardware:
 @lru_cache(maxsize=256)
 def _meant(text: str, chips: int) -> str:
     """Return the mesh that a text means, the one with most words of its name in it, or ""."""
+    head = set(_WORDS.findall(text.partition("(")[0].lower()))
     said = set(_WORDS.findall(text.lower()))
-    best = ("", 0)
+    best, most = "", (0, 0)
     for name in list_meshes():
         mesh = _mesh(name)
         if chips and mesh.chips != chips:
             continue
         for known in (name, *mesh.aliases):
             words = set(_WORDS.findall(known.lower()))
-            if words <= said and len(words) > best[1]:
-                best = (name, len(words))
-    return best[0]
+            # What stands in brackets says what a system is made of.
+            score = (len(words & head), len(words))
+            if words <= said and score > most:
+                best, most = name, score
+    return best
 
 
 def _grids(row: MeasuredRow) -> dict[str, Grid]:
