@@ -52,6 +52,7 @@ KINDS = {
     "passes": Kind(3e-5, 1.0, 0.05, "passes.pass_times"),  # of a served model
     "phases": Kind(6e-5, 2.0, 0.05, "phases.close_phase"),  # of static batches
     "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
+    "wavelet_hops": Kind(2e-6, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
     "messages": Kind(1e-6, 1.0, 0.05, "steps.step_times"),
     "flows": Kind(1e-4, 2.0, 0.05, "fluid.fluid_finish_times"),  # that share links
     "nodes": Kind(3e-5, 3.0, 0.05, "schedule.run_traces"),  # of traces

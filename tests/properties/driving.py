@@ -351,8 +351,18 @@ def astra_texts(random: np.random.Generator) -> None:
 
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
-    from perfmodel.kernels.mesh import phases, products, reduce
+    from perfmodel.kernels.mesh import phases, products, reduce, routes
+    from perfmodel.wafer.flows import reduction, simulated_cycles
 
+    for name in reduce.ALGORITHMS:
+        flows = reduction(name, 1, int(random.integers(2, 20)), int(random.integers(1, 40)))
+        simulated_cycles(flows, 1, 20, stage_cycles=3)
+    source, target = random.integers(0, 63, (2, 200))
+    size = random.integers(0, 9, 200).astype(float)
+    for tree in (np.full(200, routes.ALONE), np.arange(200) // 5):
+        loads, passing, *_ = routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
+        routes.phase_counts(loads)
+        routes.relayed_wavelets(loads, passing, 3)
     core = (2.0, 4.0, 16.0, 8.0, 20.0)
     links = (2.0, 1.0, 20.0, 2.0)
     for _ in range(4):
