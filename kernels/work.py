@@ -60,6 +60,7 @@ KINDS = {
     "hops": Kind(5e-5, 5.0, 0.1, "aware.simulate"),  # of their messages, with congestion
     "events": Kind(5e-5, 10.0, 0.2, "machine.run"),  # of ASTRA-sim 1.0
     "operating_points": Kind(1e-3, 15.0, 0.15, "steady.close_points"),  # of served models
+    "mappings": Kind(2e-5, 3.0, 0.05, "tiles.best_lines"),  # of a product on a mesh of cores
     "recursions": Kind(5e-2, 15.0, 0.15, "recursion.recurse_points"),  # the same pass by pass
 }
 IMPORT = 0.45

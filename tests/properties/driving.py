@@ -46,6 +46,8 @@ from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+from perfmodel.wafer.dealt import deal_contexts
+from perfmodel.wafer.tiles import best_tiles
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
 from tests.network.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
@@ -71,6 +73,7 @@ def everything(random: np.random.Generator) -> None:
         operating_points,
         served_requests,
         meshes,
+        mesh_tiles,
     ):
         drive(random)
 
@@ -347,6 +350,14 @@ def astra_texts(random: np.random.Generator) -> None:
     too_much = "MICRO 1 conv1 -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1 5"
     with contextlib.suppress(PerfModelError):  # too small to be cut in pieces
         astra_text.run(too_much, astra_text.RING8, preferred_dataset_splits=64)
+
+
+def mesh_tiles(random: np.random.Generator) -> None:
+    """Products and contexts on the cores of a node, of any size."""
+    for grid in ((2, 3), (4, 4), (1, 20)):
+        m, k, n = (int(one) for one in sizes(random, 1, 5000, 3))
+        best_tiles(m, k, n, grid, groups=int(random.integers(1, 5)))
+        deal_contexts(sizes(random, 1, 3000, 7), grid, int(random.integers(1, 20)))
 
 
 def meshes(random: np.random.Generator) -> None:
