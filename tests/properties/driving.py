@@ -29,6 +29,7 @@ from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurre
 from perfmodel.compute.routing import DISTRIBUTIONS, assign, parse_routing, rank_loads
 from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
 from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
+from perfmodel.formats.wafer.core_trace import format_pieces
 from perfmodel.kernels.serving.tables import ROWS
 from perfmodel.kernels.work import kernel_work
 from perfmodel.network.collectives import (
@@ -42,12 +43,12 @@ from perfmodel.network.schedules.on_links import scheduled_time
 from perfmodel.network.table import network_table
 from perfmodel.parity.astra.collective import simulate_collective, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
+from perfmodel.parity.wse.core_products import CoreNode, attention_pieces, product_pieces
+from perfmodel.parity.wse.core_transfers import all_reduce_pieces, multicast_piece
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.wafer.dealt import deal_contexts
-from perfmodel.wafer.tiles import best_tiles
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
 from tests.network.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
@@ -73,7 +74,7 @@ def everything(random: np.random.Generator) -> None:
         operating_points,
         served_requests,
         meshes,
-        mesh_tiles,
+        core_traces,
     ):
         drive(random)
 
@@ -352,28 +353,10 @@ def astra_texts(random: np.random.Generator) -> None:
         astra_text.run(too_much, astra_text.RING8, preferred_dataset_splits=64)
 
 
-def mesh_tiles(random: np.random.Generator) -> None:
-    """Products and contexts on the cores of a node, of any size."""
-    for grid in ((2, 3), (4, 4), (1, 20)):
-        m, k, n = (int(one) for one in sizes(random, 1, 5000, 3))
-        best_tiles(m, k, n, grid, groups=int(random.integers(1, 5)))
-        deal_contexts(sizes(random, 1, 3000, 7), grid, int(random.integers(1, 20)))
-
-
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
-    from perfmodel.kernels.mesh import phases, products, reduce, routes
-    from perfmodel.wafer.flows import reduction, simulated_cycles
+    from perfmodel.kernels.mesh import phases, products, reduce
 
-    for name in reduce.ALGORITHMS:
-        flows = reduction(name, 1, int(random.integers(2, 20)), int(random.integers(1, 40)))
-        simulated_cycles(flows, 1, 20, stage_cycles=3)
-    source, target = random.integers(0, 63, (2, 200))
-    size = random.integers(0, 9, 200).astype(float)
-    for tree in (np.full(200, routes.ALONE), np.arange(200) // 5):
-        loads, passing, *_ = routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
-        routes.phase_counts(loads)
-        routes.relayed_wavelets(loads, passing, 3)
     core = (2.0, 4.0, 16.0, 8.0, 20.0)
     links = (2.0, 1.0, 20.0, 2.0)
     for _ in range(4):
@@ -391,6 +374,23 @@ def meshes(random: np.random.Generator) -> None:
             products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links)
             products.product_tile_bytes(algorithm, m, n, k, cores, 2.0)
         products.transposed_product_cycles(reduce.TWO_LEVEL, m, n, k, cores, *core, *links)
+
+
+def core_traces(random: np.random.Generator) -> None:
+    """Tiles of products, attention and a ring on cores, as text."""
+    node = CoreNode(9, 9, 2)
+    following = np.zeros(9, np.int64)
+    for _ in range(3):
+        m, k, n = sizes(random, 4, 300, 3).tolist()
+        source = node.fresh((m, k), (max(1, m // 3), k))
+        pieces = product_pieces("product", node, source, (m, k, n), (m, -(-k // 2), -(-n // 3)))
+        rows = node.fresh((4, 1, 2, 24), (1, 1, 1, 8))
+        tiles = (1, 1, 2, 16), (1, 2 * m, 16)
+        pieces += attention_pieces("attention", node, rows, (4, 2, 3 * m, 16, 8), *tiles)
+        pieces += all_reduce_pieces("ring", node, rows, rows, (1, 2), 1)
+        pieces.append(multicast_piece("cast", node, rows, [rows, rows]))
+        for _ in format_pieces(pieces, following):
+            pass
 
 
 def operating_points(random: np.random.Generator) -> None:
