@@ -61,6 +61,7 @@ KINDS = {
     "hops": Kind(5e-5, 5.0, 0.1, "aware.simulate"),  # of their messages, with congestion
     "events": Kind(5e-5, 10.0, 0.2, "machine.run"),  # of ASTRA-sim 1.0
     "operating_points": Kind(1e-3, 15.0, 0.15, "steady.close_points"),  # of served models
+    "mesh_mappings": Kind(3e-4, 8.0, 0.1, "close.close_mappings"),  # of models on meshes
     "recursions": Kind(5e-2, 15.0, 0.15, "recursion.recurse_points"),  # the same pass by pass
 }
 IMPORT = 0.45

@@ -1,0 +1,194 @@
+"""A model on a mesh of cores: arguments of the closing kernel.
+
+A *part* is what one step of a layer does on all cores of a region: a product, or a sum of one
+number per token. A *mapping* says which cores, how many regions, and by which algorithms.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+PRODUCT, SCORES, VALUES, SUM = range(4)
+PART_KINDS = ("product", "scores", "values", "sum")
+"""A product with weights, queries with keys, weights of attention with values, a sum alone."""
+
+WHOLE, COLUMNS, ROWS = range(3)
+"""How chips share a part: each has all of it, by its outputs, or by its inputs."""
+
+DECODE, PREFILL = range(2)
+PHASES = ("decode", "prefill")
+
+SHIFTED, ROW = range(2)
+CACHE_LAYOUTS = ("shifted", "row")
+"""Keys and values over all rows of cores, or concatenated on one."""
+
+
+class MeshParts(NamedTuple):
+    """Parts of all kinds of layers, in the order in which they run; arrays of shape (parts,).
+
+    Attributes
+    ----------
+    kind : array of int
+        `PRODUCT` ... `SUM`.
+    k, n : arrays
+        Inputs and outputs of a token; the context stands for n of `SCORES` and k of `VALUES`.
+    copies, visited : arrays
+        Equal products (experts), and those that a token visits.
+    joined : array of int
+        1 where the sum over cores is made with that of the next part.
+    split : array of int
+        `WHOLE` ... `ROWS`.
+    window : array
+        Most tokens that a query sees; 0 for all.
+    first : array of int, shape (kinds of layers + 1,)
+        First part of every kind; the last kind is what follows all layers, on the last token.
+    cache : array, shape (kinds of layers, 2)
+        Widths of what a token leaves in the cache: keys, values.
+    layers : array of int, shape (layers,)
+        Kind of every layer.
+    hidden : float
+        Width of what passes between layers.
+    beside : float
+        Weights beside the layers: token table, output matrix.
+    """
+
+    kind: Integers
+    k: Floats
+    n: Floats
+    copies: Floats
+    visited: Floats
+    joined: Integers
+    split: Integers
+    window: Floats
+    first: Integers
+    cache: Floats
+    layers: Integers
+    hidden: float
+    beside: float
+
+
+class MeshMappings(NamedTuple):
+    """Mappings; arrays of shape (mappings,).
+
+    Attributes
+    ----------
+    rows, columns : arrays
+        Cores of a region.
+    regions : array
+        Pipeline regions; 0 for as many as the mesh holds, or as there are layers.
+    context : array
+        Tokens of the prompt, or those that a decoded token sees.
+    batch : array
+        Sequences at once.
+    collective, product, cache_layout : arrays of int
+        Place in `reduce.ALGORITHMS`, `products.PRODUCTS`, `CACHE_LAYOUTS`.
+    """
+
+    rows: Floats
+    columns: Floats
+    regions: Floats
+    context: Floats
+    batch: Floats
+    collective: Integers
+    product: Integers
+    cache_layout: Integers
+
+
+class MeshDevice(NamedTuple):
+    """Numbers of a mesh as the closing kernel wants them.
+
+    Attributes
+    ----------
+    rate, peak : float
+        Multiply-adds of a core per cycle, sustained and at most.
+    sram, sram_read, sram_write : float
+        Free memory of a core [B]; [B/cycle].
+    link_width, hop, ramp, stage : float
+        [B/cycle]; cycles of a hop, of a ramp, and what software adds to a dependent message.
+    loop_issue, vector_issue : float
+        [cycles].
+    clock : float
+        [Hz].
+    cores, rows, columns : float
+        Of a chip.
+    chip_rows, chip_columns, chip_bandwidth, chip_latency : float
+        Chips; [B/s], [s].
+    dram_bandwidth, dram_capacity : float
+        Sustained, per chip [B/s, B]; 0 where weights and cache stay in the cores.
+    layer_latency : float
+        Host's dispatch of a layer in prefill [s].
+    element, weight, cache : float
+        Bytes of an activation, a weight and a number of the cache [B].
+    """
+
+    rate: float
+    peak: float
+    sram: float
+    sram_read: float
+    sram_write: float
+    link_width: float
+    hop: float
+    ramp: float
+    stage: float
+    loop_issue: float
+    vector_issue: float
+    clock: float
+    cores: float
+    rows: float
+    columns: float
+    chip_rows: float
+    chip_columns: float
+    chip_bandwidth: float
+    chip_latency: float
+    dram_bandwidth: float
+    dram_capacity: float
+    layer_latency: float
+    element: float
+    weight: float
+    cache: float
+
+
+PART_ROWS = (
+    "compute_time",
+    "sram_time",
+    "issue_time",
+    "network_time",
+    "link_time",
+    "macs",
+    "useful_macs",
+)
+"""Of one part on a region: cycles of multiply-adds, what SRAM adds to them, issue, exposed
+network, and of the busiest link; multiply-adds of the busiest core and of all."""
+
+CLOSED_ROWS = (
+    "latency",
+    "layer_time",
+    "compute_time",
+    "sram_time",
+    "issue_time",
+    "network_time",
+    "transfer_time",
+    "chip_time",
+    "memory_time",
+    "host_time",
+    "link_time",
+    "utilization",
+    "region_count",
+    "layers_per_region",
+    "weight_bytes",
+    "cache_bytes",
+    "activation_bytes",
+    "sram_used",
+    "cache_tokens_row",
+    "cache_tokens_shifted",
+    "meshes_needed",
+)
+"""Of one mapping, in the order of `perfmodel.base.wafer_variables.ROW_VARIABLES`."""
+
+VALID, BEYOND_MESH, REGIONS_BEYOND_MESH, BEYOND_SRAM, CACHE_BEYOND_SRAM = range(5)

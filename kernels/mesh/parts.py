@@ -1,0 +1,243 @@
+"""Time of one part of a layer on a region of cores.
+
+Letters
+    R, C  rows and columns of the region; inputs of a product of one token lie over the rows,
+          outputs over the columns, and sums are made along the R cores of a column
+    b     sequences at once
+    c     tokens of context
+"""
+
+from __future__ import annotations
+
+import math
+
+from perfmodel.kernels._jit import jit_lean
+from perfmodel.kernels.mesh.columns import COLUMNS, PREFILL, PRODUCT, ROW, ROWS, SCORES, SUM, VALUES
+from perfmodel.kernels.mesh.phases import step_cycles
+from perfmodel.kernels.mesh.products import (
+    ALL_GATHER,
+    DISTANCE_BLIND,
+    MESH_GEMM,
+    core_cycles,
+    mesh_gemm_cycles,
+    transposed_product_cycles,
+)
+from perfmodel.kernels.mesh.reduce import (
+    ONE_LEVEL,
+    TWO_LEVEL,
+    all_reduce_counts,
+    all_reduce_cycles,
+    tree_reduce_cycles,
+)
+
+
+@jit_lean
+def part_sizes(parts, part, chips, context):
+    """Return inputs and outputs of a part on one chip, the context put in."""
+    k = parts.k[part]
+    n = parts.n[part]
+    seen = context
+    if parts.window[part] > 0.0:
+        seen = min(context, parts.window[part])
+    kind = parts.kind[part]
+    if kind == SCORES:
+        return math.ceil(k / chips), seen
+    if kind == VALUES:
+        return seen, math.ceil(n / chips)
+    if parts.split[part] == COLUMNS:
+        return k, math.ceil(n / chips)
+    if parts.split[part] == ROWS:
+        return math.ceil(k / chips), n
+    return k, n
+
+
+@jit_lean
+def blind_sum_cycles(rows, columns, elements, per_wavelet, device):
+    """All-reduce along a column of cores that stand anywhere on the region [cycles].
+
+    The two-level tree of the same members, but each dependent message goes the mean distance of
+    two random cores, (R + C) / 3, instead of to the next core, and messages of all columns
+    share the links that cross the middle.
+    """
+    if rows <= 1.0 or elements <= 0.0:
+        return 0.0
+    wavelets = math.ceil(elements / per_wavelet)
+    stages = tree_reduce_cycles(rows, wavelets, TWO_LEVEL - ONE_LEVEL + 1.0, 1.0, 1.0)[1]
+    way = (rows + columns) / 3.0 * device.hop
+    step = step_cycles(device.ramp, device.stage)
+    # Of C columns x sqrt(R) groups that send at once, half cross the middle, over R links.
+    crossing = wavelets * max(1.0, 0.25 * columns * math.sqrt(rows) / max(rows, columns))
+    return (stages + 1.0) * (way + step + crossing)
+
+
+@jit_lean
+def sum_cycles(rows, columns, elements, collective, product, device):
+    """All-reduce of elements along the rows of a region: cycles, and those of its busiest link."""
+    per_wavelet = max(1.0, device.link_width / device.element)
+    if product == DISTANCE_BLIND:
+        taken = blind_sum_cycles(rows, columns, elements, per_wavelet, device)
+        return taken, taken
+    taken = all_reduce_cycles(
+        collective, rows, elements, per_wavelet, device.hop, device.stage, device.ramp
+    )
+    return taken, all_reduce_counts(collective, rows, elements, per_wavelet)[0]
+
+
+@jit_lean
+def vector_part(parts, part, chips, rows, columns, context, batch, layout, joined, device):
+    """A part on one token of each sequence: cycles of its products, and elements to sum.
+
+    Parameters
+    ----------
+    parts, part
+    chips, rows, columns, context, batch : float
+    layout : int
+        Of the cache.
+    joined : float
+        Elements that earlier parts left to sum.
+    device : MeshDevice
+
+    Returns
+    -------
+    busy, sram, issue : float
+        Multiply-adds, what SRAM adds, and issue [cycles].
+    elements : float
+        To sum over the cores of a column.
+    macs, useful : float
+        Multiply-adds of the busiest core, and of all.
+    """
+    kind = parts.kind[part]
+    if kind == SUM:
+        return 0.0, 0.0, 0.0, joined + parts.n[part] * batch, 0.0, 0.0
+    k, n = part_sizes(parts, part, chips, context)
+    if layout == ROW and kind == SCORES:
+        columns_tile = n  # all of the context stands in one row's cores
+        rows_tile = math.ceil(k / rows)
+    elif layout == ROW and kind == VALUES:
+        columns_tile = math.ceil(n / columns)
+        rows_tile = k
+    else:
+        columns_tile = math.ceil(n / columns)
+        rows_tile = math.ceil(k / rows)
+    runs = 1.0
+    tokens = batch
+    if parts.copies[part] > 1.0:
+        runs = min(parts.copies[part], batch * parts.visited[part])
+        tokens = math.ceil(batch * parts.visited[part] / parts.copies[part])
+    macs = runs * tokens * rows_tile * columns_tile
+    moved = macs * device.element
+    busy = macs / device.rate
+    both = core_cycles(
+        macs, 2.0 * moved, moved, 0.0, device.rate, device.sram_read, device.sram_write, 0.0
+    )
+    issue = runs * tokens * rows_tile * device.vector_issue
+    useful = batch * parts.visited[part] * k * n
+    return busy, both - busy, issue, joined + runs * tokens * columns_tile, macs, useful
+
+
+@jit_lean
+def matrix_part(parts, part, chips, rows, columns, context, batch, collective, product, device):
+    """A part on all tokens of prompts.
+
+    Parameters
+    ----------
+    parts, part
+    chips, rows, columns, context, batch : float
+    collective, product : int
+    device : MeshDevice
+
+    Returns
+    -------
+    busy, sram, issue, network, link : float
+        Multiply-adds, what SRAM adds, issue, exposed network, busiest link [cycles].
+    macs, useful : float
+        Multiply-adds of the busiest core, and of all.
+    """
+    kind = parts.kind[part]
+    per_wavelet = max(1.0, device.link_width / device.element)
+    m = context * batch
+    if kind == SUM:
+        taken, link = sum_cycles(
+            rows, columns, parts.n[part] * math.ceil(m / columns), collective, product, device
+        )
+        return 0.0, 0.0, 0.0, taken, link, 0.0, 0.0
+    k, n = part_sizes(parts, part, chips, context)
+    runs = 1.0
+    if parts.copies[part] > 1.0:
+        runs = min(parts.copies[part], m * parts.visited[part])
+        m = math.ceil(m * parts.visited[part] / parts.copies[part])
+    elif kind != PRODUCT:
+        # Every sequence meets its own keys.
+        runs = batch
+        m = context
+    side = max(rows, columns)
+    # Tiles of a rectangle's shorter side are larger, and there are as many steps as on the longer.
+    tall = math.ceil(m / rows)
+    wide = math.ceil(n / columns)
+    deep = math.ceil(k / side)
+    if kind == SCORES and product == MESH_GEMM:
+        compute, network = transposed_product_cycles(
+            collective, tall * side, wide * side, k, side, device.element, device.rate,
+            device.sram_read, device.sram_write, device.loop_issue, per_wavelet, device.hop,
+            device.stage, device.ramp,
+        )  # fmt: skip
+    else:
+        compute, network = mesh_gemm_cycles(
+            product, tall * side, wide * side, k, side, device.element, device.rate,
+            device.sram_read, device.sram_write, device.loop_issue, per_wavelet, device.hop,
+            device.stage, device.ramp,
+        )  # fmt: skip
+    macs = tall * wide * deep * side
+    busy = macs / device.rate
+    issue = side * deep * device.loop_issue
+    moved = max(tall * deep, deep * wide) if product != DISTANCE_BLIND else tall * deep * side / 4.0
+    link = math.ceil(moved / per_wavelet) * (side - 1.0 if product == ALL_GATHER else side)
+    copies = parts.visited[part] if parts.copies[part] > 1.0 else 1.0
+    useful = context * batch * copies * k * n
+    return (
+        busy * runs,
+        (compute - busy - issue) * runs,
+        issue * runs,
+        network * runs,
+        link * runs if side > 1.0 else 0.0,
+        macs * runs,
+        useful,
+    )
+
+
+@jit_lean
+def tile_bytes(parts, part, chips, rows, columns, device):
+    """Weights of a part in one core [B]."""
+    if parts.kind[part] != PRODUCT:
+        return 0.0
+    k, n = part_sizes(parts, part, chips, 0.0)
+    return math.ceil(k / rows) * math.ceil(n / columns) * parts.copies[part] * device.weight
+
+
+@jit_lean
+def activation_bytes(parts, part, phase, chips, rows, columns, context, batch, product, device):
+    """Operands and results of a part in one core [B], weights and cache left out.
+
+    Of a product of matrices both operands twice: the next tiles arrive while these are
+    multiplied. An all-gather keeps those of a whole row and column.
+    """
+    kind = parts.kind[part]
+    if kind == SUM:
+        return 0.0
+    k, n = part_sizes(parts, part, chips, context)
+    if phase != PREFILL:
+        tokens = batch
+        if parts.copies[part] > 1.0:
+            tokens = math.ceil(batch * parts.visited[part] / parts.copies[part])
+        return tokens * (math.ceil(k / rows) + math.ceil(n / columns)) * device.element
+    m = context * batch if kind == PRODUCT else context
+    if parts.copies[part] > 1.0:
+        m = math.ceil(m * parts.visited[part] / parts.copies[part])
+    side = max(rows, columns)
+    tall = math.ceil(m / rows)
+    wide = math.ceil(n / columns)
+    deep = math.ceil(k / side)
+    times = side if product == ALL_GATHER else 2.0
+    # The one copy of weights that stays is counted with the weights.
+    moving = tall * deep * times * device.element + deep * wide * (times - 1.0) * device.weight
+    return moving + tall * wide * device.element

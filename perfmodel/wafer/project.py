@@ -1,0 +1,332 @@
+"""A model on mappings of meshes of cores: a labelled table of times, memory and regions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel._version import __version__
+from perfmodel.base.columns import Floats
+from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.memory import check_memory
+from perfmodel.base.provenance import versions
+from perfmodel.base.table import Column, Table, flags
+from perfmodel.base.variables import Variable
+from perfmodel.base.wafer_variables import (
+    BOTTLENECKS,
+    PART_VARIABLES,
+    ROW_VARIABLES,
+    SCHEMA_VERSION,
+    TIME_COMPONENTS,
+    VARIABLES,
+)
+from perfmodel.hwprofiles import load_mesh
+from perfmodel.hwprofiles.mesh import MeshHardware
+from perfmodel.kernels.mesh.columns import CLOSED_ROWS, PART_ROWS, PHASES
+from perfmodel.kernels.work import kernel_work
+from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
+from perfmodel.wafer.device import mesh_device
+from perfmodel.wafer.layers import WaferParts, wafer_parts
+from perfmodel.wafer.mappings import MAPPING_FIELDS, WaferGrid, wafer_grid
+
+DIMS = ("mapping", "hardware", "phase")
+PART_DIMS = ("mapping", "hardware", "part")
+STATUS = (
+    "valid",
+    "grid_beyond_mesh",
+    "regions_beyond_mesh",
+    "weights_beyond_memory",
+    "cache_beyond_memory",
+)
+MAX_PARTS = 10_000
+"""Mappings of which single parts may be asked: more is a mistake."""
+
+
+def project_wafer(
+    model: ModelSpec | str,
+    hardware: MeshHardware | str | Sequence[MeshHardware | str],
+    mappings: WaferGrid | None = None,
+    *,
+    phase: str | Sequence[str] = "decode",
+    head: bool = True,
+    precision: str = "",
+    cache_precision: str = "",
+    parts: bool = False,
+    **axes: Any,
+) -> Table:
+    """Project a model on meshes of cores.
+
+    Parameters
+    ----------
+    model : ModelSpec or str
+        As of `perfmodel.model.presets.load_model`.
+    hardware : MeshHardware or str, or sequence of them
+    mappings : WaferGrid, optional
+        From `wafer_grid`; else `axes` are what it takes. Without a grid: the largest square
+        that all meshes hold.
+    phase : {"decode", "prefill"} or sequence of them
+        One token of every sequence, or whole prompts.
+    head : bool
+        Whether the output matrix counts (published measurements of layers leave it out).
+    precision, cache_precision : str
+        As of `perfmodel.wafer.device.mesh_device`.
+    parts : bool
+        Add times of every part of every kind of layer, of one phase.
+    axes
+        Values of a mapping's fields, such as ``grid=420, context=4096``.
+
+    Returns
+    -------
+    Table
+        Dimensions ``mapping``, ``hardware`` and ``phase``; variables of
+        `perfmodel.base.wafer_variables.VARIABLES`.
+
+    Raises
+    ------
+    StrategyError
+        An unknown field or value, a context beyond the model's, more than memory holds.
+    HardwareError, ModelError
+        No such mesh or model; layers without a rule.
+    """
+    spec = load_model(model)
+    rows = mesh_rows(hardware)
+    phases = _phases(phase)
+    if mappings is None:
+        if "grid" not in axes:
+            axes["grid"] = min(min(row.rows, row.columns) for row in rows)
+        mappings = wafer_grid(**axes)
+    elif axes:
+        raise StrategyError(f"a grid of mappings leaves no room for '{sorted(axes)[0]}'")
+    check_context(spec, mappings)
+    if parts and (len(phases) > 1 or len(mappings) > MAX_PARTS):
+        raise StrategyError(f"parts: ask for one phase, and for at most {MAX_PARTS:,} mappings")
+    points = len(mappings) * len(rows) * len(phases)
+    check_memory(
+        f"{points:,} mappings",
+        points * (len(CLOSED_ROWS) + 8) * 8.0,
+        "take fewer mappings",
+        StrategyError,
+    )
+    values = np.empty((len(CLOSED_ROWS), len(rows), len(phases), len(mappings)))
+    status = np.zeros((len(rows), len(phases), len(mappings)), np.int64)
+    details = []
+    for place, name in enumerate(phases):
+        code = PHASES.index(name)
+        listed = wafer_parts(spec, code)
+        for number, row in enumerate(rows):
+            device = mesh_device(row, precision, cache_precision)
+            values[:, number, place], status[number, place] = close_grid(
+                listed, mappings, device, code, head
+            )
+            if parts:
+                details.append(part_times(listed, mappings, device, code))
+    table = _table(spec, mappings, rows, phases, values, status)
+    table.attrs |= {"precision": precision or "16 bit", "head": "counted" if head else "left out"}
+    if parts:
+        _add_parts(table, listed, np.stack(details), rows)
+    return table
+
+
+def mesh_rows(hardware: MeshHardware | str | Sequence[MeshHardware | str]) -> list[MeshHardware]:
+    """Return meshes, one or several, by name or as they are.
+
+    Raises
+    ------
+    StrategyError
+        None, or one twice.
+    HardwareError
+        No such mesh.
+    """
+    given = [hardware] if isinstance(hardware, str | MeshHardware) else list(hardware)
+    rows = [load_mesh(item) for item in given]
+    names = [row.name for row in rows]
+    if not rows:
+        raise StrategyError("hardware: at least one mesh of cores")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise StrategyError(f"hardware '{twice[0]}' is given twice")
+    return rows
+
+
+def check_context(model: ModelSpec, mappings: WaferGrid) -> None:
+    """Refuse a context beyond the longest that a model states.
+
+    Raises
+    ------
+    StrategyError
+    """
+    longest = int(mappings["context"].max(initial=0))
+    if model.max_positions and longest > model.max_positions:
+        raise StrategyError(
+            f"context: {longest:,} tokens exceed the {model.max_positions:,} of {model.name} "
+            "(key 'max_position_embeddings' of its configuration)"
+        )
+
+
+def close_grid(
+    parts: WaferParts, mappings: WaferGrid, device: Any, phase: int, head: bool
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Close a model on all mappings of one mesh.
+
+    Returns
+    -------
+    values : array, shape (len(CLOSED_ROWS), mappings)
+        [s, B, 1]; NaN where a mapping is impossible.
+    status : array of int, shape (mappings,)
+        Place in `STATUS`.
+    """
+    from perfmodel.kernels.mesh import close
+
+    columns = mappings.kernel_columns()
+    found = np.empty((len(CLOSED_ROWS), len(mappings)))
+    status = np.zeros(len(mappings), np.int64)
+    with kernel_work(mesh_mappings=len(mappings)):
+        close.close_mappings(
+            parts.columns, parts.counts, head, columns, phase, device, found, status
+        )
+    return found, status
+
+
+def part_times(parts: WaferParts, mappings: WaferGrid, device: Any, phase: int) -> Floats:
+    """Return `PART_ROWS` of every part on every mapping, shape (mappings, parts, rows) [cycles]."""
+    from perfmodel.kernels.mesh import close
+
+    columns = mappings.kernel_columns()
+    found = np.zeros((len(mappings), len(parts.names), len(PART_ROWS)))
+    with kernel_work(mesh_mappings=len(mappings)):
+        for i in range(len(mappings)):
+            for layer in range(len(parts.layer_names)):
+                close.time_layer(parts.columns, layer, columns, i, phase, device, found[i])
+    found[..., :5] /= device.clock
+    return found
+
+
+def _phases(given: str | Sequence[str]) -> tuple[str, ...]:
+    names = [given] if isinstance(given, str) else list(dict.fromkeys(given))
+    for name in names:
+        if name not in PHASES:
+            raise StrategyError(f"phase: unknown '{name}'{did_you_mean(name, PHASES)}")
+    if not names:
+        raise StrategyError(f"phase: one of {', '.join(PHASES)}")
+    return tuple(names)
+
+
+def _labelled(variable: Variable, values: Any, dims: Sequence[str]) -> Column:
+    about = {"units": variable.units, "long_name": variable.long_name}
+    if variable.formula:
+        about["formula"] = variable.formula
+    return Column(dims, values, about)
+
+
+def _table(
+    model: ModelSpec,
+    mappings: WaferGrid,
+    rows: Sequence[MeshHardware],
+    phases: Sequence[str],
+    values: Floats,
+    status: NDArray[np.int64],
+) -> Table:
+    turned = values.transpose(0, 3, 1, 2)  # mapping, hardware, phase
+    found = dict(zip(CLOSED_ROWS, turned, strict=True))
+    verdicts = status.transpose(2, 0, 1)
+    tokens = np.ones((len(mappings), 1, len(phases)))
+    if "prefill" in phases:
+        tokens[:, 0, phases.index("prefill")] = mappings["context"]
+    impossible = np.isnan(found["latency"])
+    components = np.stack([found[name] for name in TIME_COMPONENTS])
+    bottleneck = np.where(impossible, 0.0, components).argmax(axis=0).astype(np.int8)
+    bottleneck[impossible] = len(BOTTLENECKS)
+    extra = {
+        "tokens_per_second": tokens / found["latency"],
+        "link_utilization": found["link_time"] / found["latency"],
+        "bottleneck": bottleneck,
+        "fits": verdicts == 0,
+        "status": verdicts.astype(np.int8),
+    }
+    columns = {it.name: _labelled(it, found[it.name], DIMS) for it in ROW_VARIABLES}
+    columns |= {name: _labelled(VARIABLES[name], data, DIMS) for name, data in extra.items()}
+    columns["bottleneck"].attrs |= flags((*BOTTLENECKS, "none"))
+    columns["status"].attrs |= flags(STATUS)
+    return Table(
+        columns,
+        _coordinates(mappings, rows, phases),
+        {
+            "Conventions": "CF-1.11",
+            "schema_version": SCHEMA_VERSION,
+            "title": f"{model.name} on meshes of cores",
+            "source": f"perfmodel {__version__}",
+            "model": model.name,
+            "provenance": json.dumps(
+                {
+                    "model": dataclasses.asdict(model),
+                    "hardware": {row.name: row.to_dict() for row in rows},
+                    "versions": versions("numpy", "numba"),
+                }
+            ),
+        },
+        dict(zip(DIMS, (len(mappings), len(rows), len(phases)), strict=True)),
+    )
+
+
+def _coordinates(
+    mappings: WaferGrid, rows: Sequence[MeshHardware], phases: Sequence[str]
+) -> dict[str, Column]:
+    found = {
+        "mapping": Column(
+            "mapping", np.arange(len(mappings)), {"long_name": "mapping", "units": "1"}
+        ),
+        "hardware": Column(
+            "hardware",
+            np.array([row.name for row in rows]),
+            {"long_name": "mesh of cores", "units": "1"},
+        ),
+        "phase": Column("phase", np.array(phases), {"long_name": "phase", "units": "1"}),
+    }
+    for spec in MAPPING_FIELDS:
+        about: dict[str, Any] = {"units": "1", "long_name": spec.description}
+        column = mappings[spec.name]
+        if spec.choices:
+            about |= flags(spec.choices)
+            column = column.astype(np.int8)
+        found[spec.name] = Column("mapping", column, about)
+    return found
+
+
+def _add_parts(
+    table: Table, parts: WaferParts, times: Floats, rows: Sequence[MeshHardware]
+) -> None:
+    """Add times of single parts; `times` has shape (hardware, mappings, parts, rows)."""
+    turned = times.transpose(1, 0, 2, 3)
+    named = dict(zip(PART_ROWS, np.moveaxis(turned, -1, 0), strict=True))
+    data = {
+        "part_time": turned[..., :4].sum(axis=-1),
+        "part_compute_time": named["compute_time"],
+        "part_sram_time": named["sram_time"],
+        "part_issue_time": named["issue_time"],
+        "part_network_time": named["network_time"],
+        "part_link_time": named["link_time"],
+        "part_core_macs": named["macs"],
+        "part_macs": named["useful_macs"],
+    }
+    for item in PART_VARIABLES:
+        table[item.name] = _labelled(item, data[item.name], PART_DIMS)
+    first = parts.columns.first
+    layer_of = np.repeat(np.arange(len(parts.layer_names)), np.diff(first))
+    counts = np.append(parts.counts, 1.0)[layer_of]
+    table.coords["part"] = Column(
+        "part", np.array(parts.names), {"long_name": "part of a layer", "units": "1"}
+    )
+    table.coords["layer"] = Column(
+        "part",
+        np.array(parts.layer_names)[layer_of],
+        {"long_name": "kind of layer that the part is of", "units": "1"},
+    )
+    table.coords["layers"] = Column(
+        "part", counts, {"long_name": "layers of that kind", "units": "1"}
+    )
+    table._sizes = {**table.sizes, "part": len(parts.names)}

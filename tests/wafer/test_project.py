@@ -1,0 +1,93 @@
+"""Models on meshes of cores: published figures, bounds, and what is refused."""
+
+import numpy as np
+import pytest
+
+from perfmodel.base.errors import HardwareError, ModelError, StrategyError
+from perfmodel.base.wafer_variables import ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
+from perfmodel.kernels.mesh.columns import CLOSED_ROWS
+from perfmodel.wafer.project import project_wafer
+
+
+def of(table, name):
+    return table.data_vars[name].values[:, 0, 0]
+
+
+def test_rows_of_the_kernel_are_those_of_the_variables():
+    assert tuple(item.name for item in ROW_VARIABLES) == CLOSED_ROWS
+
+
+def test_every_variable_has_units_and_a_name():
+    table = project_wafer("llama-3-8b", "wse-2", grid=420, parts=True)
+    assert set(table.data_vars) == set(VARIABLES)
+    for column in table.data_vars.values():
+        assert column.attrs["units"]
+        assert column.attrs["long_name"]
+
+
+def test_capacity_of_a_region_is_what_was_measured():
+    """He et al., OSDI 2025, table 5: 382 tokens on one row, 137,548 over all (360 x 360)."""
+    table = project_wafer("llama-3-8b", "wse-2", grid=360, context=2048, head=False)
+    assert of(table, "region_count")[0] == 6
+    assert of(table, "layers_per_region")[0] == 6
+    assert of(table, "weight_bytes")[0] == 21_600  # 1,800 numbers of 6 layers, by hand
+    assert of(table, "cache_tokens_row")[0] == pytest.approx(382, rel=0.01)
+    assert of(table, "cache_tokens_shifted")[0] == pytest.approx(137_548, rel=0.01)
+
+
+def test_components_add_up():
+    for phase in ("decode", "prefill"):
+        table = project_wafer("mixtral-8x7b", "wse-2", grid=[200, 360], context=1024, phase=phase)
+        total = sum(of(table, name) for name in TIME_COMPONENTS)
+        np.testing.assert_allclose(total, of(table, "latency"), rtol=1e-12)
+
+
+def test_parts_add_up_to_the_layers():
+    table = project_wafer("llama-3-8b", "wse-2", grid=420, parts=True)
+    whole = (table["part_time"].values[0, 0] * table["layers"].values).sum()
+    on_cores = of(table, "latency")[0] - of(table, "transfer_time")[0]
+    assert whole == pytest.approx(on_cores, rel=1e-12)
+
+
+def test_useful_multiply_adds_are_those_of_the_model():
+    table = project_wafer("llama-3-8b", "wse-2", grid=420, context=4096, parts=True)
+    macs = (table["part_macs"].values[0, 0] * table["layers"].values).sum()
+    weights = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 4096 * 128256
+    assert macs == weights + 32 * 2 * 4096 * 4096
+
+
+@pytest.mark.parametrize(
+    ("axes", "word"),
+    [
+        ({"grid": 0}, "grid"),
+        ({"grid": "420x"}, "420x"),
+        ({"grid": 420, "context": 2_000_000}, "context"),
+        ({"grid": 420, "batch": 0}, "batch"),
+        ({"grid": 420, "collective": "twolevel"}, "two_level"),
+        ({"grid": 420, "gird": 3}, "grid"),
+        ({"grid": 420, "phase": "decoding"}, "decode"),
+    ],
+)
+def test_wrong_fields_are_named(axes, word):
+    with pytest.raises(StrategyError, match=word):
+        project_wafer("llama-3-8b", "wse-2", **axes)
+
+
+def test_what_does_not_fit_says_so():
+    table = project_wafer("codellama-34b", "wse-2", grid=[420, 900], context=4096)
+    assert list(table["status"].labelled()[:, 0, 0]) == [
+        "weights_beyond_memory",
+        "grid_beyond_mesh",
+    ]
+    assert np.isfinite(of(table, "latency")[0])
+    assert np.isnan(of(table, "latency")[1])
+    assert of(table, "meshes_needed")[0] >= 2
+
+
+def test_other_refusals():
+    with pytest.raises(HardwareError, match="wse-2"):
+        project_wafer("llama-3-8b", "wse-22", grid=420)
+    with pytest.raises(HardwareError, match="fp64"):
+        project_wafer("llama-3-8b", "wse-2", grid=420, precision="fp64")
+    with pytest.raises(ModelError, match="mixers"):
+        project_wafer("mamba-2.8b", "wse-2", grid=420)
