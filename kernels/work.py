@@ -54,6 +54,7 @@ KINDS = {
     "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
     "trace_lines": Kind(1e-5, 2.0, 0.05, "trace_text.format_lines"),
     "tile_boxes": Kind(1e-5, 2.0, 0.05, "block_traffic.block_traffic"),
+    "wavelet_hops": Kind(2e-6, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
     "messages": Kind(1e-6, 1.0, 0.05, "steps.step_times"),
     "flows": Kind(1e-4, 2.0, 0.05, "fluid.fluid_finish_times"),  # that share links
     "nodes": Kind(3e-5, 3.0, 0.05, "schedule.run_traces"),  # of traces
@@ -62,6 +63,7 @@ KINDS = {
     "events": Kind(5e-5, 10.0, 0.2, "machine.run"),  # of ASTRA-sim 1.0
     "operating_points": Kind(1e-3, 15.0, 0.15, "steady.close_points"),  # of served models
     "mesh_mappings": Kind(3e-4, 8.0, 0.1, "close.close_mappings"),  # of models on meshes
+    "mappings": Kind(2e-5, 3.0, 0.05, "tiles.best_lines"),  # of a product on a mesh of cores
     "recursions": Kind(5e-2, 15.0, 0.15, "recursion.recurse_points"),  # the same pass by pass
 }
 IMPORT = 0.45

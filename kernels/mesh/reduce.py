@@ -50,41 +50,30 @@ def group_size(members, levels):
 
 
 @jit_lean
-def meeting_cycles(before, after, hops_before, hops_after, wavelets, hop_cycles, step):
-    """Two chains that meet in the core between them.
+def meeting_cycles(first, second, wavelets):
+    """When two streams that meet in a core have arrived.
 
     Parameters
     ----------
-    before, after : float
-        Members on either side.
-    hops_before, hops_after : float
-        Hops from the first and from the last of them to the core.
-    wavelets, hop_cycles, step : float
-        W, h and s.
+    first, second : float
+        When each begins to arrive; below 0 where there is none.
+    wavelets : float
+        W, of each.
 
     Returns
     -------
     float
-        Cycles until the sum of all stands in the core; 0 without members.
-
-    Notes
-    -----
-    A stream of d messages over x hops arrives after ``d s + x h`` cycles and takes W more; the
-    later one waits until the ramp is done with the earlier.
+        [cycles]; the later stream waits until the ramp is done with the earlier.
     """
-    first = before * step + hops_before * hop_cycles
-    second = after * step + hops_after * hop_cycles
-    if before <= 0.0 and after <= 0.0:
+    if first < 0.0 and second < 0.0:
         return 0.0
-    if after <= 0.0:
-        return first + wavelets
-    if before <= 0.0:
-        return second + wavelets
+    if first < 0.0 or second < 0.0:
+        return max(first, second) + wavelets
     return max(max(first, second) + wavelets, min(first, second) + 2.0 * wavelets)
 
 
 @jit_lean
-def tree_reduce_cycles(cores, wavelets, levels, hop_cycles, step):
+def tree_reduce(cores, wavelets, levels, hop_cycles, step):
     """Sum over a row by chains that meet in the middle of groups, and over their middles.
 
     Parameters
@@ -102,29 +91,74 @@ def tree_reduce_cycles(cores, wavelets, levels, hop_cycles, step):
         Until the root has the sum.
     stages : float
         Messages one after the other: about ``K P^{1/K} / 2`` (He et al., OSDI 2025).
-    far : float
-        Hops from the root to the farther end.
+    root : float
+        Where it stands.
+    contention : float
+        Wavelets that the busiest core takes.
+    hops : float
+        Wavelets x hops.
+    longest : float
+        Hops one after the other.
+
+    Notes
+    -----
+    Members of a level stand a spacing apart but for the last, whose group may be smaller: it is
+    ready earlier, and nearer. A stream of d messages over x hops begins to arrive ``d s + x h``
+    cycles after its first core was ready, or later where a core on its way was not.
     """
-    cycles = 0.0
+    ready = 0.0  # of all members but the last
+    ready_last = 0.0
     stages = 0.0
+    contention = 0.0
+    hops = 0.0
+    longest = 0.0
     members = cores
-    origin = 0.0  # where the first member stands
-    spacing = 1.0  # hops from one to the next; the last group's middle may stand nearer
+    first = 0.0  # where the first and the last stand
+    last = cores - 1.0
+    spacing = 1.0
     left = levels
     while members > 1.0:
         size = group_size(members, left)
-        middle = math.floor(size / 2.0)
-        after = size - 1.0 - middle
-        last = min(origin + (members - 1.0) * spacing, cores - 1.0)
-        root = origin + middle * spacing
-        reach = after * spacing if size < members else last - root
-        cycles += meeting_cycles(middle, after, middle * spacing, reach, wavelets, hop_cycles, step)
-        stages += max(middle, after)
-        members = math.ceil(members / size)
-        origin = root
+        groups = math.ceil(members / size)
+        half = math.floor(size / 2.0)
+        rest = size - 1.0 - half
+        inner = spacing * hop_cycles
+        # The last group, of few members.
+        few = members - (groups - 1.0) * size
+        start = first + (groups - 1.0) * size * spacing
+        before = min(half, few - 1.0)
+        after = few - 1.0 - before
+        root = start + before * spacing if after > 0.0 else last
+        one = other = -1.0
+        if before > 0.0:
+            one = ready + before * step + (root - start) * hop_cycles
+        if after > 0.0:
+            other = ready_last + after * step + (last - root) * hop_cycles
+            # Those on its way, or the root itself, may be later than the last.
+            other = max(other, ready + (after - 1.0) * (step + inner))
+        own = ready if after > 0.0 else ready_last
+        ready_last = max(own, meeting_cycles(one, other, wavelets))
+        span = max(last - start, 0.0) if few > 1.0 else 0.0
+        way = max(root - start if before > 0.0 else 0.0, last - root if after > 0.0 else 0.0)
+        if groups > 1.0:
+            one = ready + half * (step + inner)
+            other = ready + rest * (step + inner) if rest > 0.0 else -1.0
+            ready = max(ready, meeting_cycles(one, other, wavelets))
+            stages += half
+            way = max(way, half * spacing)
+            span += (groups - 1.0) * (size - 1.0) * spacing
+            contention += wavelets * (2.0 if rest > 0.0 else 1.0)
+        else:
+            stages += max(before, after)
+            contention += wavelets * ((before > 0.0) + (after > 0.0))
+        hops += wavelets * span
+        longest += way
+        first += half * spacing if groups > 1.0 else before * spacing
+        last = root
+        members = groups
         spacing *= size
         left -= 1.0
-    return cycles, stages, max(origin, cores - 1.0 - origin)
+    return ready_last, stages, last, contention, hops, longest
 
 
 @jit_lean
@@ -203,8 +237,7 @@ def reduce_cycles(
         return 0.5 * whole
     if algorithm == STAR:
         return star_reduce_cycles(cores, wavelets, hop_cycles, step)
-    levels = algorithm - ONE_LEVEL + 1.0
-    return tree_reduce_cycles(cores, wavelets, levels, hop_cycles, step)[0]
+    return tree_reduce(cores, wavelets, algorithm - ONE_LEVEL + 1.0, hop_cycles, step)[0]
 
 
 @jit_lean
@@ -224,13 +257,11 @@ def all_reduce_cycles(
         return ring_all_reduce_cycles(cores, elements, elements_per_wavelet, hop_cycles, step)
     if algorithm == CHAIN:
         there = wavelets + (cores - 1.0) * (hop_cycles + step)
-        far = cores - 1.0
     elif algorithm == STAR:
         there = star_reduce_cycles(cores, wavelets, hop_cycles, step)
-        far = math.floor(cores / 2.0)
     else:
-        levels = algorithm - ONE_LEVEL + 1.0
-        there, _, far = tree_reduce_cycles(cores, wavelets, levels, hop_cycles, step)
+        there = tree_reduce(cores, wavelets, algorithm - ONE_LEVEL + 1.0, hop_cycles, step)[0]
+    far = root_distance(algorithm, cores)
     return there + message_cycles(wavelets, far, hop_cycles, ramp_cycles, stage_cycles)
 
 
@@ -272,28 +303,11 @@ def all_reduce_counts(algorithm, cores, elements, elements_per_wavelet):
         after = row - middle
         hops = wavelets * (0.5 * middle * (middle + 1.0) + 0.5 * after * (after + 1.0))
         return wavelets * row, hops + wavelets * row, links, 2.0 * middle, 2.0
-    levels = algorithm - ONE_LEVEL + 1.0
-    contention = 0.0
-    hops = wavelets * row  # of the way back
-    longest = 0.0
-    members = cores
-    origin = 0.0
-    spacing = 1.0
-    while members > 1.0:
-        size = group_size(members, levels)
-        groups = math.ceil(members / size)
-        half = math.floor(size / 2.0)
-        contention += wavelets * min(2.0, size - 1.0)
-        last = min(origin + (members - 1.0) * spacing, row)
-        hops += wavelets * max(last - origin - (groups - 1.0) * spacing, 0.0)
-        reach = (size - 1.0 - half) * spacing if size < members else last - origin - half * spacing
-        longest += max(half * spacing, reach)
-        origin += half * spacing
-        members = groups
-        spacing *= size
-        levels -= 1.0
-    depth = tree_reduce_cycles(cores, 1.0, algorithm - ONE_LEVEL + 1.0, 1.0, 1.0)[1] + 1.0
-    return contention, hops, links, longest + max(origin, row - origin), depth
+    _, stages, root, contention, hops, longest = tree_reduce(
+        cores, wavelets, algorithm - ONE_LEVEL + 1.0, 1.0, 1.0
+    )
+    back = max(root, row - root)
+    return contention, hops + wavelets * row, links, longest + back, stages + 1.0
 
 
 @jit_lean
@@ -373,4 +387,5 @@ def root_distance(algorithm, cores):
         return cores - 1.0
     if algorithm == STAR:
         return math.floor(cores / 2.0)
-    return tree_reduce_cycles(cores, 1.0, algorithm - ONE_LEVEL + 1.0, 1.0, 1.0)[2]
+    root = tree_reduce(cores, 1.0, algorithm - ONE_LEVEL + 1.0, 1.0, 1.0)[2]
+    return max(root, cores - 1.0 - root)

@@ -49,6 +49,8 @@ from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+from perfmodel.wafer.dealt import deal_contexts
+from perfmodel.wafer.tiles import best_tiles
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
 from tests.network.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
@@ -75,6 +77,7 @@ def everything(random: np.random.Generator) -> None:
         served_requests,
         meshes,
         core_traces,
+        mesh_tiles,
     ):
         drive(random)
 
@@ -353,10 +356,28 @@ def astra_texts(random: np.random.Generator) -> None:
         astra_text.run(too_much, astra_text.RING8, preferred_dataset_splits=64)
 
 
+def mesh_tiles(random: np.random.Generator) -> None:
+    """Products and contexts on the cores of a node, of any size."""
+    for grid in ((2, 3), (4, 4), (1, 20)):
+        m, k, n = (int(one) for one in sizes(random, 1, 5000, 3))
+        best_tiles(m, k, n, grid, groups=int(random.integers(1, 5)))
+        deal_contexts(sizes(random, 1, 3000, 7), grid, int(random.integers(1, 20)))
+
+
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
-    from perfmodel.kernels.mesh import phases, products, reduce
+    from perfmodel.kernels.mesh import phases, products, reduce, routes
+    from perfmodel.wafer.flows import reduction, simulated_cycles
 
+    for name in reduce.ALGORITHMS:
+        flows = reduction(name, 1, int(random.integers(2, 20)), int(random.integers(1, 40)))
+        simulated_cycles(flows, 1, 20, stage_cycles=3)
+    source, target = random.integers(0, 63, (2, 200))
+    size = random.integers(0, 9, 200).astype(float)
+    for tree in (np.full(200, routes.ALONE), np.arange(200) // 5):
+        loads, passing, *_ = routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
+        routes.phase_counts(loads)
+        routes.relayed_wavelets(loads, passing, 3)
     core = (2.0, 4.0, 16.0, 8.0, 20.0)
     links = (2.0, 1.0, 20.0, 2.0)
     for _ in range(4):

@@ -1,0 +1,206 @@
+"""The best split of a product over a rectangle of cores, by occupancy and by traffic times hops.
+
+Axes
+    0 groups, 1 rows m, 2 sums k, 3 columns n
+
+A *line* says how the cores along one side of the rectangle are dealt to the axes: a factor for
+each, nested in some order. Two lines, one of either side, make a mapping. Distances are those
+of a mesh, so they add up over the sides and each line is measured once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit, jit_lean
+
+AXES = 4
+GROUPS, ROWS, SUMS, COLUMNS = range(AXES)
+
+
+@jit_lean
+def measure_lines(factors, strides, reach, span):
+    """Hops along one side between cores that share all but one axis.
+
+    Parameters
+    ----------
+    factors, strides : ndarray of int64, shape (line, axis)
+        Parts of an axis along the side, and cores from one part to the next.
+    reach : ndarray of float64, shape (line, axis)
+        Result: over all cores, hops to the middle one of those that share the other axes.
+    span : ndarray of float64, shape (line, axis)
+        Result: hops of a chain through such cores, over all chains.
+
+    Notes
+    -----
+    f cores that are s apart have ``s floor(f^2 / 4)`` hops to their middle together.
+    """
+    for line in range(factors.shape[0]):
+        used = 1
+        for axis in range(AXES):
+            used *= factors[line, axis]
+        for axis in range(AXES):
+            parts = factors[line, axis]
+            chains = used // parts
+            stride = strides[line, axis]
+            reach[line, axis] = float(chains * stride * (parts * parts // 4))
+            span[line, axis] = float(chains * stride * (parts - 1))
+
+
+@jit
+def best_lines(
+    row_factors,
+    row_reach,
+    row_span,
+    column_factors,
+    column_reach,
+    column_span,
+    sizes,
+    element_bytes,
+    cores,
+    memory,
+    access_hops,
+    least_occupancy,
+    best,
+):
+    """Choose the two lines with the least traffic among those that keep the cores busy.
+
+    Parameters
+    ----------
+    row_factors, column_factors : ndarray of int64, shape (line, axis)
+        Lines of either side.
+    row_reach, row_span, column_reach, column_span : ndarray of float64, shape (line, axis)
+        As `measure_lines` finds them.
+    sizes : ndarray of int64, shape (axis,)
+        Of the product.
+    element_bytes : ndarray of float64, shape (4,)
+        Of inputs, weights, partial sums and outputs [B].
+    cores : int
+        Of the rectangle.
+    memory : float
+        Bytes of a core's tiles; infinite for no limit.
+    access_hops : float
+        Hops that a byte of a core's own bank counts as.
+    least_occupancy : float
+        Useful multiply-adds over cores times those of the busiest.
+    best : ndarray of float64, shape (3,)
+        Result: occupancy, traffic times hops of it [B hops] and cost.
+
+    Returns
+    -------
+    row, column : int
+        Places of the lines; -1 where no tiles fit. Where no mapping is busy enough the busiest.
+    """
+    found_row = found_column = -1
+    best[0] = -1.0
+    best[1] = math.inf
+    best[2] = math.inf
+    parts = np.empty(AXES, dtype=np.int64)
+    work = 1.0
+    for axis in range(AXES):
+        work *= float(sizes[axis])
+    for r in range(row_factors.shape[0]):
+        used_rows = float(
+            row_factors[r, 0] * row_factors[r, 1] * row_factors[r, 2] * row_factors[r, 3]
+        )
+        for c in range(column_factors.shape[0]):
+            busiest = 1.0
+            possible = True
+            for axis in range(AXES):
+                parts[axis] = row_factors[r, axis] * column_factors[c, axis]
+                if parts[axis] > sizes[axis]:
+                    possible = False
+                    break
+                busiest *= float((sizes[axis] + parts[axis] - 1) // parts[axis])
+            if not possible:
+                continue
+            occupancy = work / (busiest * cores)
+            if occupancy < min(best[0], least_occupancy):
+                continue
+            g, m, k, n = parts[0], parts[1], parts[2], parts[3]
+            split = float(g * m * k * n)
+            tile_m = float(sizes[0] * sizes[1] * sizes[2]) / float(g * m * k) * element_bytes[0]
+            tile_w = float(sizes[0] * sizes[2] * sizes[3]) / float(g * k * n) * element_bytes[1]
+            tile_o = float(sizes[0] * sizes[1] * sizes[3]) / float(g * m * n)
+            tile_p = tile_o * element_bytes[2]
+            tile_o = tile_o * element_bytes[3]
+            if tile_m + tile_w + (tile_p if k > 1 else tile_o) > memory:
+                continue
+            used_columns = split / used_rows
+            hops = tile_m * (row_reach[r, 3] * used_columns + column_reach[c, 3] * used_rows)
+            hops += tile_w * (row_reach[r, 1] * used_columns + column_reach[c, 1] * used_rows)
+            # Sums run along the sides of length n first, then along one line of the others.
+            hops += tile_p * (
+                used_rows * column_span[c, 2]
+                + used_columns / float(column_factors[c, 2]) * row_span[r, 2]
+            )
+            roots = split / float(k)
+            touched = split * (tile_m + tile_w) + (split - roots) * 2.0 * tile_p + roots * tile_o
+            cost = hops + access_hops * touched
+            if occupancy >= least_occupancy:
+                better = best[0] < least_occupancy or cost < best[2]
+            else:
+                better = occupancy > best[0] or (occupancy == best[0] and cost < best[2])
+            if better:
+                best[0] = occupancy
+                best[1] = hops
+                best[2] = cost
+                found_row = r
+                found_column = c
+    return found_row, found_column
+
+
+@jit_lean
+def deal_contexts(lengths, granule, cores, sequence, first, last):
+    """Deal the contexts of sequences to cores in one go, so that all get as many positions.
+
+    Parameters
+    ----------
+    lengths : ndarray of int64, shape (sequence,)
+        Positions of each.
+    granule : int
+        Positions that stay together.
+    cores : int
+        Receivers, in the order in which they get their shares.
+    sequence, first, last : ndarray of int64, shape (cores, pieces)
+        Result, by core: which sequence, from which position to before which; -1 for no more.
+        A core has one piece more than it could hold of the shortest contexts, at most.
+
+    Returns
+    -------
+    int
+        Pieces of the core with the most; larger than the arrays hold where they are too small.
+    """
+    total = 0
+    for length in lengths:
+        total += (length + granule - 1) // granule
+    most = 0
+    which = 0
+    position = 0
+    dealt = 0
+    for core in range(cores):
+        share = total * (core + 1) // cores - total * core // cores
+        pieces = 0
+        while share > 0:
+            length = lengths[which]
+            left = (length - position + granule - 1) // granule
+            if left <= 0:
+                which += 1
+                position = 0
+                continue
+            taken = min(left, share)
+            end = min(position + taken * granule, length)
+            if pieces < sequence.shape[1]:
+                sequence[core, pieces] = which
+                first[core, pieces] = position
+                last[core, pieces] = end
+            pieces += 1
+            position = end
+            share -= taken
+            dealt += taken
+        for rest in range(pieces, sequence.shape[1]):
+            sequence[core, rest] = -1
+        most = max(most, pieces)
+    return most

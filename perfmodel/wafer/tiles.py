@@ -1,0 +1,328 @@
+"""Tiles of a product on the cores of a node: who multiplies what, and where operands lie.
+
+A product of (m, k) by (k, n), or several of one shape (groups), is cut along its axes into as
+many pieces as there are cores, of sizes that differ by one at most. The generator of
+`perfmodel.parity.wse` halves each axis instead, which leaves four of 36 cores idle.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+from math import inf, isfinite, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.base.columns import Integers
+from perfmodel.base.errors import StrategyError
+from perfmodel.kernels.work import kernel_work
+from perfmodel.wafer.ranks import bucket_sizes, bucket_starts
+from perfmodel.wafer.system import Grid
+
+AXIS_NAMES = ("groups", "m", "k", "n")
+LEAST_OCCUPANCY = 0.97
+LARGEST_SIDE = 1024  # cores; lines of more are not searched, they are dealt to two axes at most
+LARGEST_SIZE = 2**31
+SEARCHED_SIDE = 16  # every way to deal a side's cores, idle ones too
+BUSY = 0.97  # of longer sides, at least so much of the cores
+
+
+class Lines(NamedTuple):
+    """Ways to deal the cores along a side to the axes."""
+
+    factors: Integers  # shape (line, axis)
+    strides: Integers
+
+
+@dataclass(frozen=True)
+class ProductTiles:
+    """A product cut into tiles, each on a core of a node.
+
+    Cores count row by row. Arrays have one dimension per cut axis, in the order of
+    `AXIS_NAMES`, less the axis that an operand does not have.
+
+    Attributes
+    ----------
+    grid : (int, int)
+        Rows and columns of cores.
+    sizes, parts : (int, int, int, int)
+        Groups, m, k and n, and pieces of each.
+    cores : array of int, shape parts
+        Which core multiplies a tile.
+    input_banks : array of int, shape (groups, m, k)
+        Bank from which all cores read an input tile: the middle one of theirs.
+    weight_banks : array of int, shape (groups, k, n)
+        Bank where a weight tile lies: the core's own unless m is cut.
+    parents : array of int, shape parts
+        Part of k whose core adds a tile's partial sum to its own; -1 for the one that has the
+        whole sum in the end. Sums run along rows of cores to a middle column and along it.
+    occupancy : float
+        Useful multiply-adds over cores times those of the busiest.
+    """
+
+    grid: Grid
+    sizes: tuple[int, int, int, int]
+    parts: tuple[int, int, int, int]
+    cores: Integers
+    input_banks: Integers
+    weight_banks: Integers
+    parents: Integers
+    element_bytes: tuple[float, float, float, float]
+
+    @property
+    def bounds(self) -> tuple[Integers, ...]:
+        """Where each piece of an axis begins, and the end: one array of parts + 1 per axis."""
+        return tuple(bucket_starts(*pair) for pair in zip(self.sizes, self.parts, strict=True))
+
+    @property
+    def occupancy(self) -> float:
+        """Useful multiply-adds over cores times those of the busiest."""
+        busiest = prod(-(-size // part) for size, part in zip(self.sizes, self.parts, strict=True))
+        return prod(self.sizes) / (busiest * prod(self.grid))
+
+    @property
+    def output_banks(self) -> Integers:
+        """Bank where an output tile is written, shape (groups, m, n)."""
+        root = np.argmin(self.parents, axis=2)
+        return np.take_along_axis(self.cores, root[:, :, None, :], axis=2)[:, :, 0, :]
+
+    @property
+    def sum_order(self) -> Integers:
+        """Parts of k, those first whose sums others wait for: shape (k,), of every output."""
+        parents = self.parents[0, 0, :, 0]
+        depth = [0] * len(parents)
+        for part in range(len(parents)):
+            above = parents[part]
+            while above >= 0:
+                depth[part] += 1
+                above = parents[above]
+        return np.argsort([-one for one in depth], kind="stable")
+
+    @property
+    def traffic(self) -> float:
+        """Bytes that cores read from banks and write to them, partial sums included."""
+        return float(sum(moved.sum() for moved, _ in self._transfers()))
+
+    @property
+    def traffic_hops(self) -> float:
+        """Bytes times hops of all transfers [B hops]; a core's own bank is no hop away."""
+        return float(sum((moved * hops).sum() for moved, hops in self._transfers()))
+
+    def _transfers(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Bytes and hops of inputs, weights, partial sums read, and what is written."""
+        groups, m, k, n = (
+            bucket_sizes(*pair)
+            .astype(float)
+            .reshape([-1 if axis == one else 1 for one in range(4)])
+            for axis, pair in enumerate(zip(self.sizes, self.parts, strict=True))
+        )
+        of_input, of_weight, of_sum, of_output = self.element_bytes
+        sent = self.parents >= 0
+        receiver = np.take_along_axis(self.cores, np.where(sent, self.parents, 0), axis=2)
+        shape = self.parts
+        none = np.zeros(shape)
+        whole = np.broadcast_to(groups * m * n, shape)
+        return [
+            (
+                np.broadcast_to(groups * m * k * of_input, shape),
+                hops(self.cores, self.input_banks[:, :, :, None], self.grid),
+            ),
+            (
+                np.broadcast_to(groups * k * n * of_weight, shape),
+                hops(self.cores, self.weight_banks[:, None, :, :], self.grid),
+            ),
+            (whole * sent * of_sum, hops(self.cores, receiver, self.grid)),
+            (whole * np.where(sent, of_sum, of_output), none),
+        ]
+
+
+def hops(one: Integers, other: Integers, grid: Grid) -> np.ndarray:
+    """Hops between cores of a node, counted row by row; arrays broadcast."""
+    rows, columns = np.divmod(one, grid[1])
+    to_rows, to_columns = np.divmod(other, grid[1])
+    return np.asarray(abs(rows - to_rows) + abs(columns - to_columns))
+
+
+def best_tiles(
+    m: int,
+    k: int,
+    n: int,
+    grid: Grid,
+    *,
+    groups: int = 1,
+    element_bytes: tuple[float, float, float, float] = (2.0, 2.0, 2.0, 2.0),
+    memory: float | None = None,
+    access_hops: float = 1.0,
+    least_occupancy: float = LEAST_OCCUPANCY,
+) -> ProductTiles:
+    """Cut a product so that all cores are busy, and bytes go as few hops as possible.
+
+    Of the mappings whose busiest core has at most ``1 / least_occupancy`` of the mean the one
+    with the least bytes times hops, a core's own bank counting as `access_hops`; where no
+    mapping is so even (a product smaller than the grid) the most even one.
+
+    Parameters
+    ----------
+    m, k, n : int
+        (m, k) times (k, n).
+    grid : (int, int)
+        Rows and columns of cores.
+    groups : int
+        Products of this shape, each with weights of its own.
+    element_bytes : (float, float, float, float)
+        Of inputs, weights, partial sums and outputs [B].
+    memory : float, optional
+        Bytes that the tiles of a core may take.
+    access_hops : float
+        Hops that reading or writing a byte in a bank counts as. A prior: 1.
+    least_occupancy : float
+        From 0 to 1.
+
+    Raises
+    ------
+    StrategyError
+        A size that is no whole number above 0, or no tiles within the memory.
+    """
+    sizes = (groups, m, k, n)
+    for key, size in zip(AXIS_NAMES, sizes, strict=True):
+        if not isinstance(size, int | np.integer) or not 0 < size <= LARGEST_SIZE:
+            raise StrategyError(
+                f"key '{key}': a whole number from 1 to {LARGEST_SIZE}, not {size!r}"
+            )
+    for side in grid:
+        if not isinstance(side, int | np.integer) or not 0 < side <= LARGEST_SIDE:
+            raise StrategyError(
+                f"key 'core_grid': sides from 1 to {LARGEST_SIDE} cores, not {side!r}"
+            )
+    if not all(isfinite(one) and one > 0 for one in element_bytes):
+        raise StrategyError(f"key 'element_bytes': numbers above 0, not {element_bytes}")
+    if memory is not None and not memory > 0:
+        raise StrategyError(f"key 'memory': bytes of a core, above 0, not {memory}")
+    return _best_tiles(
+        (int(groups), int(m), int(k), int(n)),
+        (int(grid[0]), int(grid[1])),
+        tuple(map(float, element_bytes)),
+        inf if memory is None else float(memory),
+        float(access_hops),
+        float(least_occupancy),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _best_tiles(
+    sizes: tuple[int, int, int, int],
+    grid: Grid,
+    element_bytes: tuple[float, float, float, float],
+    memory: float,
+    access_hops: float,
+    least_occupancy: float,
+) -> ProductTiles:
+    rows, columns = lines_of(grid[0]), lines_of(grid[1])
+    best = np.empty(3)
+    with kernel_work(mappings=len(rows.factors) * len(columns.factors)):
+        from perfmodel.kernels.mesh import tiles
+
+        measured = []
+        for lines in (rows, columns):
+            reach, span = np.empty(lines.factors.shape), np.empty(lines.factors.shape)
+            tiles.measure_lines(lines.factors, lines.strides, reach, span)
+            measured += [lines.factors, reach, span]
+        row, column = tiles.best_lines(
+            *measured,
+            np.array(sizes, dtype=np.int64),
+            np.array(element_bytes),
+            grid[0] * grid[1],
+            memory,
+            access_hops,
+            least_occupancy,
+            best,
+        )
+    if row < 0:
+        raise StrategyError(
+            f"key 'memory': {memory:.6g} bytes of a core hold no tiles of {sizes[1]} x {sizes[2]} "
+            f"x {sizes[3]} ({sizes[0]} groups) on {grid[0]} x {grid[1]} cores"
+        )
+    return _placed(
+        sizes,
+        grid,
+        (rows.factors[row], rows.strides[row]),
+        (columns.factors[column], columns.strides[column]),
+        element_bytes,
+    )
+
+
+@functools.cache
+def lines_of(side: int) -> Lines:
+    """List the ways to deal the cores along a side to the axes, in every order of nesting.
+
+    Of sides up to `SEARCHED_SIDE` cores all, those that leave cores idle included; of longer
+    ones those that use `BUSY` of them, on two axes at most.
+    """
+    axes = range(len(AXIS_NAMES))
+    least, most_axes = (1, 4) if side <= SEARCHED_SIDE else (int(BUSY * side), 2)
+    factors, strides = [], []
+    for count in range(most_axes + 1):
+        for order in itertools.permutations(axes, count):  # inner to outer
+            for splits in _splits(side, count):
+                if prod(splits) < least:
+                    continue
+                line, stride = [1] * len(axes), [1] * len(axes)
+                inner = 1
+                for axis, parts in zip(order, splits, strict=True):
+                    line[axis], stride[axis] = parts, inner
+                    inner *= parts
+                factors.append(line)
+                strides.append(stride)
+    return Lines(np.array(factors, dtype=np.int64), np.array(strides, dtype=np.int64))
+
+
+def _splits(most: int, count: int) -> list[tuple[int, ...]]:
+    """Tuples of so many factors of 2 or more whose product is at most `most`."""
+    if not count:
+        return [()]
+    return [
+        (first, *rest) for first in range(2, most + 1) for rest in _splits(most // first, count - 1)
+    ]
+
+
+def _placed(
+    sizes: tuple[int, int, int, int],
+    grid: Grid,
+    row: tuple[Integers, Integers],
+    column: tuple[Integers, Integers],
+    element_bytes: tuple[float, float, float, float],
+) -> ProductTiles:
+    """Put the tiles on cores: an axis counts its parts along rows first, then along columns."""
+    parts = tuple(int(one) for one in row[0] * column[0])
+    index = np.indices(parts)
+    factors = column[0].reshape(4, 1, 1, 1, 1)
+    along_rows, along_columns = np.divmod(index, factors)
+    rows = (along_rows * row[1].reshape(4, 1, 1, 1, 1)).sum(axis=0)
+    columns = (along_columns * column[1].reshape(4, 1, 1, 1, 1)).sum(axis=0)
+    cores = rows * grid[1] + columns
+
+    def middle(axis: int) -> Integers:
+        """The core in the middle of those that differ in one axis only."""
+        part = row[0][axis] // 2 * column[0][axis] + column[0][axis] // 2
+        return np.take(cores, int(part), axis=axis)
+
+    k_rows, k_columns = along_rows[2], along_columns[2]
+    middle_row, middle_column = int(row[0][2]) // 2, int(column[0][2]) // 2
+    towards = np.where(
+        k_columns != middle_column,
+        k_rows * int(column[0][2]) + k_columns + np.sign(middle_column - k_columns),
+        (k_rows + np.sign(middle_row - k_rows)) * int(column[0][2]) + k_columns,
+    )
+    root = (k_columns == middle_column) & (k_rows == middle_row)
+    return ProductTiles(
+        grid=grid,
+        sizes=sizes,
+        parts=parts,  # type: ignore[arg-type]
+        cores=cores,
+        input_banks=middle(3),
+        weight_banks=middle(1),
+        parents=np.where(root, -1, towards),
+        element_bytes=element_bytes,
+    )
