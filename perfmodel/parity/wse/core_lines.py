@@ -103,6 +103,24 @@ def traffic(layout: Layout, boxes: Integers, element_bytes: int) -> Traffic:
     return Traffic(*found)
 
 
+def tile_numbers(layout: Layout) -> Integers:
+    """Return the number along each axis of all tiles of a tensor, shape (tiles, axes)."""
+    shape = layout.banks.shape
+    return np.indices(shape).reshape(len(shape), -1).T
+
+
+def tile_traffic(layout: Layout, element_bytes: int) -> Traffic:
+    """Find where all tiles of a tensor lie, in row-major order: each in one bank."""
+    sizes = np.full((), element_bytes, np.int64)
+    for side, part, begin, end in zip(
+        layout.dims, layout.tile, layout.begins, layout.ends, strict=True
+    ):
+        first = np.arange(len(begin)) * part
+        last = np.minimum(first + part, side)
+        sizes = np.multiply.outer(sizes, np.minimum(end, last) - np.maximum(begin, first))
+    return single(layout.banks.reshape(-1), sizes.reshape(-1))
+
+
 def products(
     comment: str,
     numbers: Integers,

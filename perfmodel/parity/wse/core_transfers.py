@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError
 from perfmodel.parity.wse.core_lines import (
     NO_NUMBERS,
@@ -21,6 +20,8 @@ from perfmodel.parity.wse.core_lines import (
     barriers,
     copies,
     reductions,
+    tile_numbers,
+    tile_traffic,
     traffic,
 )
 from perfmodel.parity.wse.core_products import CoreNode
@@ -28,73 +29,36 @@ from perfmodel.parity.wse.layouts import Layout
 from perfmodel.wafer.cores.instructions import MULTICAST, build
 
 
-def tile_boxes(layout: Layout) -> tuple[Integers, Integers]:
-    """Return the numbers of a tensor's tiles, and their boxes.
-
-    Returns
-    -------
-    numbers : array of int, shape (tiles, axes)
-    boxes : array of int, shape (tiles, 2, axes)
-    """
-    counts = [-(-side // part) for side, part in zip(layout.dims, layout.tile, strict=True)]
-    numbers = np.indices(counts).reshape(len(counts), -1).T
-    begin = numbers * layout.tile
-    return numbers, np.stack((begin, np.minimum(begin + layout.tile, layout.dims)), axis=1)
-
-
-def copy_pieces(name: str, node: CoreNode, pairs: Sequence[tuple[Layout, Layout]]) -> list[Piece]:
-    """Return copies of tensors to others of the same shape, but not into the same bank.
+def copy_piece(name: str, node: CoreNode, pairs: Sequence[tuple[Layout, Layout]]) -> Piece:
+    """Return copies of tensors to others of the same blocks, but not into the same bank.
 
     Parameters
     ----------
     name : str
     node : CoreNode
     pairs : sequence of (Layout, Layout)
-        What is sent, and how it lies where it is received; tiles are those of the former.
+        What is sent, and how it lies where it is received.
     """
-    pieces = []
-    for sent, received in pairs:
-        numbers, boxes = tile_boxes(sent)
-        source = traffic(sent, boxes, node.element_bytes)
-        target = traffic(received, boxes, node.element_bytes)
-        several = (source.counts > 1) & (target.counts > 1)
-        if several.any():
-            raise DataError(f"'{name}': a tile lies in several banks of both nodes")
-        # One bank sends to several, or several to one: the other side is repeated.
-        tiles = np.repeat(np.arange(len(boxes)), np.maximum(source.counts, target.counts))
-        begin = np.concatenate(([0], np.cumsum(np.maximum(source.counts, target.counts))))
-        within = np.arange(len(tiles)) - begin[tiles]
-        send = source.starts[tiles] + within * (source.counts > 1)[tiles]
-        receive = target.starts[tiles] + within * (target.counts > 1)[tiles]
-        size = np.where((target.counts > 1)[tiles], target.size[receive], source.size[send])
-        moved = source.bank[send] != target.bank[receive]
-        pieces.append(
-            copies(
-                f"{name}_unicast",
-                numbers,
-                tiles[moved],
-                source.bank[send][moved],
-                target.bank[receive][moved],
-                size[moved],
-            )
-        )
-    return pieces
+    sent = [tile_traffic(source, node.element_bytes) for source, _ in pairs]
+    nothing = np.empty(0, np.int64)
+    bank = np.concatenate([nothing, *(one.bank for one in sent)])
+    size = np.concatenate([nothing, *(one.size for one in sent)])
+    target = np.concatenate([nothing, *(received.banks.reshape(-1) for _, received in pairs)])
+    numbers = np.concatenate([np.empty((0, 3), np.int64), *(tile_numbers(one) for one, _ in pairs)])
+    (moved,) = np.nonzero(bank != target)
+    return copies(f"{name}_unicast", numbers, moved, bank[moved], target[moved], size[moved])
 
 
 def multicast_piece(name: str, node: CoreNode, sent: Layout, received: Sequence[Layout]) -> Piece:
     """Return multicasts of a tensor's tiles to the same tiles on other nodes."""
-    numbers, boxes = tile_boxes(sent)
-    source = traffic(sent, boxes, node.element_bytes)
-    targets = [traffic(layout, boxes, node.element_bytes) for layout in received]
-    for target in targets:
-        _check_alike(name, source, target)
+    source = tile_traffic(sent, node.element_bytes)
     count = len(source.bank)
-    tiles = np.repeat(np.arange(len(boxes)), source.counts)
-    places = np.arange(count) * len(targets)
-    arguments = (source.bank, source.size, places, len(targets))
-    made = build(MULTICAST, np.zeros(count, np.int64), arguments, tile=tiles)
-    destinations = np.stack([target.bank for target in targets], axis=1).reshape(-1)
-    return Piece(made._replace(destinations=destinations), f"{name}_multicast", numbers)
+    places = np.arange(count) * len(received)
+    arguments = (source.bank, source.size, places, len(received))
+    made = build(MULTICAST, np.zeros(count, np.int64), arguments, tile=np.arange(count))
+    destinations = np.stack([layout.banks.reshape(-1) for layout in received], axis=1).reshape(-1)
+    made = made._replace(destinations=destinations)
+    return Piece(made, f"{name}_multicast", tile_numbers(sent))
 
 
 def sum_piece(name: str, node: CoreNode, source: Layout) -> list[Piece]:
@@ -102,21 +66,24 @@ def sum_piece(name: str, node: CoreNode, source: Layout) -> list[Piece]:
     if len(source.dims) != 3:
         raise DataError(f"'{name}': a sum of a tensor of {source.dims}; three axes are summed")
     count = source.dims[0]
-    one = source._replace(dims=(1, *source.dims[1:]), tile=(1, *source.tile[1:]))
-    _, boxes = tile_boxes(one)
-    rows = np.repeat(boxes[:, None], count, axis=1)
-    rows[..., 0] += np.arange(count)[:, None]
-    out = traffic(node.fresh(one.dims, one.tile), boxes, node.element_bytes)
-    sums = len(boxes)
+    if source.tile[0] > 1:
+        raise DataError(
+            f"'{name}': a sum of blocks of {source.tile[0]} rows; single rows are summed"
+        )
+    out = node.fresh((1, *source.dims[1:]), source.tile)
+    sums = out.banks.size
+    rows = tile_traffic(source, node.element_bytes)
+    extents = [end - begin for begin, end in zip(out.begins, out.ends, strict=True)]
+    sides = np.stack(np.meshgrid(*extents, indexing="ij"), axis=-1).reshape(sums, 3)
     return [
         reductions(
             f"{name}_reduce_op",
             np.repeat(NO_NUMBERS, sums, axis=0),
             np.arange(sums + 1) * count,
-            traffic(source, rows.reshape(-1, 2, 3), node.element_bytes),
-            out,
+            rows.of(np.arange(count * sums).reshape(count, sums).T.reshape(-1)),
+            tile_traffic(out, node.element_bytes),
             np.arange(sums) % node.cores,
-            boxes[:, 1] - boxes[:, 0],
+            sides,
         )
     ]
 

@@ -27,7 +27,7 @@ from perfmodel.parity.wse.core_products import CoreNode, attention_pieces, produ
 from perfmodel.parity.wse.core_tiles import DEFAULT_TILING, attention_tile, product_tile
 from perfmodel.parity.wse.core_transfers import (
     all_reduce_pieces,
-    copy_pieces,
+    copy_piece,
     multicast_piece,
     sum_piece,
 )
@@ -314,7 +314,7 @@ class CoreMapping:
                 received = self._nodes[node].fresh(layout.dims, layout.tile)
                 self._keep(target, received)
                 pairs.append((layout, received))
-        return copy_pieces(step.row.name, step.core_node, pairs)
+        return [copy_piece(step.row.name, step.core_node, pairs)]
 
     def _unicast(self, step: _Step) -> list[TracePiece]:
         (dims,) = step.shapes
@@ -322,7 +322,7 @@ class CoreMapping:
         (node,) = step.row.group or ()
         received = self._nodes[node].fresh(dims, layout.tile)
         self._keep(step.graph.outputs[0], received)
-        return copy_pieces(step.row.name, step.core_node, [(layout, received)])
+        return [copy_piece(step.row.name, step.core_node, [(layout, received)])]
 
     def _multicast(self, step: _Step) -> list[TracePiece]:
         (dims,) = step.shapes

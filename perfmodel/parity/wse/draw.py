@@ -69,8 +69,7 @@ class GeneratorDraw:
                 part = chosen[layer, first : first + at_once]
                 exponential = self._exponentials(len(part) * experts).reshape(-1, experts)
                 with np.errstate(divide="ignore"):
-                    ranked = np.argsort(-row / exponential, axis=1, kind="stable")
-                part[:] = ranked[:, : self._top_k]
+                    part[:] = _first(-row / exponential, self._top_k)
         return chosen
 
     def _exponentials(self, count: int) -> Floats:
@@ -79,3 +78,14 @@ class GeneratorDraw:
         uniform = (bits & MANTISSA).astype(np.float64) * 2.0**-53
         exponentials: Floats = -np.log1p(-uniform)
         return exponentials
+
+
+def _first(values: Floats, count: int) -> Integers:
+    """Return where the smallest values of each row stand, smallest first."""
+    if count < values.shape[1]:
+        places = np.argpartition(values, count - 1, axis=1)[:, :count]
+    else:
+        places = np.broadcast_to(np.arange(count), values.shape)
+    order = np.argsort(np.take_along_axis(values, places, axis=1), axis=1, kind="stable")
+    first: Integers = np.take_along_axis(places, order, axis=1)
+    return first

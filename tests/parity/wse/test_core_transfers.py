@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import DataError
+from perfmodel.parity.wse.core_lines import tile_traffic
 from perfmodel.parity.wse.core_products import CoreNode
 from perfmodel.parity.wse.core_transfers import (
     all_reduce_pieces,
-    copy_pieces,
+    copy_piece,
     multicast_piece,
     sum_piece,
 )
-from perfmodel.parity.wse.layouts import concatenated, fresh
-from perfmodel.wafer.cores.instructions import ADD, COPY, READ, WRITE
+from perfmodel.parity.wse.layouts import concatenated, fresh, sliced
+from perfmodel.wafer.cores.instructions import ADD, COPY, READ, TILE, WRITE
 from tests.parity.wse.test_core_products import arguments
 
 NODE = CoreNode(0, 4, 2)
@@ -22,16 +23,19 @@ OTHER = CoreNode(4, 4, 2)
 
 def test_copies_move_what_is_not_there_yet():
     sent = NODE.fresh((2, 1, 6), (1, 1, 3))
-    piece, again = copy_pieces("x", NODE, [(sent, OTHER.fresh((2, 1, 6), (1, 1, 3))), (sent, sent)])
+    piece = copy_piece("x", NODE, [(sent, OTHER.fresh((2, 1, 6), (1, 1, 3))), (sent, sent)])
     assert arguments([piece], COPY)[:, :3].tolist() == [[at, at + 4, 6] for at in range(4)]
-    assert piece.numbers.tolist() == [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1]]
-    assert not len(again.instructions.lines)
+    tiles = [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1]]
+    assert piece.numbers.tolist() == 2 * tiles
+    assert piece.instructions.lines[:, TILE].tolist() == [0, 1, 2, 3]
+    assert not len(copy_piece("x", NODE, []).instructions.lines)
 
 
-def test_a_tile_in_two_banks_goes_to_one_and_not_to_two():
-    spread = concatenated([fresh((1, 2), (1, 2), bank, 1) for bank in (0, 1)], 0)
-    two = copy_pieces("x", NODE, [(fresh((2, 2), (2, 2), 3, 1), spread)])
-    assert arguments(two, COPY)[:, :3].tolist() == [[3, 0, 4], [3, 1, 4]]
+def test_a_tile_of_a_slice_is_no_larger_than_its_row():
+    row = sliced(NODE.fresh((4, 1, 6), (4, 1, 3)), 0, 2, 3)
+    found = tile_traffic(concatenated([row, row], 0), 2)
+    assert found.bank.tolist() == [0, 1, 0, 1]
+    assert found.size.tolist() == [6, 6, 6, 6]
 
 
 def test_multicasts_name_the_same_tile_of_every_node():
