@@ -78,16 +78,15 @@ def parse_node_graph(text: str, file: str = "node graph") -> list[GraphNode]:
     return found
 
 
-def node_graph_lines(graph: Iterable[GraphNode]) -> Iterator[str]:
-    """Yield the lines of a graph, the first one's names of columns among them."""
-    yield HEADER + "\r\n"
+def node_graph_rows(graph: Iterable[GraphNode]) -> Iterator[str]:
+    """Yield the lines of operations, without the one of names of columns."""
     for name, kind, inputs, outputs in graph:
         yield f"{name};{kind};{list(inputs)};{list(outputs)};\r\n"
 
 
 def format_node_graph(graph: Iterable[GraphNode]) -> str:
     """Return a graph as text."""
-    return "".join(node_graph_lines(graph))
+    return "".join([HEADER + "\r\n", *node_graph_rows(graph)])
 
 
 def check_graph(graphs: Sequence[Sequence[GraphNode]], file: str = "graph") -> None:

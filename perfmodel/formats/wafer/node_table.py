@@ -97,9 +97,8 @@ def parse_node_table(text: str, file: str = "node table") -> list[NodeOperation]
     return [_row(line, f"{file}, line {at}") for at, line in enumerate(lines[1:], 2) if line]
 
 
-def node_table_lines(operations: Iterable[NodeOperation]) -> Iterator[str]:
-    """Yield the lines of a table, the first one's names of columns among them."""
-    yield HEADER + "\r\n"
+def node_table_rows(operations: Iterable[NodeOperation]) -> Iterator[str]:
+    """Yield the lines of operations, without the one of names of columns."""
     for name, operation, footprint, macs, reads, sent, group, dimensions in operations:
         if group is None:
             nodes = "N/A"
@@ -107,12 +106,12 @@ def node_table_lines(operations: Iterable[NodeOperation]) -> Iterator[str]:
             nodes = str(group[0])
         else:
             nodes = str(list(group))
-        yield (f"{name};{operation};{footprint};{macs};{reads};{sent};{nodes};{dimensions}\r\n")
+        yield f"{name};{operation};{footprint};{macs};{reads};{sent};{nodes};{dimensions}\r\n"
 
 
 def format_node_table(operations: Iterable[NodeOperation]) -> str:
     """Return a table as text."""
-    return "".join(node_table_lines(operations))
+    return "".join([HEADER + "\r\n", *node_table_rows(operations)])
 
 
 def _row(line: str, place: str) -> NodeOperation:

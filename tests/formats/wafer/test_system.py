@@ -92,7 +92,7 @@ def test_wrong_keys():
         assert f"key '{key}' is missing" in wrong(**{key: None})
     assert "unknown key 'tp_atn'; did you mean tp_attn" in wrong(tp_atn=1)
     assert "should be [rows, columns]" in wrong(core_grid=16)
-    assert "unknown 'mmlu'; did you mean empirical_mmlu" in wrong(expert_workload_model="mmlu")
+    assert "unknown 'mmlu'; known: empirical_mmlu" in wrong(expert_workload_model="mmlu")
     assert "unknown 'ring'; known: allgather, alltoall, multicast" in wrong(moe_comm="ring")
     assert "key 'moe_comm': should be text" in wrong(moe_comm=[])
 
