@@ -26,6 +26,7 @@ KINDS = {
     "aicb": "parity_kinds.aicb",
     "astra-text": "parity_kinds.astra_text",
     "stage": "parity_kinds.stage",
+    "wse": "parity_kinds.wse",
 }
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import FormatError
+from perfmodel.base.files import read_unpacked
 
 Row = dict[str, str]
 
 
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[tuple[str, Row]]:
-    """Return each row of a CSV file with the words for where it stands.
+    """Return each row of a CSV file, perhaps packed, with the words for where it stands.
 
     Raises
     ------
@@ -22,14 +24,12 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[tuple[str, Row]]:
         The file cannot be read or has no rows; it lacks one of the columns, or a row does.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in columns if name not in (reader.fieldnames or ())]
-            if missing:
-                raise FormatError(f"{path}:1: column '{missing[0]}' is missing")
-            rows = [(f"{path}:{reader.line_num}", cells) for cells in reader]
-    except OSError as error:
-        raise FormatError(f"cannot read '{path}': {error.strerror or error}") from None
+        text = read_unpacked(path).decode("utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+        if missing:
+            raise FormatError(f"{path}:1: column '{missing[0]}' is missing")
+        rows = [(f"{path}:{reader.line_num}", cells) for cells in reader]
     except (UnicodeDecodeError, csv.Error) as error:
         raise FormatError(f"'{path}' is not a CSV file in UTF-8: {error}") from None
     if not rows:

@@ -81,7 +81,7 @@ class GeneratorRouting:
 
 
 class _Dealt:
-    """Experts dealt out evenly, shuffled layer by layer."""
+    """Experts dealt out evenly and shuffled."""
 
     def __init__(self, facts: GeneratorModel, layers: int, seed: int) -> None:
         self._facts = facts
@@ -97,8 +97,8 @@ class _Dealt:
                 f"{experts} experts, as the generator asserts"
             )
         dealt = np.repeat(np.arange(experts), top_k * tokens // experts)
-        found = np.empty((self._layers, tokens, top_k), np.int64)
-        for layer in found:
+        # Each layer is shuffled in place and none copied, so that all have the last one's experts.
+        for _ in range(self._layers):
             self._random.shuffle(dealt)
-            layer[:] = dealt.reshape(top_k, tokens).T
-        return found
+        shape = (self._layers, tokens, top_k)
+        return np.broadcast_to(dealt.reshape(top_k, tokens).T, shape)
