@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from perfmodel.parity.wse.attention_rows import attention_rows
 from perfmodel.parity.wse.components import ceiling
-from perfmodel.parity.wse.expert_rows import ExpertRows, whole_expert_rows
+from perfmodel.parity.wse.expert_rows import expert_rows, whole_expert_rows
 from perfmodel.parity.wse.facts import LM_HEAD
 from perfmodel.parity.wse.nodes import chosen_nodes, experts_of
 from perfmodel.parity.wse.routes import Routes
@@ -71,6 +71,5 @@ def _layer(
         name = f"{layer}_dense" if model.latent else f"{layer}_ffn"
         width = ceiling(model.intermediate, len(cluster))
         return rows.feed_forward(name, x, width, cluster)
-    if iteration.exchanges:
-        return ExpertRows(rows, routes, f"{layer}_moe").add(x)
-    return whole_expert_rows(rows, routes, f"{layer}_moe", x)
+    add = expert_rows if iteration.exchanges else whole_expert_rows
+    return add(rows, routes, f"{layer}_moe", x)
