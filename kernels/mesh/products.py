@@ -187,6 +187,7 @@ def mesh_gemm_cycles(
     hop_cycles,
     stage_cycles,
     ramp_cycles,
+    routes=0.0,
 ):
     """A matrix product on a square of cores, in N steps.
 
@@ -208,6 +209,8 @@ def mesh_gemm_cycles(
         Of the loop over vectors that each of a tile's elements of k starts.
     elements_per_wavelet, hop_cycles, stage_cycles, ramp_cycles : float
         As `all_reduce_cycles`.
+    routes : float
+        That a router holds, which `DISTANCE_BLIND` exceeds; 0: any number.
 
     Returns
     -------
@@ -231,32 +234,42 @@ def mesh_gemm_cycles(
     if algorithm == ALL_GATHER:
         return compute, prologue
     if algorithm == DISTANCE_BLIND:
-        messages = blind_fetch_cycles(side, moved, hop_cycles, step)
+        messages = blind_fetch_cycles(side, moved, hop_cycles, step, routes)
     else:
         messages = shift_cycles(algorithm, side, moved, hop_cycles, step)
     return compute, prologue + side * max(0.0, messages - one)
 
 
 @jit_lean
-def blind_fetch_cycles(side, wavelets, hop_cycles, step):
+def blind_fetch_cycles(side, wavelets, hop_cycles, step, routes):
     """All cores of a square fetch from cores that a map without distance chose.
 
     Parameters
     ----------
     side, wavelets, hop_cycles, step : float
         N; wavelets that each core fetches; h, s.
+    routes : float
+        That a router holds; 0: any number.
 
     Returns
     -------
     float
-        [cycles]. Of N^2 messages between random cores N^3 / 4 W cross the middle of the square
-        by N links a direction: N W / 4 each (Dally & Towles 2004, section 3.3, bisection), after
-        a way of 2 N / 3 hops on the average, 2 (N - 1) at most; the longest counts.
+        [cycles] until the farthest has arrived, after ``2 (N - 1)`` hops.
+
+    Notes
+    -----
+    Of N^2 messages between random cores half cross the middle of the square, N links a
+    direction: N / 4 messages each (Dally & Towles 2004, section 3.3). Through the router in the
+    middle go those of its four links, N routes. Where it holds fewer, its core takes every
+    message from the ramp and sends it on: N W wavelets, and every hop is a dependent message
+    (the limit R of routes of He et al., OSDI 2025).
     """
     if side <= 1.0:
         return 0.0
-    contention = wavelets * max(1.0, side / 4.0)
-    return contention + 2.0 * (side - 1.0) * hop_cycles + step
+    farthest = 2.0 * (side - 1.0)
+    if 0.0 < routes < side:
+        return wavelets * side + farthest * (hop_cycles + step)
+    return wavelets * max(1.0, side / 4.0) + farthest * hop_cycles + step
 
 
 @jit_lean

@@ -73,7 +73,7 @@ def meeting_cycles(first, second, wavelets):
 
 
 @jit_lean
-def tree_reduce(cores, wavelets, levels, hop_cycles, step):
+def tree_reduce_cycles(cores, wavelets, levels, hop_cycles, step):
     """Sum over a row by chains that meet in the middle of groups, and over their middles.
 
     Parameters
@@ -237,7 +237,7 @@ def reduce_cycles(
         return 0.5 * whole
     if algorithm == STAR:
         return star_reduce_cycles(cores, wavelets, hop_cycles, step)
-    return tree_reduce(cores, wavelets, algorithm - ONE_LEVEL + 1.0, hop_cycles, step)[0]
+    return tree_reduce_cycles(cores, wavelets, algorithm - ONE_LEVEL + 1.0, hop_cycles, step)[0]
 
 
 @jit_lean
@@ -260,7 +260,9 @@ def all_reduce_cycles(
     elif algorithm == STAR:
         there = star_reduce_cycles(cores, wavelets, hop_cycles, step)
     else:
-        there = tree_reduce(cores, wavelets, algorithm - ONE_LEVEL + 1.0, hop_cycles, step)[0]
+        there = tree_reduce_cycles(cores, wavelets, algorithm - ONE_LEVEL + 1.0, hop_cycles, step)[
+            0
+        ]
     far = root_distance(algorithm, cores)
     return there + message_cycles(wavelets, far, hop_cycles, ramp_cycles, stage_cycles)
 
@@ -303,7 +305,7 @@ def all_reduce_counts(algorithm, cores, elements, elements_per_wavelet):
         after = row - middle
         hops = wavelets * (0.5 * middle * (middle + 1.0) + 0.5 * after * (after + 1.0))
         return wavelets * row, hops + wavelets * row, links, 2.0 * middle, 2.0
-    _, stages, root, contention, hops, longest = tree_reduce(
+    _, stages, root, contention, hops, longest = tree_reduce_cycles(
         cores, wavelets, algorithm - ONE_LEVEL + 1.0, 1.0, 1.0
     )
     back = max(root, row - root)
@@ -387,5 +389,5 @@ def root_distance(algorithm, cores):
         return cores - 1.0
     if algorithm == STAR:
         return math.floor(cores / 2.0)
-    root = tree_reduce(cores, 1.0, algorithm - ONE_LEVEL + 1.0, 1.0, 1.0)[2]
+    root = tree_reduce_cycles(cores, 1.0, algorithm - ONE_LEVEL + 1.0, 1.0, 1.0)[2]
     return max(root, cores - 1.0 - root)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from perfmodel.kernels.mesh import products, reduce
+from perfmodel.kernels.mesh import products, reduce, routes
 
 CORE = (2.0, 4.0, 16.0, 8.0)  # fp16, peak and ports of a WSE-2 core
 LINKS = (2.0, 1.0, 20.0, 2.0)  # elements a wavelet, hop, stage, ramp
@@ -73,6 +74,34 @@ def test_maps_without_distance_worsen_with_more_cores() -> None:
     best = [sum(product(products.MESH_GEMM, side)) for side in (480.0, 600.0, 720.0)]
     assert times[0] < times[1] < times[2]
     assert best[0] > best[1] > best[2]
+
+
+def test_few_routes_make_cores_relay() -> None:
+    """Far slower than tiles that only shift, and worse with more cores (He et al., table 3)."""
+    size = (4096.0,) * 3
+    ratios = []
+    for side in (480.0, 600.0, 720.0):
+        rest = (side, 2.0, 1.68, 16.0, 8.0, 74.0, *LINKS)
+        blind = sum(products.mesh_gemm_cycles(products.DISTANCE_BLIND, *size, *rest, 24.0))
+        ratios.append(blind / sum(product(products.MESH_GEMM, side)))
+        assert blind > sum(product(products.DISTANCE_BLIND, side))
+    assert 30 < ratios[0] < ratios[1] < ratios[2]
+
+
+def test_random_fetches_load_the_middle_as_counted() -> None:
+    """N / 4 messages over the busiest link of random permutations, N through its router."""
+    random = np.random.default_rng(2)
+    side = 24
+    loads = np.zeros((routes.WAYS, side * side))
+    draws = 12
+    for _ in range(draws):
+        target = random.permutation(side * side)
+        one = np.ones(target.size)
+        alone = np.full(target.size, routes.ALONE)
+        loads += routes.flow_loads(side, side, np.arange(target.size), target, one, alone)[0]
+    middle = loads[: routes.UP].reshape(4, side, side)[:, side // 2 - 2 : side // 2 + 2] / draws
+    middle = middle[:, :, side // 2 - 2 : side // 2 + 2].mean(axis=(1, 2))
+    assert middle == pytest.approx(side / 4, rel=0.1)
 
 
 def test_an_all_gather_holds_whole_rows() -> None:
