@@ -27,7 +27,7 @@ from perfmodel.kernels.mesh.reduce import (
     TWO_LEVEL,
     all_reduce_counts,
     all_reduce_cycles,
-    tree_reduce,
+    tree_reduce_cycles,
 )
 
 
@@ -62,7 +62,7 @@ def blind_sum_cycles(rows, columns, elements, per_wavelet, device):
     if rows <= 1.0 or elements <= 0.0:
         return 0.0
     wavelets = math.ceil(elements / per_wavelet)
-    stages = tree_reduce(rows, wavelets, TWO_LEVEL - ONE_LEVEL + 1.0, 1.0, 1.0)[1]
+    stages = tree_reduce_cycles(rows, wavelets, TWO_LEVEL - ONE_LEVEL + 1.0, 1.0, 1.0)[1]
     way = (rows + columns) / 3.0 * device.hop
     step = step_cycles(device.ramp, device.stage)
     # Of C columns x sqrt(R) groups that send at once, half cross the middle, over R links.
