@@ -111,6 +111,8 @@ class MeshDevice(NamedTuple):
         Free memory of a core [B]; [B/cycle].
     link_width, hop, ramp, stage : float
         [B/cycle]; cycles of a hop, of a ramp, and what software adds to a dependent message.
+    routes : float
+        That a router holds; 0: any number.
     loop_issue, vector_issue : float
         [cycles].
     clock : float
@@ -136,6 +138,7 @@ class MeshDevice(NamedTuple):
     hop: float
     ramp: float
     stage: float
+    routes: float
     loop_issue: float
     vector_issue: float
     clock: float

@@ -185,7 +185,7 @@ def matrix_part(parts, part, chips, rows, columns, context, batch, collective, p
         compute, network = mesh_gemm_cycles(
             product, tall * side, wide * side, k, side, device.element, device.rate,
             device.sram_read, device.sram_write, device.loop_issue, per_wavelet, device.hop,
-            device.stage, device.ramp,
+            device.stage, device.ramp, device.routes,
         )  # fmt: skip
     macs = tall * wide * deep * side
     busy = macs / device.rate

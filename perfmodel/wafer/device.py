@@ -69,6 +69,7 @@ def mesh_device(
         hop=hardware.hop_cycles,
         ramp=hardware.ramp_cycles,
         stage=constants.get("stage_latency", 0.0),
+        routes=float(hardware.routes),
         loop_issue=constants.get("loop_issue", 0.0),
         vector_issue=constants.get("vector_issue", 0.0),
         clock=hardware.clock,
