@@ -138,9 +138,16 @@ def traffic_of(parts: Iterable[Instructions], cores: int) -> Traffic:
     own = sources == targets
     local += np.bincount(sources[own], sizes[own], minlength=cores)
     alone = np.full(int((~own).sum()), ALONE)
-    columns = zip((sources[~own], targets[~own], sizes[~own], alone), *cast, strict=True)
-    joined = [np.concatenate(column) for column in columns]
-    return Traffic(*joined, macs, additions, local)
+    several = [(sources[~own], targets[~own], sizes[~own], alone), *cast]
+    return Traffic(
+        sources=np.concatenate([one[0] for one in several]),
+        targets=np.concatenate([one[1] for one in several]),
+        sizes=np.concatenate([one[2] for one in several]),
+        trees=np.concatenate([one[3] for one in several]),
+        macs=macs,
+        additions=additions,
+        local=local,
+    )
 
 
 def link_loads(traffic: Traffic, system: WaferSystem) -> LinkLoads:
