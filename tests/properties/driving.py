@@ -366,7 +366,7 @@ def mesh_tiles(random: np.random.Generator) -> None:
 
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
-    from perfmodel.kernels.mesh import attention, phases, products, reduce, routes
+    from perfmodel.kernels.mesh import attention, exchange, phases, products, reduce, routes
     from perfmodel.wafer.flows import reduction, simulated_cycles
 
     for name in reduce.ALGORITHMS:
@@ -378,6 +378,9 @@ def meshes(random: np.random.Generator) -> None:
         loads, passing, *_ = routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
         routes.phase_counts(loads)
         routes.relayed_wavelets(loads, passing, 3)
+    for kind in (exchange.EACH, exchange.DEDUPLICATED, exchange.TREE):
+        for back in (False, True):
+            exchange.exchange_loads(9, 7, source, target.reshape(-1, 4).repeat(4, 0), kind, back)
     core = (2.0, 4.0, 16.0, 8.0, 20.0)
     links = (2.0, 1.0, 20.0, 2.0)
     for _ in range(4):
