@@ -18,9 +18,6 @@ PRODUCT, SCORES, VALUES, SUM = range(4)
 PART_KINDS = ("product", "scores", "values", "sum")
 """A product with weights, queries with keys, weights of attention with values, a sum alone."""
 
-WHOLE, COLUMNS, ROWS = range(3)
-"""How chips share a part: each has all of it, by its outputs, or by its inputs."""
-
 DECODE, PREFILL = range(2)
 PHASES = ("decode", "prefill")
 
@@ -42,8 +39,6 @@ class MeshParts(NamedTuple):
         Equal products (experts), and those that a token visits.
     joined : array of int
         1 where the sum over cores is made with that of the next part.
-    split : array of int
-        `WHOLE` ... `ROWS`.
     window : array
         Most tokens that a query sees; 0 for all.
     first : array of int, shape (kinds of layers + 1,)
@@ -64,7 +59,6 @@ class MeshParts(NamedTuple):
     copies: Floats
     visited: Floats
     joined: Integers
-    split: Integers
     window: Floats
     first: Integers
     cache: Floats
@@ -119,12 +113,8 @@ class MeshDevice(NamedTuple):
         [Hz].
     cores, rows, columns : float
         Of a chip.
-    chip_rows, chip_columns, chip_bandwidth, chip_latency : float
-        Chips; [B/s], [s].
-    dram_bandwidth, dram_capacity : float
-        Sustained, per chip [B/s, B]; 0 where weights and cache stay in the cores.
-    layer_latency : float
-        Host's dispatch of a layer in prefill [s].
+    chips, chip_bandwidth, chip_latency : float
+        Meshes side by side, which regions may be on; [B/s], [s].
     element, weight, cache : float
         Bytes of an activation, a weight and a number of the cache [B].
     """
@@ -145,13 +135,9 @@ class MeshDevice(NamedTuple):
     cores: float
     rows: float
     columns: float
-    chip_rows: float
-    chip_columns: float
+    chips: float
     chip_bandwidth: float
     chip_latency: float
-    dram_bandwidth: float
-    dram_capacity: float
-    layer_latency: float
     element: float
     weight: float
     cache: float

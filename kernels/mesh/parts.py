@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from perfmodel.kernels._jit import jit_lean
-from perfmodel.kernels.mesh.columns import COLUMNS, PREFILL, PRODUCT, ROW, ROWS, SCORES, SUM, VALUES
+from perfmodel.kernels.mesh.columns import PRODUCT, ROW, SCORES, SUM, VALUES
 from perfmodel.kernels.mesh.phases import step_cycles
 from perfmodel.kernels.mesh.products import (
     ALL_GATHER,
@@ -32,23 +32,16 @@ from perfmodel.kernels.mesh.reduce import (
 
 
 @jit_lean
-def part_sizes(parts, part, chips, context):
-    """Return inputs and outputs of a part on one chip, the context put in."""
-    k = parts.k[part]
-    n = parts.n[part]
+def part_sizes(parts, part, context):
+    """Return inputs and outputs of a part, the context put in."""
     seen = context
     if parts.window[part] > 0.0:
         seen = min(context, parts.window[part])
-    kind = parts.kind[part]
-    if kind == SCORES:
-        return math.ceil(k / chips), seen
-    if kind == VALUES:
-        return seen, math.ceil(n / chips)
-    if parts.split[part] == COLUMNS:
-        return k, math.ceil(n / chips)
-    if parts.split[part] == ROWS:
-        return math.ceil(k / chips), n
-    return k, n
+    if parts.kind[part] == SCORES:
+        return parts.k[part], seen
+    if parts.kind[part] == VALUES:
+        return seen, parts.n[part]
+    return parts.k[part], parts.n[part]
 
 
 @jit_lean
@@ -84,13 +77,13 @@ def sum_cycles(rows, columns, elements, collective, product, device):
 
 
 @jit_lean
-def vector_part(parts, part, chips, rows, columns, context, batch, layout, joined, device):
+def vector_part(parts, part, rows, columns, context, batch, layout, joined, device):
     """A part on one token of each sequence: cycles of its products, and elements to sum.
 
     Parameters
     ----------
     parts, part
-    chips, rows, columns, context, batch : float
+    rows, columns, context, batch : float
     layout : int
         Of the cache.
     joined : float
@@ -109,7 +102,7 @@ def vector_part(parts, part, chips, rows, columns, context, batch, layout, joine
     kind = parts.kind[part]
     if kind == SUM:
         return 0.0, 0.0, 0.0, joined + parts.n[part] * batch, 0.0, 0.0
-    k, n = part_sizes(parts, part, chips, context)
+    k, n = part_sizes(parts, part, context)
     if layout == ROW and kind == SCORES:
         columns_tile = n  # all of the context stands in one row's cores
         rows_tile = math.ceil(k / rows)
@@ -136,13 +129,13 @@ def vector_part(parts, part, chips, rows, columns, context, batch, layout, joine
 
 
 @jit_lean
-def matrix_part(parts, part, chips, rows, columns, context, batch, collective, product, device):
+def matrix_part(parts, part, rows, columns, context, batch, collective, product, device):
     """A part on all tokens of prompts.
 
     Parameters
     ----------
     parts, part
-    chips, rows, columns, context, batch : float
+    rows, columns, context, batch : float
     collective, product : int
     device : MeshDevice
 
@@ -161,7 +154,7 @@ def matrix_part(parts, part, chips, rows, columns, context, batch, collective, p
             rows, columns, parts.n[part] * math.ceil(m / columns), collective, product, device
         )
         return 0.0, 0.0, 0.0, taken, link, 0.0, 0.0
-    k, n = part_sizes(parts, part, chips, context)
+    k, n = part_sizes(parts, part, context)
     runs = 1.0
     if parts.copies[part] > 1.0:
         runs = min(parts.copies[part], m * parts.visited[part])
@@ -203,41 +196,3 @@ def matrix_part(parts, part, chips, rows, columns, context, batch, collective, p
         macs * runs,
         useful,
     )
-
-
-@jit_lean
-def tile_bytes(parts, part, chips, rows, columns, device):
-    """Weights of a part in one core [B]."""
-    if parts.kind[part] != PRODUCT:
-        return 0.0
-    k, n = part_sizes(parts, part, chips, 0.0)
-    return math.ceil(k / rows) * math.ceil(n / columns) * parts.copies[part] * device.weight
-
-
-@jit_lean
-def activation_bytes(parts, part, phase, chips, rows, columns, context, batch, product, device):
-    """Operands and results of a part in one core [B], weights and cache left out.
-
-    Of a product of matrices both operands twice: the next tiles arrive while these are
-    multiplied. An all-gather keeps those of a whole row and column.
-    """
-    kind = parts.kind[part]
-    if kind == SUM:
-        return 0.0
-    k, n = part_sizes(parts, part, chips, context)
-    if phase != PREFILL:
-        tokens = batch
-        if parts.copies[part] > 1.0:
-            tokens = math.ceil(batch * parts.visited[part] / parts.copies[part])
-        return tokens * (math.ceil(k / rows) + math.ceil(n / columns)) * device.element
-    m = context * batch if kind == PRODUCT else context
-    if parts.copies[part] > 1.0:
-        m = math.ceil(m * parts.visited[part] / parts.copies[part])
-    side = max(rows, columns)
-    tall = math.ceil(m / rows)
-    wide = math.ceil(n / columns)
-    deep = math.ceil(k / side)
-    times = side if product == ALL_GATHER else 2.0
-    # The one copy of weights that stays is counted with the weights.
-    moving = tall * deep * times * device.element + deep * wide * (times - 1.0) * device.weight
-    return moving + tall * wide * device.element

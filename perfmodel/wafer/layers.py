@@ -10,20 +10,16 @@ import numpy as np
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import ModelError
 from perfmodel.kernels.mesh.columns import (
-    COLUMNS,
     DECODE,
     PRODUCT,
-    ROWS,
     SCORES,
     SUM,
     VALUES,
-    WHOLE,
     MeshParts,
 )
 from perfmodel.model.build import AttentionSpec, LayerSpec, ModelSpec
 from perfmodel.model.pieces import Piece
 
-SPLITS = {"whole": WHOLE, "columns": COLUMNS, "rows": ROWS}
 HEAD = "head"
 
 
@@ -37,7 +33,6 @@ class Part(NamedTuple):
     copies: float = 1.0
     visited: float = 1.0
     joined: int = 0
-    split: int = WHOLE
     window: float = 0.0
 
 
@@ -90,7 +85,7 @@ def wafer_parts(model: ModelSpec, phase: int) -> WaferParts:
     listed.append(
         [
             Part("norm", SUM, 0.0, 1.0),
-            Part(HEAD, PRODUCT, model.table_width, model.vocab_size, split=COLUMNS),
+            Part(HEAD, PRODUCT, model.table_width, model.vocab_size),
         ]
     )
     parts = [part for one in listed for part in one]
@@ -106,7 +101,6 @@ def wafer_parts(model: ModelSpec, phase: int) -> WaferParts:
             copies=column("copies"),
             visited=column("visited"),
             joined=column("joined", np.int64),
-            split=column("split", np.int64),
             window=column("window"),
             first=np.cumsum([0, *map(len, listed)]),
             cache=np.array([_cache_widths(layer) for layer in kinds], np.float64),
@@ -178,7 +172,6 @@ def _product(piece: Piece, name: str, *, outputs: int = 0, joined: int = 0) -> P
         piece.copies,
         piece.visited,
         joined,
-        SPLITS[piece.split],
     )
 
 
@@ -196,10 +189,10 @@ def _attention_parts(mixer: AttentionSpec, hidden: int, phase: int) -> Iterator[
         keys = mixer.kv_lora_rank + mixer.qk_rope_head_dim
         values = mixer.kv_lora_rank
     window = float(mixer.window)
-    yield Part("scores", SCORES, mixer.heads * keys, 0.0, split=COLUMNS, window=window)
+    yield Part("scores", SCORES, mixer.heads * keys, 0.0, window=window)
     yield Part("softmax_max", SUM, 0.0, 1.0)
     yield Part("softmax_sum", SUM, 0.0, 1.0)
-    yield Part("values", VALUES, 0.0, mixer.heads * values, split=COLUMNS, window=window)
+    yield Part("values", VALUES, 0.0, mixer.heads * values, window=window)
     for piece in out:
         yield _product(piece, piece.name)
 

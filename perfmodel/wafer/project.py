@@ -34,6 +34,7 @@ from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.device import mesh_device
 from perfmodel.wafer.layers import WaferParts, wafer_parts
 from perfmodel.wafer.mappings import MAPPING_FIELDS, WaferGrid, wafer_grid
+from perfmodel.wafer.streamed import streamed_grid
 
 DIMS = ("mapping", "hardware", "phase")
 PART_DIMS = ("mapping", "hardware", "part")
@@ -67,6 +68,8 @@ def project_wafer(
     model : ModelSpec or str
         As of `perfmodel.model.presets.load_model`.
     hardware : MeshHardware or str, or sequence of them
+        Where weights stream from memory beside the cores, all cores of all chips work on them
+        (`perfmodel.wafer.streamed`), whatever the grid.
     mappings : WaferGrid, optional
         From `wafer_grid`; else `axes` are what it takes. Without a grid: the largest square
         that all meshes hold.
@@ -99,7 +102,7 @@ def project_wafer(
     phases = _phases(phase)
     if mappings is None:
         if "grid" not in axes:
-            axes["grid"] = min(min(row.rows, row.columns) for row in rows)
+            axes["grid"] = default_grid(rows)
         mappings = wafer_grid(**axes)
     elif axes:
         raise StrategyError(f"a grid of mappings leaves no room for '{sorted(axes)[0]}'")
@@ -120,6 +123,13 @@ def project_wafer(
         code = PHASES.index(name)
         listed = wafer_parts(spec, code)
         for number, row in enumerate(rows):
+            if row.dram_bandwidth > 0.0:
+                values[:, number, place], status[number, place] = streamed_grid(
+                    spec, mappings, row, name, precision
+                )
+                if parts:
+                    raise StrategyError(f"parts: {row.name} reads weights from DRAM, as a whole")
+                continue
             device = mesh_device(row, precision, cache_precision)
             values[:, number, place], status[number, place] = close_grid(
                 listed, mappings, device, code, head
@@ -151,6 +161,11 @@ def mesh_rows(hardware: MeshHardware | str | Sequence[MeshHardware | str]) -> li
     if twice := [name for name in names if names.count(name) > 1]:
         raise StrategyError(f"hardware '{twice[0]}' is given twice")
     return rows
+
+
+def default_grid(rows: Sequence[MeshHardware]) -> int:
+    """Return the side of the largest square that all meshes hold."""
+    return min(min(row.rows, row.columns) for row in rows)
 
 
 def check_context(model: ModelSpec, mappings: WaferGrid) -> None:

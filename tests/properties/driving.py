@@ -78,6 +78,7 @@ def everything(random: np.random.Generator) -> None:
         meshes,
         core_traces,
         mesh_tiles,
+        mesh_mappings,
     ):
         drive(random)
 
@@ -362,6 +363,26 @@ def mesh_tiles(random: np.random.Generator) -> None:
         m, k, n = (int(one) for one in sizes(random, 1, 5000, 3))
         best_tiles(m, k, n, grid, groups=int(random.integers(1, 5)))
         deal_contexts(sizes(random, 1, 3000, 7), grid, int(random.integers(1, 20)))
+
+
+def mesh_mappings(random: np.random.Generator) -> None:
+    """Models on regions of a mesh of any size, in both phases."""
+    from perfmodel.wafer.project import project_wafer
+
+    for name in ("llama-3-8b", "deepseek-v3", "gpt-oss-20b"):
+        for phase in ("decode", "prefill"):
+            project_wafer(
+                name,
+                "wse-2",
+                grid=sizes(random, 2, 760, 2).tolist(),
+                phase=phase,
+                context=int(sizes(random, 1, 4000, 1)[0]),
+                batch=[1, 5],
+                product="all",
+                collective=["chain", "ring", "two_level"],
+                cache_layout="all",
+                parts=True,
+            )
 
 
 def meshes(random: np.random.Generator) -> None:

@@ -91,3 +91,18 @@ def test_other_refusals():
         project_wafer("llama-3-8b", "wse-2", grid=420, precision="fp64")
     with pytest.raises(ModelError, match="mixers"):
         project_wafer("mamba-2.8b", "wse-2", grid=420)
+
+
+def test_chips_with_memory_beside_them_follow_their_own_model():
+    from perfmodel.hwprofiles import load_mesh
+    from perfmodel.model.presets import load_model
+    from perfmodel.wafer.chips import chip_times
+
+    model, chip = load_model("llama-3.1-8b"), load_mesh("n300")
+    table = project_wafer(model, chip, context=128, batch=32)
+    found = chip_times(model, chip, phase="decode", batch=32, context=128)
+    assert of(table, "latency")[0] == found.time
+    assert sum(of(table, name) for name in TIME_COMPONENTS)[0] == pytest.approx(found.time)
+    table = project_wafer("llama-3.1-70b", "n150", context=128)
+    assert table["status"].labelled()[0, 0, 0] == "weights_beyond_memory"
+    assert of(table, "meshes_needed")[0] == 6  # 75.0 GB on chips of 12.9 GB
