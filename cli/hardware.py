@@ -13,6 +13,7 @@ from perfmodel.cli.shared.printing import heading, print_json, say, table
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.hwprofiles.mesh import MeshHardware
 
 
 @click.group("hardware", cls=CommandGroup, short_help="List and show hardware profiles.")
@@ -20,7 +21,8 @@ def hardware_group() -> None:
     """List the hardware profiles and show what they say, with the source of every number.
 
     A profile is a device (compute by precision, clocks, caches, memory) in a system
-    (devices per node, network levels). A TOML file of your own works wherever a name does.
+    (devices per node, network levels), or a mesh of cores with memory of their own, for
+    'perfmodel wafer'. A TOML file of your own works wherever a name does.
 
     \b
     Examples:
@@ -47,16 +49,18 @@ def list_command(everything: bool, as_json: bool) -> None:
       perfmodel hardware list
       perfmodel hardware list --all --json
 
-    Units: TFLOP/s dense at the boost clock, GiB, TB/s, devices per node.
+    Units: TFLOP/s dense at the boost clock, GiB, TB/s, devices per node. Of meshes of cores:
+    cores and TFLOP/s of one chip, KiB of a core, B/cycle of a link.
     """
     from perfmodel.base.units import GIB
-    from perfmodel.hwprofiles import list_hardware, load_hardware
+    from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
 
     names = list_hardware()
     parts = [name for name in list_hardware(all=True) if name not in names] if everything else []
     profiles = [load_hardware(name) for name in names]
+    meshes = [load_mesh(name) for name in list_meshes()]
     if as_json:
-        print_json(_list_document(profiles, parts))
+        print_json(_list_document(profiles, parts, meshes))
         return
     rows = [
         [
@@ -72,6 +76,9 @@ def list_command(everything: bool, as_json: bool) -> None:
     ]
     headers = ["profile", "device", "bf16 TFLOP/s", "GiB", "TB/s", "per node", "also called"]
     click.echo(table(headers, rows, left=(0, 1, 6)))
+    click.echo("\n" + heading("meshes of cores"))
+    headers = ["mesh", "cores", "rows x columns", "KiB", "B/cycle", "16-bit TFLOP/s", "chips", ""]
+    click.echo(table(headers, [_mesh_row(mesh) for mesh in meshes], left=(0, 7)))
     if parts:
         click.echo(f"\nfamilies and chips, for 'extends' in a profile: {', '.join(parts)}")
 
@@ -89,15 +96,23 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
       perfmodel hardware show dgx-h100
       perfmodel hardware show ./my-cluster.toml --json
       perfmodel hardware show h200 --set system.network.1.bandwidth=100e9
+      perfmodel hardware show wse-2 --set constants.stage_latency=0
 
     Units: SI, in brackets; bandwidth per device and direction. 'calibration' values lie within
     physical bounds: fitted ones name their fit and its residual, others say 'prior' or where
-    they are from. All others are facts of the maker.
+    they are from. All others are facts of the maker. Of a mesh of cores, 'constants' are fitted
+    or priors.
     """
     from perfmodel.base.variables import SCHEMA_VERSION
-    from perfmodel.hwprofiles import load_hardware
+    from perfmodel.hwprofiles import load_hardware, load_mesh
+    from perfmodel.hwprofiles.mesh import MeshHardware
+    from perfmodel.hwprofiles.mesh_loader import names_mesh
 
-    hardware = load_hardware(name, settings)
+    hardware: Hardware | MeshHardware
+    if names_mesh(name):
+        hardware = load_mesh(name, settings)
+    else:
+        hardware = load_hardware(name, settings)
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION} | hardware.to_dict())
         return
@@ -107,14 +122,31 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
     for note in hardware.notes:
         say(f"note: {note}", 6)
     click.echo()
-    click.echo(table(["path", "value", "unit", "source"], _value_rows(hardware), left=(0, 2, 3)))
+    rows = _mesh_rows(hardware) if isinstance(hardware, MeshHardware) else _value_rows(hardware)
+    click.echo(table(["path", "value", "unit", "source"], rows, left=(0, 2, 3)))
 
 
 def _tera(rate: float | None) -> str:
     return "–" if rate is None else f"{rate / 1e12:,.0f}"
 
 
-def _list_document(profiles: list[Hardware], parts: list[str]) -> dict[str, Any]:
+def _mesh_row(mesh: MeshHardware) -> list[str]:
+    rate = 2.0 * mesh.cores * mesh.clock * mesh.macs_per_cycle.get("fp16", 0.0)
+    return [
+        mesh.name,
+        f"{mesh.cores:,}",
+        f"{mesh.rows} x {mesh.columns}",
+        f"{mesh.sram_per_core / 1024:.0f}",
+        f"{mesh.link_width:g}",
+        _tera(rate),
+        str(mesh.chips),
+        mesh.title,
+    ]
+
+
+def _list_document(
+    profiles: list[Hardware], parts: list[str], meshes: list[MeshHardware]
+) -> dict[str, Any]:
     from perfmodel.base.variables import SCHEMA_VERSION
 
     return {
@@ -134,6 +166,23 @@ def _list_document(profiles: list[Hardware], parts: list[str]) -> dict[str, Any]
             for hardware in profiles
         ],
         "parts": parts,
+        "meshes": [
+            {
+                "name": mesh.name,
+                "title": mesh.title,
+                "cores": mesh.cores,
+                "rows": mesh.rows,
+                "columns": mesh.columns,
+                "chips": mesh.chips,
+                "clock": mesh.clock,
+                "sram_per_core": mesh.sram_per_core,
+                "link_width": mesh.link_width,
+                "macs_per_cycle": dict(mesh.macs_per_cycle),
+                "dram_bandwidth": mesh.dram_bandwidth,
+                "aliases": list(mesh.aliases),
+            }
+            for mesh in meshes
+        ],
     }
 
 
@@ -153,6 +202,16 @@ def _value_rows(hardware: Hardware) -> list[list[str]]:
         shown = f"{value:.6g}" if isinstance(value, float) else str(value).lower()
         rows.append([path, shown if not isinstance(value, str) else value, unit, _short(source)])
     return rows
+
+
+def _mesh_rows(mesh: MeshHardware) -> list[list[str]]:
+    """Return path, value, unit and source of every value of a mesh of cores."""
+    from perfmodel.hwprofiles import mesh_paths
+
+    return [
+        [path, f"{mesh.value(path):.6g}", field.unit, _short(mesh.source.get(path, ""))]
+        for path, field in mesh_paths(mesh).items()
+    ]
 
 
 def _short(text: str, limit: int = 100) -> str:

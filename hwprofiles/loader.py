@@ -119,13 +119,13 @@ def resolve_name(name: str) -> tuple[str, str]:
                 key = key.removeprefix(prefix)
                 break
         else:
-            from perfmodel.hwprofiles.mesh_loader import is_mesh
+            from perfmodel.hwprofiles.mesh_loader import is_mesh, list_meshes
 
             if is_mesh(name):
                 raise HardwareError(
                     f"'{name}' is a mesh of cores, which 'perfmodel wafer' and load_mesh() take"
                 )
-            known = [*list_hardware(), *list_aliases()]
+            known = [*list_hardware(), *list_aliases(), *list_meshes()]
             hint = did_you_mean(name, known) or "; list_hardware() names the profiles"
             raise HardwareError(f"unknown hardware '{name}'{hint}")
     return index[key]

@@ -70,17 +70,33 @@ def is_mesh(name: str) -> bool:
     return normalise(name) in _index()
 
 
-def mesh_kind(path: str | os.PathLike[str]) -> bool:
-    """Return whether a TOML file describes a mesh, or extends one.
+def names_mesh(name_or_path: str | os.PathLike[str]) -> bool:
+    """Return whether a name, alias or file is that of a mesh: the file says so, or extends one.
 
-    Raises
-    ------
-    HardwareError
-        The file cannot be read, or is no TOML.
+    A file that cannot be read is none; who loads it says why.
     """
-    document = read_toml(path, HardwareError)
+    if not is_path(name_or_path):
+        return is_mesh(os.fspath(name_or_path))
+    try:
+        document = read_toml(name_or_path, HardwareError)
+    except HardwareError:
+        return False
+    if "mesh" in document:
+        return True
     parent = document.get("extends")
-    return "mesh" in document or (isinstance(parent, str) and is_mesh(parent))
+    if not isinstance(parent, str):
+        return False
+    if not is_path(parent):
+        return is_mesh(parent)
+    # Files may extend each other in a circle, which who loads them refuses.
+    return _says_mesh(Path(name_or_path).parent / parent)
+
+
+def _says_mesh(path: Path) -> bool:
+    try:
+        return "mesh" in read_toml(path, HardwareError)
+    except HardwareError:
+        return False
 
 
 def _resolve(name: str) -> str:

@@ -443,6 +443,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "hardware show dgx-h100 --set device.tdp=600",
             "hardware show profile.toml --json",
             "hardware show tpu-v5p",
+            "hardware show wse-2 --set constants.stage_latency=3",
         ),
     ),
     "software list": (1, ("software list", "software list --json")),

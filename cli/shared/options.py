@@ -20,6 +20,7 @@ from perfmodel.strategy.fields import FIELDS, StrategyField
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 PROBLEM, AXES, HARDWARE, OUTPUT = "Problem", "Strategy", "Hardware and software", "Output"
+MESH_COMMANDS = ("show", "wafer")  # that take meshes of cores
 REQUIRED_FIELDS = ("global_batch_size", "sequence_length")
 # Axes of which a sweep tries every sensible value; the others keep one unless a list is given.
 SWEPT_FIELDS = (
@@ -111,11 +112,14 @@ def complete_hardware(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete a profile's name or one of its aliases."""
-    from perfmodel.hwprofiles import list_aliases, list_hardware
+    from perfmodel.hwprofiles import list_aliases, list_hardware, list_meshes
 
     if incomplete.startswith((".", "/", "~")):
         return [CompletionItem(incomplete, type="file")]
-    found = _completed(incomplete, {name: None for name in list_hardware()})
+    names = list_hardware()
+    if ctx.command.name in MESH_COMMANDS:
+        names += list_meshes()
+    found = _completed(incomplete, {name: None for name in names})
     return found or _completed(incomplete, list_aliases())
 
 
@@ -133,7 +137,8 @@ def complete_paths(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the dotted path of a value of the chosen profile."""
-    from perfmodel.hwprofiles import known_paths, load_hardware
+    from perfmodel.hwprofiles import known_paths, load_hardware, load_mesh, mesh_paths
+    from perfmodel.hwprofiles.mesh_loader import names_mesh
     from perfmodel.software.engine import IDENTITY, Engine
     from perfmodel.software.facts import facts_of
     from perfmodel.software.framework import OF_MEASURED_RUNS, Framework
@@ -147,11 +152,15 @@ def complete_paths(
             if key not in (IDENTITY if serves else OF_MEASURED_RUNS)
             and key.startswith(incomplete.removeprefix(SOFTWARE))
         ]
-    chosen = ctx.params.get("hardware") or "dgx-h100"
-    hardware = load_hardware(chosen if isinstance(chosen, str) else chosen[0])
+    chosen = ctx.params.get("hardware") or ctx.params.get("name") or "dgx-h100"
+    name = chosen if isinstance(chosen, str) else chosen[0]
+    if names_mesh(name):
+        paths = mesh_paths(load_mesh(name))
+    else:
+        paths = known_paths(load_hardware(name))
     return [
         CompletionItem(f"{path}=", help=field.meaning)
-        for path, field in known_paths(hardware).items()
+        for path, field in paths.items()
         if path.startswith(incomplete)
     ]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from perfmodel.hwprofiles import list_hardware, load_hardware
-from tests.cli.running import document, run
+from pathlib import Path
+
+import pytest
+
+from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
+from tests.cli.running import assert_one_line, document, run
 
 
 def test_hardware_list_names_every_profile() -> None:
@@ -27,3 +31,36 @@ def test_hardware_show_gives_every_value_by_its_path() -> None:
     assert found["system"]["network"][0]["bandwidth"] == (
         load_hardware("dgx-h100").system.network[0].bandwidth
     )
+
+
+def test_meshes_are_listed_beside_devices() -> None:
+    found = document("hardware", "list")["meshes"]
+    assert [entry["name"] for entry in found] == list_meshes()
+    assert next(entry for entry in found if entry["name"] == "wse-2")["cores"] == 850_000
+    text = run("hardware", "list").stdout
+    assert all(name in text for name in list_meshes())
+
+
+def test_a_mesh_is_shown_with_its_sources(tmp_path: Path) -> None:
+    text = run("hardware", "show", "CS-2").stdout
+    assert text.startswith("wse-2: Cerebras WSE-2")
+    for part in ("mesh.link_width", "B/cycle", "constants.stage_latency", "Luczynski"):
+        assert part in text
+    found = document("hardware", "show", "galaxy", "--set", "mesh.clock=9e8")
+    assert found["mesh"]["clock"] == 9e8
+    assert found["mesh"]["chip_rows"] == load_mesh("galaxy").chip_grid[0]
+    own = tmp_path / "own.toml"
+    own.write_text('extends = "wse-2"\n[mesh]\nclock = 1e9\n')
+    assert document("hardware", "show", str(own))["mesh"]["clock"] == 1e9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("wse-2", "--set", "mesh.clok=1"), "no value 'mesh.clok'"),
+        (("wse-2", "--set", "mesh.clock=-1"), "above 0"),
+        (("wse-9",), "did you mean wse-2"),
+    ],
+)
+def test_what_a_mesh_cannot_be_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    assert_one_line(run("hardware", "show", *arguments), message)

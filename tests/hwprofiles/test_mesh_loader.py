@@ -9,7 +9,7 @@ import pytest
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import list_meshes, load_hardware, load_mesh, mesh_paths
 from perfmodel.hwprofiles.mesh import MOST_CONSTANTS
-from perfmodel.hwprofiles.mesh_loader import is_mesh, mesh_kind
+from perfmodel.hwprofiles.mesh_loader import is_mesh, names_mesh
 
 SYSTEMS = {"n150": 1, "n300": 2, "quietbox": 8, "galaxy": 32, "p100": 1, "p150": 1}
 SYSTEMS |= {"quietbox-blackhole": 4, "wse-2": 1, "wse-3": 1}
@@ -54,12 +54,14 @@ def test_overrides_and_files(tmp_path: Path) -> None:
     assert (small.cores, small.chips, small.chip_grid) == (200, 2, (1, 2))
     own = tmp_path / "mine.toml"
     own.write_text('extends = "wse-2"\n[mesh]\nclock = 1e9\n')
-    assert mesh_kind(own)
+    assert names_mesh(own)
+    assert not names_mesh(tmp_path / "nosuch.toml")
     assert load_mesh(own).clock == 1e9
     assert load_mesh(own).name == "mine"
     assert load_mesh(own).source["mesh.clock"] == "not stated"
     second = tmp_path / "second.toml"
     second.write_text('extends = "./mine.toml"\n[mesh]\nroutes = 4\n')
+    assert names_mesh(second)
     assert (load_mesh(second).clock, load_mesh(second).routes) == (1e9, 4)
 
 
