@@ -111,9 +111,13 @@ class Rows:
         """Add a slice along a side."""
         dims = (*tensor.dims[:axis], stop - start, *tensor.dims[axis + 1 :])
         place = f"{start}" if stop - start == 1 else f"{start}:{stop}"
-        made = Tensor(name or f"{tensor.name}_slice{place}", dims)
+        made = name or f"{tensor.name}_slice{place}"
         text = f"{list(tensor.dims)} -> {axis} -> {start}:{stop}"
-        return self.local("Slice", (tensor.name,), made, text)
+        # Written out here: four rows of five are slices.
+        self.table.append(NodeOperation(made, "Slice", 0, 0, 0, 0, None, text))
+        read, here = (f"{self.node}:{tensor.name}",), (f"{self.node}:{made}",)
+        self.graph.append(GraphNode(made, "Slice", read, here))
+        return Tensor(made, dims)
 
     def concat(self, tensors: Sequence[Tensor], axis: int = 0, name: str = "") -> Tensor:
         """Add a concatenation along a side, which may be counted from the last."""
