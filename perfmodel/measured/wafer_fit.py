@@ -92,11 +92,11 @@ def fit_constants(rows: Sequence[FitRow]) -> dict[str, float]:
         own = [row for row in rows if row.case.phase == phase]
         if len(own) > len(names):
             start = own[0].case.hardware.constants
-            found |= _fitted(own, {name: start[name] for name in names}, found)
+            found |= fitted(own, {name: start[name] for name in names}, found)
     return found
 
 
-def _fitted(
+def fitted(
     rows: Sequence[FitRow], start: Mapping[str, float], others: Mapping[str, float]
 ) -> dict[str, float]:
     values = dict(start)

@@ -14,7 +14,7 @@ from perfmodel.base.errors import PerfModelError
 from perfmodel.hwprofiles.mesh_loader import load_mesh
 from perfmodel.measured.kind import Kind
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
-from perfmodel.measured.wafer_prices import price
+from perfmodel.measured.wafer_prices import Price, price
 from perfmodel.measured.wafer_rows import (
     MAPPED,
     WaferCase,
@@ -52,11 +52,10 @@ def _outcome(row: MeasuredRow) -> Outcome:
     try:
         case = case_of(row)
         measured = measured_value(row)
-        found = price(case)
+        found = _price(case)
+        aware = _price(replace(case, blind=False)) if case.blind else found
     except Skip as skip:
         return Outcome.skipped(skip)
-    except PerfModelError as error:
-        return Outcome.skipped(Skip("the projection refuses the row", str(error)))
     details = {"profile": case.hardware.name, **found.details}
     if not case.blind:
         return Outcome(
@@ -66,19 +65,25 @@ def _outcome(row: MeasuredRow) -> Outcome:
             notes=case.notes,
             details=details,
         )
-    aware = price(replace(case, blind=False)).value
     return Outcome(
         measured=measured,
         notes=case.notes,
         details={
             **details,
             "time": found.value,
-            "slowdown": found.value / aware,
+            "slowdown": found.value / aware.value,
             "time_ratio": found.value / measured,
         },
         skip_reason=MAPPED,
         scorable=False,
     )
+
+
+def _price(case: WaferCase) -> Price:
+    try:
+        return price(case)
+    except PerfModelError as error:
+        raise Skip("the projection refuses the row", str(error)) from None
 
 
 def _setting(case: WaferCase) -> Any:
