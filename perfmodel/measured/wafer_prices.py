@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.kernels.mesh.products import gemv_cycles
 from perfmodel.kernels.mesh.reduce import TWO_LEVEL
 from perfmodel.measured.rows import Skip
-from perfmodel.measured.wafer_rows import GEMV, PREFILL, WHOLE, WaferCase
-from perfmodel.wafer.chips import chip_times
+from perfmodel.measured.wafer_rows import CAPACITY, DECODE, GEMV, PREFILL, WHOLE, WaferCase
+from perfmodel.wafer.project import project_wafer
 
+if TYPE_CHECKING:
+    from perfmodel.model.build import ModelSpec
+
+SHOWN = (
+    *("compute_time", "sram_time", "issue_time", "network_time", "transfer_time", "chip_time"),
+    *("memory_time", "host_time", "utilization", "regions", "layers_per_region"),
+    *("weight_bytes", "cache_bytes", "activation_bytes", "sram_used"),
+)
+"""Variables of a projection that a scored row keeps."""
+TOKENS_HELD = {"concatenated": "cache_tokens_row", "shifted": "cache_tokens_shifted"}
+STEPS = 9  # lengths of the context at which the tokens of an answer are projected
 ELEMENT_BYTES = 2.0  # of fp16, in which the products of the tables are
 
 
@@ -57,24 +69,94 @@ def price(case: WaferCase, constants: Mapping[str, float] | None = None) -> Pric
         hardware = hardware.with_values(changed)
     if case.phase == GEMV:
         return _product(case, hardware)
-    if hardware.dram_bandwidth:
-        return _chips(case, hardware)
-    raise Skip("runs of this kind are not projected yet", case.phase)
+    if case.model is None:
+        raise Skip("architecture not stated", scorable=False)
+    if case.phase == CAPACITY:
+        return _capacity(case, hardware)
+    if case.phase == WHOLE:
+        return _request(case, hardware)
+    lengths = [case.input_length]
+    times, details = _times(case, hardware, case.phase, lengths)
+    return Price(times[0], details, _assumed(case, hardware))
 
 
-def _chips(case: WaferCase, hardware: MeshHardware) -> Price:
-    """Project a pass of a model on chips with memory beside their cores."""
-    if case.model is None or case.phase == WHOLE:
-        raise Skip("runs of this kind are not projected on chips with memory beside them")
-    found = chip_times(
-        case.model,
+def _assumed(case: WaferCase, hardware: MeshHardware) -> tuple[str, ...]:
+    return ("weights=bfp8",) if hardware.dram_bandwidth else ()
+
+
+def _times(
+    case: WaferCase, hardware: MeshHardware, phase: str, lengths: Sequence[int]
+) -> tuple[list[float], dict[str, Any]]:
+    """Return the time of a prompt, or of a token, of each length, and details of the first.
+
+    Published rates leave the output matrix out, but for those of whole chips.
+    """
+    axes: dict[str, Any] = {"context": list(lengths)}
+    chips = bool(hardware.dram_bandwidth)
+    if not chips:
+        if phase not in case.grids:
+            raise Skip("grid of cores not stated", phase)
+        axes["grid"] = case.grids[phase]
+    found = project_wafer(
+        _reaching(case, max(lengths)),
         hardware,
-        phase=case.phase,
-        batch=1 if case.phase == PREFILL else case.batch,
-        context=case.input_length,
+        phase=phase,
+        head=chips,
+        precision="bfp8" if chips else "fp16",
+        batch=1 if phase == PREFILL else case.batch,
+        product="distance_blind" if case.blind else "mesh_gemm",
+        **axes,
     )
-    details = {f"{name}_time": value for name, value in found._asdict().items() if name != "time"}
-    return Price(found.time, details, ("weights=bfp8",))
+    times = found["latency"].values[:, 0, 0].tolist()
+    if not all(map(math.isfinite, times)):
+        raise Skip("the grid of cores exceeds the mesh", str(axes.get("grid", "")))
+    details = {name: float(found[name].values[0, 0, 0]) for name in SHOWN}
+    return times, details
+
+
+def _reaching(case: WaferCase, length: int) -> ModelSpec:
+    """Return the model, made to reach as far as the run did whatever its description says."""
+    assert case.model is not None
+    longest = case.model.max_positions
+    return replace(case.model, max_positions=length) if 0 < longest < length else case.model
+
+
+def _request(case: WaferCase, hardware: MeshHardware) -> Price:
+    """Project a whole request: the prompt, then token after token of a growing context."""
+    (prompt,), _ = _times(case, hardware, PREFILL, [case.input_length])
+    first, last = case.input_length + 1, case.input_length + case.output_length
+    steps = min(STEPS, case.output_length)
+    lengths = sorted({first + (last - first) * i // max(steps - 1, 1) for i in range(steps)})
+    times, _ = _times(case, hardware, DECODE, lengths)
+    token = _mean(lengths, times)
+    whole = prompt + case.output_length * token
+    return Price(whole, {"prompt_time": prompt, "token_time": token}, _assumed(case, hardware))
+
+
+def _mean(places: Sequence[float], values: Sequence[float]) -> float:
+    """Return the mean of a function given at places, linear in between."""
+    if len(places) == 1:
+        return values[0]
+    area = sum(
+        0.5 * (values[i] + values[i + 1]) * (places[i + 1] - places[i])
+        for i in range(len(places) - 1)
+    )
+    return area / (places[-1] - places[0])
+
+
+def _capacity(case: WaferCase, hardware: MeshHardware) -> Price:
+    """Project the most tokens whose keys and values a grid of cores holds."""
+    if DECODE not in case.grids:
+        raise Skip("grid of cores not stated", case.phase)
+    model = case.model
+    assert model is not None
+    found = project_wafer(
+        model, hardware, phase=DECODE, head=False, grid=case.grids[DECODE], context=1
+    )
+    value = float(found[TOKENS_HELD[case.layout]].values[0, 0, 0])
+    if not value > 0.0:
+        raise Skip("the model exceeds the memory of the cores", model.name)
+    return Price(value, {name: float(found[name].values[0, 0, 0]) for name in SHOWN})
 
 
 def _product(case: WaferCase, hardware: MeshHardware) -> Price:
