@@ -13,7 +13,6 @@ import math
 
 from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.mesh.columns import PRODUCT, ROW, SCORES, SUM, VALUES
-from perfmodel.kernels.mesh.phases import step_cycles
 from perfmodel.kernels.mesh.products import (
     ALL_GATHER,
     DISTANCE_BLIND,
@@ -23,11 +22,9 @@ from perfmodel.kernels.mesh.products import (
     transposed_product_cycles,
 )
 from perfmodel.kernels.mesh.reduce import (
-    ONE_LEVEL,
-    TWO_LEVEL,
+    CHAIN,
     all_reduce_counts,
     all_reduce_cycles,
-    tree_reduce_cycles,
 )
 
 
@@ -45,31 +42,12 @@ def part_sizes(parts, part, context):
 
 
 @jit_lean
-def blind_sum_cycles(rows, columns, elements, per_wavelet, device):
-    """All-reduce along a column of cores that stand anywhere on the region [cycles].
-
-    The two-level tree of the same members, but each dependent message goes the mean distance of
-    two random cores, (R + C) / 3, instead of to the next core, and messages of all columns
-    share the links that cross the middle.
-    """
-    if rows <= 1.0 or elements <= 0.0:
-        return 0.0
-    wavelets = math.ceil(elements / per_wavelet)
-    stages = tree_reduce_cycles(rows, wavelets, TWO_LEVEL - ONE_LEVEL + 1.0, 1.0, 1.0)[1]
-    way = (rows + columns) / 3.0 * device.hop
-    step = step_cycles(device.ramp, device.stage)
-    # Of C columns x sqrt(R) groups that send at once, half cross the middle, over R links.
-    crossing = wavelets * max(1.0, 0.25 * columns * math.sqrt(rows) / max(rows, columns))
-    return (stages + 1.0) * (way + step + crossing)
-
-
-@jit_lean
 def sum_cycles(rows, columns, elements, collective, product, device):
     """All-reduce of elements along the rows of a region: cycles, and those of its busiest link."""
     per_wavelet = max(1.0, device.link_width / device.element)
     if product == DISTANCE_BLIND:
-        taken = blind_sum_cycles(rows, columns, elements, per_wavelet, device)
-        return taken, taken
+        # To a map that sees no distance all steps look alike: it sums from core to core.
+        collective = CHAIN
     taken = all_reduce_cycles(
         collective, rows, elements, per_wavelet, device.hop, device.stage, device.ramp
     )
@@ -119,9 +97,10 @@ def vector_part(parts, part, rows, columns, context, batch, layout, joined, devi
         tokens = math.ceil(batch * parts.visited[part] / parts.copies[part])
     macs = runs * tokens * rows_tile * columns_tile
     moved = macs * device.element
-    busy = macs / device.rate
+    # Rows are vectors long enough for the peak; what their starts cost is the issue.
+    busy = macs / device.peak
     both = core_cycles(
-        macs, 2.0 * moved, moved, 0.0, device.rate, device.sram_read, device.sram_write, 0.0
+        macs, 2.0 * moved, moved, 0.0, device.peak, device.sram_read, device.sram_write, 0.0
     )
     issue = runs * tokens * rows_tile * device.vector_issue
     useful = batch * parts.visited[part] * k * n

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHOWN = (
     *("compute_time", "sram_time", "issue_time", "network_time", "transfer_time", "chip_time"),
-    *("memory_time", "host_time", "utilization", "regions", "layers_per_region"),
+    *("memory_time", "host_time", "region_count", "layers_per_region"),
     *("weight_bytes", "cache_bytes", "activation_bytes", "sram_used"),
 )
 """Variables of a projection that a scored row keeps."""
@@ -107,10 +107,10 @@ def _times(
         product="distance_blind" if case.blind else "mesh_gemm",
         **axes,
     )
-    times = found["latency"].values[:, 0, 0].tolist()
+    times = found["latency"].values.reshape(-1).tolist()
     if not all(map(math.isfinite, times)):
         raise Skip("the grid of cores exceeds the mesh", str(axes.get("grid", "")))
-    details = {name: float(found[name].values[0, 0, 0]) for name in SHOWN}
+    details = {name: float(found[name].values.flat[0]) for name in SHOWN}
     return times, details
 
 
@@ -153,10 +153,10 @@ def _capacity(case: WaferCase, hardware: MeshHardware) -> Price:
     found = project_wafer(
         model, hardware, phase=DECODE, head=False, grid=case.grids[DECODE], context=1
     )
-    value = float(found[TOKENS_HELD[case.layout]].values[0, 0, 0])
+    value = float(found[TOKENS_HELD[case.layout]].values.flat[0])
     if not value > 0.0:
         raise Skip("the model exceeds the memory of the cores", model.name)
-    return Price(value, {name: float(found[name].values[0, 0, 0]) for name in SHOWN})
+    return Price(value, {name: float(found[name].values.flat[0]) for name in SHOWN})
 
 
 def _product(case: WaferCase, hardware: MeshHardware) -> Price:
