@@ -46,9 +46,7 @@ def shared(rows: list[FitRow]) -> Iterator[dict[str, Any]]:
     """Yield the constants that systems of chips share, and how well each system is met without."""
     others: dict[str, float] = {}
     for phase, name in SHARED.items():
-        own = [
-            row for row in rows if row.case.phase == phase and row.case.hardware.dram_bandwidth
-        ]
+        own = [row for row in rows if row.case.phase == phase and row.case.hardware.dram_bandwidth]
         systems = list(dict.fromkeys(row.case.hardware.name for row in own))
         if len(systems) < 2:
             continue
