@@ -104,16 +104,11 @@ def _resolve(name: str) -> str:
     index = _index()
     if key in index:
         return index[key]
-    from perfmodel.hwprofiles.loader import resolve_name
-
-    try:
-        other, _ = resolve_name(name)
-    except HardwareError:
-        known = ", ".join(list_meshes())
-        hint = did_you_mean(name, index)
-        raise HardwareError(f"unknown mesh of cores '{name}'{hint}; it may be {known}") from None
     known = ", ".join(list_meshes())
-    raise HardwareError(f"'{other}' is no mesh of cores; a mesh is one of {known}")
+    if key and (FOLDER.parent / f"{key}.toml").is_file():
+        raise HardwareError(f"'{name}' is no mesh of cores; a mesh is one of {known}")
+    hint = did_you_mean(name, index)
+    raise HardwareError(f"unknown mesh of cores '{name}'{hint}; it may be {known}")
 
 
 @lru_cache(maxsize=1)

@@ -59,7 +59,7 @@ def test_a_mesh_is_shown_with_its_sources(tmp_path: Path) -> None:
     [
         (("wse-2", "--set", "mesh.clok=1"), "no value 'mesh.clok'"),
         (("wse-2", "--set", "mesh.clock=-1"), "above 0"),
-        (("wse-9",), "did you mean wse-2"),
+        (("wse-9",), "did you mean wse-"),
     ],
 )
 def test_what_a_mesh_cannot_be_is_refused(arguments: tuple[str, ...], message: str) -> None:
