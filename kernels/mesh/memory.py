@@ -7,7 +7,11 @@ import math
 from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.mesh.columns import PREFILL, PRODUCT, ROW, SUM, VALUES
 from perfmodel.kernels.mesh.parts import part_sizes
-from perfmodel.kernels.mesh.products import ALL_GATHER
+from perfmodel.kernels.mesh.products import (
+    ALL_GATHER,
+    STATIONARY_INPUTS,
+    STATIONARY_WEIGHTS,
+)
 
 
 @jit_lean
@@ -23,7 +27,7 @@ def tile_bytes(parts, part, rows, columns, device):
 def activation_bytes(parts, part, phase, rows, columns, context, batch, product, device):
     """Operands and results of a part in one core [B], weights and cache left out.
 
-    Of a product of matrices both operands twice: the next tiles arrive while these are
+    Of a product of matrices what moves twice: the next tiles arrive while these are
     multiplied. An all-gather keeps those of a whole row and column.
     """
     kind = parts.kind[part]
@@ -42,6 +46,11 @@ def activation_bytes(parts, part, phase, rows, columns, context, batch, product,
     tall = math.ceil(m / rows)
     wide = math.ceil(n / columns)
     deep = math.ceil(k / side)
+    if product == STATIONARY_WEIGHTS:
+        # Inputs move, and partial sums arrive beside the core's own.
+        return (2.0 * tall * deep + 2.0 * tall * wide) * device.element
+    if product == STATIONARY_INPUTS:
+        return (tall * deep + 2.0 * tall * wide) * device.element + deep * wide * device.weight
     times = side if product == ALL_GATHER else 2.0
     # The one copy of weights that stays is counted with the weights.
     moving = tall * deep * times * device.element + deep * wide * (times - 1.0) * device.weight

@@ -17,6 +17,8 @@ from perfmodel.kernels.mesh.products import (
     ALL_GATHER,
     DISTANCE_BLIND,
     MESH_GEMM,
+    STATIONARY_INPUTS,
+    STATIONARY_WEIGHTS,
     core_cycles,
     mesh_gemm_cycles,
     transposed_product_cycles,
@@ -147,7 +149,14 @@ def matrix_part(parts, part, rows, columns, context, batch, collective, product,
     tall = math.ceil(m / rows)
     wide = math.ceil(n / columns)
     deep = math.ceil(k / side)
-    if kind == SCORES and product == MESH_GEMM:
+    if product == STATIONARY_WEIGHTS:
+        # The same product turned over: inputs move to the weights.
+        compute, network = transposed_product_cycles(
+            collective, wide * side, tall * side, k, side, device.element, device.rate,
+            device.sram_read, device.sram_write, device.loop_issue, per_wavelet, device.hop,
+            device.stage, device.ramp,
+        )  # fmt: skip
+    elif product == STATIONARY_INPUTS or (kind == SCORES and product == MESH_GEMM):
         compute, network = transposed_product_cycles(
             collective, tall * side, wide * side, k, side, device.element, device.rate,
             device.sram_read, device.sram_write, device.loop_issue, per_wavelet, device.hop,
@@ -163,6 +172,10 @@ def matrix_part(parts, part, rows, columns, context, batch, collective, product,
     busy = macs / device.rate
     issue = side * deep * device.loop_issue
     moved = max(tall * deep, deep * wide) if product != DISTANCE_BLIND else tall * deep * side / 4.0
+    if product == STATIONARY_WEIGHTS:
+        moved = max(tall * deep, tall * wide)
+    elif product == STATIONARY_INPUTS:
+        moved = max(deep * wide, tall * wide)
     link = math.ceil(moved / per_wavelet) * (side - 1.0 if product == ALL_GATHER else side)
     copies = parts.visited[part] if parts.copies[part] > 1.0 else 1.0
     useful = context * batch * copies * k * n

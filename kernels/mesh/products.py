@@ -17,7 +17,15 @@ from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.mesh.phases import step_cycles, wavelets_of
 from perfmodel.kernels.mesh.reduce import all_reduce_cycles, grid_all_reduce_cycles
 
-PRODUCTS = ("mesh_gemm", "cannon", "summa", "all_gather", "distance_blind")
+PRODUCTS = (
+    "mesh_gemm",
+    "cannon",
+    "summa",
+    "all_gather",
+    "distance_blind",
+    "stationary_weights",
+    "stationary_inputs",
+)
 """By code."""
 
 MESH_GEMM = 0  # tiles shifted over a folded ring: two hops a step (He et al., OSDI 2025)
@@ -25,6 +33,9 @@ CANNON = 1  # tiles shifted over the row, the last back to the first (Cannon 196
 SUMMA = 2  # each step's tiles copied along the row and the column (van de Geijn & Watts 1997)
 ALL_GATHER = 3  # all tiles of the row and the column first
 DISTANCE_BLIND = 4  # tiles fetched from wherever they are, as through a crossbar
+# All so far keep results in place. Here another operand stays: one moves, partial sums are added.
+STATIONARY_WEIGHTS = 5
+STATIONARY_INPUTS = 6
 
 
 @jit_lean

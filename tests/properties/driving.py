@@ -30,6 +30,7 @@ from perfmodel.compute.routing import DISTRIBUTIONS, assign, parse_routing, rank
 from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
 from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.formats.wafer.core_trace import format_pieces
+from perfmodel.hwprofiles import load_mesh
 from perfmodel.kernels.serving.tables import ROWS
 from perfmodel.kernels.work import kernel_work
 from perfmodel.network.collectives import (
@@ -50,6 +51,7 @@ from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.wafer.dealt import deal_contexts
+from perfmodel.wafer.search.mapping import search_mapping
 from perfmodel.wafer.tiles import best_tiles
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
@@ -78,6 +80,7 @@ def everything(random: np.random.Generator) -> None:
         meshes,
         core_traces,
         mesh_tiles,
+        mesh_searches,
         mesh_mappings,
     ):
         drive(random)
@@ -383,6 +386,16 @@ def mesh_mappings(random: np.random.Generator) -> None:
                 cache_layout="all",
                 parts=True,
             )
+
+
+def mesh_searches(random: np.random.Generator) -> None:
+    """Mappings of a model on a corner of a wafer."""
+    sides = {"mesh.rows": 5, "mesh.columns": 4, "mesh.sram_per_core": 4e9}
+    mesh = load_mesh("wse-2").with_values(sides)
+    for phase in ("decode", "prefill"):
+        context = int(random.integers(1, 100))
+        asked = {"phase": phase, "context": context, "shape": "rectangle", "exhaustive": False}
+        search_mapping("llama-3-8b", mesh, **asked)
 
 
 def meshes(random: np.random.Generator) -> None:

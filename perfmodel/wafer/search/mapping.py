@@ -1,0 +1,293 @@
+"""The mapping of a model on a mesh of cores that takes the least time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.columns import Floats
+from perfmodel.base.errors import StrategyError
+from perfmodel.hwprofiles import load_mesh
+from perfmodel.hwprofiles.mesh import MeshHardware
+from perfmodel.kernels.mesh.columns import CACHE_LAYOUTS, MeshDevice
+from perfmodel.kernels.mesh.products import PRODUCTS
+from perfmodel.kernels.mesh.reduce import ALGORITHMS
+from perfmodel.kernels.work import kernel_work
+from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
+from perfmodel.wafer.device import mesh_device
+from perfmodel.wafer.layers import WaferParts, wafer_parts
+from perfmodel.wafer.mappings import WaferGrid, wafer_grid
+from perfmodel.wafer.project import check_context, close_grid
+from perfmodel.wafer.search.space import Choices, choices, phase_code, sides
+
+EXHAUSTIVE = 20_000
+"""Mappings up to which all are timed."""
+CHUNK = 50_000
+
+
+@dataclass(frozen=True)
+class FoundMapping:
+    """The best mapping, and what it took to find it.
+
+    Attributes
+    ----------
+    grid : (int, int)
+        Rows and columns of cores of a region.
+    regions : int
+    collective, product, cache_layout : str
+    latency : float
+        One token of every sequence, or a whole prompt [s].
+    context, batch : int
+    mappings : int
+        Mappings that were to choose from.
+    timed : int
+        Those whose time was closed; bounds ruled out the others.
+    exhaustive : bool
+        Whether all were timed.
+    """
+
+    grid: tuple[int, int]
+    regions: int
+    collective: str
+    product: str
+    cache_layout: str
+    latency: float
+    context: int
+    batch: int
+    mappings: int
+    timed: int
+    exhaustive: bool
+
+    def as_grid(self) -> WaferGrid:
+        """Return the mapping as a grid of one, for `perfmodel.wafer.project.project_wafer`."""
+        return wafer_grid(**self.axes())
+
+    def axes(self) -> dict[str, Any]:
+        """Return its fields as `perfmodel.wafer.mappings.wafer_grid` takes them."""
+        return {
+            "grid": self.grid,
+            "regions": self.regions,
+            "collective": self.collective,
+            "product": self.product,
+            "cache_layout": self.cache_layout,
+            "context": self.context,
+            "batch": self.batch,
+        }
+
+
+def search_mapping(
+    model: ModelSpec | str,
+    hardware: MeshHardware | str,
+    *,
+    phase: str = "decode",
+    context: int = 4096,
+    batch: int = 1,
+    shape: str = "square",
+    grid: list[int] | None = None,
+    collective: tuple[str, ...] = (),
+    product: tuple[str, ...] = (),
+    cache_layout: tuple[str, ...] = (),
+    most_regions: int | None = None,
+    head: bool = True,
+    precision: str = "",
+    cache_precision: str = "",
+    exhaustive: bool | None = None,
+) -> FoundMapping:
+    """Find the mapping with the least latency that fits the memory and the routes of a mesh.
+
+    Chosen are the grid of cores of a region and with it the tiles, the number of regions, how
+    tiles meet and so which operand stays where it is, how sums are made, and where the cache
+    lies. Of mappings that take the same time the one with the fewest cores.
+
+    Parameters
+    ----------
+    model, hardware
+        As of `perfmodel.wafer.project.project_wafer`.
+    phase : {"decode", "prefill"}
+    context, batch : int
+        Tokens of each sequence, sequences.
+    shape : {"square", "rectangle"}
+        Of grids. Measured kernels use squares, where what one product leaves over the columns the
+        next takes over the rows; turning it on a rectangle is not timed.
+    grid : list of int, optional
+        Sides to choose from; else all that the mesh has.
+    collective, product, cache_layout : tuple of str
+        Names to choose from; empty for all of `perfmodel.wafer.search.space`.
+    most_regions : int, optional
+    head, precision, cache_precision
+        As of `perfmodel.wafer.project.project_wafer`.
+    exhaustive : bool, optional
+        Time every mapping, or halve boxes of grids and drop those whose bound is no better than
+        what was found. Both find the same; default: the first up to `EXHAUSTIVE` mappings.
+
+    Raises
+    ------
+    StrategyError
+        Nothing fits, or a value that a field cannot have.
+    HardwareError, ModelError
+        As of `perfmodel.wafer.project.project_wafer`.
+    """
+    spec, mesh = load_model(model), load_mesh(hardware)
+    code = phase_code(phase)
+    if mesh.dram_bandwidth > 0.0:
+        raise StrategyError(
+            f"hardware: {mesh.name} reads weights from memory beside its cores "
+            "('mesh.dram_bandwidth'); a search maps models that stay in the cores"
+        )
+    asked = wafer_grid(grid=1, context=context, batch=batch)  # checks both
+    check_context(spec, asked)
+    if most_regions is not None and most_regions < 1:
+        raise StrategyError(f"regions: a whole number above 0, not {most_regions}")
+    found_sides = sides(mesh, shape, grid)
+    options = choices(mesh, code, collective=collective, product=product, cache_layout=cache_layout)
+    space = _Space(
+        parts=wafer_parts(spec, code),
+        device=mesh_device(mesh, precision, cache_precision),
+        sides=np.array(found_sides, float),
+        square=shape == "square",
+        choices=options,
+        most_regions=float(min(most_regions or spec.num_layers, spec.num_layers)),
+        context=context,
+        batch=batch,
+        phase=code,
+        head=head,
+    )
+    total = space.mappings()
+    if not total:
+        raise StrategyError(
+            f"grid: rows of {found_sides[0]:,} cores need more than the {mesh.routes} routes of a "
+            f"router of {mesh.name} ('mesh.routes') with these algorithms"
+        )
+    if exhaustive is None:
+        exhaustive = total <= EXHAUSTIVE
+    best, timed = (_time_all if exhaustive else _halve_boxes)(space)
+    if best[4] < 0:
+        raise StrategyError(
+            f"grid: none of {total:,} mappings of {spec.name} with {context:,} tokens of "
+            f"{batch:,} sequences fits the memory of {mesh.name}; take fewer tokens, or a mesh "
+            "with more memory ('mesh.sram_per_core')"
+        )
+    choice = int(best[4])
+    return FoundMapping(
+        grid=(int(best[1]), int(best[2])),
+        regions=int(best[3]),
+        collective=ALGORITHMS[options.collective[choice]],
+        product=PRODUCTS[options.product[choice]],
+        cache_layout=CACHE_LAYOUTS[options.cache_layout[choice]],
+        latency=float(best[0]),
+        context=context,
+        batch=batch,
+        mappings=total,
+        timed=timed,
+        exhaustive=exhaustive,
+    )
+
+
+@dataclass(frozen=True)
+class _Space:
+    parts: WaferParts
+    device: MeshDevice
+    sides: Floats
+    square: bool
+    choices: Choices
+    most_regions: float
+    context: int
+    batch: int
+    phase: int
+    head: bool
+
+    def grids(self) -> Floats:
+        """Rows, columns and most regions of every grid that the mesh holds: shape (grids, 3)."""
+        rows, columns = (
+            (self.sides, self.sides)
+            if self.square
+            else (one.reshape(-1) for one in np.meshgrid(self.sides, self.sides, indexing="ij"))
+        )
+        short, long = sorted((self.device.rows, self.device.columns))
+        there = (np.minimum(rows, columns) <= short) & (np.maximum(rows, columns) <= long)
+        rows, columns = rows[there], columns[there]
+        room = self.device.chips * np.maximum(1.0, self.device.cores // (rows * columns))
+        most = np.minimum(room, self.most_regions)
+        return np.stack([rows, columns, most], axis=1)
+
+    def mappings(self) -> int:
+        """How many mappings there are."""
+        grids = self.grids()
+        longer = grids[:, :2].max(axis=1)
+        held = longer[None, :] <= self.choices.longest[:, None]
+        return int((held * grids[:, 2]).sum())
+
+
+def _halve_boxes(space: _Space) -> tuple[Floats, int]:
+    best = np.empty(5)
+    counted = space.choices
+    with kernel_work(mesh_mappings=len(space.sides) * 10.0):
+        from perfmodel.kernels.mesh import search
+
+        timed, _ = search.search_boxes(
+            space.parts.columns,
+            space.parts.counts,
+            space.head,
+            space.sides,
+            space.sides,
+            space.square,
+            counted.collective,
+            counted.product,
+            counted.cache_layout,
+            counted.longest,
+            space.most_regions,
+            float(space.context),
+            float(space.batch),
+            space.phase,
+            space.device,
+            best,
+        )
+    return best, int(timed)
+
+
+def _time_all(space: _Space) -> tuple[Floats, int]:
+    """Time every mapping, chunk by chunk, and keep the best."""
+    best = np.array([np.inf, -1.0, -1.0, -1.0, -1.0])
+    timed = 0
+    for choice, longest in enumerate(space.choices.longest):
+        grids = space.grids()
+        grids = grids[grids[:, :2].max(axis=1) <= longest]
+        first_region = np.cumsum(grids[:, 2]) - grids[:, 2]
+        count = int(grids[:, 2].sum())
+        for begin in range(0, count, CHUNK):
+            place = np.arange(begin, min(count, begin + CHUNK))
+            which = np.searchsorted(first_region, place, side="right") - 1
+            rows, columns = grids[which, 0], grids[which, 1]
+            regions = place - first_region[which] + 1.0
+            latency = _latencies(space, choice, rows, columns, regions)
+            timed += len(place)
+            cores = rows * columns * regions
+            first = int(np.lexsort((cores, latency))[0])
+            if (latency[first], cores[first]) < (best[0], np.prod(best[1:4])):
+                best = np.array(
+                    [latency[first], rows[first], columns[first], regions[first], choice]
+                )
+    return best, timed
+
+
+def _latencies(
+    space: _Space, choice: int, rows: Floats, columns: Floats, regions: Floats
+) -> Floats:
+    """Time mappings that share a choice [s]; infinite where they do not fit."""
+    chosen = space.choices
+    same = {
+        "context": space.context,
+        "batch": space.batch,
+        "collective": chosen.collective[choice],
+        "product": chosen.product[choice],
+        "cache_layout": chosen.cache_layout[choice],
+    }
+    grid = WaferGrid(
+        {"grid_rows": rows, "grid_columns": columns, "regions": regions}
+        | {name: np.full(len(rows), value) for name, value in same.items()}
+    )
+    found, status = close_grid(space.parts, grid, space.device, space.phase, space.head)
+    return np.where(status == 0, found[0], np.inf)

@@ -1,0 +1,114 @@
+"""Searched mappings: both ways find the same, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.hwprofiles import load_mesh
+from perfmodel.hwprofiles.mesh import MeshHardware
+from perfmodel.wafer.project import project_wafer
+from perfmodel.wafer.search.mapping import FoundMapping, search_mapping
+
+
+def small_mesh(sram: float) -> MeshHardware:
+    """A corner of a wafer, with cores large enough for a model."""
+    values = {
+        "mesh.rows": 7,
+        "mesh.columns": 9,
+        "mesh.sram_per_core": sram,
+        "mesh.sram_reserved": 0,
+    }
+    return load_mesh("wse-2").with_values(values)
+
+
+def both(**asked: object) -> tuple[FoundMapping, FoundMapping]:
+    return tuple(
+        search_mapping("llama-3-8b", exhaustive=way, **asked)  # type: ignore[arg-type]
+        for way in (True, False)
+    )
+
+
+@pytest.mark.parametrize("sram", [6e8, 2e9])
+@pytest.mark.parametrize(
+    ("phase", "shape"),
+    [("decode", "square"), ("decode", "rectangle"), ("prefill", "square")],
+)
+def test_bounded_branches_find_what_all_mappings_have(sram: float, phase: str, shape: str) -> None:
+    asked = {"hardware": small_mesh(sram), "phase": phase, "shape": shape, "context": 64}
+    if phase == "prefill":
+        asked["collective"] = ("chain", "ring", "two_level")
+    every, bounded = both(**asked)
+    assert every.timed == every.mappings == bounded.mappings
+    assert every.latency == bounded.latency
+    assert (every.grid, every.regions) == (bounded.grid, bounded.regions)
+    assert every.axes().keys() == bounded.axes().keys()
+
+
+def test_the_best_is_the_least_of_a_sweep() -> None:
+    """The same mappings as a sweep of the command line has them."""
+    mesh = small_mesh(2e9)
+    found = search_mapping("llama-3-8b", mesh, context=64, collective=("chain", "ring"))
+    table = project_wafer(
+        "llama-3-8b",
+        mesh,
+        grid=range(1, 8),
+        regions=range(1, 33),
+        context=64,
+        collective=["chain", "ring"],
+        cache_layout="all",
+    )
+    fits = table["fits"].values[:, 0, 0]
+    assert found.latency == table["latency"].values[:, 0, 0][fits].min()
+
+
+def test_a_found_mapping_is_projected_as_it_was_timed() -> None:
+    found = search_mapping("llama-3-8b", "wse-2", grid=[300, 360, 420], context=2048)
+    table = project_wafer("llama-3-8b", "wse-2", found.as_grid())
+    assert table["latency"].values.item() == found.latency
+    assert table["fits"].values.item()
+    assert table["region_count"].values.item() == found.regions
+
+
+def test_routes_rule_out_copies_along_long_rows() -> None:
+    """SUMMA needs a route for each core of a row: 24 a router on a WSE-2."""
+    for product in ("summa", "all_gather", "mesh_gemm"):
+        asked = {"phase": "prefill", "context": 64, "product": (product,), "collective": ("chain",)}
+        found = search_mapping("llama-3-8b", small_mesh(2e9), **asked)
+        assert found.product == product
+    asked["product"] = ("summa",)
+    with pytest.raises(StrategyError, match="grid: rows of 300 cores need more than the 24 routes"):
+        search_mapping("llama-3-8b", "wse-2", grid=[300], **asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"phase": "train"}, "phase: unknown 'train'"),
+        ({"shape": "round"}, "shape: unknown 'round'"),
+        ({"grid": []}, "grid: the list of sides is empty"),
+        ({"grid": [0]}, "grid: sides of 1 to 757"),
+        ({"grid": [758]}, "grid: sides of 1 to 757"),
+        ({"collective": ("tree",)}, "collective: a search takes no 'tree'"),
+        ({"product": ("distance_blind",)}, "product: a search takes no 'distance_blind'"),
+        ({"cache_layout": ("column",)}, "cache_layout: a search takes no 'column'"),
+        ({"most_regions": 0}, "regions: a whole number above 0, not 0"),
+        ({"context": 0}, "context"),
+        ({"context": 10**9}, "context"),
+        ({"hardware": "n150"}, "hardware: tenstorrent|hardware: n150"),
+        ({"grid": [20]}, "grid: none of .* fits the memory of wse-2"),
+    ],
+)
+def test_what_is_refused(asked: dict, named: str) -> None:
+    with pytest.raises(StrategyError, match=named):
+        search_mapping("llama-3-8b", **({"hardware": "wse-2"} | asked))
+
+
+def test_ties_go_to_fewer_cores() -> None:
+    """Regions of one layer less than the others leave the latency as it is."""
+    found = search_mapping("llama-3-8b", small_mesh(2e9), context=64, grid=[7])
+    for regions, choice in itertools.product(range(1, found.regions), ("shifted", "row")):
+        axes = found.axes() | {"regions": regions, "cache_layout": choice}
+        assert not project_wafer("llama-3-8b", small_mesh(2e9), **axes)["fits"].values.item()
