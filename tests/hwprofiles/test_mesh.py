@@ -7,14 +7,17 @@ import dataclasses
 import pytest
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.hwprofiles import load_mesh, mesh_of_nodes
+from perfmodel.hwprofiles import load_mesh, mesh_of_nodes, mesh_paths
 
 
 def test_a_wafer_as_nodes_of_cores() -> None:
-    """The generator's default: 8 x 7 nodes of 6 x 6 cores."""
+    """The generator's default: 7 x 8 nodes of 6 x 6 cores, which ships as a profile, too."""
     wafer = load_mesh("wse-2")
-    nodes = mesh_of_nodes(wafer, (8, 7), (6, 6))
-    assert (nodes.chips, nodes.chip_grid, nodes.cores) == (56, (8, 7), 36)
+    nodes = mesh_of_nodes(wafer, (7, 8), (6, 6))
+    assert (nodes.chips, nodes.chip_grid, nodes.cores) == (56, (7, 8), 36)
+    shipped = load_mesh("wse-2-nodes")
+    for path in mesh_paths(shipped):
+        assert nodes.value(path) == pytest.approx(shipped.value(path), rel=1e-3), path
     assert nodes.chip_bandwidth == 6 * 4 * 1.1e9
     assert nodes.sram_per_core == wafer.sram_per_core
     assert mesh_of_nodes(wafer, (8, 7), (6, 6), 3e8).sram_per_core == 3e8

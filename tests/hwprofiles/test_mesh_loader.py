@@ -8,11 +8,12 @@ import pytest
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import list_meshes, load_hardware, load_mesh, mesh_paths
-from perfmodel.hwprofiles.mesh import MOST_CONSTANTS
+from perfmodel.hwprofiles.mesh import CONSTANTS, MESH, MOST_CONSTANTS
 from perfmodel.hwprofiles.mesh_loader import is_mesh, names_mesh
+from tests.data import DOCS
 
 SYSTEMS = {"n150": 1, "n300": 2, "quietbox": 8, "galaxy": 32, "p100": 1, "p150": 1}
-SYSTEMS |= {"quietbox-blackhole": 4, "wse-2": 1, "wse-3": 1}
+SYSTEMS |= {"quietbox-blackhole": 4, "wse-2": 1, "wse-3": 1, "wse-2-nodes": 56}
 
 
 @pytest.mark.parametrize("name", list_meshes())
@@ -43,6 +44,18 @@ def test_rates_are_those_of_data_sheets() -> None:
     assert 2 * card.cores * card.peak_macs("bfp8") * card.clock == pytest.approx(148e12, rel=0.01)
     card = load_mesh("p100")
     assert 2 * card.cores * card.peak_macs("bfp8") * card.clock == pytest.approx(664e12, rel=0.01)
+
+
+@pytest.mark.skipif(not DOCS.is_dir(), reason="an installed package has no docs folder")
+def test_the_page_names_every_key_constant_and_mesh() -> None:
+    text = (DOCS / "hardware.md").read_text()
+    for key, field in {**MESH, **CONSTANTS}.items():
+        unit = field.unit or "–"
+        assert f"| `{key}` | {field.kind} | {unit} | {field.meaning} |" in text, key
+    for name in list_meshes():
+        mesh = load_mesh(name)
+        others = ", ".join(f"`{alias}`" for alias in mesh.aliases)
+        assert f"| `{name}` | {mesh.title} | {others} |" in text, name
 
 
 def test_overrides_and_files(tmp_path: Path) -> None:
