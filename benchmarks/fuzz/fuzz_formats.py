@@ -61,6 +61,10 @@ READERS = {
     "requests-json": ("requests", "read_requests", ".jsonl"),
     "pytorch-host": ("pytorch.host", "read_host_trace", ".json"),
     "kineto": ("pytorch.kineto", "read_kineto", ".json"),
+    "wafer-graph": ("wafer.node_graph", "read_node_graph", ".csv"),
+    "wafer-nodes": ("wafer.node_table", "read_node_table", ".csv"),
+    "wafer-system": ("wafer.system", "read_systems", ".json"),
+    "wafer-tiling": ("wafer.tiling", "read_tiling", ".json"),
     "launch-megatron": ("launch.software", "read_launch", ".sh"),
     "launch-megatron-bridge": ("launch.software", "read_launch", ".yaml"),
     "launch-torchtitan": ("launch.software", "read_launch", ".toml"),
@@ -124,6 +128,23 @@ CommType.computation,None,None,((2048 1 1024) (1024 4096)),fwd,None,None,,None,N
     "vidur-csv": """layer_id\tlayer_name\tcomp_time\tcomm_size
 0\tattention\t1\t0
 3\tmoe\t2\t5562368
+""",
+    "wafer-graph": """uid;Op Type;Inputs;Outputs;Attributes
+x_slice0:8;Slice;['0:x'];['0:x_slice0:8'];
+a2a;AllToAllv;['0:x_slice0:8', '0:empty_1'];['0:a2a_0', '1:a2a_0'];
+""",
+    "wafer-nodes": """uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);\
+network_data (B);comm. group;Dimensions
+wkva;Linear;8257536;33030144;8257536;0;N/A;[8, 7168] x [7168, 576] -> [8, 576]
+ar;AllReduce;0;0;0;524288;[0, 2];[8, 1, 32768]
+uc;Unicast;0;0;0;28672;3;[2, 1, 7168]
+""",
+    "wafer-system": """{"decode": {"num_nodes": 4, "node_grid": [2, 2], "core_grid": [4, 4],
+"dp_attn": 1, "tp_attn": 2, "sp": 2, "pp": 1, "dp_ffn": 1, "tp_ffn": 1, "ep": 4,
+"n_redundant_shared_exp": 1, "expert_workload_model": "uniform", "moe_comm": "alltoall"}}
+""",
+    "wafer-tiling": """{"layers": {"decode*_wo": [16, 1024, 128]},
+"defaults": {"Linear": [16, 1024, 64], "MLAKV": [1, 512, null]}}
 """,
     "aiob": """train_iter:10
 Emb:
