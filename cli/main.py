@@ -24,6 +24,10 @@ COMMANDS = {
     "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
     "serve": ("perfmodel.cli.serve.command:serve_command", "Project a served model."),
     "size": ("perfmodel.cli.size:size_command", "Find the fewest devices for a served rate."),
+    "wafer": (
+        "perfmodel.cli.wafer.group:wafer_group",
+        "Project models on wafer-scale engines.",
+    ),
     "kernel": ("perfmodel.cli.kernel.group:kernel_group", "Time single kernels."),
     "collective": ("perfmodel.cli.collective:collective_command", "Time collectives."),
     "topology": (

@@ -243,11 +243,15 @@ def _default(spec: StrategyField, single: bool) -> str:
     return str(spec.default)
 
 
-def _settings(ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]) -> dict[str, Any]:
+def read_settings(
+    ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]
+) -> dict[str, Any]:
     return _pairs([parse_setting(item) for item in value], "set")
 
 
-def _swept(ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]) -> dict[str, Any]:
+def read_swept(
+    ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]
+) -> dict[str, Any]:
     return _pairs([parse_swept(item) for item in value], "swept")
 
 
@@ -343,7 +347,7 @@ set_option = option(
     section=HARDWARE,
     multiple=True,
     metavar="PATH=VALUE",
-    callback=_settings,
+    callback=read_settings,
     shell_complete=complete_paths,
     help="Replace one value of the profile, in SI units, as in device.memory.bandwidth=4.8e12 "
     "(B/s), or of the software, as in software.gradient_bytes=2 ('perfmodel hardware "
@@ -355,7 +359,7 @@ sweep_option = option(
     section=HARDWARE,
     multiple=True,
     metavar="PATH=RANGE",
-    callback=_swept,
+    callback=read_swept,
     shell_complete=complete_paths,
     help="Try several values of the profile or, in a sweep, of the software: START:STOP:COUNT "
     "(evenly spaced), START:STOP:COUNT:log, or A,B,…; SI units. May be repeated: all combinations.",

@@ -6,13 +6,14 @@ number per token. A *mapping* says which cores, how many regions, and by which a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # the command line reads the names here before it needs arrays
+    import numpy as np
+    from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+    Integers = NDArray[np.int64]
 
 PRODUCT, SCORES, VALUES, SUM = range(4)
 PART_KINDS = ("product", "scores", "values", "sum")
@@ -39,6 +40,8 @@ class MeshParts(NamedTuple):
         Equal products (experts), and those that a token visits.
     joined : array of int
         1 where the sum over cores is made with that of the next part.
+    merged : array of int
+        1 where outputs of visited copies add up.
     window : array
         Most tokens that a query sees; 0 for all.
     first : array of int, shape (kinds of layers + 1,)
@@ -59,6 +62,7 @@ class MeshParts(NamedTuple):
     copies: Floats
     visited: Floats
     joined: Integers
+    merged: Integers
     window: Floats
     first: Integers
     cache: Floats

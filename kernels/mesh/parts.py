@@ -106,7 +106,9 @@ def vector_part(parts, part, rows, columns, context, batch, layout, joined, devi
     )
     issue = runs * tokens * rows_tile * device.vector_issue
     useful = batch * parts.visited[part] * k * n
-    return busy, both - busy, issue, joined + runs * tokens * columns_tile, macs, useful
+    # What several experts make of a token is added up before it leaves the core.
+    vectors = batch if parts.merged[part] else runs * tokens
+    return busy, both - busy, issue, joined + vectors * columns_tile, macs, useful
 
 
 @jit_lean
@@ -171,6 +173,9 @@ def matrix_part(parts, part, rows, columns, context, batch, collective, product,
     macs = tall * wide * deep * side
     busy = macs / device.rate
     issue = side * deep * device.loop_issue
+    memory = max(0.0, compute - issue - busy)
+    if memory < 1e-9 * compute:  # rounding
+        memory = 0.0
     moved = max(tall * deep, deep * wide) if product != DISTANCE_BLIND else tall * deep * side / 4.0
     if product == STATIONARY_WEIGHTS:
         moved = max(tall * deep, tall * wide)
@@ -181,7 +186,7 @@ def matrix_part(parts, part, rows, columns, context, batch, collective, product,
     useful = context * batch * copies * k * n
     return (
         busy * runs,
-        (compute - busy - issue) * runs,
+        memory * runs,
         issue * runs,
         network * runs,
         link * runs if side > 1.0 else 0.0,

@@ -33,6 +33,7 @@ class Part(NamedTuple):
     copies: float = 1.0
     visited: float = 1.0
     joined: int = 0
+    merged: int = 0
     window: float = 0.0
 
 
@@ -101,6 +102,7 @@ def wafer_parts(model: ModelSpec, phase: int) -> WaferParts:
             copies=column("copies"),
             visited=column("visited"),
             joined=column("joined", np.int64),
+            merged=column("merged", np.int64),
             window=column("window"),
             first=np.cumsum([0, *map(len, listed)]),
             cache=np.array([_cache_widths(layer) for layer in kinds], np.float64),
@@ -172,6 +174,7 @@ def _product(piece: Piece, name: str, *, outputs: int = 0, joined: int = 0) -> P
         piece.copies,
         piece.visited,
         joined,
+        int(piece.split == "rows" and piece.copies > 1),
     )
 
 

@@ -32,8 +32,9 @@ from perfmodel.kernels.work import kernel_work
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.device import mesh_device
+from perfmodel.wafer.fields import MAPPING_FIELDS
 from perfmodel.wafer.layers import WaferParts, wafer_parts
-from perfmodel.wafer.mappings import MAPPING_FIELDS, WaferGrid, wafer_grid
+from perfmodel.wafer.mappings import WaferGrid, wafer_grid
 from perfmodel.wafer.streamed import streamed_grid
 
 DIMS = ("mapping", "hardware", "phase")

@@ -13,7 +13,8 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.table import Table
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.mappings import MOST_TOKENS, parse_grid
+from perfmodel.wafer.fields import MOST_TOKENS
+from perfmodel.wafer.mappings import parse_grid
 from perfmodel.wafer.project import default_grid, mesh_rows, project_wafer
 
 MOST_KNOTS = 257

@@ -70,6 +70,8 @@ def streamed_grid(
         found[at["meshes_needed"], i] = math.ceil(
             (weights + token * context) * hardware.chips / hardware.dram_capacity / hardware.chips
         )
+        found[at["cache_tokens_row"], i] = found[at["cache_tokens_shifted"], i] = max(longest, 0)
+        found[at["sram_used"], i] = 0.0
         if free < 0.0:
             status[i] = BEYOND_SRAM
             continue
@@ -89,6 +91,4 @@ def streamed_grid(
         found[at["region_count"], i] = 1.0
         found[at["layers_per_region"], i] = model.num_layers
         found[at["activation_bytes"], i] = 0.0
-        found[at["sram_used"], i] = 0.0
-        found[at["cache_tokens_row"], i] = found[at["cache_tokens_shifted"], i] = longest
     return found, status

@@ -16,11 +16,15 @@ def test_an_answer_is_the_sum_of_its_tokens():
     tokens = project_wafer(
         "llama-3-8b", "wse-2", grid="360x300", context=range(2001, 2301), head=False
     )
-    prompt = project_wafer("llama-3-8b", "wse-2", grid=600, context=2000, phase="prefill", head=False)
+    prompt = project_wafer(
+        "llama-3-8b", "wse-2", grid=600, context=2000, phase="prefill", head=False
+    )
     answer = tokens["latency"].values.sum()
     assert found.time_to_first_token == prompt["latency"].values[0, 0, 0]
     assert found.time_per_output_token * 300 == pytest.approx(answer, rel=1e-12)
-    assert found.tokens_per_second == pytest.approx(300 / (prompt["latency"].values[0, 0, 0] + answer))
+    assert found.tokens_per_second == pytest.approx(
+        300 / (prompt["latency"].values[0, 0, 0] + answer)
+    )
 
 
 def test_lengths_between_which_a_token_is_linear():
@@ -32,9 +36,7 @@ def test_lengths_between_which_a_token_is_linear():
 @pytest.mark.parametrize("lengths", [(0, 1), (1, 0), (2**40, 1), (1.5, 2)])
 def test_lengths_that_mean_nothing(lengths):
     with pytest.raises(StrategyError, match="_length: a whole number"):
-        project_request(
-            "llama-3-8b", "wse-2", input_length=lengths[0], output_length=lengths[1]
-        )
+        project_request("llama-3-8b", "wse-2", input_length=lengths[0], output_length=lengths[1])
 
 
 def test_one_value_of_every_field():

@@ -1,0 +1,46 @@
+"""``perfmodel wafer``: models on meshes of cores."""
+
+from __future__ import annotations
+
+import click
+
+from perfmodel.cli.group import CommandGroup, LateCommands
+
+DEFAULT = "project"
+HOMES = {
+    "project": (
+        "perfmodel.cli.wafer.project:project_command",
+        "Project a model on a mesh of cores.",
+    ),
+}
+"""Commands of the group; more are lines here."""
+
+
+class WaferGroup(CommandGroup):
+    """Commands of wafers; what names none of them is asked of ``project``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take ``wafer --model …`` for ``wafer project --model …``."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    "wafer",
+    cls=WaferGroup,
+    commands=LateCommands(HOMES),
+    short_help="Project models on wafer-scale engines.",
+)
+def wafer_group() -> None:
+    """Project models on wafer-scale engines and other meshes of cores.
+
+    \b
+    Examples:
+      perfmodel wafer --model llama-3-8b --hardware wse-2 --grid 420x420 --phase decode \\
+          --context 4096
+      perfmodel wafer --model llama-3-8b --hardware wse-2 --context 4096 \\
+          --sweep grid=300:720:8
+
+    Options without a command are those of 'perfmodel wafer project'.
+    """

@@ -1,0 +1,278 @@
+"""Models on meshes of cores on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from perfmodel.base.units import format_size, format_time
+from perfmodel.base.wafer_variables import (
+    PART_VARIABLES,
+    SCHEMA_VERSION,
+    TIME_COMPONENTS,
+    VARIABLES,
+)
+from perfmodel.cli.shared.printing import heading, percent, print_json, share, table
+from perfmodel.wafer.fields import MAPPING_FIELDS
+
+if TYPE_CHECKING:
+    from perfmodel.base.table import Table
+    from perfmodel.wafer.request import WaferRequest
+
+WORDS = {
+    "compute_time": "multiply-adds",
+    "sram_time": "memory of the cores",
+    "issue_time": "issue",
+    "network_time": "network, exposed",
+    "transfer_time": "between regions",
+    "chip_time": "between chips",
+    "memory_time": "memory beside the cores",
+    "host_time": "host",
+}
+REASONS = {
+    "grid_beyond_mesh": "key 'grid': {grid} cores exceed the mesh of {hardware}",
+    "regions_beyond_mesh": "key 'regions': {regions} regions of {grid} cores exceed {hardware}, or "
+    "the layers of the model",
+    "cache_beyond_memory": "key 'context': {context} tokens exceed the {longest} that {hardware} "
+    "keeps beside the weights{where}",
+    "weights_beyond_memory": "key 'hardware': the model exceeds the memory of {hardware}{where}; "
+    "{meshes} hold it",
+}
+"""The worst first."""
+
+
+def table_rows(found: Table) -> list[dict[str, Any]]:
+    """Return every mapping, mesh and phase as a row of plain values, in SI units."""
+    names = [name for name, column in found.data_vars.items() if "part" not in column.dims]
+    labelled = {name: found.data_vars[name].labelled() for name in names}
+    fields = {spec.name: found[spec.name].labelled() for spec in MAPPING_FIELDS}
+    rows = []
+    for i, j, k in np.ndindex(*labelled["latency"].shape):
+        rows.append(
+            {
+                "hardware": str(found["hardware"].values[j]),
+                "phase": str(found["phase"].values[k]),
+                **{name: column[i].item() for name, column in fields.items()},
+                **{name: column[i, j, k].item() for name, column in labelled.items()},
+            }
+        )
+    return rows
+
+
+def part_rows(found: Table) -> list[dict[str, Any]]:
+    """Return the parts of the first mapping as rows, in SI units."""
+    names = [item.name for item in PART_VARIABLES]
+    return [
+        {
+            "layer": str(found["layer"].values[at]),
+            "layers": int(found["layers"].values[at]),
+            "part": str(name),
+            **{item: float(found[item].values[0, 0, at]) for item in names},
+        }
+        for at, name in enumerate(found["part"].values)
+    ]
+
+
+def show_table(found: Table, top: int, as_json: bool) -> None:
+    """Print one mapping in full, or the fastest of several."""
+    rows = table_rows(found)
+    parts = part_rows(found) if "part" in found.coords else []
+    if as_json:
+        document: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "model": found.attrs["model"],
+            "units": {name: item.units for name, item in VARIABLES.items() if name in rows[0]},
+            "mappings": rows,
+        }
+        if parts:
+            document["parts"] = parts
+        print_json(document)
+        return
+    if len(rows) == 1:
+        print_row(found.attrs["model"], rows[0])
+    else:
+        print_rows(found.attrs["model"], rows, top)
+    if parts:
+        click.echo()
+        print_parts(parts)
+
+
+def _grid(row: Mapping[str, Any]) -> str:
+    return f"{row['grid_rows']} × {row['grid_columns']}"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if math.isfinite(value) else "any number of"
+
+
+def print_row(model: str, row: Mapping[str, Any]) -> None:
+    """Print one mapping."""
+    prefill = row["phase"] == "prefill"
+    streamed = row["sram_used"] == 0.0
+    where = "all cores" if streamed else f"regions of {_grid(row)} cores"
+    click.echo(heading(f"{model} on {row['hardware']}, {where}"))
+    what = "prompts" if prefill else "a token"
+    many = f", {row['batch']:,} sequences" if row["batch"] > 1 else ""
+    click.echo(f"{row['phase']}: {what}, context of {row['context']:,} tokens{many}")
+    click.echo()
+    if not math.isfinite(row["latency"]):
+        click.echo(f"not possible: {row['status']}")
+        return
+    click.echo(f"time                {format_time(row['latency'])}")
+    click.echo(f"tokens/s of a user  {row['tokens_per_second']:,.1f}")
+    click.echo(f"time of a layer     {format_time(row['layer_time'])}")
+    click.echo(f"utilization         {percent(row['utilization'])} of the region's peak")
+    if not streamed:
+        click.echo(f"busiest link        busy {percent(row['link_utilization'])} of the time")
+    click.echo(f"bottleneck          {row['bottleneck']}")
+    click.echo()
+    lines = [
+        [WORDS[name], format_time(row[name]), share(row[name], row["latency"])]
+        for name in TIME_COMPONENTS
+        if row[name] > 0.0
+    ]
+    click.echo(table(["where the time goes", "", ""], lines))
+    click.echo()
+    if streamed:
+        lines = [
+            ["weights of a chip", format_size(row["weight_bytes"])],
+            ["cache of a chip", format_size(row["cache_bytes"])],
+        ]
+    else:
+        lines = [
+            ["weights", format_size(row["weight_bytes"])],
+            ["keys and values", format_size(row["cache_bytes"])],
+            ["activations", format_size(row["activation_bytes"])],
+            ["together", format_size(row["sram_used"])],
+        ]
+    click.echo(table(["memory of the fullest core" if not streamed else "memory", ""], lines))
+    click.echo()
+    if not streamed:
+        click.echo(
+            f"{_count(row['region_count'])} regions, up to {_count(row['layers_per_region'])} "
+            "layers in each"
+        )
+        click.echo(
+            f"longest context: {_count(row['cache_tokens_shifted'])} tokens with the cache over "
+            f"all rows, {_count(row['cache_tokens_row'])} on one row"
+        )
+    else:
+        click.echo(f"longest context: {_count(row['cache_tokens_shifted'])} tokens")
+
+
+def print_rows(model: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:
+    """Print the fastest mappings, those that fit first."""
+    ranked = sorted(
+        rows,
+        key=lambda row: (
+            not row["fits"],
+            -row["tokens_per_second"] if math.isfinite(row["latency"]) else math.inf,
+        ),
+    )
+    click.echo(heading(f"{model}: {len(rows):,} mappings, those that fit and the fastest first"))
+    varied = [
+        name
+        for name in ("hardware", "phase", *(spec.name for spec in MAPPING_FIELDS[2:]))
+        if len({row[name] for row in rows}) > 1
+    ]
+    headers = ["grid", *varied, "time", "tokens/s", "network", "bottleneck", "memory", "status"]
+    lines = []
+    for row in ranked[:top]:
+        known = math.isfinite(row["latency"])
+        lines.append(
+            [
+                "–" if row["sram_used"] == 0.0 else _grid(row),
+                *(
+                    f"{row[name]:,}" if isinstance(row[name], int) else str(row[name])
+                    for name in varied
+                ),
+                format_time(row["latency"]) if known else "–",
+                f"{row['tokens_per_second']:,.1f}" if known else "–",
+                percent((row["network_time"] + row["chip_time"]) / row["latency"])
+                if known
+                else "–",
+                row["bottleneck"] if known else "–",
+                format_size(row["sram_used"] or row["weight_bytes"] + row["cache_bytes"])
+                if known
+                else "–",
+                row["status"].replace("_", " "),
+            ]
+        )
+    click.echo(table(headers, lines, left=(0, len(headers) - 1, len(headers) - 3)))
+
+
+def print_parts(parts: Sequence[Mapping[str, Any]]) -> None:
+    """Print where the time of a layer goes."""
+    lines = [
+        [
+            row["layer"],
+            row["part"],
+            f"{row['layers']:,}",
+            format_time(row["part_time"]),
+            format_time(row["part_compute_time"] + row["part_sram_time"]),
+            format_time(row["part_issue_time"]),
+            format_time(row["part_network_time"]),
+        ]
+        for row in parts
+    ]
+    headers = ["layer", "part", "layers", "time", "compute", "issue", "network"]
+    click.echo(table(headers, lines, left=(0, 1)))
+
+
+def show_request(found: WaferRequest, as_json: bool) -> None:
+    """Print a whole request."""
+    prefill, decode = table_rows(found.prefill)[0], table_rows(found.decode)[0]
+    times = {
+        "time_to_first_token": found.time_to_first_token,
+        "time_per_output_token": found.time_per_output_token,
+        "request_time": found.request_time,
+        "tokens_per_second": found.tokens_per_second,
+    }
+    model = found.prefill.attrs["model"]
+    if as_json:
+        units = {name: "s" for name in times} | {"tokens_per_second": "1/s"}
+        print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "model": model,
+                "units": units
+                | {name: VARIABLES[name].units for name in VARIABLES if name in prefill},
+                **times,
+                "fits": found.fits,
+                "prefill": prefill,
+                "last_token": decode,
+            }
+        )
+        return
+    click.echo(heading(f"{model} on {prefill['hardware']}: a request end to end"))
+    click.echo(
+        f"prompt of {prefill['context']:,} tokens on {_grid(prefill)} cores, answer of "
+        f"{decode['context'] - prefill['context']:,} on {_grid(decode)}"
+    )
+    click.echo()
+    click.echo(f"time to first token     {format_time(found.time_to_first_token)}")
+    click.echo(f"time per output token   {format_time(found.time_per_output_token)}, mean")
+    click.echo(f"whole request           {format_time(found.request_time)}")
+    click.echo(f"output tokens/s         {found.tokens_per_second:,.1f}")
+
+
+def misfit(tables: Sequence[Table]) -> str:
+    """Say in one line why nothing fits: of the mapping that comes nearest."""
+    rows = [row for found in tables for row in table_rows(found) if not row["fits"]]
+    nearness = ("cache_beyond_memory", "weights_beyond_memory")
+    row = min(rows, key=lambda row: (*nearness, row["status"]).index(row["status"]))
+    needed = row["meshes_needed"]
+    kept = row["cache_tokens_row" if row["cache_layout"] == "row" else "cache_tokens_shifted"]
+    return REASONS[row["status"]].format(
+        grid=_grid(row),
+        hardware=row["hardware"],
+        regions=row["regions"],
+        context=f"{row['context']:,}",
+        longest=_count(kept),
+        where="" if row["sram_used"] == 0.0 else f" in regions of {_grid(row)} cores",
+        meshes=f"{needed:,.0f} of it" if math.isfinite(needed) else "only larger regions",
+    )

@@ -1,0 +1,220 @@
+"""``perfmodel wafer project``: a model on a mesh of cores, one mapping or a grid of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.models import say_remarks
+from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.printing import remark
+from perfmodel.cli.shared.types import WholeRange
+from perfmodel.cli.wafer.options import problem_options
+
+if TYPE_CHECKING:
+    from perfmodel.base.table import Table
+    from perfmodel.hwprofiles.mesh import MeshHardware
+    from perfmodel.model.spec import ModelSpec
+
+TOP_MAPPINGS = 20
+SWEPT = ("grid", "context", "batch", "regions")
+
+
+@click.command("project", cls=Command, short_help="Project a model on a mesh of cores.")
+@problem_options
+@options.results_option("Write all mappings")
+@option(
+    "--explain",
+    section=options.OUTPUT,
+    is_flag=True,
+    help="Of one mapping: say where the time of a layer goes, part by part.",
+)
+@option(
+    "--top",
+    section=options.OUTPUT,
+    type=WholeRange(1),
+    metavar="N",
+    help=f"Mappings to show, the fastest first.  [default: {TOP_MAPPINGS}]",
+)
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def project_command(
+    ctx: click.Context,
+    model: str,
+    reading: Mapping[str, Any],
+    hardware: list[str],
+    phase: list[str] | None,
+    precision: str | None,
+    cache_precision: str | None,
+    no_head: bool,
+    settings: Mapping[str, Any],
+    swept: Mapping[str, Sequence[Any]],
+    output: str | None,
+    explain: bool,
+    top: int | None,
+    as_json: bool,
+    isl: int | None,
+    osl: int | None,
+    prefill_grid: str | None,
+    decode_grid: str | None,
+    **axes: Any,
+) -> None:
+    """Project a model on a mesh of cores: time, network, memory, pipeline regions.
+
+    A mapping spreads every layer over a region of the mesh. Where a region cannot hold the
+    model, layers are dealt to as many regions as the mesh has room for; a token goes through
+    one after the other. Times are of one token of every sequence (decode) or of whole prompts.
+    With --isl and --osl a whole request is projected, its prompt on one grid and its answer on
+    another.
+
+    \b
+    Examples:
+      perfmodel wafer --model llama-3-8b --hardware wse-2 --grid 420x420 --phase decode \\
+          --context 4096
+      perfmodel wafer --model llama-3-8b --hardware wse-2 --context 4096 \\
+          --sweep grid=300:720:8 -o grids.nc
+      perfmodel wafer --model llama-3-8b --hardware wse-2 --grid 420 --context 4096 --explain
+      perfmodel wafer --model llama-3-8b --hardware wse-2 --isl 2048 --osl 2048 \\
+          --prefill-grid 660 --decode-grid 360
+      perfmodel wafer --model llama-3.1-70b --hardware quietbox,galaxy --batch 32 --context 128
+
+    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no mapping fits in the cores' memory (times
+    are printed all the same).
+    """
+    from perfmodel.hwprofiles import load_mesh
+    from perfmodel.model.presets import load_model
+    from perfmodel.sweeps.files import check_results_path
+
+    whole = isl is not None or osl is not None
+    for name, wrong in (
+        ("--isl", whole and (isl is None or osl is None)),
+        ("--prefill-grid", prefill_grid and not whole),
+        ("--decode-grid", decode_grid and not whole),
+    ):
+        if wrong:
+            raise click.UsageError(f"{name}: a whole request needs both --isl and --osl")
+    for name, given in (
+        ("--context", axes["context"]),
+        ("--phase", phase),
+        ("--sweep", swept),
+        ("--explain", explain),
+        ("--output", output),
+    ):
+        if whole and given:
+            raise click.UsageError(f"{name} does not go with --isl and --osl")
+    if output is not None:
+        output = check_results_path(output)
+    spec = load_model(model, **reading)
+    say_remarks([spec])
+    rows = [load_mesh(name, settings) for name in hardware]
+    asked = {name: values for name, values in axes.items() if values is not None}
+    asked |= {
+        "precision": precision or "",
+        "cache_precision": cache_precision or "",
+        "head": not no_head,
+    }
+    if isl is not None and osl is not None:
+        _request(ctx, spec, rows, isl, osl, (prefill_grid, decode_grid), asked, as_json)
+    else:
+        asked |= _axes(swept, asked) | {"phase": phase or "decode", "parts": explain}
+        _table(ctx, spec, rows, asked, output, top, as_json)
+
+
+def _axes(swept: Mapping[str, Sequence[float]], asked: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the fields that --sweep names."""
+    for name in swept:
+        if name not in SWEPT:
+            raise click.UsageError(
+                f"--sweep: '{name}' is none of {', '.join(SWEPT)}; one value of a number of the "
+                "mesh is taken with --set"
+            )
+        if name in asked:
+            raise click.UsageError(f"--{name} and --sweep both name {name}; drop one of the two")
+    return {name: [round(value) for value in values] for name, values in swept.items()}
+
+
+def _request(
+    ctx: click.Context,
+    model: ModelSpec,
+    rows: Sequence[MeshHardware],
+    isl: int,
+    osl: int,
+    grids: tuple[str | None, str | None],
+    asked: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Project and print a whole request."""
+    from perfmodel.cli.wafer.output import show_request
+    from perfmodel.wafer.request import project_request
+
+    if len(rows) > 1:
+        raise click.UsageError("--isl and --osl take one --hardware")
+    (grid, *more) = asked.pop("grid", [None])
+    if more:
+        raise click.UsageError("--isl and --osl take one --grid")
+    found = project_request(
+        model,
+        rows[0],
+        input_length=isl,
+        output_length=osl,
+        prefill_grid=grids[0] or grid,
+        decode_grid=grids[1] or grid,
+        **asked,
+    )
+    _check_possible([found.prefill])
+    _check_possible([found.decode])
+    show_request(found, as_json)
+    _leave(ctx, found.fits, [found.prefill, found.decode])
+
+
+def _table(
+    ctx: click.Context,
+    model: ModelSpec,
+    rows: Sequence[MeshHardware],
+    asked: Mapping[str, Any],
+    output: str | None,
+    top: int | None,
+    as_json: bool,
+) -> None:
+    """Project and print mappings."""
+    from perfmodel.cli.wafer.output import show_table
+    from perfmodel.sweeps.files import save_results, stored_size
+    from perfmodel.wafer.project import project_wafer
+
+    found = project_wafer(model, rows, **asked)
+    if asked["parts"] and found.sizes["mapping"] * len(rows) > 1:
+        raise click.UsageError(
+            f"--explain takes one mapping on one mesh, not {found.sizes['mapping']} on {len(rows)}"
+        )
+    _check_possible([found])
+    if output is not None:
+        save_results(found, output)
+    show_table(found, top or TOP_MAPPINGS, as_json)
+    if output is not None:
+        remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
+    _leave(ctx, bool(found["fits"].values.any()), [found])
+
+
+def _check_possible(tables: Sequence[Table]) -> None:
+    """Refuse mappings of which none has a time."""
+    import numpy as np
+
+    from perfmodel.base.errors import StrategyError
+    from perfmodel.cli.wafer.output import misfit
+
+    if not any(np.isfinite(found["latency"].values).any() for found in tables):
+        raise StrategyError(misfit(tables))
+
+
+def _leave(ctx: click.Context, fits: bool, tables: Sequence[Table]) -> None:
+    """Warn and leave with code 3 where nothing fits."""
+    from perfmodel.cli.wafer.output import misfit
+
+    if not fits:
+        click.echo(f"perfmodel: warning: {misfit(tables)}", err=True)
+        ctx.exit(EXIT_NOTHING_FITS)
