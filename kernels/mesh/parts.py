@@ -151,27 +151,30 @@ def matrix_part(parts, part, rows, columns, context, batch, collective, product,
     tall = math.ceil(m / rows)
     wide = math.ceil(n / columns)
     deep = math.ceil(k / side)
+    # Vectors that fill the lanes run at the peak; others begin out of line.
+    vector = wide if product == STATIONARY_WEIGHTS else tall
+    rate = device.peak if vector % device.peak == 0.0 else device.rate
     if product == STATIONARY_WEIGHTS:
         # The same product turned over: inputs move to the weights.
         compute, network = transposed_product_cycles(
-            collective, wide * side, tall * side, k, side, device.element, device.rate,
+            collective, wide * side, tall * side, k, side, device.element, rate,
             device.sram_read, device.sram_write, device.loop_issue, per_wavelet, device.hop,
             device.stage, device.ramp,
         )  # fmt: skip
     elif product == STATIONARY_INPUTS or (kind == SCORES and product == MESH_GEMM):
         compute, network = transposed_product_cycles(
-            collective, tall * side, wide * side, k, side, device.element, device.rate,
+            collective, tall * side, wide * side, k, side, device.element, rate,
             device.sram_read, device.sram_write, device.loop_issue, per_wavelet, device.hop,
             device.stage, device.ramp,
         )  # fmt: skip
     else:
         compute, network = mesh_gemm_cycles(
-            product, tall * side, wide * side, k, side, device.element, device.rate,
+            product, tall * side, wide * side, k, side, device.element, rate,
             device.sram_read, device.sram_write, device.loop_issue, per_wavelet, device.hop,
             device.stage, device.ramp, device.routes,
         )  # fmt: skip
     macs = tall * wide * deep * side
-    busy = macs / device.rate
+    busy = macs / rate
     issue = side * deep * device.loop_issue
     memory = max(0.0, compute - issue - busy)
     if memory < 1e-9 * compute:  # rounding
