@@ -49,7 +49,7 @@ def matrix_bound(parts, part, rows, columns, context, batch, device):
     """Least cycles of a part's products on prompts, on this many cores or fewer.
 
     A core has ``ceil(m / rows) ceil(n / columns)`` results, each of at least k products, and
-    starts a loop for each of k, however the tiles meet.
+    starts a loop for each of k, however the tiles meet; at most it multiplies at the peak.
     """
     m = context * batch
     k, n = part_sizes(parts, part, context)
@@ -67,7 +67,7 @@ def matrix_bound(parts, part, rows, columns, context, batch, device):
         2.0 * moved,
         moved,
         k,
-        device.rate,
+        device.peak,
         device.sram_read,
         device.sram_write,
         device.loop_issue,
