@@ -35,7 +35,7 @@ def mapping_order(graphs: Sequence[Sequence[GraphNode]]) -> list[tuple[int, int]
         Operations wait for one another in a circle.
     """
     makers: dict[str, list[int]] = {}
-    readers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}  # in the same order
     places: list[tuple[int, int]] = []
     for node, graph in enumerate(graphs):
         for at, operation in enumerate(graph):
@@ -43,31 +43,29 @@ def mapping_order(graphs: Sequence[Sequence[GraphNode]]) -> list[tuple[int, int]
             places.append((node, at))
             # The generator reads an empty list as one tensor without a name.
             for tensor in operation.inputs or ("",):
-                makers.setdefault(tensor, [])
-                readers.setdefault(tensor, []).append(number)
+                if tensor in readers:
+                    readers[tensor].append(number)
+                else:
+                    makers[tensor], readers[tensor] = [], [number]
             for tensor in operation.outputs or ("",):
-                makers.setdefault(tensor, []).append(number)
-                readers.setdefault(tensor, [])
-    fed: list[dict[int, None]] = [{} for _ in places]
-    given: dict[int, None] = {}  # operations that read what nothing makes
-    for tensor, sources in makers.items():
-        if not sources:
-            given.update(dict.fromkeys(readers[tensor]))
-        for source in sources:
-            fed[source].update(dict.fromkeys(readers[tensor]))
+                if tensor in makers:
+                    makers[tensor].append(number)
+                else:
+                    makers[tensor], readers[tensor] = [number], []
+    # What an operation feeds, each once; the last entry: operations that read what none makes.
+    fed: list[dict[int, None]] = [{} for _ in range(len(places) + 1)]
+    for sources, targets in zip(makers.values(), readers.values(), strict=True):
+        for source in sources or (-1,):
+            fed[source].update(dict.fromkeys(targets))
     waits = [0] * len(places)
-    for targets in (*fed, given):
-        for target in targets:
+    for feeds in fed:
+        for target in feeds:
             waits[target] += 1
     order: list[int] = []
-    ready: list[int] = []
-    _finish(given, waits, ready)
+    ready: Sequence[int] = _finish(fed[-1], waits)
     while ready:
         order.extend(ready)
-        following: list[int] = []
-        for number in ready:
-            _finish(fed[number], waits, following)
-        ready = following
+        ready = [target for number in ready for target in _finish(fed[number], waits)]
     if len(order) < len(places):
         left = next(number for number, count in enumerate(waits) if count)
         node, at = places[left]
@@ -77,8 +75,8 @@ def mapping_order(graphs: Sequence[Sequence[GraphNode]]) -> list[tuple[int, int]
     return [places[number] for number in order]
 
 
-def _finish(targets: dict[int, None], waits: list[int], ready: list[int]) -> None:
-    for target in targets:
+def _finish(feeds: dict[int, None], waits: list[int]) -> list[int]:
+    """Count an operation as done; return those that wait for nothing else."""
+    for target in feeds:
         waits[target] -= 1
-        if not waits[target]:
-            ready.append(target)
+    return [target for target in feeds if not waits[target]]

@@ -9,6 +9,7 @@ Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/generate_traces.py``.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.files import shortened
 from perfmodel.formats.wafer.core_trace import TracePiece
 from perfmodel.formats.wafer.node_graph import GraphNode
 from perfmodel.formats.wafer.node_table import NodeOperation, shapes
@@ -46,6 +48,10 @@ IMPOSSIBLE = {
 ROOT = "queries"
 
 
+_shapes = functools.lru_cache(maxsize=2**14)(shapes)
+"""The same few of thousands of slices; read once."""
+
+
 class NodePieces(NamedTuple):
     """Instructions of an operation on a node, after those of all `NodePieces` before."""
 
@@ -64,7 +70,7 @@ class _Step(NamedTuple):
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        return shapes(self.row.dimensions)
+        return _shapes(self.row.dimensions)
 
 
 class CoreMapping:
@@ -144,6 +150,11 @@ class CoreMapping:
                 made = self._mapped(step)
             except DataError as error:
                 raise DataError(f"node {node}, '{row.name}': {error}") from None
+            except (ValueError, IndexError):  # other shapes or tensors than the operation has
+                raise DataError(
+                    f"node {node}, '{row.name}': dimensions '{shortened(row.dimensions)}' are "
+                    f"not those of {row.operation}"
+                ) from None
             for tensor in self._used(step):
                 self._uses[tensor] -= 1
                 if not self._uses[tensor]:
@@ -241,9 +252,10 @@ class CoreMapping:
         self._keep(step.graph.outputs[0], layouts.transposed(self._input(step, before), *axes))
 
     def _slice(self, step: _Step) -> None:
-        (dims,) = step.shapes
-        begin, end = (int(word) for word in step.row.dimensions.rpartition(" ")[2].split(":"))
-        cut = layouts.sliced(self._input(step, dims), _axis(step, len(dims)), begin, end)
+        whole, axis, span = step.row.dimensions.split(" -> ")
+        (dims,) = _shapes(whole)
+        begin, _, end = span.partition(":")
+        cut = layouts.sliced(self._input(step, dims), int(axis) % len(dims), int(begin), int(end))
         self._keep(step.graph.outputs[0], cut)
 
     def _concat(self, step: _Step) -> None:
