@@ -3,7 +3,8 @@
 ``compare(folder)`` reads what it finds of ``ref_configs.csv`` with ``ref_nodes.csv.gz``,
 ``ref_totals.csv`` and ``ref_routings_decode10.npz`` (configurations that ran, and those that the
 generator fails at), and of ``out_deepseekv3`` and ``out_small`` (files that it wrote, for
-routings that are drawn anew here). Models, systems and counts lie in ``configs`` and beside it.
+routings that are drawn anew here) with their core traces and the totals of those,
+``core_*.csv``. Models, systems and counts lie in ``configs`` and beside it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from parity_kinds.rows import error_statistics, read_rows
+from parity_kinds.wse_cores import core_groups
 
 from perfmodel.base.errors import DataError, FormatError, PerfModelError
 from perfmodel.base.files import read_json, read_unpacked
@@ -97,6 +99,8 @@ def compare(path: Path) -> dict[str, Any]:
     for name in TREES:
         if (path / name).is_dir():
             groups[name] = list(_tree_errors(path, name))
+            iterations, routing = _tree_setting(path, name)
+            groups |= core_groups(path, name, iterations[0], routing(0))
     if not groups:
         raise DataError(f"'{path}' has none of {CONFIGURATIONS}, {', '.join(TREES)}")
     return {
@@ -257,8 +261,8 @@ def _footprint_errors(iteration: Iteration, row: Mapping[str, str]) -> list[floa
     return [_relative(int(mine), int(row[column])) for mine, column in pairs if row.get(column)]
 
 
-def _tree_errors(path: Path, name: str) -> Iterable[float]:
-    """Yield for every file of a tree the share of its lines that differ."""
+def _tree_setting(path: Path, name: str) -> tuple[dict[int, Iteration], GeneratorRouting]:
+    """Return the iterations that a tree was written for, and their routing."""
     model = _model(path / MODELS["dsv3"])
     small = name == "out_small"
     system = SMALL if small else read_systems(path / "configs/system.json")["decode"]
@@ -268,7 +272,12 @@ def _tree_errors(path: Path, name: str) -> Iterable[float]:
         for step in (0, 9)
     }
     counts = np.array(read_counts(path / "bincounts.json"))
-    routing = GeneratorRouting(iterations, "empirical", counts)
+    return iterations, GeneratorRouting(iterations, "empirical", counts)
+
+
+def _tree_errors(path: Path, name: str) -> Iterable[float]:
+    """Yield for every file of a tree the share of its lines that differ."""
+    iterations, routing = _tree_setting(path, name)
     files = {(kind, node, step): file for kind, node, step, file in _tree_files(path / name)}
     for step, iteration in iterations.items():
         nodes = sorted({node for _, node, at in files if at == step})
@@ -285,7 +294,7 @@ def _tree_errors(path: Path, name: str) -> Iterable[float]:
             yield _differing(text, read_unpacked(file).decode())
     if (path / name / "footprint.json").exists():
         theirs = read_json(path / name / "footprint.json")
-        mine = footprints(iterations[0], prompt + 10).tolist()
+        mine = footprints(iterations[0], iterations[9].context + 1).tolist()
         yield _differing("\n".join(map(str, mine)), "\n".join(map(str, theirs)))
 
 

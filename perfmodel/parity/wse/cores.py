@@ -96,7 +96,8 @@ class CoreMapping:
     FormatError
         Operations wait for one another in a circle.
     DataError
-        A layer that no operation belongs to, or tables and graphs of different nodes.
+        An operation at which the generator stops, a layer that no operation belongs to, or
+        tables and graphs of different nodes.
     """
 
     def __init__(
@@ -121,6 +122,9 @@ class CoreMapping:
         for layer in layers or ():
             if layer not in known:
                 raise DataError(f"layer '{layer}' has no operation; there are {_some(known)}")
+        for node, rows in enumerate(self._rows):
+            for row in rows.values():
+                _check(node, row)
         self._order = mapping_order(graphs)
         self._of_name = [{one.name: one for one in graph} for graph in graphs]
         self._layouts: dict[str, Layout] = {}
@@ -136,7 +140,7 @@ class CoreMapping:
         Raises
         ------
         DataError
-            An operation at which the generator stops, or tiles that do not fit; names it.
+            Tiles or tensors that do not fit; names the operation.
         """
         begun: set[int] = set()
         count = 0
@@ -175,16 +179,17 @@ class CoreMapping:
     def _mapped(self, step: _Step) -> list[TracePiece] | None:
         """Return an operation's instructions; None for what only views tensors."""
         operation = step.row.operation
-        if operation in IMPOSSIBLE:
-            raise DataError(f"the generator stops at {operation}: {IMPOSSIBLE[operation]}")
         view = _VIEWS.get(operation)
+        # A node without tokens of its own, which stops the generator, has nothing to do.
+        empty = operation != "AlltoAll" and 0 in step.shapes[-1]
         if view is not None:
-            view(self, step)
+            if not empty:
+                view(self, step)
             return None
         work = _WORK.get(operation)
         if work is None:
             raise DataError(f"unknown operation {operation}")
-        return work(self, step)
+        return [] if empty else work(self, step)
 
     # Tensors
 
@@ -264,6 +269,7 @@ class CoreMapping:
         parts = [
             self._read(tensor, (*dims[:axis], size, *dims[axis + 1 :]))
             for tensor, size in zip(step.graph.inputs, sizes, strict=True)
+            if size
         ]
         self._keep(step.graph.outputs[0], layouts.concatenated(parts, axis))
 
@@ -282,8 +288,6 @@ class CoreMapping:
 
     def _attention(self, step: _Step) -> list[TracePiece]:
         queries, keys, rotary, out = step.shapes
-        if queries[1] != 1:
-            raise DataError(f"{queries[1]} positions per sequence; the generator takes 1")
         name = step.row.name
         query_tile = attention_tile(self._tiling, "MLAQ", queries, name)
         key_tile = attention_tile(self._tiling, "MLAKV", keys, name)
@@ -343,6 +347,8 @@ class CoreMapping:
         for tensor, node in zip(step.graph.outputs, step.row.group or (), strict=True):
             received.append(self._nodes[node].fresh(dims, layout.tile))
             self._keep(tensor, received[-1])
+        if not received:  # a cluster of one node, whose empty group stops the generator
+            return []
         return [multicast_piece(step.row.name, step.core_node, layout, received)]
 
 
@@ -371,6 +377,15 @@ def _axis(step: _Step, axes: int) -> int:
     if not found:
         raise DataError(f"dimensions '{step.row.dimensions}' name no axis")
     return int(found[1]) % axes
+
+
+def _check(node: int, row: NodeOperation) -> None:
+    """Raise for an operation at which the generator stops."""
+    reason = IMPOSSIBLE.get(row.operation)
+    if reason:
+        raise DataError(
+            f"node {node}, '{row.name}': the generator stops at {row.operation}: {reason}"
+        )
 
 
 def layer_of(name: str) -> str:

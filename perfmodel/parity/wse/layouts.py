@@ -89,7 +89,7 @@ def with_ones(layout: Layout, dims: Shape) -> Layout:
                 del part[at]
         if at == len(left) or left[at] != side:
             if side != 1:
-                raise DataError(f"a tensor of {layout.dims} cannot be read as {dims}")
+                raise DataError(_not_read(layout, dims))
             left.insert(at, 1)
             tile.insert(at, 1)
             begins.insert(at, _ZERO)
@@ -97,7 +97,7 @@ def with_ones(layout: Layout, dims: Shape) -> Layout:
             shape.insert(at, 1)
         at += 1
     if any(side != 1 for side in left[at:]):
-        raise DataError(f"a tensor of {layout.dims} cannot be read as {dims}")
+        raise DataError(_not_read(layout, dims))
     count = len(dims)
     return Layout(
         dims,
@@ -105,6 +105,13 @@ def with_ones(layout: Layout, dims: Shape) -> Layout:
         layout.banks.reshape(shape[:count]),
         tuple(begins[:count]),
         tuple(ends[:count]),
+    )
+
+
+def _not_read(layout: Layout, dims: Shape) -> str:
+    return (
+        f"a tensor of {layout.dims} cannot be read as {dims}: only axes of one element come and "
+        "go, so that the generator takes one position per sequence"
     )
 
 
@@ -125,8 +132,13 @@ def remapped(layout: Layout, tile: Shape) -> Layout:
 
 
 def viewed(layout: Layout, dims: Shape) -> Layout:
-    """Split one axis into two, or merge two neighbours into one."""
+    """Split one axis into two, or merge two neighbours into one.
+
+    Equal shapes, which stop the generator where experts are on one node, stay as they are.
+    """
     old = layout.dims
+    if old == dims:
+        return layout
     for axis, (before, after) in enumerate(zip(old, dims, strict=False)):
         if before > after:
             if (*old[:axis], *dims[axis : axis + 2], *old[axis + 1 :]) != dims or (
