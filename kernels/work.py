@@ -52,6 +52,7 @@ KINDS = {
     "passes": Kind(3e-5, 1.0, 0.05, "passes.pass_times"),  # of a served model
     "phases": Kind(6e-5, 2.0, 0.05, "phases.close_phase"),  # of static batches
     "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
+    "instructions": Kind(1e-5, 3.0, 0.05, "trace_attention.attention_lines"),  # of cores
     "trace_lines": Kind(1e-5, 2.0, 0.05, "trace_text.format_lines"),
     "tile_boxes": Kind(1e-5, 2.0, 0.05, "block_traffic.block_traffic"),
     "wavelet_hops": Kind(2e-6, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores

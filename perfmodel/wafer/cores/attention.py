@@ -309,7 +309,6 @@ def _shared_sums(
     return build(COPY, source, (source, to, moved)), result
 
 
-
 @functools.lru_cache(maxsize=512)
 def prompt_attention(
     queries: tuple[Part, ...],

@@ -8,7 +8,7 @@ that its cores were given before it, and all that they are given after it wait f
 
 from __future__ import annotations
 
-import hashlib
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,10 +23,12 @@ OPCODE, CORE, TILE, ARGUMENTS, BACK, WAITS = range(6)
 """Columns of a line: code, core, tile (of an operation's comment), number of arguments, lines back
 to the first instruction of its core that it waits for, and for how many it waits."""
 COLUMNS = 6
+HALF = 2**32 - 1
+SPREAD = 2654435761  # so that the same barrier of many nodes has as many names
 MOST_ARGUMENTS = 4
 """READ and WRITE: bank, bytes; GEMM: M, K, N; ADD: its sides; COPY: source bank, destination bank,
 bytes; MULTICAST: source bank, bytes, first of its destinations and how many; BARRIER: upper and
-lower half of 64 bits that name it."""
+lower half of 64 bits that name it, and whether cores of several nodes meet there."""
 
 
 class Instructions(NamedTuple):
@@ -53,7 +55,15 @@ class Instructions(NamedTuple):
         opcode = lines[:, OPCODE]
         arguments[(opcode <= WRITE) | (opcode == COPY) | (opcode == MULTICAST), 0] += cores
         arguments[opcode == COPY, 1] += cores
+        alone = (opcode == BARRIER) & (arguments[:, 2] == 0)
+        arguments[alone, 1] = (arguments[alone, 1] + cores * SPREAD) & HALF
         return Instructions(lines, arguments, self.destinations + cores)
+
+    def called(self, name: str) -> Instructions:
+        """Return the same with barriers of an operation of this name."""
+        arguments = self.arguments.copy()
+        arguments[self.lines[:, OPCODE] == BARRIER, 0] = zlib.crc32(name.encode())
+        return self._replace(arguments=arguments)
 
 
 NOTHING = Instructions(
@@ -116,10 +126,20 @@ def multicasts(
     return built._replace(destinations=np.asarray(destinations, np.int64))
 
 
-def barrier(name: str, cores: Integers) -> Instructions:
-    """Return a barrier of some cores, called by a hash of the name and of the cores."""
-    digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
-    return build(BARRIER, cores, (int(digest[:8], 16), int(digest[8:16], 16)))
+def barrier(label: str, cores: Integers, shared: bool = False) -> Instructions:
+    """Return a barrier of some cores, called by a hash of its label within an operation.
+
+    Parameters
+    ----------
+    label : str
+        The same on all nodes whose cores meet there.
+    cores : array of int, shape (lines,)
+    shared : bool
+        Whether cores of several nodes meet; each node's barrier is its own otherwise.
+    """
+    built = build(BARRIER, cores, (0, zlib.crc32(label.encode()), int(shared)))
+    built.lines[:, ARGUMENTS] = 2
+    return built
 
 
 def joined(parts: Sequence[Instructions]) -> Instructions:

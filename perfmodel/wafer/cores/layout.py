@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,6 +51,7 @@ class Layout:
         ).astype(np.int64)
 
 
+@functools.cache
 def along_snake(grid: Grid) -> Integers:
     """Return the cores of a grid row by row, every second row backwards: neighbours follow."""
     cores = np.arange(grid[0] * grid[1]).reshape(grid)
@@ -57,6 +59,7 @@ def along_snake(grid: Grid) -> Integers:
     return cores.ravel()
 
 
+@functools.lru_cache(maxsize=4096)
 def even_layout(rows: int, columns: int, grid: Grid) -> Layout:
     """Return a matrix cut into columns, one piece per core, along a snake over the cores.
 

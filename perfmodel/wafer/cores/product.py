@@ -76,9 +76,7 @@ def product(
     most = int(groups.max())
     for group in range(most):
         busy = group < groups
-        parts.append(
-            build(GEMM, core[busy], (m[busy], k[busy], n[busy]), back=2 + group, waits=2)
-        )
+        parts.append(build(GEMM, core[busy], (m[busy], k[busy], n[busy]), back=2 + group, waits=2))
     parts.append(build(WRITE, core, (core, _bytes(groups * m * n, written)), back=groups))
     if split:
         parts += _sums(tiles, of_sum, of_output, cores)
@@ -136,16 +134,13 @@ def _weights(tiles: ProductTiles, element_bytes: float, cores: int) -> Instructi
     return transfers(moved, list(peers))
 
 
-def _sums(
-    tiles: ProductTiles, of_sum: float, of_output: float, cores: int
-) -> list[Instructions]:
+def _sums(tiles: ProductTiles, of_sum: float, of_output: float, cores: int) -> list[Instructions]:
     """Sum over the cores that share a depth; each sums and keeps a share of the columns."""
     parts = tiles.parts[2]
     group, rows, _, column = (np.diff(bound) for bound in tiles.bounds)
     peers = np.moveaxis(tiles.cores, 2, 3).reshape(-1, parts)
     height = (
-        (group[:, None, None] * rows[None, :, None])
-        * np.ones((1, 1, len(column)), np.int64)
+        (group[:, None, None] * rows[None, :, None]) * np.ones((1, 1, len(column)), np.int64)
     ).ravel()
     widths = np.diff(np.array([bucket_starts(int(one), parts) for one in column]), axis=1)
     width = np.broadcast_to(widths, (len(group), len(rows), *widths.shape)).reshape(-1, parts)

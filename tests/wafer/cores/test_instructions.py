@@ -24,10 +24,16 @@ def test_moved_cores_keep_sizes_of_products():
     assert product.lines[:, columns.CORE].tolist() == [0, 1]
 
 
-def test_barriers_are_called_after_their_name():
-    one, other = (columns.barrier(name, np.arange(3)) for name in ("a", "b"))
-    assert one.arguments[0, :2].tolist() != other.arguments[0, :2].tolist()
+def test_barriers_are_called_after_operation_label_and_node():
+    one, other = (columns.barrier(name, np.arange(3)).called("wo") for name in ("a", "b"))
+    names = {
+        tuple(each.arguments[0, :2].tolist())
+        for each in (one, other, one.called("wqa"), one.moved(36), other.moved(36))
+    }
+    assert len(names) == 5
     assert (one.arguments == one.arguments[0]).all()
+    shared = columns.barrier("a", np.arange(3), shared=True)
+    assert (shared.moved(36).arguments == shared.arguments).all()
 
 
 def test_nothing_joined_is_nothing():

@@ -1,0 +1,153 @@
+"""The experts of a layer as operations of a node: dispatch, their products, combine, sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from perfmodel.model.mlp import MlpSpec
+from perfmodel.wafer.cores.exchange import (
+    cast_rows,
+    chosen_rows,
+    rows_in_blocks,
+    send_rows,
+    sums_of_rows,
+)
+from perfmodel.wafer.cores.instructions import NOTHING, joined
+from perfmodel.wafer.cores.layout import Layout, even_layout
+from perfmodel.wafer.cores.node import CoreOperation, Node
+from perfmodel.wafer.cores.routes import ExpertRoutes, node_experts
+from perfmodel.wafer.cores.setting import ceiling
+
+Made = Iterator[tuple[CoreOperation, Layout]]
+
+
+def expert_operations(
+    node: Node, prefix: str, mlp: MlpSpec, hidden: Layout, routes: ExpertRoutes
+) -> Made:
+    """Yield the operations of a layer's experts, each with where its result lies.
+
+    Tokens of a cluster are dealt to its nodes; each chooses the experts of its own, sends them,
+    sums what comes back and hands the sums to the others of its cluster. Tokens arrive in equal
+    pieces of columns, one per core.
+
+    Parameters
+    ----------
+    node : Node
+    prefix : str
+        What names begin with, such as ``decode10_moe``.
+    mlp : MlpSpec
+    hidden : Layout
+        Of the input: all tokens of the cluster.
+    routes : ExpertRoutes
+    """
+    setting, grid, size = node.setting, node.grid, hidden.shape[1]
+    system, element = setting.system, setting.activation_bytes
+    stage = setting.stage(node.number)
+    place = node.number - stage[0]
+    own, starts = _own_rows(node)
+    layout = even_layout(max(own, 1), size, grid)
+    if own:
+        moved, layout = chosen_rows(hidden, (starts,), own, grid, element)
+        yield node.alone(f"{prefix}_own", "Slice", 0, moved), layout
+        yield node.linear(f"{prefix}_gate", layout, (own, size, mlp.experts))
+    to = routes.sent[place].copy()
+    to[place] = 0
+    yield _dispatch(node, prefix, layout, own, to, stage), layout
+
+    returned = []
+    for name, rows in node_experts(routes, place, mlp.experts):
+        shared = name == "exp_shared"
+        width = mlp.shared_intermediate_size if shared else mlp.expert_intermediate_size
+        split = 1 if shared else system.ffn_tensor_parallel
+        count = int(rows.sum())
+        source = even_layout(count, size, grid)
+        result = source
+        for made in node.network(
+            f"{prefix}_{name}", source, count, ceiling(width, split), size, mlp.gated
+        ):
+            yield made
+            result = made[1]
+        if split > 1:
+            team = tuple(node.number // split * split + one for one in range(split))
+            yield node.all_reduce(f"{prefix}_{name}_ar", result, team), result
+            # Each node of the team gives back its share of the rows.
+            part = node.number % split
+            rows = rows * (part + 1) // split - rows * part // split
+        returned.append((result, rows))
+    yield _combine(node, prefix, returned, stage), layout
+
+    if own:
+        terms = mlp.experts_per_token + (mlp.shared_intermediate_size > 0)
+        made_sums, layout = sums_of_rows(own, size, terms, grid, element)
+        yield node.alone(f"{prefix}_sum", "Sum", 0, made_sums), layout
+    cluster = setting.cluster(node.number)
+    if len(cluster) > 1:
+        instructions = NOTHING
+        if own:
+            rows_here = np.diff(layout.rows)
+            instructions = cast_rows(layout, rows_here, cluster, node.number, grid, element)
+        yield (
+            node.together(f"{prefix}_multicast_dp", "Multicast", instructions, cluster),
+            even_layout(node.tokens, size, grid),
+        )
+
+
+def _own_rows(node: Node) -> tuple[int, int]:
+    """Return how many rows of its cluster a node sends, and the first of them."""
+    setting = node.setting
+    first = setting.stage(node.number)[0]
+    cluster = setting.cluster(node.number)
+    here = setting.owners == node.number - first
+    before = (setting.owners >= cluster[0] - first) & (setting.owners < node.number - first)
+    return int(here.sum()) * setting.length, int(before.sum()) * setting.length
+
+
+def _dispatch(
+    node: Node, prefix: str, layout: Layout, own: int, to: np.ndarray, stage: tuple[int, ...]
+) -> CoreOperation:
+    setting = node.setting
+    grid, element = node.grid, setting.activation_bytes
+    exchange = setting.system.expert_exchange
+    if not own:
+        made = NOTHING
+    elif exchange == "allgather":
+        made = cast_rows(layout, np.diff(layout.rows), stage, node.number, grid, element)
+    else:
+        blocks = np.array([rows_of(layout, own, int(count)) for count in to]).T
+        made = send_rows(layout, blocks, np.array(stage), node.number, grid, element)
+    kind, word = {
+        "allgather": ("AllGather", "ag_disp"),
+        "multicast": ("Unicast", "uni_disp"),
+    }.get(exchange, ("AlltoAll", "a2a_disp"))
+    return node.together(f"{prefix}_{word}", kind, made, stage)
+
+
+def rows_of(layout: Layout, own: int, count: int) -> np.ndarray:
+    """Deal rows that are sent to the blocks of rows, in proportion to their sizes."""
+    return np.diff(layout.rows * count // max(own, 1))
+
+
+def _combine(
+    node: Node, prefix: str, returned: list[tuple[Layout, np.ndarray]], stage: tuple[int, ...]
+) -> CoreOperation:
+    setting = node.setting
+    grid, element = node.grid, setting.activation_bytes
+    place = node.number - stage[0]
+    exchange = setting.system.expert_exchange
+    parts = []
+    for layout, rows in returned:
+        if exchange == "allgather":
+            whole = np.diff(layout.rows)
+            parts.append(cast_rows(layout, whole, stage, node.number, grid, element))
+            continue
+        starts = np.concatenate(([0], np.cumsum(rows)))
+        blocks = rows_in_blocks(layout, starts)
+        blocks[:, place] = 0
+        parts.append(send_rows(layout, blocks, np.array(stage), node.number, grid, element))
+    kind, word = {
+        "allgather": ("AllGather", "combine_ag"),
+        "multicast": ("Unicast", "combine_unicast"),
+    }.get(exchange, ("AlltoAll", "combine_a2a"))
+    return node.together(f"{prefix}_{word}", kind, joined(parts), stage)

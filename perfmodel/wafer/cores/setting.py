@@ -1,0 +1,151 @@
+"""What is asked of the core level: a model, nodes, a phase, tokens, and bytes of elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from perfmodel.base.columns import Integers
+from perfmodel.base.errors import ModelError, StrategyError
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.spec import ModelSpec
+from perfmodel.wafer.ranks import NodeRanks, bucket_sizes, bucket_starts, node_ranks, token_owners
+from perfmodel.wafer.system import WaferSystem
+
+LARGEST_TOKENS = 2**31
+LARGEST_CORES = 4096
+"""Cores of a node: tables of cores by cores are made for each operation."""
+
+
+@dataclass(frozen=True)
+class CoreSetting:
+    """One phase of a model on the cores of a wafer.
+
+    Attributes
+    ----------
+    model : ModelSpec
+    system : WaferSystem
+    phase : {"prefill", "decode"}
+    batch : int
+        Sequences of all data-parallel clusters.
+    input_length : int
+        Tokens of a prompt.
+    speculative : int
+        Tokens that a decode step checks beside the next.
+    weight_bytes, activation_bytes, cache_bytes : float
+        Of an element [B].
+    """
+
+    model: ModelSpec
+    system: WaferSystem
+    phase: str
+    batch: int
+    input_length: int
+    speculative: int = 0
+    weight_bytes: float = 2.0
+    activation_bytes: float = 2.0
+    cache_bytes: float = 2.0
+
+    def __post_init__(self) -> None:
+        for key, least in (("batch", 1), ("input_length", 1), ("speculative", 0)):
+            value = getattr(self, key)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise StrategyError(
+                    f"key '{key}': a whole number of at least {least}, not {value!r}"
+                )
+        if self.batch * (self.input_length + self.speculative) > LARGEST_TOKENS:
+            raise StrategyError(
+                f"key 'batch': {self.batch} sequences of {self.input_length} tokens exceed "
+                f"{LARGEST_TOKENS} tokens"
+            )
+        if self.system.cores > LARGEST_CORES:
+            raise StrategyError(
+                f"key 'core_grid': {self.system.cores} cores of a node exceed {LARGEST_CORES}"
+            )
+        if self.phase not in ("prefill", "decode"):
+            raise StrategyError(f"key 'phase': prefill or decode, not '{self.phase}'")
+        most = self.model.max_positions
+        if most and self.input_length > most:
+            raise StrategyError(
+                f"key 'isl': {self.input_length} tokens exceed the {most} positions of "
+                f"{self.model.name}"
+            )
+        if self.model.encoders:
+            raise ModelError(f"{self.model.name}: key 'towers': encoders have no core level yet")
+        for layer in self.model.layers:
+            check_layer(self.model.name, layer)
+
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence that a pass is over."""
+        return self.input_length if self.phase == "prefill" else 1 + self.speculative
+
+    @cached_property
+    def ranks(self) -> NodeRanks:
+        """Ranks of all nodes."""
+        return node_ranks(self.system)
+
+    @cached_property
+    def owners(self) -> Integers:
+        """Node of a stage that sends each sequence's tokens to experts."""
+        return token_owners(self.system, self.batch)
+
+    def sequences(self, node: int) -> int:
+        """Sequences of a node's data-parallel cluster."""
+        share = bucket_sizes(self.batch, self.system.data_parallel)
+        return int(share[self.ranks.data[node]])
+
+    def stage_layers(self, node: int) -> range:
+        """Layers of a node's pipeline stage."""
+        starts = bucket_starts(len(self.model.layers), self.system.pipeline_parallel)
+        stage = self.ranks.pipeline[node]
+        return range(int(starts[stage]), int(starts[stage + 1]))
+
+    def cluster(self, node: int) -> tuple[int, ...]:
+        """Nodes that share the attention of a node's tokens."""
+        count = self.system.cluster_nodes
+        return tuple(range(node // count * count, node // count * count + count))
+
+    def group(self, node: int, axis: str) -> tuple[int, ...]:
+        """Nodes of the cluster that differ in the ``tensor`` or ``sequence`` rank only."""
+        other = self.ranks.sequence if axis == "tensor" else self.ranks.tensor
+        return tuple(one for one in self.cluster(node) if other[one] == other[node])
+
+    def stage(self, node: int) -> tuple[int, ...]:
+        """Nodes of a node's pipeline stage."""
+        count = self.system.stage_nodes
+        return tuple(range(node // count * count, node // count * count + count))
+
+
+def check_layer(name: str, layer: LayerSpec) -> None:
+    """Refuse layers that have no rule at the core level.
+
+    Raises
+    ------
+    ModelError
+    """
+    if len(layer.mixers) != 1 or not isinstance(layer.mixers[0], AttentionSpec):
+        raise ModelError(f"{name}: key 'mixers': only layers of one attention have a core level")
+    attention = layer.mixers[0]
+    for key in ("indexer", "compression", "cross", "shared_keys", "key_is_value", "output_groups"):
+        if getattr(attention, key):
+            raise ModelError(f"{name}: key '{key}': attention with it has no core level yet")
+    if len(layer.mlps) != 1 or not isinstance(layer.mlps[0], MlpSpec):
+        raise ModelError(f"{name}: key 'mlps': only layers of one network have a core level")
+    if layer.mlps[0].latent_size:
+        raise ModelError(f"{name}: key 'latent_size': experts with it have no core level yet")
+
+
+def ceiling(items: int, parts: int) -> int:
+    """Return the larger share of items that are dealt out."""
+    return -(-items // parts)
+
+
+def key_starts(setting: CoreSetting, keys: int) -> Integers:
+    """Return where the keys of each sequence rank begin: pages of one size, the last cut off."""
+    count = setting.system.sequence_parallel
+    return np.minimum(np.arange(count + 1) * ceiling(keys, count), keys)
