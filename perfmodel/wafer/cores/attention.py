@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -141,7 +141,7 @@ def _brought(
     return np.ceil(moved * element_bytes).astype(np.int64)
 
 
-def _tasks(rows: list[Integers], chunk: int = KEY_CHUNK) -> Instructions:
+def _tasks(rows: list[Any], chunk: int = KEY_CHUNK) -> Instructions:
     """Return the instructions of tasks, whose columns `trace_attention` names."""
     tasks = np.ascontiguousarray(np.column_stack(np.broadcast_arrays(*rows)).astype(np.int64))
     with kernel_work(instructions=10 * len(tasks)):
@@ -223,11 +223,11 @@ def decode_attention(
             _tasks(
                 [
                     shares.cores[share, place],
-                    np.int64(shares.heads),
-                    np.int64(rows),
-                    np.int64(size.depth),
+                    shares.heads,
+                    rows,
+                    size.depth,
                     ends - starts,
-                    np.int64(size.values),
+                    size.values,
                     np.int64(np.ceil(rows * size.depth * size.activation_bytes)),
                     np.int64(np.ceil(key)),
                     np.int64(np.ceil(value)),
@@ -379,16 +379,16 @@ def prompt_attention(
             _tasks(
                 [
                     shares.cores[share, place][busy],
-                    np.int64(shares.heads),
+                    shares.heads,
                     rows[busy],
-                    np.int64(size.depth),
+                    size.depth,
                     visible[busy],
-                    np.int64(size.values),
+                    size.values,
                     np.ceil(rows * size.depth * size.activation_bytes)[busy],
                     np.int64(np.ceil(key)),
                     np.int64(np.ceil(value)),
                     np.ceil(rows * width * size.activation_bytes)[busy],
-                    np.int64(whole),
+                    whole,
                 ]
             )
         )

@@ -118,7 +118,7 @@ def _absorbed(
 
 
 def _naive(node: Node, prefix: str, attention: AttentionSpec, hidden: Layout, heads: int) -> Made:
-    setting, tokens = node.setting, node.tokens
+    tokens = node.tokens
     rank, nope = attention.kv_lora_rank, attention.qk_nope_head_dim
     rope, depth, value = (
         attention.qk_rope_head_dim,

@@ -109,7 +109,7 @@ def transfers(moved: Integers, receivers: Sequence[Integers]) -> Instructions:
         return NOTHING
     counts = np.array([len(one) for one in receivers])[slot]
     owner = np.repeat(np.arange(slot.size), counts)
-    to = np.concatenate([receivers[one] for one in slot])
+    to = np.concatenate([receivers[one] for one in slot.tolist()])
     away = to != source[owner]
     owner, to = owner[away], to[away]
     counts = np.bincount(owner, minlength=slot.size)

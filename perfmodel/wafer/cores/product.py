@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 
@@ -97,7 +98,7 @@ def _inputs(
     """Bring each core the rows and the depth that it multiplies."""
     groups, rows, depths, _ = tiles.bounds
     first, stride, _ = columns
-    boxes, receivers = [], []
+    boxes, receivers = [], list[Integers]()
     for g in range(tiles.parts[0]):
         for i in range(tiles.parts[1]):
             for j in range(tiles.parts[2]):
@@ -163,7 +164,7 @@ def _sums(tiles: ProductTiles, of_sum: float, of_output: float, cores: int) -> l
     some = size > 0
     core, size, high, wide = core[some], size[some], high[some], wide[some]
     result.append(build(READ, core, (core, size)))
-    for step in range(1, parts):
+    for _ in range(1, parts):
         result.append(build(READ, core, (core, size)))
         result.append(build(ADD, core, (high, wide), back=2))
     result.append(build(WRITE, core, (core, _bytes(high * wide, of_output)), back=1))
@@ -176,7 +177,7 @@ def _result(tiles: ProductTiles) -> Layout:
     shares = np.concatenate(
         [
             begin + bucket_starts(int(end - begin), parts)[:-1]
-            for begin, end in zip(columns[:-1], columns[1:], strict=True)
+            for begin, end in itertools.pairwise(columns)
         ]
     )
     n = tiles.sizes[3]
