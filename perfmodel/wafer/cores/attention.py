@@ -218,24 +218,11 @@ def decode_attention(
     split = members[sequence] > 1
     width = size.values + STATISTICS * (split | (not whole))
     key, value = _sizes(size, True)
-    for place in range(parts):
-        result.append(
-            _tasks(
-                [
-                    shares.cores[share, place],
-                    shares.heads,
-                    rows,
-                    size.depth,
-                    ends - starts,
-                    size.values,
-                    np.int64(np.ceil(rows * size.depth * size.activation_bytes)),
-                    np.int64(np.ceil(key)),
-                    np.int64(np.ceil(value)),
-                    np.ceil(rows * width * size.activation_bytes),
-                    ~split & whole,
-                ]
-            )
-        )
+    written = np.ceil(rows * width * size.activation_bytes)
+    read = np.ceil(rows * size.depth * size.activation_bytes)
+    facts = [shares.heads, rows, size.depth, ends - starts, size.values, read, np.ceil(key)]
+    facts += [np.ceil(value), written, ~split & whole]
+    result += [_tasks([shares.cores[share, place], *facts]) for place in range(parts)]
     banks = np.empty((size.sequences, size.heads), np.int64)
     per_part = shares.heads * size.group
     first = np.cumsum(members) - members

@@ -1,0 +1,205 @@
+"""Instructions of cores into files: the generator's text, one netCDF file, totals."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from perfmodel.base.columns import Integers
+from perfmodel.base.errors import DataError
+from perfmodel.formats.wafer.core_columns import CoreColumns
+from perfmodel.formats.wafer.core_trace import TracePiece, format_pieces
+from perfmodel.wafer.cores.instructions import CORE, OPCODES
+from perfmodel.wafer.cores.node import CoreOperation
+from perfmodel.wafer.cores.program import Routes, node_operations
+from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.cores.traffic import bytes_times_links, core_totals
+
+TEXT, COLUMNAR = "text", "columns"
+FORMS = (TEXT, COLUMNAR)
+KEPT_TEXT = 1 << 22  # B of a node's text that are kept before they are written
+
+
+class Written(NamedTuple):
+    """What was written: totals of all instructions.
+
+    Attributes
+    ----------
+    counts, moved : array of int, shape (7,)
+        Instructions and bytes by opcode [B].
+    macs, executed : int
+        Multiply-adds that are asked for, and those of all products.
+    busiest : int
+        Sum over products and attentions of cores times the multiply-adds of the busiest one.
+    links : int
+        Bytes times links of the mesh [B].
+    """
+
+    counts: Integers
+    moved: Integers
+    macs: int
+    executed: int
+    busiest: int
+    links: int
+
+    @property
+    def occupancy(self) -> float:
+        """Useful multiply-adds over cores times those of the busiest, of all products."""
+        return self.macs / self.busiest if self.busiest else 1.0
+
+
+def write_cores(
+    folder: str | os.PathLike[str],
+    setting: CoreSetting,
+    routes: Routes,
+    *,
+    nodes: Sequence[int],
+    steps: Sequence[int],
+    layers: frozenset[str],
+    forms: Sequence[str] = FORMS,
+    attributes: dict[str, Any] | None = None,
+) -> Written:
+    """Write the instructions of cores, in the memory of one operation.
+
+    Parameters
+    ----------
+    folder : str or path
+        Text goes to ``traces/<phase>/node_<node>/<step>/core_<core>.csv`` in it, columns to
+        ``cores.nc``. What was there of these is replaced when all is done.
+    setting : CoreSetting
+    routes : Routes
+    nodes, steps : sequence of int
+    layers : frozenset of str
+        As `perfmodel.wafer.cores.program.check_layers` returns them.
+    forms : sequence of {"text", "columns"}
+    attributes : dict, optional
+        Text and numbers for the netCDF file.
+
+    Raises
+    ------
+    DataError
+        The folder cannot be written.
+    """
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".cores-", dir=target) as temporary:
+            written = _write_into(
+                Path(temporary), setting, routes, nodes, steps, layers, forms, attributes or {}
+            )
+            for name in ("traces", "cores.nc"):
+                if (Path(temporary) / name).exists():
+                    _replace(Path(temporary) / name, target / name)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise DataError(f"'{target}' cannot be written: {reason}") from None
+    return written
+
+
+def _replace(source: Path, target: Path) -> None:
+    if target.is_dir():
+        shutil.rmtree(target)
+    os.replace(source, target)
+
+
+def _write_into(
+    folder: Path,
+    setting: CoreSetting,
+    routes: Routes,
+    nodes: Sequence[int],
+    steps: Sequence[int],
+    layers: frozenset[str],
+    forms: Sequence[str],
+    attributes: dict[str, Any],
+) -> Written:
+    counts, moved = np.zeros(len(OPCODES), np.int64), np.zeros(len(OPCODES), np.int64)
+    sums = np.zeros(4, object)
+    sums[:] = 0
+    columns = None
+    if COLUMNAR in forms:
+        columns = CoreColumns(folder / "cores.nc", setting.system, attributes)
+    try:
+        for step in steps:
+            for node in nodes:
+                name = f"{setting.phase}{step}" if setting.phase == "decode" else setting.phase
+                place = folder / "traces" / setting.phase / f"node_{node}" / name
+                with contextlib.ExitStack() as stack:
+                    text = None
+                    if TEXT in forms:
+                        text = stack.enter_context(_CoreText(place, setting, node))
+                    for operation in node_operations(setting, node, step, routes, layers):
+                        if text is not None:
+                            text.add(operation)
+                        if columns is not None:
+                            columns.add(
+                                node, step, operation.name, operation.macs, operation.instructions
+                            )
+                        total = core_totals(operation.instructions)
+                        counts += total.counts
+                        moved += total.moved
+                        sums += (
+                            operation.macs,
+                            total.macs,
+                            total.busiest_macs * setting.system.cores,
+                            bytes_times_links(operation.instructions, setting.system),
+                        )
+    finally:
+        if columns is not None:
+            columns.close()
+    return Written(counts, moved, *map(int, sums))
+
+
+class _CoreText:
+    """Text of all cores of a node in one step; kept until there is enough of it to write."""
+
+    def __init__(self, folder: Path, setting: CoreSetting, node: int) -> None:
+        self._folder = folder
+        self._first = node * setting.system.cores
+        self._following = np.zeros(setting.system.cores, np.int64)
+        self._text: list[list[bytes]] = [[] for _ in range(setting.system.cores)]
+        self._kept = 0
+        self._pieces: list[TracePiece] = []
+        self._lines = 0
+
+    def __enter__(self) -> _CoreText:
+        self._folder.mkdir(parents=True)
+        for core in range(len(self._text)):
+            (self._folder / f"core_{core}.csv").touch()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._format()
+            self._flush()
+
+    def add(self, operation: CoreOperation) -> None:
+        lines = operation.instructions.lines.copy()
+        lines[:, CORE] -= self._first
+        here = operation.instructions._replace(lines=lines)
+        self._pieces.append(TracePiece(here, operation.name, np.empty((1, 0), np.int64)))
+        self._lines += len(lines)
+        if self._lines >= KEPT_TEXT >> 7:
+            self._format()
+
+    def _format(self) -> None:
+        for core, text in format_pieces(self._pieces, self._following):
+            self._text[core].append(text)
+            self._kept += len(text)
+        self._pieces, self._lines = [], 0
+        if self._kept >= KEPT_TEXT:
+            self._flush()
+
+    def _flush(self) -> None:
+        for core, parts in enumerate(self._text):
+            if parts:
+                with (self._folder / f"core_{core}.csv").open("ab") as file:
+                    file.writelines(parts)
+                parts.clear()
+        self._kept = 0

@@ -1,0 +1,223 @@
+"""Instructions of cores as a netCDF-4 file: columns of lines, and where each operation's begin.
+
+The lines of an operation of a node follow one another, those of a core in its order. The file
+says of what system, model and tokens they are; it is written part by part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.files import shortened
+from perfmodel.wafer.cores.instructions import COLUMNS, MOST_ARGUMENTS, OPCODES, Instructions
+from perfmodel.wafer.system import WaferSystem
+
+if TYPE_CHECKING:
+    from netCDF4 import Dataset
+
+PRESSED: dict[str, Any] = {"zlib": True, "complevel": 1, "shuffle": True}
+CHUNK = 1 << 16
+KEPT_LINES = 1 << 18
+TITLE = "instructions of cores"
+
+LINE_COLUMNS = {
+    "opcode": ("u1", "instruction"),
+    "core": ("i4", "core, counted over the wafer"),
+    "tile": ("i4", "tile of the operation"),
+    "argument_count": ("u1", "arguments in the text"),
+    "back": ("i4", "lines of the core back to the first that it waits for"),
+    "waits": ("i4", "lines that it waits for"),
+}
+"""In the order of the columns of `Instructions.lines`."""
+
+
+class CoreColumns:
+    """A file that is being written.
+
+    Parameters
+    ----------
+    path : path
+    system : WaferSystem
+    attributes : mapping
+        Text and numbers that say what the instructions are of.
+    """
+
+    def __init__(self, path: Path, system: WaferSystem, attributes: dict[str, Any]) -> None:
+        import netCDF4
+
+        self._file = netCDF4.Dataset(path, "w", format="NETCDF4")
+        self._names: dict[str, int] = {}
+        self._waiting: list[Instructions] = []
+        self._rows: list[tuple[int, int, int, int, int]] = []
+        self._lines = self._written = self._destinations = self._operations = 0
+        file = self._file
+        file.setncatts({"title": TITLE, "system": json.dumps(asdict(system)), **attributes})
+        for dim in ("line", "destination", "operation", "name"):
+            file.createDimension(dim, None)
+        file.createDimension("argument", MOST_ARGUMENTS)
+        for name, (kind, meaning) in LINE_COLUMNS.items():
+            self._variable(name, kind, ("line",)).long_name = meaning
+        file["opcode"].flag_values = np.arange(len(OPCODES), dtype=np.uint8)
+        file["opcode"].flag_meanings = " ".join(OPCODES)
+        arguments = self._variable("arguments", "i8", ("line", "argument"))
+        arguments.long_name = (
+            "READ and WRITE: bank, bytes; GEMM: M, K, N; ADD: sides; COPY: source bank, "
+            "destination bank, bytes; MULTICAST: source bank, bytes, first destination, "
+            "destinations; BARRIER: two halves of its name, shared by nodes"
+        )
+        self._variable("destinations", "i4", ("destination",)).long_name = "banks of multicasts"
+        for name in ("node", "step", "operation_name"):
+            self._variable(name, "i4", ("operation",))
+        self._variable("first_line", "i8", ("operation",)).long_name = "of an operation of a node"
+        self._variable("macs", "i8", ("operation",)).long_name = "multiply-adds asked for"
+        file["operation_name"].long_name = "place in 'name'"
+        file.createVariable("name", str, ("name",))
+
+    def _variable(self, name: str, kind: Any, dims: tuple[str, ...]) -> Any:
+        chunks = [CHUNK if dim != "argument" else MOST_ARGUMENTS for dim in dims]
+        if dims[0] == "operation":
+            chunks = [4096]
+        return self._file.createVariable(name, kind, dims, chunksizes=chunks, **PRESSED)
+
+    def add(self, node: int, step: int, name: str, macs: int, instructions: Instructions) -> None:
+        """Add the instructions of an operation of a node."""
+        at = self._names.setdefault(name, len(self._names))
+        self._rows.append((node, step, at, self._lines, macs))
+        self._waiting.append(instructions)
+        self._lines += len(instructions.lines)
+        if self._lines - self._written >= KEPT_LINES:
+            self._flush()
+
+    def _flush(self) -> None:
+        file = self._file
+        begin, end = self._written, self._lines
+        lines = np.concatenate([one.lines for one in self._waiting])
+        arguments = np.concatenate([one.arguments for one in self._waiting])
+        at = 0
+        for one in self._waiting:
+            count = len(one.lines)
+            if one.destinations.size:
+                cast = lines[at : at + count, 0] == OPCODES.index("MULTICAST")
+                arguments[at : at + count, 2][cast] += self._destinations
+                to = self._destinations + one.destinations.size
+                file["destinations"][self._destinations : to] = one.destinations
+                self._destinations = to
+            at += count
+        for place, name in enumerate(LINE_COLUMNS):
+            file[name][begin:end] = lines[:, place]
+        file["arguments"][begin:end] = arguments
+        rows = np.array(self._rows, np.int64).reshape(-1, 5)
+        to = self._operations + len(rows)
+        for place, name in enumerate(("node", "step", "operation_name", "first_line", "macs")):
+            file[name][self._operations : to] = rows[:, place]
+        self._operations, self._written = to, end
+        self._waiting, self._rows = [], []
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        if self._waiting:
+            self._flush()
+        if self._names:
+            self._file["name"][: len(self._names)] = np.array(list(self._names), object)
+        self._file.close()
+
+
+def read_cores(
+    path: str | os.PathLike[str], step: int | None = None, operation: str | None = None
+) -> tuple[WaferSystem, Iterator[tuple[int, int, str, Instructions]]]:
+    """Read the instructions of a file, operation by operation.
+
+    Parameters
+    ----------
+    path : str or path
+        What `CoreColumns` wrote, or the folder with it (``cores.nc``).
+    step : int, optional
+        Of decode; all otherwise.
+    operation : str, optional
+        Name, or its end behind a layer's (``wkva`` for all layers); all otherwise.
+
+    Returns
+    -------
+    system : WaferSystem
+    instructions : iterator of (node, step, name, Instructions)
+        Cores and banks are counted over the wafer.
+
+    Raises
+    ------
+    DataError
+        No such file, another file, or a step or operation that it lacks.
+    """
+    import netCDF4
+
+    place = Path(path)
+    place = place / "cores.nc" if place.is_dir() else place
+    try:
+        file = netCDF4.Dataset(place)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise DataError(f"'{place}' is not a readable netCDF-4 file: {reason}") from None
+    file.set_auto_maskandscale(False)
+    if getattr(file, "title", None) != TITLE:
+        file.close()
+        raise DataError(f"'{place}' has no {TITLE}; 'perfmodel workload cores' writes them")
+    facts = json.loads(file.system)
+    for key in ("node_grid", "core_grid"):
+        facts[key] = tuple(facts[key])
+    names = [str(name) for name in file["name"][:]]
+    steps = file["step"][:]
+    if step is not None and step not in steps:
+        file.close()
+        raise DataError(f"'{place}' has no step {step}; it has {_some(np.unique(steps).tolist())}")
+    wanted = [
+        at
+        for at, name in enumerate(names)
+        if operation is None or name == operation or name.endswith(f"_{operation}")
+    ]
+    if not wanted:
+        file.close()
+        raise DataError(
+            f"'{place}' has no operation '{shortened(operation)}'"
+            f"{did_you_mean(operation or '', names)}"
+        )
+    return WaferSystem(**facts), _operations(file, step, wanted, names)
+
+
+def _some(items: list[int]) -> str:
+    return ", ".join(map(str, items[:8])) + (" …" if len(items) > 8 else "")
+
+
+def _operations(
+    file: Dataset, step: int | None, wanted: list[int], names: list[str]
+) -> Iterator[tuple[int, int, str, Instructions]]:
+    try:
+        numbers = file["operation_name"][:]
+        chosen = np.isin(numbers, wanted)
+        if step is not None:
+            chosen &= file["step"][:] == step
+        nodes, steps = file["node"][:], file["step"][:]
+        ends = np.append(file["first_line"][:], len(file.dimensions["line"]))
+        for at in np.flatnonzero(chosen).tolist():
+            begin, end = int(ends[at]), int(ends[at + 1])
+            lines = np.empty((end - begin, COLUMNS), np.int64)
+            for column, name in enumerate(LINE_COLUMNS):
+                lines[:, column] = file[name][begin:end]
+            arguments = file["arguments"][begin:end]
+            cast = lines[:, 0] == OPCODES.index("MULTICAST")
+            destinations = np.empty(0, np.int64)
+            if cast.any():
+                first = int(arguments[cast, 2].min())
+                last = int((arguments[cast, 2] + arguments[cast, 3]).max())
+                destinations = file["destinations"][first:last].astype(np.int64)
+                arguments[cast, 2] -= first
+            found = Instructions(lines, arguments, destinations)
+            yield int(nodes[at]), int(steps[at]), names[int(numbers[at])], found
+    finally:
+        file.close()
