@@ -298,3 +298,44 @@ def _fewer_colours(path: Path) -> None:
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)
     small.save(path, format="PNG", optimize=True)
+
+
+def read_drawn(
+    workload: str | os.PathLike[str],
+    step: str,
+    operation: str,
+    layer: str = "",
+    system: str | os.PathLike[str] | None = None,
+) -> Drawn:
+    """Read what `save_wafer` draws.
+
+    Parameters
+    ----------
+    workload : str or path
+        A folder with ``traces/`` in it.
+    step, operation, layer : str
+        As of `perfmodel.formats.wafer.core_selection.read_operation`.
+    system : str or path, optional
+        ``system.json`` of the traces.
+
+    Raises
+    ------
+    DataError, FormatError, StrategyError
+        Files that are not there or broken, a step or an operation that there is not.
+    """
+    from perfmodel.formats.wafer.core_selection import read_operation
+    from perfmodel.formats.wafer.system import read_systems
+
+    if system is None:
+        raise DataError(
+            f"'{workload}': traces of text do not say how nodes and cores stand; name their "
+            "system.json (--system)"
+        )
+    systems = read_systems(system)
+    phase = "prefill" if step.startswith("prefill") else "decode"
+    if phase not in systems:
+        raise DataError(f"'{system}': no block '{phase}'")
+    chosen = systems[phase]
+    parts = read_operation(workload, step, operation, chosen.cores, layer)
+    words = " · ".join(word for word in (step, layer, operation) if word)
+    return Drawn(chosen, traffic_of(parts, chosen.nodes * chosen.cores), words)

@@ -210,10 +210,17 @@ def parse_core_trace(text: str, file: str = "core trace") -> Iterator[Instructio
         As of `read_core_trace`.
     """
     for at, line in enumerate(text.splitlines(), 1):
-        yield _instruction(line, f"{file}, line {at}")
+        yield parse_instruction(line, f"{file}, line {at}")
 
 
-def _instruction(line: str, place: str) -> Instruction:
+def parse_instruction(line: str, place: str) -> Instruction:
+    """Read a line; `place` is what errors call it.
+
+    Raises
+    ------
+    FormatError
+        It is none, or its arguments are not those of its instruction.
+    """
     found = _LINE.fullmatch(line)
     if not found:
         raise FormatError(
