@@ -18,7 +18,7 @@ from perfmodel.base.files import atomic_path
 from perfmodel.base.units import format_size
 from perfmodel.wafer.places import core_places, mesh_sides
 from perfmodel.wafer.system import WaferSystem
-from perfmodel.wafer.traffic import LinkLoads, Traffic, between_nodes, link_loads
+from perfmodel.wafer.traffic import LinkLoads, Traffic, between_nodes, link_loads, traffic_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -163,6 +163,7 @@ def _draw_cores(figure: Figure, axes: Axes, drawn: Drawn, x: Floats, y: Floats) 
     """Draw cores as squares, darker the more they compute (or move, where nothing computes)."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import Normalize
+    from matplotlib.ticker import EngFormatter
 
     traffic = drawn.traffic
     amount, label = traffic.macs, "multiply-adds of a core"
@@ -182,7 +183,15 @@ def _draw_cores(figure: Figure, axes: Axes, drawn: Drawn, x: Floats, y: Floats) 
     cores.set_linewidth(0.2)
     axes.add_collection(cores)
     if amount.any():
-        bar = figure.colorbar(cores, ax=axes, location="bottom", shrink=0.6, aspect=40, pad=0.01)
+        bar = figure.colorbar(
+            cores,
+            ax=axes,
+            location="bottom",
+            shrink=0.6,
+            aspect=40,
+            pad=0.01,
+            format=EngFormatter(sep=""),
+        )
         bar.ax.set_xlim(0.0, top)
         bar.set_label(label, fontsize=8)
         bar.ax.tick_params(labelsize=7)
