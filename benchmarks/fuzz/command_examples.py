@@ -143,6 +143,13 @@ H100_SXM,all_reduce,nccl,8,1,1048576,bf16,60
 hardware,n_gpus,layers,hidden,heads,vocab,ffn,tp,pp,gbs,mbs,seq,dtype,meas_iter_s
 H100_SXM,8,4,1024,8,32000,4096,2,1,16,1,2048,bf16,0.5
 """,
+    "wafer.csv": """\
+kind,system,units,core_grid,clock_GHz,model,batch,isl,osl,metric,value,unit
+prefill,Cerebras WSE-2,1,480x480,1.1,llama-3-8b,1,4096,,,20000,tok/s
+decode,Cerebras WSE-2,1,420x420,1.1,llama-3-8b,1,4096,,,2700,tok/s
+"decode, mapping of T10",Cerebras WSE-2,1,420x420,1.1,llama-3-8b,1,4096,,,400,tok/s
+decode,Tenstorrent n150 (1 Wormhole),1,,,falcon-7b,32,128,,,18,tok/s/user
+""",
 }
 
 
@@ -465,6 +472,8 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "compare collective collective.csv --max-error 90%",
             "compare collective all_reduce_perf.log --hardware dgx-h100",
             "compare training training.csv --hardware dgx-h100",
+            "compare wafer wafer.csv --by run,model --json",
+            "compare wafer wafer.csv --hardware wse-3",
         ),
     ),
     "calibrate": (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +301,9 @@ def compare_file(
         ComparedRow({**row.cells, "assumed": _assumed(outcome)}, row.line, outcome)
         for row, outcome in zip(table.rows, outcomes, strict=True)
     )
+    priced = compared
+    if hardware is not None:
+        priced = tuple(replace(one, cells={**one.cells, "hardware": hardware}) for one in compared)
     return Comparison(
         kind,
         table.kind.quantity,
@@ -310,7 +313,7 @@ def compare_file(
         table.columns,
         compared,
         table.kind.unit,
-        table.kind.further(compared),
+        table.kind.further(priced),
     )
 
 

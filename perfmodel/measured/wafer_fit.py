@@ -21,8 +21,7 @@ FREE: Mapping[str, tuple[str, ...]] = {
     PREFILL: ("mac_fraction", "loop_issue"),
     DECODE: ("vector_issue", "stage_latency"),
 }
-"""Constants that a phase says most about, in the order in which they are fitted: multiply-adds
-of decode run at the rate that prefill found."""
+"""Constants that a phase says most about; those of both phases are fitted together."""
 
 ROUNDS, STEP, SETTLED = 12, 0.01, 1e-4
 FARTHEST = 0.7  # of a logarithm in one round
@@ -80,30 +79,32 @@ def log_ratios(rows: Sequence[FitRow], constants: Mapping[str, float]) -> np.nda
 
 
 def fit_constants(rows: Sequence[FitRow]) -> dict[str, float]:
-    """Fit the constants of the phases of some rows of one device.
+    """Fit the constants of the phases of some rows of one device together.
 
     Returns
     -------
     dict of str to float
         The constants of `FREE` for which there are enough rows.
     """
-    found: dict[str, float] = {}
-    for phase, names in FREE.items():
-        own = [row for row in rows if row.case.phase == phase]
-        if len(own) > len(names):
-            start = own[0].case.hardware.constants
-            found |= fitted(own, {name: start[name] for name in names}, found)
-    return found
+    counts = {phase: sum(row.case.phase == phase for row in rows) for phase in FREE}
+    enough = [phase for phase, names in FREE.items() if counts[phase] > len(names)]
+    own = [row for row in rows if row.case.phase in enough]
+    if not own:
+        return {}
+    shipped = own[0].case.hardware.constants
+    return fitted(own, {name: shipped[name] for phase in enough for name in FREE[phase]})
 
 
 def fitted(
-    rows: Sequence[FitRow], start: Mapping[str, float], others: Mapping[str, float]
+    rows: Sequence[FitRow], start: Mapping[str, float], others: Mapping[str, float] | None = None
 ) -> dict[str, float]:
+    """Fit some constants to all of some rows, from where they start; `others` are held."""
     values = dict(start)
+    held = dict(others or {})
     for _ in range(ROUNDS):
-        base = log_ratios(rows, {**others, **values})
+        base = log_ratios(rows, {**held, **values})
         slopes = [
-            (log_ratios(rows, {**others, **values, name: value * math.exp(STEP)}) - base) / STEP
+            (log_ratios(rows, {**held, **values, name: value * math.exp(STEP)}) - base) / STEP
             for name, value in values.items()
         ]
         step = np.linalg.lstsq(np.stack(slopes, axis=1), -base, rcond=None)[0]

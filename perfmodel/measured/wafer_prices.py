@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
+
+from perfmodel.base.columns import Floats
 from perfmodel.hwprofiles.mesh import MeshHardware
+from perfmodel.kernels.mesh.columns import CLOSED_ROWS, PHASES
 from perfmodel.kernels.mesh.products import gemv_cycles
 from perfmodel.kernels.mesh.reduce import TWO_LEVEL
 from perfmodel.measured.rows import Skip
 from perfmodel.measured.wafer_rows import CAPACITY, DECODE, GEMV, PREFILL, WHOLE, WaferCase
-from perfmodel.wafer.project import project_wafer
-
-if TYPE_CHECKING:
-    from perfmodel.model.build import ModelSpec
+from perfmodel.model.build import ModelSpec
+from perfmodel.wafer.device import mesh_device
+from perfmodel.wafer.layers import WaferParts, wafer_parts
+from perfmodel.wafer.mappings import WaferGrid, wafer_grid
+from perfmodel.wafer.project import close_grid
+from perfmodel.wafer.streamed import streamed_grid
 
 SHOWN = (
     *("compute_time", "sram_time", "issue_time", "network_time", "transfer_time", "chip_time"),
@@ -87,31 +93,42 @@ def _assumed(case: WaferCase, hardware: MeshHardware) -> tuple[str, ...]:
 def _times(
     case: WaferCase, hardware: MeshHardware, phase: str, lengths: Sequence[int]
 ) -> tuple[list[float], dict[str, Any]]:
-    """Return the time of a prompt, or of a token, of each length, and details of the first.
+    """Return the time of a prompt, or of a token, of each length, and details of the first."""
+    chips = hardware.dram_bandwidth > 0.0
+    if not chips and phase not in case.grids:
+        raise Skip("grid of cores not stated", phase)
+    grid = (hardware.rows, hardware.columns) if chips else case.grids[phase]
+    mappings = wafer_grid(
+        grid=grid,
+        context=list(lengths),
+        batch=1 if phase == PREFILL else case.batch,
+        product="distance_blind" if case.blind else "mesh_gemm",
+    )
+    found = _closed(_reaching(case, max(lengths)), hardware, mappings, phase)
+    if not np.isfinite(found[0]).all():
+        what = "the weights exceed the memory" if chips else "the grid of cores exceeds the mesh"
+        raise Skip(what, f"{grid[0]}x{grid[1]}")
+    return found[0].tolist(), _shown(found)
+
+
+def _closed(model: ModelSpec, hardware: MeshHardware, mappings: WaferGrid, phase: str) -> Floats:
+    """Return `CLOSED_ROWS` of mappings, as `perfmodel.wafer.project.project_wafer` has them.
 
     Published rates leave the output matrix out, but for those of whole chips.
     """
-    axes: dict[str, Any] = {"context": list(lengths)}
-    chips = bool(hardware.dram_bandwidth)
-    if not chips:
-        if phase not in case.grids:
-            raise Skip("grid of cores not stated", phase)
-        axes["grid"] = case.grids[phase]
-    found = project_wafer(
-        _reaching(case, max(lengths)),
-        hardware,
-        phase=phase,
-        head=chips,
-        precision="bfp8" if chips else "fp16",
-        batch=1 if phase == PREFILL else case.batch,
-        product="distance_blind" if case.blind else "mesh_gemm",
-        **axes,
-    )
-    times = found["latency"].values.reshape(-1).tolist()
-    if not all(map(math.isfinite, times)):
-        raise Skip("the grid of cores exceeds the mesh", str(axes.get("grid", "")))
-    details = {name: float(found[name].values.flat[0]) for name in SHOWN}
-    return times, details
+    if hardware.dram_bandwidth > 0.0:
+        return streamed_grid(model, mappings, hardware, phase, "bfp8")[0]
+    code = PHASES.index(phase)
+    return close_grid(_parts_of(model, code), mappings, mesh_device(hardware), code, False)[0]
+
+
+@lru_cache(maxsize=64)
+def _parts_of(model: ModelSpec, phase: int) -> WaferParts:
+    return wafer_parts(model, phase)
+
+
+def _shown(found: Floats) -> dict[str, float]:
+    return {name: float(found[CLOSED_ROWS.index(name), 0]) for name in SHOWN}
 
 
 def _reaching(case: WaferCase, length: int) -> ModelSpec:
@@ -150,13 +167,12 @@ def _capacity(case: WaferCase, hardware: MeshHardware) -> Price:
         raise Skip("grid of cores not stated", case.phase)
     model = case.model
     assert model is not None
-    found = project_wafer(
-        model, hardware, phase=DECODE, head=False, grid=case.grids[DECODE], context=1
-    )
-    value = float(found[TOKENS_HELD[case.layout]].values.flat[0])
+    mappings = wafer_grid(grid=case.grids[DECODE], context=1)
+    found = _closed(model, hardware, mappings, DECODE)
+    value = float(found[CLOSED_ROWS.index(TOKENS_HELD[case.layout]), 0])
     if not value > 0.0:
         raise Skip("the model exceeds the memory of the cores", model.name)
-    return Price(value, {name: float(found[name].values.flat[0]) for name in SHOWN})
+    return Price(value, _shown(found))
 
 
 def _product(case: WaferCase, hardware: MeshHardware) -> Price:
