@@ -7,6 +7,7 @@ import click
 from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.workload.aicb import aicb_command, aiob_command, is_projection
 from perfmodel.cli.workload.convert import convert_command, synthetic_command
+from perfmodel.cli.workload.cores import cores_command
 from perfmodel.cli.workload.projected import (
     astra_text_command,
     chakra_command,
@@ -41,6 +42,7 @@ def workload_group() -> None:
       chakra      Chakra execution traces, one file per rank
       stage       what the STAGE generator writes, as Chakra execution traces
       synthetic   small execution traces of one pattern
+      cores       instructions of a wafer's cores, as text and as columns
       convert     ASTRA-sim text, FlexFlow task graphs and PyTorch traces to Chakra
       show        what a workload file holds
 
@@ -58,6 +60,7 @@ for _command in (
     aiob_command,
     astra_text_command,
     chakra_command,
+    cores_command,
     stage_command,
     synthetic_command,
     convert_command,

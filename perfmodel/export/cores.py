@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +12,10 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError
+from perfmodel.base.files import atomic_path, user_path
 from perfmodel.formats.wafer.core_columns import CoreColumns
 from perfmodel.formats.wafer.core_trace import TracePiece, format_pieces
+from perfmodel.formats.wafer.core_trace_files import FOLDER, replaced_traces
 from perfmodel.wafer.cores.instructions import CORE, OPCODES
 from perfmodel.wafer.cores.node import CoreOperation
 from perfmodel.wafer.cores.program import Routes, node_operations
@@ -23,6 +23,7 @@ from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.cores.traffic import bytes_times_links, core_totals
 
 TEXT, COLUMNAR = "text", "columns"
+COLUMNS_FILE = "cores.nc"
 FORMS = (TEXT, COLUMNAR)
 KEPT_TEXT = 1 << 22  # B of a node's text that are kept before they are written
 
@@ -87,72 +88,57 @@ def write_cores(
     DataError
         The folder cannot be written.
     """
-    target = Path(folder)
+    target = user_path(folder)
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".cores-", dir=target) as temporary:
-            written = _write_into(
-                Path(temporary), setting, routes, nodes, steps, layers, forms, attributes or {}
-            )
-            for name in ("traces", "cores.nc"):
-                if (Path(temporary) / name).exists():
-                    _replace(Path(temporary) / name, target / name)
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise DataError(f"'{target}' cannot be written: {reason}") from None
-    return written
-
-
-def _replace(source: Path, target: Path) -> None:
-    if target.is_dir():
-        shutil.rmtree(target)
-    os.replace(source, target)
+        target.mkdir(exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot write '{target}': {error.strerror or error}") from None
+    with contextlib.ExitStack() as stack:
+        text = columns = None
+        if TEXT in forms:
+            text = stack.enter_context(replaced_traces(target / FOLDER))
+        if COLUMNAR in forms:
+            path = stack.enter_context(atomic_path(target / COLUMNS_FILE))
+            columns = CoreColumns(path, setting.system, attributes or {})
+            stack.callback(columns.close)
+        return _write_into(text, columns, setting, routes, nodes, steps, layers)
 
 
 def _write_into(
-    folder: Path,
+    folder: Path | None,
+    columns: CoreColumns | None,
     setting: CoreSetting,
     routes: Routes,
     nodes: Sequence[int],
     steps: Sequence[int],
     layers: frozenset[str],
-    forms: Sequence[str],
-    attributes: dict[str, Any],
 ) -> Written:
     counts, moved = np.zeros(len(OPCODES), np.int64), np.zeros(len(OPCODES), np.int64)
     sums = np.zeros(4, object)
     sums[:] = 0
-    columns = None
-    if COLUMNAR in forms:
-        columns = CoreColumns(folder / "cores.nc", setting.system, attributes)
-    try:
-        for step in steps:
-            for node in nodes:
-                name = f"{setting.phase}{step}" if setting.phase == "decode" else setting.phase
-                place = folder / "traces" / setting.phase / f"node_{node}" / name
-                with contextlib.ExitStack() as stack:
-                    text = None
-                    if TEXT in forms:
-                        text = stack.enter_context(_CoreText(place, setting, node))
-                    for operation in node_operations(setting, node, step, routes, layers):
-                        if text is not None:
-                            text.add(operation)
-                        if columns is not None:
-                            columns.add(
-                                node, step, operation.name, operation.macs, operation.instructions
-                            )
-                        total = core_totals(operation.instructions)
-                        counts += total.counts
-                        moved += total.moved
-                        sums += (
-                            operation.macs,
-                            total.macs,
-                            total.busiest_macs * setting.system.cores,
-                            bytes_times_links(operation.instructions, setting.system),
-                        )
-    finally:
-        if columns is not None:
-            columns.close()
+    for step in steps:
+        name = f"{setting.phase}{step}" if setting.phase == "decode" else setting.phase
+        for node in nodes:
+            with contextlib.ExitStack() as stack:
+                text = None
+                if folder is not None:
+                    place = folder / setting.phase / f"node_{node}" / name
+                    text = stack.enter_context(_CoreText(place, setting, node))
+                for operation in node_operations(setting, node, step, routes, layers):
+                    made = operation.instructions
+                    if text is not None:
+                        text.add(operation)
+                    if columns is not None:
+                        columns.add(node, step, operation.name, operation.macs, made)
+                    total = core_totals(made)
+                    counts += total.counts
+                    moved += total.moved
+                    sums += (
+                        operation.macs,
+                        total.macs,
+                        total.busiest_macs * setting.system.cores,
+                        bytes_times_links(made, setting.system),
+                    )
     return Written(counts, moved, *map(int, sums))
 
 

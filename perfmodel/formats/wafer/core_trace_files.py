@@ -65,7 +65,7 @@ def write_core_traces(
         The disk is full, or the like.
     """
     target = user_path(folder) / FOLDER
-    with _replaced(target) as temporary:
+    with replaced_traces(target) as temporary:
         places = {node: temporary / phase / f"node_{node}" / step for node in nodes}
         for place in places.values():
             place.mkdir(parents=True)
@@ -97,7 +97,7 @@ def _append(
 
 
 @contextlib.contextmanager
-def _replaced(target: Path) -> Iterator[Path]:
+def replaced_traces(target: Path) -> Iterator[Path]:
     """Give a temporary folder beside `target`, renamed to it on success, removed on failure."""
     check_writable(target.parent / f".{target.name}.check")
     if target.exists() and not _is_traces(target):
