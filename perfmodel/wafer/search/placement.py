@@ -210,7 +210,7 @@ class _Lines(NamedTuple):
 
 def _all_lines(grid: Grid, degrees: tuple[int, ...]) -> list[_Lines]:
     """List every way to deal the rows and the columns of a grid to axes of these degrees."""
-    found = {}
+    found: dict[_Lines, None] = {}
     for parts in itertools.product(*(_divisors(degree) for degree in degrees)):
         if prod(parts) != grid[0]:
             continue
