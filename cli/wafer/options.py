@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
+
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_options
 from perfmodel.cli.shared.options import option, stack
@@ -134,3 +136,23 @@ problem_options = stack(
     ),
 )
 """Model, meshes, mapping, whole request, settings."""
+
+search_options = stack(
+    option(
+        "--map",
+        "way",
+        section=MAPPING,
+        type=click.Choice(["given", "search"]),
+        default="given",
+        help="Project the mappings given, or find the fastest that fits memory and routes; then "
+        "--grid (sides), --regions (at most), --collective, --product and --cache-layout narrow "
+        "the choice.  [default: given]",
+    ),
+    option(
+        "--shape",
+        section=MAPPING,
+        type=click.Choice(["square", "rectangle"]),
+        help="Of the grids that a search tries.  [default: square]",
+    ),
+)
+"""How a mapping is come by."""

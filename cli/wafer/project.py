@@ -13,7 +13,7 @@ from perfmodel.cli.shared.models import say_remarks
 from perfmodel.cli.shared.options import option
 from perfmodel.cli.shared.printing import remark
 from perfmodel.cli.shared.types import WholeRange
-from perfmodel.cli.wafer.options import problem_options
+from perfmodel.cli.wafer.options import problem_options, search_options
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -26,6 +26,7 @@ SWEPT = ("grid", "context", "batch", "regions")
 
 @click.command("project", cls=Command, short_help="Project a model on a mesh of cores.")
 @problem_options
+@search_options
 @options.results_option("Write all mappings")
 @option(
     "--explain",
@@ -62,6 +63,8 @@ def project_command(
     osl: int | None,
     prefill_grid: str | None,
     decode_grid: str | None,
+    way: str,
+    shape: str | None,
     **axes: Any,
 ) -> None:
     """Project a model on a mesh of cores: time, network, memory, pipeline regions.
@@ -81,6 +84,7 @@ def project_command(
       perfmodel wafer --model llama-3-8b --hardware wse-2 --grid 420 --context 4096 --explain
       perfmodel wafer --model llama-3-8b --hardware wse-2 --isl 2048 --osl 2048 \\
           --prefill-grid 660 --decode-grid 360
+      perfmodel wafer --model llama-3-8b --hardware wse-2 --context 4096 --map search
       perfmodel wafer --model llama-3.1-70b --hardware quietbox,galaxy --batch 32 --context 128
 
     Exit codes: 0 done, 1 failure, 2 wrong input, 3 no mapping fits in the cores' memory (times
@@ -107,6 +111,10 @@ def project_command(
     ):
         if whole and given:
             raise click.UsageError(f"{name} does not go with --isl and --osl")
+    if way == "search" and (whole or output or top):
+        raise click.UsageError("--map search does not go with --isl, --osl, --output or --top")
+    if shape and way != "search":
+        raise click.UsageError("--shape goes with --map search")
     if output is not None:
         output = check_results_path(output)
     spec = load_model(model, **reading)
@@ -122,6 +130,11 @@ def project_command(
         _request(ctx, spec, rows, isl, osl, (prefill_grid, decode_grid), asked, as_json)
     else:
         asked |= _axes(swept, asked) | {"phase": phase or "decode", "parts": explain}
+        if way == "search":
+            from perfmodel.cli.wafer.search import search_and_show
+
+            search_and_show(spec, rows, asked, shape or "square", as_json)
+            return
         _table(ctx, spec, rows, asked, output, top, as_json)
 
 
