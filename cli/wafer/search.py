@@ -86,18 +86,12 @@ def _search(
     from perfmodel.wafer.project import project_wafer
     from perfmodel.wafer.search.mapping import search_mapping
 
-    numbers = {name: _single(asked, name) for name in ("context", "batch", "regions")}
     same = {name: asked[name] for name in ("precision", "cache_precision", "head")}
+    narrowed: dict[str, Any] = {name: _narrowed(asked, name) for name in CHOSEN}
+    narrowed |= {name: _single(asked, name) for name in ("context", "batch") if name in asked}
+    narrowed["most_regions"] = _single(asked, "regions") if "regions" in asked else None
     found = search_mapping(
-        model,
-        mesh,
-        phase=phase,
-        shape=shape,
-        grid=_sides(asked.get("grid")),
-        most_regions=numbers.pop("regions", None),
-        **{name: _narrowed(asked, name) for name in CHOSEN},
-        **{name: value for name, value in numbers.items() if value is not None},
-        **same,
+        model, mesh, phase=phase, shape=shape, grid=_sides(asked.get("grid")), **narrowed, **same
     )
     return found, project_wafer(
         model, mesh, found.as_grid(), phase=phase, parts=asked["parts"], **same
@@ -112,13 +106,11 @@ def _narrowed(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return () if set(given) == set(FIELD_BY_NAME[name].choices) else given
 
 
-def _single(asked: Mapping[str, Any], name: str) -> int | None:
-    values = asked.get(name)
-    if values is None:
-        return None
-    if len(values) != 1:
+def _single(asked: Mapping[str, Any], name: str) -> int:
+    (value, *more) = asked[name]
+    if more:
         raise click.UsageError(f"--{name}: a search takes one value")
-    return int(values[0])
+    return int(value)
 
 
 def _sides(grids: Any) -> list[int] | None:

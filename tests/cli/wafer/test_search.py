@@ -51,7 +51,7 @@ def test_all_names_are_those_that_a_search_takes() -> None:
         ("--top 3", "--map search does not go with --isl, --osl, --output or --top"),
         ("--grid 300x200", "'300x200': a search takes sides"),
         ("--batch 1,2", "--batch: a search takes one value"),
-        ("--grid 9", " fits the memory of wse-2"),
+        ("--regions 1", " fits the memory of wse-2"),
         ("--map given --shape square", "--shape goes with --map search"),
         ("--hardware n150", "hardware: "),
     ],
