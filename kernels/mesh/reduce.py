@@ -34,19 +34,26 @@ FOUR_LEVEL = 6
 def group_size(members, levels):
     """Members of a group on the lowest of so many levels: about the root, at least 2.
 
-    Kernels want groups of one size: of the sizes that divide the members, within a third of the
-    root, the nearest counts; the rounded root where there is none. The highest level is one group
+    Kernels want groups of one size: of the sizes within about a third of the root, the nearest that
+    divides the members counts; where none does, the one whose last group is fullest, as a group
+    of few is ready early and gets in the way of the one before it. The highest level is one group
     of all that is left.
     """
     if levels <= 1.0:
         return members
     root = members ** (1.0 / levels)
-    size = math.floor(root + 0.5)
-    for away in range(int(root / 3.0) + 1):
-        for candidate in (size - away, size + away):
-            if candidate >= 2.0 and members % candidate == 0.0:
-                return float(candidate)
-    return min(members, max(float(size), 2.0))
+    middle = math.floor(root + 0.5)
+    best = max(float(middle), 2.0)
+    fullest = 0.0
+    for away in range(math.ceil(root / 3.0) + 1):
+        for candidate in (middle - away, middle + away):
+            if candidate >= 2.0:
+                size = float(candidate)
+                full = ((members - 1.0) % size + 1.0) / size
+                if full > fullest:
+                    fullest = full
+                    best = size
+    return min(members, best)
 
 
 @jit_lean
@@ -126,7 +133,7 @@ def tree_reduce_cycles(cores, wavelets, levels, hop_cycles, step):
         # The last group, of few members.
         few = members - (groups - 1.0) * size
         start = first + (groups - 1.0) * size * spacing
-        before = min(half, few - 1.0)
+        before = math.floor(few / 2.0)
         after = few - 1.0 - before
         root = start + before * spacing if after > 0.0 else last
         one = other = -1.0

@@ -4,8 +4,8 @@ Every core has a router. Each cycle a link moves one wavelet, a core takes one w
 ramp and sends one; routers copy the wavelets of a flow with several targets. A flow waits for
 flows into its source, wavelet by wavelet (a sum that is sent on as it arrives) or until they have
 arrived as a whole. A core takes flows turn by turn, as a program does whose instructions name
-what they receive; on links, earlier turns go first, as later ones are held back by the cores that
-do not take them yet. Routers queue what they cannot send, without limit.
+what they receive. Routers have a queue of a few wavelets for each flow (a colour of the WSE):
+where one is full, the flow waits on the way, and others pass.
 
 Letters
     F   flows
@@ -23,19 +23,15 @@ from perfmodel.kernels.mesh.routes import DOWN, UP, next_hop
 
 LINKS = 5  # ways out of a router: to four neighbours, and to its core
 TO_CORE = 4
-LOOKS = 64  # wavelets of a queue that a link looks at: those before may not be ready yet
+DEPTH = 4  # wavelets that wait in a queue beside those on their way into it
 
 
 @jit_lean
-def push(queue, flow, ready, turns, starts, tails, flows, times):
-    """Add a wavelet to a queue: before those of later turns, behind those ready no later."""
+def push(queue, flow, ready, starts, tails, flows, times):
+    """Add a wavelet to a queue, behind those that are ready no later."""
     first = starts[queue]
     at = first + tails[queue]
-    turn = turns[flow]
-    while at > first and flows[at - 1] >= 0:
-        before = turns[flows[at - 1]]
-        if before < turn or (before == turn and times[at - 1] <= ready):
-            break
+    while at > first and flows[at - 1] >= 0 and times[at - 1] > ready:
         flows[at] = flows[at - 1]
         times[at] = times[at - 1]
         at -= 1
@@ -45,34 +41,44 @@ def push(queue, flow, ready, turns, starts, tails, flows, times):
 
 
 @jit_lean
-def pop(queue, now, starts, heads, tails, flows, times):
-    """Take the first wavelet of a queue that is ready; its flow, or -1."""
+def take(at, queue, starts, heads, flows, times):
+    """Take a wavelet out of a queue, from wherever it is."""
     first = starts[queue] + heads[queue]
-    end = min(starts[queue] + tails[queue], first + LOOKS)
-    for at in range(first, end):
-        if times[at] <= now:
-            flow = flows[at]
-            while at > first:
-                flows[at] = flows[at - 1]
-                times[at] = times[at - 1]
-                at -= 1
-            flows[first] = -1
-            heads[queue] += 1
-            return flow
-    return -1
+    while at > first:
+        flows[at] = flows[at - 1]
+        times[at] = times[at - 1]
+        at -= 1
+    flows[first] = -1
+    heads[queue] += 1
+
+
+@jit_lean
+def has_room(core, flow, late, ramp_cycles, branches, arrivals, heads, tails, waiting):
+    """Whether all queues that a flow leaves a router by can take a wavelet.
+
+    ``late`` cycles pass until it is in the router, for so many more there is room.
+    """
+    for way in range(UP):
+        if branches[flow, core] >> way & 1 and waiting[flow, core * UP + way] >= late + DEPTH:
+            return False
+    if branches[flow, core] >> TO_CORE & 1:
+        queue = arrivals[flow, core]
+        return tails[queue] - heads[queue] < late + ramp_cycles + DEPTH
+    return True
 
 
 @jit_lean
 def fan_out(
-    core, flow, arrival, ramp_cycles, branches, arrivals, turns, starts, tails, flows, times
+    core, flow, arrival, ramp_cycles, branches, arrivals, starts, tails, flows, times, waiting
 ):
     """Copy a wavelet that reaches a router to all queues that its flow leaves by."""
     for way in range(UP):
         if branches[flow, core] >> way & 1:
-            push(core * UP + way, flow, arrival, turns, starts, tails, flows, times)
+            push(core * UP + way, flow, arrival, starts, tails, flows, times)
+            waiting[flow, core * UP + way] += 1
     if branches[flow, core] >> TO_CORE & 1:
         queue = arrivals[flow, core]
-        push(queue, flow, arrival + ramp_cycles, turns, starts, tails, flows, times)
+        push(queue, flow, arrival + ramp_cycles, starts, tails, flows, times)
 
 
 @jit
@@ -179,6 +185,8 @@ def simulate_flows(
     to_take = by_turn[np.argsort(targets[by_turn], kind="mergesort")]
     first_taken = offsets_of(targets, cores)
 
+    waiting = np.zeros((count, cores * UP), dtype=np.int32)  # wavelets in each link's queue
+    sending = 1 + ramp_cycles + stage_cycles
     complete = np.full((count, cores), -1)  # cycle in which the last wavelet was taken
     sent = np.zeros(count, dtype=np.int64)
     finish = np.zeros(count, dtype=np.int64)
@@ -199,8 +207,9 @@ def simulate_flows(
                 if keys[at] != turn:
                     break
                 queue = cores * UP + at
-                flow = pop(queue, now, starts, heads, tails, flows, times)
-                if flow >= 0:
+                if heads[queue] < tails[queue] and times[starts[queue] + heads[queue]] <= now:
+                    flow = owners[at]
+                    heads[queue] += 1
                     left -= 1
                     moved = True
                     if heads[queue] == wavelets[flow]:
@@ -219,43 +228,61 @@ def simulate_flows(
                         ready = ready and taken > sent[flow]
                     else:
                         ready = ready and taken == wavelets[need] and complete[need, core] < now
-                if ready:
+                if ready and has_room(
+                    core, flow, sending, ramp_cycles, branches, arrivals, heads, tails, waiting
+                ):
                     sent[flow] += 1
                     moved = True
                     fan_out(
                         core,
                         flow,
-                        now + 1 + ramp_cycles + stage_cycles,
+                        now + sending,
                         ramp_cycles,
                         branches,
                         arrivals,
-                        turns,
                         starts,
                         tails,
                         flows,
                         times,
+                        waiting,
                     )
                     break
         for core in range(cores):
             for way in range(UP):
-                if heads[core * UP + way] == tails[core * UP + way]:
-                    continue
-                flow = pop(core * UP + way, now, starts, heads, tails, flows, times)
-                if flow >= 0:
-                    moved = True
-                    fan_out(
-                        core + (1, -1, columns, -columns)[way],
+                queue = core * UP + way
+                after = core + (1, -1, columns, -columns)[way]
+                for at in range(starts[queue] + heads[queue], starts[queue] + tails[queue]):
+                    if times[at] > now:
+                        break
+                    flow = flows[at]
+                    if has_room(
+                        after,
                         flow,
-                        now + hop_cycles,
+                        hop_cycles,
                         ramp_cycles,
                         branches,
                         arrivals,
-                        turns,
-                        starts,
+                        heads,
                         tails,
-                        flows,
-                        times,
-                    )
+                        waiting,
+                    ):
+                        take(at, queue, starts, heads, flows, times)
+                        waiting[flow, queue] -= 1
+                        moved = True
+                        fan_out(
+                            after,
+                            flow,
+                            now + hop_cycles,
+                            ramp_cycles,
+                            branches,
+                            arrivals,
+                            starts,
+                            tails,
+                            flows,
+                            times,
+                            waiting,
+                        )
+                        break
         idle = 0 if moved else idle + 1
         now += 1
     for flow in range(count):

@@ -74,7 +74,7 @@ def tree_flows(
         roots = []
         for start in range(0, len(members), size):
             group = members[start : start + size]
-            root = min(size // 2, len(group) - 1)
+            root = len(group) // 2
             sides = (group[: root + 1], group[root:][::-1])
             arrivals = [
                 chain_flows(flows, side, wavelets, into, turn) for side in sides if len(side) > 1
