@@ -52,6 +52,10 @@ def time_layer(parts, layer, mappings, i, phase, device, found):
     product = mappings.product[i]
     together = found.shape[0] == 1
     joined = 0.0
+    # Norms and softmax sum equally many elements: made once.
+    known = 0.0
+    known_network = 0.0
+    known_link = 0.0
     last = layer == parts.first.shape[0] - 2
     for part in range(parts.first[layer], parts.first[layer + 1]):
         if phase == PREFILL and not last:
@@ -66,7 +70,13 @@ def time_layer(parts, layer, mappings, i, phase, device, found):
             network = 0.0
             link = 0.0
             if parts.joined[part] == 0:
-                network, link = sum_cycles(rows, columns, joined, collective, product, device)
+                if joined != known:
+                    known_network, known_link = sum_cycles(
+                        rows, columns, joined, collective, product, device
+                    )
+                    known = joined
+                network = known_network
+                link = known_link
                 joined = 0.0
         at = 0 if together else part
         found[at, 0] += busy
