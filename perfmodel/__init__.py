@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.several import sweep_several
     from perfmodel.sweeps.size import size_deployment
     from perfmodel.sweeps.sweep import sweep
+    from perfmodel.sweeps.wafer import project_wafer
+    from perfmodel.wafer.mappings import wafer_grid
 
 # Names are looked up on first use, so that importing the package stays fast.
 _HOMES = {
@@ -70,6 +72,7 @@ _HOMES = {
     "open_traces": "perfmodel.convert.opening",
     "pareto": "perfmodel.sweeps.results",
     "project": "perfmodel.sweeps.projection",
+    "project_wafer": "perfmodel.sweeps.wafer",
     "projected_traces": "perfmodel.export.chakra",
     "projected_workload": "perfmodel.export.workload",
     "save_results": "perfmodel.sweeps.files",
@@ -83,6 +86,7 @@ _HOMES = {
     "stream_times": "perfmodel.compute.stream",
     "sweep": "perfmodel.sweeps.sweep",
     "sweep_several": "perfmodel.sweeps.several",
+    "wafer_grid": "perfmodel.wafer.mappings",
     "write_traces": "perfmodel.formats.chakra.files",
 }
 
@@ -111,6 +115,7 @@ __all__ = [
     "open_traces",
     "pareto",
     "project",
+    "project_wafer",
     "projected_traces",
     "projected_workload",
     "save_results",
@@ -124,6 +129,7 @@ __all__ = [
     "stream_times",
     "sweep",
     "sweep_several",
+    "wafer_grid",
     "write_traces",
 ]
 

@@ -263,6 +263,20 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "--precision fp8,int4:bf16 --concurrency 4 --price 2 --set software.pass_host=1e-3",
         ),
     ),
+    "wafer": (
+        4,
+        (
+            "wafer --model model.json --hardware wse-2 --grid 40x30,50 --phase decode,prefill "
+            "--context 512 --batch 1,4 --json",
+            "wafer --model experts.json --hardware wse-2,wse-3 --sweep grid=30:60:4 --regions 2 "
+            "--collective chain --cache-layout row --context 64 -o x.nc",
+            "wafer project --model model.json --hardware wse-2 --grid 40 --explain --no-head "
+            "--product summa --set constants.stage_latency=30",
+            "wafer --model model.json --hardware wse-2 --isl 256 --osl 64 --prefill-grid 60 "
+            "--decode-grid 40",
+            "wafer --model model.json --hardware n300 --context 128 --batch 8 --precision bfp4",
+        ),
+    ),
     "size": (
         4,
         (

@@ -140,7 +140,7 @@ def project_wafer(
     table = _table(spec, mappings, rows, phases, values, status)
     table.attrs |= {"precision": precision or "16 bit", "head": "counted" if head else "left out"}
     if parts:
-        _add_parts(table, listed, np.stack(details), rows)
+        _add_parts(table, listed, np.stack(details), head)
     return table
 
 
@@ -313,11 +313,11 @@ def _coordinates(
     return found
 
 
-def _add_parts(
-    table: Table, parts: WaferParts, times: Floats, rows: Sequence[MeshHardware]
-) -> None:
+def _add_parts(table: Table, parts: WaferParts, times: Floats, head: bool) -> None:
     """Add times of single parts; `times` has shape (hardware, mappings, parts, rows)."""
-    turned = times.transpose(1, 0, 2, 3)
+    first = parts.columns.first
+    count = int(first[-1] if head else first[-2])
+    turned = times.transpose(1, 0, 2, 3)[:, :, :count]
     named = dict(zip(PART_ROWS, np.moveaxis(turned, -1, 0), strict=True))
     data = {
         "part_time": turned[..., :4].sum(axis=-1),
@@ -331,11 +331,10 @@ def _add_parts(
     }
     for item in PART_VARIABLES:
         table[item.name] = _labelled(item, data[item.name], PART_DIMS)
-    first = parts.columns.first
-    layer_of = np.repeat(np.arange(len(parts.layer_names)), np.diff(first))
+    layer_of = np.repeat(np.arange(len(parts.layer_names)), np.diff(first))[:count]
     counts = np.append(parts.counts, 1.0)[layer_of]
     table.coords["part"] = Column(
-        "part", np.array(parts.names), {"long_name": "part of a layer", "units": "1"}
+        "part", np.array(parts.names[:count]), {"long_name": "part of a layer", "units": "1"}
     )
     table.coords["layer"] = Column(
         "part",
@@ -345,4 +344,4 @@ def _add_parts(
     table.coords["layers"] = Column(
         "part", counts, {"long_name": "layers of that kind", "units": "1"}
     )
-    table._sizes = {**table.sizes, "part": len(parts.names)}
+    table._sizes = {**table.sizes, "part": count}
