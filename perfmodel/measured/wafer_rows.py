@@ -9,12 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles.mesh_loader import list_meshes, load_mesh
 from perfmodel.measured.row_preset import served_model
 from perfmodel.measured.rows import NOTHING, MeasuredRow, Skip
+from perfmodel.model.attention import AttentionSpec
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles.mesh import MeshHardware
@@ -33,6 +34,13 @@ CLAIM = "a claim about a formula, not a run"
 TOKENS = ("tok/s", "tok/s/user")
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 """Units of ``unit`` beside ``tokens``; rates become times."""
+
+SOURCE = "waferllm"
+ALL_HEADS = "keys and values of all heads, as in the kernels that were measured"
+"""What a ``source`` names whose kernels multiply by key and value matrices as wide as that of the
+queries, whatever the model shares (Decode/WSE-2 and Prefill/WSE-2 of MeshInfra/WaferLLM: a matrix
+of dim x dim each; its LLaMA3-8B has one head of keys as wide as the model). Capacities of the same
+source count shared heads: 72 B of a token in six layers of LLaMA3-8B on 360 x 360 cores."""
 
 UNSTATED = "not stated"
 WIDEST = 2**16  # cores on a side
@@ -145,6 +153,9 @@ def case_of(row: MeasuredRow) -> WaferCase:
         product = _product(row)
     else:
         model, notes = served_model(row)
+        if SOURCE in row.lower("source") and phase != CAPACITY:
+            whole = _with_all_heads(model)
+            model, notes = whole, (*notes, ALL_HEADS) if whole != model else notes
     lengths = {column: row.whole(column) or 0 for column in ("isl", "osl")}
     if phase in (PREFILL, DECODE, WHOLE) and not lengths["isl"]:
         raise Skip("length of the prompt not stated", row.text("kind"))
@@ -163,6 +174,22 @@ def case_of(row: MeasuredRow) -> WaferCase:
         output_length=lengths["osl"],
         notes=notes,
     )
+
+
+@lru_cache(maxsize=64)
+def _with_all_heads(model: ModelSpec) -> ModelSpec:
+    """Return a model whose attention shares no keys and values."""
+
+    def unshared(part: Any) -> Any:
+        if isinstance(part, AttentionSpec) and part.kind != "mla":
+            return replace(part, key_value_heads=part.heads)
+        return part
+
+    layers = {
+        layer: replace(layer, mixers=tuple(map(unshared, layer.mixers)))
+        for layer in dict.fromkeys(model.layers)
+    }
+    return replace(model, layers=tuple(layers[layer] for layer in model.layers))
 
 
 def measured_value(row: MeasuredRow) -> float:

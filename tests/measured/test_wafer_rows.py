@@ -7,6 +7,7 @@ import pytest
 from perfmodel.base.errors import DataError
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.measured.wafer_rows import (
+    ALL_HEADS,
     case_of,
     check,
     derived,
@@ -89,6 +90,21 @@ def test_cells_become_a_case() -> None:
     assert not case_of(row(TOKEN)).blind
     assert case_of(row(TOKEN, kind="decode, mapping of T10")).blind
     assert case_of(row(TOKEN, clock_GHz="0.85")).hardware.clock == 0.85e9
+
+
+def test_measured_kernels_hold_keys_and_values_of_all_heads() -> None:
+    source = "He et al., WaferLLM, OSDI 2025"
+    for cells in (PROMPT, TOKEN, REQUEST):
+        case = case_of(row(cells, source=source))
+        assert case.model is not None
+        attention = case.model.layers[0].attention
+        assert attention.key_value_heads == attention.heads == 32
+        assert case.notes == (ALL_HEADS,)
+    for other in (row(PROMPT), row(LONGEST, source=source)):
+        case = case_of(other)
+        assert case.model is not None
+        assert case.model.layers[0].attention.key_value_heads == 8
+    assert case_of(row(PROMPT, source=source, model="LLaMA2-13B")).notes == ()
 
 
 @pytest.mark.parametrize(
