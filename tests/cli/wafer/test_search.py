@@ -52,7 +52,6 @@ def test_all_names_are_those_that_a_search_takes() -> None:
         ("--grid 300x200", "'300x200': a search takes sides"),
         ("--batch 1,2", "--batch: a search takes one value"),
         ("--regions 1", " fits the memory of wse-2"),
-        ("--map given --shape square", "--shape goes with --map search"),
         ("--hardware n150", "hardware: "),
     ],
 )
@@ -60,3 +59,8 @@ def test_what_is_refused(more: str, named: str) -> None:
     result: Any = run(*shlex.split(f"{ASKED} {more}"))
     assert result.exit_code == 2
     assert_one_line(result, named)
+
+
+def test_shapes_are_of_searches() -> None:
+    result = run(*shlex.split("wafer --model llama-3-8b --hardware wse-2 --shape square"))
+    assert_one_line(result, "--shape goes with --map search")
