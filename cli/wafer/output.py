@@ -124,6 +124,8 @@ def print_row(model: str, row: Mapping[str, Any]) -> None:
         return
     click.echo(f"time                {format_time(row['latency'])}")
     click.echo(f"tokens/s of a user  {row['tokens_per_second']:,.1f}")
+    if row["region_count"] > 1 or row["batch"] > 1:
+        click.echo(f"tokens/s of all     {row['mesh_tokens_per_second']:,.1f}, every region busy")
     click.echo(f"time of a layer     {format_time(row['layer_time'])}")
     click.echo(f"utilization         {percent(row['utilization'])} of the region's peak")
     if not streamed:

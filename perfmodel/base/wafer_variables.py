@@ -59,6 +59,11 @@ ROW_VARIABLES: tuple[Variable, ...] = (
 OTHER_VARIABLES: tuple[Variable, ...] = (
     Variable("tokens_per_second", "1/s", "of one user: tokens of its prompt, or of its answer"),
     Variable(
+        "mesh_tokens_per_second",
+        "1/s",
+        "of all users, with as many as keep every region busy",
+    ),
+    Variable(
         "link_utilization",
         "1",
         "share of time that the busiest link is busy",

@@ -257,7 +257,13 @@ def _table(
     components = np.stack([found[name] for name in TIME_COMPONENTS])
     bottleneck = np.where(impossible, 0.0, components).argmax(axis=0).astype(np.int8)
     bottleneck[impossible] = len(BOTTLENECKS)
+    # A region is free again once the next has what it made.
+    stage = found["layers_per_region"] * found["layer_time"] + found["transfer_time"] / np.maximum(
+        found["region_count"] - 1.0, 1.0
+    )
+    busy = np.where(found["region_count"] > 1.0, stage, found["latency"])
     extra = {
+        "mesh_tokens_per_second": tokens * mappings["batch"][:, None, None] / busy,
         "tokens_per_second": tokens / found["latency"],
         "link_utilization": found["link_time"] / found["latency"],
         "bottleneck": bottleneck,
