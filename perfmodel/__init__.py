@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perfmodel.export.chakra import projected_traces
     from perfmodel.export.workload import projected_workload
     from perfmodel.formats.chakra.files import write_traces
-    from perfmodel.hwprofiles import list_hardware, load_hardware
+    from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
     from perfmodel.measured.calibrate import calibrate_file
     from perfmodel.measured.compare import compare_file
     from perfmodel.model.presets import list_models, load_model
@@ -61,10 +61,12 @@ _HOMES = {
     "explain": "perfmodel.sweeps.projection",
     "gemm_times": "perfmodel.compute.gemm",
     "list_hardware": "perfmodel.hwprofiles",
+    "list_meshes": "perfmodel.hwprofiles",
     "list_models": "perfmodel.model.presets",
     "load_framework": "perfmodel.software.framework",
     "load_grid": "perfmodel.serving.enumerate",
     "load_hardware": "perfmodel.hwprofiles",
+    "load_mesh": "perfmodel.hwprofiles",
     "load_model": "perfmodel.model.presets",
     "matched": "perfmodel.sweeps.difference",
     "moe_times": "perfmodel.compute.moe",
@@ -104,10 +106,12 @@ __all__ = [
     "explain",
     "gemm_times",
     "list_hardware",
+    "list_meshes",
     "list_models",
     "load_framework",
     "load_grid",
     "load_hardware",
+    "load_mesh",
     "load_model",
     "matched",
     "moe_times",

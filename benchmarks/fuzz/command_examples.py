@@ -457,6 +457,13 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "simulate chain --hardware profile.toml --timeline out.json",
         ),
     ),
+    "wafer collective": (
+        3,
+        (
+            "wafer collective all_reduce --hardware wse-2 --grid 1x420 --size 64,1KiB",
+            "wafer collective reduce --hardware wse-2 --grid 5x4 --size 32 --simulate --json",
+        ),
+    ),
     "hardware list": (1, ("hardware list --all", "hardware list --json")),
     "hardware show": (
         6,

@@ -12,6 +12,10 @@ HOMES = {
         "perfmodel.cli.wafer.project:project_command",
         "Project a model on a mesh of cores.",
     ),
+    "collective": (
+        "perfmodel.cli.wafer.collective:collective_command",
+        "Time sums and copies over cores.",
+    ),
 }
 """Commands of the group; more are lines here."""
 

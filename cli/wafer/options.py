@@ -16,7 +16,8 @@ from perfmodel.wafer.fields import FIELD_BY_NAME
 MAPPING, REQUEST = "Mapping", "Whole request"
 
 
-def _complete_meshes(ctx: Any, param: Any, incomplete: str) -> list[Any]:
+def complete_meshes(ctx: Any, param: Any, incomplete: str) -> list[Any]:
+    """Complete the name of a mesh that ships."""
     from click.shell_completion import CompletionItem
 
     from perfmodel.hwprofiles import list_meshes
@@ -54,7 +55,7 @@ problem_options = stack(
         section=options.PROBLEM,
         required=True,
         type=Paths(),
-        shell_complete=_complete_meshes,
+        shell_complete=complete_meshes,
         help="Mesh of cores: wse-2, wse-3, tenstorrent-wormhole, … ('perfmodel hardware list' "
         "names all), or the path of a profile; several to compare.",
     ),
