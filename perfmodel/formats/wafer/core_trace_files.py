@@ -20,7 +20,7 @@ from perfmodel.base.errors import MACHINE_FAILURES, DataError, MachineError
 from perfmodel.base.files import TEMPORARIES, check_writable, user_path
 from perfmodel.formats.wafer.core_trace import TracePiece, format_pieces
 
-GATHERED = 2**18
+GATHERED = 2**19
 """Instructions that are held before they become text; about 100 B each."""
 
 FOLDER = "traces"

@@ -186,6 +186,12 @@ def copies(
     return Piece(build(COPY, first_core, (source, to, size), tile=tiles), comment, numbers)
 
 
+def barrier_number(name: str, cores: str) -> tuple[int, int]:
+    """Return the upper and the lower half of the number of a barrier: a hash of its text."""
+    digest = hashlib.md5((name + cores).encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big")
+
+
 def barriers(
     name: str, numbers: Integers, groups: Iterable[Sequence[int]], first_core: int, cores: int
 ) -> Piece:
@@ -203,13 +209,10 @@ def barriers(
     rows: list[tuple[int, ...]] = []
     within = True
     for tile, (group, row) in enumerate(zip(groups, numbers.tolist(), strict=True)):
-        identifier = "_".join([name, *map(str, row)])
-        text = identifier + "_".join(map(str, group))
-        digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-        halves = int(digest[:8], 16), int(digest[8:16], 16)
+        halves = barrier_number("_".join([name, *map(str, row)]), "_".join(map(str, group)))
         on_node = [core - first_core for core in group if 0 <= core - first_core < cores]
         within &= len(on_node) == len(group)
-        rows.extend((core, tile, *halves) for core in on_node)
+        rows.extend([(core, tile, *halves) for core in on_node])
     table = np.array(rows, np.int64).reshape(-1, 4)
     made = build(BARRIER, table[:, 0], (table[:, 2], table[:, 3]), tile=table[:, 1])
     # The generator marks the comment of a barrier that stays within a node.

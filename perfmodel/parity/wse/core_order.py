@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.wafer.node_graph import GraphNode
 
@@ -34,49 +37,68 @@ def mapping_order(graphs: Sequence[Sequence[GraphNode]]) -> list[tuple[int, int]
     FormatError
         Operations wait for one another in a circle.
     """
-    makers: dict[str, list[int]] = {}
-    readers: dict[str, list[int]] = {}  # in the same order
+    number: dict[str, int] = {}  # of tensors, in the order in which they are first named
     places: list[tuple[int, int]] = []
+    read: list[tuple[int, int]] = []  # tensor, operation
+    made: list[tuple[int, int]] = []
+    nameless = ("",)  # as the generator reads an empty list
     for node, graph in enumerate(graphs):
-        for at, operation in enumerate(graph):
-            number = len(places)
+        for at, (_, _, inputs, outputs) in enumerate(graph):
+            for listed, pairs in ((inputs, read), (outputs, made)):
+                for tensor in listed or nameless:
+                    pairs.append((number.setdefault(tensor, len(number)), len(places)))
             places.append((node, at))
-            # The generator reads an empty list as one tensor without a name.
-            for tensor in operation.inputs or ("",):
-                if tensor in readers:
-                    readers[tensor].append(number)
-                else:
-                    makers[tensor], readers[tensor] = [], [number]
-            for tensor in operation.outputs or ("",):
-                if tensor in makers:
-                    makers[tensor].append(number)
-                else:
-                    makers[tensor], readers[tensor] = [number], []
-    # What an operation feeds, each once; the last entry: operations that read what none makes.
-    fed: list[dict[int, None]] = [{} for _ in range(len(places) + 1)]
-    for sources, targets in zip(makers.values(), readers.values(), strict=True):
-        for source in sources or (-1,):
-            fed[source].update(dict.fromkeys(targets))
-    waits = [0] * len(places)
-    for feeds in fed:
-        for target in feeds:
-            waits[target] += 1
-    order: list[int] = []
-    ready: Sequence[int] = _finish(fed[-1], waits)
-    while ready:
-        order.extend(ready)
-        ready = [target for number in ready for target in _finish(fed[number], waits)]
+    both = (np.array(pairs, np.int64).reshape(-1, 2) for pairs in (read, made))
+    order = _sorted(_edges(*both, len(number), len(places)), len(places))
     if len(order) < len(places):
-        left = next(number for number, count in enumerate(waits) if count)
-        node, at = places[left]
+        node, at = places[min(set(range(len(places))) - set(order))]
         raise FormatError(
             f"graph of node {node}: operation '{graphs[node][at].name}' waits for itself"
         )
-    return [places[number] for number in order]
+    return [places[one] for one in order]
 
 
-def _finish(feeds: dict[int, None], waits: list[int]) -> list[int]:
-    """Count an operation as done; return those that wait for nothing else."""
-    for target in feeds:
-        waits[target] -= 1
-    return [target for target in feeds if not waits[target]]
+def _edges(
+    read: Integers, made: Integers, tensors: int, operations: int
+) -> tuple[Integers, Integers]:
+    """Return which operation feeds which, each pair once, in the order of visits.
+
+    What nothing makes comes from a root, which is numbered behind all operations.
+    """
+    by_tensor = read[np.argsort(read[:, 0], kind="stable")]
+    readers = np.bincount(read[:, 0], minlength=tensors)
+    first = np.cumsum(readers) - readers
+    unmade = np.setdiff1d(np.arange(tensors), made[:, 0])
+    roots = np.stack((unmade, np.full(len(unmade), operations)), axis=1)
+    made = np.concatenate((made, roots))
+    made = made[np.lexsort((made[:, 0], made[:, 1]))]
+    counts = readers[made[:, 0]]
+    begin = np.cumsum(counts) - counts
+    within = np.arange(counts.sum()) - np.repeat(begin, counts)
+    source = np.repeat(made[:, 1], counts)
+    target = by_tensor[np.repeat(first[made[:, 0]], counts) + within, 1]
+    _, kept = np.unique(source * (operations + 1) + target, return_index=True)
+    kept.sort()
+    return source[kept], target[kept]
+
+
+def _sorted(edges: tuple[Integers, Integers], operations: int) -> list[int]:
+    """Return operations generation by generation, without those in a circle."""
+    source, target = edges
+    waits = np.bincount(target, minlength=operations)
+    counts = np.bincount(source, minlength=operations + 1)
+    first = np.cumsum(counts) - counts
+    order: list[int] = []
+    ready = np.array([operations])
+    while ready.size:
+        fed = counts[ready]
+        begin = np.cumsum(fed) - fed
+        visited = target[np.repeat(first[ready] - begin, fed) + np.arange(fed.sum())]
+        waits -= np.bincount(visited, minlength=operations)
+        # An operation is ready at the last visit of those that it waits for.
+        last = visited[::-1]
+        freed, at = np.unique(last, return_index=True)
+        free = waits[freed] == 0
+        ready = freed[free][np.argsort(-at[free])]
+        order.extend(ready.tolist())
+    return order

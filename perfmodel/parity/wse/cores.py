@@ -23,7 +23,7 @@ from perfmodel.formats.wafer.node_graph import GraphNode
 from perfmodel.formats.wafer.node_table import NodeOperation, shapes
 from perfmodel.formats.wafer.tiling import Tiling
 from perfmodel.parity.wse import layouts
-from perfmodel.parity.wse.core_lines import barriers
+from perfmodel.parity.wse.core_lines import barrier_number
 from perfmodel.parity.wse.core_order import mapping_order
 from perfmodel.parity.wse.core_products import CoreNode, attention_pieces, product_pieces
 from perfmodel.parity.wse.core_tiles import DEFAULT_TILING, attention_tile, product_tile
@@ -33,7 +33,8 @@ from perfmodel.parity.wse.core_transfers import (
     multicast_piece,
     sum_piece,
 )
-from perfmodel.parity.wse.layouts import Layout, Shape
+from perfmodel.parity.wse.layouts import Layout, Row, Shape
+from perfmodel.wafer.cores.instructions import BARRIER, build
 
 PASSED_OVER = ("Add", "Barrier")
 """Operations of a node of which the generator makes no instruction."""
@@ -46,6 +47,8 @@ IMPOSSIBLE = {
 """Operations at which the generator stops, and why."""
 
 ROOT = "queries"
+BETWEEN = "cross_layer"
+"""What barriers between operations are called."""
 
 
 _shapes = functools.lru_cache(maxsize=2**14)(shapes)
@@ -127,7 +130,7 @@ class CoreMapping:
                 _check(node, row)
         self._order = mapping_order(graphs)
         self._of_name = [{one.name: one for one in graph} for graph in graphs]
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, Layout | Row] = {}
         self._uses = self._count_uses()
 
     def pieces(self) -> Iterator[NodePieces]:
@@ -166,15 +169,17 @@ class CoreMapping:
             if made is None:
                 continue
             if node in begun:
-                yield NodePieces(node, "cross_layer", [self._barrier(node, count)])
+                yield NodePieces(node, BETWEEN, [self._barrier(node, count)])
                 count += 1
             begun.add(node)
             yield NodePieces(node, row.name, made)
 
     def _barrier(self, node: int, count: int) -> TracePiece:
+        """Return a barrier of all cores of a node."""
         first, cores, _ = self._nodes[node]
-        group = range(first, first + cores)
-        return barriers("cross_layer", np.array([[count]]), [group], first, cores)
+        names = "_".join(map(str, range(first, first + cores)))
+        halves = barrier_number(f"{BETWEEN}_{count}", names)
+        return TracePiece(build(BARRIER, np.arange(cores), halves), BETWEEN, np.array([[count]]))
 
     def _mapped(self, step: _Step) -> list[TracePiece] | None:
         """Return an operation's instructions; None for what only views tensors."""
@@ -194,12 +199,18 @@ class CoreMapping:
     # Tensors
 
     def _count_uses(self) -> dict[str, int]:
+        """Return how often each tensor's layout is needed."""
         uses: dict[str, int] = {}
-        for node, at in self._order:
-            graph = self._graphs[node][at]
-            row = self._rows[node].get(graph.name)
-            if row is not None:
-                for tensor in self._used(_Step(row, graph, node, self._nodes[node])):
+        for node, graphs in enumerate(self._graphs):
+            rows = self._rows[node]
+            for graph in graphs:
+                row = rows.get(graph.name)
+                if row is None:
+                    continue
+                tensors = graph.inputs
+                if row.operation == "AllReduce":
+                    tensors = self._used(_Step(row, graph, node, self._nodes[node]))
+                for tensor in tensors:
                     uses[tensor] = uses.get(tensor, 0) + 1
         return uses
 
@@ -226,7 +237,8 @@ class CoreMapping:
         """Return where a tensor lies that an operation before has made."""
         if tensor not in self._layouts:
             raise DataError(f"nothing before it makes '{tensor}'")
-        layout = layouts.with_ones(self._layouts[tensor], dims)
+        held = self._layouts[tensor]
+        layout = layouts.with_ones(held.taken() if isinstance(held, Row) else held, dims)
         self._layouts[tensor] = layout
         return layout
 
@@ -236,7 +248,7 @@ class CoreMapping:
             self._layouts[tensor] = node.fresh(dims, tile)
         return self._read(tensor, dims)
 
-    def _keep(self, tensor: str, layout: Layout) -> None:
+    def _keep(self, tensor: str, layout: Layout | Row) -> None:
         if self._uses.get(tensor):
             self._layouts[tensor] = layout
 
@@ -257,21 +269,36 @@ class CoreMapping:
         self._keep(step.graph.outputs[0], layouts.transposed(self._input(step, before), *axes))
 
     def _slice(self, step: _Step) -> None:
-        whole, axis, span = step.row.dimensions.split(" -> ")
+        whole, axis_text, span = step.row.dimensions.split(" -> ")
         (dims,) = _shapes(whole)
-        begin, _, end = span.partition(":")
-        cut = layouts.sliced(self._input(step, dims), int(axis) % len(dims), int(begin), int(end))
-        self._keep(step.graph.outputs[0], cut)
+        first, _, last = span.partition(":")
+        axis, begin, end = int(axis_text) % len(dims), int(first), int(last)
+        tensor, made = step.graph.inputs[0], step.graph.outputs[0]
+        held = self._layouts.get(tensor)
+        if isinstance(held, Row) and axis and (begin, end, held.layout.tile[axis]) == (0, 1, 1):
+            self._keep(made, held)  # all that there is of this axis
+            return
+        layout = self._read(tensor, dims)
+        if not axis and 0 <= begin == end - 1 < dims[0]:
+            self._keep(made, Row(layout, begin))  # most of these are put together at once
+        else:
+            self._keep(made, layouts.sliced(layout, axis, begin, end))
 
     def _concat(self, step: _Step) -> None:
         sizes, dims = step.shapes
         axis = _axis(step, len(dims))
-        parts = [
-            self._read(tensor, (*dims[:axis], size, *dims[axis + 1 :]))
-            for tensor, size in zip(step.graph.inputs, sizes, strict=True)
-            if size
-        ]
-        self._keep(step.graph.outputs[0], layouts.concatenated(parts, axis))
+        pairs = [pair for pair in zip(step.graph.inputs, sizes, strict=True) if pair[1]]
+        held = [self._layouts.get(tensor) for tensor, _ in pairs]
+        rows = [one for one in held if isinstance(one, Row)]
+        if not axis and len(rows) == len(held) and sum(sizes) == dims[0]:
+            together = layouts.rows_together(rows)
+        else:
+            parts = [
+                self._read(tensor, (*dims[:axis], size, *dims[axis + 1 :]))
+                for tensor, size in pairs
+            ]
+            together = layouts.concatenated(parts, axis)
+        self._keep(step.graph.outputs[0], together)
 
     def _input(self, step: _Step, dims: Shape) -> Layout:
         return self._read(step.graph.inputs[0], dims)

@@ -277,6 +277,39 @@ def concatenated(parts: Sequence[Layout], axis: int) -> Layout:
     )
 
 
+class Row(NamedTuple):
+    """A row of the first axis of a tensor, not yet taken out."""
+
+    layout: Layout
+    place: int
+
+    def taken(self) -> Layout:
+        """Return the tensor of this row alone."""
+        return sliced(self.layout, 0, self.place, self.place + 1)
+
+
+def rows_together(rows: Sequence[Row]) -> Layout:
+    """Put rows of tensors behind one another, as `concatenated` does with slices of them."""
+    first = rows[0].layout
+    tile = (1, *first.tile[1:])
+    if any(row.layout.tile[1:] != tile[1:] for row in rows):
+        return concatenated([row.taken() for row in rows], 0)
+    blocks = [row.place // row.layout.tile[0] for row in rows]
+    pairs = list(zip(rows, blocks, strict=True))
+    begins = np.arange(len(rows))
+    ends = begins + 1
+    if any(row.layout.tile[0] > 1 for row in rows):  # blocks that begin before their row
+        before = [int(row.layout.begins[0][block]) - row.place for row, block in pairs]
+        begins = begins + np.array(before, np.int64)
+    return Layout(
+        (len(rows), *first.dims[1:]),
+        tile,
+        np.array([row.layout.banks[block] for row, block in pairs]),
+        (begins, *first.begins[1:]),
+        (ends, *first.ends[1:]),
+    )
+
+
 def _shifted(
     edges: tuple[Integers, ...], parts: Sequence[Integers], starts: Integers, axis: int
 ) -> tuple[Integers, ...]:

@@ -66,6 +66,19 @@ def test_other_views_leave_every_element_where_it_is():
     assert layouts.with_ones(layouts.with_ones(layout, (4, 1, 6, 8)), (4, 6, 8)).dims == (4, 6, 8)
 
 
+def test_rows_are_put_together_as_slices_are():
+    some = [fresh((5, 1, 6), tile, 2, 7) for tile in ((1, 1, 2), (3, 1, 2), (1, 1, 3))]
+    for chosen in ((0, 0, 0), (0, 1, 1), (1, 2, 0)):
+        rows = [layouts.Row(some[one], place) for place, one in enumerate(chosen)]
+        mine = layouts.rows_together(rows)
+        other = layouts.concatenated([row.taken() for row in rows], 0)
+        assert (mine.dims, mine.tile) == (other.dims, other.tile)
+        assert (mine.banks == other.banks).all()
+        for edges in ("begins", "ends"):
+            pairs = zip(getattr(mine, edges), getattr(other, edges), strict=True)
+            assert all((one == two).all() for one, two in pairs)
+
+
 def test_smaller_blocks_stay_where_they_begin():
     layout = layouts.remapped(fresh((6,), (4,), 0, 9), (3,))
     assert layout.banks.tolist() == [0, 0]  # the second lies in both blocks of before
