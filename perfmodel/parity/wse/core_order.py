@@ -48,14 +48,17 @@ def mapping_order(graphs: Sequence[Sequence[GraphNode]]) -> list[tuple[int, int]
                 for tensor in listed or nameless:
                     pairs.append((number.setdefault(tensor, len(number)), len(places)))
             places.append((node, at))
-    both = (np.array(pairs, np.int64).reshape(-1, 2) for pairs in (read, made))
-    order = _sorted(_edges(*both, len(number), len(places)), len(places))
+    order = _sorted(_edges(_table(read), _table(made), len(number), len(places)), len(places))
     if len(order) < len(places):
         node, at = places[min(set(range(len(places))) - set(order))]
         raise FormatError(
             f"graph of node {node}: operation '{graphs[node][at].name}' waits for itself"
         )
     return [places[one] for one in order]
+
+
+def _table(pairs: list[tuple[int, int]]) -> Integers:
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def _edges(
