@@ -30,8 +30,9 @@ from perfmodel.wafer.system import Grid
 
 KEY_CHUNK = 512
 """Keys at a time, as in the generator's ``tiling.json`` (MLAKV, MHAKV)."""
-QUERY_BLOCK = 64
-"""Queries of a prompt at a time; a prior: half of a block's diagonal is masked work."""
+QUERY_BLOCKS = (8, 64)
+"""Queries of a prompt at a time, at least and at most: a 32nd of them. A prior: what blocks compute
+beyond the causal half is then 3 % at most of prompts of 256 tokens and more."""
 STATISTICS = 2
 """Beside a partial result: the largest score of a row and the sum of its exponents."""
 
@@ -333,7 +334,8 @@ def prompt_attention(
     bounds += np.searchsorted(before, inside, side="right") - 1
     bounds[-1], bounds[0] = size.sequences * size.queries, 0
 
-    blocks = np.arange(0, size.queries, QUERY_BLOCK)
+    block = min(max(size.queries // 32, QUERY_BLOCKS[0]), QUERY_BLOCKS[1])
+    blocks = np.arange(0, size.queries, block)
     edges = (np.arange(size.sequences)[:, None] * size.queries + blocks).ravel()
     starts = np.unique(np.concatenate((bounds, edges)))
     starts, ends = starts[:-1], starts[1:]

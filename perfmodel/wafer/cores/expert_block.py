@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -54,7 +54,8 @@ def expert_operations(
         yield node.linear(f"{prefix}_gate", layout, (own, size, mlp.experts))
     to = routes.sent[place].copy()
     to[place] = 0
-    yield _dispatch(node, prefix, layout, own, to, stage), layout
+    casts = routes.casts[place] if routes.casts else {}
+    yield _dispatch(node, prefix, layout, own, to, casts, stage), layout
 
     returned = []
     for name, rows in node_experts(routes, place, mlp.experts):
@@ -105,7 +106,13 @@ def _own_rows(node: Node) -> tuple[int, int]:
 
 
 def _dispatch(
-    node: Node, prefix: str, layout: Layout, own: int, to: np.ndarray, stage: tuple[int, ...]
+    node: Node,
+    prefix: str,
+    layout: Layout,
+    own: int,
+    to: np.ndarray,
+    casts: Mapping[tuple[int, ...], int],
+    stage: tuple[int, ...],
 ) -> CoreOperation:
     setting = node.setting
     grid, element = node.grid, setting.activation_bytes
@@ -114,12 +121,26 @@ def _dispatch(
         made = NOTHING
     elif exchange == "allgather":
         made = cast_rows(layout, np.diff(layout.rows), stage, node.number, grid, element)
+    elif exchange == "multicast":
+        made = joined(
+            [
+                cast_rows(
+                    layout,
+                    rows_of(layout, own, rows),
+                    tuple(stage[0] + other for other in others),
+                    node.number,
+                    grid,
+                    element,
+                )
+                for others, rows in casts.items()
+            ]
+        )
     else:
         blocks = np.array([rows_of(layout, own, int(count)) for count in to]).T
         made = send_rows(layout, blocks, np.array(stage), node.number, grid, element)
     kind, word = {
         "allgather": ("AllGather", "ag_disp"),
-        "multicast": ("Unicast", "uni_disp"),
+        "multicast": ("Multicast", "mc_disp"),
     }.get(exchange, ("AlltoAll", "a2a_disp"))
     return node.together(f"{prefix}_{word}", kind, made, stage)
 

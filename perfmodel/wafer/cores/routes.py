@@ -29,11 +29,15 @@ class ExpertRoutes:
     worked : array of int, shape (expert, data replicas, nodes)
         Rows of every expert (behind the routed ones: every copy of the shared ones), in each
         replica, by the node they came from.
+    casts : tuple of dict
+        For each node that casts its tokens, rows by the set of nodes that they go to; empty
+        where tokens are sent to one node after the other.
     """
 
     setting: CoreSetting
     sent: Integers
     worked: Integers
+    casts: tuple[dict[tuple[int, ...], int], ...] = ()
 
     @property
     def shared_nodes(self) -> Integers:
@@ -81,6 +85,7 @@ def expert_routes(
     tail = np.repeat(np.arange(copies), bucket_sizes(setting.batch, copies) * setting.length)
     sent = np.zeros((nodes, nodes), np.int64)
     worked = np.zeros((count + copies * shared, system.ffn_data_parallel, nodes), np.int64)
+    casts: list[dict[tuple[int, ...], int]] = [{} for _ in range(nodes)]
     for begin in range(0, len(source), CHUNK):
         part = slice(begin, begin + CHUNK)
         owner, chosen = source[part], routed[part]
@@ -99,7 +104,12 @@ def expert_routes(
         first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
         pair = owner[:, None] * nodes + ordered
         sent += np.bincount(pair[first], minlength=nodes * nodes).reshape(nodes, nodes)
-    return ExpertRoutes(setting, sent, worked)
+        if system.expert_exchange == "multicast":
+            first &= ordered != owner[:, None]
+            for node, row, mask in zip(owner.tolist(), ordered, first, strict=True):
+                others = tuple(row[mask].tolist())
+                casts[node][others] = casts[node].get(others, 0) + 1
+    return ExpertRoutes(setting, sent, worked, tuple(casts))
 
 
 def node_experts(routes: ExpertRoutes, node: int, count: int) -> list[tuple[str, Integers]]:
