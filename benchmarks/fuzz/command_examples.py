@@ -204,6 +204,7 @@ AICB_OPTIONS = (
     "--num_layers=2 --hidden_size=256 --num_attention_heads=4 --seq_length=128 "
     "--vocab_size=1000 --world_size=8 --global_batch=16"
 )
+NODES = "--model model.json --isl 16 --batch 4 --osl 2 --layers decode0,lm_head --compat wse"
 STAGE = (
     "--dp 2 --tp 2 --sp 1 --pp 2 --num-stacks 2 --dmodel 64 --dff 128 --head 4 --seq 32 "
     "--batch 4 --din 32 --dout 32"
@@ -414,6 +415,13 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "workload astra-text": (4, (f"workload astra-text {PROBLEM} --tp 2 -o out.txt",)),
     "workload chakra": (3, (f"workload chakra {PROBLEM} --tp 2 -o out",)),
     "workload stage": (3, (f"workload stage {STAGE} -o out",)),
+    "workload nodes": (
+        4,
+        (
+            f"workload nodes {NODES} --tp 2 --sp 2 -o out",
+            f"workload nodes {NODES} --system wafer-system.json -o out",
+        ),
+    ),
     "workload synthetic": (
         4,
         (

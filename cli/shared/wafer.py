@@ -18,15 +18,15 @@ DEGREES = {
     "dp_attention": ("data_parallel", "Data parallelism of attention."),
     "tp": ("tensor_parallel", "Tensor parallelism of attention."),
     "sp": ("sequence_parallel", "Parallelism over the context of attention."),
-    "ep": ("expert_parallel", "Parallelism over experts."),
+    "ep": ("expert_parallel", "Parallelism over experts.  [default: what --tp-ffn and --dp-ffn leave]"),
     "tp_ffn": ("ffn_tensor_parallel", "Tensor parallelism of experts."),
     "dp_ffn": ("ffn_data_parallel", "Data parallelism of experts."),
     "pp": ("pipeline_parallel", "Pipeline stages."),
     "shared_copies": ("shared_copies", "Nodes that each hold the shared experts."),
 }
 GRIDS = {
-    "node_grid": "Nodes of the wafer, rows x columns.",
-    "core_grid": "Cores of a node, rows x columns.",
+    "node_grid": "Nodes of the wafer, rows x columns.  [default: as square as they go]",
+    "core_grid": "Cores of a node, rows x columns.  [default: 6x6]",
 }
 WORDS = (*DEGREES, *GRIDS, "expert_exchange")
 
@@ -120,7 +120,7 @@ def given_system(options: Mapping[str, Any], phase: str) -> WaferSystem:
     """
     from perfmodel.base.errors import FormatError
     from perfmodel.formats.wafer.system import read_systems
-    from perfmodel.wafer.system import WaferSystem
+    from perfmodel.wafer.given import given_system as system_of_degrees
 
     stated = [word for word in WORDS if options.get(word) is not None]
     file = options["system_file"]
@@ -139,8 +139,7 @@ def given_system(options: Mapping[str, Any], phase: str) -> WaferSystem:
             fields[word] = read_grid(word, options[word])
     if options["expert_exchange"] is not None:
         fields["expert_exchange"] = options["expert_exchange"]
-    rows, columns = fields.get("node_grid", (1, 1))
-    return WaferSystem(nodes=rows * columns, **fields)
+    return system_of_degrees(**fields)
 
 
 def chosen_nodes(text: str, nodes: int) -> list[int]:

@@ -8,6 +8,7 @@ from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.workload.aicb import aicb_command, aiob_command, is_projection
 from perfmodel.cli.workload.convert import convert_command, synthetic_command
 from perfmodel.cli.workload.cores import cores_command
+from perfmodel.cli.workload.nodes import nodes_command
 from perfmodel.cli.workload.projected import (
     astra_text_command,
     chakra_command,
@@ -42,6 +43,7 @@ def workload_group() -> None:
       chakra      Chakra execution traces, one file per rank
       stage       what the STAGE generator writes, as Chakra execution traces
       synthetic   small execution traces of one pattern
+      nodes       what each node of a wafer does in a step
       cores       instructions of a wafer's cores, as text and as columns
       convert     ASTRA-sim text, FlexFlow task graphs and PyTorch traces to Chakra
       show        what a workload file holds
@@ -60,8 +62,9 @@ for _command in (
     aiob_command,
     astra_text_command,
     chakra_command,
-    cores_command,
     stage_command,
+    nodes_command,
+    cores_command,
     synthetic_command,
     convert_command,
     show_command,

@@ -38,7 +38,7 @@ KEYS: Mapping[str, str] = {
 
 WORKLOADS: Mapping[str, str] = {
     "uniform": "uniform",
-    "identical": "identical",
+    "identical": "balanced",
     "empirical_mmlu": "two_level",
 }
 """Expert workload of the file -> routing. The counts of ``empirical_mmlu`` are another file

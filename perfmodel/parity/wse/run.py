@@ -17,6 +17,8 @@ from perfmodel.parity.wse.tree import write_tree
 from perfmodel.wafer.system import WaferSystem
 
 PHASES = ("decode", "prefill", "both")
+ALIKE = {"balanced": "identical"}
+"""What is dealt out evenly has another name there."""
 
 
 def run_nodes(
@@ -28,7 +30,7 @@ def run_nodes(
     generated: int = 10,
     *,
     phase: str = "decode",
-    steps: str = "ends",
+    steps: str | Sequence[int] = "ends",
     routing: str | Routed = "",
     nodes: Sequence[int] | None = None,
     layers: str = "all",
@@ -48,8 +50,8 @@ def run_nodes(
     batch, prompt, generated : int
         Sequences, tokens that each reads, and tokens that each makes.
     phase : {"decode", "prefill", "both"}
-    steps : {"ends", "all"}
-        First and last step of decoding, or all.
+    steps : {"ends", "all"} or sequence of int
+        First and last step of decoding, all, or these.
     routing : str or callable, optional
         ``identical``, ``uniform`` or ``empirical:FILE``, drawn as the generator does, or
         step (-1 for the prefill) -> `RoutedTokens`. Not stated: what the system says.
@@ -73,7 +75,12 @@ def run_nodes(
     """
     if phase not in PHASES:
         raise DataError(f"key 'phase': unknown '{phase}'; known: {', '.join(PHASES)}")
-    decoded = decode_steps(generated, steps) if phase != "prefill" else ()
+    decoded: tuple[int, ...] = ()
+    if phase != "prefill":
+        known = decode_steps(generated, steps if isinstance(steps, str) else "all")
+        decoded = known if isinstance(steps, str) else tuple(sorted(set(steps)))
+        if not set(decoded) <= set(known):
+            raise DataError(f"key 'steps': {max(decoded)} is not among steps 0 to {known[-1]}")
     asked = iterations(
         model,
         systems,
@@ -99,6 +106,7 @@ def _drawn(asked: Mapping[int, Iteration], words: str) -> Routed | None:
     if not any(map(first.model.has_experts, first.layers)):
         return None
     name, _, file = words.partition(":")
+    name = ALIKE.get(name, name)
     if name not in MODELS or (name == "empirical") != bool(file):
         raise DataError(
             f"routing: the generator does not draw '{words}'; it has identical, uniform "

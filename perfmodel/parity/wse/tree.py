@@ -68,8 +68,11 @@ def write_tree(
         node that does not fit.
     """
     target = user_path(folder)
+    for iteration in iterations.values():
+        chosen_nodes(iteration.system, nodes)
     for name in ("nodes", "graph"):
         _check_ours(target / name)
+    made = not target.exists()
     try:
         target.mkdir(parents=True, exist_ok=True)
         building = Path(tempfile.mkdtemp(prefix=".wse-", dir=target))
@@ -97,6 +100,8 @@ def write_tree(
     finally:
         shutil.rmtree(building, ignore_errors=True)
         TEMPORARIES.discard(building)
+        if made and not any(target.iterdir()):
+            target.rmdir()
     return count
 
 

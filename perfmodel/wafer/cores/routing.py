@@ -23,16 +23,20 @@ LARGEST = 2**31  # B
 KEY = "experts"
 
 
-def read_routing(path: str | os.PathLike[str], experts: int) -> RoutedTokens:
+def read_routing(path: str | os.PathLike[str], experts: int, top_k: int = 0) -> RoutedTokens:
     """Read experts of tokens from a file of NumPy's.
 
     Parameters
     ----------
     path : str or path
         ``.npz`` with an array ``experts``, or with one array: layers x sequences x length x
-        experts per token, or sequences x length x experts per token for all layers.
+        experts per token, or sequences x length x experts per token for all layers; where
+        only the first side is `top_k`, experts per token x sequences x length, as the wafer
+        workload generator holds them.
     experts : int
         Of a layer.
+    top_k : int, optional
+        Experts per token.
 
     Raises
     ------
@@ -56,6 +60,8 @@ def read_routing(path: str | os.PathLike[str], experts: int) -> RoutedTokens:
     if found.dtype.kind not in "iu":
         raise DataError(f"routing '{path}': experts should be whole numbers, not {found.dtype}")
     found = found.astype(np.int64)
+    if found.ndim == 3 and found.shape[0] == top_k != found.shape[2]:
+        found = found.transpose(1, 2, 0)
     return RoutedTokens(found[None] if found.ndim == 3 else found, experts)
 
 
@@ -80,8 +86,8 @@ def core_routing(setting: CoreSetting, words: str, seed: int = 0) -> RoutingOf:
     if words.endswith(".npz"):
         if not layers:
             raise DataError(f"routing '{words}': {setting.model.name} has no experts")
-        routed = read_routing(words, setting.model.layers[layers[0]].experts)
         wanted = setting.model.layers[layers[0]].mlps[0].experts_per_token
+        routed = read_routing(words, setting.model.layers[layers[0]].experts, wanted)
         given = routed.experts.shape
         if given[1:] != (setting.batch, setting.length, wanted) or given[0] not in (1, len(layers)):
             raise DataError(
