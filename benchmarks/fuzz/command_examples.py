@@ -162,6 +162,7 @@ def files(folder: Path) -> None:
         "config.toml": CONFIG,
         "ring.yml": RING,
         "system.json": json.dumps(SYSTEM, indent=1),
+        "wafer.json": fuzz_formats.EXAMPLES["wafer-system"],
         "native.json": json.dumps(NATIVE_RING),
         "native.txt": NATIVE_SYSTEM,
         "aicb.txt": AICB,
@@ -419,7 +420,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
         4,
         (
             f"workload nodes {NODES} --tp 2 --sp 2 -o out",
-            f"workload nodes {NODES} --system wafer-system.json -o out",
+            f"workload nodes {NODES} --system wafer.json -o out",
         ),
     ),
     "workload synthetic": (

@@ -18,7 +18,10 @@ DEGREES = {
     "dp_attention": ("data_parallel", "Data parallelism of attention."),
     "tp": ("tensor_parallel", "Tensor parallelism of attention."),
     "sp": ("sequence_parallel", "Parallelism over the context of attention."),
-    "ep": ("expert_parallel", "Parallelism over experts.  [default: what --tp-ffn and --dp-ffn leave]"),
+    "ep": (
+        "expert_parallel",
+        "Parallelism over experts.  [default: what --tp-ffn and --dp-ffn leave]",
+    ),
     "tp_ffn": ("ffn_tensor_parallel", "Tensor parallelism of experts."),
     "dp_ffn": ("ffn_data_parallel", "Data parallelism of experts."),
     "pp": ("pipeline_parallel", "Pipeline stages."),

@@ -150,11 +150,11 @@ def cores_command(
 
     \b
     Examples:
-      perfmodel workload cores out/ --model deepseek-v3 --system system.json --batch 1024 \\
+      perfmodel workload cores out/ --model deepseek-v3 --system wafer.json --batch 1024 \\
           --isl 2048 --layers decode10 --nodes 0
       perfmodel workload cores out/ --model llama-3-8b --node-grid 2x2 --tp 4 --ep 1 --tp-ffn 4 \\
           --core-grid 6x6 --batch 8 --isl 1024
-      perfmodel workload cores out/ --compat wse --system system.json --layers decode10
+      perfmodel workload cores out/ --compat wse --system wafer.json --layers decode10
     """
     if compat is not None:
         _write_compat(folder, model, phase, steps, layers, nodes, tiling, problem, as_json)

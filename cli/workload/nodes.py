@@ -100,8 +100,8 @@ def nodes_command(
 
     \b
     Examples:
-      perfmodel workload nodes --model deepseek-v3 --system system.json --batch 1024 \\
-          --isl 2048 --osl 10 --routing empirical:bincounts.json --compat wse -o out
+      perfmodel workload nodes --model deepseek-v3 --system wafer.json --batch 1024 \\
+          --isl 2048 --layers decode10 --routing empirical:bincounts.json --compat wse -o out
       perfmodel workload nodes --model llama-3-70b --tp 4 --sp 2 --isl 1024 --compat wse -o out
     """
     from perfmodel.model.presets import load_model

@@ -10,6 +10,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from perfmodel.cli.main import cli
+from perfmodel.formats.wafer.system import format_systems
+from perfmodel.wafer.system import WaferSystem
 from tests.cli.astra_files import ROOFLINE
 from tests.cli.astra_files import SYSTEM as RING_SYSTEM
 from tests.cli.running import assert_one_line, run
@@ -77,10 +79,13 @@ SMALLER = {
     "--devices 64": "--devices 16",
     "--seq-len 8192": "--seq-len 1024",
     "--count 16": "--count 2",
+    "--batch 1024": "--batch 4",
+    "--isl 2048": "--isl 8",
+    "--isl 1024": "--isl 8",
 }
 
-# Shown in part, or on traces of PyTorch, which tests of those have.
-NOT_RUN = ("…", "host_et.json", "kineto_{rank}")
+# Shown in part, on traces of PyTorch, which tests of those have, or on nodes written before.
+NOT_RUN = ("…", "host_et.json", "kineto_{rank}", "cores out/ --compat")
 
 STAND_INS = {
     "DLRM_HybridParallel.txt": TEXT,
@@ -104,6 +109,10 @@ STAND_INS = {
     "all-gather-implementation: ring\nreduce-scatter-implementation: ring\n"
     "all-to-all-implementation: ring\ncollective-optimization: baseline\n",
     "system.json": json.dumps(SYSTEM),
+    "wafer.json": format_systems(
+        {"decode": WaferSystem(nodes=2, node_grid=(1, 2), tensor_parallel=2, expert_parallel=2)}
+    ),
+    "bincounts.json": json.dumps([[1] * 256] * 58),
 }
 WORKLOAD_COMMANDS = [("workload", name) for name in cli.commands["workload"].commands]
 
