@@ -1,0 +1,1 @@
+"""What every node of a wafer computes, reads, writes, sends and receives, by operation."""

@@ -1,0 +1,330 @@
+"""Operations of a layer with experts, on all nodes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.columns import Floats, Integers
+from perfmodel.model.mlp import MlpSpec
+from perfmodel.wafer.cores.routes import ExpertRoutes, expert_routes
+from perfmodel.wafer.cores.setting import CoreSetting, ceiling
+from perfmodel.wafer.nodes.blocks import Blocks
+from perfmodel.wafer.nodes.share import all_gather, all_reduce
+from perfmodel.wafer.ranks import bucket_sizes
+
+RoutingOf = Callable[[int, int], Integers]
+"""Step and layer -> experts of every token, shape (sequences, length, experts per token)."""
+
+AMOUNTS = (
+    "dispatched",
+    "dispatch_received",
+    "cast",
+    "worked",
+    "active",
+    "shared",
+    "returned",
+    "return_received",
+)
+"""Rows of tokens on each node, and experts that have any."""
+
+
+def expert_amounts(
+    setting: CoreSetting,
+    spec: MlpSpec,
+    stage: int,
+    layer: int,
+    steps: tuple[int, ...],
+    routing: RoutingOf,
+) -> dict[str, Floats]:
+    """Count rows of tokens on every node of the wafer in a layer with experts.
+
+    Parameters
+    ----------
+    setting : CoreSetting
+    spec : MlpSpec
+    stage : int
+        Pipeline stage of the layer; nodes of others have none.
+    layer : int
+    steps : tuple of int
+    routing : RoutingOf
+
+    Returns
+    -------
+    dict of str to array of float, shape (nodes, steps)
+        `AMOUNTS`.
+    """
+    system = setting.system
+    own = slice(stage * system.stage_nodes, (stage + 1) * system.stage_nodes)
+    found = {name: np.zeros((system.nodes, len(steps))) for name in AMOUNTS}
+    for at, step in enumerate(steps):
+        experts = routing(step, layer)
+        routes = expert_routes(setting, experts, spec.experts, spec.shared_intermediate_size > 0)
+        for name, rows in _stage_amounts(setting, spec, routes, experts).items():
+            found[name][own, at] = rows
+    return found
+
+
+def _stage_amounts(
+    setting: CoreSetting, spec: MlpSpec, routes: ExpertRoutes, experts: Integers
+) -> dict[str, Integers | Floats]:
+    """Count rows on the nodes of one stage in one step."""
+    system = setting.system
+    nodes, parts = system.stage_nodes, system.ffn_tensor_parallel
+    dispatched = routes.sent - np.diag(np.diag(routes.sent))
+    rank_of = np.repeat(
+        np.arange(system.expert_parallel), bucket_sizes(spec.experts, system.expert_parallel)
+    )
+    back = np.zeros((nodes, nodes))  # from the node of the experts to that of the token
+    worked, active = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    for replica in range(system.ffn_data_parallel):
+        by_rank = np.zeros((system.expert_parallel, nodes), np.int64)
+        rows = routes.worked[: spec.experts, replica]
+        np.add.at(by_rank, rank_of, rows)
+        used = np.bincount(rank_of[rows.any(axis=1)], minlength=system.expert_parallel)
+        for part in range(parts):
+            place = (replica * system.expert_parallel + np.arange(system.expert_parallel)) * parts
+            back[place + part] += by_rank / parts
+            worked[place + part] += by_rank.sum(axis=1)
+            active[place + part] += used
+    shared = np.zeros(nodes, np.int64)
+    if spec.shared_intermediate_size:
+        rows = routes.worked[spec.experts :].sum(axis=1)
+        back[routes.shared_nodes] += rows
+        shared[routes.shared_nodes] += rows.sum(axis=1)
+    np.fill_diagonal(back, 0.0)
+    return {
+        "dispatched": dispatched.sum(axis=1),
+        "dispatch_received": dispatched.sum(axis=0),
+        "cast": _cast(setting, spec, rank_of, experts),
+        "worked": worked,
+        "active": active,
+        "shared": shared,
+        "returned": back.sum(axis=1),
+        "return_received": back.sum(axis=0),
+    }
+
+
+def _cast(setting: CoreSetting, spec: MlpSpec, rank_of: Integers, experts: Integers) -> Integers:
+    """Count the tokens of each node that have an expert on another."""
+    system = setting.system
+    if system.expert_exchange != "multicast":
+        return np.zeros(system.stage_nodes, np.int64)
+    owner = np.repeat(setting.owners, setting.length)
+    replica = system.expert_parallel * system.ffn_tensor_parallel
+    first = rank_of[experts.reshape(owner.size, -1)] * system.ffn_tensor_parallel
+    first += (owner // replica * replica)[:, None]
+    remote = (first != owner[:, None]).any(axis=1) | (system.ffn_tensor_parallel > 1)
+    if spec.shared_intermediate_size:
+        copies = system.shared_copies
+        shared = np.repeat(np.arange(copies), bucket_sizes(setting.batch, copies) * setting.length)
+        remote |= shared * (system.stage_nodes // copies) != owner
+    return np.bincount(owner[remote], minlength=system.stage_nodes)
+
+
+def expert_layer(
+    blocks: Blocks, layer: str, spec: MlpSpec, stage: int, source: int, amounts: dict[str, Floats]
+) -> int:
+    """Add a layer's experts: gate, dispatch, products, combine; return the number of its output."""
+    shares, rows, setting, hidden = blocks.shares, blocks.rows, blocks.setting, blocks.hidden
+    system = setting.system
+    row = hidden * setting.activation_bytes
+    here = shares.stage_mask(stage)
+    owned = shares.owned * here
+    group = shares.group("stage")
+
+    gate = blocks.linear(layer, "moe.gate", (source,), owned, hidden, spec.experts)
+    ready = rows.add(layer, "moe.barrier_dispatch", "barrier", (gate,), group)
+    dispatch = _dispatch(blocks, layer, (source, ready), owned, amounts, row)
+    made = [_experts(blocks, layer, spec, dispatch, amounts)]
+    if spec.shared_intermediate_size:
+        made.append(_shared(blocks, layer, spec, dispatch, amounts["shared"]))
+    done = rows.add(layer, "moe.barrier_combine", "barrier", tuple(made), group)
+    combine = _combine(blocks, layer, (*made, done), owned, amounts, row)
+    summands = spec.experts_per_token + (spec.shared_intermediate_size > 0)
+    total = rows.add(
+        layer,
+        "moe.sum",
+        "add",
+        (combine,),
+        flops=2.0 * owned * summands * hidden,
+        reads=owned * summands * row,
+        writes=owned * row,
+        rows=owned,
+        outer=hidden,
+        instances=summands,
+    )
+    cluster = shares.group("cluster")
+    if system.cluster_nodes == 1:
+        return total
+    moved = all_gather(owned * row, shares.tokens * here * row)
+    return rows.add(layer, "moe.all_gather", "all_gather", (total,), cluster, rows=owned, **moved)
+
+
+def _dispatch(
+    blocks: Blocks,
+    layer: str,
+    needs: tuple[int, ...],
+    owned: Any,
+    amounts: dict[str, Floats],
+    row: float,
+) -> int:
+    """Add what brings tokens to the nodes of their experts."""
+    exchange = blocks.setting.system.expert_exchange
+    group = blocks.shares.group("stage")
+    if exchange == "allgather":
+        return blocks.rows.add(
+            layer,
+            "moe.dispatch",
+            "all_gather",
+            needs,
+            group,
+            rows=owned,
+            outer=blocks.hidden,
+            **_everywhere(blocks, owned, row),
+        )
+    received = amounts["dispatch_received"]
+    sent = amounts["cast" if exchange == "multicast" else "dispatched"]
+    return blocks.rows.add(
+        layer,
+        "moe.dispatch",
+        "multicast" if exchange == "multicast" else "all_to_all",
+        needs,
+        group,
+        sent=sent * row,
+        received=received * row,
+        reads=sent * row,
+        writes=received * row,
+        rows=sent,
+        outer=blocks.hidden,
+    )
+
+
+def _combine(
+    blocks: Blocks,
+    layer: str,
+    needs: tuple[int, ...],
+    owned: Any,
+    amounts: dict[str, Floats],
+    row: float,
+) -> int:
+    """Add what brings results back to the nodes of their tokens."""
+    exchange = blocks.setting.system.expert_exchange
+    group = blocks.shares.group("stage")
+    if exchange == "allgather":  # sums of the stage's tokens, scattered: the ring the other way
+        moved = _everywhere(blocks, owned, row)
+        return blocks.rows.add(
+            layer,
+            "moe.combine",
+            "all_gather",
+            needs,
+            group,
+            rows=owned,
+            outer=blocks.hidden,
+            **moved,
+        )
+    sent, received = amounts["returned"], amounts["return_received"]
+    return blocks.rows.add(
+        layer,
+        "moe.combine",
+        "unicast" if exchange == "multicast" else "all_to_all",
+        needs,
+        group,
+        sent=sent * row,
+        received=received * row,
+        reads=sent * row,
+        writes=received * row,
+        rows=sent,
+        outer=blocks.hidden,
+    )
+
+
+def _everywhere(blocks: Blocks, owned: Any, row: float) -> dict[str, Any]:
+    """Return a ring over the stage that brings every node's tokens to every node."""
+    total = blocks.setting.batch * blocks.setting.length * row
+    return all_gather(owned * row, np.where(owned > 0, total, 0.0) if total else 0.0)
+
+
+def _experts(
+    blocks: Blocks, layer: str, spec: MlpSpec, source: int, amounts: dict[str, Floats]
+) -> int:
+    """Add the products of routed experts of a node, all experts together."""
+    system, setting = blocks.setting.system, blocks.setting
+    width = ceiling(spec.expert_intermediate_size, system.ffn_tensor_parallel)
+    held = bucket_sizes(spec.experts, system.expert_parallel)[setting.ranks.expert][:, None]
+    worked, active = amounts["worked"], amounts["active"]
+    first = (source,)
+    made = [_grouped(blocks, layer, "moe.up", first, worked, active, held, blocks.hidden, width)]
+    if spec.gated:
+        made.append(
+            _grouped(
+                blocks,
+                layer,
+                "moe.gate_projection",
+                first,
+                worked,
+                active,
+                held,
+                blocks.hidden,
+                width,
+            )
+        )
+    down = _grouped(
+        blocks, layer, "moe.down", tuple(made), worked, active, held, width, blocks.hidden
+    )
+    group = blocks.shares.group("ffn_tensor")
+    if system.ffn_tensor_parallel == 1:
+        return down
+    element = setting.activation_bytes
+    moved = all_reduce(worked * blocks.hidden * element, group[2][:, None], element)
+    return blocks.rows.add(layer, "moe.all_reduce_tensor", "all_reduce", (down,), group, **moved)
+
+
+def _grouped(
+    blocks: Blocks,
+    layer: str,
+    component: str,
+    needs: tuple[int, ...],
+    worked: Floats,
+    active: Floats,
+    held: Integers,
+    inner: int,
+    outer: int,
+) -> int:
+    """Add one matrix of all experts of a node; only experts with tokens are read."""
+    setting = blocks.setting
+    weights = inner * outer * setting.weight_bytes
+    return blocks.rows.add(
+        layer,
+        component,
+        "grouped_linear",
+        needs,
+        macs=worked * inner * outer,
+        footprint=held * weights,
+        reads=active * weights + worked * inner * setting.activation_bytes,
+        writes=worked * outer * setting.activation_bytes,
+        rows=worked,
+        inner=inner,
+        outer=outer,
+        instances=active,
+    )
+
+
+def _shared(blocks: Blocks, layer: str, spec: MlpSpec, source: int, worked: Floats) -> int:
+    """Add the shared expert's copies."""
+    system = blocks.setting.system
+    copies = np.zeros(system.stage_nodes, np.int64)
+    copies[np.arange(system.shared_copies) * (system.stage_nodes // system.shared_copies)] = 1
+    held = np.tile(copies, system.pipeline_parallel)[:, None]
+    width, hidden, active = spec.shared_intermediate_size, blocks.hidden, (worked > 0) * 1.0
+    first = (source,)
+    made = [_grouped(blocks, layer, "moe.shared_up", first, worked, active, held, hidden, width)]
+    if spec.gated:
+        made.append(
+            _grouped(blocks, layer, "moe.shared_gate", first, worked, active, held, hidden, width)
+        )
+    return _grouped(
+        blocks, layer, "moe.shared_down", tuple(made), worked, active, held, width, hidden
+    )
