@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.model.mlp import MlpSpec
@@ -288,7 +289,7 @@ def _grouped(
     component: str,
     needs: tuple[int, ...],
     worked: Floats,
-    active: Floats,
+    active: NDArray[Any],
     held: Integers,
     inner: int,
     outer: int,

@@ -110,16 +110,14 @@ class Shares:
                 least = position // attention.window * attention.window
             total = before + length
             starts = key_starts(self.setting, total)
-            for rank, (a, b) in enumerate(
-                zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
-            ):
+            for rank, (a, b) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
                 inside = np.minimum(end, b) - np.maximum(least, a)
                 found[0, rank, at] = np.maximum(inside, 0).sum()
                 found[1, rank, at] = max(min(int(end.max()), b) - max(int(least.min()), a), 0)
                 found[2, rank, at] = max(b - max(int(least[-1]), a), 0)
                 found[3, rank, at] = max(b - max(before, a), 0)
-        rank = self.setting.ranks.sequence
-        return found[0][rank], found[1][rank], found[2][rank], found[3][rank]
+        of = self.setting.ranks.sequence
+        return found[0][of], found[1][of], found[2][of], found[3][of]
 
 
 def all_reduce(payload: Any, size: Any, element_bytes: float) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def node_operations(
                     rows,
                     shares,
                     stage,
-                    lambda a=attention, n=name, i=given: blocks.attention(n, a, i),
+                    partial(blocks.attention, name, attention, given),
                 )
                 repeated[key] = (first, len(rows.operations), given, last)
             if mlp.experts:
