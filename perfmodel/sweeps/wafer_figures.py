@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.columns import Floats
-from perfmodel.base.errors import DataError
+from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.figures import check_plot, figure_metadata
 from perfmodel.base.files import atomic_path
 from perfmodel.base.units import format_size
@@ -321,24 +321,28 @@ def read_drawn(
     Parameters
     ----------
     workload : str or path
-        A folder with ``traces/`` in it.
+        A folder with ``cores.nc`` or ``traces/`` in it, or such a netCDF file.
     step, operation, layer : str
         As of `perfmodel.formats.wafer.core_selection.read_operation`.
     system : str or path, optional
-        ``system.json`` of the traces.
+        ``system.json`` of traces that are text; they do not say it.
 
     Raises
     ------
     DataError, FormatError, StrategyError
         Files that are not there or broken, a step or an operation that there is not.
     """
+    place = Path(workload)
+    words = " · ".join(word for word in (step, layer, operation) if word)
+    if system is None and (place.suffix == ".nc" or (place / "cores.nc").is_file()):
+        return _read_columns(place, step, operation, layer, words)
     from perfmodel.formats.wafer.core_selection import read_operation
     from perfmodel.formats.wafer.system import read_systems
 
     if system is None:
         raise DataError(
-            f"'{workload}': traces of text do not say how nodes and cores stand; name their "
-            "system.json (--system)"
+            f"'{workload}': has no cores.nc, and traces of text do not say how nodes and cores "
+            "stand; name their system.json (--system)"
         )
     systems = read_systems(system)
     phase = "prefill" if step.startswith("prefill") else "decode"
@@ -346,5 +350,33 @@ def read_drawn(
         raise DataError(f"'{system}': no block '{phase}'")
     chosen = systems[phase]
     parts = read_operation(workload, step, operation, chosen.cores, layer)
-    words = " · ".join(word for word in (step, layer, operation) if word)
     return Drawn(chosen, traffic_of(parts, chosen.nodes * chosen.cores), words)
+
+
+def _read_columns(path: Path, step: str, operation: str, layer: str, words: str) -> Drawn:
+    """Read what the columnar file holds of an operation."""
+    from perfmodel.formats.wafer.core_columns import read_cores
+    from perfmodel.formats.wafer.core_selection import plain
+
+    number = step.removeprefix("decode").removeprefix("prefill") or "0"
+    if not (number.isascii() and number.isdigit()):
+        raise DataError(f"step '{step}': should be as decode0 or prefill")
+    system, instructions = read_cores(path, int(number[:9]))
+    wanted, layers, parts, known = plain(operation), set(), [], set()
+    for _, _, name, part in instructions:
+        first, _, rest = name.partition("_")
+        known.add(rest)
+        if wanted in plain(rest) and (not layer or first == layer):
+            layers.add(first)
+            parts.append(part)
+    if not parts:
+        raise DataError(
+            f"'{path}', step '{step}': no instruction of '{operation}'"
+            f"{did_you_mean(operation, sorted(known))}"
+        )
+    if len(layers) > 1 and operation:
+        raise DataError(
+            f"'{operation}' is in several layers ({', '.join(sorted(layers)[:9])}, …): name one of "
+            "them (--layer)"
+        )
+    return Drawn(system, traffic_of(parts, system.nodes * system.cores), words)

@@ -110,7 +110,9 @@ class Shares:
                 least = position // attention.window * attention.window
             total = before + length
             starts = key_starts(self.setting, total)
-            for rank, (a, b) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
+            for rank, (a, b) in enumerate(
+                zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+            ):
                 inside = np.minimum(end, b) - np.maximum(least, a)
                 found[0, rank, at] = np.maximum(inside, 0).sum()
                 found[1, rank, at] = max(min(int(end.max()), b) - max(int(least.min()), a), 0)
