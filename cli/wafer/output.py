@@ -17,6 +17,7 @@ from perfmodel.base.wafer_variables import (
     VARIABLES,
 )
 from perfmodel.cli.shared.printing import heading, percent, print_json, share, table
+from perfmodel.kernels.mesh.columns import BEYOND_SRAM, CACHE_BEYOND_SRAM
 from perfmodel.wafer.fields import MAPPING_FIELDS
 
 if TYPE_CHECKING:
@@ -42,25 +43,39 @@ REASONS = {
     "weights_beyond_memory": "key 'hardware': the model exceeds the memory of {hardware}{where}; "
     "{meshes} hold it",
 }
-"""The worst first."""
+NEAREST = (CACHE_BEYOND_SRAM, BEYOND_SRAM)
 
 
-def table_rows(found: Table) -> list[dict[str, Any]]:
-    """Return every mapping, mesh and phase as a row of plain values, in SI units."""
-    names = [name for name, column in found.data_vars.items() if "part" not in column.dims]
-    labelled = {name: found.data_vars[name].labelled() for name in names}
-    fields = {spec.name: found[spec.name].labelled() for spec in MAPPING_FIELDS}
-    rows = []
-    for i, j, k in np.ndindex(*labelled["latency"].shape):
-        rows.append(
-            {
-                "hardware": str(found["hardware"].values[j]),
-                "phase": str(found["phase"].values[k]),
-                **{name: column[i].item() for name, column in fields.items()},
-                **{name: column[i, j, k].item() for name, column in labelled.items()},
-            }
-        )
-    return rows
+Place = tuple[int, ...]
+"""Mapping, mesh and phase."""
+
+
+def ranked_places(found: Table, top: int) -> list[Place]:
+    """Return the fastest mappings, those that fit first and impossible ones last."""
+    fits, rate = found["fits"].values, found["tokens_per_second"].values
+    order = np.lexsort((np.nan_to_num(-rate.ravel(), nan=np.inf), ~fits.ravel()))[:top]
+    places = np.stack(np.unravel_index(order, fits.shape), axis=1)
+    return [tuple(place) for place in places.tolist()]
+
+
+def table_rows(found: Table, places: Sequence[Place] | None = None) -> list[dict[str, Any]]:
+    """Return mappings as rows of plain values, in SI units; without places all of them."""
+    wide = found["fits"].values.shape
+    if places is None:
+        places = list(np.ndindex(*wide))
+    at = np.array(places, np.int64).reshape(-1, len(wide))
+    named: dict[str, Any] = {
+        "hardware": found["hardware"].values[at[:, 1]],
+        "phase": found["phase"].values[at[:, 2]],
+    }
+    for spec in MAPPING_FIELDS:
+        column = found[spec.name]
+        named[spec.name] = column.decoded(column.values[at[:, 0]])
+    for name, column in found.data_vars.items():
+        if "part" not in column.dims:
+            named[name] = column.decoded(column.values[tuple(at.T)])
+    values = [column.tolist() for column in named.values()]
+    return [dict(zip(named, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def part_rows(found: Table) -> list[dict[str, Any]]:
@@ -78,8 +93,9 @@ def part_rows(found: Table) -> list[dict[str, Any]]:
 
 
 def show_table(found: Table, top: int, as_json: bool) -> None:
-    """Print one mapping in full, or the fastest of several."""
-    rows = table_rows(found)
+    """Print one mapping in full, or the fastest of several; as JSON all of them."""
+    count = found["fits"].values.size
+    rows = table_rows(found, None if as_json else ranked_places(found, top))
     parts = part_rows(found) if "part" in found.coords else []
     if as_json:
         document: dict[str, Any] = {
@@ -92,10 +108,10 @@ def show_table(found: Table, top: int, as_json: bool) -> None:
             document["parts"] = parts
         print_json(document)
         return
-    if len(rows) == 1:
+    if count == 1:
         print_row(found.attrs["model"], rows[0])
     else:
-        print_rows(found.attrs["model"], rows, top)
+        print_rows(found.attrs["model"], rows, count)
     if parts:
         click.echo()
         print_parts(parts)
@@ -166,16 +182,10 @@ def print_row(model: str, row: Mapping[str, Any]) -> None:
         click.echo(f"longest context: {_count(row['cache_tokens_shifted'])} tokens")
 
 
-def print_rows(model: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:
-    """Print the fastest mappings, those that fit first."""
-    ranked = sorted(
-        rows,
-        key=lambda row: (
-            not row["fits"],
-            -row["tokens_per_second"] if math.isfinite(row["latency"]) else math.inf,
-        ),
-    )
-    click.echo(heading(f"{model}: {len(rows):,} mappings, those that fit and the fastest first"))
+def print_rows(model: str, rows: Sequence[Mapping[str, Any]], count: int) -> None:
+    """Print the fastest of so many mappings."""
+    shown = "" if count == len(rows) else f", {len(rows):,} shown"
+    click.echo(heading(f"{model}: {count:,} mappings, those that fit and the fastest first{shown}"))
     varied = [
         name
         for name in ("hardware", "phase", *(spec.name for spec in MAPPING_FIELDS[2:]))
@@ -183,7 +193,7 @@ def print_rows(model: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:
     ]
     headers = ["grid", *varied, "time", "tokens/s", "network", "bottleneck", "memory", "status"]
     lines = []
-    for row in ranked[:top]:
+    for row in rows:
         known = math.isfinite(row["latency"])
         lines.append(
             [
@@ -263,10 +273,14 @@ def show_request(found: WaferRequest, as_json: bool) -> None:
 
 
 def misfit(tables: Sequence[Table]) -> str:
-    """Say in one line why nothing fits: of the mapping that comes nearest."""
-    rows = [row for found in tables for row in table_rows(found) if not row["fits"]]
-    nearness = ("cache_beyond_memory", "weights_beyond_memory")
-    row = min(rows, key=lambda row: (*nearness, row["status"]).index(row["status"]))
+    """Say in one line why nothing fits: of a mapping that comes nearest."""
+    nearest: list[dict[str, Any]] = []
+    for found in tables:
+        codes = found["status"].values
+        wrong = [code for code in (*NEAREST, *range(1, codes.max() + 1)) if (codes == code).any()]
+        if wrong:
+            nearest += table_rows(found, [tuple(np.argwhere(codes == wrong[0])[0].tolist())])
+    row = nearest[0]
     needed = row["meshes_needed"]
     kept = row["cache_tokens_row" if row["cache_layout"] == "row" else "cache_tokens_shifted"]
     return REASONS[row["status"]].format(
