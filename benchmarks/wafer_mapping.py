@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -58,8 +59,8 @@ class Counted(NamedTuple):
 NONE = Counted(0, 0, 0, 0)
 
 
-def main() -> None:
-    """Count both mappings and print them."""
+def main() -> int:
+    """Count both mappings and print them; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--tree", choices=list(TREES), default="out_deepseekv3")
@@ -71,7 +72,7 @@ def main() -> None:
     found = compare(given.data, nodes, given.tree)
     if given.json:
         print(json.dumps(found, indent=2))
-        return
+        return 0
     print(f"{'operation':34}{'occupancy':>18}{'MB':>18}{'MB x hops':>22}")
     for row in found["operations"]:
         print(
@@ -85,6 +86,7 @@ def main() -> None:
             f"{'traffic of ' + name:34}{'':18}"
             + "".join(_pair(row[key], FORMS[key]) for key in ("moved", "byte_hops"))
         )
+    return 0
 
 
 FORMS = {"occupancy": "8.3f", "moved": "8.1f", "byte_hops": "10.1f"}
@@ -225,4 +227,4 @@ def _ours(
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
@@ -35,7 +36,7 @@ def test_the_mapping_is_that_of_python() -> None:
 def test_the_terminal_names_the_mapping_and_what_it_took() -> None:
     result = run(*shlex.split(f"{ASKED} --explain"))
     assert result.exit_code == 0
-    assert "found: 300 × 300 cores, 4 regions, sums by" in result.stdout
+    assert re.search(r"found: \d+ × \d+ cores, \d regions, sums by \w+, cache", result.stdout)
     assert "mlp" in result.stdout
     assert "decode on wse-2: the best of 228 mappings, all timed" in result.stderr
 

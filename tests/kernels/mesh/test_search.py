@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from perfmodel.wafer.device import mesh_device
 from perfmodel.wafer.layers import wafer_parts
 from perfmodel.wafer.mappings import wafer_grid
 from perfmodel.wafer.project import close_grid
-from perfmodel.wafer.search.space import PRODUCT_ROUTES, SUM_ROUTES
+from perfmodel.wafer.search.space import PRODUCT_ROUTES
 
 
 @pytest.mark.parametrize("phase", [DECODE, PREFILL])
@@ -30,20 +32,19 @@ def test_no_grid_is_faster_than_the_bound_of_its_box(name: str, phase: int) -> N
             parts.columns, parts.counts, True, low, high, high, 900.0, float(batch), phase, device
         )
         sides = {low, high, int(random.integers(low, high + 1))}
-        grids = [(rows, columns) for rows in sides for columns in (*sides, 1)]
+        grids = list(itertools.product(sides, repeat=2))
         mappings = wafer_grid(
             grid=grids,
             context=900,
             batch=batch,
             regions=1,
-            collective=list(SUM_ROUTES),
+            collective=["chain", "ring", "star", "three_level"],
             product=products,
-            cache_layout="all",
+            cache_layout="all" if phase == DECODE else "shifted",
         )
         found, _ = close_grid(parts, mappings, device, phase, True)
         assert (found[search.LATENCY] >= bound).all()
-        # Nor is it idle: within the decade of the best of its box.
-        if width == 1:
+        if width == 1:  # nor is it idle
             assert found[search.LATENCY].min() < 10 * bound
 
 
