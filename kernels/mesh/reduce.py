@@ -42,18 +42,20 @@ def group_size(members, levels):
     if levels <= 1.0:
         return members
     root = members ** (1.0 / levels)
-    middle = math.floor(root + 0.5)
-    best = max(float(middle), 2.0)
+    middle = int(root + 0.5)
+    others = int(members) - 1
+    best = max(middle, 2)
     fullest = 0.0
     for away in range(math.ceil(root / 3.0) + 1):
         for candidate in (middle - away, middle + away):
-            if candidate >= 2.0:
-                size = float(candidate)
-                full = ((members - 1.0) % size + 1.0) / size
-                if full > fullest:
-                    fullest = full
-                    best = size
-    return min(members, best)
+            if candidate >= 2:
+                last = others % candidate + 1  # members of the last group
+                if last == candidate:
+                    return min(members, float(candidate))
+                if last / candidate > fullest:
+                    fullest = last / candidate
+                    best = candidate
+    return min(members, float(best))
 
 
 @jit_lean
