@@ -14,7 +14,8 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.kernels.mesh.reduce import ALGORITHMS, ONE_LEVEL, group_size
+from perfmodel.kernels.mesh.reduce import ALGORITHMS, ONE_LEVEL
+from perfmodel.kernels.mesh.trees import group_size
 from perfmodel.kernels.work import kernel_work
 from perfmodel.wafer.ranks import bucket_sizes
 

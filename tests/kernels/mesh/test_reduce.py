@@ -33,17 +33,6 @@ def test_message_and_broadcast_are_those_of_luczynski() -> None:
     assert reduce.broadcast_cycles(64.0, 200.0, *PLAIN) == 100 + 63 + STEP
 
 
-@pytest.mark.parametrize("levels", [1, 2, 3])
-@pytest.mark.parametrize("side", [5, 9])
-def test_stages_of_a_tree_are_those_of_he(levels: int, side: int) -> None:
-    """K N^{1/K} / 2 routing stages, about N / 2 hops there and N / 2 back."""
-    cores = float(side**levels)
-    counts = reduce.all_reduce_counts(code("one_level") + levels - 1, cores, 2.0, 2.0)
-    _, _, _, longest, depth = counts
-    assert depth == levels * (side // 2) + 1  # and the way back
-    assert longest == cores - 1
-
-
 def test_two_level_of_a_wafer_row() -> None:
     """420 cores: 20 stages of 21 groups of 20, 209 hops there and 210 back."""
     one = reduce.all_reduce_cycles(code("two_level"), 420.0, 2.0, 2.0, 1.0, 20.0, RAMP)
