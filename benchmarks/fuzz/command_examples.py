@@ -415,6 +415,15 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "workload aiob": (4, (f"workload aiob --hardware dgx-h100 {AICB_OPTIONS} -o -",)),
     "workload astra-text": (4, (f"workload astra-text {PROBLEM} --tp 2 -o out.txt",)),
     "workload chakra": (3, (f"workload chakra {PROBLEM} --tp 2 -o out",)),
+    "workload cores": (
+        3,
+        (
+            "workload cores out --model model.json --node-grid 1x2 --tp 2 --tp-ffn 2 "
+            "--core-grid 2x3 --batch 3 --isl 40 --layers decode1,lm_head",
+            "workload cores out --model experts.json --node-grid 1x2 --dp-attention 2 --ep 2 "
+            "--core-grid 2x2 --isl 20 --phase prefill --routing two_level --layers prefill0 --json",
+        ),
+    ),
     "workload stage": (3, (f"workload stage {STAGE} -o out",)),
     "workload nodes": (
         4,

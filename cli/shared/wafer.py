@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from perfmodel.wafer.system import WaferSystem
 
 SYSTEM = "System"
+MOST_STEPS = 2**24
 DEGREES = {
     "dp_attention": ("data_parallel", "Data parallelism of attention."),
     "tp": ("tensor_parallel", "Tensor parallelism of attention."),
@@ -87,7 +88,7 @@ tokens_options = stack(
     option(
         "--osl",
         section=PROBLEM,
-        type=WholeRange(1),
+        type=WholeRange(1, MOST_STEPS),
         default=10,
         show_default=True,
         metavar="N",

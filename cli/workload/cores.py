@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perfmodel.export.cores import Written
 
 PARTS = "What is written"
+SCHEMA_VERSION = "1"
 BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 
 
@@ -217,6 +218,7 @@ def _say(written: Written, as_json: bool) -> None:
     if as_json:
         print_json(
             {
+                "schema_version": SCHEMA_VERSION,
                 "instructions": dict(zip(OPCODES, written.counts.tolist(), strict=True)),
                 "bytes": dict(zip(OPCODES, written.moved.tolist(), strict=True)),
                 "macs": written.macs,
@@ -273,6 +275,6 @@ def _write_compat(
             nodes=None if nodes == "all" else chosen_nodes(nodes, system.nodes),
         )
     if as_json:
-        print_json({"lines": lines})
+        print_json({"schema_version": SCHEMA_VERSION, "lines": lines})
     else:
         remark(f"{lines:,} instructions of {system.nodes} nodes")

@@ -89,19 +89,26 @@ def write_cores(
         The folder cannot be written.
     """
     target = user_path(folder)
+    new = not target.exists()
     try:
         target.mkdir(exist_ok=True)
     except OSError as error:
         raise DataError(f"cannot write '{target}': {error.strerror or error}") from None
-    with contextlib.ExitStack() as stack:
-        text = columns = None
-        if TEXT in forms:
-            text = stack.enter_context(replaced_traces(target / FOLDER))
-        if COLUMNAR in forms:
-            path = stack.enter_context(atomic_path(target / COLUMNS_FILE))
-            columns = CoreColumns(path, setting.system, attributes or {})
-            stack.callback(columns.close)
-        return _write_into(text, columns, setting, routes, nodes, steps, layers)
+    try:
+        with contextlib.ExitStack() as stack:
+            text = columns = None
+            if TEXT in forms:
+                text = stack.enter_context(replaced_traces(target / FOLDER))
+            if COLUMNAR in forms:
+                path = stack.enter_context(atomic_path(target / COLUMNS_FILE))
+                columns = CoreColumns(path, setting.system, attributes or {})
+                stack.callback(columns.close)
+            return _write_into(text, columns, setting, routes, nodes, steps, layers)
+    except BaseException:
+        if new:
+            with contextlib.suppress(OSError):  # not empty: someone else's by now
+                target.rmdir()
+        raise
 
 
 def _write_into(

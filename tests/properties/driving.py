@@ -50,8 +50,13 @@ from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
+from perfmodel.wafer.cores.layout import even_layout
+from perfmodel.wafer.cores.product import product
+from perfmodel.wafer.cores.traffic import bytes_times_links
 from perfmodel.wafer.dealt import deal_contexts
 from perfmodel.wafer.search.mapping import search_mapping
+from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
@@ -79,6 +84,7 @@ def everything(random: np.random.Generator) -> None:
         served_requests,
         meshes,
         core_traces,
+        core_programs,
         mesh_tiles,
         mesh_searches,
         mesh_mappings,
@@ -458,6 +464,20 @@ def core_traces(random: np.random.Generator) -> None:
         pieces.append(multicast_piece("cast", node, rows, [rows, rows]))
         for _ in format_pieces(pieces, following):
             pass
+
+
+def core_programs(random: np.random.Generator) -> None:
+    """Attention, products and multicasts of nodes on their cores."""
+    grid = (2, 3)
+    for _ in range(2):
+        sequences, keys, heads = sizes(random, 2, 40, 3).tolist()
+        source = even_layout(sequences, heads * 24, grid)
+        size = AttentionSizes(sequences, 1, keys, heads, 1, 24, 16, True, 24)
+        made, layout = decode_attention((Part(source, 0, 24, 24),), (), size, grid, True)
+        bytes_times_links(made, WaferSystem(core_grid=grid))
+        shape = (1, sequences, heads * 16, keys)
+        made, _ = product(layout, shape, grid, (2.0, 2.0, 2.0, 2.0))
+        bytes_times_links(made, WaferSystem(core_grid=grid))
 
 
 def operating_points(random: np.random.Generator) -> None:

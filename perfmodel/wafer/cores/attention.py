@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.columns import Integers
+from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.work import kernel_work
 from perfmodel.wafer.cores.instructions import (
     ADD,
@@ -33,6 +34,8 @@ KEY_CHUNK = 512
 QUERY_BLOCKS = (8, 64)
 """Queries of a prompt at a time, at least and at most: a 32nd of them. A prior: what blocks compute
 beyond the causal half is then 3 % at most of prompts of 256 tokens and more."""
+MOST_LINES = 2**24
+"""Instructions of an attention on a node that are held at once, 80 B each."""
 STATISTICS = 2
 """Beside a partial result: the largest score of a row and the sum of its exponents."""
 
@@ -149,6 +152,11 @@ def _tasks(rows: list[Any], chunk: int = KEY_CHUNK) -> Instructions:
         from perfmodel.kernels.mesh import trace_attention
 
         count = trace_attention.count_attention_lines(tasks, chunk)
+        if count > MOST_LINES:
+            raise StrategyError(
+                f"key 'sequence_parallel': {count} instructions of one attention on a node exceed "
+                f"{MOST_LINES}; share its context or its batch among more nodes"
+            )
         lines = np.empty((count, COLUMNS), np.int64)
         arguments = np.empty((count, MOST_ARGUMENTS), np.int64)
         trace_attention.attention_lines(tasks, chunk, lines, arguments)

@@ -98,6 +98,8 @@ def node_operations(
     layers : frozenset of str
         As `check_layers` returns them.
     """
+    if setting.phase == "decode":
+        setting.check_context(setting.input_length + step + setting.length, "osl")
     node = Node(setting, number)
     if not node.tokens:
         yield from _idle(node, step, routes, layers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -44,11 +43,10 @@ def read_routing(path: str | os.PathLike[str], experts: int, top_k: int = 0) -> 
         The file cannot be read, has several arrays, or its array is no routing.
     """
     try:
-        if os.path.getsize(path) > LARGEST:
-            raise DataError(f"routing '{path}': more than {LARGEST} bytes")
+        with zipfile.ZipFile(path) as packed:
+            if sum(member.file_size for member in packed.infolist()) > LARGEST:
+                raise DataError(f"routing '{path}': its arrays exceed {LARGEST} bytes")
         with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, Mapping):
-                raise DataError(f"routing '{path}': should be an .npz file")
             names = list(file)
             name = KEY if KEY in names else names[0] if len(names) == 1 else ""
             if not name:

@@ -16,9 +16,10 @@ from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.ranks import NodeRanks, bucket_sizes, bucket_starts, node_ranks, token_owners
 from perfmodel.wafer.system import WaferSystem
 
-LARGEST_TOKENS = 2**31
+LARGEST_TOKENS = 2**24
+"""Tokens of a pass: the experts of each are held."""
 LARGEST_CORES = 4096
-"""Cores of a node: tables of cores by cores are made for each operation."""
+"""Cores of a node, and nodes: tables of cores by cores are made, and of nodes by nodes."""
 
 
 @dataclass(frozen=True)
@@ -57,27 +58,35 @@ class CoreSetting:
                 raise StrategyError(
                     f"key '{key}': a whole number of at least {least}, not {value!r}"
                 )
-        if self.batch * (self.input_length + self.speculative) > LARGEST_TOKENS:
-            raise StrategyError(
-                f"key 'batch': {self.batch} sequences of {self.input_length} tokens exceed "
-                f"{LARGEST_TOKENS} tokens"
-            )
-        if self.system.cores > LARGEST_CORES:
-            raise StrategyError(
-                f"key 'core_grid': {self.system.cores} cores of a node exceed {LARGEST_CORES}"
-            )
+        for key, count in (("core_grid", self.system.cores), ("node_grid", self.system.nodes)):
+            if count > LARGEST_CORES:
+                what = "cores of a node" if key == "core_grid" else "nodes"
+                raise StrategyError(f"key '{key}': {count} {what} exceed {LARGEST_CORES}")
         if self.phase not in ("prefill", "decode"):
             raise StrategyError(f"key 'phase': prefill or decode, not '{self.phase}'")
-        most = self.model.max_positions
-        if most and self.input_length > most:
+        if self.batch * self.length > LARGEST_TOKENS:
             raise StrategyError(
-                f"key 'isl': {self.input_length} tokens exceed the {most} positions of "
-                f"{self.model.name}"
+                f"key 'batch': {self.batch} sequences of {self.length} tokens exceed the "
+                f"{LARGEST_TOKENS} tokens of a pass"
             )
+        self.check_context(self.input_length, "isl")
         if self.model.encoders:
             raise ModelError(f"{self.model.name}: key 'towers': encoders have no core level yet")
         for layer in self.model.layers:
             check_layer(self.model.name, layer)
+
+    def check_context(self, tokens: int, key: str) -> None:
+        """Refuse a context that is longer than the model's.
+
+        Raises
+        ------
+        StrategyError
+        """
+        most = self.model.max_positions
+        if most and tokens > most:
+            raise StrategyError(
+                f"key '{key}': {tokens} tokens exceed the {most} positions of {self.model.name}"
+            )
 
     @property
     def length(self) -> int:
