@@ -38,7 +38,7 @@ def test_prompts_have_cores_too(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "parts"),
     [
-        (["--tp", "3"], ["tensor_parallel 3"]),
+        (["--tp", "3"], ["parallel"]),
         (["--node-grid", "2"], ["--node-grid", "6x6"]),
         (["--core-grid", "999x999"], ["'core_grid'"]),
         (["--layers", "decode32"], ["decode32", "decode31"]),
