@@ -144,7 +144,9 @@ def tree_reduce_cycles(cores, wavelets, levels, hop_cycles, step):
             contention += wavelets * (2.0 if rest > 0.0 else 1.0)
         else:
             stages += max(before, after)
-            contention += wavelets * ((before > 0.0) + (after > 0.0))
+            # Not a sum of truth values: two of NumPy make one where kernels run uncompiled.
+            contention += wavelets if before > 0.0 else 0.0
+            contention += wavelets if after > 0.0 else 0.0
         hops += wavelets * span
         longest += way
         first += half * spacing if groups > 1.0 else before * spacing

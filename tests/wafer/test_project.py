@@ -106,3 +106,14 @@ def test_chips_with_memory_beside_them_follow_their_own_model():
     table = project_wafer("llama-3.1-70b", "n150", context=128)
     assert table["status"].labelled()[0, 0, 0] == "weights_beyond_memory"
     assert of(table, "meshes_needed")[0] == 6  # 75.0 GB on chips of 12.9 GB
+
+
+def test_numbers_are_those_of_kernels_called_with_plain_floats():
+    from perfmodel.kernels.mesh.reduce import ALGORITHMS, all_reduce_counts
+
+    table = project_wafer("llama-3-8b", "wse-2", grid=37, collective="all", parts=True)
+    at = list(table["part"].values).index("softmax_max")
+    for place, name in enumerate(ALGORITHMS):
+        (code,) = {code for code, it in enumerate(ALGORITHMS) if it == name}
+        link = table["part_link_time"].values[place, 0, at] * 1.1e9
+        assert link == pytest.approx(all_reduce_counts(code, 37.0, 1.0, 2.0)[0])
