@@ -6,6 +6,7 @@ Regions of 200 to 748 cores a side on a WSE-2, contexts, batches and sums of fou
 prefill: every variable of the dataset, memory and regions included. A timing is that of one kind of
 layer on one mapping; equal layers of a model count once. The first call, which compiles, is not
 counted; the rate is that of the median of the others, by the CPU time of this process.
+Then a mapping is searched, of rectangles of 100 to 748 cores a side, regions, sums and layouts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from perfmodel.wafer.device import mesh_device
 from perfmodel.wafer.layers import wafer_parts
 from perfmodel.wafer.mappings import wafer_grid
 from perfmodel.wafer.project import close_grid
+from perfmodel.wafer.search.mapping import search_mapping
 
 REPEATS = 5
 
@@ -51,6 +53,19 @@ def rates(name: str) -> dict[str, float]:
     return found
 
 
+def searches(name: str) -> list[dict[str, float]]:
+    """Return CPU seconds of searches of a decode mapping, all timed and with bounded branches."""
+    found = []
+    for exhaustive in (True, False):
+        asked = {"shape": "rectangle", "grid": list(range(100, 750, 6)), "exhaustive": exhaustive}
+        search_mapping(name, "wse-2", **(asked | {"grid": [300, 400]}))
+        start = time.process_time()
+        one = search_mapping(name, "wse-2", **asked)
+        seconds = time.process_time() - start
+        found.append({"mappings": one.mappings, "timed": one.timed, "seconds": seconds})
+    return found
+
+
 def main() -> int:
     """Print the rates."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -59,11 +74,18 @@ def main() -> int:
     given = parser.parse_args()
     compile_kernels()
     found = rates(given.model)
+    searched = searches(given.model)
     if given.json:
-        print(json.dumps({"model": given.model, "timings_per_second": found}))
+        document = {"model": given.model, "timings_per_second": found, "searches": searched}
+        print(json.dumps(document))
     else:
         for phase, rate in found.items():
             print(f"{given.model}, {phase}: {rate:,.0f} (layer, mapping) timings/s/core")
+        for one in searched:
+            print(
+                f"{given.model}, search over {one['mappings']:,} mappings, {one['timed']:,} timed: "
+                f"{one['seconds']:.1f} s"
+            )
     return 0
 
 
