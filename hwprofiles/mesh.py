@@ -57,6 +57,7 @@ CONSTANTS: Mapping[str, Field] = {
     ),
     "loop_issue": Field("number", "start of a product's loop over vectors", "cycles"),
     "vector_issue": Field("number", "start of a vector instruction", "cycles"),
+    "element_cycles": Field("number", "of an elementwise operation on one number", "cycles"),
     "stage_latency": Field(
         "number", "of a dependent message, beyond ramps, way and wavelets", "cycles"
     ),

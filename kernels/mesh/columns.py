@@ -42,6 +42,8 @@ class MeshParts(NamedTuple):
         1 where the sum over cores is made with that of the next part.
     merged : array of int
         1 where outputs of visited copies add up.
+    passes : array
+        Elementwise operations on every output, or of `SUM` on each of the k numbers summed.
     window : array
         Most tokens that a query sees; 0 for all.
     first : array of int, shape (kinds of layers + 1,)
@@ -63,6 +65,7 @@ class MeshParts(NamedTuple):
     visited: Floats
     joined: Integers
     merged: Integers
+    passes: Floats
     window: Floats
     first: Integers
     cache: Floats
@@ -111,8 +114,8 @@ class MeshDevice(NamedTuple):
         [B/cycle]; cycles of a hop, of a ramp, and what software adds to a dependent message.
     routes : float
         That a router holds; 0: any number.
-    loop_issue, vector_issue : float
-        [cycles].
+    loop_issue, vector_issue, element_cycles : float
+        Of a loop, a vector instruction, an elementwise operation on one number [cycles].
     clock : float
         [Hz].
     cores, rows, columns : float
@@ -135,6 +138,7 @@ class MeshDevice(NamedTuple):
     routes: float
     loop_issue: float
     vector_issue: float
+    element_cycles: float
     clock: float
     cores: float
     rows: float

@@ -80,8 +80,10 @@ def vector_part(parts, part, rows, columns, context, batch, layout, joined, devi
         Multiply-adds of the busiest core, and of all.
     """
     kind = parts.kind[part]
+    each = parts.passes[part] * device.element_cycles
     if kind == SUM:
-        return 0.0, 0.0, 0.0, joined + parts.n[part] * batch, 0.0, 0.0
+        issue = batch * math.ceil(parts.k[part] / rows) * each
+        return 0.0, 0.0, issue, joined + parts.n[part] * batch, 0.0, 0.0
     k, n = part_sizes(parts, part, context)
     if layout == ROW and kind == SCORES:
         columns_tile = n  # all of the context stands in one row's cores
@@ -104,7 +106,7 @@ def vector_part(parts, part, rows, columns, context, batch, layout, joined, devi
     both = core_cycles(
         macs, 2.0 * moved, moved, 0.0, device.peak, device.sram_read, device.sram_write, 0.0
     )
-    issue = runs * tokens * rows_tile * device.vector_issue
+    issue = runs * tokens * (rows_tile * device.vector_issue + columns_tile * each)
     useful = batch * parts.visited[part] * k * n
     # What several experts make of a token is added up before it leaves the core.
     vectors = batch if parts.merged[part] else runs * tokens
@@ -132,11 +134,13 @@ def matrix_part(parts, part, rows, columns, context, batch, collective, product,
     kind = parts.kind[part]
     per_wavelet = max(1.0, device.link_width / device.element)
     m = context * batch
+    each = parts.passes[part] * device.element_cycles
     if kind == SUM:
         taken, link = sum_cycles(
             rows, columns, parts.n[part] * math.ceil(m / columns), collective, product, device
         )
-        return 0.0, 0.0, 0.0, taken, link, 0.0, 0.0
+        issue = math.ceil(m / rows) * math.ceil(parts.k[part] / columns) * each
+        return 0.0, 0.0, issue, taken, link, 0.0, 0.0
     k, n = part_sizes(parts, part, context)
     runs = 1.0
     if parts.copies[part] > 1.0:
@@ -190,7 +194,7 @@ def matrix_part(parts, part, rows, columns, context, batch, collective, product,
     return (
         busy * runs,
         memory * runs,
-        issue * runs,
+        (issue + tall * wide * each) * runs,
         network * runs,
         link * runs if side > 1.0 else 0.0,
         macs * runs,

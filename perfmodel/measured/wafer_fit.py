@@ -19,7 +19,7 @@ from perfmodel.measured.wafer_rows import DECODE, PREFILL, WaferCase
 
 FREE: Mapping[str, tuple[str, ...]] = {
     PREFILL: ("mac_fraction", "loop_issue"),
-    DECODE: ("vector_issue", "stage_latency"),
+    DECODE: ("element_cycles", "stage_latency"),
 }
 """Constants that a phase says most about; those of both phases are fitted together."""
 

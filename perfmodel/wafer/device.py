@@ -72,6 +72,7 @@ def mesh_device(
         routes=float(hardware.routes),
         loop_issue=constants.get("loop_issue", 0.0),
         vector_issue=constants.get("vector_issue", 0.0),
+        element_cycles=constants.get("element_cycles", 0.0),
         clock=hardware.clock,
         cores=float(hardware.cores),
         rows=float(hardware.rows),

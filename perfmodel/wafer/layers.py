@@ -21,6 +21,13 @@ from perfmodel.model.build import AttentionSpec, LayerSpec, ModelSpec
 from perfmodel.model.pieces import Piece
 
 HEAD = "head"
+CLEAR, NORM, ROTATION, SOFTMAX, GATE = 1.0, 5.0, 3.0, 10.0, 8.0
+"""Elementwise operations on one number, counted in the decode kernel of He et al. (OSDI 2025;
+Decode/WSE-2/src/decode.csl of MeshInfra/WaferLLM). A product clears its result. A norm squares,
+adds up, multiplies by weight and scale, and its residual is added. Rotary positions take six
+operations on half of the numbers. Scores are cleared, scaled, compared, reduced by the largest,
+exponentiated (a division, an addition, two products), added up and divided. A gate takes an
+exponential, three more operations and the product with the other half."""
 
 
 class Part(NamedTuple):
@@ -35,6 +42,7 @@ class Part(NamedTuple):
     joined: int = 0
     merged: int = 0
     window: float = 0.0
+    passes: float = 0.0
 
 
 class WaferParts(NamedTuple):
@@ -72,7 +80,7 @@ def wafer_parts(model: ModelSpec, phase: int) -> WaferParts:
     WaferParts
         Projections of queries, keys and values share one sum over cores, and so do both inner
         products of a gated network; norms and softmax are sums of one number per token, as in
-        the kernels of He et al. (OSDI 2025). Elementwise work is not counted.
+        the kernels of He et al. (OSDI 2025). Elementwise work is counted with the part before it.
 
     Raises
     ------
@@ -85,8 +93,8 @@ def wafer_parts(model: ModelSpec, phase: int) -> WaferParts:
     listed = [list(_layer_parts(model, layer, phase)) for layer in kinds]
     listed.append(
         [
-            Part("norm", SUM, 0.0, 1.0),
-            Part(HEAD, PRODUCT, model.table_width, model.vocab_size),
+            Part("norm", SUM, model.hidden_size, 1.0, passes=NORM),
+            Part(HEAD, PRODUCT, model.table_width, model.vocab_size, passes=CLEAR),
         ]
     )
     parts = [part for one in listed for part in one]
@@ -103,6 +111,7 @@ def wafer_parts(model: ModelSpec, phase: int) -> WaferParts:
             visited=column("visited"),
             joined=column("joined", np.int64),
             merged=column("merged", np.int64),
+            passes=column("passes"),
             window=column("window"),
             first=np.cumsum([0, *map(len, listed)]),
             cache=np.array([_cache_widths(layer) for layer in kinds], np.float64),
@@ -146,10 +155,11 @@ def _layer_parts(model: ModelSpec, layer: LayerSpec, phase: int) -> Iterator[Par
                 raise ModelError(
                     f"{model.name}: key 'attention': {word} attention has no mapping on a mesh yet"
                 )
-        yield Part("attention_norm", SUM, 0.0, 1.0)
+        yield Part("attention_norm", SUM, model.hidden_size, 1.0, passes=NORM)
         yield from _attention_parts(mixer, model.hidden_size, phase)
     for place in range(norms - len(layer.attentions)):
-        yield Part("mlp_norm" if not place else "further_norm", SUM, 0.0, 1.0)
+        name = "mlp_norm" if not place else "further_norm"
+        yield Part(name, SUM, model.hidden_size, 1.0, passes=NORM)
     for mlp in layer.mlps:
         for piece in mlp.pieces(model.hidden_size):
             if piece.kind != "matrix":
@@ -157,15 +167,17 @@ def _layer_parts(model: ModelSpec, layer: LayerSpec, phase: int) -> Iterator[Par
             if mlp.gated and piece.name.endswith("up") and piece.split == "columns":
                 # Gate and up are one matrix in the model, and two products of one sum here.
                 yield _product(piece, piece.name + "_gate", outputs=piece.outputs // 2, joined=1)
-                yield _product(piece, piece.name, outputs=piece.outputs // 2)
+                yield _product(piece, piece.name, outputs=piece.outputs // 2, passes=GATE)
             else:
-                yield _product(piece, piece.name)
+                yield _product(piece, piece.name, passes=GATE if piece.name == "up" else 0.0)
     for piece in layer.extra:
         if piece.kind == "matrix":
             yield _product(piece, piece.name)
 
 
-def _product(piece: Piece, name: str, *, outputs: int = 0, joined: int = 0) -> Part:
+def _product(
+    piece: Piece, name: str, *, outputs: int = 0, joined: int = 0, passes: float = 0.0
+) -> Part:
     return Part(
         name,
         PRODUCT,
@@ -175,6 +187,7 @@ def _product(piece: Piece, name: str, *, outputs: int = 0, joined: int = 0) -> P
         piece.visited,
         joined,
         int(piece.split == "rows" and piece.copies > 1),
+        passes=CLEAR + passes,
     )
 
 
@@ -186,16 +199,18 @@ def _attention_parts(mixer: AttentionSpec, hidden: int, phase: int) -> Iterator[
     into.sort(key=lambda piece: piece.inputs != hidden)
     for place, piece in enumerate(into):
         last = place + 1 == len(into) or into[place + 1].inputs != piece.inputs
-        yield _product(piece, piece.name, joined=0 if last else 1)
+        turned = mixer.kind != "mla" and piece.name in ("query", "key")
+        passes = ROTATION if turned else 0.0
+        yield _product(piece, piece.name, joined=0 if last else 1, passes=passes)
     keys, values = mixer.head_dim, mixer.value_head_dim
     if mixer.kind == "mla" and phase == DECODE:
         keys = mixer.kv_lora_rank + mixer.qk_rope_head_dim
         values = mixer.kv_lora_rank
     window = float(mixer.window)
-    yield Part("scores", SCORES, mixer.heads * keys, 0.0, window=window)
+    yield Part("scores", SCORES, mixer.heads * keys, 0.0, window=window, passes=SOFTMAX)
     yield Part("softmax_max", SUM, 0.0, 1.0)
     yield Part("softmax_sum", SUM, 0.0, 1.0)
-    yield Part("values", VALUES, 0.0, mixer.heads * values, window=window)
+    yield Part("values", VALUES, 0.0, mixer.heads * values, window=window, passes=CLEAR)
     for piece in out:
         yield _product(piece, piece.name)
 

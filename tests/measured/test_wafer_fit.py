@@ -12,7 +12,7 @@ from perfmodel.measured.wafer_prices import price
 from perfmodel.measured.wafer_rows import DECODE, PREFILL, WaferCase
 from perfmodel.model.presets import load_model
 
-TRUE = {"mac_fraction": 0.5, "loop_issue": 50.0, "vector_issue": 12.0, "stage_latency": 30.0}
+TRUE = {"mac_fraction": 0.5, "loop_issue": 50.0, "element_cycles": 8.0, "stage_latency": 30.0}
 
 
 def made_up(name: str, phase: str, side: int) -> FitRow:

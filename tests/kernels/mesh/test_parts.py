@@ -25,7 +25,7 @@ def test_a_decoded_product_by_hand():
     busy, _, issue, elements, macs, useful = vector(parts, "down", batch=3.0)
     assert macs == 3 * 144 * 82  # 14,336 / 100 inputs and 4,096 / 50 outputs of a core
     assert busy == macs / DEVICE.peak
-    assert issue == 3 * 144 * DEVICE.vector_issue
+    assert issue == 3 * (144 * DEVICE.vector_issue + 82 * DEVICE.element_cycles)
     assert elements == 3 * 82
     assert useful == 3 * 14336 * 4096
 
