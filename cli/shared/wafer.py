@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SYSTEM = "System"
 MOST_STEPS = 2**24
+BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 DEGREES = {
     "dp_attention": ("data_parallel", "Data parallelism of attention."),
     "tp": ("tensor_parallel", "Tensor parallelism of attention."),
@@ -104,6 +105,56 @@ tokens_options = stack(
         help="Tokens that a step of decoding checks beside the next.",
     ),
 )
+
+elements_options = stack(
+    option(
+        "--routing",
+        section=PROBLEM,
+        metavar="NAME|FILE.npz",
+        help="Experts of tokens: two_level, uniform, empirical:FILE (counts per expert), or a file "
+        "with an array 'experts'.  [default: what the system says, else uniform]",
+    ),
+    option(
+        "--seed",
+        section=PROBLEM,
+        type=WholeRange(0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Of drawn experts.",
+    ),
+    option(
+        "--precision",
+        section=PROBLEM,
+        type=click.Choice(list(BYTES)),
+        default="fp16",
+        show_default=True,
+        help="Of activations, and of what has no precision of its own.",
+    ),
+    option(
+        "--weight-precision",
+        section=PROBLEM,
+        type=click.Choice(list(BYTES)),
+        help="Of weights.  [default: --precision]",
+    ),
+    option(
+        "--cache-precision",
+        section=PROBLEM,
+        type=click.Choice(list(BYTES)),
+        help="Of keys and values in the cache.  [default: --precision]",
+    ),
+)
+"""Experts of tokens, and bytes of elements."""
+
+
+def element_bytes(options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the bytes of weights, activations and cache that `elements_options` name."""
+    precision = options["precision"]
+    return {
+        "weight_bytes": BYTES[options["weight_precision"] or precision],
+        "activation_bytes": BYTES[precision],
+        "cache_bytes": BYTES[options["cache_precision"] or precision],
+    }
 
 
 def read_grid(name: str, text: str) -> tuple[int, int]:

@@ -10,10 +10,13 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_options
 from perfmodel.cli.shared.printing import activity, print_json, remark
-from perfmodel.cli.shared.types import One, Paths, WholeRange
+from perfmodel.cli.shared.types import One, Paths
 from perfmodel.cli.shared.wafer import (
+    BYTES,
     chosen_nodes,
     chosen_steps,
+    element_bytes,
+    elements_options,
     given_system,
     system_options,
     tokens_options,
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
 PARTS = "What is written"
 SCHEMA_VERSION = "1"
-BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 
 
 @click.command("cores", cls=Command, short_help="Write instructions of a wafer's cores.")
@@ -39,42 +41,7 @@ BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 )
 @reading_options
 @tokens_options
-@options.option(
-    "--routing",
-    section=options.PROBLEM,
-    metavar="NAME|FILE.npz",
-    help="Experts of tokens: two_level, uniform, empirical:FILE (counts per expert), or a file "
-    "with an array 'experts'.  [default: what the system says, else uniform]",
-)
-@options.option(
-    "--seed",
-    section=options.PROBLEM,
-    type=WholeRange(0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Of drawn experts.",
-)
-@options.option(
-    "--precision",
-    section=options.PROBLEM,
-    type=click.Choice(list(BYTES)),
-    default="fp16",
-    show_default=True,
-    help="Of activations, and of what has no precision of its own.",
-)
-@options.option(
-    "--weight-precision",
-    section=options.PROBLEM,
-    type=click.Choice(list(BYTES)),
-    help="Of weights.  [default: --precision]",
-)
-@options.option(
-    "--cache-precision",
-    section=options.PROBLEM,
-    type=click.Choice(list(BYTES)),
-    help="Of keys and values in the cache.  [default: --precision]",
-)
+@elements_options
 @system_options
 @options.option(
     "--phase",
@@ -171,7 +138,6 @@ def cores_command(
     from perfmodel.wafer.cores.setting import CoreSetting
 
     system = given_system(problem, phase)
-    precision = problem["precision"]
     setting = CoreSetting(
         load_model(model, **reading),
         system,
@@ -179,9 +145,7 @@ def cores_command(
         problem["batch"],
         problem["isl"],
         problem["speculative"],
-        weight_bytes=BYTES[problem["weight_precision"] or precision],
-        activation_bytes=BYTES[precision],
-        cache_bytes=BYTES[problem["cache_precision"] or precision],
+        **element_bytes(problem),
     )
     wanted = check_layers(setting, None if layers == "all" else layers.split(","))
     routing = problem["routing"] or system.routing

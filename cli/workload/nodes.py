@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.errors import StrategyError
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, say_remarks
 from perfmodel.cli.shared.options import option
-from perfmodel.cli.shared.printing import activity, remark
+from perfmodel.cli.shared.printing import activity, heading, print_json, remark
 from perfmodel.cli.shared.wafer import (
     chosen_nodes,
     chosen_steps,
+    element_bytes,
+    elements_options,
     given_system,
     system_options,
     tokens_options,
@@ -32,22 +34,7 @@ PARTS = "What is written"
 @click.command("nodes", cls=Command, short_help="Write what each node of a wafer does.")
 @model_option
 @tokens_options
-@option(
-    "--routing",
-    section=options.PROBLEM,
-    default="",
-    metavar="NAME|FILE.npz",
-    help="Experts of tokens: uniform, two_level, empirical:FILE (counts per expert, such as "
-    "bincounts.json), or a file with an array 'experts'.  [default: what the system says]",
-)
-@option(
-    "--precision",
-    section=options.PROBLEM,
-    type=click.Choice(("fp16", "fp8")),
-    default="fp16",
-    show_default=True,
-    help="Of weights, cache, activations and messages.",
-)
+@elements_options
 @system_options
 @option(
     "--phase",
@@ -87,31 +74,120 @@ PARTS = "What is written"
     type=click.Choice(["wse"]),
     help="The wafer workload generator's own tree of files, its oddities included.",
 )
+@option(
+    "--graph/--no-graph",
+    section=PARTS,
+    default=True,
+    show_default=True,
+    help="Write the first step's graph (GraphML) and Chakra traces too.",
+)
+@option(
+    "--save-routing",
+    section=PARTS,
+    type=click.Path(),
+    metavar="FILE.npz",
+    help="Write the experts of the first step's tokens, for --routing.",
+)
 @options.output_option("FOLDER", "Folder that is written, made if need be.", required=True)
+@options.json_option
 @options.verbosity_options
 def nodes_command(
     model: str,
     reading: Mapping[str, Any],
     compat: str | None,
     output: str,
+    as_json: bool,
     **problem: Any,
 ) -> None:
     """Write what each node of a wafer does in prompts and steps of decoding.
 
+    One netCDF file, node x step x operation: multiply-adds, FLOP, footprint, bytes read and
+    written (weights, cache, activations), sent and received; with the graph of the first step
+    as GraphML and as Chakra traces. With --compat wse the generator's own files and counts.
+
     \b
     Examples:
       perfmodel workload nodes --model deepseek-v3 --system wafer.json --batch 1024 \\
+          --isl 2048 --osl 10 --routing two_level -o out
+      perfmodel workload nodes --model llama-3-70b --node-grid 2x4 --tp 4 --sp 2 --tp-ffn 8 \\
+          --ep 1 --isl 1024 --phase prefill --no-graph -o out
+      perfmodel workload nodes --model deepseek-v3 --system wafer.json --batch 1024 \\
           --isl 2048 --layers decode10 --routing empirical:bincounts.json --compat wse -o out
-      perfmodel workload nodes --model llama-3-70b --tp 4 --sp 2 --isl 1024 --compat wse -o out
     """
     from perfmodel.model.presets import load_model
 
     spec = load_model(model, **reading)
-    if compat is None:
-        raise StrategyError("--compat wse is what there is so far")
-    rows = _write_compat(output, spec, problem)
+    if compat is not None:
+        rows = _write_compat(output, spec, problem)
+        say_remarks([spec])
+        if as_json:
+            print_json({"output": output, "rows": rows})
+        remark(f"wrote {rows:,} rows of nodes/, as many of graph/ without barriers, to {output}")
+        return
+    phases = ("prefill", "decode") if problem["phase"] == "both" else (problem["phase"],)
+    found = {}
+    for phase in phases:
+        place = str(Path(output) / phase) if len(phases) > 1 else output
+        found[phase] = _write_true(place, spec, phase, problem)
     say_remarks([spec])
-    remark(f"wrote {rows:,} rows of nodes/, as many of graph/ without barriers, to {output}")
+    if as_json:
+        print_json({"schema_version": "1", "output": output, "phases": found})
+        return
+    for phase, totals in found.items():
+        click.echo(heading(f"{phase}, all nodes and steps"))
+        for name, value in totals.items():
+            click.echo(f"{name.replace('_', ' '):<22}{value:,.6g}")
+
+
+def _write_true(
+    folder: str, spec: ModelSpec, phase: str, problem: Mapping[str, Any]
+) -> dict[str, float]:
+    """Write the true node level of a phase; return totals."""
+    from perfmodel.export.wafer_nodes import save_routing, write_nodes
+    from perfmodel.wafer.cores.routing import core_routing
+    from perfmodel.wafer.cores.setting import CoreSetting
+    from perfmodel.wafer.nodes.rows import QUANTITIES
+
+    system = given_system(problem, phase)
+    setting = CoreSetting(
+        spec,
+        system,
+        phase,
+        problem["batch"],
+        problem["isl"],
+        problem["speculative"],
+        **element_bytes(problem),
+    )
+    layers = None if problem["layers"] == "all" else problem["layers"].split(",")
+    steps = chosen_steps(problem["steps"], problem["osl"]) if phase == "decode" else [0]
+    routing = None
+    if any(layer.experts for layer in spec.layers):
+        routing = core_routing(setting, problem["routing"] or system.routing, problem["seed"])
+    elif problem["routing"]:
+        raise click.UsageError(f"--routing: {spec.name} has no experts")
+    with activity("counting what nodes do"):
+        written = write_nodes(
+            folder,
+            setting,
+            steps,
+            routing,
+            layers=layers,
+            nodes=chosen_nodes(problem["nodes"], system.nodes),
+            graph=problem["graph"],
+        )
+    if problem["save_routing"] is not None:
+        if routing is None:
+            raise click.UsageError(f"--save-routing: {spec.name} has no experts")
+        save_routing(problem["save_routing"], setting, steps[0], routing)
+    remark(f"wrote {', '.join(sorted({str(one.parent) for one in written.files}))}")
+    totals = {name: float(written.table[name].values.sum()) for name in QUANTITIES}
+    totals["footprint"] /= len(steps)
+    sizes = {"operations": float(written.table.sizes["operation"]), "steps": float(len(steps))}
+    return (
+        sizes
+        | totals
+        | {"graph_vertices": float(written.vertices), "graph_edges": float(written.links)}
+    )
 
 
 def _write_compat(folder: str, spec: ModelSpec, problem: Mapping[str, Any]) -> int:
@@ -132,7 +208,7 @@ def _write_compat(folder: str, spec: ModelSpec, problem: Mapping[str, Any]) -> i
             problem["osl"],
             phase=phase,
             steps=chosen_steps(problem["steps"], problem["osl"]),
-            routing=_routing(problem["routing"], spec),
+            routing=_routing(problem["routing"] or "", spec),
             nodes=None if problem["nodes"] == "all" else chosen_nodes(problem["nodes"], count),
             layers=problem["layers"],
             speculative=problem["speculative"],

@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
+from perfmodel.base.files import atomic_path
 from perfmodel.base.table import Table
 from perfmodel.formats.chakra.files import make_folder_of, write_traces
 from perfmodel.formats.wafer.graphml import write_graphml
@@ -19,7 +20,7 @@ from perfmodel.sweeps.files import save_results
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.nodes.experts import RoutingOf
-from perfmodel.wafer.nodes.graph import check_acyclic, edges, working
+from perfmodel.wafer.nodes.graph import operation_graph, working
 from perfmodel.wafer.nodes.rows import Operation
 from perfmodel.wafer.nodes.workload import node_operations, node_table
 
@@ -110,33 +111,39 @@ def write_nodes(
     return WrittenNodes(table, vertices, links, files)
 
 
+def save_routing(
+    path: str | os.PathLike[str], setting: CoreSetting, step: int, routing: RoutingOf
+) -> None:
+    """Write the experts of a step's tokens as `perfmodel.wafer.cores.routing.read_routing` reads.
+
+    Raises
+    ------
+    DataError
+        The file cannot be written.
+    """
+    layers = [at for at, layer in enumerate(setting.model.layers) if layer.experts]
+    experts = np.stack([routing(step, layer) for layer in layers]).astype(np.int32)
+    with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, experts=experts)
+
+
 def _write_graph(path: Path, operations: Sequence[Operation], done: Integers) -> tuple[int, int]:
-    count = done.shape[1]
-    number = np.where(done > 0, np.cumsum(done.ravel()).reshape(done.shape) - 1, -1)
-
-    def pairs() -> Iterator[tuple[int, int]]:
-        for need, other, one, node in edges(operations, count):
-            before, after = int(number[need, other]), int(number[one, node])
-            if before >= 0 and after >= 0:
-                yield before, after
-
-    check_acyclic(int(done.sum()), pairs())
-    columns = {
-        name: _first(operations, name, count) for name in ("flops", "reads", "writes", "sent")
-    }
+    graph = operation_graph(operations, done)
+    names = ("flops", "reads", "writes", "sent", "received")
+    columns = {name: _first(operations, name, done.shape[1]) for name in names}
     vertices: Iterator[dict[str, str | int | float]] = (
         {
-            "name": one.name,
+            "name": operations[at].name,
             "node": node,
-            "kind": one.kind,
-            **{name: float(columns[name][at, node]) for name in columns},
+            "kind": "meeting" if meeting else operations[at].kind,
+            **{name: 0.0 if meeting else float(columns[name][at, node]) for name in names},
         }
-        for at, one in enumerate(operations)
-        for node in range(count)
-        if done[at, node]
+        for at, node, meeting in zip(
+            graph.operation.tolist(), graph.node.tolist(), graph.meeting.tolist(), strict=True
+        )
     )
-    keys = {"name": str, "node": int, "kind": str, **dict.fromkeys(columns, float)}
-    return write_graphml(path, vertices, pairs(), keys)
+    keys = {"name": str, "node": int, "kind": str, **dict.fromkeys(names, float)}
+    return write_graphml(path, vertices, map(tuple, graph.edges.tolist()), keys)
 
 
 def _first(operations: Sequence[Operation], name: str, nodes: int) -> Floats:

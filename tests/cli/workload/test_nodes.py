@@ -86,3 +86,47 @@ def test_wrong_questions(more: list[str], part: str) -> None:
     result = run("workload", *changed(SMALL, *more))
     assert_one_line(result, part)
     assert not Path("out").exists()
+
+
+TRUE = shlex.split(
+    "nodes --model deepseek-v3 --tp 2 --sp 2 --node-grid 2x2 --ep 4 --batch 4 --isl 16 "
+    "--layers decode0,decode10 -o out"
+)
+
+
+def test_the_true_level_is_one_file_and_a_graph() -> None:
+    result = workload(*TRUE, "--routing", "two_level", "--save-routing", "experts.npz", "--json")
+    totals = json.loads(result.stdout)["phases"]["decode"]
+    assert totals["steps"] == 2
+    assert totals["sent"] == totals["received"] > 0
+    assert totals["graph_edges"] > totals["graph_vertices"] > 0
+    again = workload(*TRUE, "--routing", "experts.npz", "--no-graph", "--json")
+    assert json.loads(again.stdout)["phases"]["decode"]["macs"] == totals["macs"]
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "chakra",
+        "graph.graphml",
+        "nodes.nc",
+    ]
+
+
+def test_both_phases_have_folders_of_their_own() -> None:
+    plain = changed(TRUE, "--layers", "all", "--model", "llama-3.1-8b", "--ep", "1")
+    workload(*plain, "--tp-ffn", "4", "--phase", "both", "--no-graph")
+    assert Path("out/prefill/nodes.nc").exists()
+    assert Path("out/decode/nodes.nc").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        (["--layers", "decode61"], "has no 'decode61'"),
+        (["--routing", "three_level"], "three_level"),
+        (["--routing", "none.npz"], "none.npz"),
+        (["--isl", "999999"], "exceed the 163840 positions"),
+        (["--model", "llama-3.1-8b", "--routing", "uniform"], "has no experts"),
+        (["--pp", "3"], "not the 12 of 'nodes'"),
+    ],
+)
+def test_wrong_questions_of_the_true_level(more: list[str], part: str) -> None:
+    assert_one_line(run("workload", *changed(TRUE, *more)), part)
+    assert not Path("out").exists()
