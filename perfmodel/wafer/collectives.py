@@ -16,6 +16,8 @@ from perfmodel.wafer.mappings import parse_grid
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather")
 LARGEST = 2**40
 """Bytes of a core's vector."""
+MOST_SIMULATED = 4_000_000
+"""Cores x cycles of all that is simulated at once: seconds, even uncompiled."""
 
 
 class MeshCollective(NamedTuple):
@@ -93,6 +95,7 @@ def mesh_collective_times(
     _check(mesh, collective, sizes, algorithms, element_bytes)
     names = {"broadcast": ["multicast"], "all_gather": ["star", "ring"]}.get(collective)
     found = []
+    simulated_so_far = 0.0
     for grid in grids:
         rows, columns = parse_grid((1, grid) if isinstance(grid, int) else grid)
         if rows > mesh.rows or columns > mesh.columns:
@@ -108,9 +111,17 @@ def mesh_collective_times(
                     continue
                 if name == "ring" and (collective == "reduce" or min(rows, columns) > 1):
                     continue
-                found.append(
-                    _one(mesh, collective, name, rows, columns, size, element_bytes, simulated)
-                )
+                one = _one(mesh, collective, name, rows, columns, size, element_bytes)
+                if simulated and collective in ("all_reduce", "reduce") and one.cycles:
+                    simulated_so_far += one.cycles * rows * columns
+                    if simulated_so_far > MOST_SIMULATED:
+                        raise DataError(
+                            f"{name} over {rows} x {columns} cores: {simulated_so_far:,.0f} cores "
+                            f"x cycles in all, {MOST_SIMULATED:,} at most are simulated; ask for "
+                            "fewer cores, bytes or algorithms"
+                        )
+                    one = one._replace(simulated_cycles=_run(mesh, one, element_bytes))
+                found.append(one)
     if not found:
         raise DataError(f"none of {', '.join(algorithms)} does {collective} over these cores")
     return found
@@ -124,7 +135,6 @@ def _one(
     columns: int,
     size: int,
     element_bytes: int,
-    simulated: bool,
 ) -> MeshCollective:
     elements = -(-size // element_bytes)
     per_wavelet = max(1, int(mesh.link_width // element_bytes))
@@ -153,16 +163,25 @@ def _one(
         else:
             cycles = reduce.reduce_cycles(algorithm, float(columns), *along)
             cycles += reduce.reduce_cycles(algorithm, float(rows), *along)
-    run = None
-    if simulated and collective in ("all_reduce", "reduce") and rows * columns > 1 and size:
-        flows = reduction(name, rows, columns, elements, per_wavelet, collective == "all_reduce")
-        whole = (_whole(mesh, "hop_cycles"), _whole(mesh, "ramp_cycles"), round(stage))
-        run = int(simulated_cycles(flows, rows, columns, *whole).max())
     contention, hops, _, longest, depth = counts or (None,) * 5
     return MeshCollective(
         collective, name, rows, columns, size, cycles, cycles / mesh.clock,
-        contention, hops, longest, depth, run,
+        contention, hops, longest, depth, None,
     )  # fmt: skip
+
+
+def _run(mesh: MeshHardware, one: MeshCollective, element_bytes: int) -> int:
+    flows = reduction(
+        one.algorithm,
+        one.rows,
+        one.columns,
+        -(-one.size // element_bytes),
+        max(1, int(mesh.link_width // element_bytes)),
+        one.collective == "all_reduce",
+    )
+    stage = round(mesh.constants.get("stage_latency", 0.0))
+    machine = (_whole(mesh, "hop_cycles"), _whole(mesh, "ramp_cycles"), stage)
+    return int(simulated_cycles(flows, one.rows, one.columns, *machine).max())
 
 
 def _whole(mesh: MeshHardware, key: str) -> int:

@@ -63,6 +63,7 @@ def test_wider_links_carry_more() -> None:
         (("wse-2", "reduce", ["1x900"], [8]), "exceeds the 996 x 757"),
         (("wse-2", "reduce", [4], [-8]), "size: 0 to"),
         (("wse-2", "reduce", [4], [8], ["chain"], 8), "the width of a link"),
+        (("wse-2", "reduce", ["80x80"], [32], ["chain"], 2, True), "4,000,000 at most"),
         (("dgx-h100", "reduce", [4], [8]), "no mesh of cores"),
         ((load_mesh("wse-2", {"mesh.hop_cycles": 1.5}), "reduce", [4], [8], ["chain"], 2, True),
          "whole cycles"),
