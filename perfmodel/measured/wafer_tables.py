@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FITS = "Constants fitted to models, judged on models"
 MAPPINGS = "A mapping that ignores distance: times slower than the one that does not"
 SERVICES = "Public services, for context"
+ALL = "all models"
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -32,15 +33,14 @@ def _fits(rows: Sequence[ComparedRow]) -> Iterator[dict[str, Any]]:
             case = case_of(MeasuredRow(row.cells, "", row.line))
             scored.append(FitRow(case, row.outcome.measured))
     for one in judgements(scored):
+        everything = not set(one.fitted) - set(one.judged)
         yield {
-            "device": one.device,
-            "phase": one.phase,
-            "fitted to": " + ".join(one.fitted) or "as shipped",
-            "judged on": " + ".join(one.judged),
-            "rows": len(one.errors),
+            "run": f"{one.device} {one.phase}",
+            "fitted to": (ALL if everything else one.fitted[0]) if one.fitted else "as shipped",
+            "judged on": ALL if everything else ", ".join(one.judged),
             "mean_error": one.mean,
             "worst_error": one.worst,
-            "constants": ", ".join(f"{name} {value:.4g}" for name, value in one.constants.items()),
+            "constants": ", ".join(f"{name} {value:.3g}" for name, value in one.constants.items()),
         }
 
 
@@ -67,7 +67,7 @@ def _services(rows: Sequence[ComparedRow]) -> Iterator[dict[str, Any]]:
     for row in rows:
         if row.outcome.skip_reason == CONTEXT:
             yield {
-                "system": row.cells.get("system", ""),
+                "system": row.cells.get("system", "").partition("(")[0].strip(),
                 "model": row.cells.get("model", ""),
                 "measured": _number(row.cells.get("value", "")),
                 "unit": row.cells.get("unit", ""),

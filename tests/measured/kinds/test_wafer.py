@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfmodel.measured.compare import Comparison, compare_file
-from perfmodel.measured.wafer_tables import FITS, MAPPINGS, SERVICES
+from perfmodel.measured.wafer_tables import ALL, FITS, MAPPINGS, SERVICES
 from tests.cli.running import document, run
 from tests.data import PUBLISHED_WAFERS, needed
 
@@ -63,17 +63,17 @@ def test_chips_with_memory_beside_them_are_within_a_third(compared: Comparison) 
 def test_constants_of_one_model_predict_the_other(compared: Comparison) -> None:
     lines = compared.further[FITS]
     crossed = {
-        (line["phase"], line["fitted to"], line["judged on"]): line
+        (line["run"], line["fitted to"], line["judged on"]): line
         for line in lines
-        if "+" not in line["judged on"]
+        if line["judged on"] != ALL
     }
     models = ("llama-3-8b", "codellama-34b")
     assert {key[1:] for key in crossed} == {models, models[::-1]}
-    for (phase, _, _), line in crossed.items():
-        mean, worst = (0.04, 0.10) if phase == "decode" else (0.08, 0.15)
+    for (run_of, _, _), line in crossed.items():
+        mean, worst = (0.04, 0.10) if run_of == "wse-2 decode" else (0.08, 0.15)
         assert line["mean_error"] <= mean
         assert line["worst_error"] <= worst
-    both = [line for line in lines if line["fitted to"].count("+")]
+    both = [line for line in lines if line["fitted to"] == ALL]
     shipped = [line for line in lines if line["fitted to"] == "as shipped"]
     for one, other in zip(both, shipped, strict=True):
         assert other["mean_error"] == pytest.approx(one["mean_error"], abs=0.005)
