@@ -272,6 +272,8 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "--context 512 --batch 1,4 --json",
             "wafer --model experts.json --hardware wse-2,wse-3 --sweep grid=30:60:4 --regions 2 "
             "--collective chain --cache-layout row --context 64 -o x.nc",
+            "wafer --model model.json --hardware wse-2 --map search --grid 20,40 --context 64 "
+            "--regions 3 --collective chain,two_level",
             "wafer project --model model.json --hardware wse-2 --grid 40 --explain --no-head "
             "--product summa --set constants.stage_latency=30",
             "wafer --model model.json --hardware wse-2 --isl 256 --osl 64 --prefill-grid 60 "
@@ -473,6 +475,13 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "simulate data.txt --network native.json --system native.txt",
             "simulate aicb.txt --gpu-type H100 --nic-type CX7 --json",
             "simulate chain --hardware profile.toml --timeline out.json",
+        ),
+    ),
+    "wafer place": (
+        2,
+        (
+            "wafer place --model experts.json --system wafer.json --batch 8",
+            "wafer place --model model.json --tp 2 --sp 2 --node-grid 2x2 --phase prefill --json",
         ),
     ),
     "wafer collective": (

@@ -16,6 +16,10 @@ HOMES = {
         "perfmodel.cli.wafer.collective:collective_command",
         "Time sums and copies over cores.",
     ),
+    "place": (
+        "perfmodel.cli.wafer.place:place_command",
+        "Place the nodes of groups on a wafer.",
+    ),
 }
 """Commands of the group; more are lines here."""
 

@@ -129,7 +129,7 @@ def place_groups(system: WaferSystem, sent: GroupBytes) -> Placement:
                 best = cost, lines
     if best is None or not best[0] < given:
         return Placement(plain, _blocks_of(plain, system.node_grid, degrees), given, given)
-    places = _places(best[1], degrees, system.node_grid)
+    places = _places(best[1], volumes, system.node_grid)
     return Placement(places, _blocks_of(places, system.node_grid, degrees), best[0], given)
 
 
@@ -239,6 +239,16 @@ def _strides(parts: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 @lru_cache(maxsize=4096)
+def _path(rows: int, columns: int) -> tuple[tuple[int, int], ...]:
+    """Cells of a rectangle, each beside the one before."""
+    return tuple(
+        (row, column if row % 2 == 0 else columns - 1 - column)
+        for row in range(rows)
+        for column in range(columns)
+    )
+
+
+@lru_cache(maxsize=4096)
 def _cells(rows: int, columns: int) -> tuple[tuple[int, int], ...]:
     """Cells of a rectangle, each beside the one before, the last beside the first if it can be."""
     if rows == 1 or columns == 1:
@@ -255,26 +265,23 @@ def _cells(rows: int, columns: int) -> tuple[tuple[int, int], ...]:
         ]
         back = [(row, 0) for row in reversed(range(rows))]
         return (*there, *back)
-    snake = [
-        (row, column if row % 2 == 0 else columns - 1 - column)
-        for row in range(rows)
-        for column in range(columns)
-    ]
-    return tuple(snake)
+    return _path(rows, columns)
 
 
-def _offsets(lines: _Lines, axis: int, grid: Grid) -> Integers:
+def _offsets(lines: _Lines, axis: int, grid: Grid, ring: bool) -> Integers:
     """Places of the members of an axis' group beside its first, in the order of their ranks."""
-    cells = np.array(_cells(lines.row_parts[axis], lines.column_parts[axis]))
+    cells = np.array((_cells if ring else _path)(lines.row_parts[axis], lines.column_parts[axis]))
     rows = cells[:, 0] * lines.row_strides[axis]
     columns = cells[:, 1] * lines.column_strides[axis]
     return np.asarray(rows * grid[1] + columns)
 
 
-def _places(lines: _Lines, degrees: tuple[int, ...], grid: Grid) -> Integers:
+def _places(lines: _Lines, volumes: tuple[float, ...], grid: Grid) -> Integers:
+    """Places of all nodes; members that sum nothing, or pass on only, need no ring."""
     places = np.zeros((1,), dtype=np.int64)
-    for axis in range(len(degrees)):
-        places = (_offsets(lines, axis, grid)[:, None] + places[None, :]).reshape(-1)
+    for axis, volume in enumerate(volumes):
+        ring = bool(volume) and AXES[axis] != "pipeline"
+        places = (_offsets(lines, axis, grid, ring)[:, None] + places[None, :]).reshape(-1)
     return places
 
 
@@ -302,7 +309,7 @@ def _counted_axis(
 ) -> AxisCost:
     """What all groups of an axis load: the first group, and as many more as cover the grid."""
     lines = _Lines((row_parts,), (row_stride,), (column_parts,), (column_stride,))
-    first = _offsets(lines, 0, grid)
+    first = _offsets(lines, 0, grid, ring=axis != "pipeline")
     rows, columns = np.arange(grid[0]), np.arange(grid[1])
     begin_rows = rows[rows // max(row_stride, 1) % row_parts == 0]
     begin_columns = columns[columns // max(column_stride, 1) % column_parts == 0]

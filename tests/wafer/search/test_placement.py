@@ -49,7 +49,12 @@ def cost_of(system: WaferSystem, places: np.ndarray, sent: GroupBytes = SENT) ->
 
 @pytest.mark.parametrize(
     "system",
-    [wafer((2, 2), tensor=2), wafer((1, 4), tensor=2, sequence=2), wafer((2, 3), 3, 1, 2)],
+    [
+        wafer((2, 2), tensor=2),
+        wafer((1, 4), tensor=2, sequence=2),
+        wafer((2, 3), 3, 1, 2),
+        wafer((1, 4), stages=4),
+    ],
 )
 def test_small_wafers_have_the_best_of_all_permutations(system: WaferSystem) -> None:
     found = place_groups(system, SENT)
@@ -98,6 +103,14 @@ def test_rings_visit_every_cell_and_their_neighbours(sides: tuple[int, int]) -> 
         assert set(ways) == {1}
     elif min(sides) == 1:
         assert max(ways) <= 2
+
+
+def test_stages_follow_one_another_and_silent_groups_keep_their_order() -> None:
+    sent = GroupBytes(tensor=1.0, pipeline=1.0)
+    found = place_groups(wafer((4, 4), tensor=4, stages=2), sent)
+    assert found.cost == cost_of(wafer((4, 4), tensor=4, stages=2), found.places, sent)
+    line = place_groups(wafer((1, 5), stages=5), sent)
+    assert line.places.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_nothing_sent_leaves_nodes_where_they_are() -> None:
