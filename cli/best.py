@@ -73,8 +73,8 @@ def best_command(
 ) -> None:
     """Rank the strategies of a sweep, or the operating points of a served model.
 
-    FILE is what 'perfmodel sweep -o' or 'perfmodel serve -o' wrote. What does not fit in memory
-    is left out.
+    FILE is what 'perfmodel sweep', 'perfmodel serve' or 'perfmodel wafer' wrote with -o. What
+    does not fit in memory is left out.
 
     \b
     Examples:
@@ -99,10 +99,14 @@ def best_command(
     if pareto is not None and by is not None:
         raise click.UsageError("--pareto and --by exclude each other")
     from perfmodel.sweeps import results
-    from perfmodel.sweeps.subject import SERVING, subject_of
+    from perfmodel.sweeps.subject import SERVING, WAFER, subject_of
 
     table = with_costs(results.open_table(file), costs, by, where, *(pareto or ()))
-    view = Points() if subject_of(table) is SERVING else Strategies()
+    view: Strategies | Points | Mappings = Strategies()
+    if subject_of(table) is SERVING:
+        view = Points()
+    elif subject_of(table) is WAFER:
+        view = Mappings()
     count = int(results.select(table, where, fitting=not everything).size)
     if pareto is not None:
         rows = results.pareto(table, pareto, where=where, fitting=not everything)[:top]
@@ -152,3 +156,15 @@ class Points:
 
         self.title, self.header = serving_tables.variable_title, serving_tables.points_header
         self.show = serving_tables.print_points
+
+
+class Mappings:
+    """How mappings of a model on meshes of cores are called and shown."""
+
+    one, rows, pairs = "mapping", "mappings", "mappings"
+
+    def __init__(self) -> None:
+        from perfmodel.cli.wafer import output
+
+        self.title, self.header = output.variable_title, output.mappings_header
+        self.show = output.show_rows

@@ -18,6 +18,7 @@ from perfmodel.base.wafer_variables import (
 )
 from perfmodel.cli.shared.printing import heading, percent, print_json, share, table
 from perfmodel.kernels.mesh.columns import BEYOND_SRAM, CACHE_BEYOND_SRAM
+from perfmodel.sweeps.subject import WAFER
 from perfmodel.wafer.fields import MAPPING_FIELDS
 
 if TYPE_CHECKING:
@@ -186,6 +187,26 @@ def print_rows(model: str, rows: Sequence[Mapping[str, Any]], count: int) -> Non
     """Print the fastest of so many mappings."""
     shown = "" if count == len(rows) else f", {len(rows):,} shown"
     click.echo(heading(f"{model}: {count:,} mappings, those that fit and the fastest first{shown}"))
+    show_rows(rows)
+
+
+def variable_title(name: str) -> str:
+    """Return what a variable is in words, and its name."""
+    name = WAFER.aliases.get(name, name)
+    return f"{VARIABLES[name].long_name} ({name})" if name in VARIABLES else name
+
+
+def mappings_header(found: Table) -> dict[str, Any]:
+    """Return what every JSON document about mappings begins with."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": found.attrs.get("model"),
+        "units": {name: item.units for name, item in VARIABLES.items() if name in found},
+    }
+
+
+def show_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print mappings, one line each, with the fields in which they differ."""
     varied = [
         name
         for name in ("hardware", "phase", *(spec.name for spec in MAPPING_FIELDS[2:]))
@@ -215,6 +236,10 @@ def print_rows(model: str, rows: Sequence[Mapping[str, Any]], count: int) -> Non
             ]
         )
     click.echo(table(headers, lines, left=(0, len(headers) - 1, len(headers) - 3)))
+    common = [str(rows[0][name]) for name in ("hardware", "phase") if name not in varied]
+    common += [f"{name} {rows[0][name]:,}" for name in ("context", "batch") if name not in varied]
+    if common:
+        click.echo(f"all: {', '.join(common)}")
 
 
 def print_parts(parts: Sequence[Mapping[str, Any]]) -> None:

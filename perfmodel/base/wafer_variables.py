@@ -27,8 +27,8 @@ TIME_COMPONENTS = (
 BOTTLENECKS = tuple(name.removesuffix("_time") for name in TIME_COMPONENTS)
 
 ROW_VARIABLES: tuple[Variable, ...] = (
-    Variable("latency", "s", "one token of every sequence, or a whole prompt"),
-    Variable("layer_time", "s", "of a layer on its cores, mean"),
+    Variable("latency", "s", "time of one token of every sequence, or of whole prompts"),
+    Variable("layer_time", "s", "time of a layer on its cores, mean"),
     Variable("compute_time", "s", "multiply-adds of the busiest core"),
     Variable("sram_time", "s", "what a core's memory adds to them"),
     Variable("issue_time", "s", "start of loops and vector instructions"),
@@ -57,11 +57,13 @@ ROW_VARIABLES: tuple[Variable, ...] = (
 """Over mapping, hardware and phase."""
 
 OTHER_VARIABLES: tuple[Variable, ...] = (
-    Variable("tokens_per_second", "1/s", "of one user: tokens of its prompt, or of its answer"),
+    Variable(
+        "tokens_per_second", "1/s", "tokens per second of one user: of its prompt, or of its answer"
+    ),
     Variable(
         "mesh_tokens_per_second",
         "1/s",
-        "of all users, with as many as keep every region busy",
+        "tokens per second of as many users as keep every region busy",
     ),
     Variable(
         "link_utilization",

@@ -103,6 +103,8 @@ def add_cost(
     goodput = goodput or restart_time is not None or any(v is not None for v in failing.values())
     subject = subject_of(results)
     served = subject is SERVING
+    if not subject.costs:
+        raise DataError("meshes of cores have no prices: their projections cost nothing here")
     if served and (goodput or tokens is not None):
         raise DataError("tokens to train on and goodput cost nothing where a model is served")
     count = math.prod(results.sizes[dim] for dim in subject.dims)

@@ -8,14 +8,33 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # What a table of strategies is read for; everything else is in `Ranked.to_dataframe`.
-ALWAYS = ("hardware", "tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size")
-RESULTS = ("step_time", "tokens_per_second_per_device", "model_flops_utilization", "memory_total")
-SERVED_ALWAYS = ("hardware", "engine", "tensor_parallel", "workers", "devices")
-SERVED_RESULTS = (
+ALWAYS: tuple[str, ...] = (
+    "hardware",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "micro_batch_size",
+)
+RESULTS: tuple[str, ...] = (
+    "step_time",
+    "tokens_per_second_per_device",
+    "model_flops_utilization",
+    "memory_total",
+)
+SERVED_ALWAYS: tuple[str, ...] = ("hardware", "engine", "tensor_parallel", "workers", "devices")
+SERVED_RESULTS: tuple[str, ...] = (
     "time_to_first_token_mean",
     "time_per_output_token_mean",
     "tokens_per_second_per_user",
     "tokens_per_second_per_device",
+)
+WAFER_ALWAYS: tuple[str, ...] = ("hardware", "phase", "grid_rows", "grid_columns")
+WAFER_RESULTS: tuple[str, ...] = (
+    "latency",
+    "tokens_per_second",
+    "network_time",
+    "bottleneck",
+    "sram_used",
 )
 
 
@@ -40,12 +59,14 @@ class Ranked(list[dict[str, Any]]):
         return pd.DataFrame(list(self), index=range(1, len(self) + 1))
 
     def _shown(self) -> pd.DataFrame:
-        from perfmodel.sweeps.subject import SERVING, TRAINING
+        from perfmodel.sweeps.subject import SERVING, TRAINING, WAFER
 
         frame = self.to_dataframe()
         served = "deployment" in frame
         always, results = (SERVED_ALWAYS, SERVED_RESULTS) if served else (ALWAYS, RESULTS)
         fields = SERVING.fields if served else (*TRAINING.of_all, *TRAINING.fields)
+        if "mapping" in frame:
+            always, results, fields = WAFER_ALWAYS, WAFER_RESULTS, WAFER.fields
         differ = [
             name
             for name in fields

@@ -36,6 +36,10 @@ LARGER_IS_BETTER = {
     "batch",
     "utilization",
     "kv_blocks",
+    "tokens_per_second",
+    "mesh_tokens_per_second",
+    "cache_tokens_row",
+    "cache_tokens_shifted",
 }
 # What a table of one problem says once, and one of several for every strategy.
 OF_ALL = TRAINING.of_all
@@ -98,6 +102,10 @@ def column(results: Table | xr.Dataset, name: str) -> NDArray[Any]:
         hint = hint if "did you mean" in hint else f"; there are {', '.join(known)}"
         raise DataError(f"no variable '{name}'{hint}")
     found = table[name]
+    if not set(found.dims) <= set(subject.dims):
+        raise DataError(
+            f"'{name}' is of {' × '.join(found.dims)}, not of {' × '.join(subject.dims)}"
+        )
     axes = tuple(axis for axis, dim in enumerate(subject.dims) if dim not in found.dims)
     return np.broadcast_to(np.expand_dims(found.labelled(), axes), shape).reshape(-1)
 
@@ -314,11 +322,12 @@ def rows(results: Table | xr.Dataset, flat: NDArray[np.intp]) -> Ranked:
         places.append(at)
     small = table.isel(**few)
     position = np.ravel_multi_index(places, shape_of(small))
+    dims = set(subject.dims)  # parts of layers have one of their own
     names = dict.fromkeys(["hardware", *subject.fields, *small.data_vars, *small.coords])
     columns = {dim: numbers[dim].tolist() for dim in subject.numbered} | {
         name: column(small, name)[position].tolist()
         for name in names
-        if name not in subject.numbered
+        if name not in subject.numbered and (name not in small or set(small[name].dims) <= dims)
     }
     return Ranked(
         dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)

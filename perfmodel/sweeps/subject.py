@@ -1,4 +1,4 @@
-"""What a table of results is about: training steps or served models, and what they share."""
+"""What results are about: training steps, served models or wafers, and what they share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from perfmodel.base import serving_variables
 from perfmodel.base.variables import COSTS, Variable
 from perfmodel.serving import fields as serving_fields
 from perfmodel.strategy.fields import FIELDS
+from perfmodel.wafer import fields as wafer_fields
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,7 +57,7 @@ class Subject:
     @property
     def numbered(self) -> tuple[str, ...]:
         """Dimensions whose coordinate is the number of a row."""
-        return tuple(dim for dim in self.dims if dim != "hardware")
+        return tuple(dim for dim in self.dims if dim not in ("hardware", "phase"))
 
 
 TRAINING = Subject(
@@ -83,8 +84,21 @@ SERVING = Subject(
     serving_variables.COSTS,
     "serve",
 )
+WAFER = Subject(
+    ("mapping", "hardware", "phase"),
+    ("phase", *wafer_fields.FIELD_BY_NAME),
+    # One user's rate stands where the others have that of a device.
+    {RATE: "tokens_per_second", "layout": "cache_layout"},
+    "latency",
+    frozenset({"latency", "sram_used", "status"}),
+    ("model",),
+    {},
+    "wafer",
+)
 
 
 def subject_of(results: Table | xr.Dataset | Any) -> Subject:
     """Return what some results are about."""
+    if "mapping" in results.sizes:
+        return WAFER
     return SERVING if "deployment" in results.sizes else TRAINING
