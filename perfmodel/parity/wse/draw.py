@@ -16,8 +16,8 @@ from perfmodel.base.errors import DataError
 SEED = 42
 MANTISSA = np.uint64((1 << 53) - 1)
 NUMBERS_AT_ONCE = 2**22
-MOST_NUMBERS = 2**36
-"""Random numbers of a draw; the generator itself would need days for as many."""
+MOST_NUMBERS = 2**32
+"""Random numbers of a draw: minutes, and a GiB of experts of 256 each."""
 
 
 class GeneratorDraw:

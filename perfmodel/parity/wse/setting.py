@@ -21,6 +21,7 @@ PRECISIONS = {"fp16": 2, "fp8": 1}
 """Bytes of an element: one for weights, activations, keys and values, and messages."""
 MOST_TOKENS = 2**31
 LONGEST = 2**31  # tokens of a context
+MOST_MACS = 2**63
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,14 @@ class Iteration:
             raise DataError(
                 f"keys 'batch' and 'length': {self.batch} x {self.length} tokens exceed "
                 f"{MOST_TOKENS}"
+            )
+        widest = 2 * self.model.kv_rank + self.model.rope + 2 * self.model.head_dim
+        widest += self.model.nope + self.model.value
+        keys = max(self.context, self.length)
+        if self.batch * self.length * keys * self.model.heads * widest >= MOST_MACS:
+            raise DataError(
+                f"keys 'batch' and 'isl': attention of {self.batch} x {self.length} tokens to "
+                f"{keys} each is more multiply-accumulates than 63 bits count"
             )
         if self.precision not in PRECISIONS:
             raise DataError(

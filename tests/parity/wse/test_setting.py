@@ -70,6 +70,7 @@ def test_more_nodes_than_experts():
         ((8, 1, -9), "key 'context': a whole number of 0 to"),
         ((8, 1, float("nan")), "key 'context'"),
         ((2**20, 2**20, 9), "1048576 x 1048576 tokens exceed"),
+        ((2, 2**30), "more multiply-accumulates than 63 bits count"),
         ((8, 1, 9, "bf16"), "key 'precision': unknown 'bf16'; did you mean fp16"),
     ],
 )
