@@ -20,6 +20,10 @@ HOMES = {
         "perfmodel.cli.wafer.place:place_command",
         "Place the nodes of groups on a wafer.",
     ),
+    "experts": (
+        "perfmodel.cli.wafer.experts:experts_command",
+        "Load a wafer's links with experts' tokens.",
+    ),
 }
 """Commands of the group; more are lines here."""
 

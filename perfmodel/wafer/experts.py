@@ -7,7 +7,8 @@ al., HPDC 2024) and the hottest link; from the experts' tokens the straggler.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.kernels.work import kernel_work
-from perfmodel.model.layers import LayerSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.ranks import bucket_sizes, token_owners
 from perfmodel.wafer.routed import RoutedTokens
@@ -93,6 +93,26 @@ class ExpertTraffic:
     straggler_ratio: Floats
     remarks: tuple[str, ...] = ()
 
+    def to_dict(self) -> dict[str, list[float]]:
+        """Return all columns as lists, for JSON."""
+        names = [one.name for one in fields(self) if one.name != "remarks"]
+        return {name: np.asarray(getattr(self, name)).tolist() for name in names}
+
+
+def routed_layers(model: ModelSpec, routing: Callable[[int, int], Integers]) -> RoutedTokens:
+    """Return the experts of all layers in the first step, from step and layer.
+
+    Raises
+    ------
+    StrategyError
+        The model has no experts.
+    """
+    layers = [at for at, layer in enumerate(model.layers) if layer.experts]
+    if not layers:
+        raise StrategyError(f"{model.name} has no experts")
+    experts = np.stack([routing(0, layer) for layer in layers])
+    return RoutedTokens(experts, model.layers[layers[0]].experts)
+
 
 def expert_nodes(system: WaferSystem, num_experts: int, placement: str, loads: Floats) -> Integers:
     """Return the node of a stage that holds each expert.
@@ -127,10 +147,7 @@ def expert_nodes(system: WaferSystem, num_experts: int, placement: str, loads: F
     elif placement == "balanced":
         rank = _balanced(loads, ranks)
     else:
-        raise StrategyError(
-            f"unknown placement '{placement}'{did_you_mean(placement, PLACEMENTS)}; it may be "
-            + ", ".join(PLACEMENTS)
-        )
+        raise StrategyError(f"unknown placement '{placement}'{did_you_mean(placement, PLACEMENTS)}")
     return rank * system.ffn_tensor_parallel
 
 
@@ -185,16 +202,13 @@ def expert_traffic(
     DataError
         Routing of other experts than the model's, or of another batch than can be dealt.
     """
-    layers = np.array([n for n, layer in enumerate(model.layers) if num_experts_of(layer)])
+    layers = np.array([n for n, layer in enumerate(model.layers) if layer.experts])
     if not layers.size:
         raise StrategyError(f"{model.name} has no experts")
     for name, value in (("dispatch", dispatch), ("combine", combine)):
         if value not in EXCHANGES:
-            raise StrategyError(
-                f"key '{name}': unknown '{value}'{did_you_mean(value, EXCHANGES)}; it may be "
-                + ", ".join(EXCHANGES)
-            )
-    experts = num_experts_of(model.layers[int(layers[0])])
+            raise StrategyError(f"key '{name}': unknown '{value}'{did_you_mean(value, EXCHANGES)}")
+    experts = model.layers[int(layers[0])].experts
     if routed.num_experts != experts:
         raise DataError(f"routing: {routed.num_experts} experts, the model has {experts}")
     if len(routed.experts) not in (1, layers.size):
@@ -242,11 +256,6 @@ def shared_nodes(system: WaferSystem, sequences: int) -> Integers:
     return np.repeat(
         np.arange(system.shared_copies) * every, bucket_sizes(sequences, system.shared_copies)
     )
-
-
-def num_experts_of(layer: LayerSpec) -> int:
-    """Return the routed experts of a layer, 0 where it has none."""
-    return max((mlp.experts for mlp in layer.mlps), default=0)
 
 
 def _stage_grid(system: WaferSystem) -> tuple[int, int]:
