@@ -1,0 +1,30 @@
+"""What results are about."""
+
+import pytest
+
+from perfmodel.base import serving_variables, variables, wafer_variables
+from perfmodel.base.table import Column, Table
+from perfmodel.sweeps.subject import RATE, SERVING, TRAINING, WAFER, subject_of
+
+
+@pytest.mark.parametrize(
+    ("dim", "subject"), [("strategy", TRAINING), ("deployment", SERVING), ("mapping", WAFER)]
+)
+def test_a_dimension_tells_the_subject(dim, subject):
+    assert subject_of(Table({}, {dim: Column(dim, [0])})) is subject
+
+
+@pytest.mark.parametrize(
+    ("subject", "known"),
+    [
+        (TRAINING, variables.VARIABLES),
+        (SERVING, serving_variables.VARIABLES),
+        (WAFER, wafer_variables.VARIABLES),
+    ],
+)
+def test_names_are_those_of_variables_and_fields(subject, known):
+    names = {*known, *subject.fields, *subject.costs}
+    assert {subject.answer, *subject.required} <= names
+    assert set(subject.aliases.values()) <= names
+    assert subject.aliases.get(RATE, RATE) in names
+    assert set(subject.numbered) < set(subject.dims)
