@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.mesh import products, reduce, routes
+from perfmodel.wafer.flows import Flow, simulated_cycles
 
 CORE = (2.0, 4.0, 16.0, 8.0)  # fp16, peak and ports of a WSE-2 core
 LINKS = (2.0, 1.0, 20.0, 2.0)  # elements a wavelet, hop, stage, ramp
@@ -116,3 +117,47 @@ def test_scores_need_no_transpose() -> None:
     compute, exposed = products.transposed_product_cycles(TREE, *arguments)
     assert compute == product(products.MESH_GEMM)[0]
     assert exposed == reduce.all_reduce_cycles(TREE, 480.0, 81.0, *LINKS)  # its wavelets hide
+
+
+def step_flows(algorithm: int, side: int, first: int, second: int) -> list[Flow]:
+    """One step's messages of a product: tiles of one factor along rows, then of the other."""
+    folded = [*range(0, side, 2), *range(1, side, 2)[::-1]]
+    if algorithm == products.SUMMA:  # the last of every line copies its tile to all
+        pairs = [(side - 1, tuple(range(side - 1)))]
+    elif algorithm == products.MESH_GEMM:
+        pairs = [(folded[at], (folded[(at + 1) % side],)) for at in range(side)]
+    else:
+        pairs = [(at, ((at - 1) % side,)) for at in range(side)]
+    lines = range(side)
+    rows = [
+        Flow(line * side + source, tuple(line * side + one for one in targets), first)
+        for line in lines
+        for source, targets in pairs
+    ]
+    return rows + [
+        Flow(source * side + line, tuple(one * side + line for one in targets), second)
+        for line in lines
+        for source, targets in pairs
+    ]
+
+
+@pytest.mark.parametrize("algorithm", [products.MESH_GEMM, products.CANNON, products.SUMMA])
+@pytest.mark.parametrize("side", [4, 7])
+def test_steps_take_as_long_as_on_the_simulated_mesh(algorithm: int, side: int) -> None:
+    flows = step_flows(algorithm, side, 9, 6)
+    found = simulated_cycles(flows, side, side, stage_cycles=3).max()
+    form = products.shift_cycles(algorithm, float(side), 15.0, 1.0, 8.0)
+    assert form == pytest.approx(found, rel=0.03)
+
+
+def test_random_fetches_against_the_simulated_mesh() -> None:
+    """The form has the mean load of the middle; a draw's busiest link carries half as much more."""
+    random = np.random.default_rng(3)
+    side, wavelets = 8, 12
+    found = []
+    for _ in range(2):
+        target = random.permutation(side * side)
+        flows = [Flow(a, (int(b),), wavelets) for a, b in enumerate(target) if a != b]
+        found.append(simulated_cycles(flows, side, side).max())
+    form = products.blind_fetch_cycles(float(side), float(wavelets), 1.0, 5.0, 0.0)
+    assert 0.5 * max(found) < form < min(found)
