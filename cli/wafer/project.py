@@ -111,8 +111,10 @@ def project_command(
     ):
         if whole and given:
             raise click.UsageError(f"{name} does not go with --isl and --osl")
-    if way == "search" and (whole or output or top):
-        raise click.UsageError("--map search does not go with --isl, --osl, --output or --top")
+    if way == "search" and (output or top or prefill_grid or decode_grid):
+        raise click.UsageError(
+            "--map search does not go with --output, --top, --prefill-grid or --decode-grid"
+        )
     if shape and way != "search":
         raise click.UsageError("--shape goes with --map search")
     if output is not None:
@@ -126,15 +128,19 @@ def project_command(
         "cache_precision": cache_precision or "",
         "head": not no_head,
     }
-    if isl is not None and osl is not None:
+    if way == "search":
+        from perfmodel.cli.wafer.search import search_and_show, search_request_and_show
+
+        if isl is not None and osl is not None:
+            lengths = (isl, osl)
+            search_request_and_show(spec, rows, lengths, asked, shape or "square", as_json)
+        else:
+            asked |= _axes(swept, asked) | {"phase": phase or "decode", "parts": explain}
+            search_and_show(spec, rows, asked, shape or "square", as_json)
+    elif isl is not None and osl is not None:
         _request(ctx, spec, rows, isl, osl, (prefill_grid, decode_grid), asked, as_json)
     else:
         asked |= _axes(swept, asked) | {"phase": phase or "decode", "parts": explain}
-        if way == "search":
-            from perfmodel.cli.wafer.search import search_and_show
-
-            search_and_show(spec, rows, asked, shape or "square", as_json)
-            return
         _table(ctx, spec, rows, asked, output, top, as_json)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CHOSEN = ("collective", "product", "cache_layout")
 """Fields whose options narrow a search instead of naming a mapping."""
+SAME = ("precision", "cache_precision", "head")
 
 
 def search_and_show(
@@ -60,9 +61,7 @@ def search_and_show(
                 click.echo()
             _print_found(model, one, table, phase=names[place % len(names)])
     for one, table in found:
-        how = "all timed" if one.exhaustive else f"{one.timed:,} timed, the others ruled out"
-        mesh, phase = table["hardware"].values[0], table["phase"].values[0]
-        remark(f"{phase} on {mesh}: the best of {one.mappings:,} mappings, {how}")
+        _remark(str(table["phase"].values[0]), str(table["hardware"].values[0]), one)
     return [table for _, table in found]
 
 
@@ -86,19 +85,60 @@ def _search(
     from perfmodel.wafer.project import project_wafer
     from perfmodel.wafer.search.mapping import search_mapping
 
-    same = {name: asked[name] for name in ("precision", "cache_precision", "head")}
-    narrowed: dict[str, Any] = {name: _narrowed(asked, name) for name in CHOSEN}
-    narrowed |= {name: _single(asked, name) for name in ("context", "batch") if name in asked}
-    narrowed["most_regions"] = _single(asked, "regions") if "regions" in asked else None
-    found = search_mapping(
-        model, mesh, phase=phase, shape=shape, grid=_sides(asked.get("grid")), **narrowed, **same
-    )
+    same = {name: asked[name] for name in SAME}
+    narrowed = _narrowed(asked, shape)
+    if "context" in asked:
+        narrowed["context"] = _single(asked, "context")
+    found = search_mapping(model, mesh, phase=phase, **narrowed, **same)
     return found, project_wafer(
         model, mesh, found.as_grid(), phase=phase, parts=asked["parts"], **same
     )
 
 
-def _narrowed(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def search_request_and_show(
+    model: ModelSpec,
+    rows: Sequence[MeshHardware],
+    lengths: tuple[int, int],
+    asked: Mapping[str, Any],
+    shape: str,
+    as_json: bool,
+) -> None:
+    """Search the mappings of a whole request, and print it."""
+    from perfmodel.cli.wafer.output import show_request
+    from perfmodel.wafer.search.request import search_request
+
+    if len(rows) > 1:
+        raise click.UsageError("--isl and --osl take one --hardware")
+    found = search_request(
+        model,
+        rows[0],
+        input_length=lengths[0],
+        output_length=lengths[1],
+        **_narrowed(asked, shape),
+        **{name: asked[name] for name in SAME},
+    )
+    show_request(found.request, as_json)
+    for phase, one in (("prefill", found.prefill), ("decode", found.decode)):
+        _remark(phase, rows[0].name, one)
+
+
+def _remark(phase: str, mesh: str, one: FoundMapping) -> None:
+    """Say what a search took."""
+    how = "all timed" if one.exhaustive else f"{one.timed:,} timed, the others ruled out"
+    remark(f"{phase} on {mesh}: the best of {one.mappings:,} mappings, {how}")
+
+
+def _narrowed(asked: Mapping[str, Any], shape: str) -> dict[str, Any]:
+    """Return what options leave to choose from, as a search takes it."""
+    found: dict[str, Any] = {name: _names(asked, name) for name in CHOSEN}
+    if "batch" in asked:
+        found["batch"] = _single(asked, "batch")
+    if "regions" in asked:
+        found["most_regions"] = _single(asked, "regions")
+    return {**found, "shape": shape, "grid": _sides(asked.get("grid"))}
+
+
+def _names(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Return names to choose from, none for all: a search leaves out what nobody would choose."""
     from perfmodel.wafer.fields import FIELD_BY_NAME
 

@@ -49,7 +49,7 @@ def test_all_names_are_those_that_a_search_takes() -> None:
 @pytest.mark.parametrize(
     ("more", "named"),
     [
-        ("--top 3", "--map search does not go with --isl, --osl, --output or --top"),
+        ("--top 3", "--map search does not go with --output, --top,"),
         ("--grid 300x200", "'300x200': a search takes sides"),
         ("--batch 1,2", "--batch: a search takes one value"),
         ("--regions 1", " fits the memory of wse-2"),
@@ -65,3 +65,13 @@ def test_what_is_refused(more: str, named: str) -> None:
 def test_shapes_are_of_searches() -> None:
     result = run(*shlex.split("wafer --model llama-3-8b --hardware wse-2 --shape square"))
     assert_one_line(result, "--shape goes with --map search")
+
+
+def test_a_request_has_the_best_mapping_of_either_phase() -> None:
+    words = ASKED.replace("--context 2048", "--isl 1024 --osl 16")
+    found = document(*shlex.split(words))
+    assert found["fits"]
+    assert found["prefill"]["phase"] == "prefill"
+    assert found["last_token"]["context"] == 1040
+    searched = search_mapping("llama-3-8b", "wse-2", context=1040, grid=[300, 360, 420])
+    assert found["last_token"]["latency"] == searched.latency
