@@ -18,7 +18,7 @@ from tests.data import WAFER, needed
 
 
 @pytest.mark.parametrize(
-    "name", ["out_small/graph_node_0/decode0.csv", "out_deepseekv3/graph/node_0_decode0.csv.gz"]
+    "name", ["out_small/graph_node_0/decode0.csv", "out_small/graph_node_0/decode9.csv.gz"]
 )
 def test_round_trip(name):
     file = needed(WAFER / name)
