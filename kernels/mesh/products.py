@@ -164,21 +164,35 @@ def shift_cycles(algorithm, side, moved, hop_cycles, step):
 
 
 @jit_lean
-def product_prologue_cycles(algorithm, side, moved, hop_cycles, step):
+def product_prologue_cycles(algorithm, side, first, second, hop_cycles, step):
     """What a product sends before its first step [cycles].
 
-    Cannon's skew goes up to half of the row in one message either way, MeshGEMM's as N/2 shifts;
-    an all-gather takes all tiles of the row and of the column.
+    Parameters
+    ----------
+    algorithm : int
+        Place in `PRODUCTS`.
+    side : float
+        N.
+    first, second : float
+        Wavelets of a tile of either factor: one goes along rows, the other along columns.
+    hop_cycles, step : float
+        h, s.
+
+    Notes
+    -----
+    MeshGEMM aligns its tiles by N / 2 shifts. Cannon skews row r by r in one message, or by N - r
+    the other way, so that the busiest link of a line carries N / 2 tiles. An all-gather takes the
+    tiles of a whole row and column through each core's ramp.
     """
     if side <= 1.0:
         return 0.0
+    half = math.floor(side / 2.0)
     if algorithm == MESH_GEMM:
-        return math.floor(side / 2.0) * shift_cycles(algorithm, side, moved, hop_cycles, step)
+        return half * shift_cycles(algorithm, side, first + second, hop_cycles, step)
     if algorithm == CANNON:
-        # Rows skewed by r go r hops or N - r the other way; on a line the last go N - 1.
-        return moved * math.floor(side / 2.0) + (side - 1.0) * hop_cycles + step
+        return max(first, second) * half + (side - 1.0) * hop_cycles + step
     if algorithm == ALL_GATHER:
-        return moved * (side - 1.0) + (side - 1.0) * hop_cycles + step
+        return (first + second) * (side - 1.0) + (side - 1.0) * hop_cycles + step
     return 0.0
 
 
@@ -240,7 +254,7 @@ def mesh_gemm_cycles(
     first = wavelets_of(rows * depth, elements_per_wavelet)
     second = wavelets_of(depth * columns, elements_per_wavelet)
     moved = first + second
-    prologue = product_prologue_cycles(algorithm, side, moved, hop_cycles, step)
+    prologue = product_prologue_cycles(algorithm, side, first, second, hop_cycles, step)
     compute = one * side
     if algorithm == ALL_GATHER:
         return compute, prologue

@@ -150,6 +150,20 @@ def test_steps_take_as_long_as_on_the_simulated_mesh(algorithm: int, side: int) 
     assert form == pytest.approx(found, rel=0.03)
 
 
+@pytest.mark.parametrize(("first", "second"), [(9, 6), (1, 30)])
+def test_cannons_skew_against_the_simulated_mesh(first: int, second: int) -> None:
+    """Row r by r, column c by c, those beyond the edge back along the line."""
+    side = 8
+    cores = [(row, column) for row in range(side) for column in range(side)]
+    flows = [Flow(r * side + c, (r * side + (c - r) % side,), first) for r, c in cores if r] + [
+        Flow(r * side + c, ((r - c) % side * side + c,), second) for r, c in cores if c
+    ]
+    found = simulated_cycles(flows, side, side).max()
+    arguments = (float(side), float(first), float(second), 1.0, 5.0)
+    form = products.product_prologue_cycles(products.CANNON, *arguments)
+    assert form == pytest.approx(found, rel=0.2)
+
+
 def test_random_fetches_against_the_simulated_mesh() -> None:
     """The form has the mean load of the middle; a draw's busiest link carries half as much more."""
     random = np.random.default_rng(3)
