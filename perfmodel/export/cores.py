@@ -163,14 +163,12 @@ class _CoreText:
 
     def __enter__(self) -> _CoreText:
         self._folder.mkdir(parents=True)
-        for core in range(len(self._text)):
-            (self._folder / f"core_{core}.csv").touch()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._format()
-            self._flush()
+            self._flush(all_cores=True)
 
     def add(self, operation: CoreOperation) -> None:
         lines = operation.instructions.lines.copy()
@@ -189,9 +187,9 @@ class _CoreText:
         if self._kept >= KEPT_TEXT:
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, all_cores: bool = False) -> None:
         for core, parts in enumerate(self._text):
-            if parts:
+            if parts or all_cores:  # a core without instructions has an empty file
                 with (self._folder / f"core_{core}.csv").open("ab") as file:
                     file.writelines(parts)
                 parts.clear()

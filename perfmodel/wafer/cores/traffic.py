@@ -51,18 +51,17 @@ def core_totals(instructions: Instructions) -> CoreTotals:
     """Return counts, bytes and multiply-adds of instructions."""
     lines, arguments, _ = instructions
     opcode, core = lines[:, OPCODE], lines[:, CORE]
-    size = np.zeros(len(lines), np.int64)
-    for code, place in ((READ, 1), (WRITE, 1), (MULTICAST, 1), (COPY, 2)):
-        size[opcode == code] = arguments[opcode == code, place]
     moved = np.zeros(len(OPCODES), np.int64)
-    np.add.at(moved, opcode, size)
+    for code, place in ((READ, 1), (WRITE, 1), (MULTICAST, 1), (COPY, 2)):
+        moved[code] = arguments[opcode == code, place].sum()
     product = opcode == GEMM
     macs = arguments[product, :3].prod(axis=1)
     first = int(core.min()) if core.size else 0
     by_core = np.zeros(int(core.max()) - first + 1 if core.size else 1, np.int64)
     np.add.at(by_core, core[product] - first, macs)
+    cores = np.count_nonzero(np.bincount(core - first))
     counts = np.bincount(opcode, minlength=len(OPCODES))
-    return CoreTotals(counts, moved, int(macs.sum()), int(by_core.max()), len(np.unique(core)))
+    return CoreTotals(counts, moved, int(macs.sum()), int(by_core.max()), cores)
 
 
 @functools.cache

@@ -26,7 +26,7 @@ def test_degrees_make_a_system() -> None:
         options(node_grid="2x4", core_grid="6X6", tp=4, dp_attention=2, tp_ffn=1, ep=8), "decode"
     )
     assert (found.nodes, found.cores, found.tensor_parallel, found.expert_parallel) == (8, 36, 4, 8)
-    assert given_system(options(), "decode") == WaferSystem()
+    assert given_system(options(), "decode") == WaferSystem(core_grid=(6, 6))
     with pytest.raises(StrategyError, match="tensor_parallel 3"):
         given_system(options(node_grid="2x2", tp=3), "decode")
     with pytest.raises(StrategyError, match="unknown 'alltoal'"):
