@@ -25,7 +25,7 @@ from perfmodel.wafer.system import Grid
 from perfmodel.wafer.tiles import ProductTiles, best_tiles
 
 
-@functools.lru_cache(maxsize=2048)
+@functools.lru_cache(maxsize=1024)
 def product(
     source: Layout,
     sizes: tuple[int, int, int, int],
