@@ -27,7 +27,7 @@ from perfmodel.wafer.cores.instructions import CORE, Instructions
 from perfmodel.wafer.cores.program import Routes, check_layers, node_operations
 from perfmodel.wafer.cores.routing import core_routing
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.cores.traffic import bytes_times_links, core_totals
+from perfmodel.wafer.cores.traffic import bytes_times_links
 from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
 
@@ -38,7 +38,7 @@ SYSTEM = WaferSystem(
 LAYER, BATCH, CONTEXT = "decode10", 1024, 2048
 
 Sums = dict[str, np.ndarray]
-"""Part of the layer -> bytes times links, bytes, lines, multiply-adds, cores x the busiest's."""
+"""Part of the layer -> bytes times links, multiply-adds, cores x those of the busiest."""
 
 
 def part(name: str) -> str:
@@ -58,7 +58,7 @@ def add(sums: Sums, name: str, several: Iterable[Instructions]) -> None:
         )  # fmt: skip
         gemm = one.lines[:, 0] == 2
         np.add.at(work, one.lines[gemm, CORE], one.arguments[gemm, :3].prod(axis=1))
-    sums[part(name)][3:] += work.sum(), work.max() * SYSTEM.cores
+    sums[part(name)][1:] += work.sum(), work.max() * SYSTEM.cores
 
 
 def main() -> int:
@@ -73,8 +73,8 @@ def main() -> int:
     setting = CoreSetting(model, SYSTEM, "decode", BATCH, CONTEXT - 1)
     experts = core_routing(setting, "two_level", seed)(0, 10)
     routed = RoutedTokens(experts[None], model.layers[10].experts)
-    theirs: Sums = defaultdict(lambda: np.zeros(5))
-    ours: Sums = defaultdict(lambda: np.zeros(5))
+    theirs: Sums = defaultdict(lambda: np.zeros(3))
+    ours: Sums = defaultdict(lambda: np.zeros(3))
     with tempfile.TemporaryDirectory() as folder:
         run_nodes(folder, model, {"decode": SYSTEM}, BATCH, CONTEXT, 1,
                   routing=lambda step: routed, layers=LAYER)  # fmt: skip
@@ -93,7 +93,7 @@ def main() -> int:
         print("|---|---|---|---|---|")
         for name in [*sorted({*theirs, *ours}), "all"]:
             row = [sum(one.values()) if name == "all" else one[name] for one in (theirs, ours)]
-            cells = [f"{one[0] / 1e9:.2f} | {one[3] / one[4] if one[4] else 1:.3f}" for one in row]
+            cells = [f"{one[0] / 1e9:.2f} | {one[1] / one[2] if one[2] else 1:.3f}" for one in row]
             print(f"| `{name}` | {' | '.join(cells)} |")
         for forms in (["text"], ["text"], ["columns"], FORMS):  # compiled once
             began = time.process_time()
