@@ -1,6 +1,6 @@
 """Core level of the generator's default example beside the generator's own: traffic, occupancy.
 
-    python benchmarks/wafer_cores.py [--seed N]
+    python benchmarks/wafer_cores.py
 
 DeepSeek-V3, one layer with experts (``decode10``), 56 nodes of 6 x 6 cores, 1,024 sequences with
 2,048 tokens of context. Both get the same experts. Bytes times links count reads and writes between
@@ -9,7 +9,6 @@ core and bank, copies, and trees of multicasts, on XY routes.
 
 from __future__ import annotations
 
-import argparse
 import re
 import tempfile
 import time
@@ -49,13 +48,9 @@ def part(name: str) -> str:
 
 def add(sums: Sums, name: str, several: Iterable[Instructions]) -> None:
     """Add the instructions of an operation of a node."""
-    lines = [one for one in several if len(one.lines)]
     work = np.zeros(SYSTEM.nodes * SYSTEM.cores)
-    for one in lines:
-        totals = core_totals(one)
-        sums[part(name)][:3] += (
-            bytes_times_links(one, SYSTEM), totals.moved.sum(), len(one.lines)
-        )  # fmt: skip
+    for one in several:
+        sums[part(name)][0] += bytes_times_links(one, SYSTEM)
         gemm = one.lines[:, 0] == 2
         np.add.at(work, one.lines[gemm, CORE], one.arguments[gemm, :3].prod(axis=1))
     sums[part(name)][1:] += work.sum(), work.max() * SYSTEM.cores
@@ -63,15 +58,10 @@ def add(sums: Sums, name: str, several: Iterable[Instructions]) -> None:
 
 def main() -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    seed = parser.parse_args().seed
     model = load_model("deepseek-v3")
     # The generator's step 0 does not see the token that is made; ours does.
     setting = CoreSetting(model, SYSTEM, "decode", BATCH, CONTEXT - 1)
-    experts = core_routing(setting, "two_level", seed)(0, 10)
+    experts = core_routing(setting, "two_level")(0, 10)
     routed = RoutedTokens(experts[None], model.layers[10].experts)
     theirs: Sums = defaultdict(lambda: np.zeros(3))
     ours: Sums = defaultdict(lambda: np.zeros(3))
