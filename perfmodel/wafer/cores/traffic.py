@@ -59,7 +59,7 @@ def core_totals(instructions: Instructions) -> CoreTotals:
     first = int(core.min()) if core.size else 0
     by_core = np.zeros(int(core.max()) - first + 1 if core.size else 1, np.int64)
     np.add.at(by_core, core[product] - first, macs)
-    cores = np.count_nonzero(np.bincount(core - first))
+    cores = int(np.count_nonzero(np.bincount(core - first)))
     counts = np.bincount(opcode, minlength=len(OPCODES))
     return CoreTotals(counts, moved, int(macs.sum()), int(by_core.max()), cores)
 
