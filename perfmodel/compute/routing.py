@@ -187,8 +187,6 @@ def load_shares(routing: Routing, experts: int, draw: int = 0) -> Floats:
     ndarray, shape (expert,)
         Sum 1. Shares above ``1 / top_k`` cannot come out; see `inclusion_probabilities`.
     """
-    from scipy.special import gammaincinv, ndtri, stdtrit
-
     name = routing.distribution
     if name in ("uniform", "balanced"):
         return np.full(experts, 1.0 / experts)
@@ -199,6 +197,8 @@ def load_shares(routing: Routing, experts: int, draw: int = 0) -> Floats:
                 f"routing: counts of {counts.size} experts, but the layer has {experts}"
             )
         return counts / counts.sum()
+    from scipy.special import gammaincinv, ndtri, stdtrit  # slow to import
+
     u = _uniforms(routing.seed, draw, experts + LEVEL_GROUPS)
     if name == "dirichlet":
         drawn = np.maximum(gammaincinv(routing.value, u[:experts]), 1e-300)

@@ -26,8 +26,9 @@ from perfmodel.compute.attention import ragged_attention_time
 from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
 from perfmodel.compute.indexer import indexer_times
 from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
-from perfmodel.compute.routing import DISTRIBUTIONS, assign, parse_routing, rank_loads
+from perfmodel.compute.routing import COUNTED, DISTRIBUTIONS, assign, parse_routing, rank_loads
 from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
+from perfmodel.compute.token_draws import draw_tokens, draw_weights
 from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.formats.wafer.core_trace import format_pieces
 from perfmodel.hwprofiles import load_mesh
@@ -53,8 +54,11 @@ from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, Tr
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
 from perfmodel.wafer.cores.layout import even_layout
 from perfmodel.wafer.cores.product import product
+from perfmodel.wafer.cores.routing import core_routing
+from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.cores.traffic import bytes_times_links
 from perfmodel.wafer.dealt import deal_contexts
+from perfmodel.wafer.nodes.workload import node_operations
 from perfmodel.wafer.search.mapping import search_mapping
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
@@ -214,8 +218,18 @@ def expert_routing(random: np.random.Generator) -> None:
             continue
         routing = parse_routing(name, int(random.integers(1000)))
         assign(routing, 200, 64, 8)
+        if name not in COUNTED:
+            weights = draw_weights(routing, 64, 8)
+            draw_tokens(weights, 60, 8)
+            draw_tokens(weights, 60, 8, groups=8, group_limit=4)
         rank_loads(routing, 300, 64, 8, 4)
         rank_loads(routing, 200_000, 64, 8, 4)
+    system = WaferSystem(
+        nodes=8, node_grid=(2, 4), data_parallel=8, expert_parallel=2, ffn_tensor_parallel=2,
+        ffn_data_parallel=2, expert_exchange="multicast",
+    )  # fmt: skip
+    setting = CoreSetting(load_model("mixtral-8x7b"), system, "decode", 12, 50)
+    node_operations(setting, (0, 1), core_routing(setting, "two_level"), ["decode0"])
 
 
 def collectives(random: np.random.Generator) -> None:

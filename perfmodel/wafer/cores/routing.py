@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import zipfile
-from dataclasses import replace
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.base.columns import Integers
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
+from perfmodel.base.files import atomic_path
+from perfmodel.base.memory import check_memory
 from perfmodel.compute.routing import COUNTED, assign, parse_routing
+from perfmodel.compute.token_draws import draw_tokens, draw_weights
 from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.routed import RoutedTokens
 
@@ -19,10 +23,12 @@ if TYPE_CHECKING:
     from perfmodel.wafer.cores.program import RoutingOf
 
 LARGEST = 2**31  # B
-KEY = "experts"
+KEY, STEPS = "experts", "steps"
 
 
-def read_routing(path: str | os.PathLike[str], experts: int, top_k: int = 0) -> RoutedTokens:
+def read_routing(
+    path: str | os.PathLike[str], experts: int, top_k: int = 0
+) -> dict[int | None, RoutedTokens]:
     """Read experts of tokens from a file of NumPy's.
 
     Parameters
@@ -31,11 +37,16 @@ def read_routing(path: str | os.PathLike[str], experts: int, top_k: int = 0) -> 
         ``.npz`` with an array ``experts``, or with one array: layers x sequences x length x
         experts per token, or sequences x length x experts per token for all layers; where
         only the first side is `top_k`, experts per token x sequences x length, as the wafer
-        workload generator holds them.
+        workload generator holds them. With an array ``steps`` beside it, one more side in front.
     experts : int
         Of a layer.
     top_k : int, optional
         Experts per token.
+
+    Returns
+    -------
+    dict of int or None to RoutedTokens
+        By step; None: the same in all.
 
     Raises
     ------
@@ -52,28 +63,83 @@ def read_routing(path: str | os.PathLike[str], experts: int, top_k: int = 0) -> 
             if not name:
                 raise DataError(f"routing '{path}': has no array '{KEY}'")
             found = np.asarray(file[name])
+            steps = np.asarray(file[STEPS]) if STEPS in names else None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = getattr(error, "strerror", None) or "it is no .npz file"
         raise DataError(f"routing '{path}' cannot be read: {reason}") from None
-    if found.dtype.kind not in "iu":
-        raise DataError(f"routing '{path}': experts should be whole numbers, not {found.dtype}")
+    for array, what in ((found, "experts"), (steps, "steps")):
+        if array is not None and array.dtype.kind not in "iu":
+            raise DataError(f"routing '{path}': {what} should be whole numbers, not {array.dtype}")
     found = found.astype(np.int64)
+    if steps is not None:
+        if found.ndim != 5 or steps.shape != found.shape[:1]:
+            raise DataError(
+                f"routing '{path}': with steps {steps.shape}, experts should be steps x layers x "
+                f"sequences x length x experts per token, not {found.shape}"
+            )
+        return {
+            int(step): RoutedTokens(one, experts)
+            for step, one in zip(steps.tolist(), found, strict=True)
+        }
     if found.ndim == 3 and found.shape[0] == top_k != found.shape[2]:
         found = found.transpose(1, 2, 0)
-    return RoutedTokens(found[None] if found.ndim == 3 else found, experts)
+    return {None: RoutedTokens(found[None] if found.ndim == 3 else found, experts)}
 
 
-def core_routing(setting: CoreSetting, words: str, seed: int = 0) -> RoutingOf:
+def write_routing(
+    path: str | os.PathLike[str], setting: CoreSetting, routing: RoutingOf, steps: Sequence[int]
+) -> None:
+    """Write the experts of all tokens in some steps, for `read_routing`.
+
+    Parameters
+    ----------
+    path : str or path
+        Ends in ``.npz``.
+    setting : CoreSetting
+    routing : RoutingOf
+        Of all tokens.
+    steps : sequence of int
+
+    Raises
+    ------
+    DataError
+        Another ending, a model without experts, or no such folder.
+    """
+    layers = [at for at, layer in enumerate(setting.model.layers) if layer.experts]
+    if not layers:
+        raise DataError(f"routing '{path}': {setting.model.name} has no experts")
+    if not str(path).endswith(".npz"):
+        raise DataError(f"routing '{path}': should end in .npz")
+    mlp = setting.model.layers[layers[0]].mlps[0]
+    cells = setting.batch * setting.length * mlp.experts_per_token * len(layers) * len(steps)
+    check_memory(
+        f"experts of {setting.batch * setting.length:,} tokens in {len(steps)} steps",
+        2.0 * cells,
+        "choose fewer steps",
+        DataError,
+    )
+    drawn = [[routing(step, layer).astype(np.uint16) for layer in layers] for step in steps]
+    with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, experts=np.array(drawn), steps=np.array(steps))
+
+
+def core_routing(
+    setting: CoreSetting, words: str, seed: int = 0, most_tokens: int | None = None
+) -> RoutingOf:
     """Return the routing that words name.
 
     Parameters
     ----------
     setting : CoreSetting
     words : str
-        A distribution as of `perfmodel.compute.routing.parse_routing` (drawn anew for each layer
-        and step, within groups of experts where the model has them), or a file that ends in
-        ``.npz`` (the same in every step).
+        A distribution as of `perfmodel.compute.routing.parse_routing` (how popular experts are is
+        drawn for each layer, tokens anew for each layer and step, within groups of experts where
+        the model has them), or a file that ends in ``.npz`` (`read_routing`; the same in every
+        step unless it holds steps).
     seed : int
+    most_tokens : int, optional
+        Tokens of a layer that are drawn at most, but one of each sequence: those of a sequence
+        then stand for all of it. All are drawn without it.
 
     Raises
     ------
@@ -84,29 +150,57 @@ def core_routing(setting: CoreSetting, words: str, seed: int = 0) -> RoutingOf:
     if words.endswith(".npz"):
         if not layers:
             raise DataError(f"routing '{words}': {setting.model.name} has no experts")
-        wanted = setting.model.layers[layers[0]].mlps[0].experts_per_token
-        routed = read_routing(words, setting.model.layers[layers[0]].experts, wanted)
-        given = routed.experts.shape
-        if given[1:] != (setting.batch, setting.length, wanted) or given[0] not in (1, len(layers)):
-            raise DataError(
-                f"routing '{words}': layers x sequences x length x experts per token are "
-                f"{' x '.join(map(str, given))}; asked for are {len(layers)} (or 1) x "
-                f"{setting.batch} x {setting.length} x {wanted}"
-            )
-        return lambda step, layer: routed.of_layer(layers.index(layer))
+        return _of_file(setting, words, layers)
     routing = parse_routing(words, seed)
+    length = setting.length
+    if most_tokens is not None:
+        length = min(length, max(most_tokens // setting.batch, 1))
+    popularity: dict[int, Floats] = {}
 
     def drawn(step: int, layer: int) -> Integers:
         mlp = setting.model.layers[layer].mlps[0]
-        groups = 1 if routing.distribution in COUNTED else mlp.expert_groups
-        limited = (
-            replace(routing, groups=groups, group_limit=mlp.expert_groups_per_token)
-            if groups > 1
-            else routing
-        )
-        draw = step * len(layers) + layers.index(layer)  # counts of experts are by such layers
-        tokens = setting.batch * setting.length
-        found = assign(limited, tokens, mlp.experts, mlp.experts_per_token, draw)
-        return found.reshape(setting.batch, setting.length, -1)
+        number = layers.index(layer)  # counts of experts are by such layers
+        draw = step * len(layers) + number
+        tokens = setting.batch * length
+        if routing.distribution in COUNTED:
+            found = assign(routing, tokens, mlp.experts, mlp.experts_per_token, draw)
+        else:
+            groups = max(mlp.expert_groups, 1)
+            limit = mlp.expert_groups_per_token if groups > 1 else 1
+            if layer not in popularity:
+                popularity[layer] = draw_weights(
+                    routing, mlp.experts, mlp.experts_per_token, number, groups, limit,
+                    trials=2 if routing.distribution == "empirical" else 0,
+                )  # fmt: skip
+            found = draw_tokens(
+                popularity[layer], tokens, mlp.experts_per_token, seed=seed, draw=draw,
+                groups=groups, group_limit=limit,
+            )  # fmt: skip
+        return found.reshape(setting.batch, length, -1)
 
     return drawn
+
+
+def _of_file(setting: CoreSetting, path: str, layers: list[int]) -> RoutingOf:
+    mlp = setting.model.layers[layers[0]].mlps[0]
+    routed = read_routing(path, mlp.experts, mlp.experts_per_token)
+    for one in routed.values():
+        given = one.experts.shape
+        if given[1:] != (setting.batch, setting.length, mlp.experts_per_token) or given[0] not in (
+            1,
+            len(layers),
+        ):
+            raise DataError(
+                f"routing '{path}': layers x sequences x length x experts per token are "
+                f"{' x '.join(map(str, given))}; asked for are {len(layers)} (or 1) x "
+                f"{setting.batch} x {setting.length} x {mlp.experts_per_token}"
+            )
+
+    def found(step: int, layer: int) -> Integers:
+        one = routed.get(None, routed.get(step))
+        if one is None:
+            known = ", ".join(map(str, routed))
+            raise DataError(f"routing '{path}': has steps {known}, not {step}")
+        return one.of_layer(layers.index(layer))
+
+    return found

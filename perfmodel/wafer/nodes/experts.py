@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.errors import StrategyError
 from perfmodel.model.mlp import MlpSpec
-from perfmodel.wafer.cores.routes import ExpertRoutes, expert_routes
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling
 from perfmodel.wafer.nodes.blocks import Blocks
 from perfmodel.wafer.nodes.share import all_gather, all_reduce
 from perfmodel.wafer.ranks import bucket_sizes
 
 RoutingOf = Callable[[int, int], Integers]
-"""Step and layer -> experts of every token, shape (sequences, length, experts per token)."""
+"""Step and layer -> experts of tokens, shape (sequences, drawn, experts per token): of every token,
+or of some of each sequence that stand for all of it."""
 
 AMOUNTS = (
     "dispatched",
@@ -29,7 +30,7 @@ AMOUNTS = (
     "returned",
     "return_received",
 )
-"""Rows of tokens on each node, and experts that have any."""
+"""Rows of tokens on each node, and experts that have any; in the order of the kernel."""
 
 
 def expert_amounts(
@@ -58,71 +59,57 @@ def expert_amounts(
         `AMOUNTS`.
     """
     system = setting.system
+    if spec.experts < system.expert_parallel:
+        raise StrategyError(
+            f"key 'expert_parallel': {system.expert_parallel} ranks for {spec.experts} experts"
+        )
     own = slice(stage * system.stage_nodes, (stage + 1) * system.stage_nodes)
     found = {name: np.zeros((system.nodes, len(steps))) for name in AMOUNTS}
     for at, step in enumerate(steps):
-        experts = routing(step, layer)
-        routes = expert_routes(setting, experts, spec.experts, spec.shared_intermediate_size > 0)
-        for name, rows in _stage_amounts(setting, spec, routes, experts).items():
+        for name, rows in zip(
+            AMOUNTS, _stage_amounts(setting, spec, routing(step, layer)), strict=True
+        ):
             found[name][own, at] = rows
     return found
 
 
-def _stage_amounts(
-    setting: CoreSetting, spec: MlpSpec, routes: ExpertRoutes, experts: Integers
-) -> dict[str, Integers | Floats]:
-    """Count rows on the nodes of one stage in one step."""
-    system = setting.system
-    nodes, parts = system.stage_nodes, system.ffn_tensor_parallel
-    dispatched = routes.sent - np.diag(np.diag(routes.sent))
-    rank_of = np.repeat(
-        np.arange(system.expert_parallel), bucket_sizes(spec.experts, system.expert_parallel)
-    )
-    back = np.zeros((nodes, nodes))  # from the node of the experts to that of the token
-    worked, active = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
-    for replica in range(system.ffn_data_parallel):
-        by_rank = np.zeros((system.expert_parallel, nodes), np.int64)
-        rows = routes.worked[: spec.experts, replica]
-        np.add.at(by_rank, rank_of, rows)
-        used = np.bincount(rank_of[rows.any(axis=1)], minlength=system.expert_parallel)
-        for part in range(parts):
-            place = (replica * system.expert_parallel + np.arange(system.expert_parallel)) * parts
-            back[place + part] += by_rank / parts
-            worked[place + part] += by_rank.sum(axis=1)
-            active[place + part] += used
-    shared = np.zeros(nodes, np.int64)
-    if spec.shared_intermediate_size:
-        rows = routes.worked[spec.experts :].sum(axis=1)
-        back[routes.shared_nodes] += rows
-        shared[routes.shared_nodes] += rows.sum(axis=1)
-    np.fill_diagonal(back, 0.0)
-    return {
-        "dispatched": dispatched.sum(axis=1),
-        "dispatch_received": dispatched.sum(axis=0),
-        "cast": _cast(setting, spec, rank_of, experts),
-        "worked": worked,
-        "active": active,
-        "shared": shared,
-        "returned": back.sum(axis=1),
-        "return_received": back.sum(axis=0),
-    }
+def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Floats:
+    """Count rows on the nodes of one stage in one step, shape (`AMOUNTS`, nodes)."""
+    from perfmodel.kernels.mesh import expert_rows as kernel
+    from perfmodel.kernels.work import kernel_work
 
-
-def _cast(setting: CoreSetting, spec: MlpSpec, rank_of: Integers, experts: Integers) -> Integers:
-    """Count the tokens of each node that have an expert on another."""
     system = setting.system
-    if system.expert_exchange != "multicast":
-        return np.zeros(system.stage_nodes, np.int64)
-    owner = np.repeat(setting.owners, setting.length)
-    replica = system.expert_parallel * system.ffn_tensor_parallel
-    first = rank_of[experts.reshape(owner.size, -1)] * system.ffn_tensor_parallel
-    first += (owner // replica * replica)[:, None]
-    remote = (first != owner[:, None]).any(axis=1) | (system.ffn_tensor_parallel > 1)
+    sequences, drawn = experts.shape[:2]
+    if sequences != setting.batch or not 0 < drawn <= setting.length:
+        raise StrategyError(
+            f"key 'routing': {sequences} sequences of {drawn} tokens are not the "
+            f"{setting.batch} of {setting.length} that are asked for"
+        )
+    shared = np.full(sequences, -1)
     if spec.shared_intermediate_size:
         copies = system.shared_copies
-        shared = np.repeat(np.arange(copies), bucket_sizes(setting.batch, copies) * setting.length)
-        remote |= shared * (system.stage_nodes // copies) != owner
-    return np.bincount(owner[remote], minlength=system.stage_nodes)
+        served = np.repeat(np.arange(copies), bucket_sizes(sequences, copies))
+        shared = served * (system.stage_nodes // copies)
+    ranks = np.arange(system.expert_parallel)
+    counts = np.zeros((kernel.COUNTS, system.stage_nodes), np.int64)
+    with kernel_work(drawn_experts=experts.size):
+        kernel.expert_rows(
+            np.ascontiguousarray(experts, np.int64),
+            bucket_sizes(setting.length, drawn),
+            np.asarray(setting.owners, np.int64),
+            shared,
+            np.repeat(ranks, bucket_sizes(spec.experts, system.expert_parallel)),
+            system.ffn_tensor_parallel,
+            system.ffn_data_parallel,
+            counts,
+        )
+    amounts = counts.astype(np.float64)
+    for whole, extra in (
+        (kernel.RETURNED, kernel.SHARED_RETURNED),
+        (kernel.RETURN_RECEIVED, kernel.SHARED_RETURN_RECEIVED),
+    ):  # an expert's nodes have summed its results and return a part each
+        amounts[whole] = amounts[whole] / system.ffn_tensor_parallel + amounts[extra]
+    return amounts[: len(AMOUNTS)]
 
 
 def expert_layer(
@@ -245,7 +232,7 @@ def _combine(
 def _everywhere(blocks: Blocks, owned: Any, row: float) -> dict[str, Any]:
     """Return a ring over the stage that brings every node's tokens to every node."""
     total = blocks.setting.batch * blocks.setting.length * row
-    return all_gather(owned * row, np.where(owned > 0, total, 0.0) if total else 0.0)
+    return all_gather(owned * row, total)  # nodes of other stages are masked with the layer
 
 
 def _experts(

@@ -15,6 +15,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table
+from perfmodel.kernels.work import expect
 from perfmodel.wafer.cores.program import LM_HEAD, check_layers
 from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.nodes.blocks import Blocks
@@ -69,6 +70,7 @@ def node_operations(
     shares, rows = Shares(setting, steps), OperationRows(system.nodes)
     blocks = Blocks(shares, rows)
     starts = bucket_starts(model.num_layers, system.pipeline_parallel)
+    expect(drawn_experts=_draws(setting, chosen) * len(steps))
     last = -1
     if layers is None:
         last = _on_stage(rows, shares, 0, partial(blocks.embedding, EMBEDDING))
@@ -112,6 +114,16 @@ def node_operations(
     if LM_HEAD in chosen:
         _on_stage(rows, shares, system.pipeline_parallel - 1, partial(blocks.head, LM_HEAD, last))
     return rows.operations
+
+
+def _draws(setting: CoreSetting, chosen: Collection[str]) -> int:
+    """Return about how many experts tokens are given in a step."""
+    return sum(
+        setting.batch * mlp.experts_per_token
+        for at, layer in enumerate(setting.model.layers)
+        for mlp in layer.mlps
+        if mlp.experts and f"{setting.phase}{at}" in chosen
+    )
 
 
 def _on_stage(rows: OperationRows, shares: Shares, stage: int, add: Callable[[], int]) -> int:

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.wafer.cores.routing import core_routing, read_routing
+from perfmodel.model.presets import load_model
+from perfmodel.wafer.cores.routing import core_routing, read_routing, write_routing
+from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.system import WaferSystem
 from tests.wafer.cores.examples import setting
 
 
@@ -59,3 +62,56 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         read_routing(tmp_path / "array.npy", 8)
     with pytest.raises(DataError, match="has no experts"):
         core_routing(setting("stages"), "file.npz")
+
+
+def setting_of(model: str = "mixtral-8x7b", phase: str = "decode", length: int = 40) -> CoreSetting:
+    system = WaferSystem(nodes=4, node_grid=(2, 2), data_parallel=4, expert_parallel=4)
+    return CoreSetting(load_model(model), system, phase, 6, length)
+
+
+def test_written_routing_is_read_as_it_was(tmp_path: Path) -> None:
+    setting, path = setting_of(), tmp_path / "routing.npz"
+    drawn = core_routing(setting, "two_level", 3)
+    write_routing(path, setting, drawn, (0, 9))
+    read = core_routing(setting, str(path))
+    for step in (0, 9):
+        for layer in (0, 31):
+            assert (read(step, layer) == drawn(step, layer)).all()
+    with pytest.raises(DataError, match="has steps 0, 9, not 4"):
+        read(4, 0)
+
+
+def test_popularity_stays_from_step_to_step() -> None:
+    """Tokens are drawn anew, from the same experts' popularity."""
+    system = WaferSystem(nodes=1, node_grid=(1, 1))
+    setting = CoreSetting(load_model("mixtral-8x7b"), system, "decode", 4000, 40)
+    routing = core_routing(setting, "two_level")
+    first, other, layer = (
+        np.bincount(routing(*at).ravel(), minlength=8) for at in ((0, 0), (1, 0), (0, 1))
+    )
+    assert (routing(0, 0) != routing(1, 0)).any()
+    assert abs(first - other).max() < 200 < abs(first - layer).max()
+
+
+def test_drawn_tokens_stand_for_a_prompt() -> None:
+    setting = setting_of(phase="prefill")
+    assert core_routing(setting, "uniform", 0, 60)(0, 0).shape == (6, 10, 2)
+    assert core_routing(setting, "uniform", 0, 2)(0, 0).shape == (6, 1, 2)
+    assert core_routing(setting, "uniform")(0, 0).shape == (6, 40, 2)
+
+
+def test_steps_need_a_side(tmp_path: Path) -> None:
+    path = tmp_path / "bad.npz"
+    np.savez(path, experts=np.tile([1, 2], (6, 1, 1)), steps=np.array([0]))
+    with pytest.raises(DataError, match="should be steps x"):
+        core_routing(setting_of(), str(path))
+
+
+def test_written_where_it_can_be(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"end in \.npz"):
+        write_routing(
+            tmp_path / "routing.txt", setting_of(), core_routing(setting_of(), "uniform"), (0,)
+        )
+    dense = setting_of("llama-3.1-8b")
+    with pytest.raises(DataError, match="has no experts"):
+        write_routing(tmp_path / "routing.npz", dense, core_routing(dense, "uniform"), (0,))
