@@ -86,7 +86,7 @@ PARTS = "What is written"
     section=PARTS,
     type=click.Path(),
     metavar="FILE.npz",
-    help="Write the experts of the first step's tokens, for --routing.",
+    help="Write the experts of all tokens in all these steps, for --routing.",
 )
 @options.output_option("FOLDER", "Folder that is written, made if need be.", required=True)
 @options.json_option
@@ -125,6 +125,8 @@ def nodes_command(
         remark(f"wrote {rows:,} rows of nodes/, as many of graph/ without barriers, to {output}")
         return
     phases = ("prefill", "decode") if problem["phase"] == "both" else (problem["phase"],)
+    if len(phases) > 1 and problem["save_routing"] is not None:
+        raise click.UsageError("--save-routing: a file holds one phase, not both")
     found = {}
     for phase in phases:
         place = str(Path(output) / phase) if len(phases) > 1 else output
@@ -143,9 +145,10 @@ def _write_true(
     folder: str, spec: ModelSpec, phase: str, problem: Mapping[str, Any]
 ) -> dict[str, float]:
     """Write the true node level of a phase; return totals."""
-    from perfmodel.export.wafer_nodes import save_routing, write_nodes
-    from perfmodel.wafer.cores.routing import core_routing
+    from perfmodel.export.wafer_nodes import write_nodes
+    from perfmodel.wafer.cores.routing import core_routing, write_routing
     from perfmodel.wafer.cores.setting import CoreSetting
+    from perfmodel.wafer.nodes.experts import DRAWN_TOKENS
     from perfmodel.wafer.nodes.rows import QUANTITIES
 
     system = given_system(problem, phase)
@@ -162,7 +165,15 @@ def _write_true(
     steps = chosen_steps(problem["steps"], problem["osl"]) if phase == "decode" else [0]
     routing = None
     if any(layer.experts for layer in spec.layers):
-        routing = core_routing(setting, problem["routing"] or system.routing, problem["seed"])
+        words = problem["routing"] or system.routing
+        most = DRAWN_TOKENS if problem["save_routing"] is None else None  # a file holds them all
+        routing = core_routing(setting, words, problem["seed"], most)
+        if most and setting.batch * setting.length > most and not words.endswith(".npz"):
+            drawn = setting.batch * max(most // setting.batch, 1)
+            remark(
+                f"experts of {drawn:,} tokens are drawn in each layer and stand for all "
+                f"{setting.batch * setting.length:,}; --save-routing draws them all"
+            )
     elif problem["routing"]:
         raise click.UsageError(f"--routing: {spec.name} has no experts")
     with activity("counting what nodes do"):
@@ -178,7 +189,7 @@ def _write_true(
     if problem["save_routing"] is not None:
         if routing is None:
             raise click.UsageError(f"--save-routing: {spec.name} has no experts")
-        save_routing(problem["save_routing"], setting, steps[0], routing)
+        write_routing(problem["save_routing"], setting, routing, steps)
     remark(f"wrote {', '.join(sorted({str(one.parent) for one in written.files}))}")
     totals = {name: float(written.table[name].values.sum()) for name in QUANTITIES}
     totals["footprint"] /= len(steps)
@@ -223,5 +234,4 @@ def _routing(words: str, spec: ModelSpec) -> str | Routed:
         return words
     from perfmodel.wafer.cores.routing import read_routing
 
-    routed = read_routing(words, experts[0].experts, experts[0].experts_per_token)
-    return lambda step: routed
+    return read_routing(words, experts[0].experts, experts[0].experts_per_token)

@@ -12,7 +12,6 @@ import numpy as np
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
-from perfmodel.base.files import atomic_path
 from perfmodel.base.table import Table
 from perfmodel.formats.chakra.files import make_folder_of, write_traces
 from perfmodel.formats.wafer.graphml import write_graphml
@@ -109,22 +108,6 @@ def write_nodes(
     make_folder_of(str(place / TRACES), traces)
     files += [place / GRAPH, *write_traces(traces, place / TRACES)]
     return WrittenNodes(table, vertices, links, files)
-
-
-def save_routing(
-    path: str | os.PathLike[str], setting: CoreSetting, step: int, routing: RoutingOf
-) -> None:
-    """Write the experts of a step's tokens as `perfmodel.wafer.cores.routing.read_routing` reads.
-
-    Raises
-    ------
-    DataError
-        The file cannot be written.
-    """
-    layers = [at for at, layer in enumerate(setting.model.layers) if layer.experts]
-    experts = np.stack([routing(step, layer) for layer in layers]).astype(np.int32)
-    with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, experts=experts)
 
 
 def _write_graph(path: Path, operations: Sequence[Operation], done: Integers) -> tuple[int, int]:

@@ -9,12 +9,12 @@ import pytest
 
 from perfmodel.base.errors import DataError
 from perfmodel.export import wafer_nodes
-from perfmodel.export.wafer_nodes import save_routing, write_nodes
+from perfmodel.export.wafer_nodes import write_nodes
 from perfmodel.formats.chakra.files import read_traces
 from perfmodel.model.presets import load_model
 from perfmodel.sweeps.netcdf import read_netcdf
 from perfmodel.trace import COLLECTIVE, RECEIVE, SEND
-from perfmodel.wafer.cores.routing import core_routing, read_routing
+from perfmodel.wafer.cores.routing import core_routing
 from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 
@@ -52,13 +52,6 @@ def test_files_of_the_node_level(tmp_path: Path) -> None:
     products = written.table["macs"].values[:, 0].sum()
     assert flops >= 2 * products > 0
     assert written.vertices > 0 < written.links
-
-
-def test_saved_routing_is_read_back(tmp_path: Path) -> None:
-    routing = core_routing(setting(), "uniform", 3)
-    save_routing(tmp_path / "experts.npz", setting(), 0, routing)
-    again = read_routing(tmp_path / "experts.npz", 256)
-    np.testing.assert_array_equal(again.of_layer(57), routing(0, 60))
 
 
 def test_graphs_that_nobody_could_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

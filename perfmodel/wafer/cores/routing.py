@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,31 @@ LARGEST = 2**31  # B
 KEY, STEPS = "experts", "steps"
 
 
-def read_routing(
-    path: str | os.PathLike[str], experts: int, top_k: int = 0
-) -> dict[int | None, RoutedTokens]:
+@dataclass(frozen=True)
+class SavedRouting:
+    """Experts of tokens in some steps.
+
+    Attributes
+    ----------
+    path : str
+        Where they come from.
+    by_step : dict of int or None to RoutedTokens
+        None: the same in all steps.
+    """
+
+    path: str
+    by_step: dict[int | None, RoutedTokens]
+
+    def __call__(self, step: int) -> RoutedTokens:
+        """Return a step's, or raise `DataError` where the file does not have it."""
+        found = self.by_step.get(None) or self.by_step.get(step)
+        if found is None:
+            known = ", ".join(map(str, self.by_step))
+            raise DataError(f"routing '{self.path}': has steps {known}, not {step}")
+        return found
+
+
+def read_routing(path: str | os.PathLike[str], experts: int, top_k: int = 0) -> SavedRouting:
     """Read experts of tokens from a file of NumPy's.
 
     Parameters
@@ -45,8 +68,7 @@ def read_routing(
 
     Returns
     -------
-    dict of int or None to RoutedTokens
-        By step; None: the same in all.
+    SavedRouting
 
     Raises
     ------
@@ -71,19 +93,21 @@ def read_routing(
         if array is not None and array.dtype.kind not in "iu":
             raise DataError(f"routing '{path}': {what} should be whole numbers, not {array.dtype}")
     found = found.astype(np.int64)
-    if steps is not None:
-        if found.ndim != 5 or steps.shape != found.shape[:1]:
-            raise DataError(
-                f"routing '{path}': with steps {steps.shape}, experts should be steps x layers x "
-                f"sequences x length x experts per token, not {found.shape}"
-            )
-        return {
-            int(step): RoutedTokens(one, experts)
-            for step, one in zip(steps.tolist(), found, strict=True)
-        }
-    if found.ndim == 3 and found.shape[0] == top_k != found.shape[2]:
-        found = found.transpose(1, 2, 0)
-    return {None: RoutedTokens(found[None] if found.ndim == 3 else found, experts)}
+    if steps is None:
+        if found.ndim == 3 and found.shape[0] == top_k != found.shape[2]:
+            found = found.transpose(1, 2, 0)
+        return SavedRouting(
+            str(path), {None: RoutedTokens(found[None] if found.ndim == 3 else found, experts)}
+        )
+    if found.ndim != 5 or steps.shape != found.shape[:1]:
+        raise DataError(
+            f"routing '{path}': with steps {steps.shape}, experts should be steps x layers x "
+            f"sequences x length x experts per token, not {found.shape}"
+        )
+    by_step: dict[int | None, RoutedTokens] = {
+        step: RoutedTokens(one, experts) for step, one in zip(steps.tolist(), found, strict=True)
+    }
+    return SavedRouting(str(path), by_step)
 
 
 def write_routing(
@@ -184,7 +208,7 @@ def core_routing(
 def _of_file(setting: CoreSetting, path: str, layers: list[int]) -> RoutingOf:
     mlp = setting.model.layers[layers[0]].mlps[0]
     routed = read_routing(path, mlp.experts, mlp.experts_per_token)
-    for one in routed.values():
+    for one in routed.by_step.values():
         given = one.experts.shape
         if given[1:] != (setting.batch, setting.length, mlp.experts_per_token) or given[0] not in (
             1,
@@ -195,12 +219,4 @@ def _of_file(setting: CoreSetting, path: str, layers: list[int]) -> RoutingOf:
                 f"{' x '.join(map(str, given))}; asked for are {len(layers)} (or 1) x "
                 f"{setting.batch} x {setting.length} x {mlp.experts_per_token}"
             )
-
-    def found(step: int, layer: int) -> Integers:
-        one = routed.get(None, routed.get(step))
-        if one is None:
-            known = ", ".join(map(str, routed))
-            raise DataError(f"routing '{path}': has steps {known}, not {step}")
-        return one.of_layer(layers.index(layer))
-
-    return found
+    return lambda step, layer: routed(step).of_layer(layers.index(layer))
