@@ -22,7 +22,8 @@ or of some of each sequence that stand for all of it."""
 
 DRAWN_TOKENS = 1 << 14
 """Tokens of a layer whose experts are drawn where those of a prompt are many; they stand for
-all. At 256 experts and 8 of a token, chance then moves an expert's load by 4 %, that of 4 or 5 by 2 %."""
+all. At 256 experts and 8 of a token, chance then moves an expert's load by
+4 %, that of 4 or 5 experts by 2 %."""
 
 AMOUNTS = (
     "dispatched",
