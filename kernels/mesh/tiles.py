@@ -21,21 +21,23 @@ GROUPS, ROWS, SUMS, COLUMNS = range(AXES)
 
 
 @jit_lean
-def measure_lines(factors, strides, reach, span):
+def measure_lines(factors, strides, span, pairs):
     """Hops along one side between cores that share all but one axis.
 
     Parameters
     ----------
     factors, strides : ndarray of int64, shape (line, axis)
         Parts of an axis along the side, and cores from one part to the next.
-    reach : ndarray of float64, shape (line, axis)
-        Result: over all cores, hops to the middle one of those that share the other axes.
     span : ndarray of float64, shape (line, axis)
-        Result: hops of a chain through such cores, over all chains.
+        Result: links from the first to the last of such cores, over all of them: of a copy to all.
+    pairs : ndarray of float64, shape (line, axis)
+        Result: hops from each such core to each other, over their number, over all of them: of
+        sums of which every core takes its share.
 
     Notes
     -----
-    f cores that are s apart have ``s floor(f^2 / 4)`` hops to their middle together.
+    f cores that are s apart have ``s (f - 1)`` links between the outer two, and
+    ``s f (f^2 - 1) / 3`` hops from each to each.
     """
     for line in range(factors.shape[0]):
         used = 1
@@ -43,20 +45,20 @@ def measure_lines(factors, strides, reach, span):
             used *= factors[line, axis]
         for axis in range(AXES):
             parts = factors[line, axis]
-            chains = used // parts
+            groups = used // parts
             stride = strides[line, axis]
-            reach[line, axis] = float(chains * stride * (parts * parts // 4))
-            span[line, axis] = float(chains * stride * (parts - 1))
+            span[line, axis] = float(groups * stride * (parts - 1))
+            pairs[line, axis] = float(groups * stride * (parts * parts - 1)) / 3.0
 
 
 @jit
 def best_lines(
     row_factors,
-    row_reach,
     row_span,
+    row_pairs,
     column_factors,
-    column_reach,
     column_span,
+    column_pairs,
     sizes,
     element_bytes,
     cores,
@@ -71,7 +73,7 @@ def best_lines(
     ----------
     row_factors, column_factors : ndarray of int64, shape (line, axis)
         Lines of either side.
-    row_reach, row_span, column_reach, column_span : ndarray of float64, shape (line, axis)
+    row_span, row_pairs, column_span, column_pairs : ndarray of float64, shape (line, axis)
         As `measure_lines` finds them.
     sizes : ndarray of int64, shape (axis,)
         Of the product.
@@ -129,15 +131,21 @@ def best_lines(
             if tile_m + tile_w + (tile_p if k > 1 else tile_o) > memory:
                 continue
             used_columns = split / used_rows
-            hops = tile_m * (row_reach[r, 3] * used_columns + column_reach[c, 3] * used_rows)
-            hops += tile_w * (row_reach[r, 1] * used_columns + column_reach[c, 1] * used_rows)
-            # Sums run along the sides of length n first, then along one line of the others.
-            hops += tile_p * (
-                used_rows * column_span[c, 2]
-                + used_columns / float(column_factors[c, 2]) * row_span[r, 2]
+            # A copy goes along the row to the columns that want it, and in each of them.
+            hops = tile_m * (
+                used_rows / float(row_factors[r, 3]) * column_span[c, 3]
+                + used_columns * row_span[r, 3]
             )
-            roots = split / float(k)
-            touched = split * (tile_m + tile_w) + (split - roots) * 2.0 * tile_p + roots * tile_o
+            hops += tile_w * (
+                used_rows / float(row_factors[r, 1]) * column_span[c, 1]
+                + used_columns * row_span[r, 1]
+            )
+            # Every core that shares a sum takes its part of the columns from each other.
+            hops += tile_p * (used_columns * row_pairs[r, 2] + used_rows * column_pairs[c, 2])
+            touched = split * (tile_m + tile_w)
+            if k > 1:
+                touched += split * 2.0 * tile_p
+            touched += split / float(k) * tile_o
             cost = hops + access_hops * touched
             if occupancy >= least_occupancy:
                 better = best[0] < least_occupancy or cost < best[2]

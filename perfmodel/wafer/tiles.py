@@ -18,7 +18,7 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.work import kernel_work
-from perfmodel.wafer.ranks import bucket_sizes, bucket_starts
+from perfmodel.wafer.ranks import bucket_starts
 from perfmodel.wafer.system import Grid
 
 AXIS_NAMES = ("groups", "m", "k", "n")
@@ -40,8 +40,7 @@ class Lines(NamedTuple):
 class ProductTiles:
     """A product cut into tiles, each on a core of a node.
 
-    Cores count row by row. Arrays have one dimension per cut axis, in the order of
-    `AXIS_NAMES`, less the axis that an operand does not have.
+    Cores count row by row.
 
     Attributes
     ----------
@@ -51,25 +50,16 @@ class ProductTiles:
         Groups, m, k and n, and pieces of each.
     cores : array of int, shape parts
         Which core multiplies a tile.
-    input_banks : array of int, shape (groups, m, k)
-        Bank from which all cores read an input tile: the middle one of theirs.
-    weight_banks : array of int, shape (groups, k, n)
-        Bank where a weight tile lies: the core's own unless m is cut.
-    parents : array of int, shape parts
-        Part of k whose core adds a tile's partial sum to its own; -1 for the one that has the
-        whole sum in the end. Sums run along rows of cores to a middle column and along it.
-    occupancy : float
-        Useful multiply-adds over cores times those of the busiest.
+    byte_hops : float
+        Bytes times hops of copies of inputs (from one of the cores that want them) and of weights
+        among cores, and of sums of which every core takes its share of the columns [B hops].
     """
 
     grid: Grid
     sizes: tuple[int, int, int, int]
     parts: tuple[int, int, int, int]
     cores: Integers
-    input_banks: Integers
-    weight_banks: Integers
-    parents: Integers
-    element_bytes: tuple[float, float, float, float]
+    byte_hops: float
 
     @property
     def bounds(self) -> tuple[Integers, ...]:
@@ -81,68 +71,6 @@ class ProductTiles:
         """Useful multiply-adds over cores times those of the busiest."""
         busiest = prod(-(-size // part) for size, part in zip(self.sizes, self.parts, strict=True))
         return prod(self.sizes) / (busiest * prod(self.grid))
-
-    @property
-    def output_banks(self) -> Integers:
-        """Bank where an output tile is written, shape (groups, m, n)."""
-        root = np.argmin(self.parents, axis=2)
-        return np.take_along_axis(self.cores, root[:, :, None, :], axis=2)[:, :, 0, :]
-
-    @property
-    def sum_order(self) -> Integers:
-        """Parts of k, those first whose sums others wait for: shape (k,), of every output."""
-        parents = self.parents[0, 0, :, 0]
-        depth = [0] * len(parents)
-        for part in range(len(parents)):
-            above = parents[part]
-            while above >= 0:
-                depth[part] += 1
-                above = parents[above]
-        return np.argsort([-one for one in depth], kind="stable")
-
-    @property
-    def traffic(self) -> float:
-        """Bytes that cores read from banks and write to them, partial sums included."""
-        return float(sum(moved.sum() for moved, _ in self._transfers()))
-
-    @property
-    def traffic_hops(self) -> float:
-        """Bytes times hops of all transfers [B hops]; a core's own bank is no hop away."""
-        return float(sum((moved * hops).sum() for moved, hops in self._transfers()))
-
-    def _transfers(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Bytes and hops of inputs, weights, partial sums read, and what is written."""
-        groups, m, k, n = (
-            bucket_sizes(*pair)
-            .astype(float)
-            .reshape([-1 if axis == one else 1 for one in range(4)])
-            for axis, pair in enumerate(zip(self.sizes, self.parts, strict=True))
-        )
-        of_input, of_weight, of_sum, of_output = self.element_bytes
-        sent = self.parents >= 0
-        receiver = np.take_along_axis(self.cores, np.where(sent, self.parents, 0), axis=2)
-        shape = self.parts
-        none = np.zeros(shape)
-        whole = np.broadcast_to(groups * m * n, shape)
-        return [
-            (
-                np.broadcast_to(groups * m * k * of_input, shape),
-                hops(self.cores, self.input_banks[:, :, :, None], self.grid),
-            ),
-            (
-                np.broadcast_to(groups * k * n * of_weight, shape),
-                hops(self.cores, self.weight_banks[:, None, :, :], self.grid),
-            ),
-            (whole * sent * of_sum, hops(self.cores, receiver, self.grid)),
-            (whole * np.where(sent, of_sum, of_output), none),
-        ]
-
-
-def hops(one: Integers, other: Integers, grid: Grid) -> np.ndarray:
-    """Hops between cores of a node, counted row by row; arrays broadcast."""
-    rows, columns = np.divmod(one, grid[1])
-    to_rows, to_columns = np.divmod(other, grid[1])
-    return np.asarray(abs(rows - to_rows) + abs(columns - to_columns))
 
 
 def best_tiles(
@@ -226,9 +154,9 @@ def _best_tiles(
 
         measured = []
         for lines in (rows, columns):
-            reach, span = np.empty(lines.factors.shape), np.empty(lines.factors.shape)
-            tiles.measure_lines(lines.factors, lines.strides, reach, span)
-            measured += [lines.factors, reach, span]
+            span, pairs = np.empty(lines.factors.shape), np.empty(lines.factors.shape)
+            tiles.measure_lines(lines.factors, lines.strides, span, pairs)
+            measured += [lines.factors, span, pairs]
         row, column = tiles.best_lines(
             *measured,
             np.array(sizes, dtype=np.int64),
@@ -244,13 +172,11 @@ def _best_tiles(
             f"key 'memory': {memory:.6g} bytes of a core hold no tiles of {sizes[1]} x {sizes[2]} "
             f"x {sizes[3]} ({sizes[0]} groups) on {grid[0]} x {grid[1]} cores"
         )
-    return _placed(
-        sizes,
-        grid,
-        (rows.factors[row], rows.strides[row]),
-        (columns.factors[column], columns.strides[column]),
-        element_bytes,
-    )
+    halves = [
+        (lines.factors[at], lines.strides[at]) for lines, at in ((rows, row), (columns, column))
+    ]
+    g, m, k, n = (int(one) for one in halves[0][0] * halves[1][0])
+    return ProductTiles(grid, sizes, (g, m, k, n), _placed(grid, *halves), float(best[1]))
 
 
 @functools.cache
@@ -288,41 +214,11 @@ def _splits(most: int, count: int) -> list[tuple[int, ...]]:
 
 
 def _placed(
-    sizes: tuple[int, int, int, int],
-    grid: Grid,
-    row: tuple[Integers, Integers],
-    column: tuple[Integers, Integers],
-    element_bytes: tuple[float, float, float, float],
-) -> ProductTiles:
-    """Put the tiles on cores: an axis counts its parts along rows first, then along columns."""
-    parts = tuple(int(one) for one in row[0] * column[0])
-    index = np.indices(parts)
-    factors = column[0].reshape(4, 1, 1, 1, 1)
-    along_rows, along_columns = np.divmod(index, factors)
+    grid: Grid, row: tuple[Integers, Integers], column: tuple[Integers, Integers]
+) -> Integers:
+    """Put tiles on cores: an axis counts its parts along rows first, then along columns."""
+    index = np.indices(tuple(row[0] * column[0]))
+    along_rows, along_columns = np.divmod(index, column[0].reshape(4, 1, 1, 1, 1))
     rows = (along_rows * row[1].reshape(4, 1, 1, 1, 1)).sum(axis=0)
     columns = (along_columns * column[1].reshape(4, 1, 1, 1, 1)).sum(axis=0)
-    cores = rows * grid[1] + columns
-
-    def middle(axis: int) -> Integers:
-        """The core in the middle of those that differ in one axis only."""
-        part = row[0][axis] // 2 * column[0][axis] + column[0][axis] // 2
-        return np.take(cores, int(part), axis=axis)
-
-    k_rows, k_columns = along_rows[2], along_columns[2]
-    middle_row, middle_column = int(row[0][2]) // 2, int(column[0][2]) // 2
-    towards = np.where(
-        k_columns != middle_column,
-        k_rows * int(column[0][2]) + k_columns + np.sign(middle_column - k_columns),
-        (k_rows + np.sign(middle_row - k_rows)) * int(column[0][2]) + k_columns,
-    )
-    root = (k_columns == middle_column) & (k_rows == middle_row)
-    return ProductTiles(
-        grid=grid,
-        sizes=sizes,
-        parts=parts,  # type: ignore[arg-type]
-        cores=cores,
-        input_banks=middle(3),
-        weight_banks=middle(1),
-        parents=np.where(root, -1, towards),
-        element_bytes=element_bytes,
-    )
+    return np.asarray(rows * grid[1] + columns)

@@ -7,7 +7,12 @@ import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.wafer.dealt import deal_contexts, snake
-from perfmodel.wafer.tiles import hops
+
+
+def hops(one: np.ndarray, other: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    rows, columns = np.divmod(one, grid[1])
+    to_rows, to_columns = np.divmod(other, grid[1])
+    return abs(rows - to_rows) + abs(columns - to_columns)
 
 
 @pytest.mark.parametrize("lengths", [[1024] * 147, [1], [5, 3000, 17, 1, 1], list(range(1, 60))])

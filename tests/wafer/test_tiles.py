@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.wafer.tiles import ProductTiles, best_tiles, hops, lines_of
+from perfmodel.kernels.mesh import routes
+from perfmodel.wafer import tiles as source
+from perfmodel.wafer.tiles import ProductTiles, best_tiles, lines_of
 
 # Products of one node of the wafer generator's example: DeepSeek-V3 on 7 x 8 nodes of 6 x 6 cores.
 EXAMPLE = [
@@ -42,63 +44,55 @@ def test_the_example_keeps_its_cores_busy(sizes: tuple[int, int, int, int]) -> N
     assert load.sum() / (36 * load.max()) == pytest.approx(tiles.occupancy, rel=1e-12)
 
 
+def links(tiles: ProductTiles, axis: int) -> float:
+    """Links of the trees by which cores that differ in one axis copy something, over all trees."""
+    groups = np.moveaxis(tiles.cores, axis, -1).reshape(-1, tiles.parts[axis])
+    total = 0.0
+    for members in groups:
+        count = len(members)
+        _, _, hops, _ = routes.flow_loads(
+            *tiles.grid,
+            np.repeat(members[:1], count),
+            members,
+            np.ones(count),
+            np.zeros(count, int),
+        )
+        total += hops
+    return total
+
+
+def counted(tiles: ProductTiles) -> float:
+    """Bytes times hops of all copies and sums, two bytes an element."""
+    g, m, k, n = (size / part for size, part in zip(tiles.sizes, tiles.parts, strict=True))
+    rows, columns = np.divmod(
+        np.moveaxis(tiles.cores, 2, -1).reshape(-1, tiles.parts[2]), tiles.grid[1]
+    )
+    far = abs(rows[:, :, None] - rows[:, None, :]) + abs(columns[:, :, None] - columns[:, None, :])
+    copied = g * m * k * links(tiles, 3) + g * k * n * links(tiles, 1)
+    return 2 * (copied + g * m * n / tiles.parts[2] * float(far.sum()))
+
+
 @pytest.mark.parametrize("sizes", EXAMPLE)
-def test_traffic_is_that_of_its_transfers(sizes: tuple[int, int, int, int]) -> None:
-    """Every read and write written out, two bytes an element."""
+def test_bytes_times_hops_are_those_of_routes(sizes: tuple[int, int, int, int]) -> None:
     tiles = tiles_of(sizes)
-    moved = far = 0
-
-    def transfer(core: int, bank: int, elements: int) -> None:
-        nonlocal moved, far
-        moved += 2 * elements
-        far += 2 * elements * int(hops(np.array(core), np.array(bank), tiles.grid))
-
-    g, m, k, n = (np.diff(one) for one in tiles.bounds)
-    for a, b, c, d in itertools.product(*map(range, tiles.parts)):
-        core = int(tiles.cores[a, b, c, d])
-        transfer(core, int(tiles.input_banks[a, b, c]), g[a] * m[b] * k[c])
-        transfer(core, int(tiles.weight_banks[a, c, d]), g[a] * k[c] * n[d])
-        parent = tiles.parents[a, b, c, d]
-        transfer(core, core, g[a] * m[b] * n[d])
-        if parent >= 0:
-            transfer(int(tiles.cores[a, b, parent, d]), core, g[a] * m[b] * n[d])
-        else:
-            assert core == tiles.output_banks[a, b, d]
-    assert (moved, far) == (tiles.traffic, tiles.traffic_hops)
-
-
-def test_sums_pass_neighbours_and_end_in_one_core() -> None:
-    tiles = tiles_of((1, 147, 7168, 256))
-    assert tiles.parts[2] == 36
-    seen: set[int] = set()
-    for part in tiles.sum_order:
-        parent = int(tiles.parents[0, 0, part, 0])
-        assert parent not in seen
-        seen.add(int(part))
-        if parent >= 0:
-            pair = tiles.cores[0, 0, part, 0], tiles.cores[0, 0, parent, 0]
-            assert hops(*pair, tiles.grid) == 1
-    assert (tiles.parents[0, 0, :, 0] < 0).sum() == 1
+    assert tiles.byte_hops == pytest.approx(counted(tiles), rel=1e-12)
 
 
 def test_the_best_is_the_least_of_all_mappings() -> None:
-    """All mappings of a small grid, their traffic as the finished tiles have it."""
+    """All mappings of a small grid whose cores are busy; the memory costs nothing."""
     sizes, grid = (2, 9, 40, 24), (2, 3)
-    from perfmodel.wafer import tiles as source
-
-    costs = []
     rows, columns = lines_of(grid[0]), lines_of(grid[1])
+    best = best_tiles(*sizes[1:], grid, groups=sizes[0], access_hops=0.0)
+    found = []
     for r, c in itertools.product(range(len(rows.factors)), range(len(columns.factors))):
-        if (rows.factors[r] * columns.factors[c] > sizes).any():
+        parts = tuple(int(one) for one in rows.factors[r] * columns.factors[c])
+        if any(part > size for part, size in zip(parts, sizes, strict=True)):
             continue
-        row = rows.factors[r], rows.strides[r]
-        column = columns.factors[c], columns.strides[c]
-        one = source._placed(sizes, grid, row, column, (2.0,) * 4)
+        halves = ((one.factors[at], one.strides[at]) for one, at in ((rows, r), (columns, c)))
+        one = ProductTiles(grid, sizes, parts, source._placed(grid, *halves), 0.0)
         if one.occupancy >= 0.97:
-            costs.append(one.traffic_hops + one.traffic)
-    best = tiles_of(sizes, grid)
-    # Pieces of one axis differ by one at most; the search takes them as equal.
-    assert best.traffic_hops + best.traffic == pytest.approx(min(costs), rel=0.03)
+            found.append(counted(one))
+    assert best.byte_hops == pytest.approx(min(found), rel=1e-12)
 
 
 def test_a_product_smaller_than_the_grid_leaves_cores_idle() -> None:
@@ -110,7 +104,7 @@ def test_a_product_smaller_than_the_grid_leaves_cores_idle() -> None:
 def test_less_memory_makes_other_tiles_or_none() -> None:
     tight = best_tiles(4096, 64, 64, (4, 4), memory=75_000)
     assert tight.parts == (1, 16, 1, 1)  # 32 kB of inputs, 8 of weights, 32 of outputs
-    assert best_tiles(4096, 64, 64, (4, 4)).traffic_hops <= tight.traffic_hops
+    assert best_tiles(4096, 64, 64, (4, 4)).byte_hops <= tight.byte_hops
     with pytest.raises(StrategyError, match=r"key 'memory'.*hold no tiles of 4096 x 64 x 64"):
         best_tiles(4096, 64, 64, (4, 4), memory=1000)
 

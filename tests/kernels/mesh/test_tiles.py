@@ -14,8 +14,8 @@ from perfmodel.wafer.tiles import lines_of
 @pytest.mark.parametrize("side", [1, 2, 5, 6])
 def test_hops_of_lines_are_those_counted(side: int) -> None:
     lines = lines_of(side)
-    reach, span = np.empty(lines.factors.shape), np.empty(lines.factors.shape)
-    tiles.measure_lines(lines.factors, lines.strides, reach, span)
+    span, pairs = np.empty(lines.factors.shape), np.empty(lines.factors.shape)
+    tiles.measure_lines(lines.factors, lines.strides, span, pairs)
     for line, (factors, strides) in enumerate(zip(lines.factors, lines.strides, strict=True)):
         places = {
             index: int(np.dot(index, strides)) for index in itertools.product(*map(range, factors))
@@ -25,13 +25,13 @@ def test_hops_of_lines_are_those_counted(side: int) -> None:
             sharing: dict[tuple[int, ...], list[int]] = {}
             for index, place in places.items():
                 sharing.setdefault(index[:axis] + index[axis + 1 :], []).append(place)
-            middles = [sorted(cores)[len(cores) // 2] for cores in sharing.values()]
             far = [
-                abs(core - middle)
-                for middle, cores in zip(middles, sharing.values(), strict=True)
-                for core in cores
+                abs(one - other) / len(cores)
+                for cores in sharing.values()
+                for one in cores
+                for other in cores
             ]
-            assert reach[line, axis] == sum(far)
+            assert pairs[line, axis] == pytest.approx(sum(far), rel=1e-12)
             assert span[line, axis] == sum(max(one) - min(one) for one in sharing.values())
 
 

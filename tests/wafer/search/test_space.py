@@ -62,5 +62,5 @@ def test_sides_are_those_of_the_mesh() -> None:
 
 def test_phases_are_named() -> None:
     assert (phase_code("decode"), phase_code("prefill")) == (DECODE, PREFILL)
-    with pytest.raises(StrategyError, match="did you mean 'decode'"):
+    with pytest.raises(StrategyError, match="unknown 'decod'; did you mean decode"):
         phase_code("decod")
