@@ -190,6 +190,7 @@ MADE = (
     "--tp 2 --for megatron -o launch.sh",
     "serve --model model.json --hardware dgx-h100 --tp 1,2 --concurrency 1,8 -o serve.nc",
     "launch serve.nc --for sglang -o server.sh",
+    "wafer --model model.json --hardware wse-2 --grid 40,50 --context 64,128 -o wafer.nc",
 )
 """Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
 PRINTED = {
@@ -249,6 +250,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "best sweep.nc --pareto step_time,memory_total --json",
             "best sweep.nc --by cost_per_token --tokens 1e12 --price dgx-h100=2.5,b200=4",
             "best sweep.nc --by memory_total --all --where 'pp == 1'",
+            "best wafer.nc --by sram_used --where 'grid_rows > 40' --json",
             "best serve.nc --by tpot --where 'ttft_p95 < 2 and tp in (1, 2)'",
         ),
     ),
