@@ -197,9 +197,8 @@ def _launch_servers(
         raise click.UsageError(f"--for {software} needs a FILE that 'perfmodel serve -o' wrote")
     table, row = _row(ctx, file, *picked)
     if "deployment" not in table.sizes:
-        raise DataError(
-            f"'{file}' holds training steps; {software} runs what 'perfmodel serve' finds"
-        )
+        what = "mappings of meshes" if "mapping" in table.sizes else "training steps"
+        raise DataError(f"'{file}' holds {what}; {software} runs what 'perfmodel serve' finds")
     wanted = load_engine(software).engine
     pools = chosen_pools(row, table.attrs, file)
     notes = []

@@ -185,8 +185,14 @@ def _stored(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) ->
     if path.suffix.lower() == ".json":
         return Side(text, _from_json(path, name, place, by), True)
     from perfmodel.sweeps.results import best, open_table
+    from perfmodel.sweeps.subject import TRAINING, subject_of
 
     found = open_table(path)
+    subject = subject_of(found)
+    if subject is not TRAINING:
+        raise DataError(
+            f"'{name}' holds results of 'perfmodel {subject.verb}'; diff compares training steps"
+        )
     found = with_costs(found, _costs(ctx, given), by)
     ranked = best(found, place, by=by) or best(found, place, by=by, fitting=False)
     if len(ranked) < place:

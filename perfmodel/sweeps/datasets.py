@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from perfmodel.base import serving_variables
+from perfmodel.base import serving_variables, wafer_variables
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import user_path
 from perfmodel.base.table import Table, spoken
@@ -71,13 +71,15 @@ class Results:
         pandas.DataFrame
             A row per strategy, with its place in the dataset as index; ``step_time`` [s], and
             the share of every component in it. The shares add up to 1. Of served models the
-            same of a mean pass, ``pass_time``.
+            same of a mean pass, ``pass_time``; of mappings of meshes that of ``latency``.
         """
         frame = self.best(top, where=where, fitting=fitting).to_dataframe()
         frame = frame.set_index(list(subject_of(self._dataset).dims))
         whole, parts = "step_time", list(TIME_COMPONENTS)
         if "step_time" not in frame:
-            whole, parts = "pass_time", list(serving_variables.TIME_COMPONENTS)
+            of_mappings = "mapping" in self._dataset.sizes
+            found = wafer_variables if of_mappings else serving_variables
+            whole, parts = "latency" if of_mappings else "pass_time", list(found.TIME_COMPONENTS)
             frame[whole] = frame[parts].sum(axis=1)
         shares = frame[parts].div(frame[whole], axis=0)
         shares.insert(0, whole, frame[whole])

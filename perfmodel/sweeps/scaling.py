@@ -10,7 +10,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.sweeps.ranked import Ranked
 from perfmodel.sweeps.results import RATE, as_table, column, grouped, rows, select
-from perfmodel.sweeps.subject import SERVING, subject_of
+from perfmodel.sweeps.subject import TRAINING, subject_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -50,8 +50,8 @@ def scaling(
         strategy runs.
     """
     table = as_table(results)
-    if subject_of(table) is SERVING:
-        raise DataError("scaling compares training steps, and a model is served here")
+    if subject_of(table) is not TRAINING:
+        raise DataError("scaling compares training steps, and these are none")
     devices, rate = column(table, "devices"), column(table, RATE)
     batch = column(table, "global_batch_size").astype(float)
     if table.attrs.get("scaling") == "weak":

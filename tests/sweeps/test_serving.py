@@ -127,7 +127,7 @@ def test_an_answer_of_one_token_has_a_first_token_and_no_time_between_tokens():
     assert (found["status"].values == "valid").all()
     assert np.isnan(found["time_per_output_token_mean"].values[0, 0]).tolist() == [True, False]
     assert np.isfinite(found["request_time_p95"].values).all()
-    with pytest.raises(DataError, match="a model is served here"):
+    with pytest.raises(DataError, match="these are none"):
         found.perfmodel.scaling()
 
 

@@ -51,3 +51,22 @@ def test_what_mappings_do_not_have(found):
     parts = project_wafer("llama-3-8b", "wse-2", grid=300, parts=True)
     with pytest.raises(DataError, match="part"):
         best(parts, 1, by="part_time")
+
+
+def test_shares_of_the_latency(found):
+    shares = found.perfmodel.breakdown(2)
+    np.testing.assert_allclose(shares.drop(columns="latency").sum(axis=1), 1.0)
+
+
+def test_commands_of_training_steps_say_what_the_file_holds(tmp_path):
+    from tests.cli.running import run
+
+    target = tmp_path / "x.nc"
+    save_results(project_wafer("llama-3-8b", "wse-2", grid=300), target)
+    for words in (
+        ("diff", target, target),
+        ("launch", target, "--for", "vllm", "-o", tmp_path / "y"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 2
+        assert "perfmodel wafer" in result.stderr or "mappings of meshes" in result.stderr
