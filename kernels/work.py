@@ -55,7 +55,7 @@ KINDS = {
     "instructions": Kind(1e-5, 3.0, 0.05, "trace_attention.attention_lines"),  # of cores
     "trace_lines": Kind(1e-5, 2.0, 0.05, "trace_text.format_lines"),
     "tile_boxes": Kind(1e-5, 2.0, 0.05, "block_traffic.block_traffic"),
-    "wavelet_hops": Kind(2e-6, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
+    "wavelet_hops": Kind(2e-5, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
     "mesh_flows": Kind(1.5e-5, 1.0, 0.05, "routes.flow_loads"),  # of cores or nodes
     "messages": Kind(1e-6, 1.0, 0.05, "steps.step_times"),
     "flows": Kind(1e-4, 2.0, 0.05, "fluid.fluid_finish_times"),  # that share links

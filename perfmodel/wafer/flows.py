@@ -253,7 +253,9 @@ def simulated_cycles(
             raise DataError(f"flow {number}: cores 0 to {cores - 1}, targets other than its source")
         if any(not 0 <= need < number for need in (*flow.needs, *flow.streams)):
             raise DataError(f"flow {number}: it may wait for earlier flows only")
-        hops += flow.wavelets * len(flow.targets) * (rows + columns)
+        row, column = divmod(flow.source, columns)
+        way = sum(abs(one // columns - row) + abs(one % columns - column) for one in flow.targets)
+        hops += flow.wavelets * way
     if hops > 16 * LARGEST or len(flows) * cores > 16 * LARGEST:
         raise DataError(f"{len(flows):,} flows over {cores:,} cores are too many to simulate")
     needs = [(*flow.needs, *flow.streams) for flow in flows]

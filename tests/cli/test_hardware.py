@@ -11,10 +11,15 @@ from tests.cli.running import assert_one_line, document, run
 
 
 def test_hardware_list_names_every_profile() -> None:
-    names = [entry["name"] for entry in document("hardware", "list")["hardware"]]
+    found = document("hardware", "list")
+    names = [entry["name"] for entry in found["hardware"]]
     assert names == list_hardware()
+    assert [entry["name"] for entry in found["meshes"]] == list_meshes()
+    assert {"wse-2": 850_000}.items() <= {
+        entry["name"]: entry["cores"] for entry in found["meshes"]
+    }.items()
     text = run("hardware", "list").stdout
-    assert all(name in text for name in names)
+    assert all(name in text for name in (*names, *list_meshes()))
     assert "nvidia-hopper" not in text
     assert "nvidia-hopper" in run("hardware", "list", "--all").stdout
     assert "nvidia-hopper" in document("hardware", "list", "--all")["parts"]
@@ -31,14 +36,6 @@ def test_hardware_show_gives_every_value_by_its_path() -> None:
     assert found["system"]["network"][0]["bandwidth"] == (
         load_hardware("dgx-h100").system.network[0].bandwidth
     )
-
-
-def test_meshes_are_listed_beside_devices() -> None:
-    found = document("hardware", "list")["meshes"]
-    assert [entry["name"] for entry in found] == list_meshes()
-    assert next(entry for entry in found if entry["name"] == "wse-2")["cores"] == 850_000
-    text = run("hardware", "list").stdout
-    assert all(name in text for name in list_meshes())
 
 
 def test_a_mesh_is_shown_with_its_sources(tmp_path: Path) -> None:
