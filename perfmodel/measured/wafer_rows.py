@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles.mesh_loader import list_meshes, load_mesh
+from perfmodel.measured.cases import LONGEST, SHORTEST
 from perfmodel.measured.row_preset import served_model
 from perfmodel.measured.rows import NOTHING, MeasuredRow, Skip
 from perfmodel.model.attention import AttentionSpec
@@ -203,15 +204,19 @@ def measured_value(row: MeasuredRow) -> float:
     value, unit = row.positive("value"), row.lower("unit")
     if value is None:
         raise Skip("no usable measurement", scorable=False)
-    if unit in SECONDS:
-        return value * SECONDS[unit]
     if unit == "tokens":
         return value
-    if unit not in TOKENS:
+    if unit in SECONDS:
+        time = value * SECONDS[unit]
+    elif unit in TOKENS:
+        # A rate of a prompt counts its tokens, one of a request those of the answer.
+        counted = {PREFILL: "isl", WHOLE: "osl"}.get(derived(row)["phase"])
+        time = (row.whole(counted) or 1 if counted else 1) / value
+    else:
         raise Skip("unit not stated", row.text("unit"), scorable=False)
-    # A rate of a prompt counts its tokens, one of a request those of the answer.
-    counted = {PREFILL: "isl", WHOLE: "osl"}.get(derived(row)["phase"])
-    return (row.whole(counted) or 1 if counted else 1) / value
+    if not SHORTEST <= time <= LONGEST:
+        raise row.error("value", f"that of a time from {SHORTEST:g} to {LONGEST:g} s")
+    return time
 
 
 def hardware_of(row: MeasuredRow) -> MeshHardware:

@@ -15,7 +15,7 @@ from perfmodel.measured.kind import KINDS, KernelKind, calibrated_kinds, load_ki
 from perfmodel.measured.problem import fitted_keys
 from perfmodel.measured.rows import MeasuredRow
 
-KERNELS = sorted(set(KINDS) - {"training", "serving"})
+KERNELS = sorted(set(KINDS) - {"training", "serving", "wafer"})
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -49,7 +49,7 @@ def test_classes_depend_on_the_phase_where_that_makes_a_difference() -> None:
 
 def test_calibrated_kinds_have_constants_to_fit() -> None:
     kinds = calibrated_kinds()
-    assert set(kinds) == set(KINDS) - {"training", "serving", "sparse-attention"}
+    assert set(kinds) == set(KINDS) - {"training", "serving", "wafer", "sparse-attention"}
     calibration = load_hardware("dgx-h100").calibration
     for kind in kinds.values():
         assert fitted_keys(kind, calibration[kind.calibration])

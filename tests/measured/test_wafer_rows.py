@@ -167,6 +167,7 @@ def test_rows_without_a_measurement_cannot_judge(changed: dict[str, str]) -> Non
         ({"value": "nan"}, None),
         ({"value": "inf"}, "column 'value': 'inf'"),
         ({"clock_GHz": "-1"}, "column 'clock_GHz'"),
+        ({"value": "1e90"}, "column 'value': '1e90' should be that of a time from 1e-12 to 1e"),
         ({"isl": "4096.5"}, "column 'isl': '4096.5' should be a whole number"),
         ({"batch": "many"}, "column 'batch'"),
         ({"unit": "furlongs"}, "column 'unit': 'furlongs' should be one of tok/s"),
@@ -182,10 +183,11 @@ def test_broken_cells_name_file_line_and_column(changed: dict[str, str], words: 
     def read() -> None:
         check(broken)
         case_of(broken)
+        measured_value(broken)
 
     broken = row(PROMPT, **changed)
     if words is None:
-        read()
+        check(broken)
         return
     with pytest.raises(DataError, match=words) as found:
         read()
