@@ -76,6 +76,10 @@ class AttentionSizes:
         Elements that a token adds to the cache of this node, keys and values of all its heads.
     first_key : int
         Of a prompt: which key of the sequence this node's first is. Queries see no later keys.
+    window : int
+        Of a prompt: keys that a query sees at most, itself included; 0 for all.
+    chunked : bool
+        Of a prompt: the window is the query's own part of the sequence, and not the last keys.
     activation_bytes, cache_bytes : float
         Of an element [B].
     """
@@ -90,6 +94,8 @@ class AttentionSizes:
     shared_values: bool
     stored: int
     first_key: int = 0
+    window: int = 0
+    chunked: bool = False
     activation_bytes: float = 2.0
     cache_bytes: float = 2.0
 
@@ -97,6 +103,17 @@ class AttentionSizes:
     def group(self) -> int:
         """Heads that share keys."""
         return self.heads // self.key_heads
+
+    def seen(self) -> tuple[Integers, Integers]:
+        """Return the first key on this node that each query of a prompt sees, and the end."""
+        query = np.arange(self.queries)
+        first = np.zeros(self.queries, np.int64)
+        if self.window:
+            first = query // self.window * self.window if self.chunked else query + 1 - self.window
+        return (
+            np.clip(first - self.first_key, 0, self.keys),
+            np.clip(query + 1 - self.first_key, 0, self.keys),
+        )
 
 
 class Shares(NamedTuple):
@@ -202,6 +219,11 @@ def decode_attention(
     cores = grid[0] * grid[1]
     shares = Shares.of(size.key_heads, grid)
     count, parts = shares.cores.shape
+    if size.sequences * size.heads > MOST_LINES:
+        raise StrategyError(
+            f"key 'batch': {size.sequences} sequences of {size.heads} heads on a node exceed "
+            f"{MOST_LINES}"
+        )
     total = size.sequences * size.keys
     bounds = bucket_starts(total, count)
     starts = np.unique(np.concatenate((bounds, np.arange(size.sequences + 1) * size.keys)))
@@ -333,8 +355,8 @@ def prompt_attention(
     cores = grid[0] * grid[1]
     shares = Shares.of(size.key_heads, grid)
     count, parts = shares.cores.shape
-    seen = np.clip(np.arange(1, size.queries + 1) - size.first_key, 0, size.keys)
-    before = np.concatenate(([0], np.cumsum(seen)))
+    low, high = size.seen()
+    before = np.concatenate(([0], np.cumsum(high - low)))
     total = size.sequences * before[-1]
     wanted = bucket_starts(int(total), count)
     inside = wanted % max(before[-1], 1)
@@ -349,12 +371,14 @@ def prompt_attention(
     starts, ends = starts[:-1], starts[1:]
     share = np.searchsorted(bounds, starts, side="right") - 1
     sequence = starts // size.queries
-    visible = seen[(ends - 1) % size.queries]
+    begin = low[starts % size.queries]
+    visible = high[(ends - 1) % size.queries] - begin
 
-    # What a share of the queries sees of a sequence: all keys up to its last query's.
-    last = np.append((sequence[1:] != sequence[:-1]) | (share[1:] != share[:-1]), True)
+    # What a share of the queries sees of a sequence: from its first query's on to its last's.
+    new = np.append(True, (sequence[1:] != sequence[:-1]) | (share[1:] != share[:-1]))
+    last = np.append(new[1:], True)
     top = sequence[last] * size.queries + size.first_key
-    ranges = np.column_stack((share[last], top, top + visible[last]))
+    ranges = np.column_stack((share[last], top + begin[new], top + (begin + visible)[last]))
     moved = _brought(keys, ranges, shares, 1, size.activation_bytes)
     own = np.column_stack((np.arange(count), bounds[:-1], bounds[1:]))
     moved += _brought(queries, own, shares, size.group, size.activation_bytes)

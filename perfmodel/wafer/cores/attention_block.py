@@ -131,7 +131,7 @@ def _naive(node: Node, prefix: str, attention: AttentionSpec, hidden: Layout, he
     operation, keys = node.linear(f"{prefix}_wkvb", latent, (tokens, rank, heads * (nope + value)))
     yield operation, keys
     parts = (Part(keys, 0, nope + value, nope + value), Part(latent, rank, 0, rope))
-    sizes = _prompt_sizes(node, heads, heads, depth, value, rank + rope)
+    sizes = _prompt_sizes(node, attention, heads, heads, rank + rope)
     query = (Part(queries, 0, depth, depth),)
     yield from _prompt(node, prefix, "naiveattn", "MLANaiveAttention", query, parts, sizes)
     layout = node.last
@@ -169,7 +169,7 @@ def _grouped(
     parts = (Part(keys, 0, depth, depth), Part(values, 0, value, value))
     stored = key_heads * (depth + value)
     if setting.phase == "prefill":
-        sizes = _prompt_sizes(node, heads, key_heads, depth, value, stored)
+        sizes = _prompt_sizes(node, attention, heads, key_heads, stored)
         yield from _prompt(node, prefix, "attn", "SelfAttention", query, parts, sizes)
         layout = node.last
     else:
@@ -206,8 +206,12 @@ def _cached(node: Node, step: int, attention: AttentionSpec) -> tuple[int, bool]
     """
     setting = node.setting
     context = setting.input_length + step + setting.length
-    if attention.kind in ("sliding", "chunked"):
+    if attention.kind == "sliding":
         context = min(context, attention.window + setting.length - 1)
+    elif attention.kind == "chunked":
+        context = max(
+            context - (context - 1) // attention.window * attention.window, setting.length
+        )
     parts = setting.system.sequence_parallel
     last = int(np.searchsorted(key_starts(setting, context), context - 1, side="right")) - 1
     return ceiling(context, parts), bool(
@@ -216,7 +220,7 @@ def _cached(node: Node, step: int, attention: AttentionSpec) -> tuple[int, bool]
 
 
 def _prompt_sizes(
-    node: Node, heads: int, key_heads: int, depth: int, value: int, stored: int
+    node: Node, attention: AttentionSpec, heads: int, key_heads: int, stored: int
 ) -> AttentionSizes:
     setting = node.setting
     starts = key_starts(setting, setting.length)
@@ -227,11 +231,13 @@ def _prompt_sizes(
         keys=int(starts[rank + 1] - starts[rank]),
         heads=heads,
         key_heads=key_heads,
-        depth=depth,
-        values=value,
+        depth=attention.head_dim,
+        values=attention.value_head_dim,
         shared_values=False,
         stored=stored,
         first_key=int(starts[rank]),
+        window=attention.window,
+        chunked=attention.kind == "chunked",
         activation_bytes=setting.activation_bytes,
         cache_bytes=setting.cache_bytes,
     )
@@ -248,8 +254,8 @@ def _prompt(
 ) -> Made:
     whole = node.setting.system.sequence_parallel == 1
     instructions, layout = prompt_attention(queries, keys, sizes, node.grid, whole)
-    seen = np.clip(np.arange(1, sizes.queries + 1) - sizes.first_key, 0, sizes.keys)
-    macs = sizes.sequences * int(seen.sum()) * sizes.heads * (sizes.depth + sizes.values)
+    low, high = sizes.seen()
+    macs = sizes.sequences * int((high - low).sum()) * sizes.heads * (sizes.depth + sizes.values)
     yield node.alone(f"{prefix}_{word}", kind, macs, instructions), layout
     if not whole:
         # Nodes see other keys and cut their queries otherwise; a sum needs one layout.

@@ -70,8 +70,31 @@ def test_new_keys_are_written_where_the_last_ones_lie() -> None:
 
 
 def causal(size: AttentionSizes) -> int:
-    seen = [min(max(q + 1 - size.first_key, 0), size.keys) for q in range(size.queries)]
-    return size.sequences * sum(seen) * size.heads * (size.depth + size.values)
+    """Multiply-adds of the keys that each query sees, key by key."""
+    own = range(size.first_key, size.first_key + size.keys)
+    seen = 0
+    for query in range(size.queries):
+        for key in own:
+            near = not size.window or query - key < size.window
+            if size.chunked:
+                near = query // size.window == key // size.window
+            seen += key <= query and near
+    return size.sequences * seen * size.heads * (size.depth + size.values)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_windows_of_prompts(chunked: bool) -> None:
+    size = AttentionSizes(
+        2, 300, 300, 5, 5, 16, 8, False, stored=5 * 24, window=100, chunked=chunked
+    )
+    low, high = size.seen()
+    assert size.sequences * (high - low).sum() * 5 * 24 == causal(size)
+    keys = (*parts(size, 600, 5, 16), *parts(size, 600, 5, 8))
+    made, _ = prompt_attention(parts(size, 600, 5, 16), keys, size, GRID, True)
+    assert causal(size) <= core_totals(made).macs < 1.2 * causal(size)
+    whole = dataclasses.replace(size, window=0)
+    more, _ = prompt_attention(parts(size, 600, 5, 16), keys, whole, GRID, True)
+    assert core_totals(made).moved[COPY] < core_totals(more).moved[COPY]
 
 
 @pytest.mark.parametrize("first", [0, 150])
