@@ -119,6 +119,8 @@ def best_tiles(
             raise StrategyError(
                 f"key '{key}': a whole number from 1 to {LARGEST_SIZE}, not {size!r}"
             )
+    if len(grid) != 2:
+        raise StrategyError(f"key 'core_grid': two whole numbers, rows and columns, not {grid}")
     for side in grid:
         if not isinstance(side, int | np.integer) or not 0 < side <= LARGEST_SIDE:
             raise StrategyError(

@@ -118,6 +118,7 @@ def test_less_memory_makes_other_tiles_or_none() -> None:
         ((1, 1, 2**40, (2, 2)), "'n'"),
         ((1, 1, 1, (0, 2)), "'core_grid'"),
         ((1, 1, 1, (2, 5000)), "'core_grid'"),
+        ((1, 1, 1, (2,)), "'core_grid'"),
     ],
 )
 def test_bad_sizes_are_named(arguments: tuple, named: str) -> None:
