@@ -122,6 +122,6 @@ def draw_tokens(
         )
     assignment = np.empty((tokens, top_k), np.int64)
     stream = (seed * 1_000_003 + 2 * draw) % 2**62
-    with kernel_work(drawn_experts=tokens * (top_k + 2 * groups)):
+    with kernel_work(raced_experts=tokens * (top_k + 2 * groups)):
         kernel.race_tokens(weights, top_k, groups, group_limit, stream, 0, assignment)
     return assignment

@@ -97,7 +97,7 @@ def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Fl
         shared = served * (system.stage_nodes // copies)
     ranks = np.arange(system.expert_parallel)
     counts = np.zeros((kernel.COUNTS, system.stage_nodes), np.int64)
-    with kernel_work(drawn_experts=experts.size):
+    with kernel_work(expert_rows=experts.size):
         kernel.expert_rows(
             np.ascontiguousarray(experts, np.int64),
             bucket_sizes(setting.length, drawn),

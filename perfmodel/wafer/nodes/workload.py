@@ -70,7 +70,7 @@ def node_operations(
     shares, rows = Shares(setting, steps), OperationRows(system.nodes)
     blocks = Blocks(shares, rows)
     starts = bucket_starts(model.num_layers, system.pipeline_parallel)
-    expect(drawn_experts=_draws(setting, chosen) * len(steps))
+    expect(expert_rows=_draws(setting, chosen) * len(steps))
     last = -1
     if layers is None:
         last = _on_stage(rows, shares, 0, partial(blocks.embedding, EMBEDDING))
