@@ -256,7 +256,7 @@ def simulated_cycles(
         row, column = divmod(flow.source, columns)
         way = sum(abs(one // columns - row) + abs(one % columns - column) for one in flow.targets)
         hops += flow.wavelets * way
-    if hops > 16 * LARGEST or len(flows) * cores > 16 * LARGEST:
+    if hops > 4 * LARGEST or len(flows) * cores > 2 * LARGEST:  # a quarter of a GB either way
         raise DataError(f"{len(flows):,} flows over {cores:,} cores are too many to simulate")
     needs = [(*flow.needs, *flow.streams) for flow in flows]
     streams = [
