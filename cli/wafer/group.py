@@ -33,7 +33,7 @@ class WaferGroup(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take ``wafer --model …`` for ``wafer project --model …``."""
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
 

@@ -93,10 +93,10 @@ def part_rows(found: Table) -> list[dict[str, Any]]:
     ]
 
 
-def show_table(found: Table, top: int, as_json: bool) -> None:
-    """Print one mapping in full, or the fastest of several; as JSON all of them."""
+def show_table(found: Table, top: int | None, as_json: bool) -> None:
+    """Print one mapping in full, or the fastest of several; all of them without `top`."""
     count = found["fits"].values.size
-    rows = table_rows(found, None if as_json else ranked_places(found, top))
+    rows = table_rows(found, None if top is None else ranked_places(found, top))
     parts = part_rows(found) if "part" in found.coords else []
     if as_json:
         document: dict[str, Any] = {

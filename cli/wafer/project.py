@@ -213,7 +213,7 @@ def _table(
     _check_possible([found])
     if output is not None:
         save_results(found, output)
-    show_table(found, top or TOP_MAPPINGS, as_json)
+    show_table(found, top if top or as_json else TOP_MAPPINGS, as_json)
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
     _leave(ctx, bool(found["fits"].values.any()), [found])

@@ -119,3 +119,16 @@ def test_chips_with_memory_beside_their_cores() -> None:
     assert "memory beside the cores" in result.stdout
     result = run("wafer", "--model", "llama-3.1-70b", "--hardware", "n150", "--context", "128")
     assert (result.exit_code, "key 'hardware'" in result.stderr) == (2, True)
+
+
+def test_a_command_that_is_none_is_named() -> None:
+    result = run("wafer", "prject")
+    assert result.exit_code == 2
+    assert "'prject'" in result.stderr
+
+
+def test_as_json_all_mappings_or_the_fastest() -> None:
+    asked = ("--grid", "300,600,700", "--phase", "decode")
+    assert [row["grid_rows"] for row in document(*asked)["mappings"]] == [300, 600, 700]
+    (fastest,) = document(*asked, "--top", "1")["mappings"]
+    assert fastest["grid_rows"] == 300
