@@ -37,7 +37,7 @@ SCHEMA_VERSION = "1"
     type=One(Paths()),
     metavar="NAME|PATH",
     shell_complete=options.complete_models,
-    help=f"{options.MODEL_HELP}; not with --compat wse.",
+    help=f"{options.MODEL_HELP}; by default what nodes.nc in FOLDER is of, tokens and system too.",
 )
 @reading_options
 @tokens_options
@@ -129,24 +129,29 @@ def cores_command(
         return
     if tiling is not None:
         raise click.UsageError("--tiling belongs to --compat wse: tiles are searched for otherwise")
-    if model is None:
-        raise click.UsageError("Missing option '--model'")
     from perfmodel import load_model
-    from perfmodel.export.cores import FORMS, write_cores
+    from perfmodel.export.cores import FORMS, setting_of_nodes, write_cores
     from perfmodel.wafer.cores.program import Routes, check_layers
     from perfmodel.wafer.cores.routing import core_routing
     from perfmodel.wafer.cores.setting import CoreSetting
 
-    system = given_system(problem, phase)
-    setting = CoreSetting(
-        load_model(model, **reading),
-        system,
-        phase,
-        problem["batch"],
-        problem["isl"],
-        problem["speculative"],
-        **element_bytes(problem),
-    )
+    if model is None:
+        stated = setting_of_nodes(folder)
+        if stated is None:
+            raise click.UsageError("Missing option '--model', and FOLDER has no nodes.nc")
+        setting = stated
+        system, phase = setting.system, setting.phase
+    else:
+        system = given_system(problem, phase)
+        setting = CoreSetting(
+            load_model(model, **reading),
+            system,
+            phase,
+            problem["batch"],
+            problem["isl"],
+            problem["speculative"],
+            **element_bytes(problem),
+        )
     wanted = check_layers(setting, None if layers == "all" else layers.split(","))
     routing = problem["routing"] or system.routing
     with activity("writing instructions"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +17,18 @@ from perfmodel.base.files import atomic_path, user_path
 from perfmodel.formats.wafer.core_columns import CoreColumns
 from perfmodel.formats.wafer.core_trace import TracePiece, format_pieces
 from perfmodel.formats.wafer.core_trace_files import FOLDER, replaced_traces
+from perfmodel.model.presets import load_model
+from perfmodel.sweeps.netcdf import read_netcdf
 from perfmodel.wafer.cores.instructions import CORE, OPCODES
 from perfmodel.wafer.cores.node import CoreOperation
 from perfmodel.wafer.cores.program import Routes, node_operations
 from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.cores.traffic import bytes_times_links, core_totals
+from perfmodel.wafer.system import WaferSystem
 
 TEXT, COLUMNAR = "text", "columns"
 COLUMNS_FILE = "cores.nc"
+NODES_FILE = "nodes.nc"
 FORMS = (TEXT, COLUMNAR)
 KEPT_TEXT = 1 << 22  # B of a node's text that are kept before they are written
 
@@ -54,6 +59,33 @@ class Written(NamedTuple):
     def occupancy(self) -> float:
         """Useful multiply-adds over cores times those of the busiest, of all products."""
         return self.macs / self.busiest if self.busiest else 1.0
+
+
+def setting_of_nodes(folder: str | os.PathLike[str]) -> CoreSetting | None:
+    """Return what ``nodes.nc`` in a folder says that it is of; None where there is none.
+
+    Raises
+    ------
+    DataError, ModelError
+        The file is another, or its model is no preset.
+    """
+    path = user_path(folder) / NODES_FILE
+    if not path.exists():
+        return None
+    stated = read_netcdf(path).attrs
+    try:
+        system = json.loads(str(stated["system"]))
+        for key in ("node_grid", "core_grid"):
+            system[key] = tuple(system[key])
+        return CoreSetting(
+            load_model(str(stated["model"])),
+            WaferSystem(**system),
+            str(stated["phase"]),
+            *(int(stated[key]) for key in ("batch", "input_length", "speculative")),
+            *(float(stated[key]) for key in ("weight_bytes", "activation_bytes", "cache_bytes")),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"'{path}' says not of what it is ({error}); state --model") from None
 
 
 def write_cores(

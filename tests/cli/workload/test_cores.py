@@ -57,6 +57,18 @@ def test_what_cannot_be_is_one_line(folder: Path, more: list[str], parts: list[s
     assert not (folder / "out").exists()
 
 
+def test_nodes_say_what_their_cores_are_of(folder: Path) -> None:
+    words = [word for word in changed(CORES, "--layers", "decode1") if word]
+    words[1] = "nodes"
+    words[2:3] = ["-o", "out"]
+    result = run(*words, "--no-graph")
+    assert result.exit_code == 0, result.stderr
+    stated = document("workload", "cores", "out", "--layers", "decode1")
+    assert stated == document(*changed(CORES, "--layers", "decode1"))
+    (folder / "out/nodes.nc").write_text("no")
+    assert_one_line(run("workload", "cores", "out"), "not a readable netCDF-4 file")
+
+
 def test_a_model_is_needed(folder: Path) -> None:
     assert_one_line(run("workload", "cores", "out"), "--model")
 
