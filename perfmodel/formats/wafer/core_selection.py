@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel.base.errors import DataError, FormatError, did_you_mean
-from perfmodel.base.files import read_unpacked, shortened
+from perfmodel.base.files import read_unpacked
 from perfmodel.formats.wafer.core_trace import LARGEST, Instruction, parse_instruction
 from perfmodel.wafer.cores.instructions import (
     COPY,
@@ -100,7 +100,7 @@ def read_operation(
         for number, path in sorted(files.items()):
             text = read_unpacked(path, LARGEST).decode("utf-8", "replace")
             chosen = []
-            for instruction in _of_operation(text, wanted, layer, shortened(path)):
+            for instruction in _of_operation(text, wanted, layer, str(path)):
                 if instruction.name != "BARRIER":
                     begin = _LAYER.match(instruction.comment)
                     layers.add(begin[0] if begin else "")
@@ -111,8 +111,8 @@ def read_operation(
             if chosen:
                 found += 1
                 if number >= cores:
-                    raise FormatError(f"{shortened(path)}: a node has cores 0 to {cores - 1}")
-                yield _columns(chosen, node * cores + number, shortened(path))
+                    raise FormatError(f"{str(path)}: a node has cores 0 to {cores - 1}")
+                yield _columns(chosen, node * cores + number, str(path))
     if not found:
         raise DataError(f"'{folder}', step '{step}': no instruction of '{operation or 'any'}'")
 
