@@ -111,7 +111,7 @@ def read_operation(
             if chosen:
                 found += 1
                 if number >= cores:
-                    raise FormatError(f"{str(path)}: a node has cores 0 to {cores - 1}")
+                    raise FormatError(f"{path!s}: a node has cores 0 to {cores - 1}")
                 yield _columns(chosen, node * cores + number, str(path))
     if not found:
         raise DataError(f"'{folder}', step '{step}': no instruction of '{operation or 'any'}'")
