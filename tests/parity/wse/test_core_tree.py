@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError
@@ -11,7 +13,7 @@ from perfmodel.wafer.system import WaferSystem
 from tests.parity.wse.examples import ITERATIONS, routed
 from tests.parity.wse.test_cores import mapped, text
 
-ITERATION = ITERATIONS["clusters"]
+ITERATION = replace(ITERATIONS["clusters"], layers=("decode0", "lm_head"))
 SYSTEM = WaferSystem(8, (2, 4), (2, 2), 2, 2, 2, expert_parallel=8, shared_copies=2)
 
 
@@ -33,11 +35,11 @@ def test_traces_of_all_cores_are_written(tree):
 
 
 def test_some_nodes_and_layers_replace_what_was_there(tree):
-    write_traces(tree, "decode0", SYSTEM)
+    write_traces(tree, "decode0", SYSTEM, nodes=[2])
     write_traces(tree, "decode0", SYSTEM, nodes=[3], layers=["lm"])
     files = sorted((tree / "traces").rglob("core_*.csv"))
     assert {file.parent.parent.name for file in files} == {"node_3"}
-    assert "decode1" not in files[0].read_text()
+    assert "decode0_" not in files[0].read_text()
     assert "lm_head" in files[0].read_text()
 
 
