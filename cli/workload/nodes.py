@@ -127,6 +127,10 @@ def nodes_command(
     phases = ("prefill", "decode") if problem["phase"] == "both" else (problem["phase"],)
     if len(phases) > 1 and problem["save_routing"] is not None:
         raise click.UsageError("--save-routing: a file holds one phase, not both")
+    if not (problem["save_routing"] or ".npz").endswith(".npz"):
+        raise click.UsageError(
+            f"--save-routing: should end in .npz, not '{problem['save_routing']}'"
+        )
     found = {}
     for phase in phases:
         place = str(Path(output) / phase) if len(phases) > 1 else output
@@ -174,8 +178,9 @@ def _write_true(
                 f"experts of {drawn:,} tokens are drawn in each layer and stand for all "
                 f"{setting.batch * setting.length:,}; --save-routing draws them all"
             )
-    elif problem["routing"]:
-        raise click.UsageError(f"--routing: {spec.name} has no experts")
+    for word in ("routing", "save_routing"):
+        if problem[word] and routing is None:
+            raise click.UsageError(f"--{word.replace('_', '-')}: {spec.name} has no experts")
     with activity("counting what nodes do"):
         written = write_nodes(
             folder,
@@ -186,9 +191,7 @@ def _write_true(
             nodes=chosen_nodes(problem["nodes"], system.nodes),
             graph=problem["graph"],
         )
-    if problem["save_routing"] is not None:
-        if routing is None:
-            raise click.UsageError(f"--save-routing: {spec.name} has no experts")
+    if problem["save_routing"] is not None and routing is not None:
         write_routing(problem["save_routing"], setting, routing, steps)
     remark(f"wrote {', '.join(sorted({str(one.parent) for one in written.files}))}")
     totals = {name: float(written.table[name].values.sum()) for name in QUANTITIES}

@@ -27,6 +27,7 @@ TABLE, GRAPH, TRACES = "nodes.nc", "graph.graphml", "chakra/nodes"
 COLLECTIVES = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
     "all_to_all": "all_to_all",
     "multicast": "all_to_all",
     "unicast": "all_to_all",
@@ -187,6 +188,8 @@ def node_traces(setting: CoreSetting, operations: Sequence[Operation], done: Int
                 most = float(values["sent"][at, list(members)].max())
                 if one.kind == "all_reduce":
                     most = most * size / (2 * (size - 1))
+                elif one.kind == "reduce_scatter":
+                    most = most * size / (size - 1)
                 elif one.kind == "all_gather":
                     most = most / (size - 1)
                 places[at] = builder.add(

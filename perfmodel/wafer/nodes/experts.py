@@ -208,10 +208,14 @@ def _combine(
     group = blocks.shares.group("stage")
     if exchange == "allgather":  # sums of the stage's tokens, scattered: the ring the other way
         moved = _everywhere(blocks, owned, row)
+        moved |= {
+            "flops": moved["sent"] / blocks.setting.activation_bytes,
+            "reads": 2 * moved["sent"],
+        }
         return blocks.rows.add(
             layer,
             "moe.combine",
-            "all_gather",
+            "reduce_scatter",
             needs,
             group,
             rows=owned,

@@ -29,6 +29,7 @@ KINDS = (
     "send",
     "barrier",
     "add",
+    "reduce_scatter",
 )
 
 
