@@ -44,7 +44,7 @@ LONGEST_SIZE = 19  # digits of 2^63 - 1
 
 _PREFIX = re.compile(r"\[\d+,\d+\]<std\w+>: ?|\s*\d+: ")  # mpirun --tag-output, srun --label
 _RANK = re.compile(
-    r"#\s+Rank\s+(\d+)(?:\s+Group\s+(\d+))?\s+Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+"
+    r"#\s+Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+"
     r"\s+\[[^\]]*\]\s+(\S.*)"
 )
 _HEADER = re.compile(r"#\s+size\s+count\s+type\s")

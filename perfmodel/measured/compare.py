@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -354,7 +355,7 @@ def _assumed(outcome: Outcome) -> str:
 def natural_order(item: tuple[str, Any]) -> tuple[Any, ...]:
     """Return the key that sorts "9-64" before "65-512", and ">512" last."""
     head = item[0].split("-")[0]
-    return (0, int(head), item[0]) if head.isdigit() else (1, 0, item[0])
+    return (0, int(head), item[0]) if re.fullmatch("[0-9]{1,18}", head) else (1, 0, item[0])
 
 
 def _typed(rows: Sequence[MeasuredRow], name: str) -> NDArray[Any]:

@@ -49,8 +49,11 @@ LARGEST_MATRIX = 2**24  # on a side
 LAYOUTS = {"concatenated": "concatenated", "shifted": "shifted"}
 """Words of ``metric`` that tell where a core grid keeps keys and values."""
 
-_GRID = re.compile(r"(\d+)\s*[x×]\s*(\d+)(?:\s+(prefill|decode))?", re.IGNORECASE)
-_GEMV = re.compile(r"\[1,\s*(\d+)\]\s*[x×]\s*\[(\d+),\s*(\d+)\]")
+# Numbers of so many digits at most: longer ones are no sizes, and Python refuses the longest.
+_GRID = re.compile(
+    r"(?<!\d)([0-9]{1,18})\s*[x×]\s*([0-9]{1,18})(?!\d)(?:\s+(prefill|decode))?", re.IGNORECASE
+)
+_GEMV = re.compile(r"\[1,([0-9]{1,18})\][x×]\[([0-9]{1,18}),([0-9]{1,18})\]")
 _WORDS = re.compile(r"[a-z0-9]+")
 
 Grid = tuple[int, int]
@@ -238,7 +241,7 @@ def hardware_of(row: MeasuredRow) -> MeshHardware:
             raise Skip("no hardware profile", str(error)) from None
     text = row.text("system")
     chips = row.text("units")
-    found = _meant(text, int(chips) if chips.isdigit() else 0)
+    found = _meant(text, int(chips) if re.fullmatch("[0-9]{1,9}", chips) else 0)
     if not found:
         raise Skip("no hardware profile", text)
     return _mesh(found)

@@ -174,6 +174,7 @@ def test_rows_without_a_measurement_cannot_judge(changed: dict[str, str]) -> Non
         ({"core_grid": "480 by 480"}, "column 'core_grid': '480 by 480' should be rows x columns"),
         ({"core_grid": "0x480"}, "column 'core_grid': '0x480' should be a grid of 1 to"),
         ({"core_grid": "99999999x480"}, "a grid of 1 to 65536 cores on a side"),
+        ({"core_grid": "9" * 5000 + "x480"}, "should be rows x columns of cores"),
         ({"kind": "GEMV"}, "column 'model': 'LLaMA3-8B' should be a vector times a matrix"),
         ({"kind": "GEMV", "model": "[1,3]x[4,5]"}, r"should be a vector times a matrix"),
         ({"kind": "GEMV", "model": "[1,99999999]x[99999999,1]"}, "a matrix of 1 to 16777216 rows"),
