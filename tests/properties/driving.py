@@ -420,7 +420,7 @@ def mesh_searches(random: np.random.Generator) -> None:
 
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
-    from perfmodel.kernels.mesh import attention, exchange, phases, products, reduce, routes
+    from perfmodel.kernels.mesh import exchange, phases, products, reduce, routes
     from perfmodel.wafer.flows import reduction, simulated_cycles
 
     for name in reduce.ALGORITHMS:
@@ -448,19 +448,6 @@ def meshes(random: np.random.Generator) -> None:
         phases.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
         m, n, k = (float(one) for one in sizes(random, 1, 30_000, 3))
         products.gemv_cycles(k, n, cores, cores, reduce.TWO_LEVEL, *core, *links)
-        for layout in range(len(attention.LAYOUTS)):
-            region = (layout, cores, 64.0)
-            attention.cache_bytes(*region, elements, 1024.0, 2.0)
-            attention.cache_tokens(*region, elements, 1024.0, 4.0, 2.0)
-            widths = (4096.0, 1024.0)
-            attention.decode_attention_cycles(
-                *region, elements, *widths, reduce.CHAIN, *core, *links
-            )
-        for algorithm in range(len(products.PRODUCTS)):
-            products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links)
-            products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links, 24.0)
-            products.product_tile_bytes(algorithm, m, n, k, cores, 2.0)
-        products.transposed_product_cycles(reduce.TWO_LEVEL, m, n, k, cores, *core, *links)
 
 
 def core_traces(random: np.random.Generator) -> None:
