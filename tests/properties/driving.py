@@ -448,6 +448,11 @@ def meshes(random: np.random.Generator) -> None:
         phases.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
         m, n, k = (float(one) for one in sizes(random, 1, 30_000, 3))
         products.gemv_cycles(k, n, cores, cores, reduce.TWO_LEVEL, *core, *links)
+        for algorithm in range(len(products.PRODUCTS)):
+            products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links)
+            products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links, 24.0)
+            products.product_tile_bytes(algorithm, m, n, k, cores, 2.0)
+        products.transposed_product_cycles(reduce.TWO_LEVEL, m, n, k, cores, *core, *links)
 
 
 def core_traces(random: np.random.Generator) -> None:
