@@ -3,11 +3,11 @@
     python benchmarks/fit/wafer.py RUNS.csv [--json]
 
 RUNS.csv has the columns of docs/accuracy.md ("Wafer-scale engines"). Two constants a phase:
-``mac_fraction`` and ``loop_issue`` from prompts, ``vector_issue`` and ``stage_latency`` from
+``mac_fraction`` and ``loop_issue`` from prompts, ``element_cycles`` and ``stage_latency`` from
 tokens, by Gauss and Newton on logarithms of projected over measured
 (`perfmodel.measured.wafer_fit`). Chips with memory beside their cores share ``dram_fraction`` and
 ``layer_latency``, each fitted to all rows of its phase and, for the errors, to all but those of
-one system at a time. Values go into ``hwprofiles/meshes/*.toml`` by hand, with two digits.
+one system at a time. Values go into ``hwprofiles/meshes/*.toml`` by hand, with three digits.
 """
 
 from __future__ import annotations
