@@ -27,7 +27,7 @@ def test_degrees_make_a_system() -> None:
     )
     assert (found.nodes, found.cores, found.tensor_parallel, found.expert_parallel) == (8, 36, 4, 8)
     assert given_system(options(), "decode") == WaferSystem(core_grid=(6, 6))
-    with pytest.raises(StrategyError, match="tensor_parallel 3"):
+    with pytest.raises(StrategyError, match="node_grid"):
         given_system(options(node_grid="2x2", tp=3), "decode")
     with pytest.raises(StrategyError, match="unknown 'alltoal'"):
         given_system(options(expert_exchange="alltoal"), "decode")
