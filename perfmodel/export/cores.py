@@ -120,6 +120,8 @@ def write_cores(
     DataError
         The folder cannot be written.
     """
+    if not str(folder):
+        raise DataError("cannot write '': name a folder")
     target = user_path(folder)
     new = not target.exists()
     try:

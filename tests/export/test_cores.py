@@ -87,3 +87,5 @@ def test_nothing_is_left_of_what_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError, match="cannot write"):
         write(tmp_path / "a/b")
+    with pytest.raises(DataError, match="name a folder"):
+        write("")  # type: ignore[arg-type]
