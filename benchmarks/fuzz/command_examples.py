@@ -191,6 +191,8 @@ MADE = (
     "serve --model model.json --hardware dgx-h100 --tp 1,2 --concurrency 1,8 -o serve.nc",
     "launch serve.nc --for sglang -o server.sh",
     "wafer --model model.json --hardware wse-2 --grid 40,50 --context 64,128 -o wafer.nc",
+    "workload cores cores --model model.json --node-grid 1x2 --tp 2 --tp-ffn 2 --core-grid 2x2 "
+    "--isl 8 --layers decode0",
 )
 """Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
 PRINTED = {
@@ -267,7 +269,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "--precision fp8,int4:bf16 --concurrency 4 --price 2 --set software.pass_host=1e-3",
         ),
     ),
-    "wafer": (
+    "wafer project": (
         4,
         (
             "wafer --model model.json --hardware wse-2 --grid 40x30,50 --phase decode,prefill "
@@ -434,6 +436,8 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
         (
             f"workload nodes {NODES} --tp 2 --sp 2 -o out",
             f"workload nodes {NODES} --system wafer.json -o out",
+            "workload nodes --model experts.json --node-grid 1x2 --dp-attention 2 --ep 2 --isl 8 "
+            "--batch 4 --osl 2 --routing two_level --save-routing experts.npz -o out",
         ),
     ),
     "workload synthetic": (
@@ -477,6 +481,22 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "simulate data.txt --network native.json --system native.txt",
             "simulate aicb.txt --gpu-type H100 --nic-type CX7 --json",
             "simulate chain --hardware profile.toml --timeline out.json",
+        ),
+    ),
+    "wafer experts": (
+        3,
+        (
+            "wafer experts --model experts.json --hardware wse-2 --node-grid 1x2 --dp-attention 2 "
+            "--ep 2 --batch 8 --isl 16 --routing two_level",
+            "wafer experts --model experts.json --hardware wse-3 --system wafer.json --batch 8 "
+            "--exchange tree --placement balanced --by-layer --json",
+        ),
+    ),
+    "plot wafer": (
+        2,
+        (
+            "plot wafer cores --layer decode0 --operation wo -o cores.png",
+            "plot wafer cores --step decode0 --json -o cores.svg",
         ),
     ),
     "wafer place": (

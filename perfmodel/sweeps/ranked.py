@@ -65,7 +65,7 @@ class Ranked(list[dict[str, Any]]):
         served = "deployment" in frame
         always, results = (SERVED_ALWAYS, SERVED_RESULTS) if served else (ALWAYS, RESULTS)
         fields = SERVING.fields if served else (*TRAINING.of_all, *TRAINING.fields)
-        if "mapping" in frame:
+        if "grid_rows" in frame:
             always, results, fields = WAFER_ALWAYS, WAFER_RESULTS, WAFER.fields
         differ = [
             name
