@@ -187,7 +187,15 @@ def given_system(options: Mapping[str, Any], phase: str) -> WaferSystem:
         systems = read_systems(file)
         if phase not in systems:
             raise FormatError(f"{file}: has no block '{phase}'; it has {', '.join(systems)}")
-        return systems[phase]
+        found = systems[phase]
+        if found.routing == "two_level" and not options.get("routing"):
+            from perfmodel.cli.shared.printing import remark
+
+            remark(
+                f"experts of {file}: 'two_level', fitted to the counts of 'empirical_mmlu', stands "
+                "for these; --routing empirical:bincounts.json takes the counts themselves"
+            )
+        return found
     fields: dict[str, Any] = {DEGREES[word][0]: options[word] for word in stated if word in DEGREES}
     for word in GRIDS:
         if options[word] is not None:

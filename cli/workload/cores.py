@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,7 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_options
 from perfmodel.cli.shared.printing import activity, print_json, remark
-from perfmodel.cli.shared.types import One, Paths
+from perfmodel.cli.shared.types import One, Paths, Size
 from perfmodel.cli.shared.wafer import (
     BYTES,
     chosen_nodes,
@@ -90,6 +91,13 @@ SCHEMA_VERSION = "1"
     help="The generator's own instructions, oddities included, of nodes/ and graph/ in FOLDER.",
 )
 @options.option(
+    "--bank-size",
+    section=PARTS,
+    type=Size(),
+    metavar="BYTES",
+    help="Refuse products whose tiles exceed a core's bank, as in 48KiB.",
+)
+@options.option(
     "--tiling",
     section=PARTS,
     metavar="FILE",
@@ -152,6 +160,8 @@ def cores_command(
             problem["speculative"],
             **element_bytes(problem),
         )
+    if problem["bank_size"] is not None:
+        setting = replace(setting, bank_size=problem["bank_size"])
     wanted = check_layers(setting, None if layers == "all" else layers.split(","))
     routing = problem["routing"] or system.routing
     with activity("writing instructions"):

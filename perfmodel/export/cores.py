@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.columns import Integers
-from perfmodel.base.errors import DataError
+from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.files import atomic_path, user_path
+from perfmodel.base.units import format_size
 from perfmodel.formats.wafer.core_columns import CoreColumns
 from perfmodel.formats.wafer.core_trace import TracePiece, format_pieces
 from perfmodel.formats.wafer.core_trace_files import FOLDER, replaced_traces
 from perfmodel.model.presets import load_model
 from perfmodel.sweeps.netcdf import read_netcdf
-from perfmodel.wafer.cores.instructions import CORE, OPCODES
+from perfmodel.wafer.cores.instructions import CORE, GEMM, OPCODE, OPCODES
 from perfmodel.wafer.cores.node import CoreOperation
 from perfmodel.wafer.cores.program import Routes, node_operations
 from perfmodel.wafer.cores.setting import CoreSetting
@@ -119,6 +120,8 @@ def write_cores(
     ------
     DataError
         The folder cannot be written.
+    StrategyError
+        A tile that a bank cannot hold.
     """
     if not str(folder):
         raise DataError("cannot write '': name a folder")
@@ -167,6 +170,7 @@ def _write_into(
                     text = stack.enter_context(_CoreText(place, setting, node))
                 for operation in node_operations(setting, node, step, routes, layers):
                     made = operation.instructions
+                    check_tiles(operation, setting)
                     if text is not None:
                         text.add(operation)
                     if columns is not None:
@@ -181,6 +185,28 @@ def _write_into(
                         bytes_times_links(made, setting.system),
                     )
     return Written(counts, moved, *map(int, sums))
+
+
+def check_tiles(operation: CoreOperation, setting: CoreSetting) -> None:
+    """Refuse tiles that a core's bank cannot hold: both operands and the result of a product.
+
+    Raises
+    ------
+    StrategyError
+    """
+    lines, arguments = operation.instructions.lines, operation.instructions.arguments
+    products = arguments[lines[:, OPCODE] == GEMM]
+    if not setting.bank_size or not len(products):
+        return
+    m, k, n = products[:, 0], products[:, 1], products[:, 2]
+    sizes = (m * k + m * n) * setting.activation_bytes + k * n * setting.weight_bytes
+    at = int(np.argmax(sizes))
+    if sizes[at] > setting.bank_size:
+        raise StrategyError(
+            f"key 'bank_size': the tile {m[at]} x {k[at]} x {n[at]} of {operation.name} takes "
+            f"{format_size(float(sizes[at]))}, a bank holds {format_size(setting.bank_size)}; take "
+            "more cores, a smaller batch or shorter prompts"
+        )
 
 
 class _CoreText:

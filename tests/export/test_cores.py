@@ -1,11 +1,12 @@
 """Instructions of cores as files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from perfmodel.base.errors import DataError
+from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.export.cores import write_cores
 from perfmodel.formats.wafer.core_columns import read_cores
 from perfmodel.formats.wafer.core_trace import read_core_trace
@@ -89,3 +90,17 @@ def test_nothing_is_left_of_what_fails(tmp_path: Path) -> None:
         write(tmp_path / "a/b")
     with pytest.raises(DataError, match="name a folder"):
         write("")  # type: ignore[arg-type]
+
+
+def test_tiles_have_to_fit_a_bank(tmp_path: Path) -> None:
+    small = replace(setting("absorbed"), bank_size=4096)
+    routes = Routes(small, core_routing(small, "two_level"))
+    layers = check_layers(small, ["decode0"])
+    with pytest.raises(StrategyError, match=r"key 'bank_size': the tile .* of decode0_"):
+        write_cores(tmp_path / "new", small, routes, nodes=[0], steps=[0], layers=layers)
+    assert not (tmp_path / "new").exists()
+    large = replace(small, bank_size=2**31)
+    routes = Routes(large, core_routing(large, "two_level"))
+    assert write_cores(
+        tmp_path / "new", large, routes, nodes=[0], steps=[0], layers=layers, forms=["columns"]
+    ).macs

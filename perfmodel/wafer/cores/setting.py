@@ -39,6 +39,8 @@ class CoreSetting:
         Tokens that a decode step checks beside the next.
     weight_bytes, activation_bytes, cache_bytes : float
         Of an element [B].
+    bank_size : int
+        Bytes of a core's bank, that a tile's operands and result have to fit [B]; 0: any.
     """
 
     model: ModelSpec
@@ -50,6 +52,7 @@ class CoreSetting:
     weight_bytes: float = 2.0
     activation_bytes: float = 2.0
     cache_bytes: float = 2.0
+    bank_size: int = 0
 
     def __post_init__(self) -> None:
         for key, least in (("batch", 1), ("input_length", 1), ("speculative", 0)):
