@@ -52,6 +52,7 @@ from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
+from perfmodel.wafer.cores.instructions import multicasts
 from perfmodel.wafer.cores.layout import even_layout
 from perfmodel.wafer.cores.product import product
 from perfmodel.wafer.cores.routing import core_routing
@@ -484,6 +485,8 @@ def core_programs(random: np.random.Generator) -> None:
         shape = (1, sequences, heads * 16, keys)
         made, _ = product(layout, shape, grid, (2.0, 2.0, 2.0, 2.0))
         bytes_times_links(made, WaferSystem(core_grid=grid))
+        trees = np.array([2, 3]), np.array([8, 16]), random.permutation(6)[:5], np.array([2, 3])
+        bytes_times_links(multicasts(*trees), WaferSystem(core_grid=grid))
 
 
 def operating_points(random: np.random.Generator) -> None:
