@@ -147,7 +147,7 @@ elements_options = stack(
 """Experts of tokens, and bytes of elements."""
 
 
-def element_bytes(options: Mapping[str, Any]) -> dict[str, float]:
+def element_bytes(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bytes of weights, activations and cache that `elements_options` name."""
     precision = options["precision"]
     return {
@@ -187,15 +187,7 @@ def given_system(options: Mapping[str, Any], phase: str) -> WaferSystem:
         systems = read_systems(file)
         if phase not in systems:
             raise FormatError(f"{file}: has no block '{phase}'; it has {', '.join(systems)}")
-        found = systems[phase]
-        if found.routing == "two_level" and not options.get("routing"):
-            from perfmodel.cli.shared.printing import remark
-
-            remark(
-                f"experts of {file}: 'two_level', fitted to the counts of 'empirical_mmlu', stands "
-                "for these; --routing empirical:bincounts.json takes the counts themselves"
-            )
-        return found
+        return systems[phase]
     fields: dict[str, Any] = {DEGREES[word][0]: options[word] for word in stated if word in DEGREES}
     for word in GRIDS:
         if options[word] is not None:
@@ -203,6 +195,17 @@ def given_system(options: Mapping[str, Any], phase: str) -> WaferSystem:
     if options["expert_exchange"] is not None:
         fields["expert_exchange"] = options["expert_exchange"]
     return system_of_degrees(**fields)
+
+
+def tell_routing(options: Mapping[str, Any], system: WaferSystem) -> None:
+    """Say what stands for the counts that a file of the generator leaves out."""
+    from perfmodel.cli.shared.printing import remark
+
+    if options["system_file"] and system.routing == "two_level" and not options["routing"]:
+        remark(
+            "experts: 'two_level', fitted to the counts of the generator's 'empirical_mmlu', "
+            "stands for them; --routing empirical:bincounts.json takes the counts themselves"
+        )
 
 
 def chosen_nodes(text: str, nodes: int) -> list[int]:

@@ -19,6 +19,7 @@ from perfmodel.cli.shared.wafer import (
     elements_options,
     given_system,
     system_options,
+    tell_routing,
     tokens_options,
 )
 from perfmodel.cli.wafer.options import complete_meshes
@@ -126,6 +127,7 @@ def experts_command(
             for place in placement
             for kind in exchange
         }
+    tell_routing(problem, system)
     if as_json:
         print_json(
             {

@@ -20,6 +20,7 @@ from perfmodel.cli.shared.wafer import (
     elements_options,
     given_system,
     system_options,
+    tell_routing,
     tokens_options,
 )
 
@@ -186,6 +187,7 @@ def cores_command(
                 "cache_bytes": setting.cache_bytes,
             },
         )
+    tell_routing(problem, system)
     _say(written, as_json)
 
 

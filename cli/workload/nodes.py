@@ -20,6 +20,7 @@ from perfmodel.cli.shared.wafer import (
     elements_options,
     given_system,
     system_options,
+    tell_routing,
     tokens_options,
 )
 
@@ -193,6 +194,7 @@ def _write_true(
         )
     if problem["save_routing"] is not None and routing is not None:
         write_routing(problem["save_routing"], setting, routing, steps)
+    tell_routing(problem, system)
     remark(f"wrote {', '.join(sorted({str(one.parent) for one in written.files}))}")
     totals = {name: float(written.table[name].values.sum()) for name in QUANTITIES}
     totals["footprint"] /= len(steps)
