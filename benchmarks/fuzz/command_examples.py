@@ -191,8 +191,8 @@ MADE = (
     "serve --model model.json --hardware dgx-h100 --tp 1,2 --concurrency 1,8 -o serve.nc",
     "launch serve.nc --for sglang -o server.sh",
     "wafer --model model.json --hardware wse-2 --grid 40,50 --context 64,128 -o wafer.nc",
-    "workload cores cores --model model.json --node-grid 1x2 --tp 2 --tp-ffn 2 --core-grid 2x2 "
-    "--isl 8 --layers decode0",
+    "workload cores . --model model.json --node-grid 1x2 --tp 2 --tp-ffn 2 --core-grid 2x2 "
+    "--isl 8 --layers decode0 --form columns",
 )
 """Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
 PRINTED = {
@@ -495,8 +495,8 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "plot wafer": (
         2,
         (
-            "plot wafer cores --layer decode0 --operation wo -o cores.png",
-            "plot wafer cores --step decode0 --json -o cores.svg",
+            "plot wafer cores.nc --layer decode0 --operation wo -o cores.png",
+            "plot wafer cores.nc --step decode0 --json -o cores.svg",
         ),
     ),
     "wafer place": (

@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.figures import check_plot, figure_metadata
-from perfmodel.base.files import atomic_path
+from perfmodel.base.files import atomic_path, shortened
 from perfmodel.base.units import format_size
 from perfmodel.wafer.places import core_places, mesh_sides
 from perfmodel.wafer.system import WaferSystem
@@ -104,7 +104,7 @@ def wafer_figure(drawn: Drawn) -> Figure:
     both = system.nodes > 1
     size = (wide * scale + (6.0 if both else 1.0), max(high * scale + 1.9, 5.0))
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(drawn.title, fontsize=11)
+    figure.suptitle(shortened(drawn.title), fontsize=11, parse_math=False)
     if both:
         left, right = figure.subplots(1, 2, width_ratios=(wide * scale, 4.8), squeeze=True)
         _draw_matrix(figure, right, between_nodes(traffic, system))

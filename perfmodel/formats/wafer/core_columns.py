@@ -6,6 +6,7 @@ says of what system, model and tokens they are; it is written part by part.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
 from perfmodel.base.files import shortened
 from perfmodel.wafer.cores.instructions import COLUMNS, MOST_ARGUMENTS, OPCODES, Instructions
 from perfmodel.wafer.system import WaferSystem
@@ -164,15 +165,16 @@ def read_cores(
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise DataError(f"'{place}' is not a readable netCDF-4 file: {reason}") from None
-    file.set_auto_maskandscale(False)
-    if getattr(file, "title", None) != TITLE:
-        file.close()
-        raise DataError(f"'{place}' has no {TITLE}; 'perfmodel workload cores' writes them")
-    facts = json.loads(file.system)
-    for key in ("node_grid", "core_grid"):
-        facts[key] = tuple(facts[key])
-    names = [str(name) for name in file["name"][:]]
-    steps = file["step"][:]
+    with _read_whole(place, file):
+        file.set_auto_maskandscale(False)
+        if getattr(file, "title", None) != TITLE:
+            raise DataError(f"'{place}' has no {TITLE}; 'perfmodel workload cores' writes them")
+        facts = json.loads(file.system)
+        for key in ("node_grid", "core_grid"):
+            facts[key] = tuple(facts[key])
+        system = WaferSystem(**facts)
+        names = [str(name) for name in file["name"][:]]
+        steps = file["step"][:]
     if step is not None and step not in steps:
         file.close()
         raise DataError(f"'{place}' has no step {step}; it has {_some(np.unique(steps).tolist())}")
@@ -187,17 +189,36 @@ def read_cores(
             f"'{place}' has no operation '{shortened(operation)}'"
             f"{did_you_mean(operation or '', names)}"
         )
-    return WaferSystem(**facts), _operations(file, step, wanted, names)
+    return system, _operations(place, file, step, wanted, names)
 
 
 def _some(items: list[int]) -> str:
     return ", ".join(map(str, items[:8])) + (" …" if len(items) > 8 else "")
 
 
-def _operations(
-    file: Dataset, step: int | None, wanted: list[int], names: list[str]
-) -> Iterator[tuple[int, int, str, Instructions]]:
+@contextlib.contextmanager
+def _read_whole(place: Path, file: Dataset) -> Iterator[None]:
+    """Close a file where reading it fails, and say that it is damaged.
+
+    Raises
+    ------
+    DataError
+    """
     try:
+        yield
+    except PerfModelError:
+        file.close()
+        raise
+    except (RuntimeError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+        with contextlib.suppress(RuntimeError):
+            file.close()
+        raise DataError(f"'{place}' is damaged: {shortened(str(error))}") from None
+
+
+def _operations(
+    place: Path, file: Dataset, step: int | None, wanted: list[int], names: list[str]
+) -> Iterator[tuple[int, int, str, Instructions]]:
+    with _read_whole(place, file):
         numbers = file["operation_name"][:]
         chosen = np.isin(numbers, wanted)
         if step is not None:
@@ -206,6 +227,8 @@ def _operations(
         ends = np.append(file["first_line"][:], len(file.dimensions["line"]))
         for at in np.flatnonzero(chosen).tolist():
             begin, end = int(ends[at]), int(ends[at + 1])
+            if not 0 <= begin <= end <= ends[-1]:
+                raise DataError(f"'{place}' is damaged: lines {begin} to {end}")
             lines = np.empty((end - begin, COLUMNS), np.int64)
             for column, name in enumerate(LINE_COLUMNS):
                 lines[:, column] = file[name][begin:end]
@@ -219,5 +242,4 @@ def _operations(
                 arguments[cast, 2] -= first
             found = Instructions(lines, arguments, destinations)
             yield int(nodes[at]), int(steps[at]), names[int(numbers[at])], found
-    finally:
-        file.close()
+    file.close()
