@@ -251,6 +251,19 @@ def workload_cases() -> Iterator[Case]:
         )
 
 
+def wafer_cases() -> Iterator[Case]:
+    """Yield models on meshes of cores, mappings that are searched, experts on a wafer."""
+    yield "wafer", "--model llama-3-8b --hardware wse-2,wse-3 --grid 420,540 --context 4096"
+    yield "wafer", "--model deepseek-v3 --hardware wse-2 --phase prefill --grid 600 --context 1024"
+    yield "wafer", "--model qwen3-32b --hardware quietbox --batch 32 --context 128"
+    yield "wafer", "--model llama-3-8b --hardware wse-2 --map search --grid 300,420 --context 4096"
+    yield (
+        "wafer",
+        "experts --model mixtral-8x7b --hardware wse-2 --node-grid 2x4 --core-grid 4x4 --ep 8 "
+        "--tp 8 --batch 64 --isl 128 --routing two_level",
+    )
+
+
 def list_cases() -> Iterator[Case]:
     """Yield what is known by name."""
     yield "model list", ""
@@ -277,6 +290,7 @@ def data_cases() -> Iterator[Case]:
         ("stream", "measured/training_ops.csv"),
         ("collective", "measured/collective.csv"),
         ("collective", "primus/measured_rccl_mi355x.csv"),
+        ("wafer", "wse/wafer_published_dev.csv"),
     ):
         yield "compare", f"{kind} data/{file}"
     for kind, path in (
@@ -286,17 +300,18 @@ def data_cases() -> Iterator[Case]:
         ("aicb", "aicb"),
         ("astra-text", "astra/text"),
         ("stage", "astra"),
+        ("wse", "wse"),
     ):
         yield "parity", f"{kind} data/{path}"
 
 
 PRINTS_JSON = (
     "project", "explain", "kernel", "collective", "topology", "compare", "model", "hardware",
-    "serve", "size",
+    "serve", "size", "wafer",
 )  # fmt: skip
 GROUPS = (
     list_cases, project_cases, explain_cases, serve_cases, kernel_cases, collective_cases,
-    sweep_cases, workload_cases, data_cases,
+    sweep_cases, workload_cases, wafer_cases, data_cases,
 )  # fmt: skip
 
 
