@@ -18,7 +18,7 @@ from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.ranks import bucket_sizes, token_owners
+from perfmodel.wafer.ranks import bucket_sizes, expert_ranks, shared_servers, token_owners
 from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
 
@@ -141,7 +141,7 @@ def expert_nodes(system: WaferSystem, num_experts: int, placement: str, loads: F
             f"key 'expert_parallel': {ranks} exceeds the {num_experts} experts of the model"
         )
     if placement == "contiguous":
-        rank = np.repeat(np.arange(ranks), bucket_sizes(num_experts, ranks))
+        rank = expert_ranks(system, num_experts)
     elif placement == "strided":
         rank = np.arange(num_experts) % ranks
     elif placement == "balanced":
@@ -218,7 +218,7 @@ def expert_traffic(
     grid = _stage_grid(system)
     sequences, length = routed.experts.shape[1:3]
     owners = np.repeat(token_owners(system, sequences), length)
-    shared = np.repeat(shared_nodes(system, sequences), length)
+    shared = np.repeat(shared_servers(system, sequences), length)
     step = -(-owners.size // MOST_TOKENS)
     chosen = slice(None, None, step)
     scale = owners.size / len(owners[chosen])
@@ -243,19 +243,6 @@ def expert_traffic(
         found.append(_times(system, hardware, rows_of[key], row_bytes, macs, precision, scale))
     columns: dict[str, Any] = {name: np.array([row[name] for row in found]) for name in found[0]}
     return ExpertTraffic(layers=layers, remarks=remarks, **columns)
-
-
-def shared_nodes(system: WaferSystem, sequences: int) -> Integers:
-    """Return the node whose copy of the shared expert serves each sequence: evenly spread nodes.
-
-    Returns
-    -------
-    array of int, shape (sequences,)
-    """
-    every = system.stage_nodes // system.shared_copies
-    return np.repeat(
-        np.arange(system.shared_copies) * every, bucket_sizes(sequences, system.shared_copies)
-    )
 
 
 def _stage_grid(system: WaferSystem) -> tuple[int, int]:

@@ -69,3 +69,35 @@ def token_owners(system: WaferSystem, batch: int) -> Integers:
         members = bucket_sizes(int(share), system.cluster_nodes)
         owners.append(np.repeat(np.arange(system.cluster_nodes), members) + cluster * len(members))
     return np.concatenate(owners)
+
+
+def shared_nodes(system: WaferSystem) -> Integers:
+    """Return the nodes within a stage that each hold the shared experts: evenly spread.
+
+    Returns
+    -------
+    array of int, shape (copies,)
+    """
+    return np.arange(system.shared_copies) * (system.stage_nodes // system.shared_copies)
+
+
+def shared_servers(system: WaferSystem, sequences: int) -> Integers:
+    """Return the node within a stage whose copy of the shared experts serves each sequence.
+
+    Returns
+    -------
+    array of int, shape (sequences,)
+    """
+    return np.repeat(shared_nodes(system), bucket_sizes(sequences, system.shared_copies))
+
+
+def expert_ranks(system: WaferSystem, experts: int) -> Integers:
+    """Return the expert rank that holds each expert: dealt in their order.
+
+    Returns
+    -------
+    array of int, shape (experts,)
+    """
+    return np.repeat(
+        np.arange(system.expert_parallel), bucket_sizes(experts, system.expert_parallel)
+    )

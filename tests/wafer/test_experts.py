@@ -17,8 +17,8 @@ from perfmodel.wafer.experts import (
     ExpertTraffic,
     expert_nodes,
     expert_traffic,
-    shared_nodes,
 )
+from perfmodel.wafer.ranks import shared_servers
 from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
 from tests import data
@@ -90,7 +90,7 @@ def test_heavy_experts_are_dealt_apart() -> None:
     loads = np.random.default_rng(1).random(256)
     for placement in PLACEMENTS:
         assert np.bincount(expert_nodes(SYSTEM, 256, placement, loads)).tolist() == [32] * 8
-    assert shared_nodes(SYSTEM, 5).tolist() == [0, 0, 0, 4, 4]
+    assert shared_servers(SYSTEM, 5).tolist() == [0, 0, 0, 4, 4]
 
 
 @pytest.mark.parametrize(

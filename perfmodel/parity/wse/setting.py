@@ -14,7 +14,14 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.parity.wse.facts import GeneratorModel
-from perfmodel.wafer.ranks import bucket_sizes, bucket_starts, node_ranks, token_owners
+from perfmodel.wafer.ranks import (
+    bucket_sizes,
+    bucket_starts,
+    expert_ranks,
+    node_ranks,
+    shared_servers,
+    token_owners,
+)
 from perfmodel.wafer.system import WaferSystem
 
 PRECISIONS = {"fp16": 2, "fp8": 1}
@@ -128,15 +135,12 @@ class Iteration:
     @cached_property
     def shared_nodes(self) -> Integers:
         """Node of the shared experts that each sequence visits: shape (batch,)."""
-        copies = self.system.shared_copies
-        stride = self.system.nodes // copies
-        return np.repeat(np.arange(copies) * stride, bucket_sizes(self.batch, copies))
+        return shared_servers(self.system, self.batch)
 
     @cached_property
     def expert_nodes(self) -> Integers:
         """Node, or rank of the tensor-parallel group, of each expert: shape (experts,)."""
-        ranks = self.system.expert_parallel
-        return np.repeat(np.arange(ranks), bucket_sizes(self.model.experts, ranks))
+        return expert_ranks(self.system, self.model.experts)
 
     def group(self, node: int, axis: str) -> list[int]:
         """Return the nodes that share a collective with a node.

@@ -9,7 +9,7 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.ranks import bucket_sizes, bucket_starts
+from perfmodel.wafer.ranks import bucket_sizes, bucket_starts, expert_ranks, shared_nodes
 
 CHUNK = 1 << 16  # tokens at a time
 
@@ -38,12 +38,6 @@ class ExpertRoutes:
     sent: Integers
     worked: Integers
     casts: tuple[dict[tuple[int, ...], int], ...] = ()
-
-    @property
-    def shared_nodes(self) -> Integers:
-        """Nodes of the copies of the shared experts."""
-        copies = self.setting.system.shared_copies
-        return np.arange(copies) * (self.setting.system.stage_nodes // copies)
 
 
 def expert_routes(
@@ -78,9 +72,7 @@ def expert_routes(
     nodes, replica_nodes = system.stage_nodes, system.expert_parallel * system.ffn_tensor_parallel
     copies = system.shared_copies
     source = np.repeat(setting.owners, setting.length)
-    rank_of = np.repeat(
-        np.arange(system.expert_parallel), bucket_sizes(count, system.expert_parallel)
-    )
+    rank_of = expert_ranks(system, count)
     routed = experts.reshape(len(source), -1)
     tail = np.repeat(np.arange(copies), bucket_sizes(setting.batch, copies) * setting.length)
     sent = np.zeros((nodes, nodes), np.int64)
@@ -134,7 +126,7 @@ def node_experts(routes: ExpertRoutes, node: int, count: int) -> list[tuple[str,
     if len(routes.worked) > count:
         found += [
             ("exp_shared", routes.worked[count + copy].sum(axis=0))
-            for copy, place in enumerate(routes.shared_nodes)
+            for copy, place in enumerate(shared_nodes(setting.system))
             if place == node
         ]
     return [(name, rows) for name, rows in found if rows.sum()]

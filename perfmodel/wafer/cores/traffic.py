@@ -20,6 +20,7 @@ from perfmodel.wafer.cores.instructions import (
     WRITE,
     Instructions,
 )
+from perfmodel.wafer.places import core_places, mesh_sides
 from perfmodel.wafer.system import WaferSystem
 
 
@@ -70,13 +71,8 @@ def bank_places(system: WaferSystem) -> tuple[Integers, Integers]:
 
     Nodes lie row by row on the node grid, cores row by row in a node.
     """
-    rows, columns = system.core_grid
-    node_rows, node_columns = system.node_grid
-    node, core = np.divmod(np.arange(node_rows * node_columns * rows * columns), rows * columns)
-    return (
-        node // node_columns * rows + core // columns,
-        node % node_columns * columns + core % columns,
-    )
+    rows, columns = np.divmod(core_places(system), mesh_sides(system)[1])
+    return rows, columns
 
 
 def bytes_times_links(instructions: Instructions, system: WaferSystem) -> int:

@@ -14,7 +14,7 @@ from perfmodel.model.mlp import MlpSpec
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling
 from perfmodel.wafer.nodes.blocks import Blocks
 from perfmodel.wafer.nodes.share import all_gather, all_reduce
-from perfmodel.wafer.ranks import bucket_sizes
+from perfmodel.wafer.ranks import bucket_sizes, expert_ranks, shared_nodes, shared_servers
 
 RoutingOf = Callable[[int, int], Integers]
 """Step and layer -> experts of tokens, shape (sequences, drawn, experts per token): of every token,
@@ -92,10 +92,7 @@ def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Fl
         )
     shared = np.full(sequences, -1)
     if spec.shared_intermediate_size:
-        copies = system.shared_copies
-        served = np.repeat(np.arange(copies), bucket_sizes(sequences, copies))
-        shared = served * (system.stage_nodes // copies)
-    ranks = np.arange(system.expert_parallel)
+        shared = shared_servers(system, sequences)
     counts = np.zeros((kernel.COUNTS, system.stage_nodes), np.int64)
     with kernel_work(expert_rows=experts.size):
         kernel.expert_rows(
@@ -103,7 +100,7 @@ def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Fl
             bucket_sizes(setting.length, drawn),
             np.asarray(setting.owners, np.int64),
             shared,
-            np.repeat(ranks, bucket_sizes(spec.experts, system.expert_parallel)),
+            expert_ranks(system, spec.experts),
             system.ffn_tensor_parallel,
             system.ffn_data_parallel,
             counts,
@@ -178,21 +175,10 @@ def _dispatch(
             outer=blocks.hidden,
             **_everywhere(blocks, owned, row),
         )
-    received = amounts["dispatch_received"]
-    sent = amounts["cast" if exchange == "multicast" else "dispatched"]
-    return blocks.rows.add(
-        layer,
-        "moe.dispatch",
-        "multicast" if exchange == "multicast" else "all_to_all",
-        needs,
-        group,
-        sent=sent * row,
-        received=received * row,
-        reads=sent * row,
-        writes=received * row,
-        rows=sent,
-        outer=blocks.hidden,
-    )
+    kind, name = ("multicast", "cast") if exchange == "multicast" else ("all_to_all", "dispatched")
+    rows = amounts[name]
+    received = amounts["dispatch_received"] * row
+    return _exchanged(blocks, layer, "moe.dispatch", kind, needs, rows * row, received, rows)
 
 
 def _combine(
@@ -222,18 +208,35 @@ def _combine(
             outer=blocks.hidden,
             **moved,
         )
-    sent, received = amounts["returned"], amounts["return_received"]
+    kind = "unicast" if exchange == "multicast" else "all_to_all"
+    sent, received = amounts["returned"] * row, amounts["return_received"] * row
+    return _exchanged(
+        blocks, layer, "moe.combine", kind, needs, sent, received, amounts["returned"]
+    )
+
+
+def _exchanged(
+    blocks: Blocks,
+    layer: str,
+    component: str,
+    kind: str,
+    needs: tuple[int, ...],
+    sent: Floats,
+    received: Floats,
+    tokens: Floats,
+) -> int:
+    """Add an exchange in which what is sent is read, and what comes is written [B]."""
     return blocks.rows.add(
         layer,
-        "moe.combine",
-        "unicast" if exchange == "multicast" else "all_to_all",
+        component,
+        kind,
         needs,
-        group,
-        sent=sent * row,
-        received=received * row,
-        reads=sent * row,
-        writes=received * row,
-        rows=sent,
+        blocks.shares.group("stage"),
+        sent=sent,
+        received=received,
+        reads=sent,
+        writes=received,
+        rows=tokens,
         outer=blocks.hidden,
     )
 
@@ -313,7 +316,7 @@ def _shared(blocks: Blocks, layer: str, spec: MlpSpec, source: int, worked: Floa
     """Add the shared expert's copies."""
     system = blocks.setting.system
     copies = np.zeros(system.stage_nodes, np.int64)
-    copies[np.arange(system.shared_copies) * (system.stage_nodes // system.shared_copies)] = 1
+    copies[shared_nodes(system)] = 1
     held = np.tile(copies, system.pipeline_parallel)[:, None]
     width, hidden, active = spec.shared_intermediate_size, blocks.hidden, (worked > 0) * 1.0
     first = (source,)
