@@ -27,6 +27,7 @@ import numpy as np
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.measured.compare import ComparedRow, compare_file
+from perfmodel.measured.kind import Kind
 
 TABLES = {
     "training": "dev_training_runs_filled.csv",
@@ -116,16 +117,24 @@ def near_best(rows: Sequence[ComparedRow], devices: int = 64) -> list[ComparedRo
     ]
 
 
-def scores(
-    folder: Path, unfilled: bool = False, names: Sequence[str] = tuple(TABLES)
-) -> dict[str, Any]:
-    """Compare the tables of a folder and return all statistics."""
+def compared(
+    folder: Path,
+    unfilled: bool = False,
+    names: Sequence[str] = (),
+    kind: str | Kind = "training",
+) -> dict[str, list[ComparedRow]]:
+    """Compare the latest rows of the tables of a folder, all or those named."""
     tables: dict[str, list[ComparedRow]] = {}
-    for name in names:
+    for name in names or TABLES:
         file = TABLES[name]
         if unfilled and name == "training":
             file = "dev_training_runs.csv"
-        tables[name] = list(compare_file("training", folder / file, LATEST).rows)
+        tables[name] = list(compare_file(kind, folder / file, LATEST).rows)
+    return tables
+
+
+def scores(tables: dict[str, list[ComparedRow]]) -> dict[str, Any]:
+    """Return all statistics of compared tables."""
     rows = [row for table in tables.values() for row in table]
     rows = [row for row in rows if row.cells.get("outcome", "measured") == "measured"]
     families: dict[str, list[ComparedRow]] = {}
@@ -209,7 +218,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
-        found = scores(options.folder, options.unfilled, options.tables)
+        found = scores(compared(options.folder, options.unfilled, options.tables))
     except PerfModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

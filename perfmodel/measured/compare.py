@@ -212,7 +212,10 @@ class Table:
 
 
 def read_table(
-    kind: str, path: str | os.PathLike[str], where: str | None = None, metric: str | None = None
+    kind: str | Kind,
+    path: str | os.PathLike[str],
+    where: str | None = None,
+    metric: str | None = None,
 ) -> Table:
     """Read, check and filter a table of one kind.
 
@@ -239,7 +242,7 @@ def read_table(
 
 
 def compare_file(
-    kind: str,
+    kind: str | Kind,
     path: str | os.PathLike[str],
     where: str | None = None,
     by: Sequence[str] | None = None,
@@ -251,8 +254,8 @@ def compare_file(
 
     Parameters
     ----------
-    kind : str
-        One of `perfmodel.measured.kind.KINDS`.
+    kind : str or Kind
+        One of `perfmodel.measured.kind.KINDS`, or what such a name stands for.
     path : str or path
         CSV with the columns of docs/accuracy.md (training), docs/serving.md (serving) or
         docs/calibration.md (kernels); unknown columns are ignored.
@@ -306,7 +309,7 @@ def compare_file(
     if hardware is not None:
         priced = tuple(replace(one, cells={**one.cells, "hardware": hardware}) for one in compared)
     return Comparison(
-        kind,
+        table.kind.name,
         table.kind.quantity,
         os.fspath(path),
         where,

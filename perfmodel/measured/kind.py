@@ -174,14 +174,16 @@ class KernelKind(Kind):
         return self.phases.get(row.lower("phase"), self.kernel_class)
 
 
-def load_kind(name: str) -> Kind:
-    """Return a kind by its name; its models are imported now.
+def load_kind(name: str | Kind) -> Kind:
+    """Return a kind by its name; its models are imported now. A kind is returned as it is.
 
     Raises
     ------
     DataError
         There is no such kind.
     """
+    if isinstance(name, Kind):
+        return name
     if name not in KINDS:
         raise DataError(f"unknown kind '{name}'{did_you_mean(name, KINDS)}")
     kind: Kind = import_module(f"perfmodel.measured.kinds.{KINDS[name]}").KIND

@@ -379,7 +379,15 @@ def _impossible(case: Case, status: int) -> Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingKind(Kind):
-    """Training runs; rows that share model, devices and software are projected in one sweep."""
+    """Training runs; rows that share model, devices and software are projected in one sweep.
+
+    Attributes
+    ----------
+    case_of : callable
+        Row -> `Case`; raises `Skip` with the reason where there is none.
+    """
+
+    case_of: Callable[[MeasuredRow], Case] = case_of
 
     def project(
         self, rows: Sequence[MeasuredRow], progress: Callable[[int], None]
@@ -389,7 +397,7 @@ class TrainingKind(Kind):
         groups: dict[Any, _Group] = {}
         for i, row in enumerate(rows):
             try:
-                case = case_of(row)
+                case = self.case_of(row)
             except Skip as skip:
                 outcomes[i] = Outcome.skipped(skip)
                 progress(1)

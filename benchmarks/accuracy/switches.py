@@ -1,0 +1,109 @@
+"""What each declared fact and constant of training moves, family by family.
+
+    python benchmarks/accuracy/switches.py DATA/e2e [--only NAME ...] [--json]
+
+Every entry of `SWITCHES` turns one behaviour off: all runs are projected again without it, and
+the median error and the bias of each family that moves are printed with it and without. So nobody
+has to believe that a switch serves more than one source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfmodel.base.errors import PerfModelError
+from perfmodel.measured.kinds.training import KIND, Case, case_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from accuracy.families import compared, scores
+
+Change = Callable[[Case], Case]
+
+
+def software(**values: Any) -> Change:
+    """Give every framework these values, whatever its own."""
+    return lambda case: replace(case, framework=replace(case.framework, **values))
+
+
+def profile(values: Mapping[str, float]) -> Change:
+    """Give every profile these values at their dotted paths, whatever its own."""
+    return lambda case: replace(case, hardware=case.hardware.with_values(dict(values)))
+
+
+# Behaviour -> what turns it off.
+SWITCHES: Mapping[str, Change] = {
+    "overlap_gradient_reduce": software(overlap_gradient_reduce=False),
+    "overlap_parameter_gather": software(overlap_parameter_gather=False),
+    "overlap_tensor_parallel": software(overlap_tensor_parallel="none"),
+    "overlap_pipeline": software(overlap_pipeline=False),
+    "overlap_expert_parallel": software(overlap_expert_parallel=False),
+    "deduplicated_dispatch": software(deduplicated_dispatch=False),
+    "grouped_gemm": software(grouped_gemm=False),
+    "fused_elementwise": software(fused_elementwise=True),
+    "attention_generation": software(attention_generation=0),
+    "dropout": software(dropout=False),
+    "speed_spread": profile({"calibration.host.speed_spread": 0.0}),
+}
+MOVED = 0.002
+"""Families whose median or bias changes by less are left out."""
+
+
+def without(change: Change) -> Any:
+    """Return the kind of table whose rows run without a behaviour."""
+    return replace(KIND, case_of=lambda row: change(case_of(row)))
+
+
+def moved(with_it: Mapping[str, Any], without_it: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return what changes per family: median and bias with and without."""
+    found = {}
+    for family, one in with_it["families"].items():
+        other = without_it["families"][family]
+        numbers = {
+            f"{name}_{label}": it[name]
+            for label, it in (("with", one), ("without", other))
+            for name in ("median", "bias")
+        }
+        if any(abs(one[name] - other[name]) > MOVED for name in ("median", "bias")):
+            found[family] = numbers
+    return found
+
+
+def main() -> int:
+    """Print what every switch moves, as a Markdown table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("folder", type=Path, help="folder with the tables of measured runs")
+    parser.add_argument("--only", nargs="*", default=list(SWITCHES), choices=list(SWITCHES))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    try:
+        base = scores(compared(options.folder))
+        found = {
+            name: moved(base, scores(compared(options.folder, kind=without(SWITCHES[name]))))
+            for name in options.only
+        }
+    except PerfModelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    print("| switch | families: median (bias) without it → with it |\n|---|---|")
+    for name, families in found.items():
+        cells = [
+            f"{family} {100 * it['median_without']:.1f} ({100 * it['bias_without']:+.1f}) → "
+            f"{100 * it['median_with']:.1f} ({100 * it['bias_with']:+.1f})"
+            for family, it in families.items()
+        ]
+        print(f"| `{name}` | {'; '.join(cells) or 'none'} |")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
