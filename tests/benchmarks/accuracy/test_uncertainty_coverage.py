@@ -7,7 +7,8 @@ import csv
 import numpy as np
 import pytest
 
-from perfmodel.measured.compare import compare_file
+from perfmodel.measured.compare import ComparedRow, compare_file
+from perfmodel.measured.rows import Outcome
 
 
 @pytest.fixture
@@ -27,6 +28,29 @@ def test_the_step_width_covers_the_share_that_it_is_derived_for(coverage):
 
 def test_kernels_that_explain_everything_need_no_step_width(coverage):
     assert coverage.step_for(np.full(10, 0.05), np.full(10, 0.1)) == 0.0
+
+
+def test_families_of_equal_weight_have_an_equal_say(coverage):
+    # Ten runs of one family, all exact; one run of another, off by 30 %.
+    log_ratios, kernels = np.array([0.0] * 10 + [0.3]), np.zeros(11)
+    assert coverage.step_for(log_ratios, kernels) == 0.0
+    weights = np.array([0.1] * 10 + [1.0])
+    assert coverage.step_for(log_ratios, kernels, weights) == pytest.approx(0.3)
+
+
+def compared_run(family, projected):
+    details = {"profile": "ideal", "step_time_high": projected, "step_time_low": projected}
+    outcome = Outcome(measured=1.0, projected=projected, assumed=(), notes=(), details=details)
+    return ComparedRow({"family": family, "architecture": "dense"}, 2, outcome)
+
+
+def test_a_family_left_out_is_judged_by_the_others(coverage):
+    # One family is 10 % off, the other 20 %: only the first lies inside the other's band.
+    rows = [compared_run("near", 1.1), compared_run("far", 1.2)]
+    found = coverage.left_out(rows)
+    assert found["near"]["inside"] == 1.0
+    assert found["near"]["step_dense"] == pytest.approx(np.log(1.2))
+    assert found["far"]["inside"] == 0.0
 
 
 def test_compared_runs_carry_their_band(training_runs, tmp_path, coverage):
