@@ -91,9 +91,11 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         # All that shows adds up to the step.
         step = write_times(m, stage, pipeline, data, optimizer, settings, out, column)
         widths = stages.widths[strategy.stage_key]
-        write_band(
-            m, v, step, stage, load, widths, pipeline, data, optimizer, settings, out, column
-        )
+        width = band_width(m, v, step, stage, load, widths, pipeline, data, optimizer, settings)
+        # No run is faster than its matrix FLOP at the datasheet's rate.
+        limit = load.executed * m / (p * peak)
+        out[ROW.step_time_low, column] = max(step / width, min(limit, step))
+        out[ROW.step_time_high, column] = step * width
         tokens = float(strategy.global_batch) * float(strategy.sequence)
         rate = tokens / (step * settings.devices)
         out[ROW.tokens_per_second_per_device, column] = rate
@@ -101,7 +103,7 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         out[ROW.model_flops_utilization_non_causal, column] = (
             rate * keys.flops_non_causal[key] / peak
         )
-        out[ROW.hardware_flops_utilization, column] = load.executed * m / p / (step * peak)
+        out[ROW.hardware_flops_utilization, column] = limit / step
 
 
 @jit_inline
@@ -168,8 +170,8 @@ def write_times(m, stage, pipeline, data, optimizer, settings, out, column):
 
 
 @jit_inline
-def write_band(m, v, step, stage, load, widths, pipeline, data, optimizer, settings, out, column):
-    """Write the 10th and the 90th percentile of the step time [s].
+def band_width(m, v, step, stage, load, widths, pipeline, data, optimizer, settings):
+    """Return the 90th percentile of the step time over the projected one [1].
 
     Half-widths: of the slowest stage m times, but for its share of the bubble, and of all
     stages (`widths`) once through the bubble. Independent classes, and what no kernel
@@ -187,6 +189,4 @@ def write_band(m, v, step, stage, load, widths, pipeline, data, optimizer, setti
     unexplained = settings.step_width * step
     variance = unexplained * unexplained
     variance += compute * compute + stream * stream + collective * collective
-    factor = math.exp(min(math.sqrt(variance) / step, WIDEST))
-    out[ROW.step_time_low, column] = step / factor
-    out[ROW.step_time_high, column] = step * factor
+    return math.exp(min(math.sqrt(variance) / step, WIDEST))

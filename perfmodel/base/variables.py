@@ -30,7 +30,8 @@ STEP_VARIABLES: tuple[Variable, ...] = (
         "step_time_low",
         "s",
         "10th percentile of the step time",
-        "step_time * exp(-w), w = sqrt(step**2 + sum over kernel classes (width / step_time)**2)",
+        "step_time * exp(-w), w = sqrt(step**2 + sum over kernel classes (width / step_time)**2); "
+        "not below hardware_flops_utilization * step_time",
     ),
     Variable(
         "step_time_high",

@@ -191,6 +191,15 @@ def test_the_step_lies_in_the_middle_of_its_band(project, model, fields, hardwar
     assert middle == pytest.approx(found["step_time"], rel=1e-12)
 
 
+def test_no_band_goes_beyond_the_datasheet_s_rate(project, small_dense, h100):
+    """With any width: the fastest run is that of matrix FLOP at their peak."""
+    found = project(small_dense, only(h100, step=2.0))
+    limit = found["hardware_flops_utilization"] * found["step_time"]
+    assert limit > found["step_time"] * math.exp(-2.0)
+    assert found["step_time_low"] == pytest.approx(limit, rel=1e-12)
+    assert found["step_time_high"] == pytest.approx(found["step_time"] * math.exp(2.0))
+
+
 def test_certain_kernels_leave_no_band(project, model, fields, h100):
     found = project(model, only(h100), **fields)
     assert found["step_time_low"] == found["step_time"] == found["step_time_high"]

@@ -205,7 +205,6 @@ class Oracle:
         relative = np.hypot(
             s.step_width, np.linalg.norm([*self.widths.values()]) / out["step_time"]
         )
-        out["step_time_low"] = out["step_time"] * np.exp(-relative)
         out["step_time_high"] = out["step_time"] * np.exp(relative)
         tokens = f["global_batch"] * f["sequence"]
         rate = tokens / (out["step_time"] * s.devices)
@@ -215,6 +214,8 @@ class Oracle:
         out["model_flops_utilization_non_causal"] = rate * self.key["flops_non_causal"] / peak
         executed = m * sum(n * self.stage(c, "flops") for c, _, n in self.stages)
         out["hardware_flops_utilization"] = executed / p / (out["step_time"] * peak)
+        limit = min(executed / p / peak, out["step_time"])
+        out["step_time_low"] = max(out["step_time"] * np.exp(-relative), limit)
         self.add_memory(out)
         return out
 
