@@ -101,6 +101,7 @@ PRESETS = (
     Preset({"framework": r"megatron-bridge|nemo|nvidia|ngc"}, "megatron-tuned", _TUNED),
     Preset({"framework": r"megatron"}, "megatron"),
     Preset({"framework": r"internevo|internlm"}, "megatron", {"gradient_reduce_bytes": 2.0}),
+    Preset({"framework": r"nanotron"}, "nanotron"),
     Preset({"framework": r"fsdp"}, "fsdp"),
 )
 

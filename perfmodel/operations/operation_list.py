@@ -135,7 +135,10 @@ class OperationList:
         )
         self.add(forward, selective=selective)
         self.add(Gemm(name, "backward_input", tokens, inputs, outputs, **shared))
-        # The weight gradient is added to the fp32 (or bf16) main gradient in place.
+        # The weight gradient is added to the fp32 (or bf16) main gradient in place, or written
+        # in 16 bits and added by a kernel of its own.
+        accumulation = self.framework.gradient_accumulation
+        fused = accumulation == "fused"
         self.add(
             Gemm(
                 name,
@@ -143,11 +146,24 @@ class OperationList:
                 outputs,
                 inputs,
                 tokens,
-                output_bytes=self.framework.gradient_bytes,
-                accumulate=True,
+                output_bytes=self.framework.gradient_bytes if fused else 2.0,
+                accumulate=fused,
                 **{**shared, "launches": launches + GRADIENT_HOOK_LAUNCHES},
             )
         )
+        if not fused:
+            main = 2.0 if accumulation == "autograd" else self.framework.gradient_bytes
+            gradients = inputs * outputs * batch
+            self.add(
+                Stream(
+                    f"{name}.gradient",
+                    "backward_weight",
+                    gradients * (2.0 + main),
+                    gradients * main,
+                    gradients,
+                    count=count,
+                )
+            )
         if quantised and np.any(self.keys.low_precision > 0):
             self._casts(name, tokens * batch * count, inputs, outputs, count, selective)
 

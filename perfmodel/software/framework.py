@@ -82,11 +82,21 @@ class Framework:
     grouped_gemm: bool = fact(
         "all experts of a device run in one launch; otherwise one product each"
     )
+    gradient_accumulation: str = fact(
+        "'fused': products add weight gradients to the main gradient; 'autograd': a kernel of its "
+        "own adds 16-bit ones in place; 'separate': one adds them to a wider main gradient",
+        choices=("fused", "autograd", "separate"),
+    )
     gradient_bytes: float = fact("one stored main gradient", "B", positive=True)
     gradient_reduce_bytes: float = fact("one gradient on the wire", "B", positive=True)
     optimizer_bytes: float = fact("optimizer state per parameter: master copy and two moments", "B")
     bucket_bytes: float = fact("gradients per data-parallel bucket", "B", positive=True)
     graph_launch: bool = fact("kernels are launched from a captured graph or one compiled program")
+    operators_per_kernel: float = fact(
+        "operators that the host dispatches for each kernel outside of graphs: the one that "
+        "launches it, views, allocations and autograd's nodes around it",
+        minimum=1.0,
+    )
     activation_bytes: float = fact("one stored activation", "B", positive=True)
     dropout: bool = fact("dropout is on: its masks (1 byte per element) are written and kept")
     pads_vocabulary_to: int = fact(

@@ -6,7 +6,7 @@ The closing pass (`perfmodel.kernels.step.close`) only adds rows of these tables
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -82,9 +82,7 @@ def part_table(
 
     parts = price_parts(model, keys, hardware, framework, devices)
     table = blank_parts(len(keys), len(parts))
-    launch = hardware.calibrated(
-        "host", "graph_launch_time" if framework.graph_launch else "launch_time"
-    )
+    host_times = host_times_of(hardware, framework)
     for index, (part, priced) in enumerate(parts):
         row: Any = table[:, index]
         device, host = np.zeros((2, len(keys))), np.zeros((2, len(keys)))
@@ -92,7 +90,7 @@ def part_table(
             backward = int(item.operation.phase != "forward")
             _add_priced(row, item)
             device[backward] += item.exposed
-            host[backward] += _launches(item, keys) * launch
+            host[backward] += host_time(item, keys, host_times)
         # Each pass takes as long as the slower of the device and the host that feeds it.
         window = np.maximum(device, host)
         row.forward_window, row.backward_window = window
@@ -106,10 +104,34 @@ def part_table(
     return table
 
 
-def _launches(item: Priced, keys: LayerKeys) -> Column:
-    """Kernels that the host launches for an operation, shape (keys,)."""
-    launches: Column | float = getattr(item.operation, "launches", 1.0)
-    return column_of(launches, len(keys)) * column_of(item.operation.count, len(keys))
+class HostTimes(NamedTuple):
+    """What the host needs to issue work [s]."""
+
+    kernel: float  # first kernel of an operation, with the operators around it
+    repeated: float  # each further one, launched by a loop of a library
+    collective: float
+
+
+def host_times_of(hardware: Hardware, framework: Framework) -> HostTimes:
+    """Return what a framework's host needs on a machine: little from a captured graph."""
+    if framework.graph_launch:
+        return HostTimes(*3 * (hardware.calibrated("host", "graph_launch_time"),))
+    return HostTimes(
+        framework.operators_per_kernel * hardware.calibrated("host", "launch_time"),
+        hardware.calibrated("host", "kernel_launch_time"),
+        hardware.calibrated("host", "collective_call_time"),
+    )
+
+
+def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
+    """Return the host's time to issue an operation, shape (keys,) [s]."""
+    size = len(keys)
+    count = column_of(item.operation.count, size)
+    if isinstance(item.operation, Communication):
+        return count * times.collective
+    launches = column_of(getattr(item.operation, "launches", 1.0), size)
+    again = np.maximum(count - 1.0, 0.0)
+    return launches * (np.minimum(count, 1.0) * times.kernel + again * times.repeated)
 
 
 def _add_priced(row: Any, item: Priced) -> None:
