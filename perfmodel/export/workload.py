@@ -29,7 +29,12 @@ from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.explain import check_one_strategy
 from perfmodel.training.memory import boundary_bytes, shared_table
 from perfmodel.training.part_table import part_table, price_parts
-from perfmodel.training.project import Workload, layer_columns, project_grid
+from perfmodel.training.project import (
+    Workload,
+    framework_of_run,
+    layer_columns,
+    project_grid,
+)
 from perfmodel.training.schedule import chunk_sizes
 
 if TYPE_CHECKING:
@@ -68,7 +73,7 @@ def projected_workload(
     model = load_model(model)
     hardware = load_hardware(hardware)
     check_one_strategy(grid, hardware, "a workload is made of")
-    framework = load_framework(framework)
+    framework = framework_of_run(load_framework(framework), model, hardware, grid)
     keys = LayerKeys(layer_columns(grid.columns))
     parts = _parts(model, keys, hardware, framework, grid.devices)
     out = np.empty((len(STEP_VARIABLES), 1))

@@ -10,7 +10,8 @@ from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.serving.layouts import AS_STATED
-from perfmodel.software.engine import ENGINES, Engine, load_engine, release_key
+from perfmodel.software.engine import ENGINES, Engine, load_engine
+from perfmodel.software.facts import release_key
 
 # Words of tables -> engines; the first that is found counts.
 ENGINE_WORDS = (

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 from perfmodel.base.precisions import PRECISIONS, format_name
 from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.software.framework import Framework, load_framework
-
-
-class Preset(NamedTuple):
-    """A preset, with fields changed, for rows in whose cells all patterns are found."""
-
-    where: Mapping[str, str]
-    name: str
-    changes: Mapping[str, Any] = {}
+from perfmodel.software.framework import (
+    AS_STATED,
+    FRAMEWORKS,
+    Framework,
+    as_run,
+    find_framework,
+    load_framework,
+    releases_of,
+)
 
 
 class Rule(NamedTuple):
@@ -48,91 +48,64 @@ def _found(row: MeasuredRow, column: str, pattern: str) -> bool:
     return re.search(pattern, row.lower(column)) is not None
 
 
-# NVIDIA's recipes reduce gradients in 16 bits (grad_reduce_in_fp32=False), which in
-# Megatron-Core also is the format of the accumulated gradients.
-_TUNED = {"gradient_bytes": 2.0, "gradient_reduce_bytes": 2.0}
-
-# The first that holds counts.
-PRESETS = (
-    # Its README: "follows those defined in NeMo Framework's performance scripts".
-    Preset(
-        {"framework": r"^megatron-lm", "source": "examples/llama"},
-        "megatron-tuned",
-        {**_TUNED, "scaling": "delayed"},
-    ),
-    Preset({"framework": r"^megatron-lm", "version": r"^20([01]\d|2[01])"}, "megatron-2021"),
-    Preset({"framework": r"^megatron-lm", "version": r"^2022"}, "megatron-2022"),
-    Preset({"framework": r"megatron-deepspeed"}, "megatron-2021"),
-    # Composer's FSDP, mixed_precision DEFAULT: 16-bit parameters, fp32 reduction.
-    # Its tables of 2023 were made with flash-attn 1 and its Triton port.
-    Preset(
-        {"framework": r"llm-foundry|composer"},
-        "fsdp",
-        {"gradient_reduce_bytes": 4.0, "attention_generation": 1},
-    ),
-    Preset({"framework": r"torchtitan"}, "torchtitan"),
-    Preset({"framework": r"fms-fsdp"}, "torchtitan", {"gradient_reduce_bytes": 2.0}),
-    Preset({"framework": r"automodel"}, "torchtitan"),
-    Preset({"framework": r"maxtext|jax"}, "maxtext"),
-    # One compiled program per step.
-    Preset(
-        {"framework": r"neuron|nxd"},
-        "megatron",
-        {"graph_launch": True, "gradient_reduce_bytes": 2.0},
-    ),
-    Preset({"framework": r"megascale"}, "megatron-tuned", _TUNED),
-    # Megatron-LM with Transformer Engine, not one of NVIDIA's recipes.
-    Preset({"framework": r"megatron-lm \d"}, "megatron"),
-    Preset({"framework": r"primus"}, "megatron"),
-    # DeepSeek-V3 report: DualPipe hides dispatch and combine of one micro-batch behind
-    # another's compute (3.2.1); bf16 moments beside the fp32 master weights (3.3.3).
-    # Its dispatch goes once to each node, at most four of them (2.1.2).
-    Preset(
-        {"framework": r"hai-llm|dualpipe"},
-        "megatron",
-        {
-            "overlap_expert_parallel": True,
-            "optimizer_bytes": 8.0,
-            "deduplicated_dispatch": True,
-            "dispatch_bytes": 1.0,
-            "low_precision_parameters": True,
-        },
-    ),
-    Preset({"framework": r"megatron-bridge|nemo|nvidia|ngc"}, "megatron-tuned", _TUNED),
-    Preset({"framework": r"megatron"}, "megatron"),
-    Preset({"framework": r"internevo|internlm"}, "megatron", {"gradient_reduce_bytes": 2.0}),
-    Preset({"framework": r"nanotron"}, "nanotron"),
-    Preset({"framework": r"fsdp"}, "fsdp"),
+# Words of the framework cell -> software; the first that is found counts.
+SOFTWARE = (
+    (r"megatron-deepspeed", "megatron-deepspeed"),
+    (r"llm-foundry|composer", "llm-foundry"),
+    (r"torchtitan", "torchtitan"),
+    (r"fms-fsdp", "fms-fsdp"),
+    (r"automodel", "automodel"),
+    (r"maxtext|\bjax\b", "maxtext"),
+    (r"neuron|nxd", "neuron"),
+    (r"megascale", "megascale"),
+    (r"primus", "primus"),
+    (r"hai-llm|dualpipe", "hai-llm"),
+    (r"megatron-bridge", "megatron-bridge"),
+    (r"nemo|nvidia|ngc", "nemo"),
+    (r"megatron", "megatron"),
+    (r"internevo|internlm", "internevo"),
+    (r"colossal", "colossal-ai"),
+    (r"nanotron", "nanotron"),
+    (r"fsdp", "fsdp"),
 )
 
 
-def _before_current_scaling(row: MeasuredRow, framework: Framework) -> bool:
-    """Transformer Engine 2.0 (early 2025) brought current scaling; before, fp8 was delayed."""
-    if framework.fp8_library != "transformer-engine":
-        return False
-    version = row.lower("version")
-    if found := re.match(r"mlperf v(\d)", version):
-        return int(found.group(1)) <= 4
-    found = re.search(r"\b(?:20)?(2\d)\b[.-]?", version)
-    return found is not None and int(found.group(1)) < 25
+def software_of(row: MeasuredRow) -> tuple[str, tuple[str, ...]]:
+    """Return the preset of a row's software and release, and notes.
 
-
-def _before_flash_attention_3(row: MeasuredRow, framework: Framework) -> bool:
-    """Software older than FlashAttention-3 (July 2024, Transformer Engine 1.11).
-
-    MLPerf submissions had cuDNN kernels of their own; TPUs have other kernels.
+    Software without facts is a plain stack of the year that the row states.
     """
-    if framework.attention_generation != 0:
-        return False
-    if row.lower("family") == "mlperf" or row.lower("hardware").startswith("tpu"):
-        return False
+    cell, month = row.lower("framework"), release_of(row)
+    found = next((name for words, name in SOFTWARE if re.search(words, cell)), "")
+    if found == "nemo" and row.lower("version").startswith("mlperf"):
+        found = "nvidia-mlperf"  # containers of a round, ahead of NeMo's releases
+    if found == "primus" and "turbo" in row.lower("overlap"):
+        found = "primus-turbo"
+    notes: tuple[str, ...] = ()
+    if not found:
+        found = "plain"
+        notes = (f"framework '{row.text('framework')}' taken as a plain stack of its year",)
+    own = FRAMEWORKS[find_framework(found)].software
+    dated = bool(month) and len(releases_of(own)) > 1
+    return find_framework(f"{own}@{month}" if dated else found), notes
+
+
+def release_of(row: MeasuredRow) -> str:
+    """Return the release that a row states: a number, a month or a year; empty for none.
+
+    NVIDIA's and AMD's containers are called after the month (``NeMo container 26.02``,
+    ``rocm/primus:v26.5``), as are the recipes of DGX Cloud.
+    """
     version = row.lower("version")
-    if container := re.match(r"(?:nemo )?(2\d)\.(\d\d)\b", version):
-        return (int(container.group(1)), int(container.group(2))) < (24, 9)
-    if core := re.match(r"r?0\.(\d+)\b", version):
-        return int(core.group(1)) <= 8  # Megatron-Core 0.8 is of July 2024
-    year = re.match(r"20\d\d", version)
-    return year is not None and 0 < int(year.group()) < 2024
+    if found := re.match(r"mlperf v(\d+\.\d+)", version):
+        return found.group(1)
+    if found := re.search(r"\b(20\d\d)(?:-(\d\d))?\b", version):
+        return found.group(0)
+    if found := re.search(r"\bv?(2\d)\.(\d\d?)\b", version):
+        return f"20{found.group(1)}-{int(found.group(2)):02d}"
+    if found := re.match(r"(?:core[_ ])?[rv]?(0\.\d+)", version):
+        return found.group(1)
+    return ""
 
 
 def _leaves_tensor_overlap_out(row: MeasuredRow, framework: Framework) -> bool:
@@ -147,7 +120,6 @@ _ASYNCHRONOUS = "async-tp|tp-comm"
 
 # All that hold count, one after the other.
 RULES = (
-    Rule({"scaling": "delayed"}, given=_before_current_scaling),
     Rule({"gradient_reduce_bytes": 2.0}, where={"notes": r"\bmp mode pure\b"}),
     Rule({"flash_attention": False}, where={"flash": r"^no\b"}),
     Rule({"flash_attention": True}, where={"flash": r"."}, unless={"flash": r"^no\b"}),
@@ -182,7 +154,6 @@ RULES = (
         Rule({"deduplicated_dispatch": True}, where={column: r"hybrid-?ep|deepep|dispatcher=flex"})
         for column in ("overlap", "framework")
     ),
-    Rule({"attention_generation": 2}, given=_before_flash_attention_3),
     Rule(
         {"overlap_expert_parallel": True},
         where={"overlap": "a2a overlap|overlap_moe_expert_parallel_comm"},
@@ -191,20 +162,28 @@ RULES = (
 GRAPH_SCOPES = ("full_iteration", "attn")
 
 
-def framework_of(row: MeasuredRow) -> tuple[Framework, tuple[str, ...]]:
-    """Return the declared behaviour of a row's software, and notes."""
-    notes: tuple[str, ...] = ()
-    for preset in PRESETS:
-        if all(_found(row, *cell) for cell in preset.where.items()):
-            framework = replace(load_framework(preset.name, **preset.changes), name=preset.name)
-            break
-    else:
-        framework = load_framework("megatron")
-        notes = (f"framework '{row.text('framework')}' taken as Megatron-Core",)
+def framework_of(
+    row: MeasuredRow, precision: str, experts: bool, domain: int
+) -> tuple[Framework, tuple[str, ...]]:
+    """Return the declared behaviour of a row's software as it was set, and notes.
+
+    Parameters
+    ----------
+    row : MeasuredRow
+    precision : str
+        Of the products.
+    experts : bool
+        Whether the model has experts.
+    domain : int
+        Devices that one scale-up network joins.
+    """
+    name, notes = software_of(row)
+    preset = load_framework(name)
+    framework = as_run(preset, precision=precision, experts=experts, domain=domain)
     for rule in RULES:
         if rule.holds(row, framework):
             framework = replace(framework, **rule.changes)
-    return _with_graphs(row, framework), notes
+    return replace(_with_graphs(row, framework), name=f"{name}{AS_STATED}"), notes
 
 
 def _with_graphs(row: MeasuredRow, framework: Framework) -> Framework:

@@ -6,14 +6,13 @@ the one that it extends. The values and their sources stand in ``engines/*.toml`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.software.facts import fact, read_folder, with_changes
+from perfmodel.software.facts import fact, read_folder, release_key, with_changes
 
 FOLDER = Path(__file__).parent / "engines"
 
@@ -130,12 +129,6 @@ TITLES: Mapping[str, str] = {name: it.title for name, it in _RECORDS.items()}
 
 IDENTITY = ("engine", "since")
 """Facts that say which release it is; they are chosen by its name."""
-
-
-def release_key(version: str) -> tuple[int, ...]:
-    """Return the numbers of a release, for comparing: ``0.12.0rc1`` is (0, 12, 0)."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    return tuple(map(int, found.group(1).split("."))) if found else ()
 
 
 def load_engine(name: str | Engine, version: str = "", /, **changes: Any) -> Engine:

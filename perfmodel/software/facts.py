@@ -13,6 +13,9 @@ another file of its folder::
     [source]
     gradient_bytes = "grad_reduce_in_fp32 = False in the recipes"
 
+Facts that hold for some runs only stand in tables ``[[when]]`` of their own: which runs
+(`CONDITIONS`), the facts, and one source for all of them.
+
 A file may hold facts of several subjects; each is then a table (``[moe]``) with a dataclass of
 its own, and its sources stand under the dotted key (``"moe.tiles"``).
 """
@@ -20,6 +23,7 @@ its own, and its sources stand under the dotted key (``"moe.tiles"``).
 from __future__ import annotations
 
 import math
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -30,11 +34,42 @@ from typing import Any, NamedTuple
 from perfmodel.base.errors import PerfModelError, did_you_mean
 from perfmodel.base.files import read_toml
 
-HEADER = ("title", "extends", "rank", "source")
+HEADER = ("title", "extends", "rank", "source", "when")
 """Keys that describe a file: a line for people, the file that it refines, its place in lists
-(those without follow by name), and where its values are from."""
+(those without follow by name), where its values are from, and what holds for some runs only."""
+
+CONDITIONS: Mapping[str, type] = {"precisions": list, "experts": bool, "least_domain": int}
+"""What tells the runs of ``[[when]]``: precisions of the products, whether the model has experts,
+devices that one scale-up network joins at least."""
 
 Error = type[PerfModelError]
+
+
+class When(NamedTuple):
+    """Facts that hold for some runs only.
+
+    Attributes
+    ----------
+    conditions : mapping of str to object
+        Of `CONDITIONS`; all must hold.
+    values : mapping of str to object
+        Fact -> its value there.
+    source : str
+        Where they are from.
+    """
+
+    conditions: Mapping[str, Any]
+    values: Mapping[str, Any]
+    source: str
+
+    def holds(self, precision: str, experts: bool, domain: int) -> bool:
+        """Tell whether a run is among those meant."""
+        wanted = self.conditions
+        return (
+            precision in wanted.get("precisions", (precision,))
+            and experts == wanted.get("experts", experts)
+            and domain >= wanted.get("least_domain", 0)
+        )
 
 
 class Record(NamedTuple):
@@ -48,11 +83,14 @@ class Record(NamedTuple):
         Dotted key of each value that the file or one that it extends states -> where it is from.
     title : str
         What it is, in a line for people.
+    when : tuple of When
+        Facts that hold for some runs only, of the file and those that it extends.
     """
 
     facts: Mapping[str, Any]
     source: Mapping[str, str]
     title: str
+    when: tuple[When, ...] = ()
 
 
 def fact(
@@ -210,6 +248,7 @@ def _read(path: Path, error: Error) -> dict[str, Any]:
         ("extends", str, "the name of a file"),
         ("rank", int, "a whole number"),
         ("source", dict, "a table of texts"),
+        ("when", list, "tables, [[when]]"),
     ):
         value = document.get(key, kind())
         texts = kind is not dict or all(isinstance(text, str) for text in value.values())
@@ -219,10 +258,35 @@ def _read(path: Path, error: Error) -> dict[str, Any]:
 
 
 class _Stated(NamedTuple):
-    """Checked values of one file by dotted key, and their sources."""
+    """Checked values of one file by dotted key, their sources, and what holds for some runs."""
 
     values: dict[str, Any]
     source: dict[str, str]
+    when: tuple[When, ...]
+
+
+def _when(file: str, entry: Any, known: Mapping[str, Fact], error: Error) -> When:
+    """Check one table of facts that hold for some runs only."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("source"), str):
+        raise error(f"{file}: each [[when]] is a table with a 'source'")
+    conditions, values = {}, {}
+    for key, value in entry.items():
+        if key in CONDITIONS:
+            if not isinstance(value, CONDITIONS[key]):
+                raise error(f"{file}: [[when]] '{key}' must be a {CONDITIONS[key].__name__}")
+            conditions[key] = value
+        elif key in known:
+            try:
+                values[key] = known[key].convert(value)
+            except ValueError:
+                wanted = known[key].expectation()
+                raise error(f"{file}: [[when]] '{key}' must be {wanted}, not {value!r}") from None
+        elif key != "source":
+            hint = did_you_mean(key, (*CONDITIONS, *known))
+            raise error(f"{file}: [[when]] has the unknown key '{key}'{hint}")
+    if not conditions or not values:
+        raise error(f"{file}: each [[when]] states a condition ({', '.join(CONDITIONS)}) and facts")
+    return When(conditions, values, entry["source"])
 
 
 def _stated(
@@ -259,7 +323,9 @@ def _stated(
                 f"{file}: [source] names '{key}', which it does not state"
                 f"{did_you_mean(key, values)}"
             )
-    return _Stated(values, source)
+    known = facts_of(subjects[""]) if "" in subjects else {}
+    when = tuple(_when(file, entry, known, error) for entry in document.get("when", []))
+    return _Stated(values, source, when)
 
 
 def _chain(name: str, documents: Mapping[str, dict[str, Any]], error: Error) -> list[str]:
@@ -305,7 +371,13 @@ def _record(
                 raise error(f"{name}.toml: '{dotted}' is missing: {declared.meaning}")
         named = {"name": name} if any(item.name == "name" for item in fields(kind)) else {}
         facts[subject] = kind(**named, **given)
-    return Record(facts, source, title)
+    return Record(facts, source, title, tuple(w for file in chain for w in stated[file].when))
+
+
+def release_key(version: str) -> tuple[int, ...]:
+    """Return the numbers of a release, for comparing: ``0.12.0rc1`` is (0, 12, 0)."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    return tuple(map(int, found.group(1).split("."))) if found else ()
 
 
 def _dotted(subject: str, key: str) -> str:
@@ -357,12 +429,13 @@ def _name(item: Any, presets: Mapping[str, Any]) -> str:
         return str(item.name)
     values = ((key, getattr(item, key)) for key in facts_of(kind))
     changes = ",".join(
-        f"{key}={_text(value)}" for key, value in values if value != getattr(presets[preset], key)
+        f"{key}={text_of(value)}" for key, value in values if value != getattr(presets[preset], key)
     )
     return f"{preset}[{changes}]" if changes else preset
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a value as names of changed facts write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, float):

@@ -7,14 +7,23 @@ sources stand in ``frameworks/*.toml``, one file each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.notebook import facts_html
-from perfmodel.software.facts import fact, facts_of, read_folder, with_changes
+from perfmodel.software.facts import (
+    When,
+    fact,
+    facts_of,
+    read_folder,
+    release_key,
+    text_of,
+    with_changes,
+)
 
 FOLDER = Path(__file__).parent / "frameworks"
 
@@ -125,12 +134,18 @@ class Framework:
         "whose casts and scales low-precision products use",
         choices=("none", "transformer-engine", "torchao", "xla"),
     )
+    # Which release it is.
+    software: str = fact(
+        "software whose release it is; empty where it is of no release", default=""
+    )
+    since: str = fact("first release for which this holds, or the first of its year", default="")
+    released: str = fact("month of that release, YYYY-MM", default="")
 
 
 _RECORDS = read_folder(FOLDER, {"": Framework}, StrategyError)
 
 FRAMEWORKS: Mapping[str, Framework] = {name: it.facts[""] for name, it in _RECORDS.items()}
-"""Presets by name."""
+"""Presets by name; those of a release are called after it, NAME@RELEASE."""
 
 SOURCES: Mapping[str, Mapping[str, str]] = {name: it.source for name, it in _RECORDS.items()}
 """Preset -> field -> where its value is from."""
@@ -138,6 +153,12 @@ SOURCES: Mapping[str, Mapping[str, str]] = {name: it.source for name, it in _REC
 
 TITLES: Mapping[str, str] = {name: it.title for name, it in _RECORDS.items()}
 """Preset -> what it is, in a line."""
+
+WHEN: Mapping[str, tuple[When, ...]] = {name: it.when for name, it in _RECORDS.items()}
+"""Preset -> what holds for some runs only."""
+
+IDENTITY = ("software", "since", "released")
+"""Facts that say which release it is; they are chosen by its name."""
 
 OF_MEASURED_RUNS = (
     "zero_stage",
@@ -158,6 +179,7 @@ def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
     Parameters
     ----------
     name : str or Framework
+        See `find_framework`.
     **changes
         Values of fields; the name of the result says which differ from the preset
         (``megatron[gradient_bytes=2]``).
@@ -168,8 +190,86 @@ def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
         Unknown preset or field, or a value that the field cannot have.
     """
     if isinstance(name, str):
-        if name not in FRAMEWORKS:
-            raise StrategyError(f"unknown framework '{name}'{did_you_mean(name, FRAMEWORKS)}")
-        name = FRAMEWORKS[name]
+        name = FRAMEWORKS[find_framework(name)]
     framework: Framework = with_changes(name, changes, FRAMEWORKS, "framework", StrategyError)
+    preset = framework.name.partition("[")[0]
+    depends = {key for entry in WHEN.get(preset, ()) for key in entry.values}
+    again = [key for key in changes if key in depends and f"{key}=" not in framework.name]
+    if again:  # set to what the preset says anyway: then it holds for every run
+        pairs = ",".join(f"{key}={text_of(getattr(framework, key))}" for key in again)
+        inside = framework.name.partition("[")[2].rstrip("]")
+        framework = replace(framework, name=f"{preset}[{','.join(filter(None, (inside, pairs)))}]")
     return framework
+
+
+def releases_of(software: str) -> list[str]:
+    """Return the presets of a software's releases, oldest first."""
+    found = [name for name, item in FRAMEWORKS.items() if item.software == software]
+    return sorted(found, key=lambda name: (FRAMEWORKS[name].released, FRAMEWORKS[name].since))
+
+
+def find_framework(name: str) -> str:
+    """Return the preset that a name means: its own, or ``NAME@RELEASE``.
+
+    A release is a number (``megatron-bridge@0.4.1``) or a month or year (``plain@2023-05``);
+    what holds for it is the newest preset that is not later. A software without a release is
+    its newest.
+
+    Raises
+    ------
+    StrategyError
+        There is no such preset or software, or what follows the ``@`` is no release of it.
+    """
+    if name in FRAMEWORKS:
+        return name
+    plain, mark, release = name.partition("@")
+    software = FRAMEWORKS[plain].software if plain in FRAMEWORKS else plain
+    releases = releases_of(software) if software else []
+    if not releases:
+        if plain in FRAMEWORKS:
+            raise StrategyError(f"framework '{plain}' has no releases; leave '@{release}' out")
+        known = dict.fromkeys([*FRAMEWORKS, *(item.software for item in FRAMEWORKS.values())])
+        raise StrategyError(f"unknown framework '{name}'{did_you_mean(plain, filter(None, known))}")
+    if not mark:
+        return releases[-1]
+    if re.fullmatch(r"20\d\d(-\d\d)?", release):
+        month = release if "-" in release else f"{release}-12"
+        held = [it for it in releases if FRAMEWORKS[it].released <= month]
+    elif wanted := release_key(release):
+        held = [it for it in releases if release_key(FRAMEWORKS[it].since) <= wanted]
+    else:
+        known_releases = ", ".join(FRAMEWORKS[it].since for it in releases)
+        raise StrategyError(
+            f"framework '{name}': a release is a number or a year; {software} is known since "
+            f"{known_releases}"
+        )
+    return held[-1] if held else releases[0]
+
+
+AS_STATED = "[as stated]"
+"""Ends the name of a framework whose every fact is as its run states it."""
+
+
+def as_run(framework: Framework, *, precision: str, experts: bool, domain: int) -> Framework:
+    """Return what holds for a run, with the facts that its release states for such runs only.
+
+    Parameters
+    ----------
+    framework : Framework
+        What was changed of its preset stays changed.
+    precision : str
+        Of the products.
+    experts : bool
+        Whether the model has experts.
+    domain : int
+        Devices that one scale-up network joins.
+    """
+    if framework.name.endswith(AS_STATED):
+        return framework
+    preset = framework.name.partition("[")[0]
+    values: dict[str, Any] = {}
+    for entry in WHEN.get(preset, ()):
+        if entry.holds(precision, experts, domain):
+            values |= entry.values
+    stated = set(re.findall(r"(\w+)=", framework.name))
+    return replace(framework, **{key: it for key, it in values.items() if key not in stated})

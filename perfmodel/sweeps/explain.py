@@ -29,7 +29,12 @@ from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
 from perfmodel.training.part_table import price_parts
-from perfmodel.training.project import Workload, layer_columns, project_grid
+from perfmodel.training.project import (
+    Workload,
+    framework_of_run,
+    layer_columns,
+    project_grid,
+)
 from perfmodel.training.schedule import stage_compositions
 
 if TYPE_CHECKING:
@@ -126,7 +131,7 @@ def operation_costs(
         As of `check_one_strategy`.
     """
     check_one_strategy(grid, hardware, "explain takes")
-    framework = load_framework(framework)
+    framework = framework_of_run(load_framework(framework), model, hardware, grid)
     keys = LayerKeys(layer_columns(grid.columns))
     priced = price_parts(model, keys, hardware, framework, grid.devices)
     counts = stage_compositions(

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
+from perfmodel.base.precisions import PRECISIONS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine_of
 from perfmodel.operations.parts import model_parts
 from perfmodel.operations.priced import matrix_rates
 from perfmodel.operations.uncertainty import kernel_widths, step_width
-from perfmodel.software.framework import Framework
+from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
@@ -163,6 +164,17 @@ def project_grid(
 
     if not len(work.grid):
         return
+    runs = frameworks_of_runs(framework, work.model, hardware, work.grid["precision"])
+    if len(set(runs.values())) > 1:  # what the software does depends on the precision
+        for own in dict.fromkeys(runs.values()):
+            codes = [code for code, it in runs.items() if it == own]
+            rows = np.flatnonzero(np.isin(work.grid["precision"], codes))
+            part = np.empty((len(out), rows.size), out.dtype)
+            chosen = Workload(work.model, work.grid.take(rows))
+            project_grid(chosen, hardware, own, part, threads=threads, progress=progress)
+            out[:, rows] = part
+        return
+    framework = next(iter(runs.values()))
     keys = _key_tables(work, hardware, framework)
     sums = work.stage_sums(keys)
     shared = (
@@ -198,6 +210,25 @@ def project_grid(
     close(start)  # compiles once, before threads share the compiled code
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(close, starts[1:]))
+
+
+def frameworks_of_runs(
+    framework: Framework, model: ModelSpec, hardware: Hardware, precisions: Integers
+) -> dict[int, Framework]:
+    """Return what a framework does in each precision, by its code in `PRECISIONS`."""
+    domain = machine_of(hardware).domain
+    experts = model.has_experts
+    return {
+        code: as_run(framework, precision=PRECISIONS[code], experts=experts, domain=domain)
+        for code in np.unique(precisions).tolist()
+    }
+
+
+def framework_of_run(
+    framework: Framework, model: ModelSpec, hardware: Hardware, grid: StrategyGrid
+) -> Framework:
+    """Return what a framework does in a grid of one precision."""
+    return next(iter(frameworks_of_runs(framework, model, hardware, grid["precision"]).values()))
 
 
 def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyTables:

@@ -160,9 +160,10 @@ def case_of(row: MeasuredRow) -> Case:
     data, rest = divmod(devices, tensor * pipeline * context)
     if rest or not data:
         raise Skip(STATUS_REASONS[1], f"{devices} devices, tp {tensor} pp {pipeline} cp {context}")
-    framework, software_notes = framework_of(row)
     hardware, hardware_notes = hardware_of(row)
     precision, assumed, precision_notes = precision_of(row)
+    domain = hardware.system.network[0].size
+    framework, software_notes = framework_of(row, precision, model.has_experts, domain)
     zero, shards = zero_of(row, framework, pipeline, tensor * pipeline)
     fixed: dict[str, Any] = {
         "tensor_parallel": tensor,
@@ -364,7 +365,7 @@ def _choose(case: Case, columns: Mapping[str, Any]) -> Outcome:
         notes=case.notes,
         details={
             "profile": case.hardware.name,
-            "software": case.framework.name,
+            "software": case.framework.name.partition("[")[0],
             **chosen,
             **details,
             "fits": bool(columns["fits"][best]),
