@@ -11,17 +11,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import HardwareError
+from perfmodel.measured.row_adapters import device_bandwidth
 from perfmodel.measured.rows import MeasuredRow, Skip
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 SAME = 0.05  # a stated number this near to the profile's is the profile's
-_NUMBER = r"(\d+(?:\.\d+)?)"
-_PER_DEVICE = re.compile(_NUMBER + r"\s*Gb(?:/s|ps|it/s)?\s*(?:/|per )\s*(?:GPU|device|chip)", re.I)
-_PER_NODE = re.compile(_NUMBER + r"\s*Gb(?:/s|ps|it/s)?\s*(?:/|per |\s)\s*(?:node|host)", re.I)
-_ADAPTERS = re.compile(r"(\d+)\s*x\s*[^,;+]*?" + _NUMBER + r"\s*(?:Gb/s|Gbps|Gbit/s|GbE|G\b)", re.I)
-_LINK = re.compile(_NUMBER + r"\s*GB/s", re.I)
+_LINK = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s", re.I)
 _DOMAIN = re.compile(r"NVL\s*(\d+)", re.I)
 
 
@@ -153,19 +150,11 @@ def _fabric(row: MeasuredRow, base: Hardware) -> dict[str, float]:
 
 
 def _scale_out(row: MeasuredRow, base: Hardware) -> dict[str, float]:
-    """Adapters: ``200Gb/s/GPU`` or ``4x … 400Gb/s`` per node, spread over its devices."""
+    """What a device has of the network between nodes."""
     if len(base.system.network) < 2 or _is_torus(base):
         return {}
-    text = row.text("scaleout_link")
-    text = text.split("Compute:")[-1]  # MLPerf systems list storage adapters before
     per_node = row.whole("gpus_per_node") or base.system.devices_per_node
-    bandwidth = 0.0
-    if found := _PER_DEVICE.search(text):
-        bandwidth = float(found.group(1)) / 8 * 1e9
-    elif found := _PER_NODE.search(text):
-        bandwidth = float(found.group(1)) / 8 * 1e9 / per_node
-    elif found := _ADAPTERS.search(text):
-        bandwidth = int(found.group(1)) * float(found.group(2)) / 8 * 1e9 / per_node
+    bandwidth = device_bandwidth(row.text("scaleout_link"), per_node)
     if not bandwidth or abs(bandwidth / base.system.network[1].bandwidth - 1) <= SAME:
         return {}
     return {"system.network.1.bandwidth": bandwidth}
