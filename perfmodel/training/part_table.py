@@ -5,6 +5,7 @@ The closing pass (`perfmodel.kernels.step.close`) only adds rows of these tables
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,7 @@ from perfmodel.training.memory import part_memory
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
+ROUTED = "mlp.route"  # the operation behind which token counts are known
 BACKWARD_PHASES = ("backward_input", "backward_weight")
 
 
@@ -93,6 +95,8 @@ def part_table(
             host[backward] += host_time(item, keys, host_times)
         # Each pass takes as long as the slower of the device and the host that feeds it.
         window = np.maximum(device, host)
+        if framework.expert_counts_on_host and not framework.graph_launch:
+            window[0] = np.maximum(window[0], drained_pass(priced, keys, host_times))
         row.forward_window, row.backward_window = window
         row.host = (window - device).sum(axis=0)
         kept = part_memory(model, part, keys, framework)
@@ -118,7 +122,7 @@ def host_times_of(hardware: Hardware, framework: Framework) -> HostTimes:
         return HostTimes(*3 * (hardware.calibrated("host", "graph_launch_time"),))
     return HostTimes(
         framework.operators_per_kernel * hardware.calibrated("host", "launch_time"),
-        hardware.calibrated("host", "kernel_launch_time"),
+        hardware.calibrated("host", "launch_time"),
         hardware.calibrated("host", "collective_call_time"),
     )
 
@@ -132,6 +136,36 @@ def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
     launches = column_of(getattr(item.operation, "launches", 1.0), size)
     again = np.maximum(count - 1.0, 0.0)
     return launches * (np.minimum(count, 1.0) * times.kernel + again * times.repeated)
+
+
+def drained_pass(priced: Sequence[Priced], keys: LayerKeys, times: HostTimes) -> Column:
+    """Return the time of a forward pass in which the host waits for the device once.
+
+    The host reads how many tokens each expert gets ahead of the dispatch. Until then the device
+    has run dry: every operation behind it starts when the host has issued it and the one before
+    has ended, to the same point of the next layer.
+
+    Parameters
+    ----------
+    priced : sequence of Priced
+        Of one part, in the order in which they run.
+    keys : LayerKeys
+    times : HostTimes
+
+    Returns
+    -------
+    ndarray, shape (keys,)
+        [s]; zero for a part without experts.
+    """
+    issued, done = np.zeros(len(keys)), np.zeros(len(keys))
+    forward = [item for item in priced if item.operation.phase == "forward"]
+    ahead = [i for i, item in enumerate(forward) if item.operation.name == ROUTED]
+    if not ahead:
+        return done
+    for item in forward[ahead[-1] + 1 :] + forward[: ahead[-1] + 1]:
+        issued = issued + host_time(item, keys, times)
+        done = np.maximum(done, issued) + item.exposed
+    return done
 
 
 def _add_priced(row: Any, item: Priced) -> None:
