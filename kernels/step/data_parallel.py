@@ -38,6 +38,15 @@ def transfer_time(dense, sparse, network, memo):
 
 
 @jit_inline
+def copies_time(dense, sparse, network, memo):
+    """Time of what `transfers` sends among copies of shards [s]."""
+    time = 0.0
+    for one in (dense[1], sparse[1]):
+        time += remembered_time(one.kind, one.size, one.members, one.stride, network, memo)
+    return time
+
+
+@jit_inline
 def gradients(zero, weights, experts, groups, settings):
     """Transfers that reduce the gradients of so many parameters once."""
     return (
@@ -77,7 +86,10 @@ def price_shards(zero, parts, groups, settings, network, memo, shards):
         gather = transfer_time(dense, sparse, network, memo)
         dense, sparse = gradients(zero, part.weights, part.experts, groups, settings)
         reduce = transfer_time(dense, sparse, network, memo)
-        both = gather + reduce
+        behind = 0.0  # among copies, once all of backward has run
+        if not settings.overlap_copies:
+            behind = copies_time(dense, sparse, network, memo)
+        both = gather + reduce - behind
         size = (part.weights + part.experts) * settings.gather_bytes
         relative = width_of(size, settings.collective_widths)
         forward, backward = gather, both
@@ -88,9 +100,9 @@ def price_shards(zero, parts, groups, settings, network, memo, shards):
         if settings.overlap_reduce:
             backward = hide(both, part.backward_window, 0.0, tax)
             backward_width = hidden_width(both, part.backward_window, 0.0, tax, relative)
-        shards.total[number] = gather + both
-        shards.exposed[number] = forward + backward
-        shards.width[number] = forward_width + backward_width
+        shards.total[number] = gather + both + behind
+        shards.exposed[number] = forward + backward + behind
+        shards.width[number] = forward_width + backward_width + relative * behind
 
 
 @jit_inline

@@ -199,6 +199,7 @@ class Settings(NamedTuple):
     bucket_bytes: float  # gradients per data-parallel bucket [B]
     overlap_reduce: bool
     overlap_gather: bool
+    overlap_copies: bool  # gradients among copies of shards (HSDP) beside backward
     overlap_pipeline: bool
     tax_inside: float  # compute lost beside a collective inside a node [1]
     tax_outside: float  # the same between nodes [1]

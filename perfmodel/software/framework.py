@@ -69,6 +69,10 @@ class Framework:
     )
     overlap_gradient_reduce: bool = fact("gradient reduction runs beside the last backward")
     overlap_parameter_gather: bool = fact("parameters are gathered beside the first forward")
+    overlap_gradient_copies: bool = fact(
+        "gradients are reduced among copies of shards (HSDP, slices of TPUs) beside backward, else "
+        "behind it"
+    )
     overlap_pipeline: bool = fact("stage-to-stage sends hide behind the next chunk's compute")
     overlap_expert_parallel: bool = fact(
         "dispatch and combine of one micro-batch hide behind another's compute"

@@ -265,6 +265,7 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         bucket_bytes=framework.bucket_bytes,
         overlap_reduce=framework.overlap_gradient_reduce,
         overlap_gather=framework.overlap_parameter_gather,
+        overlap_copies=framework.overlap_gradient_copies,
         overlap_pipeline=framework.overlap_pipeline,
         tax_inside=hardware.calibrated("network", "overlap_compute_tax"),
         tax_outside=hardware.calibrated("network", "overlap_compute_tax_scale_out"),
