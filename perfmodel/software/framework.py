@@ -124,6 +124,9 @@ class Framework:
     gathers_once_in_pipeline: bool = fact(
         "with a pipeline, gathered parameters stay from forward to backward: ZeRO 2 in place of 3"
     )
+    interleaves: bool = fact(
+        "stages hold several chunks in a run with a pipeline that does not say"
+    )
     sequence_parallel: bool = fact("on with tensor parallelism in a run that does not say")
     context_parallel_kind: str = fact(
         "how context ranks exchange keys and values in a run that does not say",
@@ -171,6 +174,7 @@ IDENTITY = ("software", "since", "released")
 OF_MEASURED_RUNS = (
     "zero_stage",
     "gathers_once_in_pipeline",
+    "interleaves",
     "sequence_parallel",
     "context_parallel_kind",
     "accumulates_gradients",
