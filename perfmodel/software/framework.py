@@ -78,8 +78,8 @@ class Framework:
         "dispatch and combine of one micro-batch hide behind another's compute"
     )
     expert_counts_on_host: bool = fact(
-        "the host waits for the device ahead of each dispatch, to learn how many tokens each expert "
-        "gets; it cannot issue work ahead of that"
+        "the host waits for the device ahead of each dispatch, to learn how many tokens each "
+        "expert gets; it cannot issue work ahead of that"
     )
     deduplicated_dispatch: bool = fact(
         "a token is sent once to each rank (or, between nodes, to each node) that holds any of "
