@@ -136,7 +136,6 @@ def compared(
 def scores(tables: dict[str, list[ComparedRow]]) -> dict[str, Any]:
     """Return all statistics of compared tables."""
     rows = [row for table in tables.values() for row in table]
-    rows = [row for row in rows if row.cells.get("outcome", "measured") == "measured"]
     families: dict[str, list[ComparedRow]] = {}
     for row in rows:
         families.setdefault(row.cells["family"], []).append(row)

@@ -228,6 +228,7 @@ def read_table(
     columns, rows = found.read(path) or read_rows(
         path, found.needed, found.measurements, found.aliases
     )
+    rows = [row for row in rows if found.counts(row)]
     for row in rows:
         found.check(row)
     rows = [

@@ -77,6 +77,8 @@ class Kind(ABC):
         Row -> further columns to filter and group by.
     together : callable
         Rows -> further columns of each that follow from all of them.
+    counts : callable
+        Row -> whether it is a measurement at all; others are left out of everything.
     aliases : mapping of str to str
         Other spelling of a column -> its name.
     read : callable
@@ -102,6 +104,7 @@ class Kind(ABC):
     together: Callable[[Sequence[MeasuredRow]], Sequence[Mapping[str, str]]] = lambda rows: (
         [{}] * len(rows)
     )
+    counts: Callable[[MeasuredRow], bool] = lambda row: True
     aliases: Mapping[str, str] = field(default_factory=dict)
     read: Callable[[str | os.PathLike[str]], Rows | None] = lambda path: None
     metrics: Mapping[str, tuple[str, str]] = field(default_factory=dict)

@@ -154,6 +154,8 @@ RULES = (
         Rule({"deduplicated_dispatch": True}, where={column: r"hybrid-?ep|deepep|dispatcher=flex"})
         for column in ("overlap", "framework")
     ),
+    # NVIDIA's scripts for experts (Megatron-MoE-ModelZoo): --expert-tensor-parallel-size 1.
+    Rule({"expert_tensor_parallel": False}, where={"framework": r"megatron-core moe"}),
     Rule(
         {"overlap_expert_parallel": True},
         where={"overlap": "a2a overlap|overlap_moe_expert_parallel_comm"},
@@ -198,6 +200,17 @@ def _with_graphs(row: MeasuredRow, framework: Framework) -> Framework:
     return framework
 
 
+# Words of the precision cell -> format; the first that is found counts. AMD's 4-bit blocks of 32
+# elements (OCP Microscaling) run the same products as NVIDIA's of 16.
+PRECISION_WORDS = (
+    (r"fp4", "nvfp4"),
+    (r"mx-?fp8|fp8[ _-]mx", "mxfp8"),
+    (r"fp8|float8", "fp8"),
+    (r"bf16|bfloat16", "bf16"),
+    (r"fp16|float16", "fp16"),
+)
+
+
 def precision_of(row: MeasuredRow) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return the precision, what was assumed, and notes.
 
@@ -217,13 +230,11 @@ def precision_of(row: MeasuredRow) -> tuple[str, tuple[str, ...], tuple[str, ...
         return "bf16", ("precision=bf16",), ()
     if "int8" in text:
         raise Skip("int8 training is not modelled yet", row.text("precision"))
-    if "nvfp4" in text:
-        note = f"precision '{row.text('precision')}' taken as nvfp4"
-        return "nvfp4", ("precision=nvfp4",), (note,)
-    for name in ("mxfp8", "fp8", "bf16", "fp16"):
-        if name in text:
+    for pattern, name in PRECISION_WORDS:
+        if re.search(pattern, text):
             note = f"precision '{row.text('precision')}' taken as {name}"
-            return name, (), (note,)
+            open_choice = name == "nvfp4" and "fp8" in text
+            return name, (f"precision={name}",) if open_choice else (), (note,)
     raise Skip("unknown precision", row.text("precision"))
 
 
@@ -301,7 +312,7 @@ def recomputes_half(row: MeasuredRow) -> bool:
     In torchtitan it does, in both of its options: every second layer, or every second
     matrix product with all that is cheap (torchtitan/models/…/parallelize.py).
     """
-    return "torchtitan" in row.lower("framework") and row.lower("recompute") == "selective"
+    return "torchtitan" in row.lower("framework") and row.lower("recompute") in ("", "selective")
 
 
 def context_parallel_kind(row: MeasuredRow, framework: Framework) -> str:

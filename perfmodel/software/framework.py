@@ -124,13 +124,25 @@ class Framework:
     gathers_once_in_pipeline: bool = fact(
         "with a pipeline, gathered parameters stay from forward to backward: ZeRO 2 in place of 3"
     )
-    interleaves: bool = fact(
-        "stages hold several chunks in a run with a pipeline that does not say"
-    )
     sequence_parallel: bool = fact("on with tensor parallelism in a run that does not say")
     context_parallel_kind: str = fact(
         "how context ranks exchange keys and values in a run that does not say",
         choices=("ring", "all_gather", "all_to_all"),
+    )
+    expert_tensor_parallel: bool = fact(
+        "experts too are divided by the tensor degree in a run that does not say"
+    )
+    layers_per_chunk: int = fact(
+        "layers of a virtual pipeline chunk that a run usually has that does not say; 0: a stage "
+        "is one chunk"
+    )
+    recompute: str = fact(
+        "what a run recomputes that does not say; empty: the least with which it fits",
+        choices=("", "none", "selective", "full"),
+    )
+    prediction_modules: bool = fact(
+        "models published with multi-token-prediction modules are trained with them in a run that "
+        "does not say"
     )
     accumulates_gradients: bool = fact(
         "a replica's sequences run as several micro-batches; otherwise, without a pipeline, as one"
@@ -174,9 +186,12 @@ IDENTITY = ("software", "since", "released")
 OF_MEASURED_RUNS = (
     "zero_stage",
     "gathers_once_in_pipeline",
-    "interleaves",
     "sequence_parallel",
     "context_parallel_kind",
+    "expert_tensor_parallel",
+    "layers_per_chunk",
+    "recompute",
+    "prediction_modules",
     "accumulates_gradients",
     "compiles_on_request",
     "tensor_overlap_on_request",

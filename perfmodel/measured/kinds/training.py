@@ -1,8 +1,7 @@
 """Measured training runs against projections: rows to strategies, and back.
 
-What a row leaves open (micro-batch, recompute, virtual chunks) its publisher tuned, so
-the projection does the same: among the choices that the projected memory admits, the
-fastest. docs/accuracy.md states every rule.
+What a row leaves open (micro-batch, recompute, virtual chunks) takes the likely choice of
+its software among those that the projected memory admits. docs/accuracy.md states every rule.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,19 +18,26 @@ import numpy as np
 from perfmodel.base.errors import ModelError, PerfModelError
 from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.measured.kind import Kind
+from perfmodel.measured.row_choices import (
+    assumed_batch,
+    likeliest,
+    micro_batches,
+    recompute_levels,
+    virtual_chunks,
+)
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import model_from_row
 from perfmodel.measured.row_software import (
     context_parallel_kind,
     framework_of,
     precision_of,
-    recompute_of,
     recomputes_half,
     sequence_parallel,
     zero_of,
 )
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import list_models, load_model
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_REASONS, VALID
 
@@ -43,20 +50,16 @@ WHOLE_NUMBERS = (
     *("ffn", "moe_ffn", "topk", "seq", "tp", "pp", "cp", "ep", "etp", "dp", "mbs", "gbs"),
 )
 SCALES = ((8, "1-8"), (64, "9-64"), (512, "65-512"))
-LARGEST_MICRO_BATCH = 64
 # A measured run did fit: what a row leaves open is not ruled out by an excess that lies
 # within the error of the memory projection itself: nine of ten of 109 stated peaks are projected
 # at no more than 1.18 times their size.
 MEMORY_SLACK = 1.2
-RECOMPUTE_LEVELS = ("none", "selective", "full")
 # Variables of a projection that a scored row keeps.
 NUMBERS = (
     *("step_time", "step_time_low", "step_time_high"),
     *(*TIME_COMPONENTS, *MEMORY_COMPONENTS, "memory_total"),
 )
-# Software whose DeepSeek-V3 has no prediction module: torchtitan knows none, MaxText's base.yml
-# leaves them out (mtp_num_layers 0).
-WITHOUT_PREDICTION = ("torchtitan", "maxtext")
+SAME_SIZE = 0.01  # parameters of one architecture, of which a table leaves small parts out
 SCHEDULES = ("", "1f1b", "1f1b-interleaved", "interleaved", "gpipe")
 
 
@@ -108,6 +111,11 @@ def check(row: MeasuredRow) -> None:
         row.positive(column)
 
 
+def counts(row: MeasuredRow) -> bool:
+    """Tell a run from a failure, which some tables keep beside the runs: ``outcome``."""
+    return row.lower("outcome") in ("", "measured")
+
+
 def derived(row: MeasuredRow) -> dict[str, str]:
     """Return columns that the table implies: ``architecture`` and ``scale``."""
     devices = row.whole("n_gpus") or 0
@@ -118,26 +126,30 @@ def derived(row: MeasuredRow) -> dict[str, str]:
     }
 
 
-def measured_step_time(row: MeasuredRow) -> float:
+def measured_step_time(row: MeasuredRow, batch: int) -> float:
     """Return the measured time of a step [s].
+
+    Parameters
+    ----------
+    row : MeasuredRow
+    batch : int
+        Sequences of a step, which turn a throughput into a time.
 
     Raises
     ------
     Skip
-        The row states neither a step time nor a throughput with its batch.
+        The row states neither a step time nor a throughput.
     """
     if (stated := row.positive("meas_iter_s")) is not None:
         return stated
-    batch, length, devices = row.whole("gbs"), row.whole("seq"), row.whole("n_gpus")
-    throughput = row.positive("meas_tokens_s_gpu") or row.positive("der_tokens_s_gpu")
-    if row.positive("meas_tokens_s_gpu") is None:
-        stated = row.positive("der_iter_s")
-        if stated is not None:
+    length, devices = _stated(row, "seq"), _stated(row, "n_gpus")
+    throughput = row.positive("meas_tokens_s_gpu")
+    if throughput is None:
+        if (stated := row.positive("der_iter_s")) is not None:
             return stated
+        throughput = row.positive("der_tokens_s_gpu")
     if throughput is None:
         raise Skip("no usable measurement", scorable=False)
-    if not (batch and length and devices):
-        raise Skip("global batch or sequence length not stated")
     return batch * length / (throughput * devices)
 
 
@@ -149,23 +161,36 @@ def case_of(row: MeasuredRow) -> Case:
     Skip
         With the reason why it cannot be.
     """
-    model, model_notes = _model_of(row)
-    measured = measured_step_time(row)
+    batch, length = row.whole("gbs"), row.whole("seq")
+    if not any(row.positive(column) for column in MEASUREMENTS):
+        raise Skip("no usable measurement", scorable=False)
+    if row.lower("arch_known") in ("no", "0", "false"):
+        raise Skip("architecture not stated", scorable=False)
+    if length is None:
+        # Neither a step nor a token of unknown length can be projected.
+        raise Skip("sequence length not stated", scorable=False)
     if row.lower("task") == "lora":
         raise Skip("LoRA is not modelled yet")
     if row.lower("pp_schedule") not in SCHEDULES:
         raise Skip("schedule not modelled yet", row.text("pp_schedule"))
-    devices = _stated(row, "n_gpus")
-    tensor, pipeline = _stated(row, "tp"), _stated(row, "pp")
-    batch, length = _stated(row, "gbs"), _stated(row, "seq")
-    context = row.whole("cp") or 1
-    data, rest = divmod(devices, tensor * pipeline * context)
-    if rest or not data:
-        raise Skip(STATUS_REASONS[1], f"{devices} devices, tp {tensor} pp {pipeline} cp {context}")
+    devices, context = _stated(row, "n_gpus"), row.whole("cp") or 1
     hardware, hardware_notes = hardware_of(row)
     precision, assumed, precision_notes = precision_of(row)
     domain = hardware.system.network[0].size
-    framework, software_notes = framework_of(row, precision, model.has_experts, domain)
+    experts = row.text("n_experts") not in ("", "0")
+    framework, software_notes = framework_of(row, precision, experts, domain)
+    model, model_notes = _model_of(row, framework)
+    tensor, pipeline = _degree(row, "tp", framework), _degree(row, "pp", framework)
+    data, rest = divmod(devices, tensor * pipeline * context)
+    if rest or not data:
+        raise Skip(STATUS_REASONS[1], f"{devices} devices, tp {tensor} pp {pipeline} cp {context}")
+    if batch is None:
+        if row.positive("meas_iter_s") or not row.positive("meas_tokens_s_gpu"):
+            raise Skip("global batch not stated", "nor a throughput, to which a likely one does")
+        batch = assumed_batch(row, framework, pipeline, data)
+        assumed = (*assumed, f"global_batch_size={batch}")
+    measured = measured_step_time(row, batch)
+    expert = row.whole("ep") or 1
     zero, shards = zero_of(row, framework, pipeline, tensor * pipeline)
     fixed: dict[str, Any] = {
         "tensor_parallel": tensor,
@@ -176,13 +201,21 @@ def case_of(row: MeasuredRow) -> Case:
         "data_parallel": data,
         "zero_stage": zero,
         "shard_group": 0 if shards >= data * context else shards,
-        "expert_parallel": (row.whole("ep") or 1) if row.text("n_experts") else 1,
-        "expert_tensor_parallel": (row.whole("etp") or 1) if row.text("n_experts") else 1,
+        "expert_parallel": expert if experts else 1,
+        "expert_tensor_parallel": row.whole("etp")
+        or _expert_tensor(framework, tensor, expert, devices // pipeline)
+        if experts
+        else 1,
         "global_batch_size": batch,
         "sequence_length": length,
         "precision": precision,
     }
-    open_axes, some_layers, recompute_notes = _open_axes(row, framework, model, fixed)
+    levels, some_layers, recompute_notes = recompute_levels(row, framework)
+    open_axes: dict[str, list[Any]] = {
+        "virtual_pipeline": virtual_chunks(row, framework, model, pipeline),
+        "micro_batch_size": micro_batches(row, framework, fixed),
+        "recompute": levels,
+    }
     candidates = [
         {**fixed, **dict(zip(open_axes, values, strict=True))}
         for values in itertools.product(*open_axes.values())
@@ -191,7 +224,7 @@ def case_of(row: MeasuredRow) -> Case:
     if some_layers:
         chunks = pipeline * candidates[0]["virtual_pipeline"]
         share = min(1.0, some_layers * chunks / model.num_layers)
-    elif recomputes_half(row):
+    elif levels == ["selective"] and recomputes_half(row):
         share = 0.5
     if share < 1.0:
         candidates = [{**c, "recompute": r} for c in candidates for r in ("none", "full")]
@@ -203,24 +236,40 @@ def case_of(row: MeasuredRow) -> Case:
         candidates,
         share,
         measured,
-        tuple(name for name, values in open_axes.items() if len(values) > 1),
+        tuple(
+            name
+            for name, values in open_axes.items()
+            if len(values) > 1 or (name == "recompute" and not row.text("recompute"))
+        ),
         assumed,
         (*model_notes, *software_notes, *hardware_notes, *precision_notes, *recompute_notes),
     )
 
 
-def _model_of(row: MeasuredRow) -> tuple[ModelSpec, tuple[str, ...]]:
-    if row.lower("arch_known") in ("no", "0", "false"):
-        raise Skip("architecture not stated", scorable=False)
-    overrides, notes = {}, []
-    if _has_prediction_module(row):
-        overrides["mtp_modules"] = 1
-        notes.append("one multi-token-prediction module")
+def _expert_tensor(framework: Framework, tensor: int, expert: int, ranks: int) -> int:
+    """Return the expert-tensor degree of a run that states none; 1 where no other is possible."""
+    shared = framework.expert_tensor_parallel and ranks % (tensor * expert) == 0
+    return tensor if shared else 1
+
+
+def _degree(row: MeasuredRow, column: str, framework: Framework) -> int:
+    """Return a degree; where parameters are sharded over all devices, 1 unless stated."""
+    if framework.zero_stage == 3 and row.whole(column) is None:
+        return 1
+    return _stated(row, column)
+
+
+def _model_of(row: MeasuredRow, framework: Framework) -> tuple[ModelSpec, tuple[str, ...]]:
+    notes = []
     cells = {**row.cells, "attn_note": _windows(row.lower("attn_note"))}
     if row.text("attn_note") and not cells["attn_note"]:
         notes.append(f"'{row.text('attn_note')}' not understood: full attention taken")
     try:
-        model = model_from_row(cells, **overrides)
+        model = model_from_row(cells)
+        modules = _prediction_modules(row, model, framework)
+        if modules:
+            model = model_from_row(cells, mtp_modules=modules)
+            notes.append(f"multi-token-prediction modules: {modules}")
     except ModelError as error:
         raise Skip("architecture not stated", str(error), scorable=False) from None
     # Rows differ in name and source of the same model; one sweep serves them all.
@@ -242,24 +291,36 @@ def _windows(text: str) -> str:
     return f"{share} layers sliding window {window.group(1)}"
 
 
-def _has_prediction_module(row: MeasuredRow) -> bool:
-    """Tell whether a run trained a multi-token-prediction module.
+def _prediction_modules(row: MeasuredRow, model: ModelSpec, framework: Framework) -> int:
+    """Return how many multi-token-prediction modules a run trained.
 
     By the row's notes; else by the FLOP that its publisher counted, which those of Megatron
-    count of the modules too; else DeepSeek-V3 is trained as published, with one
-    (arXiv:2412.19437, section 4.2), by software that has them.
+    count of the modules too; else those with which its architecture is published, where the
+    software trains them.
     """
+    if not model.has_experts:
+        return 0
     notes = row.lower("notes")
     if re.search(r"(w/o|without|no) mtp\b", notes):
-        return False
+        return 0
     formula = row.lower("tflops_formula_matched")
     if re.search(r"(w/|with) mtp\b|mtp (layer|module)s? trained", notes) or "+mtp" in formula:
-        return True
-    name = re.sub(r"[\s_-]", "", row.lower("model"))
-    software = row.lower("framework")
-    counted = bool(formula) and "megatron" in software
-    without = any(word in software for word in WITHOUT_PREDICTION)
-    return name.startswith("deepseekv3") and not counted and not without
+        return 1
+    if formula and "megatron" in row.lower("framework"):
+        return 0
+    return published_modules(model) if framework.prediction_modules else 0
+
+
+@lru_cache(maxsize=64)
+def published_modules(model: ModelSpec) -> int:
+    """Return the multi-token-prediction modules of the known model with the same layers."""
+    size = model.parameter_count()
+    for item in list_models():
+        if abs(item.parameters / size - 1.0) < SAME_SIZE:
+            known = load_model(item.name, mtp="stated")
+            if (known.hidden_size, known.num_layers) == (model.hidden_size, model.num_layers):
+                return len(known.mtp_layers)
+    return 0
 
 
 def _stated(row: MeasuredRow, column: str) -> int:
@@ -269,49 +330,10 @@ def _stated(row: MeasuredRow, column: str) -> int:
             "n_gpus": "number of devices",
             "tp": "tensor or pipeline degree",
             "pp": "tensor or pipeline degree",
-            "gbs": "global batch or sequence length",
-            "seq": "global batch or sequence length",
+            "seq": "sequence length",
         }
         raise Skip(f"{names[column]} not stated", f"column '{column}' is empty")
     return value
-
-
-def _open_axes(
-    row: MeasuredRow, framework: Framework, model: ModelSpec, fixed: Mapping[str, Any]
-) -> tuple[dict[str, list[Any]], int, tuple[str, ...]]:
-    """Values of the fields that rows may leave open; one where a row states it."""
-    per_replica = fixed["global_batch_size"] // fixed["data_parallel"]
-    micro = row.whole("mbs")
-    if not framework.accumulates_gradients and fixed["pipeline_parallel"] == 1:
-        micro_batches = [max(per_replica, 1)]
-    elif micro is not None:
-        micro_batches = [micro]
-    else:
-        doublings = [2**i for i in range(LARGEST_MICRO_BATCH.bit_length())]
-        micro_batches = [n for n in doublings if n <= LARGEST_MICRO_BATCH and per_replica % n == 0]
-    level, some_layers, notes = recompute_of(row)
-    levels = [level] if level else list(RECOMPUTE_LEVELS)
-    axes: dict[str, list[Any]] = {
-        "micro_batch_size": micro_batches or [1],
-        "recompute": levels,
-        "virtual_pipeline": _virtual(row, model, framework, fixed),
-    }
-    return axes, some_layers, notes
-
-
-def _virtual(
-    row: MeasuredRow, model: ModelSpec, framework: Framework, fixed: Mapping[str, Any]
-) -> list[int]:
-    """Chunks per stage; every divisor where software that interleaves does not say."""
-    text = row.text("vpp")
-    pipeline = fixed["pipeline_parallel"]
-    open_cell = text.startswith(">") or (not text and pipeline > 1 and framework.interleaves)
-    if not open_cell:
-        return [row.whole("vpp") or 1]
-    per_stage = model.num_layers // pipeline
-    chunks = [n for n in range(1, per_stage + 1) if model.num_layers % (pipeline * n) == 0]
-    least = 2 if text.startswith(">") else 1
-    return [n for n in chunks or [1] if n >= least] or [least] if pipeline > 1 else [1]
 
 
 def _project_group(group: _Group) -> list[tuple[int, Outcome]]:
@@ -341,20 +363,14 @@ def _project_group(group: _Group) -> list[tuple[int, Outcome]]:
 
 
 def _choose(case: Case, columns: Mapping[str, Any]) -> Outcome:
-    """Take the likely candidate: the least recomputation with which the run fits.
-
-    Nobody recomputes more than memory asks for. Among micro-batches and chunks alike in that the
-    fastest, for these are tuned; where nothing fits, what needs the least memory.
-    """
+    """Take the likeliest candidate that fits, else the one that needs the least memory."""
     valid = np.flatnonzero(columns["status"] == VALID)
     if not valid.size:
         return _impossible(case, columns["status"][0])
     limit = MEMORY_SLACK * case.hardware.device.memory.capacity
     fitting = valid[columns["memory_total"][valid] <= limit]
     if fitting.size:
-        order = [RECOMPUTE_LEVELS.index(case.candidates[i]["recompute"]) for i in fitting]
-        least = fitting[np.array(order) == min(order)] if case.share == 1.0 else fitting
-        best = int(least[np.argmin(columns["step_time"][least])])
+        best = likeliest(case.candidates, fitting, columns["step_time"])
     else:
         best = int(valid[np.argmin(columns["memory_total"][valid])])
     details = {name: float(columns[name][best]) for name in NUMBERS}
@@ -431,5 +447,6 @@ KIND = TrainingKind(
     measurements=MEASUREMENTS,
     group_by=("hardware", "precision", "architecture", "scale", "family", "assumed"),
     check=check,
+    counts=counts,
     derived=derived,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfmodel.measured.compare import compare_file
-from perfmodel.measured.kinds.training import _has_prediction_module, case_of, measured_step_time
+from perfmodel.measured.kinds.training import case_of, measured_step_time
 from perfmodel.measured.rows import MeasuredRow
 from tests.data import MISSING, TRAINING_RUNS
 
@@ -55,11 +55,11 @@ def write(path: Path, *rows: MeasuredRow) -> Path:
 
 
 def test_measured_step_time_comes_from_the_first_statement() -> None:
-    assert measured_step_time(row()) == pytest.approx(128 * 8192 / (1621 * 64))
-    assert measured_step_time(row(meas_iter_s=9.0)) == 9.0
-    assert measured_step_time(row(meas_tokens_s_gpu="", der_iter_s=8.0)) == 8.0
+    assert measured_step_time(row(), 128) == pytest.approx(128 * 8192 / (1621 * 64))
+    assert measured_step_time(row(meas_iter_s=9.0), 128) == 9.0
+    assert measured_step_time(row(meas_tokens_s_gpu="", der_iter_s=8.0), 128) == 8.0
     derived = row(meas_tokens_s_gpu="", der_tokens_s_gpu=1000)
-    assert measured_step_time(derived) == pytest.approx(128 * 8192 / 64e3)
+    assert measured_step_time(derived, 128) == pytest.approx(128 * 8192 / 64e3)
 
 
 def test_a_row_without_measurement_or_architecture_does_not_count_against_coverage(
@@ -71,15 +71,18 @@ def test_a_row_without_measurement_or_architecture_does_not_count_against_covera
         row(meas_tokens_s_gpu=""),
         row(layers=""),
         row(arch_known="no"),
+        row(seq=""),
         row(tp=""),
+        row(outcome="crashed_unknown"),
     )
     found = compare_file("training", path).to_json_dict()
     assert found["count"] == 1
-    assert found["rows"] == 5
+    assert found["rows"] == 6  # a crash is no run
     assert found["coverage"] == pytest.approx(1 / 2)
     assert found["skipped"] == {
         "architecture not stated": 2,
         "no usable measurement": 1,
+        "sequence length not stated": 1,
         "tensor or pipeline degree not stated": 1,
     }
 
@@ -93,7 +96,7 @@ def test_a_row_without_measurement_or_architecture_does_not_count_against_covera
         ({"precision": "ternary"}, "unknown precision"),
         ({"hardware": "H900"}, "no hardware profile"),
         ({"pp": ""}, "tensor or pipeline degree not stated"),
-        ({"gbs": ""}, "global batch or sequence length not stated"),
+        ({"gbs": ""}, "global batch not stated"),
         ({"n_gpus": 63}, "degrees do not multiply to the number of devices"),
         ({"gbs": 127}, "global_batch_size is not a multiple"),
         ({"hardware": "A100-80GB"}, "no matrix rate for this precision"),
@@ -126,34 +129,39 @@ def test_a_stated_row_leaves_nothing_open() -> None:
     assert strategy["sequence_parallel"] is True
 
 
-def test_open_fields_take_the_fastest_choice_that_fits(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", row(mbs="", recompute=""))
-    (item,) = compare_file("training", path).rows
+def test_open_fields_take_a_likely_choice_that_fits(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", row(mbs="", recompute=""), row(recompute="full"))
+    item, slow = compare_file("training", path).rows
     assert item.cells["assumed"] == "yes"
-    assert {text.split("=")[0] for text in item.outcome.assumed} == {
-        "micro_batch_size",
-        "recompute",
-    }
+    assert item.outcome.assumed == ("micro_batch_size=1", "recompute=none")
     case = case_of(row(mbs="", recompute=""))
     assert len(case.candidates) == 3 * 7  # recompute levels × micro-batches 1, 2, 4 … 64
-    stated = write(tmp_path / "s.csv", row(recompute="full"))
-    (slow,) = compare_file("training", stated).rows
     assert item.outcome.projected is not None
     assert slow.outcome.projected is not None
     assert item.outcome.projected < slow.outcome.projected
 
 
-def test_micro_batches_divide_the_batch_of_a_replica() -> None:
-    case = case_of(row(mbs="", gbs=24))  # two replicas of 12 sequences
-    assert [c["micro_batch_size"] for c in case.candidates] == [1, 2, 4]
+def test_an_unstated_batch_is_assumed_where_a_throughput_is_stated() -> None:
+    case = case_of(row(gbs=""))
+    assert case.assumed == ("global_batch_size=128",)  # 8 micro-batches per stage, 2 replicas
+    assert case.measured == pytest.approx(128 * 8192 / (1621 * 64))
+    sharded = case_of(row(gbs="", framework="torchtitan (FSDP2)", tp="", pp="", vpp="", mbs=2))
+    assert sharded.assumed == ("global_batch_size=128",)  # 64 replicas, all at once
+    assert sharded.candidates[0]["tensor_parallel"] == 1
 
 
-def test_virtual_chunks_open_only_where_the_table_says_so() -> None:
-    assert case_of(row(vpp="")).candidates[0]["virtual_pipeline"] == 1
-    some = case_of(row(vpp=">1")).candidates
-    assert [c["virtual_pipeline"] for c in some] == [2, 5, 10]  # 80 layers on 8 stages
-    left_out = case_of(row(vpp="", notes="micro-batch and interleaving not in the table"))
-    assert [c["virtual_pipeline"] for c in left_out.candidates] == [1, 2, 5, 10]
+def test_an_unstated_expert_tensor_degree_is_the_softwares() -> None:
+    """Megatron-Core's is the tensor degree; NVIDIA's recipes set 1."""
+    experts = {"n_experts": 8, "topk": 2, "ep": 2, "moe_ffn": 14336, "pp": 1, "vpp": 1}
+
+    def degree(**cells: Any) -> int:
+        return int(case_of(row(**experts, **cells)).candidates[0]["expert_tensor_parallel"])
+
+    assert degree(framework="Megatron-LM") == 4
+    assert degree(framework="Megatron-LM", etp=2) == 2
+    assert degree(framework="Megatron-Bridge") == 1
+    assert degree(framework="Megatron-Core MoE") == 1
+    assert degree(framework="Megatron-LM", tp=16, ep=8) == 1  # 128 do not divide 64 devices
 
 
 def test_partly_recomputed_layers_lie_between_none_and_all(tmp_path: Path) -> None:
@@ -184,34 +192,31 @@ def test_selective_recompute_of_torchtitan_is_half_of_the_forward(tmp_path: Path
     assert half == pytest.approx((none + full) / 2)
 
 
-def test_deepseek_v3_has_its_prediction_module_unless_a_table_leaves_it_out() -> None:
+def test_prediction_modules_are_stated_or_published() -> None:
     sizes = {
-        **{"model": "DeepSeekV3", "layers": 61, "hidden": 7168, "ffn": 18432, "heads": 128},
+        **{"layers": 61, "hidden": 7168, "ffn": 18432, "heads": 128},
         **{"kv_heads": 128, "head_dim": "", "vocab": 129280, "n_experts": 256, "topk": 8},
         **{"n_shared_experts": 1, "moe_ffn": 2048, "first_dense_layers": 3, "mla_q_lora": 1536},
         **{"mla_kv_lora": 512, "mla_nope": 128, "mla_rope": 64, "mla_v": 128, "ep": 8},
     }
-    assert len(case_of(row(**sizes)).model.mtp_layers) == 1
+
+    def modules(**cells: Any) -> int:
+        return len(case_of(row(**sizes, **cells)).model.mtp_layers)
+
+    # By what a note says, then by the FLOP counted, then by the architecture, whatever its name.
+    assert modules() == 1
+    assert modules(model="ours") == 1
+    assert modules(model="ours", hidden=6144) == 0
     for notes in ("w/o MTP; dropless", "no MTP", "run without MTP"):
-        assert len(case_of(row(**sizes, notes=notes)).model.mtp_layers) == 0
-
-
-def test_prediction_module_by_the_flop_that_were_counted() -> None:
-    """Megatron's count has those of the modules; DeepSeek's own count leaves them out."""
-
-    def trained(**cells: str) -> bool:
-        return _has_prediction_module(row(**cells))
-
-    megatron = {"model": "DeepSeek-V3", "framework": "Megatron-Bridge/Megatron-Core"}
-    assert trained(**megatron)
-    assert trained(**megatron, tflops_formula_matched="causal+MTP")
-    assert not trained(**megatron, tflops_formula_matched="causal")
-    own = {"model": "DeepSeek-V3", "framework": "HAI-LLM (DualPipe)"}
-    assert trained(**own, tflops_formula_matched="causal")
-    assert not trained(model="DeepSeek-V3", framework="torchtitan")
-    assert not trained(model="DeepSeek-V3", framework="MaxText")
-    assert not trained(model="Qwen3-30B-A3B", framework="Megatron-Core")
-    assert trained(model="other", notes="MTP layer trained (layout Et*4)")
+        assert modules(notes=notes) == 0
+    assert modules(notes="MTP layer trained (layout Et*4)", hidden=6144) == 1
+    bridge = {"framework": "Megatron-Bridge/Megatron-Core"}
+    assert modules(**bridge, tflops_formula_matched="causal+MTP") == 1
+    assert modules(**bridge, tflops_formula_matched="causal") == 0
+    # DeepSeek's own count leaves them out.
+    assert modules(framework="HAI-LLM (DualPipe)", tflops_formula_matched="causal") == 1
+    assert modules(framework="torchtitan") == 0
+    assert modules(framework="MaxText") == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""What a row of a table of measured training runs leaves open, and what was likely chosen.
+
+A cell that is empty was not random: software has defaults, and its recipes habits. Where the
+software states what such a run means (`Framework`), that is taken; else whoever published the run
+took what fits in memory and is fast, but no larger a micro-batch than pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.measured.row_software import recompute_of
+from perfmodel.measured.rows import MeasuredRow
+from perfmodel.model.build import ModelSpec
+from perfmodel.software.framework import Framework
+
+LARGEST_MICRO_BATCH = 64
+RECOMPUTE_LEVELS = ("none", "selective", "full")
+MICRO_BATCHES_PER_STAGE = 8
+"""Micro-batches per pipeline stage and replica where no batch is stated: the median of our tables
+of Megatron's stack (NeMo, Megatron-LM, Primus, bigscience), with a pipeline and without."""
+NEARLY_FASTEST = 0.05
+"""A larger micro-batch that brings no more than this is not taken. Among 430 runs that state
+theirs, hidden and chosen again, 4 to 6 % finds most: of NVIDIA's recipes 75 to 100 %, where the
+fastest is found in 40 to 75 %."""
+
+
+def micro_batches(row: MeasuredRow, framework: Framework, fixed: Mapping[str, Any]) -> list[int]:
+    """Return the sizes that a row admits: the stated one, or powers of two."""
+    per_replica = fixed["global_batch_size"] // fixed["data_parallel"]
+    if not framework.accumulates_gradients and fixed["pipeline_parallel"] == 1:
+        return [max(per_replica, 1)]
+    if (stated := row.whole("mbs")) is not None:
+        return [stated]
+    doublings = [2**i for i in range(LARGEST_MICRO_BATCH.bit_length())]
+    return [n for n in doublings if per_replica % n == 0] or [1]
+
+
+def assumed_batch(row: MeasuredRow, framework: Framework, pipeline: int, replicas: int) -> int:
+    """Return a likely global batch where only a throughput is stated.
+
+    Software that shards parameters, or does not accumulate, runs a replica's sequences at once;
+    other software runs `MICRO_BATCHES_PER_STAGE`.
+    """
+    at_once = framework.zero_stage == 3 or not framework.accumulates_gradients
+    count = pipeline * (1 if at_once and pipeline == 1 else MICRO_BATCHES_PER_STAGE)
+    return (row.whole("mbs") or 1) * count * replicas
+
+
+def recompute_levels(
+    row: MeasuredRow, framework: Framework
+) -> tuple[list[str], int, tuple[str, ...]]:
+    """Return levels that a row admits, layers per chunk where only some, and notes."""
+    level, some_layers, notes = recompute_of(row)
+    level = level or framework.recompute
+    return [level] if level else list(RECOMPUTE_LEVELS), some_layers, notes
+
+
+def virtual_chunks(
+    row: MeasuredRow, framework: Framework, model: ModelSpec, pipeline: int
+) -> list[int]:
+    """Return the chunks per stage that a row admits, the likeliest first.
+
+    Parameters
+    ----------
+    row : MeasuredRow
+        ``>1``, or notes that say ``interleaving not in …``, leave the number open.
+    framework : Framework
+        Says how many layers a chunk usually has; 2 where the row says that there are chunks.
+    model : ModelSpec
+    pipeline : int
+    """
+    text = row.text("vpp")
+    more = text.startswith(">")
+    said = more or (not text and "interleaving not in" in row.lower("notes"))
+    layers = framework.layers_per_chunk or (2 if said else 0)
+    if not said and (text or not layers):
+        return [row.whole("vpp") or 1]
+    if pipeline == 1:
+        return [1]
+    return [max(likely_chunks(model.num_layers, pipeline, layers), 2 if more else 1), 1]
+
+
+def likely_chunks(layers: int, pipeline: int, per_chunk: int) -> int:
+    """Return chunks per stage that come nearest to so many layers each.
+
+    Chunks are equal where embedding, output and a prediction module count as layers or not:
+    126 layers on 8 stages are cut like 128.
+    """
+    ways = {
+        n
+        for counted in range(layers, layers + 4)
+        for n in range(1, counted // pipeline + 1)
+        if counted % (pipeline * n) == 0
+    }
+    return min(ways or {1}, key=lambda n: abs(np.log(layers / (pipeline * n * per_chunk))))
+
+
+def likeliest(
+    candidates: list[dict[str, Any]],
+    fitting: NDArray[np.intp],
+    step_time: NDArray[np.float64],
+) -> int:
+    """Return the candidate that was likely run among those that fit in memory.
+
+    The first number of chunks that is possible; with the least recomputation, for nobody
+    recomputes more than memory asks for; then the fastest where parameters are gathered for every
+    micro-batch (ZeRO 3: a larger one saves traffic), else the smallest micro-batch that is nearly
+    as fast.
+
+    Parameters
+    ----------
+    candidates : list of dict
+    fitting : array of int
+        Positions of those that fit.
+    step_time : array of float
+        Of every candidate.
+    """
+    first = candidates[int(fitting[0])]["virtual_pipeline"]
+    same = [i for i in fitting if candidates[i]["virtual_pipeline"] == first]
+    levels = [RECOMPUTE_LEVELS.index(candidates[i]["recompute"]) for i in same]
+    same = [i for i, level in zip(same, levels, strict=True) if level == min(levels)]
+    times = step_time[same]
+    within = 0.0 if candidates[same[0]]["zero_stage"] == 3 else NEARLY_FASTEST
+    near = [i for i in same if step_time[i] <= times.min() * (1.0 + within)]
+    return int(min(near, key=lambda i: (candidates[i]["micro_batch_size"], step_time[i])))

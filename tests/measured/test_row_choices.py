@@ -1,0 +1,91 @@
+"""What rows of training tables leave open, and what was likely chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.measured.row_choices import likeliest, likely_chunks, micro_batches, virtual_chunks
+from perfmodel.measured.rows import MeasuredRow
+from perfmodel.model.presets import load_model
+from perfmodel.software.framework import load_framework
+
+
+def row(**cells: str) -> MeasuredRow:
+    return MeasuredRow(cells, "runs.csv", 2)
+
+
+@pytest.mark.parametrize(
+    ("layers", "pipeline", "chunks"),
+    [
+        (96, 8, 6),  # GPT-3 in MLPerf
+        (126, 8, 8),  # Llama 3.1 405B with embedding and output: 128 layers
+        (126, 16, 4),
+        (80, 8, 5),
+        (61, 16, 2),  # DeepSeek-V3 with embedding, output and prediction module: 64
+        (7, 7, 1),
+        (3, 8, 1),
+    ],
+)
+def test_chunks_have_about_two_layers(layers: int, pipeline: int, chunks: int) -> None:
+    assert likely_chunks(layers, pipeline, 2) == chunks
+
+
+def test_virtual_chunks_are_open_where_software_or_table_say_so() -> None:
+    model = load_model("llama-3-70b")
+
+    def chunks(framework: str, pipeline: int = 8, **cells: str) -> list[int]:
+        return virtual_chunks(row(**cells), load_framework(framework), model, pipeline)
+
+    assert chunks("primus") == [1]
+    assert chunks("primus", vpp="5") == [5]
+    assert chunks("primus", vpp=">1") == [5, 1]
+    assert chunks("primus", notes="interleaving not in the table") == [5, 1]
+    assert chunks("megatron") == [5, 1]
+    assert chunks("nemo@24.09") == [5, 1]
+    assert chunks("nemo@24.09", vpp="1") == [1]
+    assert chunks("nemo@24.09", pipeline=1) == [1]
+
+
+def test_micro_batches_divide_the_batch_of_a_replica() -> None:
+    fixed = {"global_batch_size": 24, "data_parallel": 2, "pipeline_parallel": 1}
+    assert micro_batches(row(), load_framework("megatron"), fixed) == [1, 2, 4]
+    assert micro_batches(row(mbs="3"), load_framework("megatron"), fixed) == [3]
+    assert micro_batches(row(), load_framework("maxtext"), fixed) == [12]
+
+
+def test_the_smallest_micro_batch_that_is_nearly_fastest_is_likely() -> None:
+    def choice(zero: int, times: list[float], fitting: list[int]) -> int:
+        candidates = [
+            {
+                "virtual_pipeline": 1,
+                "micro_batch_size": 2**i,
+                "zero_stage": zero,
+                "recompute": "none",
+            }
+            for i in range(3)
+        ]
+        return likeliest(candidates, np.array(fitting), np.array(times))
+
+    assert choice(1, [1.04, 1.02, 1.0], [0, 1, 2]) == 0
+    assert choice(1, [1.20, 1.02, 1.0], [0, 1, 2]) == 1
+    assert choice(1, [1.20, 1.02, 1.0], [0]) == 0
+    assert choice(3, [1.04, 1.02, 1.0], [0, 1, 2]) == 2  # parameters are gathered for each
+
+
+def test_chunks_that_are_possible_are_preferred() -> None:
+    candidates = [
+        {"virtual_pipeline": n, "micro_batch_size": 1, "zero_stage": 1, "recompute": "none"}
+        for n in (5, 1)
+    ]
+    assert likeliest(candidates, np.array([0, 1]), np.array([1.1, 1.0])) == 0
+    assert likeliest(candidates, np.array([1]), np.array([1.1, 1.0])) == 1
+
+
+def test_recomputation_is_the_least_that_fits() -> None:
+    candidates = [
+        {"virtual_pipeline": 1, "micro_batch_size": size, "zero_stage": 1, "recompute": level}
+        for size, level in ((4, "full"), (1, "selective"), (1, "full"))
+    ]
+    assert likeliest(candidates, np.array([0, 1, 2]), np.array([0.8, 1.0, 1.2])) == 1
+    assert likeliest(candidates, np.array([0, 2]), np.array([0.8, 1.0, 1.2])) == 0
