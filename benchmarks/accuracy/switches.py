@@ -37,6 +37,17 @@ def profile(values: Mapping[str, float]) -> Change:
     return lambda case: replace(case, hardware=case.hardware.with_values(dict(values)))
 
 
+def strategy(**values: Any) -> Change:
+    """Give every candidate these values where the row leaves the field open."""
+    return lambda case: replace(
+        case,
+        candidates=[
+            {**it, **{key: v for key, v in values.items() if key in case.opened}}
+            for it in case.candidates
+        ],
+    )
+
+
 # Behaviour -> what turns it off.
 SWITCHES: Mapping[str, Change] = {
     "overlap_gradient_reduce": software(overlap_gradient_reduce=False),
@@ -49,6 +60,10 @@ SWITCHES: Mapping[str, Change] = {
     "fused_elementwise": software(fused_elementwise=True),
     "attention_generation": software(attention_generation=0),
     "dropout": software(dropout=False),
+    "layers_per_chunk": strategy(virtual_pipeline=1),
+    "likely recompute": strategy(recompute="none"),
+    "likely micro-batch": strategy(micro_batch_size=1),
+    "prediction_modules": lambda case: replace(case, model=case.model.without_mtp()),
     "speed_spread": profile({"calibration.host.speed_spread": 0.0}),
 }
 MOVED = 0.002

@@ -155,7 +155,7 @@ def test_an_unstated_expert_tensor_degree_is_the_softwares() -> None:
     experts = {"n_experts": 8, "topk": 2, "ep": 2, "moe_ffn": 14336, "pp": 1, "vpp": 1}
 
     def degree(**cells: Any) -> int:
-        return int(case_of(row(**experts, **cells)).candidates[0]["expert_tensor_parallel"])
+        return int(case_of(row(**{**experts, **cells})).candidates[0]["expert_tensor_parallel"])
 
     assert degree(framework="Megatron-LM") == 4
     assert degree(framework="Megatron-LM", etp=2) == 2
@@ -201,7 +201,7 @@ def test_prediction_modules_are_stated_or_published() -> None:
     }
 
     def modules(**cells: Any) -> int:
-        return len(case_of(row(**sizes, **cells)).model.mtp_layers)
+        return len(case_of(row(**{**sizes, **cells})).model.mtp_layers)
 
     # By what a note says, then by the FLOP counted, then by the architecture, whatever its name.
     assert modules() == 1
