@@ -14,7 +14,7 @@ from perfmodel.cli.shared.printing import heading, print_json, table
 
 if TYPE_CHECKING:
     from perfmodel.software.engine import Engine
-    from perfmodel.software.facts import Fact
+    from perfmodel.software.facts import Fact, When
     from perfmodel.software.framework import Framework
 
 
@@ -93,12 +93,16 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
                 "meaning": fact.meaning,
                 "choices": fact.choices,
                 "settable": key not in shown.told,
-                "source": shown.source[key],
+                "source": shown.source.get(key, ""),
             }
             for key, fact in shown.facts.items()
         }
         document = {"schema_version": SCHEMA_VERSION, "name": shown.software.name}
-        print_json(document | {"title": shown.title, "values": values})
+        when = [
+            {"conditions": it.conditions, "values": it.values, "source": it.source}
+            for it in shown.when
+        ]
+        print_json(document | {"title": shown.title, "values": values, "when": when})
         return
     click.echo(heading(f"{shown.software.name}: {shown.title}"))
     for title, told in (("", False), (shown.told_title, True)):
@@ -108,7 +112,7 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
                 _value(getattr(shown.software, key)),
                 fact.unit,
                 fact.meaning,
-                shown.source[key],
+                shown.source.get(key, ""),
             ]
             for key, fact in shown.facts.items()
             if (key in shown.told) == told
@@ -116,6 +120,10 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
         click.echo()
         headers = [title or "path", "value", "unit", "meaning", "source"]
         click.echo(table(headers, rows, left=(0, 2, 3, 4)))
+    if shown.when:
+        rows = [[_pairs(it.conditions), _pairs(it.values), it.source] for it in shown.when]
+        click.echo()
+        click.echo(table(["runs with", "do", "source"], rows, left=(0, 1, 2)))
 
 
 class Shown(NamedTuple):
@@ -127,6 +135,7 @@ class Shown(NamedTuple):
     source: Mapping[str, str]
     told: tuple[str, ...]
     told_title: str
+    when: tuple[When, ...] = ()
 
 
 def _found(name: str, settings: Mapping[str, Any]) -> Shown:
@@ -141,14 +150,25 @@ def _found(name: str, settings: Mapping[str, Any]) -> Shown:
         preset = found.name.partition("[")[0]
         facts, source = facts_of(engine.Engine), engine.SOURCES[preset]
         return Shown(found, engine.TITLES[preset], facts, source, engine.IDENTITY, "which it is")
-    if name not in framework.FRAMEWORKS:
+    known = {*framework.FRAMEWORKS, *(item.software for item in framework.FRAMEWORKS.values())}
+    if "@" not in name and name not in known:
         hint = did_you_mean(name, [*framework.FRAMEWORKS, *engine.ENGINES])
         raise StrategyError(f"unknown framework or engine '{name}'{hint}")
     software = load_software(name, settings)
     preset = software.name.partition("[")[0]
     facts, source = facts_of(framework.Framework), framework.SOURCES[preset]
-    told = framework.OF_MEASURED_RUNS
-    return Shown(software, framework.TITLES[preset], facts, source, told, "of published runs")
+    told = (*framework.IDENTITY, *framework.OF_MEASURED_RUNS)
+    title, when = framework.TITLES[preset], framework.WHEN[preset]
+    return Shown(software, title, facts, source, told, "of published runs", when)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    """Write keys and values in a line."""
+
+    def text(value: Any) -> str:
+        return ", ".join(value) if isinstance(value, list) else _value(value)
+
+    return "; ".join(f"{key} {text(value)}" for key, value in values.items())
 
 
 def _value(value: Any) -> str:

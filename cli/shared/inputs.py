@@ -85,10 +85,15 @@ def load_software(name: str | Framework | None, settings: Mapping[str, Any]) -> 
         Unknown preset or field, a value that it cannot have, or a field without effect on a
         projection.
     """
-    from perfmodel.software.framework import OF_MEASURED_RUNS, TITLES, load_framework
+    from perfmodel.software.framework import IDENTITY, OF_MEASURED_RUNS, TITLES, load_framework
 
     changes = of_software(settings)
     for key in changes:
+        if key in IDENTITY:
+            raise StrategyError(
+                f"'{SOFTWARE}{key}' says which release it is; choose one by '--framework "
+                "NAME@RELEASE'"
+            )
         if key in OF_MEASURED_RUNS:
             raise StrategyError(
                 f"'{SOFTWARE}{key}' says what a measured run means that does not state it; a "

@@ -141,6 +141,7 @@ def complete_paths(
     from perfmodel.hwprofiles.mesh_loader import names_mesh
     from perfmodel.software.engine import IDENTITY, Engine
     from perfmodel.software.facts import facts_of
+    from perfmodel.software.framework import IDENTITY as RELEASE
     from perfmodel.software.framework import OF_MEASURED_RUNS, Framework
 
     if incomplete.startswith(SOFTWARE):
@@ -149,7 +150,7 @@ def complete_paths(
         return [
             CompletionItem(f"{SOFTWARE}{key}=", help=fact.meaning)
             for key, fact in facts.items()
-            if key not in (IDENTITY if serves else OF_MEASURED_RUNS)
+            if key not in (IDENTITY if serves else (*RELEASE, *OF_MEASURED_RUNS))
             and key.startswith(incomplete.removeprefix(SOFTWARE))
         ]
     chosen = ctx.params.get("hardware") or ctx.params.get("name") or "dgx-h100"

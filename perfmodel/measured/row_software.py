@@ -70,6 +70,9 @@ SOFTWARE = (
 )
 
 
+MONTHS = 12
+
+
 def software_of(row: MeasuredRow) -> tuple[str, tuple[str, ...]]:
     """Return the preset of a row's software and release, and notes.
 
@@ -99,10 +102,12 @@ def release_of(row: MeasuredRow) -> str:
     version = row.lower("version")
     if found := re.match(r"mlperf v(\d+\.\d+)", version):
         return found.group(1)
-    if found := re.search(r"\b(20\d\d)(?:-(\d\d))?\b", version):
-        return found.group(0)
     if found := re.search(r"\bv?(2\d)\.(\d\d?)\b", version):
         return f"20{found.group(1)}-{int(found.group(2)):02d}"
+    if found := re.search(r"\b(20\d\d)(?:-(\d\d))?\b", version):
+        second = found.group(2)
+        # ``2023-24`` are two years, of which the later counts.
+        return f"20{second}" if second and int(second) > MONTHS else found.group(0)
     if found := re.match(r"(?:core[_ ])?[rv]?(0\.\d+)", version):
         return found.group(1)
     return ""

@@ -202,7 +202,9 @@ def facts_of(kind: type) -> dict[str, Fact]:
     return found
 
 
-def read_folder(folder: Path, subjects: Mapping[str, type], error: Error) -> dict[str, Record]:
+def read_folder(
+    folder: Path, subjects: Mapping[str, type], error: Error, own: tuple[str, ...] = ()
+) -> dict[str, Record]:
     """Read and check every file of a folder.
 
     Parameters
@@ -213,6 +215,8 @@ def read_folder(folder: Path, subjects: Mapping[str, type], error: Error) -> dic
         Table of a file -> dataclass of its facts; "" for facts outside of tables.
     error : type
         What is raised.
+    own : tuple of str
+        Facts that no file takes from one that it extends.
 
     Returns
     -------
@@ -235,6 +239,7 @@ def read_folder(folder: Path, subjects: Mapping[str, type], error: Error) -> dic
             subjects,
             error,
             documents[name].get("title", name),
+            own,
         )
         for name in names
     }
@@ -348,14 +353,16 @@ def _record(
     subjects: Mapping[str, type],
     error: Error,
     title: str,
+    own: tuple[str, ...],
 ) -> Record:
     """Merge a chain of files, later ones over earlier ones, and build their facts."""
     name = chain[-1]
     values: dict[str, Any] = {}
     source: dict[str, str] = {}
     for file in chain:
-        values |= stated[file].values
-        source |= stated[file].source
+        left = () if file == name else own
+        values |= {key: it for key, it in stated[file].values.items() if key not in left}
+        source |= {key: it for key, it in stated[file].source.items() if key not in left}
     facts = {}
     for subject, kind in subjects.items():
         given = {

@@ -165,7 +165,10 @@ class Framework:
     released: str = fact("month of that release, YYYY-MM", default="")
 
 
-_RECORDS = read_folder(FOLDER, {"": Framework}, StrategyError)
+IDENTITY = ("software", "since", "released")
+"""Facts that say which release it is; they are chosen by its name."""
+
+_RECORDS = read_folder(FOLDER, {"": Framework}, StrategyError, own=IDENTITY)
 
 FRAMEWORKS: Mapping[str, Framework] = {name: it.facts[""] for name, it in _RECORDS.items()}
 """Presets by name; those of a release are called after it, NAME@RELEASE."""
@@ -179,9 +182,6 @@ TITLES: Mapping[str, str] = {name: it.title for name, it in _RECORDS.items()}
 
 WHEN: Mapping[str, tuple[When, ...]] = {name: it.when for name, it in _RECORDS.items()}
 """Preset -> what holds for some runs only."""
-
-IDENTITY = ("software", "since", "released")
-"""Facts that say which release it is; they are chosen by its name."""
 
 OF_MEASURED_RUNS = (
     "zero_stage",

@@ -11,6 +11,7 @@ from perfmodel.base.units import GIB
 from perfmodel.software.engine import ENGINES, IDENTITY, Engine, load_engine
 from perfmodel.software.facts import facts_of
 from perfmodel.software.framework import FRAMEWORKS, OF_MEASURED_RUNS, TITLES, Framework
+from perfmodel.software.framework import IDENTITY as RELEASE
 from tests.cli.running import assert_one_line, document, run
 
 ONE = shlex.split(
@@ -35,7 +36,7 @@ def test_show_has_every_value_with_its_source(name: str) -> None:
     assert set(values) == set(facts_of(Framework))
     for key, value in values.items():
         assert value["value"] == getattr(FRAMEWORKS[name], key)
-        assert value["source"]
+        assert value["source"] or not value["value"]
         assert (f"software.{key}" in shown) == value["settable"]
         assert key in shown
 
@@ -71,11 +72,33 @@ def test_a_release_shows_what_holds_for_it_and_facts_can_be_set() -> None:
     assert_one_line(run(*wrong), "goes by the engine's name")
 
 
-@pytest.mark.parametrize("key", [key for key in facts_of(Framework) if key not in OF_MEASURED_RUNS])
+def test_what_holds_for_some_runs_is_shown() -> None:
+    shown = run("software", "show", "megatron-bridge@0.5").stdout
+    assert "mxfp8" in shown
+    when = document("software", "show", "megatron-bridge@0.5")["when"]
+    last = when[-1]
+    assert last["conditions"] == {"precisions": ["mxfp8"], "experts": True, "least_domain": 72}
+    assert last["values"]["overlap_expert_parallel"] is True
+    assert last["source"]
+    assert document("software", "show", "fsdp")["when"] == []
+
+
+def test_releases_of_frameworks_are_chosen_by_name() -> None:
+    assert document("software", "show", "nemo@24.07")["name"] == "nemo@23.08"
+    assert_one_line(run("software", "show", "nemo@x"), "a release is a number or a year")
+    wrong = ("software", "show", "nemo", "--set", "software.since=1")
+    assert_one_line(run(*wrong), "--framework NAME@RELEASE")
+
+
+SETTABLE = [key for key in facts_of(Framework) if key not in (*RELEASE, *OF_MEASURED_RUNS)]
+
+
+@pytest.mark.parametrize("key", SETTABLE)
 def test_every_value_that_show_offers_can_be_set(key: str) -> None:
     value = getattr(FRAMEWORKS["megatron"], key)
     other = str(not value).lower() if isinstance(value, bool) else "1"
-    other = {"overlap_tensor_parallel": "none", "scaling": "current"}.get(key, other)
+    words = {"overlap_tensor_parallel": "none", "scaling": "current"}
+    other = {**words, "gradient_accumulation": "autograd"}.get(key, other)
     found = document("software", "show", "megatron", "--set", f"software.{key}={other}")
     assert found["name"] == f"megatron[{key}={other}]"
     assert found["values"][key]["value"] != value

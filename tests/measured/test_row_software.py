@@ -10,11 +10,12 @@ from perfmodel.measured.row_software import (
     framework_of,
     precision_of,
     recompute_of,
+    release_of,
     sequence_parallel,
     zero_of,
 )
 from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.software.framework import load_framework
+from perfmodel.software.framework import as_run, load_framework
 
 
 def row(**cells: Any) -> MeasuredRow:
@@ -27,26 +28,30 @@ def row(**cells: Any) -> MeasuredRow:
     [
         ({"framework": "Megatron-LM", "version": "2021-04"}, "megatron-2021", {}),
         ({"framework": "Megatron-LM", "version": "2022-05"}, "megatron-2022", {}),
-        ({"framework": "Megatron-DeepSpeed", "flash": "no (fused softmax)"}, "megatron-2021", {}),
+        (
+            {"framework": "Megatron-DeepSpeed", "flash": "no (fused softmax)"},
+            "megatron-deepspeed",
+            {},
+        ),
         ({"framework": "Megatron-Core"}, "megatron", {"flash_attention": True}),
         (
             {"framework": "Megatron-Bridge/Megatron-Core"},
-            "megatron-tuned",
+            "megatron-bridge@0.6",
             {"overlap_tensor_parallel": "full", "gradient_bytes": 2.0},
         ),
         (
             {"framework": "Megatron-Bridge/Megatron-Core", "precision": "nvfp4"},
-            "megatron-tuned",
+            "megatron-bridge@0.6",
             {"overlap_tensor_parallel": "backward"},
         ),
         (
             {"framework": "llm-foundry/Composer FSDP", "notes": "MP mode DEFAULT (…)"},
-            "fsdp",
+            "llm-foundry",
             {"gradient_reduce_bytes": 4.0, "attention_generation": 1},
         ),
         (
             {"framework": "llm-foundry/Composer FSDP", "notes": "MP mode PURE (…)"},
-            "fsdp",
+            "llm-foundry",
             {"gradient_reduce_bytes": 2.0},
         ),
         (
@@ -71,12 +76,12 @@ def row(**cells: Any) -> MeasuredRow:
         ),
         (
             {"framework": "NeMo", "overlap": "cuda_graph=local [full_iteration]"},
-            "megatron-tuned",
+            "nemo@25.02",
             {"graph_launch": True},
         ),
         (
             {"framework": "NeMo", "overlap": "cuda_graph=none [full_iteration]"},
-            "megatron-tuned",
+            "nemo@25.02",
             {},
         ),
         (
@@ -84,33 +89,76 @@ def row(**cells: Any) -> MeasuredRow:
             "megatron",
             {"deduplicated_dispatch": True},
         ),
-        ({"framework": "NeMo", "version": "NeMo 24.07"}, "megatron-tuned", {"scaling": "delayed"}),
+        (
+            {"framework": "NeMo", "version": "NeMo 24.07"},
+            "nemo@23.08",
+            {"scaling": "delayed", "attention_generation": 2},
+        ),
         (
             {"framework": "PyTorch NVIDIA Release 23.09", "version": "MLPerf v3.1"},
-            "megatron-tuned",
-            {"scaling": "delayed"},
+            "nvidia-mlperf@3.1",
+            {"scaling": "delayed", "attention_generation": 0},
         ),
         (
             {"framework": "Megatron-Bridge", "version": "NeMo container 26.04.01"},
-            "megatron-tuned",
+            "megatron-bridge@0.2",
             {"scaling": "current"},
         ),
         (
             {"framework": "HAI-LLM (DualPipe)"},
-            "megatron",
+            "hai-llm",
             {"overlap_expert_parallel": True, "optimizer_bytes": 8.0},
         ),
         ({"framework": "MaxText"}, "maxtext", {"graph_launch": True}),
-        ({"framework": "somebody's own"}, "megatron", {}),
+        ({"framework": "somebody's own"}, "plain-2024", {}),
+        ({"framework": "somebody's own", "version": "2022-10"}, "plain-2022", {}),
+        (
+            {
+                "framework": "Megatron-LM (ROCm fork)",
+                "version": "rocm/megatron-lm:v26.1 (Jun 2026)",
+            },
+            "megatron",
+            {},
+        ),
+        ({"framework": "Primus/Megatron", "overlap": "turbo attention"}, "primus-turbo", {}),
+        ({"framework": "nanotron", "version": "2025"}, "nanotron", {}),
     ],
 )
 def test_software_cells(cells: dict[str, Any], preset: str, fields: dict[str, Any]) -> None:
-    framework, _ = framework_of(row(**cells))
-    assert framework.name == preset
+    framework, _ = framework_of(row(**cells), cells.get("precision", "fp8"), False, 8)
+    assert framework.name == f"{preset}[as stated]"
     for name, value in fields.items():
         assert getattr(framework, name) == value
     if "none [" in cells.get("overlap", ""):
         assert not framework.graph_launch
+
+
+def test_what_a_row_states_goes_before_what_its_release_does() -> None:
+    """Megatron-Bridge 0.5 runs mxfp8 experts on NVL72 from whole-iteration graphs."""
+    cells = {"framework": "Megatron-Bridge", "version": "NeMo container 26.06"}
+    silent, _ = framework_of(row(**cells), "mxfp8", True, 72)
+    assert silent.graph_launch
+    told, _ = framework_of(row(**cells, overlap="cuda_graph=none"), "mxfp8", True, 72)
+    assert as_run(told, precision="mxfp8", experts=True, domain=72) == told
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ("MLPerf v5.1", "5.1"),
+        ("NeMo container 26.04.01", "2026-04"),
+        ("24.03.01", "2024-03"),
+        ("DGXC recipes 25.05", "2025-05"),
+        ("rocm/primus:v26.5, ROCm 7.14 (Aug 2026)", "2026-05"),
+        ("2022-05", "2022-05"),
+        ("2023-24", "2024"),
+        ("r0.8.0", "0.8"),
+        ("23e00ed", ""),
+        ("", ""),
+    ],
+)
+def test_releases(version: str, release: str) -> None:
+    assert release_of(row(version=version)) == release
 
 
 @pytest.mark.parametrize(

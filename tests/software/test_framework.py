@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.software.facts import facts_of
-from perfmodel.software.framework import FRAMEWORKS, SOURCES, Framework, load_framework
+from perfmodel.software.facts import facts_of, release_key
+from perfmodel.software.framework import (
+    FRAMEWORKS,
+    IDENTITY,
+    SOURCES,
+    WHEN,
+    Framework,
+    as_run,
+    find_framework,
+    load_framework,
+    releases_of,
+)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -16,7 +28,8 @@ def test_presets_are_consistent(name):
     assert framework.overlap_tensor_parallel in ("none", "backward", "full")
     assert framework.gradient_bytes in (2.0, 4.0)
     assert framework.gradient_reduce_bytes <= framework.gradient_bytes
-    assert framework.optimizer_bytes == 12.0  # fp32 master copy and two moments: 3 × 4
+    # fp32 master copy and two moments: 3 x 4; moments in bf16: arXiv:2412.19437, section 3.3.3
+    assert framework.optimizer_bytes == (8.0 if name == "hai-llm" else 12.0)
     assert framework.bucket_bytes > 0
     assert framework.pads_vocabulary_to >= 1
 
@@ -70,7 +83,10 @@ def test_a_framework_cannot_be_altered():
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_every_value_says_where_it_is_from(name):
-    assert set(SOURCES[name]) == set(facts_of(Framework))
+    stated = {key for key in IDENTITY if getattr(FRAMEWORKS[name], key)}
+    assert set(SOURCES[name]) - set(IDENTITY) == set(facts_of(Framework)) - set(IDENTITY)
+    assert set(SOURCES[name]) >= stated
+    assert all(entry.source for entry in WHEN[name])
     assert all(len(text) > 5 for text in SOURCES[name].values())
 
 
@@ -84,13 +100,87 @@ def test_presets_differ_from_what_they_refine_where_their_software_does():
 
 def test_what_runs_mean_that_do_not_say():
     stages = {name: framework.zero_stage for name, framework in FRAMEWORKS.items()}
-    assert {name for name, stage in stages.items() if stage == 3} == {
-        "fsdp",
-        "torchtitan",
-        "maxtext",
+    fully = {"fsdp", "torchtitan", "maxtext", "llm-foundry", "fms-fsdp", "automodel", "colossal-ai"}
+    assert {name for name, stage in stages.items() if stage == 3} == fully | {
+        "plain-2022",
+        "plain-2023",
+        "plain-2024",
     }
     assert {name for name, stage in stages.items() if stage == 0} == {
         "megatron-2021",
         "megatron-2022",
+        "nanotron",
+        "plain-2020",
     }
     assert not load_framework("maxtext").accumulates_gradients
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("megatron@0.8.0", "megatron@0.2"),
+        ("megatron@0.12", "megatron"),
+        ("megatron@2021", "megatron-2021"),
+        ("megatron@2022-04", "megatron-2021"),
+        ("megatron@2023", "megatron@0.2"),
+        ("megatron-bridge", "megatron-bridge@0.6"),
+        ("megatron-bridge@0.4.1", "megatron-bridge@0.2"),
+        ("megatron-bridge@2026-07", "megatron-bridge@0.5"),
+        ("nemo@24.07", "nemo@23.08"),
+        ("nvidia-mlperf@4.1", "nvidia-mlperf@3.1"),
+        ("plain@2019", "plain-2020"),  # older than all: the oldest
+        ("plain@2030", "plain-2024"),
+        ("llm-foundry@2024", "llm-foundry"),
+    ],
+)
+def test_a_release_is_the_newest_that_is_not_later(name: str, preset: str) -> None:
+    assert find_framework(name) == preset
+    assert load_framework(name).name == preset
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fsdp@2.0", "framework 'fsdp' has no releases; leave '@2.0' out"),
+        ("nemo@new", "a release is a number or a year; nemo is known since 23.08, 24.09, 25.02"),
+        ("nemmo@24.07", "unknown framework 'nemmo@24.07'; did you mean nemo"),
+    ],
+)
+def test_what_is_no_release_is_refused(name: str, words: str) -> None:
+    with pytest.raises(StrategyError, match=re.escape(words)):
+        load_framework(name)
+
+
+def test_releases_are_dated_in_order() -> None:
+    for software in {item.software for item in FRAMEWORKS.values()} - {""}:
+        releases = [FRAMEWORKS[name] for name in releases_of(software)]
+        assert all(re.fullmatch(r"20\d\d-\d\d", item.released) for item in releases)
+        numbered = [release_key(item.since) for item in releases if item.since]
+        assert numbered == sorted(numbered)
+
+
+def run(framework: Framework, precision: str, experts: bool, domain: int) -> Framework:
+    return as_run(framework, precision=precision, experts=experts, domain=domain)
+
+
+def test_facts_of_some_runs_hold_for_those_alone() -> None:
+    """Whole-iteration graphs came with Megatron-Bridge 0.5, for mxfp8 experts on NVL72."""
+    newer, older = load_framework("megatron-bridge@0.5"), load_framework("megatron-bridge@0.4")
+    assert run(newer, "mxfp8", True, 72).overlap_expert_parallel
+    for precision, experts, domain in (
+        ("bf16", True, 72),
+        ("mxfp8", False, 72),
+        ("mxfp8", True, 8),
+    ):
+        assert not run(newer, precision, experts, domain).overlap_expert_parallel
+    assert not run(older, "mxfp8", True, 72).overlap_expert_parallel
+    assert run(older, "mxfp8", True, 72).deduplicated_dispatch
+    assert run(newer, "mxfp8", False, 8) == newer
+
+
+def test_what_a_user_set_holds_for_every_run() -> None:
+    base = load_framework("megatron-bridge@0.5")
+    set_anyway = load_framework(base, graph_launch=False)  # as it is without a condition
+    assert set_anyway.name == "megatron-bridge@0.5[graph_launch=false]"
+    assert not run(set_anyway, "mxfp8", True, 72).graph_launch
+    assert run(base, "mxfp8", True, 72).graph_launch
