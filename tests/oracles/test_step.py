@@ -84,10 +84,15 @@ class Oracle:
         if group == 0 or group >= len(ranks):
             return self.collective(kind, size, len(ranks), spacing(ranks, domain))
         time = self.collective(kind, size, group, spacing(ranks[:group], domain))
-        if kind == REDUCE_SCATTER:
-            copies = ranks[::group]
-            time += self.collective(ALL_REDUCE, size / group, len(copies), spacing(copies, domain))
-        return time
+        return time + (self.copied(size, ranks, group) if kind == REDUCE_SCATTER else 0.0)
+
+    def copied(self, size, ranks, group):
+        """Among the copies of shards alone."""
+        if group == 0 or group >= len(ranks):
+            return 0.0
+        copies = ranks[::group]
+        span = spacing(copies, self.settings.domain)
+        return self.collective(ALL_REDUCE, size / group, len(copies), span)
 
     @property
     def expert_group(self):
@@ -149,6 +154,12 @@ class Oracle:
             reduce = self.dense_and_experts(REDUCE_SCATTER, weights, experts, s.reduce_bytes)
             total += n * (2 * gather + reduce)
             size = (weights + experts) * s.gather_bytes
+            if not s.overlap_copies:  # behind all of backward
+                behind = self.copied(weights * s.reduce_bytes, self.dense, self.f["shard_group"])
+                behind += self.copied(experts * s.reduce_bytes, self.experts, self.expert_group)
+                exposed += n * behind
+                width += n * self.half_width(behind, size)
+                reduce -= behind
             for time, hides, window in (
                 (gather, s.overlap_gather, part["forward_window"]),
                 (gather + reduce, s.overlap_reduce, part["backward_window"]),
@@ -457,6 +468,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "bucket_bytes": float(rng.uniform(1e8, 5e9)),
         "overlap_reduce": bool(rng.integers(0, 2)),
         "overlap_gather": bool(rng.integers(0, 2)),
+        "overlap_copies": bool(rng.integers(0, 2)),
         "overlap_pipeline": bool(rng.integers(0, 2)),
         "tax_inside": 0.1,
         "tax_outside": 0.03,
