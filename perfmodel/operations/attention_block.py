@@ -31,6 +31,11 @@ from perfmodel.operations.towers import encoder_tokens
 
 CORE = "attention.core"
 RING_STEP = "attention.core_remote"
+MATRIX_ALIGNMENT = 16
+"""Bytes to which every matrix of a batched product must be aligned for matrix cores (NVIDIA,
+"Matrix Multiplication Background", requirements of Tensor Cores). Unfused attention takes each head
+out of a wider row: a head of 108 numbers begins anywhere, and its products run on general cores.
+Fused kernels pad the head instead."""
 
 
 def add_attention(ops: OperationList, model: ModelSpec, spec: AttentionSpec) -> None:
@@ -315,12 +320,21 @@ def _unfused_core(ops: OperationList, spec: AttentionSpec, heads: Column, groups
     scores = batch * length * whole
 
     def product(name: str, inner: float, first: bool) -> None:
-        m, n, k = (length, whole, inner) if first else (length, inner, whole)
-        shared: dict[str, Any] = {"batch": batch, "quantised": False}
-        ops.add(Gemm(name, "forward", m, n, k, **shared), selective=True)
+        on_cores = 2 * inner % MATRIX_ALIGNMENT == 0
+
+        def add(phase: str, m: Column, n: Column, k: Column, **how: Any) -> None:
+            if on_cores:
+                ops.add(Gemm(name, phase, m, n, k, batch=batch, quantised=False), **how)
+                return
+            reads, writes = 2.0 * batch * (m * k + k * n), 2.0 * batch * m * n
+            ops.add(Stream(name, phase, reads, writes, flops=2.0 * batch * m * n * k), **how)
+
+        width = np.full_like(length, inner)
+        m, n, k = (length, whole, width) if first else (length, width, whole)
+        add("forward", m, n, k, selective=True)
         # Gradients of the two inputs: each contracts over one of the other two dimensions.
-        ops.add(Gemm(name, "backward_input", m, k, n, **shared))
-        ops.add(Gemm(name, "backward_input", k, n, m, **shared))
+        add("backward_input", m, k, n)
+        add("backward_input", k, n, m)
 
     product("attention.scores", float(spec.head_dim), True)
     ops.stream("attention.softmax", scores, (2, 2), (4, 2), flops=8.0, selective=True)

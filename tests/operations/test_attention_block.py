@@ -6,9 +6,7 @@ import pytest
 
 from perfmodel.model.build import dense_model
 from perfmodel.operations.flops import attended_keys
-from perfmodel.operations.operations import (
-    Attention,
-)
+from perfmodel.operations.operations import Attention, Gemm, Stream
 from perfmodel.software.framework import load_framework
 from tests.operations.counting import (
     communications,
@@ -59,6 +57,25 @@ def test_unfused_attention_computes_the_full_square(small_dense, grid_of):
         assert step_flops(small_dense, grid, framework) == pytest.approx(
             needed_flops(small_dense, grid, causal=False), rel=1e-12
         )
+
+
+@pytest.mark.parametrize(("head_dim", "kind"), [(112, Gemm), (108, Stream), (104, Gemm)])
+def test_unfused_products_of_misaligned_heads_leave_the_matrix_cores(head_dim, kind):
+    """Matrix cores read matrices aligned to 16 bytes; a head of 108 numbers begins anywhere."""
+    model = dense_model(
+        "heads",
+        **{"layers": 1, "hidden_size": 2048, "heads": 16, "head_dim": head_dim},
+        **{"intermediate_size": 4096, "vocab_size": 1024},
+    )
+    operations = operations_of(model, "layer0", load_framework("megatron-2022"))
+    products = [it for it in operations if it.name in ("attention.scores", "attention.values")]
+    assert {type(it) for it in products} == {kind}
+    one = 2.0 * 16 * 2048 * 2048 * head_dim
+    done = [it for it in products if it.phase == "forward"]
+    if kind is Stream:
+        assert [number(it.flops) for it in done] == [one, one]
+    else:
+        assert [matrix_flops(it) for it in done] == [one, one]
 
 
 def test_all_gather_and_ring_move_the_same_keys_and_values(small_dense):
