@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.compute.stream_catalogue import ROW_GATHER, elementwise, router_top_k, traffic
 from perfmodel.model.build import MlpSpec, ModelSpec
+from perfmodel.operations.expert_load import busiest_ranks
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Communication, Role, Size, Stream
 from perfmodel.strategy.mapping import stage_members, stage_strides
@@ -96,8 +97,9 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     experts = mlp.experts / degree
     routed = own * mlp.experts_per_token
     # Each of the `degree` ranks of a group receives what the others route to its experts,
-    # and the `inner` ranks that share an expert see each other's tokens.
-    received = routed * inner
+    # and the `inner` ranks that share an expert see each other's tokens. The busiest one counts.
+    load = busiest_ranks(ops.framework.routing, mlp.experts, mlp.experts_per_token, degree)
+    received = routed * inner * load
     per_expert = np.maximum(received / experts, 1.0)
     width = mlp.expert_intermediate_size / inner
     ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
@@ -120,7 +122,7 @@ def _add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
         (2.0 / mlp.experts_per_token, 2.0),
         (2.0, 2.0 / mlp.experts_per_token),
     )
-    sent = own * copies * hidden
+    sent = own * copies * hidden * load  # what the busiest rank receives
     _exchange_counts(ops, mlp)
     _exchange(ops, "mlp.dispatch", sent * ops.framework.dispatch_bytes, sent * 2.0)
     _expert_tensor(ops, "mlp.dispatch", received * hidden * 2.0, "all_gather", "reduce_scatter")

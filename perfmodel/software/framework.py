@@ -77,6 +77,9 @@ class Framework:
     overlap_expert_parallel: bool = fact(
         "dispatch and combine of one micro-batch hide behind another's compute"
     )
+    routing: str = fact(
+        "how tokens choose experts, as docs/routing.md names it: the busiest rank sets the pace"
+    )
     expert_counts_on_host: bool = fact(
         "the host waits for the device ahead of each dispatch, to learn how many tokens each "
         "expert gets; it cannot issue work ahead of that"
