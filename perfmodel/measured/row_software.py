@@ -62,6 +62,10 @@ SOFTWARE = (
     (r"hai-llm|dualpipe", "hai-llm"),
     (r"megatron-bridge", "megatron-bridge"),
     (r"nemo|nvidia|ngc", "nemo"),
+    (
+        r"megatron.*rocm",
+        "primus",
+    ),  # AMD's image with its fork of Megatron-LM: the stock that Primus runs on
     (r"megatron", "megatron"),
     (r"internevo|internlm", "internevo"),
     (r"colossal", "colossal-ai"),
@@ -126,6 +130,7 @@ _ASYNCHRONOUS = "async-tp|tp-comm"
 # All that hold count, one after the other.
 RULES = (
     # Loads that no run forced to be even: those measured on DeepSeek-V3 (docs/routing.md).
+    Rule({"dropout": True}, where={"notes": r"dropout 0\.[0-9]*[1-9]"}),
     Rule({"routing": "two_level"}, where={"notes": r"real routing"}),
     Rule({"gradient_reduce_bytes": 2.0}, where={"notes": r"\bmp mode pure\b"}),
     Rule({"flash_attention": False}, where={"flash": r"^no\b"}),

@@ -36,8 +36,18 @@ def price_attention(
 
     names = ("batch", "query_length", "key_length", "heads", "key_value_heads")
     more = ("head_dim_qk", "head_dim_v", "causal", "window", "backward")
-    slowdown = generation_slowdown(hardware, framework.attention_generation)
+    slowdown = [
+        generation_slowdown(hardware, _generation(operation, framework)) for operation in operations
+    ]
     return _price(hardware, operations, keys, names, more, times, ATTENTION_BOUNDS, slowdown)
+
+
+def _generation(operation: Attention, framework: Framework) -> int:
+    """Return the generation of the kernel that runs a call: the best one may not take it."""
+    plain = not framework.dropout and operation.head_dim_qk == operation.head_dim_v
+    if framework.attention_generation == 0 and framework.best_attention_is_plain and not plain:
+        return 2
+    return framework.attention_generation
 
 
 def price_sparse_attention(
@@ -60,7 +70,7 @@ def price_sparse_attention(
     names = ("batch", "query_length", "key_length", "heads", "key_value_heads")
     shape = ("head_dim_qk", "head_dim_v", "selected", "window", "compression", "block")
     more = (*shape, "shared_key_value", "backward")
-    slowdown = generation_slowdown(hardware, framework.attention_generation)
+    slowdown = [generation_slowdown(hardware, framework.attention_generation)] * len(operations)
     return _price(hardware, operations, keys, names, more, times, ATTENTION_BOUNDS, slowdown)
 
 
@@ -120,7 +130,7 @@ def _price(
     others: Iterable[str],
     times: Callable[[str, dict[str, Any]], Any],
     bounds: Sequence[str],
-    slowdown: float = 1.0,
+    slowdown: Sequence[float] = (),
     extra: dict[str, Any] | None = None,
 ) -> list[Priced]:
     """Price each distinct call once in each format of 16 bits.
@@ -134,8 +144,8 @@ def _price(
         `memory_traffic`, `bound`.
     bounds : sequence of str
         Meaning of the codes in `bound`.
-    slowdown : float
-        Factor on times.
+    slowdown : sequence of float, optional
+        Factor on the times of each operation.
     extra : dict of str to ndarray, optional
         Columns that are no fields.
     """
@@ -149,6 +159,7 @@ def _price(
     (count,) = stack(operations, ("count",), size)
     for i in range(len(counted)):
         columns[i] = np.ceil(np.maximum(columns[i], 1.0) - 1e-9)
+    factor = np.repeat(slowdown or [1.0] * len(operations), size)
     formats = np.tile(wide_formats(hardware, keys), len(operations))
     time, flops, traffic = (np.full(formats.size, np.nan) for _ in range(3))
     bound = np.zeros(formats.size, np.uint8)
@@ -158,7 +169,7 @@ def _price(
             continue
         distinct, inverse = distinct_rows([column[rows] for column in columns])
         result = times(precision, dict(zip(names, distinct, strict=True)))
-        time[rows] = result.time[inverse] * count[rows] * slowdown
+        time[rows] = result.time[inverse] * count[rows] * factor[rows]
         flops[rows] = result.flops[inverse] * count[rows]
         traffic[rows] = result.memory_traffic[inverse] * count[rows]
         bound[rows] = result.bound[inverse]

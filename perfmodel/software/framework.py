@@ -50,6 +50,10 @@ class Framework:
         "FlashAttention generation of the kernels: 1 (2022), 2 (2023), or 0 for the best that the "
         "device has (FlashAttention 3 or cuDNN on Hopper and Blackwell)"
     )
+    best_attention_is_plain: bool = fact(
+        "the best attention kernels take neither dropout nor values of another width than keys; "
+        "such calls run on kernels of generation 2"
+    )
     fused_cross_entropy: bool = fact(
         "loss and its gradient in two passes over the logits instead of one per step"
     )
