@@ -64,6 +64,8 @@ SWITCHES: Mapping[str, Change] = {
     "operators_per_kernel": software(operators_per_kernel=1.0),
     "collective_call_time": profile({"calibration.host.collective_call_time": 0.0}),
     "gradient_accumulation": software(gradient_accumulation="fused"),
+    "stage_split": software(stage_split="even"),
+    "best_attention_is_plain": software(best_attention_is_plain=False),
     "overlap_gradient_copies": software(overlap_gradient_copies=True),
     "dropout": software(dropout=False),
     "layers_per_chunk": strategy(virtual_pipeline=1),

@@ -35,7 +35,7 @@ from perfmodel.training.project import (
     layer_columns,
     project_grid,
 )
-from perfmodel.training.schedule import chunk_sizes
+from perfmodel.training.schedule import layers_of_chunks
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -85,7 +85,7 @@ def projected_workload(
         work,
         hardware,
         framework,
-        _chunks(model, grid, parts),
+        _chunks(model, grid, parts, framework.stage_split),
         boundary_bytes=float(boundary_bytes(model, keys)[0]),
         shared_weights=float(shared_table(model, keys, framework)[0]),
     )
@@ -171,7 +171,7 @@ def _number(value: Any) -> float:
 
 
 def _chunks(
-    model: ModelSpec, grid: StrategyGrid, parts: list[tuple[Part, ProjectedPart]]
+    model: ModelSpec, grid: StrategyGrid, parts: list[tuple[Part, ProjectedPart]], split: str
 ) -> list[list[tuple[str, ProjectedPart]]]:
     """Return labels and parts of every model chunk, in the order of the model.
 
@@ -180,7 +180,7 @@ def _chunks(
     of_layer = {part.layer: made for part, made in parts if part.layer is not None}
     edges = {part.kind: made for part, made in parts if part.layer is None}
     number = int(grid["pipeline_parallel"][0] * grid["virtual_pipeline"][0])
-    sizes = chunk_sizes(model.num_layers, number, heavy_end=bool(model.mtp_layers))
+    sizes = layers_of_chunks(model, number, split)
     chunks: list[list[tuple[str, ProjectedPart]]] = []
     layer = 0
     for size in sizes:

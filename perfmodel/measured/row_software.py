@@ -129,8 +129,8 @@ _ASYNCHRONOUS = "async-tp|tp-comm"
 
 # All that hold count, one after the other.
 RULES = (
-    # Loads that no run forced to be even: those measured on DeepSeek-V3 (docs/routing.md).
     Rule({"dropout": True}, where={"notes": r"dropout 0\.[0-9]*[1-9]"}),
+    # Loads that no run forced to be even: those measured on DeepSeek-V3 (docs/routing.md).
     Rule({"routing": "two_level"}, where={"notes": r"real routing"}),
     Rule({"gradient_reduce_bytes": 2.0}, where={"notes": r"\bmp mode pure\b"}),
     Rule({"flash_attention": False}, where={"flash": r"^no\b"}),

@@ -77,6 +77,11 @@ class Framework:
         "gradients are reduced among copies of shards (HSDP, slices of TPUs) beside backward, else "
         "behind it"
     )
+    stage_split: str = fact(
+        "layers over pipeline stages: 'even', with embedding and output as a layer each where "
+        "that does not divide; 'by_cost', as many as make equal products with the output matrix",
+        choices=("even", "by_cost"),
+    )
     overlap_pipeline: bool = fact("stage-to-stage sends hide behind the next chunk's compute")
     overlap_expert_parallel: bool = fact(
         "dispatch and combine of one micro-batch hide behind another's compute"

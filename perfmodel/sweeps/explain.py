@@ -135,7 +135,10 @@ def operation_costs(
     keys = LayerKeys(layer_columns(grid.columns))
     priced = price_parts(model, keys, hardware, framework, grid.devices)
     counts = stage_compositions(
-        model, int(grid["pipeline_parallel"][0]), int(grid["virtual_pipeline"][0])
+        model,
+        int(grid["pipeline_parallel"][0]),
+        int(grid["virtual_pipeline"][0]),
+        framework.stage_split,
     )
     batches = int(
         grid["global_batch_size"][0] // (grid["data_parallel"][0] * grid["micro_batch_size"][0])

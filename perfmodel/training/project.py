@@ -38,9 +38,10 @@ GATHER_BYTES = 2.0  # parameters travel in 16 bits
 class Workload:
     """What all devices share: layer keys, stage compositions and strategy columns."""
 
-    def __init__(self, model: ModelSpec, grid: StrategyGrid) -> None:
+    def __init__(self, model: ModelSpec, grid: StrategyGrid, split: str = "even") -> None:
         from perfmodel.kernels.step.tables import Strategies
 
+        self.split = split  # of layers over stages
         self.model = model
         self.grid = grid
         self.experts = model.has_experts
@@ -60,6 +61,7 @@ class Workload:
                     strict=True,
                 )
             ),
+            split,
         )
         self._spread_compositions(compositions, both["layer"], both["pipeline"])
         fields = {
@@ -175,6 +177,8 @@ def project_grid(
             out[:, rows] = part
         return
     framework = next(iter(runs.values()))
+    if framework.stage_split != work.split:
+        work = Workload(work.model, work.grid, framework.stage_split)
     keys = _key_tables(work, hardware, framework)
     sums = work.stage_sums(keys)
     shared = (

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.build import ModelSpec
+from perfmodel.model.layers import layer_parameters
 from perfmodel.operations.parts import model_parts
 
 
@@ -71,8 +72,34 @@ def chunk_sizes(layers: int, chunks: int, *, heavy_end: bool = False) -> list[in
     return sizes
 
 
+def chunks_by_cost(model: ModelSpec, chunks: int) -> list[int]:
+    """Layers of each model chunk where layers and output matrix are spread by their products.
+
+    The parameters of matrices stand for the cost of a layer, vocabulary times hidden size for
+    that of the output. A chunk takes layers until the cost so far exceeds its share of the whole
+    (nanotron, ``build_model`` in src/nanotron/models/base.py).
+    """
+    costs = [float(layer_parameters(layer, model.hidden_size).total) for layer in model.layers]
+    head = float(model.vocab_size * model.table_width)
+    share = (sum(costs) + head) / chunks
+    sizes, chunk, spent = [0] * chunks, 0, 0.0
+    for cost in costs:
+        sizes[chunk] += 1
+        spent += cost
+        if spent > share * (chunk + 1) and chunk + 1 < chunks:
+            chunk += 1
+    return sizes
+
+
+def layers_of_chunks(model: ModelSpec, chunks: int, split: str) -> list[int]:
+    """Return the layers of each chunk as software spreads them: "even" or "by_cost"."""
+    if split == "by_cost":
+        return chunks_by_cost(model, chunks)
+    return chunk_sizes(model.num_layers, chunks, heavy_end=bool(model.mtp_layers))
+
+
 def stage_compositions(
-    model: ModelSpec, pipeline_parallel: int, virtual_pipeline: int
+    model: ModelSpec, pipeline_parallel: int, virtual_pipeline: int, split: str = "even"
 ) -> NDArray[np.float64]:
     """Count the parts on every stage, shape (pipeline_parallel, parts).
 
@@ -84,13 +111,8 @@ def stage_compositions(
     kinds = [part.kind for part in parts]
     counts = np.zeros((pipeline_parallel, len(parts)))
     layer = 0
-    for chunk, size in enumerate(
-        chunk_sizes(
-            model.num_layers,
-            pipeline_parallel * virtual_pipeline,
-            heavy_end=bool(model.mtp_layers),
-        )
-    ):
+    chunks = layers_of_chunks(model, pipeline_parallel * virtual_pipeline, split)
+    for chunk, size in enumerate(chunks):
         for spec in model.layers[layer : layer + size]:
             counts[chunk % pipeline_parallel, position[spec]] += 1
         layer += size
@@ -102,13 +124,15 @@ def stage_compositions(
     return counts
 
 
-def stage_table(model: ModelSpec, pairs: Sequence[tuple[int, int]]) -> StageTable:
+def stage_table(
+    model: ModelSpec, pairs: Sequence[tuple[int, int]], split: str = "even"
+) -> StageTable:
     """Build the rows of every distinct (pipeline_parallel, virtual_pipeline) pair."""
     empty = np.zeros(0)
     offset, counts, first, stages = [0], [np.zeros((0, len(model_parts(model))))], [empty], [empty]
     for pipeline, virtual in pairs:
         rows, index, times = np.unique(
-            stage_compositions(model, pipeline, virtual),
+            stage_compositions(model, pipeline, virtual, split),
             axis=0,
             return_index=True,
             return_counts=True,

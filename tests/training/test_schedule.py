@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.model.build import dense_model
+from perfmodel.model.layers import layer_parameters
 from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts
-from perfmodel.training.schedule import chunk_sizes, stage_compositions, stage_table
+from perfmodel.training.schedule import (
+    chunk_sizes,
+    chunks_by_cost,
+    layers_of_chunks,
+    stage_compositions,
+    stage_table,
+)
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.booleans())
@@ -29,6 +37,31 @@ def test_chunks_hold_every_layer(layers, chunks, heavy_end):
         loads[0] += 1
         loads[-1] += 1
         assert layers % chunks == 0 or max(loads) - min(loads) <= 1
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([1000, 131072]))
+def test_chunks_by_cost_hold_every_layer_and_equal_shares(layers, chunks, vocab_size):
+    model = dense_model(
+        "m", layers=layers, hidden_size=256, heads=4, intermediate_size=1024, vocab_size=vocab_size
+    )
+    sizes = chunks_by_cost(model, chunks)
+    assert len(sizes) == chunks
+    assert sum(sizes) == layers
+    layer = layer_parameters(model.layers[0], 256).total
+    share = (layers * layer + vocab_size * 256) / chunks
+    # A chunk stops with the layer that exceeds what the chunks so far should have.
+    assert all(size * layer <= share + 2 * layer for size in sizes[:-1])
+
+
+def test_nanotron_leaves_the_last_stage_less_where_the_vocabulary_is_large():
+    """Its Ultra-Scale Playbook's 1B: 16 layers of 67 million, an output of 268 million."""
+    model = dense_model(
+        "1B", layers=16, hidden_size=2048, heads=32, intermediate_size=8192, vocab_size=131072
+    )
+    assert chunks_by_cost(model, 2) == [10, 6]
+    assert layers_of_chunks(model, 2, "even") == [8, 8]
+    even, by_cost = (stage_compositions(model, 2, 1, split) for split in ("even", "by_cost"))
+    assert by_cost.sum(axis=0).tolist() == even.sum(axis=0).tolist()
 
 
 def test_llama_3_405b():
