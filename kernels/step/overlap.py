@@ -48,8 +48,12 @@ def hidden_width(total, window, tail, tax, relative):
 
 @jit_inline
 def overlap_tax(groups, settings):
-    """Return what compute loses beside a collective of the data-parallel group [1]."""
-    if leaves_domain(groups.dense, settings):
+    """Return what compute loses beside a collective of the data-parallel group [1].
+
+    As `perfmodel.network.collectives.overlap_compute_tax`: more where device links are driven, as
+    in a ring over nodes of which several devices are members, than for adapters alone.
+    """
+    if leaves_domain(groups.dense, settings) and groups.dense.stride >= settings.domain:
         return settings.tax_outside
     return settings.tax_inside
 

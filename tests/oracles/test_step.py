@@ -107,7 +107,9 @@ class Oracle:
 
     @property
     def tax(self):
-        outside = self.replicas * self.stride > self.settings.domain
+        domain = self.settings.domain
+        # Adapters alone: no two members stand in one domain.
+        outside = self.replicas * self.stride > domain and self.stride >= domain
         return self.settings.tax_outside if outside else self.settings.tax_inside
 
     def hidden(self, time, window, tail=0.0):
