@@ -1,6 +1,6 @@
 """Write the measured figures of README.md and docs: accuracy tables and speed.
 
-    python benchmarks/update_readme.py [--development RUNS.csv] [--serving RUNS.csv]
+    python benchmarks/update_readme.py [--families DATA/e2e] [--serving RUNS.csv]
         [--kernels DATA] [--speed]
 
 The published runs of this repository are always scored; the development tables and the
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accuracy import families, switches, uncertainty_coverage
 from accuracy import kernels as accuracy_kernels
 from accuracy import serving as accuracy_serving
 from accuracy.training import COLUMNS, HEADER, markdown, table_line
@@ -36,7 +37,8 @@ ARCHITECTURE = HERE.parent / "docs" / "architecture.md"
 KERNELS = HERE.parent / "docs" / "kernels.md"
 COLLECTIVES = HERE.parent / "docs" / "collectives.md"
 PERFORMANCE = HERE.parent / "docs" / "performance.md"
-PUBLISHED, DEVELOPMENT = "Training steps, published runs", "Training steps, development runs"
+PUBLISHED = "Training steps, published runs"
+FAMILIES = "Training steps, development runs (families alike)"
 SERVED = {"tpot": "Served models, time per output token", "ttft": "Served models, first token"}
 TRUTH = (
     "| predicted against measured | rows | median | mean | p90 | worst |",
@@ -79,6 +81,25 @@ def truth_block(text: str, lines: Mapping[str, str]) -> str:
     old = found[1].splitlines() if found else []
     kept = {line.split(" | ")[0].removeprefix("| "): line for line in old[2:]}
     return "\n".join([*TRUTH, *(kept | dict(lines)).values()])
+
+
+def family_blocks(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the tables of training runs by family, and the README's line; draw the picture."""
+    tables = families.compared(folder)
+    found = families.scores(tables)
+    families.draw(tables, ACCURACY.with_name("accuracy-families.png"))
+    blocks = {
+        "families": families.markdown(found),
+        "order": families.order_markdown(found),
+        "switches": switches.markdown(switches.all_moved(folder, list(switches.SWITCHES))),
+        "bands": uncertainty_coverage.left_out_markdown(
+            uncertainty_coverage.left_out(uncertainty_coverage.read(folder, None))
+        ),
+    }
+    average = found["average"]
+    count = sum(it["count"] for it in found["families"].values())
+    numbers = [f"{100 * average[name]:.1f} %" for name in families.NAMES[:-1]]
+    return blocks, {FAMILIES: f"| {FAMILIES} | {count:,} | {' | '.join(numbers)} |"}
 
 
 def speed_block() -> str:
@@ -150,7 +171,7 @@ def replace_block(path: Path, name: str, block: str) -> None:
 def main() -> None:
     """Replace the blocks."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--development", type=Path, help="table of development runs")
+    parser.add_argument("--families", type=Path, help="folder of tables of development runs")
     parser.add_argument("--serving", type=Path, help="table of served runs")
     parser.add_argument("--kernels", type=Path, help="folder of measured kernels")
     parser.add_argument("--speed", action="store_true")
@@ -159,10 +180,10 @@ def main() -> None:
     blocks, truth = {}, {}
     blocks["published"], found = accuracy_block(published, ["source"])
     truth[PUBLISHED] = truth_line(PUBLISHED, found)
-    if options.development:
-        columns = ["hardware", "architecture", "scale"]
-        blocks["development"], found = accuracy_block(options.development, columns)
-        truth[DEVELOPMENT] = truth_line(DEVELOPMENT, found)
+    if options.families:
+        more, lines = family_blocks(options.families)
+        blocks |= more
+        truth |= lines
     if options.serving:
         blocks["served"], lines = serving_blocks(options.serving)
         truth |= lines

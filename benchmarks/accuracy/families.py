@@ -1,7 +1,7 @@
 """Score training projections family by family, and the order of strategies within groups.
 
     python benchmarks/accuracy/families.py DATA/e2e [--unfilled] [--tables NAME ...]
-        [--save FILE.json] [--against FILE.json] [--json]
+        [--save FILE.json] [--against FILE.json] [--json] [--figure FILE.png]
 
 Reads the tables of measured training runs of a folder (``dev_training_runs_filled.csv`` and
 those of `TABLES`), the latest run of each configuration. Statistics are per ``family``, then
@@ -206,6 +206,66 @@ def report(found: dict[str, Any], before: dict[str, Any] | None) -> str:
     return "\n".join(lines)
 
 
+def markdown(found: dict[str, Any]) -> str:
+    """Write families, their average and sets of rows as a Markdown table."""
+    lines = [
+        "| family | rows | scored | median | mean | p90 | worst | bias |",
+        "|---|" + "---:|" * 7,
+    ]
+
+    def line(name: str, it: dict[str, Any], counts: str) -> str:
+        numbers = [f"{100 * it[column]:.1f} %" for column in NAMES[:-1]]
+        return (
+            f"| {name} | {counts} | " + " | ".join([*numbers, f"{100 * it['bias']:+.1f} %"]) + " |"
+        )
+
+    for name, it in found["families"].items():
+        if it["count"]:
+            lines.append(line(name, it, f"{it['rows']:,} | {it['count']:,}"))
+    lines.append(line("**families alike**", found["average"], "|"))
+    for name, it in found["sets"].items():
+        if it["count"]:
+            lines.append(line(f"*{name}*", it, f"{it['rows']:,} | {it['count']:,}"))
+    return "\n".join(lines)
+
+
+def order_markdown(found: dict[str, Any]) -> str:
+    """Write how well strategies of one model and machine are ordered, as a Markdown table."""
+    head = "| family | groups | pairs | in order | choosing costs | at worst |"
+    lines = [head, "|---|" + "---:|" * 5]
+    for name, it in found["order"].items():
+        shares = (it["in_order"], it["cost_mean"], it["cost_worst"])
+        cells = [f"{100 * share:.1f} %" for share in shares]
+        lines.append(f"| {name} | {it['groups']:,} | {it['pairs']:,} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(tables: dict[str, list[ComparedRow]], path: Path) -> None:
+    """Draw the errors of every family, one dot a run, and the median."""
+    from matplotlib.figure import Figure
+
+    families: dict[str, list[ComparedRow]] = {}
+    for row in itertools.chain(*tables.values()):
+        families.setdefault(row.cells["family"], []).append(row)
+    errors = {}
+    for name in sorted(families, reverse=True):
+        rows = near_best(families[name]) if name == "nanotron" else families[name]
+        if found := errors_of(rows):
+            errors[name] = 100 * np.array(found)
+    figure = Figure(figsize=(7.5, 0.32 * len(errors) + 1.0), layout="constrained")
+    axes = figure.add_subplot()
+    draws = np.random.default_rng(0)
+    for i, found in enumerate(errors.values()):
+        axes.scatter(found, i + draws.uniform(-0.22, 0.22, found.size), s=7, alpha=0.45, lw=0)
+        axes.plot([np.median(found)] * 2, [i - 0.36, i + 0.36], color="black", lw=1.6)
+    axes.axvspan(-10, 10, color="0.9", zorder=0)
+    axes.axvline(0, color="0.5", lw=0.8)
+    axes.set_yticks(range(len(errors)), [f"{n} ({e.size})" for n, e in errors.items()], fontsize=8)
+    axes.set_xlim(-75, 75)
+    axes.set_xlabel("projected over measured step time, less one [%]")
+    figure.savefig(path, dpi=130, metadata={"Software": None})
+
+
 def main() -> int:
     """Print the scores."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -214,10 +274,14 @@ def main() -> int:
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--save", type=Path, help="write the scores, to compare with later")
     parser.add_argument("--against", type=Path, help="scores of --save to compare with")
+    parser.add_argument("--figure", type=Path, help="draw the errors of every family")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
-        found = scores(compared(options.folder, options.unfilled, options.tables))
+        tables = compared(options.folder, options.unfilled, options.tables)
+        found = scores(tables)
+        if options.figure:
+            draw(tables, options.figure)
     except PerfModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

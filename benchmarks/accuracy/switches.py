@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,27 @@ def moved(with_it: Mapping[str, Any], without_it: Mapping[str, Any]) -> dict[str
     return found
 
 
+def all_moved(folder: Path, names: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return what each switch moves."""
+    base = scores(compared(folder))
+    return {
+        name: moved(base, scores(compared(folder, kind=without(SWITCHES[name])))) for name in names
+    }
+
+
+def markdown(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Write what moves as a Markdown table, in percent."""
+    lines = ["| switch | families: median (bias) without it → with it |", "|---|---|"]
+    for name, families in found.items():
+        cells = [
+            f"{family} {100 * it['median_without']:.1f} ({100 * it['bias_without']:+.1f}) → "
+            f"{100 * it['median_with']:.1f} ({100 * it['bias_with']:+.1f})"
+            for family, it in families.items()
+        ]
+        lines.append(f"| `{name}` | {'; '.join(cells) or 'none'} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     """Print what every switch moves, as a Markdown table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -106,25 +127,11 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
-        base = scores(compared(options.folder))
-        found = {
-            name: moved(base, scores(compared(options.folder, kind=without(SWITCHES[name]))))
-            for name in options.only
-        }
+        found = all_moved(options.folder, options.only)
     except PerfModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if options.json:
-        print(json.dumps(found, indent=1))
-        return 0
-    print("| switch | families: median (bias) without it → with it |\n|---|---|")
-    for name, families in found.items():
-        cells = [
-            f"{family} {100 * it['median_without']:.1f} ({100 * it['bias_without']:+.1f}) → "
-            f"{100 * it['median_with']:.1f} ({100 * it['bias_with']:+.1f})"
-            for family, it in families.items()
-        ]
-        print(f"| `{name}` | {'; '.join(cells) or 'none'} |")
+    print(json.dumps(found, indent=1) if options.json else markdown(found))
     return 0
 
 

@@ -135,6 +135,17 @@ def line(label: str, found: dict[str, Any]) -> str:
     return f"| {label} | {found['count']:,} | " + " | ".join(cells) + " |"
 
 
+def left_out_markdown(found: dict[str, dict[str, Any]]) -> str:
+    """Write how families left out lie in bands found on the others, as a Markdown table."""
+    lines = [LEFT_OUT_HEADER, "|---|" + "---:|" * 4]
+    for family, it in found.items():
+        numbers = [it.get(name) for name in ("inside", "step_dense", "step_experts")]
+        cells = ["–" if number is None else f"{100 * number:.1f} %" for number in numbers]
+        lines.append(f"| {family} | {it['count']:,} | " + " | ".join(cells) + " |")
+    mean = np.mean([it["inside"] for it in found.values()] or [np.nan])
+    return "\n".join([*lines, f"| **families alike** | | {100 * mean:.1f} % | | |"])
+
+
 def read(path: Path, where: str | None) -> list[ComparedRow]:
     """Return the compared rows of a table, or of a folder's tables."""
     if not path.is_dir():
@@ -173,13 +184,7 @@ def main() -> int:
     for column, groups in document["groups"].items():
         print(f"\n| {column} {HEADER}\n|---|" + "---:|" * 7)
         print("\n".join(line(value, found) for value, found in groups.items()))
-    print(f"\n{LEFT_OUT_HEADER}\n|---|" + "---:|" * 4)
-    for family, found in document["left_out"].items():
-        numbers = [found.get(name) for name in ("inside", "step_dense", "step_experts")]
-        cells = ["–" if number is None else f"{100 * number:.1f} %" for number in numbers]
-        print(f"| {family} | {found['count']:,} | " + " | ".join(cells) + " |")
-    mean = np.mean([found["inside"] for found in document["left_out"].values()] or [np.nan])
-    print(f"| families alike | | {100 * mean:.1f} % | | |")
+    print("\n" + left_out_markdown(document["left_out"]))
     return 0
 
 
