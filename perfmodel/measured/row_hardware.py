@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
 SAME = 0.05  # a stated number this near to the profile's is the profile's
 _LINK = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s", re.I)
+_ADDED = (
+    r"\([^()]*\)",
+    r"^\d+\s*[x×]\s*",
+    r"\b(?:instinct|radeon|tesla|google|cloud|amd|nvidia|aws)\b",
+    r"\b(?:tensor|neuron)?cores?\b",
+    r"(?<=v\d[ep])-\d+$|(?<=v\d)-\d+$|(?<=7x)-\d+$",
+    r"[-_ ]?\d+\s*(?:GB|GiB|W)\b",
+)
+_CORES = re.compile(r"\bcores?\b|\bneuroncores?\b|\btensorcores?\b", re.I)
+_TWO_CORES = ("trn1", "tpu7x")  # chips that software shows as two devices
 _DOMAIN = re.compile(r"NVL\s*(\d+)", re.I)
 
 
@@ -30,13 +40,15 @@ def hardware_of(row: MeasuredRow) -> tuple[Hardware, tuple[str, ...]]:
     Skip
         No profile has that name.
     """
-    name = row.text("hardware")
-    try:
-        base = _profile(name)
-    except HardwareError:
-        raise Skip("no hardware profile", name) from None
+    stated = row.text("hardware")
+    name = profile_name(stated)
+    if not name:
+        raise Skip("no hardware profile", stated)
+    base = _profile(name)
     values: dict[str, float] = {}
     notes = [note for note in base.notes if note.startswith(f"'{name}'")]
+    if name != stated:
+        notes.append(f"'{stated}' is read as {name}")
     if _counts_halves(row, base):
         values |= _halves(base)
         notes.append("the table counts half chips (cores) as devices; the profile is halved")
@@ -48,7 +60,25 @@ def hardware_of(row: MeasuredRow) -> tuple[Hardware, tuple[str, ...]]:
     return _changed(name, tuple(sorted(values.items()))), tuple(notes)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
+def profile_name(text: str) -> str:
+    """Return the name or alias of a profile that a cell means, empty where it means none.
+
+    Words that tables add to a device's name are left out, one after the other, until it is known:
+    what stands in parentheses, a count, a maker's series, cores, the size of a TPU slice, and at
+    last the memory or the power limit.
+    """
+    for pattern in ("^$", *_ADDED):
+        text = re.sub(pattern, "", text, flags=re.I).strip(" -_/,")
+        try:
+            _profile(text)
+        except HardwareError:
+            continue
+        return text
+    return ""
+
+
+@lru_cache(maxsize=256)
 def _profile(name: str) -> Hardware:
     from perfmodel.hwprofiles import load_hardware
 
@@ -65,9 +95,11 @@ def _counts_halves(row: MeasuredRow, base: Hardware) -> bool:
     """Tell whether a table's device is half of the profile's: one core of a two-core chip."""
     stated = row.number("bf16_peak_used")
     nodes = row.whole("gpus_per_node")
-    cores = base.name.startswith("trn") and nodes == 2 * base.system.devices_per_node
+    twofold = base.name.startswith(_TWO_CORES)
+    named = twofold and _CORES.search(row.text("hardware"))
+    cores = named or (base.name.startswith("trn") and nodes == 2 * base.system.devices_per_node)
     peak = base.device.peak_flops.get("bf16", 0.0) / 1e12
-    return cores or (stated is not None and abs(stated - peak / 2) < SAME * peak / 2)
+    return bool(cores) or (stated is not None and abs(stated - peak / 2) < SAME * peak / 2)
 
 
 def _halves(base: Hardware) -> dict[str, float]:

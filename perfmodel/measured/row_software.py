@@ -282,12 +282,24 @@ def zero_of(
     return stage, _shard_group(row, text, model_parallel) if stage else 0
 
 
+# "shard=64", "dp_shard 8", "HSDP 8x4"; "ZeRO-1 in 8", "within groups of 8".
+_SCOPE = re.compile(
+    r"(?:shard|size|group|scope|hsdp)\w*\s*(?:[=:]|of)?\s*(\d+)(?!d\b)"
+    r"|zero-?\s*\d\s*(?:\(|,)?\s*(?:with)?in\s+(?:groups? of\s+)?(\d+)"
+)
+
+
 def _shard_group(row: MeasuredRow, text: str, model_parallel: int) -> int:
-    if found := re.search(r"(?:shard|size|group|scope)\s*=\s*(\d+)", text):
-        return int(found.group(1))
+    """Return how many replicas share a set of shards; 0 for all.
+
+    Stated as a number of replicas, or as the domain that holds them: a slice, pod or node.
+    """
+    if found := _SCOPE.search(text):
+        return int(found.group(1) or found.group(2))
     slice_devices, devices = row.whole("gpus_per_node") or 0, row.whole("n_gpus") or 0
     in_slice = "in-pod" in text or ("ici_fsdp" in text and "dcn_fsdp" not in text)
-    if in_slice and 0 < slice_devices < devices:
+    in_node = re.search(r"(?:with)?in (?:a |the |each )?node|in-node|intra-?node", text)
+    if (in_slice or in_node) and 0 < slice_devices < devices:
         return max(slice_devices // model_parallel, 1)
     return 0
 

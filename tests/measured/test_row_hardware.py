@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.measured.row_hardware import hardware_of
+from perfmodel.measured.row_hardware import hardware_of, profile_name
 from perfmodel.measured.rows import MeasuredRow
 
 
@@ -78,6 +78,11 @@ def row(**cells: Any) -> MeasuredRow:
         # trn1.32xlarge: 16 chips, or 32 cores of 95 TFLOP/s where a table counts cores.
         ({"hardware": "Trn1", "gpus_per_node": 32}, "device.peak_flops.bf16", 95e12),
         ({"hardware": "Trn1", "gpus_per_node": 16}, "device.peak_flops.bf16", 190e12),
+        # A chip of two cores whose table counts cores: by name, or by the stated peak.
+        ({"hardware": "TPU7x"}, "device.memory.capacity", 203e9),
+        ({"hardware": "TPU7x (TensorCores)"}, "device.memory.capacity", 101.5e9),
+        ({"hardware": "TPU7x", "bf16_peak_used": 1153.5}, "device.memory.capacity", 101.5e9),
+        ({"hardware": "Trn1 NeuronCore"}, "device.peak_flops.bf16", 95e12),
     ],
 )
 def test_hardware_cells(cells: dict[str, Any], path: str, value: float) -> None:
@@ -91,3 +96,24 @@ def test_a_profile_is_left_alone_where_the_row_repeats_it() -> None:
     )
     assert hardware.overrides == {}
     assert notes == ()
+
+
+@pytest.mark.parametrize(
+    ("cell", "profile"),
+    [
+        ("H100-80GB-SXM (HGX)", "dgx-h100"),
+        ("8x H100", "dgx-h100"),
+        ("AMD Instinct MI355X", "mi355x-server"),
+        ("GB200 NVL72 (192GB)", "gb200-nvl72"),
+        ("TPU v5p-256", "tpu-v5p-pod"),
+        ("B300-270GB", "dgx-b300"),
+        ("H100-96GB-HBM2e(500W)", "h100-96gb-hbm2e"),
+        ("A100-class (MegaScale)", "dgx-a100"),
+    ],
+)
+def test_spellings_of_devices(cell: str, profile: str) -> None:
+    hardware, notes = hardware_of(row(hardware=cell))
+    assert hardware.name.partition("[")[0] == profile
+    known = profile_name(cell)
+    assert (known == cell) != any(f"'{cell}' is read as" in note for note in notes)
+    assert profile_name("abacus") == ""
