@@ -68,6 +68,7 @@ READERS = {
     "launch-megatron": ("launch.software", "read_launch", ".sh"),
     "launch-megatron-bridge": ("launch.software", "read_launch", ".yaml"),
     "launch-torchtitan": ("launch.software", "read_launch", ".toml"),
+    "launch-primus": ("launch.software", "read_launch", ".yaml"),
     "launch-maxtext": ("launch.software", "read_launch", ".yml"),
     "launch-deepspeed": ("launch.software", "read_launch", ".sh"),
     "launch-vllm": ("launch.served", "read_served", ".sh"),
@@ -233,6 +234,19 @@ model:
   window_size: [127, 0]
 train: {micro_batch_size: 1, global_batch_size: 32}
 mixed_precision: bf16-mixed
+""",
+    "launch-primus": """modules:
+  pre_trainer:
+    framework: megatron
+    model: ${PRIMUS_MODEL:llama3.1_8B}.yaml
+    overrides:
+      micro_batch_size: 2
+      global_batch_size: 64
+      seq_length: ${PRIMUS_SEQ_LENGTH:4096}
+      tensor_model_parallel_size: ${PRIMUS_TP:2}
+      gradient_accumulation_fusion: false
+      enable_primus_turbo: true
+      use_turbo_attention: true
 """,
     "launch-torchtitan": """[model]
 name = "llama3"

@@ -62,10 +62,7 @@ SOFTWARE = (
     (r"hai-llm|dualpipe", "hai-llm"),
     (r"megatron-bridge", "megatron-bridge"),
     (r"nemo|nvidia|ngc", "nemo"),
-    (
-        r"megatron.*rocm",
-        "primus",
-    ),  # AMD's image with its fork of Megatron-LM: the stock that Primus runs on
+    (r"megatron.*rocm", "megatron-rocm"),
     (r"megatron", "megatron"),
     (r"internevo|internlm", "internevo"),
     (r"colossal", "colossal-ai"),

@@ -79,6 +79,7 @@ def test_a_named_strategy_runs_as_its_software_does() -> None:
         ("torchtitan", "torchtitan", ["--zero", "3"]),
         ("maxtext", "maxtext", ["--zero", "3", "--pp", "1", "--micro-batch", "2"]),
         ("deepspeed", "megatron-2022", []),
+        ("primus", "primus-turbo", []),
     ],
 )
 def test_every_software_projects_the_same_again(

@@ -364,12 +364,30 @@ def parse_launch(text: str, path: str) -> Launch:
     return launch_of(parse_arguments(text, path))
 
 
-def launch_of(settings: Settings) -> Launch:
-    """Return what Megatron-LM's options say."""
+def launch_of(
+    settings: Settings,
+    model: ModelSpec | None = None,
+    presets: Sequence[str] = PRESETS,
+    more: Mapping[str, Any] | None = None,
+) -> Launch:
+    """Return what Megatron-LM's options say.
+
+    Parameters
+    ----------
+    settings : Settings
+    model : ModelSpec, optional
+        Named in place of described.
+    presets : sequence of str
+        Frameworks that the options may mean.
+    more : mapping, optional
+        Facts of the framework that no option says.
+    """
     strategy = read_numbers(settings, NUMBERS)
     spelled, facts = read_choices(settings, CHOICES)
     strategy |= spelled
-    model = read_model(Options(settings), "megatron-lm", strategy["sequence_length"])
+    facts |= more or {}
+    if model is None:
+        model = read_model(Options(settings), "megatron-lm", strategy["sequence_length"])
     pipeline = strategy["pipeline_parallel"]
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False  # as Megatron-LM itself decides
@@ -391,7 +409,7 @@ def launch_of(settings: Settings) -> Launch:
         devices=devices,
         devices_per_node=per_node,
         software=SOFTWARE,
-        presets=PRESETS,
+        presets=presets,
         watched=WATCHED,
     )
 

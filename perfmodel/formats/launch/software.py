@@ -21,11 +21,12 @@ MODULES: Mapping[str, str] = {
     "torchtitan": "torchtitan",
     "maxtext": "maxtext",
     "deepspeed": "deepspeed",
+    "primus": "primus",
 }
 """Name on the command line -> module of this package."""
 
 # The order in which a text is tried: words of the first are words of none before it.
-TRIED = ("deepspeed", "megatron-bridge", "torchtitan", "maxtext", "megatron")
+TRIED = ("primus", "deepspeed", "megatron-bridge", "torchtitan", "maxtext", "megatron")
 
 LARGEST = 2**22  # B of a launch file
 

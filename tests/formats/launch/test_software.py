@@ -64,6 +64,7 @@ def test_another_framework_is_said() -> None:
         ("torchtitan", "torchtitan"),
         ("maxtext", "maxtext"),
         ("megatron-2022", "deepspeed"),
+        ("primus-turbo", "primus"),
         ("fsdp", "megatron"),
     ],
 )
