@@ -117,7 +117,7 @@ def row(**cells: Any) -> MeasuredRow:
                 "framework": "Megatron-LM (ROCm fork)",
                 "version": "rocm/megatron-lm:v26.1 (Jun 2026)",
             },
-            "megatron",
+            "megatron-rocm",
             {},
         ),
         ({"framework": "Primus/Megatron", "overlap": "turbo attention"}, "primus-turbo", {}),
