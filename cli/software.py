@@ -78,7 +78,8 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
       perfmodel software show megatron --set software.optimizer_bytes=8 --json
       perfmodel software show vllm-0.12
 
-    An engine's name with a release shows what holds for that release. Values below 'of
+    An engine's or framework's name with a release (vllm-0.12, megatron-bridge@0.4) shows what
+    holds for that release; what depends on the run stands below. Values below 'of
     published runs' say what a measured run means that does not state it ('perfmodel compare
     training'); a projection is told by options such as --zero.
     """
@@ -150,9 +151,9 @@ def _found(name: str, settings: Mapping[str, Any]) -> Shown:
         preset = found.name.partition("[")[0]
         facts, source = facts_of(engine.Engine), engine.SOURCES[preset]
         return Shown(found, engine.TITLES[preset], facts, source, engine.IDENTITY, "which it is")
-    known = {*framework.FRAMEWORKS, *(item.software for item in framework.FRAMEWORKS.values())}
+    known = [*framework.framework_names(), *framework.FRAMEWORKS]
     if "@" not in name and name not in known:
-        hint = did_you_mean(name, [*framework.FRAMEWORKS, *engine.ENGINES])
+        hint = did_you_mean(name, [*known, *engine.ENGINES])
         raise StrategyError(f"unknown framework or engine '{name}'{hint}")
     software = load_software(name, settings)
     preset = software.name.partition("[")[0]

@@ -15,7 +15,7 @@ from perfmodel.cli.shared.config import read_config_file
 from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK
 from perfmodel.cli.shared.parsing import SOFTWARE, parse_setting, parse_swept
 from perfmodel.cli.shared.types import Axis, Counts, ListType, One, Paths, Words
-from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.software.framework import framework_names
 from perfmodel.strategy.fields import FIELDS, StrategyField
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -169,10 +169,11 @@ def complete_paths(
 def complete_frameworks(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete the name of a framework preset."""
-    from perfmodel.software.framework import TITLES
+    """Complete the name of a framework preset, or of software whose newest release is meant."""
+    from perfmodel.software.framework import TITLES, find_framework, framework_names
 
-    return _completed(incomplete, TITLES)
+    newest = {name: TITLES[find_framework(name)] for name in framework_names()}
+    return _completed(incomplete, {**newest, **TITLES})
 
 
 def complete_engines(
@@ -187,7 +188,7 @@ def complete_engines(
 def complete_software(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete the name of a framework preset or of an engine."""
+    """Complete the name of a framework or of an engine."""
     return complete_frameworks(ctx, param, incomplete) + complete_engines(ctx, param, incomplete)
 
 
@@ -367,8 +368,9 @@ sweep_option = option(
 )
 FRAMEWORK_HELP = (
     "Training software, which decides what overlaps, what is fused, and in how many bytes "
-    f"states are kept and sent: {', '.join(FRAMEWORKS)}. 'perfmodel software list' says what they "
-    "are"
+    f"states are kept and sent: {', '.join(framework_names())}. NAME@RELEASE is a release, by "
+    "number, month or year: megatron-bridge@0.4, nemo@24.07, plain@2023. 'perfmodel software list' "
+    "says what they are"
 )
 framework_option = option(
     "--framework",

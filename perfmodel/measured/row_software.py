@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from perfmodel.base.precisions import PRECISIONS, format_name
 from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.software.facts import Run
 from perfmodel.software.framework import (
     AS_STATED,
     FRAMEWORKS,
@@ -50,12 +51,12 @@ def _found(row: MeasuredRow, column: str, pattern: str) -> bool:
 
 # Words of the framework cell -> software; the first that is found counts.
 SOFTWARE = (
-    (r"megatron-deepspeed", "megatron-deepspeed"),
+    (r"megatron-deepspeed|neox", "megatron-deepspeed"),
     (r"llm-foundry|composer", "llm-foundry"),
     (r"torchtitan", "torchtitan"),
     (r"fms-fsdp", "fms-fsdp"),
     (r"automodel", "automodel"),
-    (r"maxtext|\bjax\b", "maxtext"),
+    (r"maxtext|\bjax\b|pax|t5x|axlearn|levanter|easylm|torch_?xla", "maxtext"),
     (r"neuron|nxd", "neuron"),
     (r"megascale", "megascale"),
     (r"primus", "primus"),
@@ -74,6 +75,10 @@ SOFTWARE = (
 MONTHS = 12
 
 
+# Devices that only a compiler of whole programs drives, whatever the software is called.
+COMPILED = (("tpu", "maxtext"), ("trainium", "neuron"))
+
+
 def software_of(row: MeasuredRow) -> tuple[str, tuple[str, ...]]:
     """Return the preset of a row's software and release, and notes.
 
@@ -87,8 +92,9 @@ def software_of(row: MeasuredRow) -> tuple[str, tuple[str, ...]]:
         found = "primus-turbo"
     notes: tuple[str, ...] = ()
     if not found:
-        found = "plain"
-        notes = (f"framework '{row.text('framework')}' taken as a plain stack of its year",)
+        device = row.lower("hardware")
+        found = next((name for word, name in COMPILED if word in device), "plain")
+        notes = (f"framework '{row.text('framework')}' taken as {found} of its year",)
     own = FRAMEWORKS[find_framework(found)].software
     dated = bool(month) and len(releases_of(own)) > 1
     return find_framework(f"{own}@{month}" if dated else found), notes
@@ -114,15 +120,10 @@ def release_of(row: MeasuredRow) -> str:
     return ""
 
 
-def _leaves_tensor_overlap_out(row: MeasuredRow, framework: Framework) -> bool:
-    """A list of overlaps without tp-comm; and NVIDIA's nvfp4 recipes switch it off."""
-    listed = r"grad[-/]|dp grad"
-    return framework.tensor_overlap_on_request and (
-        _found(row, "overlap", listed) or precision_of(row)[0] == "nvfp4"
-    )
-
-
 _ASYNCHRONOUS = "async-tp|tp-comm"
+_ONCE_PER_RANK = r"hybrid-?ep|deepep|dispatcher=flex"
+_BESIDE_COMPUTE = "a2a overlap|overlap_moe_expert_parallel_comm"
+_RECIPE = r"\bddp\.|dispatcher="  # a list of all that a recipe of NVIDIA's sets
 
 # All that hold count, one after the other.
 RULES = (
@@ -156,41 +157,29 @@ RULES = (
     ),
     Rule(
         {"overlap_tensor_parallel": "backward"},
+        where={"overlap": r"grad[-/]|dp grad"},
         unless={"overlap": f"{_ASYNCHRONOUS}|vanilla tp"},
-        given=_leaves_tensor_overlap_out,
+        given=lambda row, framework: framework.tensor_overlap_on_request,
     ),
+    Rule({"deduplicated_dispatch": False}, where={"overlap": _RECIPE}),
     *(
-        Rule({"deduplicated_dispatch": True}, where={column: r"hybrid-?ep|deepep|dispatcher=flex"})
+        Rule({"deduplicated_dispatch": True}, where={column: _ONCE_PER_RANK})
         for column in ("overlap", "framework")
     ),
     # NVIDIA's scripts for experts (Megatron-MoE-ModelZoo): --expert-tensor-parallel-size 1.
     Rule({"expert_tensor_parallel": False}, where={"framework": r"megatron-core moe"}),
-    Rule(
-        {"overlap_expert_parallel": True},
-        where={"overlap": "a2a overlap|overlap_moe_expert_parallel_comm"},
-    ),
+    Rule({"overlap_expert_parallel": False}, where={"overlap": _RECIPE}),
+    Rule({"overlap_expert_parallel": True}, where={"overlap": _BESIDE_COMPUTE}),
+    Rule({"grouped_gemm": False, "graph_launch": False}, where={"overlap": _RECIPE}),
+    Rule({"grouped_gemm": True}, where={"overlap": "cutedsl"}),
 )
 GRAPH_SCOPES = ("full_iteration", "attn")
 
 
-def framework_of(
-    row: MeasuredRow, precision: str, experts: bool, domain: int
-) -> tuple[Framework, tuple[str, ...]]:
-    """Return the declared behaviour of a row's software as it was set, and notes.
-
-    Parameters
-    ----------
-    row : MeasuredRow
-    precision : str
-        Of the products.
-    experts : bool
-        Whether the model has experts.
-    domain : int
-        Devices that one scale-up network joins.
-    """
+def framework_of(row: MeasuredRow, run: Run) -> tuple[Framework, tuple[str, ...]]:
+    """Return the declared behaviour of a row's software as it was set, and notes."""
     name, notes = software_of(row)
-    preset = load_framework(name)
-    framework = as_run(preset, precision=precision, experts=experts, domain=domain)
+    framework = as_run(load_framework(name), run)
     for rule in RULES:
         if rule.holds(row, framework):
             framework = replace(framework, **rule.changes)
@@ -200,11 +189,11 @@ def framework_of(
 def _with_graphs(row: MeasuredRow, framework: Framework) -> Framework:
     """Apply what a row says of CUDA graphs and of what they hold."""
     graphs = re.search(r"cuda_graph=(\S+)\s*(\[[^\]]*\])?", row.lower("overlap"))
-    if graphs and graphs.group(1).rstrip(";") != "none":
+    if graphs:
         scope = graphs.group(2) or ""
         launched = not scope or any(part in scope for part in GRAPH_SCOPES)
-        return replace(framework, graph_launch=launched)
-    if not graphs and re.search(r"config \S*_cg", row.text("notes")):
+        return replace(framework, graph_launch=launched and graphs.group(1).rstrip(";") != "none")
+    if re.search(r"config \S*_cg", row.text("notes")):
         return replace(framework, graph_launch=True)  # so MLPerf names its configurations
     return framework
 

@@ -38,11 +38,41 @@ HEADER = ("title", "extends", "rank", "source", "when")
 """Keys that describe a file: a line for people, the file that it refines, its place in lists
 (those without follow by name), where its values are from, and what holds for some runs only."""
 
-CONDITIONS: Mapping[str, type] = {"precisions": list, "experts": bool, "least_domain": int}
-"""What tells the runs of ``[[when]]``: precisions of the products, whether the model has experts,
-devices that one scale-up network joins at least."""
+CONDITIONS: Mapping[str, type] = {
+    "precisions": list,
+    "experts": bool,
+    "recurrent": bool,
+    "devices": list,
+    "least_domain": int,
+}
+"""What tells the runs of ``[[when]]``: the fields of `Run`, and devices that one scale-up network
+joins at least."""
 
 Error = type[PerfModelError]
+
+
+class Run(NamedTuple):
+    """What facts may depend on that hold for some runs only.
+
+    Attributes
+    ----------
+    precision : str
+        Of the products.
+    experts : bool
+        Whether the model has experts.
+    domain : int
+        Devices that one scale-up network joins.
+    device : str
+        Its name, or what that begins with.
+    recurrent : bool
+        Whether some layers keep a state in place of keys and values.
+    """
+
+    precision: str
+    experts: bool
+    domain: int
+    device: str = ""
+    recurrent: bool = False
 
 
 class When(NamedTuple):
@@ -62,13 +92,16 @@ class When(NamedTuple):
     values: Mapping[str, Any]
     source: str
 
-    def holds(self, precision: str, experts: bool, domain: int) -> bool:
+    def holds(self, run: Run) -> bool:
         """Tell whether a run is among those meant."""
         wanted = self.conditions
+        device = run.device.partition(" ")[0]
         return (
-            precision in wanted.get("precisions", (precision,))
-            and experts == wanted.get("experts", experts)
-            and domain >= wanted.get("least_domain", 0)
+            run.precision in wanted.get("precisions", (run.precision,))
+            and run.experts == wanted.get("experts", run.experts)
+            and run.recurrent == wanted.get("recurrent", run.recurrent)
+            and device in wanted.get("devices", (device,))
+            and run.domain >= wanted.get("least_domain", 0)
         )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.notebook import facts_html
 from perfmodel.software.facts import (
+    Run,
     When,
     fact,
     facts_of,
@@ -212,6 +213,10 @@ OF_MEASURED_RUNS = (
 """Fields that say what a published run means; a projection is told by its strategy."""
 
 
+AS_STATED = "[as stated]"
+"""Ends the name of a framework whose every fact is as its run states it."""
+
+
 def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
     """Return a framework preset by name, with single fields changed.
 
@@ -231,6 +236,8 @@ def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
     if isinstance(name, str):
         name = FRAMEWORKS[find_framework(name)]
     framework: Framework = with_changes(name, changes, FRAMEWORKS, "framework", StrategyError)
+    if name.name.endswith(AS_STATED):
+        return replace(framework, name=name.name)
     preset = framework.name.partition("[")[0]
     depends = {key for entry in WHEN.get(preset, ()) for key in entry.values}
     again = [key for key in changes if key in depends and f"{key}=" not in framework.name]
@@ -245,6 +252,12 @@ def releases_of(software: str) -> list[str]:
     """Return the presets of a software's releases, oldest first."""
     found = [name for name, item in FRAMEWORKS.items() if item.software == software]
     return sorted(found, key=lambda name: (FRAMEWORKS[name].released, FRAMEWORKS[name].since))
+
+
+def framework_names() -> list[str]:
+    """Return what a user may choose: presets, and software whose newest release is meant."""
+    names = (item.software if "@" in name else name for name, item in FRAMEWORKS.items())
+    return list(dict.fromkeys((*names, "plain")))
 
 
 def find_framework(name: str) -> str:
@@ -267,8 +280,8 @@ def find_framework(name: str) -> str:
     if not releases:
         if plain in FRAMEWORKS:
             raise StrategyError(f"framework '{plain}' has no releases; leave '@{release}' out")
-        known = dict.fromkeys([*FRAMEWORKS, *(item.software for item in FRAMEWORKS.values())])
-        raise StrategyError(f"unknown framework '{name}'{did_you_mean(plain, filter(None, known))}")
+        hint = did_you_mean(plain, dict.fromkeys([*framework_names(), *FRAMEWORKS]))
+        raise StrategyError(f"unknown framework '{name}'{hint}")
     if not mark:
         return releases[-1]
     if re.fullmatch(r"20\d\d(-\d\d)?", release):
@@ -277,7 +290,8 @@ def find_framework(name: str) -> str:
     elif wanted := release_key(release):
         held = [it for it in releases if release_key(FRAMEWORKS[it].since) <= wanted]
     else:
-        known_releases = ", ".join(FRAMEWORKS[it].since for it in releases)
+        facts = [FRAMEWORKS[it] for it in releases]
+        known_releases = ", ".join(it.since or it.released for it in facts)
         raise StrategyError(
             f"framework '{name}': a release is a number or a year; {software} is known since "
             f"{known_releases}"
@@ -285,30 +299,17 @@ def find_framework(name: str) -> str:
     return held[-1] if held else releases[0]
 
 
-AS_STATED = "[as stated]"
-"""Ends the name of a framework whose every fact is as its run states it."""
-
-
-def as_run(framework: Framework, *, precision: str, experts: bool, domain: int) -> Framework:
+def as_run(framework: Framework, run: Run) -> Framework:
     """Return what holds for a run, with the facts that its release states for such runs only.
 
-    Parameters
-    ----------
-    framework : Framework
-        What was changed of its preset stays changed.
-    precision : str
-        Of the products.
-    experts : bool
-        Whether the model has experts.
-    domain : int
-        Devices that one scale-up network joins.
+    What was changed of a preset stays changed.
     """
     if framework.name.endswith(AS_STATED):
         return framework
     preset = framework.name.partition("[")[0]
     values: dict[str, Any] = {}
     for entry in WHEN.get(preset, ()):
-        if entry.holds(precision, experts, domain):
+        if entry.holds(run):
             values |= entry.values
     stated = set(re.findall(r"(\w+)=", framework.name))
     return replace(framework, **{key: it for key, it in values.items() if key not in stated})

@@ -18,6 +18,7 @@ from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine
 from perfmodel.operations.parts import model_parts
 from perfmodel.operations.priced import matrix_rates
 from perfmodel.operations.uncertainty import kernel_widths, step_width
+from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import StrategyGrid
@@ -220,10 +221,15 @@ def frameworks_of_runs(
     framework: Framework, model: ModelSpec, hardware: Hardware, precisions: Integers
 ) -> dict[int, Framework]:
     """Return what a framework does in each precision, by its code in `PRECISIONS`."""
-    domain = machine_of(hardware).domain
-    experts = model.has_experts
+    run = Run(
+        "",
+        model.has_experts,
+        machine_of(hardware).domain,
+        hardware.device.name,
+        any(layer.recurrences for layer in model.layer_kinds()[0]),
+    )
     return {
-        code: as_run(framework, precision=PRECISIONS[code], experts=experts, domain=domain)
+        code: as_run(framework, run._replace(precision=PRECISIONS[code]))
         for code in np.unique(precisions).tolist()
     }
 

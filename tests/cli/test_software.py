@@ -77,7 +77,8 @@ def test_what_holds_for_some_runs_is_shown() -> None:
     assert "mxfp8" in shown
     when = document("software", "show", "megatron-bridge@0.5")["when"]
     last = when[-1]
-    assert last["conditions"] == {"precisions": ["mxfp8"], "experts": True, "least_domain": 72}
+    conditions = {"precisions": ["mxfp8"], "experts": True, "recurrent": False}
+    assert last["conditions"] == conditions | {"least_domain": 72}
     assert last["values"]["overlap_expert_parallel"] is True
     assert last["source"]
     assert document("software", "show", "fsdp")["when"] == []
@@ -98,7 +99,8 @@ def test_every_value_that_show_offers_can_be_set(key: str) -> None:
     value = getattr(FRAMEWORKS["megatron"], key)
     other = str(not value).lower() if isinstance(value, bool) else "1"
     words = {"overlap_tensor_parallel": "none", "scaling": "current"}
-    other = {**words, "gradient_accumulation": "autograd"}.get(key, other)
+    words |= {"gradient_accumulation": "autograd", "stage_split": "by_cost", "routing": "uniform"}
+    other = words.get(key, other)
     found = document("software", "show", "megatron", "--set", f"software.{key}={other}")
     assert found["name"] == f"megatron[{key}={other}]"
     assert found["values"][key]["value"] != value

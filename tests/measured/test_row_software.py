@@ -15,7 +15,10 @@ from perfmodel.measured.row_software import (
     zero_of,
 )
 from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.software.facts import Run
 from perfmodel.software.framework import as_run, load_framework
+
+NVL72 = Run("mxfp8", True, 72)
 
 
 def row(**cells: Any) -> MeasuredRow:
@@ -36,12 +39,12 @@ def row(**cells: Any) -> MeasuredRow:
         ({"framework": "Megatron-Core"}, "megatron", {"flash_attention": True}),
         (
             {"framework": "Megatron-Bridge/Megatron-Core"},
-            "megatron-bridge@0.6",
+            "megatron-bridge@0.5",
             {"overlap_tensor_parallel": "full", "gradient_bytes": 2.0},
         ),
         (
             {"framework": "Megatron-Bridge/Megatron-Core", "precision": "nvfp4"},
-            "megatron-bridge@0.6",
+            "megatron-bridge@0.5",
             {"overlap_tensor_parallel": "backward"},
         ),
         (
@@ -101,7 +104,7 @@ def row(**cells: Any) -> MeasuredRow:
         ),
         (
             {"framework": "Megatron-Bridge", "version": "NeMo container 26.04.01"},
-            "megatron-bridge@0.2",
+            "megatron-bridge@0.4",
             {"scaling": "current"},
         ),
         (
@@ -110,8 +113,11 @@ def row(**cells: Any) -> MeasuredRow:
             {"overlap_expert_parallel": True, "optimizer_bytes": 8.0},
         ),
         ({"framework": "MaxText"}, "maxtext", {"graph_launch": True}),
-        ({"framework": "somebody's own"}, "plain-2024", {}),
+        ({"framework": "somebody's own"}, "plain-2025", {}),
         ({"framework": "somebody's own", "version": "2022-10"}, "plain-2022", {}),
+        ({"framework": "somebody's own", "hardware": "TPU v5p"}, "maxtext", {}),
+        ({"framework": "GPT-NeoX", "version": "2022-02"}, "megatron-deepspeed-2021", {}),
+        ({"framework": "torchtitan", "version": "2024-12"}, "torchtitan@0.1", {}),
         (
             {
                 "framework": "Megatron-LM (ROCm fork)",
@@ -125,7 +131,7 @@ def row(**cells: Any) -> MeasuredRow:
     ],
 )
 def test_software_cells(cells: dict[str, Any], preset: str, fields: dict[str, Any]) -> None:
-    framework, _ = framework_of(row(**cells), cells.get("precision", "fp8"), False, 8)
+    framework, _ = framework_of(row(**cells), Run(cells.get("precision", "fp8"), False, 8))
     assert framework.name == f"{preset}[as stated]"
     for name, value in fields.items():
         assert getattr(framework, name) == value
@@ -136,10 +142,14 @@ def test_software_cells(cells: dict[str, Any], preset: str, fields: dict[str, An
 def test_what_a_row_states_goes_before_what_its_release_does() -> None:
     """Megatron-Bridge 0.5 runs mxfp8 experts on NVL72 from whole-iteration graphs."""
     cells = {"framework": "Megatron-Bridge", "version": "NeMo container 26.06"}
-    silent, _ = framework_of(row(**cells), "mxfp8", True, 72)
+    silent, _ = framework_of(row(**cells), NVL72)
     assert silent.graph_launch
-    told, _ = framework_of(row(**cells, overlap="cuda_graph=none"), "mxfp8", True, 72)
-    assert as_run(told, precision="mxfp8", experts=True, domain=72) == told
+    told, _ = framework_of(row(**cells, overlap="cuda_graph=none"), NVL72)
+    assert as_run(told, NVL72) == told
+    listed = "cuda_graph=none; dispatcher=alltoall; ddp.overlap_grad_reduce"
+    told, _ = framework_of(row(**cells, overlap=listed), NVL72)
+    kept = ("graph_launch", "overlap_expert_parallel", "grouped_gemm", "deduplicated_dispatch")
+    assert not any(getattr(told, key) for key in kept)
 
 
 @pytest.mark.parametrize(

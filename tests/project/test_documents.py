@@ -1,6 +1,7 @@
 """The documents name every field, rule and variable that there is."""
 
 import re
+import tomllib
 
 import click
 import pytest
@@ -10,7 +11,8 @@ from perfmodel.base import serving_variables
 from perfmodel.base.variables import COSTS, VARIABLES
 from perfmodel.cli.main import cli
 from perfmodel.serving import rules as serving_rules
-from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.software.facts import HEADER, text_of
+from perfmodel.software.framework import FOLDER, FRAMEWORKS, IDENTITY
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
 from perfmodel.sweeps.explain import operation_costs
@@ -44,9 +46,21 @@ def test_serving_names_every_status():
     )
 
 
-def test_training_names_every_framework():
-    text = (DOCS / "training.md").read_text()
-    assert all(f"`{name}`" in text for name in FRAMEWORKS)
+def preset_line(name: str) -> str:
+    """Return a preset's line of the table in docs/software.md."""
+    document = tomllib.loads((FOLDER / f"{name}.toml").read_text())
+    base = document.get("extends", "")
+    own = {key: it for key, it in document.items() if key not in (*HEADER, *IDENTITY)}
+    facts = ", ".join(f"`{key}` {text_of(it)}" for key, it in own.items()) if base else "all"
+    if document.get("when"):
+        facts = "; ".join(filter(None, (facts, "some for some runs only")))
+    cells = (f"`{name}`", document.get("released", ""), document["title"])
+    return f"| {' | '.join(cells)} | {f'`{base}`' if base else ''} | {facts} |"
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_software_tells_what_every_preset_states(name):
+    assert preset_line(name) in (DOCS / "software.md").read_text().splitlines()
 
 
 def test_the_command_line_names_every_command():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.software.facts import facts_of, release_key
+from perfmodel.software.facts import Run, facts_of, release_key
 from perfmodel.software.framework import (
+    AS_STATED,
     FRAMEWORKS,
     IDENTITY,
     SOURCES,
@@ -16,6 +19,7 @@ from perfmodel.software.framework import (
     Framework,
     as_run,
     find_framework,
+    framework_names,
     load_framework,
     releases_of,
 )
@@ -105,6 +109,8 @@ def test_what_runs_mean_that_do_not_say():
         "plain-2022",
         "plain-2023",
         "plain-2024",
+        "plain-2025",
+        "torchtitan@0.1",
     }
     assert {name for name, stage in stages.items() if stage == 0} == {
         "megatron-2021",
@@ -123,14 +129,17 @@ def test_what_runs_mean_that_do_not_say():
         ("megatron@2021", "megatron-2021"),
         ("megatron@2022-04", "megatron-2021"),
         ("megatron@2023", "megatron@0.2"),
-        ("megatron-bridge", "megatron-bridge@0.6"),
-        ("megatron-bridge@0.4.1", "megatron-bridge@0.2"),
+        ("megatron-bridge", "megatron-bridge@0.5"),
+        ("megatron-bridge@0.4.1", "megatron-bridge@0.4"),
         ("megatron-bridge@2026-07", "megatron-bridge@0.5"),
         ("nemo@24.07", "nemo@23.08"),
         ("nvidia-mlperf@4.1", "nvidia-mlperf@3.1"),
         ("plain@2019", "plain-2020"),  # older than all: the oldest
-        ("plain@2030", "plain-2024"),
+        ("plain@2030", "plain-2025"),
         ("llm-foundry@2024", "llm-foundry"),
+        ("torchtitan@2025-06", "torchtitan@0.1"),
+        ("torchtitan", "torchtitan"),
+        ("megatron-deepspeed@2022", "megatron-deepspeed-2021"),
     ],
 )
 def test_a_release_is_the_newest_that_is_not_later(name: str, preset: str) -> None:
@@ -141,6 +150,7 @@ def test_a_release_is_the_newest_that_is_not_later(name: str, preset: str) -> No
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("megatron@x", "megatron is known since 2021-04, 2022-05, 0.2, 0.9"),
         ("fsdp@2.0", "framework 'fsdp' has no releases; leave '@2.0' out"),
         ("nemo@new", "a release is a number or a year; nemo is known since 23.08, 24.09, 25.02"),
         ("nemmo@24.07", "unknown framework 'nemmo@24.07'; did you mean nemo"),
@@ -159,8 +169,8 @@ def test_releases_are_dated_in_order() -> None:
         assert numbered == sorted(numbered)
 
 
-def run(framework: Framework, precision: str, experts: bool, domain: int) -> Framework:
-    return as_run(framework, precision=precision, experts=experts, domain=domain)
+def run(framework: Framework, *facts: Any, **more: Any) -> Framework:
+    return as_run(framework, Run(*facts, **more))
 
 
 def test_facts_of_some_runs_hold_for_those_alone() -> None:
@@ -173,9 +183,30 @@ def test_facts_of_some_runs_hold_for_those_alone() -> None:
         ("mxfp8", True, 8),
     ):
         assert not run(newer, precision, experts, domain).overlap_expert_parallel
+    assert not run(newer, "mxfp8", True, 72, recurrent=True).overlap_expert_parallel
     assert not run(older, "mxfp8", True, 72).overlap_expert_parallel
     assert run(older, "mxfp8", True, 72).deduplicated_dispatch
     assert run(newer, "mxfp8", False, 8) == newer
+    older = load_framework("torchtitan@0.1")
+    generations = [run(older, "bf16", False, 8, name).attention_generation for name in DEVICES]
+    assert generations == [2, 0]
+
+
+DEVICES = ("H100 SXM5 80GB", "B200 180GB")
+
+
+def test_a_name_alone_is_the_newest_release() -> None:
+    for name in framework_names():
+        if software := FRAMEWORKS[find_framework(name)].software:
+            held = releases_of(software)
+            assert find_framework(software) == held[-1]
+
+
+def test_what_a_run_states_stays_however_often_it_is_loaded() -> None:
+    stated = replace(load_framework("megatron-bridge@0.3"), name=f"megatron-bridge@0.3{AS_STATED}")
+    loaded = load_framework(stated)
+    assert run(loaded, "fp8", True, 8) == stated
+    assert run(load_framework(stated, dropout=True), "fp8", True, 8).dropout
 
 
 def test_what_a_user_set_holds_for_every_run() -> None:

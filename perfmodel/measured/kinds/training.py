@@ -38,6 +38,7 @@ from perfmodel.measured.row_software import (
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import list_models, load_model
+from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_REASONS, VALID
 
@@ -178,7 +179,8 @@ def case_of(row: MeasuredRow) -> Case:
     precision, assumed, precision_notes = precision_of(row)
     domain = hardware.system.network[0].size
     experts = row.text("n_experts") not in ("", "0")
-    framework, software_notes = framework_of(row, precision, experts, domain)
+    run = Run(precision, experts, domain, hardware.device.name)
+    framework, software_notes = framework_of(row, run)
     model, model_notes = _model_of(row, framework)
     tensor, pipeline = _degree(row, "tp", framework), _degree(row, "pp", framework)
     data, rest = divmod(devices, tensor * pipeline * context)
