@@ -166,6 +166,18 @@ RULES = (
         Rule({"deduplicated_dispatch": True}, where={column: _ONCE_PER_RANK})
         for column in ("overlap", "framework")
     ),
+    # nanotron's script for several nodes (run_multinode.sh, with which its benchmarks start)
+    # came to export TORCH_DISTRIBUTED_DEBUG=DETAIL. Tables do not say which runs it started; the
+    # host's floor per layer, which grows with the tensor degree, is in all those with a pipeline
+    # over several nodes, and in none without.
+    Rule(
+        {"checks_collectives": True},
+        where={"framework": "nanotron"},
+        given=lambda row, _: (
+            (row.number("pp") or 1) > 1
+            and (row.number("n_gpus") or 1) > (row.number("gpus_per_node") or 8)
+        ),
+    ),
     # NVIDIA's scripts for experts (Megatron-MoE-ModelZoo): --expert-tensor-parallel-size 1.
     Rule({"expert_tensor_parallel": False}, where={"framework": r"megatron-core moe"}),
     Rule({"overlap_expert_parallel": False}, where={"overlap": _RECIPE}),

@@ -127,6 +127,10 @@ class Framework:
         "launches it, views, allocations and autograd's nodes around it",
         minimum=1.0,
     )
+    checks_collectives: bool = fact(
+        "the hosts of a group compare what each of them is about to issue, ahead of every "
+        "collective: PyTorch under TORCH_DISTRIBUTED_DEBUG=DETAIL"
+    )
     activation_bytes: float = fact("one stored activation", "B", positive=True)
     dropout: bool = fact("dropout is on: its masks (1 byte per element) are written and kept")
     pads_vocabulary_to: int = fact(

@@ -114,6 +114,13 @@ class HostTimes(NamedTuple):
     kernel: float  # first kernel of an operation, with the operators around it
     repeated: float  # each further one, launched by a loop of a library
     collective: float
+    checked_peer: float = 0.0  # for each further member of a group whose hosts check collectives
+
+
+# What `torch.distributed` sends in turn for each further member of a group to check a collective
+# (ProcessGroupWrapper.cpp, runCollectiveChecks): a barrier through the first rank, there and back,
+# and two rings of gathers, of the shape of a fingerprint and of the fingerprint.
+CHECK_MESSAGES = 4.0
 
 
 def host_times_of(hardware: Hardware, framework: Framework) -> HostTimes:
@@ -124,6 +131,9 @@ def host_times_of(hardware: Hardware, framework: Framework) -> HostTimes:
         framework.operators_per_kernel * hardware.calibrated("host", "launch_time"),
         hardware.calibrated("host", "launch_time"),
         hardware.calibrated("host", "collective_call_time"),
+        CHECK_MESSAGES
+        * framework.checks_collectives
+        * hardware.calibrated("host", "peer_message_time"),
     )
 
 
@@ -132,7 +142,8 @@ def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
     size = len(keys)
     count = column_of(item.operation.count, size)
     if isinstance(item.operation, Communication):
-        return count * times.collective
+        peers = np.maximum(column_of(item.operation.members, size) - 1.0, 0.0)
+        return count * (times.collective + peers * times.checked_peer)
     launches = column_of(getattr(item.operation, "launches", 1.0), size)
     again = np.maximum(count - 1.0, 0.0)
     return launches * (np.minimum(count, 1.0) * times.kernel + again * times.repeated)

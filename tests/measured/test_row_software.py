@@ -78,6 +78,17 @@ def row(**cells: Any) -> MeasuredRow:
             {"overlap_expert_parallel": True, "deduplicated_dispatch": True},
         ),
         (
+            {"framework": "nanotron", "pp": 2, "gpus_per_node": 8},
+            "nanotron",
+            {"checks_collectives": True, "stage_split": "by_cost"},
+        ),
+        ({"framework": "nanotron", "pp": 1}, "nanotron", {"checks_collectives": False}),
+        (
+            {"framework": "nanotron", "pp": 2, "n_gpus": 8, "gpus_per_node": 8},
+            "nanotron",
+            {"checks_collectives": False},
+        ),
+        (
             {"framework": "NeMo", "overlap": "cuda_graph=local [full_iteration]"},
             "nemo@25.02",
             {"graph_launch": True},

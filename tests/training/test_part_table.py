@@ -6,11 +6,23 @@ import numpy as np
 import pytest
 
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine_of
+from perfmodel.operations.operations import (
+    LAYER_KEY_FIELDS,
+    Communication,
+    LayerKeys,
+    machine_of,
+)
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
-from perfmodel.training.part_table import price_parts, slowest_of
+from perfmodel.training.part_table import (
+    CHECK_MESSAGES,
+    host_time,
+    host_times_of,
+    part_table,
+    price_parts,
+    slowest_of,
+)
 
 
 # Expected maximum of n standard normal deviates (Harter 1961, Biometrika 48, table 1).
@@ -51,3 +63,44 @@ def test_every_part_is_priced_and_more_devices_slow_computation(small_moe, h100)
         assert one
         total, slower = (sum(np.sum(item.time) for item in items) for items in (one, other))
         assert slower == pytest.approx(factor * total, rel=1e-9)  # a single rank sends nothing
+
+
+def layer_keys(tensor: list[int], **fields: int) -> LayerKeys:
+    rows = [{"tensor_parallel": t, "sequence_length": 2048} | fields for t in tensor]
+    columns = columns_from_rows(rows)
+    return LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
+
+
+def host_of_layer(model, keys, hardware, framework):
+    """Seconds in which the host issues one layer, forward and backward, and its collectives."""
+    times = host_times_of(hardware, framework)
+    parts = price_parts(model, keys, hardware, framework, 16)
+    items = next(items for part, items in parts if part.layer is not None)
+    collectives = [it for it in items if isinstance(it.operation, Communication)]
+    count = sum(it.operation.count for it in collectives)
+    return sum(host_time(it, keys, times) for it in items), count * np.ones(len(keys))
+
+
+def test_checked_collectives_wait_for_every_further_rank(small_dense, h100):
+    keys = layer_keys([1, 2, 4, 8], sequence_parallel=1)
+    plain, collectives = host_of_layer(small_dense, keys, h100, load_framework("nanotron"))
+    checking = load_framework("nanotron", checks_collectives=True)
+    checked, _ = host_of_layer(small_dense, keys, h100, checking)
+    message = h100.calibrated("host", "peer_message_time")
+    ranks = np.array([0.0, 1.0, 3.0, 7.0])
+    assert collectives[1:] == pytest.approx(10.0)  # nanotron: 4 forward, 6 backward
+    assert checked - plain == pytest.approx(collectives * CHECK_MESSAGES * message * ranks)
+    graph = load_framework("nanotron", checks_collectives=True, graph_launch=True)
+    assert host_of_layer(small_dense, keys, h100, graph)[0].max() < plain.min()
+
+
+def test_a_pass_takes_as_long_as_its_host_however_little_work_it_brings(small_dense, h100):
+    layer = next(i for i, part in enumerate(model_parts(small_dense)) if part.layer is not None)
+    table = [
+        part_table(small_dense, layer_keys([2], sequence_length=s), h100, framework, 8)[0, layer]
+        for framework in (load_framework("nanotron"), load_framework("maxtext"))
+        for s in (64, 128)
+    ]
+    assert table[0].forward_window == table[1].forward_window
+    assert table[0].host > table[1].host > 0.0
+    assert table[2].forward_window < table[0].forward_window / 5.0
