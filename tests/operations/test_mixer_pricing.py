@@ -8,13 +8,16 @@ import pytest
 from perfmodel.compute.indexer import indexer_times
 from perfmodel.compute.recurrence import recurrence_times
 from perfmodel.compute.sparse_attention import sparse_attention_times
+from perfmodel.hwprofiles import load_hardware
 from perfmodel.operations.mixer_pricing import (
+    price_attention,
     price_indexers,
     price_recurrences,
     price_sparse_attention,
 )
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
+    Attention,
     Communication,
     Indexer,
     LayerKeys,
@@ -24,6 +27,7 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.operations.pricing import price_operations
+from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
 from tests.operations.counting import MEGATRON, keys_of
 from tests.operations.layers import LAYERS, model_of
@@ -122,3 +126,17 @@ def test_more_devices_never_compute_longer(name, h100):
     one = compute({})
     assert compute({"tensor_parallel": 2, "sequence_parallel": True}) <= one
     assert compute({"context_parallel": 2}) <= one
+
+
+@pytest.mark.parametrize(
+    ("width", "dropout", "slower"), [(128.0, False, 1.0), (192.0, False, 2.7), (128.0, True, 2.7)]
+)
+def test_calls_that_the_best_kernels_do_not_take(width, dropout, slower):
+    """AMD's assembly kernels: no dropout, values as wide as keys."""
+    profile = load_hardware("mi355x")
+    call = Attention("x", "forward", 4.0, 4096.0, 4096.0, 32.0, 32.0, width, 128.0, True)
+    turbo, stock = (
+        price_attention(profile, [call], KEYS, load_framework(name, dropout=dropout))[0].time[0]
+        for name in ("primus-turbo", "primus")
+    )
+    assert stock == pytest.approx(slower * turbo, rel=1e-12)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from perfmodel.model.pieces import Piece, matrix, vector
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Gemm, Machine
+from perfmodel.software.framework import load_framework
 from tests.operations.counting import MEGATRON, communications, keys_of, number
 
 
@@ -53,3 +56,24 @@ def test_partial_results_are_summed_both_ways():
     alone = OperationList(keys_of(), MEGATRON, Machine())
     alone.sum_over_tensor("x", 32.0, "y")
     assert not communications(alone.operations)
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "read", "written"), [("autograd", 4, 2), ("separate", 6, 4)]
+)
+def test_gradients_that_no_product_adds_are_added_by_a_kernel(accumulation, read, written):
+    """Of 16 bits in place; or 16-bit ones to a main gradient of 4 bytes."""
+    framework = load_framework("megatron", gradient_accumulation=accumulation)
+    ops = OperationList(keys_of(), framework, Machine())
+    ops.linear("x", 128.0, 64.0, 32.0)
+    (weights,) = [x for x in ops.operations if x.phase == "backward_weight" and x.name == "x"]
+    assert (weights.accumulate, weights.output_bytes) == (False, 2.0)
+    (added,) = [x for x in ops.operations if x.name == "x.gradient"]
+    assert number(added.bytes_read) == read * 64 * 32
+    assert number(added.bytes_written) == written * 64 * 32
+
+
+def test_fused_accumulation_needs_no_kernel():
+    ops = OperationList(keys_of(), MEGATRON, Machine())
+    ops.linear("x", 128.0, 64.0, 32.0)
+    assert "x.gradient" not in [x.name for x in ops.operations]

@@ -10,13 +10,17 @@ from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Communication,
     LayerKeys,
+    Stream,
     machine_of,
 )
 from perfmodel.operations.parts import model_parts
+from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.training.part_table import (
     CHECK_MESSAGES,
+    HostTimes,
+    drained_pass,
     host_time,
     host_times_of,
     part_table,
@@ -104,3 +108,32 @@ def test_a_pass_takes_as_long_as_its_host_however_little_work_it_brings(small_de
     assert table[0].forward_window == table[1].forward_window
     assert table[0].host > table[1].host > 0.0
     assert table[2].forward_window < table[0].forward_window / 5.0
+
+
+def test_a_host_that_waits_for_counts_lets_the_device_run_dry(h100):
+    """One operation behind the choice of experts, one ahead: both start when they are issued."""
+    keys = layer_keys([1])
+
+    def priced(name, time):
+        one = np.full(1, time)
+        none = np.zeros(1)
+        bound = np.zeros(1, np.uint8), ("x",)
+        return Priced(Stream(name, "forward", 1.0, 1.0), one, none, none, *bound, one, none)
+
+    times = HostTimes(kernel=2.0, repeated=1.0, collective=0.0)
+    items = [priced("attention.core", 5.0), priced("mlp.route", 0.5), priced("mlp.experts_up", 1.0)]
+    # From the choice on: experts issued at 2, done at 3; attention at 4, done at 9; the choice
+    # issued at 6, done at 9.5, when the host may go on.
+    assert drained_pass(items, keys, times) == pytest.approx([9.5])
+    assert drained_pass(items[:1], keys, times) == pytest.approx([0.0])  # no experts
+
+
+def test_hosts_that_learn_token_counts_take_longer(small_moe, h100):
+    keys = layer_keys([1], sequence_length=512)
+    waits, sync_free = (
+        part_table(small_moe, keys, h100, load_framework("megatron", expert_counts_on_host=on), 8)
+        for on in (True, False)
+    )
+    experts = max(range(len(waits[0])), key=lambda i: waits[0][i].experts)
+    assert waits[0][experts].forward_window > sync_free[0][experts].forward_window
+    assert waits[0][experts].backward_window == sync_free[0][experts].backward_window
