@@ -62,7 +62,7 @@ SOFTWARE = (
     (r"primus", "primus"),
     (r"hai-llm|dualpipe", "hai-llm"),
     (r"megatron-bridge", "megatron-bridge"),
-    (r"nemo|nvidia|ngc", "nemo"),
+    (r"nemo|nvidia|ngc|bignlp", "nemo"),
     (r"megatron.*rocm", "megatron-rocm"),
     (r"megatron", "megatron"),
     (r"internevo|internlm", "internevo"),

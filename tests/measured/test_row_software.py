@@ -48,8 +48,8 @@ def row(**cells: Any) -> MeasuredRow:
             {"overlap_tensor_parallel": "backward"},
         ),
         (
-            {"framework": "llm-foundry/Composer FSDP", "notes": "MP mode DEFAULT (…)"},
-            "llm-foundry",
+            {"framework": "llm-foundry/Composer FSDP", "version": "2023"},
+            "llm-foundry@0.2",
             {"gradient_reduce_bytes": 4.0, "attention_generation": 1},
         ),
         (

@@ -111,11 +111,15 @@ def test_what_runs_mean_that_do_not_say():
         "plain-2024",
         "plain-2025",
         "torchtitan@0.1",
+        "fsdp@1.11",
+        "fsdp@2.0",
+        "llm-foundry@0.2",
     }
     assert {name for name, stage in stages.items() if stage == 0} == {
         "megatron-2021",
         "megatron-2022",
         "nanotron",
+        "nemo@22.09",
         "plain-2020",
     }
     assert not load_framework("maxtext").accumulates_gradients
@@ -139,6 +143,8 @@ def test_what_runs_mean_that_do_not_say():
         ("llm-foundry@2024", "llm-foundry"),
         ("torchtitan@2025-06", "torchtitan@0.1"),
         ("torchtitan", "torchtitan"),
+        ("fsdp@2023", "fsdp@2.0"),
+        ("llm-foundry@2023", "llm-foundry@0.2"),
         ("megatron-deepspeed@2022", "megatron-deepspeed-2021"),
     ],
 )
@@ -151,8 +157,8 @@ def test_a_release_is_the_newest_that_is_not_later(name: str, preset: str) -> No
     ("name", "words"),
     [
         ("megatron@x", "megatron is known since 2021-04, 2022-05, 0.2, 0.9"),
-        ("fsdp@2.0", "framework 'fsdp' has no releases; leave '@2.0' out"),
-        ("nemo@new", "a release is a number or a year; nemo is known since 23.08, 24.09, 25.02"),
+        ("megatron-tuned@2.0", "framework 'megatron-tuned' has no releases; leave '@2.0' out"),
+        ("nemo@new", "nemo is known since 22.09, 23.04, 23.08, 24.09, 25.02"),
         ("nemmo@24.07", "unknown framework 'nemmo@24.07'; did you mean nemo"),
     ],
 )

@@ -18,6 +18,21 @@ def test_a_projection_is_the_row_of_a_sweep() -> None:
     assert found["data_parallel"] == 8
 
 
+def test_facts_of_some_precisions_hold_for_their_rows_alone() -> None:
+    """Megatron-Bridge 0.5 launches mxfp8 experts on NVL72 from graphs of whole iterations."""
+    model, hardware, framework = "qwen3-30b-a3b", "gb200-nvl72", "megatron-bridge@0.5"
+    rows = [RUN | {"expert_parallel": 8, "precision": name} for name in ("bf16", "mxfp8", "fp8")]
+    grid = perfmodel.strategies_from_rows(model, 8, rows)
+    swept = perfmodel.sweep(model, grid, hardware, framework=framework)["step_time"]
+    single = [
+        perfmodel.project(model, hardware, 8, framework=framework, **row)["step_time"]
+        for row in rows
+    ]
+    assert swept.values.ravel().tolist() == single
+    plain = perfmodel.project(model, hardware, 8, framework="megatron-bridge@0.4", **rows[1])
+    assert single[1] < plain["step_time"]
+
+
 def test_objects_do_as_well_as_names() -> None:
     given = (perfmodel.load_model("llama-3.1-8b"), perfmodel.load_hardware("dgx-h100"))
     named = perfmodel.project("llama-3.1-8b", "dgx-h100", 8, framework="fsdp", **RUN)
