@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from perfmodel.measured.kinds.training import case_of
-from perfmodel.measured.rows import MeasuredRow
-
 HEADER = (
     "family,quality,is_latest_in_group,task,source,hardware,n_gpus,model,layers,hidden,ffn,heads,"
     "vocab,seq,gbs,precision,framework,version,tp,pp,vpp,mbs,recompute,meas_iter_s"
@@ -68,25 +65,3 @@ def test_a_table_that_is_missing_is_an_error_in_a_line(script: Any, tmp_path: Pa
     code, _, err = script("accuracy.families", tmp_path)
     assert code == 2
     assert len(err.splitlines()) == 1
-
-
-def test_a_switch_says_whom_it_moves(
-    script: Any, tables: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    families, switches = (script.load(f"accuracy.{name}") for name in ("families", "switches"))
-    monkeypatch.setattr(families, "TABLES", {"training": "dev_training_runs_filled.csv"})
-    code, out, _ = script("accuracy.switches", tables, "--only", "dropout", "fused_elementwise")
-    assert code == 0
-    lines = out.splitlines()[2:]
-    # Megatron-LM of 2021 has dropout on, and fused kernels.
-    assert "one" in lines[0]
-    assert "other" in lines[0]
-    assert lines[1].endswith("| none |")
-    assert set(switches.SWITCHES) >= {"dropout", "fused_elementwise"}
-
-
-def test_every_fact_that_a_switch_changes_exists(script: Any) -> None:
-    cells = dict(zip(HEADER.split(","), ROWS[0].split(","), strict=True))
-    case = case_of(MeasuredRow(cells, "table.csv", 2))
-    for change in script.load("accuracy.switches").SWITCHES.values():
-        assert change(case) is not case
