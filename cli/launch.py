@@ -256,7 +256,7 @@ def _picked(
     from perfmodel.base.units import format_gib, format_time
     from perfmodel.formats.launch.describe import Launch
     from perfmodel.model.record import model_from_record
-    from perfmodel.software.framework import load_framework
+    from perfmodel.software.framework import framework_of_record
 
     table, row = _row(ctx, file, pick, by, where, everything)
     if "deployment" in table.sizes:
@@ -267,7 +267,7 @@ def _picked(
         provenance = json.loads(table.attrs["provenance"])
         model = model_from_record(record_of(provenance, "model", row.get("model")))
         facts = record_of(provenance, "framework", row.get("framework"))
-        framework = load_framework(str(facts.pop("name")).partition("[")[0], **facts)
+        framework = framework_of_record(facts)
         system = provenance["hardware"][row["hardware"]]["system"]
         devices = int(row.get("devices", table.attrs["devices"]))
     except (KeyError, RecursionError, TypeError, ValueError) as error:

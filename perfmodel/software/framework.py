@@ -252,6 +252,22 @@ def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
     return framework
 
 
+def framework_of_record(record: Mapping[str, Any]) -> Framework:
+    """Return the framework whose name and facts were stored with results.
+
+    Facts that are as the preset has them stay open to what it says of some runs only, unless the
+    name says that they were set.
+    """
+    name = str(record["name"])
+    preset = FRAMEWORKS[name.partition("[")[0]]
+    changed = {
+        key: value
+        for key, value in record.items()
+        if key != "name" and (value != getattr(preset, key, None) or f"{key}=" in name)
+    }
+    return load_framework(preset, **changed)
+
+
 def releases_of(software: str) -> list[str]:
     """Return the presets of a software's releases, oldest first."""
     found = [name for name, item in FRAMEWORKS.items() if item.software == software]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from perfmodel.software.framework import (
     as_run,
     find_framework,
     framework_names,
+    framework_of_record,
     load_framework,
     releases_of,
 )
@@ -199,6 +200,16 @@ def test_facts_of_some_runs_hold_for_those_alone() -> None:
 
 
 DEVICES = ("H100 SXM5 80GB", "B200 180GB")
+
+
+def test_facts_of_stored_results_are_what_was_swept() -> None:
+    for name, changes in (
+        ("megatron-bridge@0.5", {}),
+        ("megatron-bridge@0.5", {"graph_launch": False}),
+        ("fsdp", {"bucket_bytes": 8.0}),
+    ):
+        framework = load_framework(name, **changes)
+        assert framework_of_record(asdict(framework)) == framework
 
 
 def test_a_name_alone_is_the_newest_release() -> None:

@@ -13,7 +13,7 @@ from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import read_text
 from perfmodel.formats.launch.describe import Launch, settled
 from perfmodel.formats.launch.settings import refuse
-from perfmodel.software.framework import load_framework
+from perfmodel.software.framework import FRAMEWORKS, load_framework
 
 MODULES: Mapping[str, str] = {
     "megatron": "megatron",
@@ -57,7 +57,9 @@ def software_preset(name: str) -> str:
 def software_of(framework: str) -> str:
     """Return the software that a framework preset describes; Megatron-LM where it is none."""
     preset = framework.partition("[")[0]
-    return next((name for name in MODULES if preset in software_module(name).PRESETS), "megatron")
+    own = FRAMEWORKS[preset].software if preset in FRAMEWORKS else ""
+    named = own if own in MODULES else "megatron"
+    return next((name for name in MODULES if preset in software_module(name).PRESETS), named)
 
 
 def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
@@ -69,7 +71,8 @@ def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
     module = software_module(name)
     notes = list(launch.remarks)
     framework = launch.framework
-    if framework.name.partition("[")[0] not in module.PRESETS:
+    preset = framework.name.partition("[")[0]
+    if preset not in module.PRESETS and software_of(preset) != name:
         notes.append(
             f"projected as {framework.name}; {module.TITLE} overlaps and fuses otherwise: "
             "'perfmodel project --from' projects what is written here"

@@ -49,6 +49,12 @@ def test_presets_of_a_software_exist(name: str) -> None:
     assert software_title(name) == module.TITLE
 
 
+def test_releases_of_a_software_are_that_software() -> None:
+    assert software_of("torchtitan@0.1") == "torchtitan"
+    assert software_of("megatron-bridge@0.4[dropout=true]") == "megatron-bridge"
+    assert software_of("megatron@0.2") == "megatron"
+
+
 def test_another_framework_is_said() -> None:
     launch = one_launch("llama-3.1-8b", "maxtext", devices=8, **AXES)
     ready, notes = prepared("megatron", launch)
