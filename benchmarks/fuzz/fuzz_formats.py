@@ -68,9 +68,9 @@ READERS = {
     "launch-megatron": ("launch.software", "read_launch", ".sh"),
     "launch-megatron-bridge": ("launch.software", "read_launch", ".yaml"),
     "launch-torchtitan": ("launch.software", "read_launch", ".toml"),
-    "launch-primus": ("launch.software", "read_launch", ".yaml"),
     "launch-maxtext": ("launch.software", "read_launch", ".yml"),
     "launch-deepspeed": ("launch.software", "read_launch", ".sh"),
+    "launch-primus": ("launch.software", "read_launch", ".yaml"),
     "launch-vllm": ("launch.served", "read_served", ".sh"),
     "launch-sglang": ("launch.served", "read_served", ".sh"),
     "launch-tensorrt-llm": ("launch.served", "read_served", ".sh"),
@@ -235,19 +235,6 @@ model:
 train: {micro_batch_size: 1, global_batch_size: 32}
 mixed_precision: bf16-mixed
 """,
-    "launch-primus": """modules:
-  pre_trainer:
-    framework: megatron
-    model: ${PRIMUS_MODEL:llama3.1_8B}.yaml
-    overrides:
-      micro_batch_size: 2
-      global_batch_size: 64
-      seq_length: ${PRIMUS_SEQ_LENGTH:4096}
-      tensor_model_parallel_size: ${PRIMUS_TP:2}
-      gradient_accumulation_fusion: false
-      enable_primus_turbo: true
-      use_turbo_attention: true
-""",
     "launch-torchtitan": """[model]
 name = "llama3"
 flavor = "8B"
@@ -273,6 +260,21 @@ ici_tensor_parallelism: 2
 ici_fsdp_parallelism: 4
 dcn_data_parallelism: 2
 remat_policy: save_qkv_proj
+""",
+    "launch-primus": """# NNODES=2 GPUS_PER_NODE=8
+modules:
+  pre_trainer:
+    framework: megatron
+    model: ${PRIMUS_MODEL:deepseek_v2_lite}.yaml
+    overrides: &common
+      num_layers: 4
+      moe_layer_freq: [0, 1, 1, 1]
+      micro_batch_size: ${PRIMUS_MBS:2}
+      global_batch_size: 64
+      expert_model_parallel_size: ${.micro_batch_size}
+      enable_primus_turbo: true
+      use_turbo_grouped_mlp: true
+  other: {<<: *common, x: *common}
 """,
     "launch-deepspeed": """cat > c.json <<EOT
 {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,

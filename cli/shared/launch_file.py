@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from perfmodel.base.files import user_path
+from perfmodel.cli.group import Option
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import remark
 
@@ -18,6 +20,18 @@ if TYPE_CHECKING:
     from perfmodel.software.framework import Framework
 
 READ = "perfmodel.cli.shared.launch_file"
+TYPED = READ + ".devices"
+
+
+class FromOption(Option):
+    """``--from``, which is read first, and still has to know the devices that are typed."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Keep what ``--devices`` says, and read the file."""
+        ctx.meta[TYPED] = opts.get("devices")
+        return super().handle_parse_result(ctx, opts, args)
 
 
 def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -36,6 +50,12 @@ def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | No
     from perfmodel.formats.launch.software import read_launch
 
     name, launch = read_launch(user_path(value))
+    asked = str(ctx.meta.get(TYPED) or "").replace("_", "")
+    if not launch.devices and asked.isascii() and asked.isdigit() and 0 < len(asked) < 9:
+        # Degrees and batches that follow from the devices can be known now.
+        name, launch = read_launch(user_path(value), devices=int(asked))
+        left = {key: it for key, it in launch.strategy.items() if key != "data_parallel"}
+        launch = replace(launch, strategy=left, devices=0)
     ctx.meta[READ] = (name, launch)
     defaults: dict[str, Any] = {
         field: str(setting).lower() if isinstance(setting, bool) else str(setting)
@@ -87,8 +107,9 @@ def _from_file(option: str) -> bool:
     return source is ParameterSource.DEFAULT_MAP
 
 
-from_option = options.option(
+from_option = click.option(
     "--from",
+    cls=FromOption,
     section=options.PROBLEM,
     metavar="FILE",
     is_eager=True,

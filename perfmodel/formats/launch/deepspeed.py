@@ -313,7 +313,7 @@ def recognises(text: str) -> bool:
     return any(word in text for word in words)
 
 
-def parse_launch(text: str, path: str) -> Launch:
+def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """Return what a script, or a configuration alone, says.
 
     Raises
@@ -349,7 +349,8 @@ def parse_launch(text: str, path: str) -> Launch:
     experts = has_experts(model)
     cut = settings.flag("enable-expert-tensor-parallelism")
     strategy["expert_tensor_parallel"] = strategy["tensor_parallel"] if experts and cut else 1
-    devices, per_node = read_devices(settings)
+    found, per_node = read_devices(settings)
+    devices = found or devices
     strategy = with_replicas(settings, strategy, devices)
     _read_batches(settings, strategy)
     if _MICS in settings and strategy["zero_stage"] == 3:

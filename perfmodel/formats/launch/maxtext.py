@@ -12,6 +12,7 @@ forward and then, by differentiation, backward (GPipe); with repeats its stages 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -51,6 +52,7 @@ _REPEATS = "num_pipeline_repeats"
 _LAYERS = "num_layers_per_pipeline_stage"
 _STRATEGY = "context_parallel_strategy"
 _OPTIMIZER = "shard_optimizer_over_data"
+_BY_CORES = ("v2", "v3", "v4", "v5p")  # topologies named by cores, two of a chip
 
 NUMBERS = (Number("max_target_length", "sequence_length", 2048),)
 
@@ -204,6 +206,11 @@ WATCHED: Mapping[str, str] = {
     "dcn_diloco_parallelism": "DiLoCo is not modelled",
     "ici_diloco_parallelism": "DiLoCo is not modelled",
     "override_model_config": "the model is projected as its name says",
+    "global_parameter_scale": "the model is projected as its sizes say",
+    "ici_tensor_transpose_parallelism": "sharding on a second axis is not modelled",
+    "dcn_tensor_transpose_parallelism": "sharding on a second axis is not modelled",
+    "dcn_sequence_parallelism": "projected without it; dcn_context_parallelism is modelled",
+    "dcn_autoregressive_parallelism": "is for inference",
     "fused_qkv": "products are projected as MaxText's defaults",
 }
 
@@ -367,7 +374,7 @@ def recognises(text: str) -> bool:
     return sum(word in text for word in words) >= 2
 
 
-def parse_launch(text: str, path: str) -> Launch:
+def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """Return what a YAML file, or words such as ``ici_fsdp_parallelism=8``, say.
 
     Raises
@@ -375,7 +382,12 @@ def parse_launch(text: str, path: str) -> Launch:
     FormatError
         Names the key and its line.
     """
-    settings = parse_yaml(text, path)
+    return launch_of(parse_yaml(text, path), devices)
+
+
+def launch_of(settings: Settings, devices: int = 0) -> Launch:
+    """Return what MaxText's keys say; `devices`: 0 where unknown."""
+    _old_names(settings)
     policy = settings.word("remat_policy", "full")
     if policy in OTHER_POLICIES:
         nearest = OTHER_POLICIES[policy]
@@ -386,8 +398,7 @@ def parse_launch(text: str, path: str) -> Launch:
     spelled, facts = read_choices(settings, [x for x in CHOICES if x.field not in skipped])
     strategy |= spelled
     model = _read_model(settings)
-    found = {axis: _degree(settings, axis) for axis in (*AXES, "tensor")}
-    slices = [_one(settings, f"ici_{axis}_parallelism") for axis in (*AXES, "tensor")]
+    found, domain = _mesh(settings, _topology(settings) or devices)
     tensor = max(found["tensor_sequence"], 1) * max(found["tensor"], 1)
     strategy |= {
         "tensor_parallel": tensor,
@@ -401,12 +412,11 @@ def parse_launch(text: str, path: str) -> Launch:
     strategy["zero_stage"] = 3 if sharded else int(settings.flag(_OPTIMIZER))
     if found["context"] * found["expert"] > 1:
         strategy["zero_stage"] = 3
-    known = all(degree > 0 for degree in found.values())
-    devices = 0
-    if known:
+    total = 0
+    if all(degree > 0 for degree in found.values()):
         replicas = found["data"] * found["fsdp"] * found["expert"]
         strategy["data_parallel"] = replicas
-        devices = replicas * tensor * found["context"] * found["pipeline"]
+        total = replicas * tensor * found["context"] * found["pipeline"]
         if strategy["zero_stage"] == 3 and found["data"] > 1:
             strategy["shard_group"] = found["fsdp"] * found["expert"] * found["context"]
     else:
@@ -414,19 +424,69 @@ def parse_launch(text: str, path: str) -> Launch:
             "an axis of the mesh takes what is left of the devices, and the file does not say how "
             "many there are"
         )
-    _read_batches(settings, strategy, devices)
+    _read_batches(settings, strategy, total)
     _read_stages(settings, strategy, model)
-    domain = math.prod(slices) if known and all(slices) else 0
     return finished(
         settings,
         strategy,
         facts,
         model,
-        devices=devices,
-        domain=domain,
+        devices=total,
+        domain=domain if total else 0,
         presets=PRESETS,
         watched=WATCHED,
     )
+
+
+def _old_names(settings: Settings) -> None:
+    """Put today's names in place of those up to 2023."""
+    if "base_num_heads" in settings.entries:
+        for name in ("base_num_query_heads", "base_num_kv_heads"):
+            settings.entries.setdefault(name, settings.entries["base_num_heads"])
+        settings.read.add("base_num_heads")
+    settings.rename("scale", "global_parameter_scale")
+
+
+def _topology(settings: Settings) -> int:
+    """Return the chips of ``compile_topology``, such as v5e-256, on all its slices; 0 without."""
+    word = settings.word("compile_topology", "")
+    found = re.fullmatch(r"(v\d+[a-z]*)-(\d{1,6})", word)
+    if not found:
+        return 0
+    count = int(found[2]) * settings.whole("compile_topology_num_slices", 1)
+    return count // 2 if found[1] in _BY_CORES else count
+
+
+def _mesh(settings: Settings, devices: int) -> tuple[dict[str, int], int]:
+    """Return the degree of every axis, 0 where it cannot be known, and the devices of a slice.
+
+    Raises
+    ------
+    FormatError
+        Two axes take what is left, or nothing is left for one.
+    """
+    axes = (*AXES, "tensor")
+    names = {net: [f"{net}_{axis}_parallelism" for axis in axes] for net in ("ici", "dcn")}
+    stated = {net: [_one(settings, key) for key in keys] for net, keys in names.items()}
+    for net, keys in names.items():
+        left = [key for key, degree in zip(keys, stated[net], strict=True) if degree == 0]
+        if len(left) > 1:
+            raise settings.contradiction("only one axis can take what is left", *left)
+    if devices:
+        product = math.prod(degree for each in stated.values() for degree in each if degree)
+        if devices % product:
+            keys = [key for key in (*names["ici"], *names["dcn"]) if settings.stated(key)]
+            raise settings.contradiction(
+                f"{devices} devices: should be a multiple of the degrees' product {product}", *keys
+            )
+        rest = devices // product
+        # What is left goes within a slice where an axis there takes it: then there is one slice.
+        for net in ("ici", "dcn"):
+            if 0 in stated[net]:
+                stated[net][stated[net].index(0)] = rest
+                rest = 1
+    pairs = zip(axes, stated["ici"], stated["dcn"], strict=True)
+    return {axis: inner * outer for axis, inner, outer in pairs}, math.prod(stated["ici"])
 
 
 def _one(settings: Settings, key: str) -> int:
@@ -436,11 +496,6 @@ def _one(settings: Settings, key: str) -> int:
     if degree == 0:
         raise settings.wrong(key, "a degree, or -1 for what is left")
     return max(degree, 0)
-
-
-def _degree(settings: Settings, axis: str) -> int:
-    """Return the degree of an axis; 0 for what is left of the devices."""
-    return _one(settings, f"ici_{axis}_parallelism") * _one(settings, f"dcn_{axis}_parallelism")
 
 
 def _read_batches(settings: Settings, strategy: Keys, devices: int) -> None:

@@ -353,7 +353,7 @@ def recognises(text: str) -> bool:
     return "--tensor-model-parallel-size" in text or "--micro-batch-size" in text
 
 
-def parse_launch(text: str, path: str) -> Launch:
+def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """Return what a command line or a script with Megatron-LM's arguments says.
 
     Raises
@@ -361,33 +361,35 @@ def parse_launch(text: str, path: str) -> Launch:
     FormatError
         Names the option and its line.
     """
-    return launch_of(parse_arguments(text, path))
+    settings = parse_arguments(text, path)
+    found, per_node = read_devices(settings)
+    return launch_of(settings, found or devices, per_node)
 
 
 def launch_of(
     settings: Settings,
-    model: ModelSpec | None = None,
+    devices: int,
+    per_node: int = 0,
+    *,
     presets: Sequence[str] = PRESETS,
-    more: Mapping[str, Any] | None = None,
+    software: Sequence[Choice] = SOFTWARE,
+    watched: Mapping[str, str] | None = None,
 ) -> Launch:
     """Return what Megatron-LM's options say.
 
     Parameters
     ----------
     settings : Settings
-    model : ModelSpec, optional
-        Named in place of described.
-    presets : sequence of str
-        Frameworks that the options may mean.
-    more : mapping, optional
-        Facts of the framework that no option says.
+    devices, per_node : int
+        0 where unknown.
+    presets, software, watched
+        What `perfmodel.formats.launch.reading.finished` takes, for software that has
+        Megatron-LM's options and more.
     """
     strategy = read_numbers(settings, NUMBERS)
     spelled, facts = read_choices(settings, CHOICES)
     strategy |= spelled
-    facts |= more or {}
-    if model is None:
-        model = read_model(Options(settings), "megatron-lm", strategy["sequence_length"])
+    model = read_model(Options(settings), "megatron-lm", strategy["sequence_length"])
     pipeline = strategy["pipeline_parallel"]
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False  # as Megatron-LM itself decides
@@ -398,7 +400,6 @@ def launch_of(
     strategy["virtual_pipeline"] = _virtual(settings, pipeline, layers)
     interleaved = strategy["virtual_pipeline"] > 1
     strategy["pipeline_schedule"] = "interleaved" if interleaved else "1f1b"
-    devices, per_node = read_devices(settings)
     strategy = with_replicas(settings, strategy, devices, "num-distributed-optimizer-instances")
     facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
     return finished(
@@ -408,9 +409,9 @@ def launch_of(
         model,
         devices=devices,
         devices_per_node=per_node,
-        software=SOFTWARE,
+        software=software,
         presets=presets,
-        watched=WATCHED,
+        watched=WATCHED if watched is None else watched,
     )
 
 

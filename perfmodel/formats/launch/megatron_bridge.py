@@ -290,7 +290,7 @@ def recognises(text: str) -> bool:
     )  # fmt: skip
 
 
-def parse_launch(text: str, path: str) -> Launch:
+def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """Return what a YAML file, or words such as ``model.tensor_model_parallel_size=8``, say.
 
     Raises
@@ -300,7 +300,8 @@ def parse_launch(text: str, path: str) -> Launch:
     """
     settings = parse_yaml(text, path, root="ConfigContainer")
     _name_precision(settings)
-    devices, per_node = launcher(text)
+    found, per_node = launcher(text)
+    devices = found or devices
     strategy = read_numbers(settings, NUMBERS)
     strategy |= read_numbers(settings, [item for item in BATCHES if item.key in settings])
     spelled, facts = read_choices(settings, CHOICES)

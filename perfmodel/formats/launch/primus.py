@@ -1,215 +1,318 @@
-"""AMD's Primus: the YAML of an experiment, written and read.
+"""Primus' experiments (YAML), written and read.
 
-A module ``pre_trainer`` names a model and overrides the arguments of Megatron-LM, with underscores
-(AMD-AGI/Primus, ``examples/megatron/configs`` and ``primus/configs/modules/megatron``, v26.5).
-Values may be taken from the environment, ``${PRIMUS_TP:1}``: the default behind the colon counts.
-What is not overridden is as ``pre_trainer.yaml`` and ``primus_turbo.yaml`` have it.
+An experiment (``examples/megatron/configs/*.yaml`` of AMD-AGI/Primus) names the framework that
+runs, a file of the model and ``overrides`` of both; ``${NAME:default}`` are variables of the
+environment. Keys of Megatron-LM are the destinations of its arguments
+(`perfmodel.formats.launch.megatron`), with the defaults of ``primus/configs/modules/megatron``
+(trainer_base.yaml, pre_trainer.yaml) and ``primus/configs/models/megatron/language_model.yaml``;
+those of Primus-Turbo stand in ``primus_turbo.yaml``. Experiments of torchtitan and MaxText are read
+with those programs' own keys.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import yaml
-
-from perfmodel.base.errors import FormatError, ModelError
-from perfmodel.formats.launch import megatron
+from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.files import shortened
+from perfmodel.formats.launch import maxtext, megatron, torchtitan
 from perfmodel.formats.launch.core_model import core_facts
-from perfmodel.formats.launch.describe import Launch
-from perfmodel.formats.launch.settings import Entry, Keys, Limit, Settings
+from perfmodel.formats.launch.describe import Launch, known_as
+from perfmodel.formats.launch.settings import Choice, Entry, Keys, Settings, Spelling, write_table
 from perfmodel.formats.launch.shell import format_comment
 from perfmodel.formats.launch.tree import format_yaml, launcher, parse_yaml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 
 TITLE = "Primus"
-PRESET = "primus-turbo"
-PRESETS = ("primus-turbo", "primus")
+PRESET = "primus"
+PRESETS = ("primus", "primus-turbo")
 CHOICES = megatron.CHOICES
-LIMITS: tuple[Limit, ...] = megatron.LIMITS
+LIMITS = megatron.LIMITS
 
-ROOT = "modules.pre_trainer."
-OVERRIDES = ROOT + "overrides."
+_MODULE = "modules.pre_trainer."
+_OVERRIDES = _MODULE + "overrides."
+_TURBO = "enable-primus-turbo"
 
-# Key of Primus -> Megatron-LM's option, where it is not the same with dashes.
-RENAMED = {"fp8": "fp8-format", "fp4": "fp4-format"}
-# Switches that Megatron-LM names by what they switch off.
-NEGATED = {
-    "overlap_p2p_comm": "no-overlap-p2p-communication",
-    "gradient_accumulation_fusion": "no-gradient-accumulation-fusion",
+TURBO = (
+    Choice(
+        "best_attention_is_plain",
+        (Spelling(True), Spelling(False, {"use-turbo-attention": True})),
+    ),
+    Choice(
+        "grouped_gemm",
+        (Spelling(True, {"use-turbo-grouped-mlp": True}), Spelling(False)),
+        when=lambda launch: launch.experts,
+    ),
+    Choice(
+        "expert_counts_on_host",
+        (
+            Spelling(True, {"turbo-sync-free-moe-stage": 0}),
+            Spelling(False, {"turbo-sync-free-moe-stage": 2}),  # the host waits for nothing
+            Spelling(True, {"turbo-sync-free-moe-stage": 1}),
+            Spelling(False, {"turbo-sync-free-moe-stage": 3}),
+        ),
+        {"turbo-sync-free-moe-stage": 0},
+        lambda launch: launch.experts,
+    ),
+)
+SOFTWARE = (
+    *megatron.SOFTWARE,
+    Choice(
+        "gradient_accumulation",
+        (Spelling("fused"), Spelling("separate", {"no-gradient-accumulation-fusion": True})),
+    ),
+    *TURBO,
+)
+
+# What Megatron-LM's option is called here, and its value where the option switches off.
+SPELLED: Mapping[str, tuple[str, bool | None]] = {
+    "disable-bias-linear": ("add_bias_linear", False),
+    "no-gradient-accumulation-fusion": ("gradient_accumulation_fusion", False),
+    "no-overlap-p2p-communication": ("overlap_p2p_comm", False),
+    "torch-fsdp2-no-reshard-after-forward": ("torch_fsdp2_reshard_after_forward", False),
+    "fp8-format": ("fp8", None),
+    "fp4-format": ("fp4", None),
 }
-# pre_trainer.yaml, trainer_base.yaml and the models' files, where Megatron-LM's default is another.
-DEFAULTS: Mapping[str, Any] = {
+_OPTIONS = {name: (option, off) for option, (name, off) in SPELLED.items()}
+# Defaults that are not Megatron-LM's.
+DEFAULTS: Keys = {
+    "micro-batch-size": 2,
+    "global-batch-size": 16,
+    "seq-length": 1024,
     "bf16": True,
-    "use_distributed_optimizer": True,
-    "micro_batch_size": 2,
-    "global_batch_size": 16,
-    "seq_length": 1024,
-    "hidden_dropout": "0.0",
-    "moe_token_dispatcher_type": "alltoall",
+    "moe-token-dispatcher-type": "alltoall",  # of the models' files
+    "sequence-parallel": True,
+    "use-distributed-optimizer": True,
+    "swiglu": True,
+    "disable-bias-linear": True,
+    "untie-embeddings-and-output-weights": True,
 }
-SYNC_FREE = 2  # stage of turbo_sync_free_moe_stage from which the host waits for nothing
+# Switches that are on by default: written where they are off.
+_ON = (
+    "bf16",
+    "sequence-parallel",
+    "use-distributed-optimizer",
+    "swiglu",
+    "disable-bias-linear",
+    "untie-embeddings-and-output-weights",
+)
+_SWITCHES = ("sequence_parallel", "overlap_grad_reduce", "overlap_param_gather")  # examples write 1
+_GENERAL = "language_model"
 
-_VARIABLE = re.compile(r"\$\{(\w+):([^}]*)\}")
+# primus/configs/models/megatron/*.yaml -> preset; other names are tried as they are.
+MODELS: Mapping[str, str] = {
+    "llama2_7B": "llama-2-7b",
+    "llama2_70B": "llama-2-70b",
+    "llama3_8B": "llama-3-8b",
+    "llama3_70B": "llama-3-70b",
+    "llama3.1_8B": "llama-3.1-8b",
+    "llama3.1_70B": "llama-3.1-70b",
+    "llama3.1_405B": "llama-3.1-405b",
+    "llama3.2_1B": "llama-3.2-1b",
+    "llama3.2_3B": "llama-3.2-3b",
+    "llama3.3_70B": "llama-3.3-70b",
+    "qwen2.5_7B": "qwen2.5-7b",
+    "qwen2.5_72B": "qwen2.5-72b",
+    "qwen3_8B": "qwen3-8b",
+    "qwen3_30B_A3B": "qwen3-30b-a3b",
+    "qwen3_235B_A22B": "qwen3-235b-a22b",
+    "mixtral_8x7B_v0.1": "mixtral-8x7b",
+    "mixtral_8x22B_v0.1": "mixtral-8x22b",
+    "deepseek_v2": "deepseek-v2",
+    "deepseek_v2_lite": "deepseek-v2-lite",
+    "deepseek_v3": "deepseek-v3",
+    "gpt_oss_20B": "gpt-oss-20b",
+    "kimi_k2": "kimi-k2",
+}
+WATCHED: Mapping[str, str] = {
+    **megatron.WATCHED,
+    "use-turbo-gemm": "products are projected as --framework says",
+    "use-turbo-parallel-linear": "products are projected as --framework says",
+    "use-turbo-rms-norm": "norms are projected as --framework says",
+    "use-turbo-mega-moe": "fused expert layers are not modelled",
+    "turbo-fused-grouped-gemm": "fused expert layers are not modelled",
+    "patch-zero-bubble": "zero-bubble schedules are not modelled",
+    "moe-router-force-load-balancing": "tokens are spread over experts as --routing says",
+}
 
 
-class Overrides(Settings):
-    """Megatron-LM's options, spelled with underscores in a file of Primus."""
+def keys_of(launch: Launch) -> Keys:
+    """Return the model's file and all overrides, as dotted paths."""
+    options = megatron.keys_of(launch)
+    keys: Keys = {_MODULE + "framework": "megatron", _MODULE + "config": "pre_trainer.yaml"}
+    name = known_as(launch.model, MODELS)
+    keys[_MODULE + "model"] = f"{name or _GENERAL}.yaml"
+    if name:
+        assert launch.model is not None
+        length = launch["sequence_length"]
+        said = megatron.model_arguments(core_facts(load_model(MODELS[name]), TITLE, length))
+        stated = megatron.model_arguments(core_facts(launch.model, TITLE, length))
+        for option, value in stated.items():
+            if said.get(option) == value and option != "max-position-embeddings":
+                del options[option]
+    for option in _ON:
+        if option not in options and not (name and option in _OF_MODELS):
+            options[option] = False
+    options |= write_table(launch, (), SOFTWARE)
+    options[_TURBO] = launch.framework.name.startswith("primus-turbo")
+    for option, value in options.items():
+        key, off = SPELLED.get(option, (option.replace("-", "_"), None))
+        keys[_OVERRIDES + key] = value if off is None else not value
+    return keys
 
-    def name(self, key: str) -> str:
-        """Return a key as the file writes it."""
-        back = {option: name for name, option in {**RENAMED, **NEGATED}.items()}
-        return back.get(key, key.replace("-", "_"))
+
+_OF_MODELS = ("swiglu", "disable-bias-linear", "untie-embeddings-and-output-weights")
+
+
+def format_launch(launch: Launch, header: Sequence[str]) -> str:
+    """Return an experiment."""
+    lines = [
+        *header,
+        "An experiment of Primus (2025), with its pre_trainer.yaml:",
+        f"  NNODES={launch.nodes} GPUS_PER_NODE={launch.processes_per_node} EXP=THIS.yaml bash "
+        "examples/run_pretrain.sh",
+        "Data, tokenizer, learning rate, number of iterations and checkpoints are yours to add.",
+    ]
+    about = {
+        "work_group": "${PRIMUS_TEAM:amd}",
+        "user_name": "${PRIMUS_USER:root}",
+        "exp_name": "${PRIMUS_EXP_NAME:pretrain}",
+        "workspace": "./output",
+    }
+    return format_comment(lines) + format_yaml(about | keys_of(launch))
+
+
+def notes(launch: Launch) -> list[str]:
+    """Return what a user of this file should know."""
+    if known_as(launch.model, MODELS):
+        return []
+    return ["Primus has no file of this model: its sizes stand in the overrides"]
 
 
 def recognises(text: str) -> bool:
-    """Tell whether a text looks like an experiment of Primus."""
-    return re.search(r"^modules:", text, re.MULTILINE) is not None and "_trainer:" in text
+    """Tell whether a text looks like an experiment."""
+    return "modules:" in text and "overrides:" in text and "framework:" in text
 
 
-def parse_launch(text: str, path: str) -> Launch:
-    """Return what an experiment's YAML says.
+def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+    """Return what an experiment says.
 
     Raises
     ------
     FormatError
         Names the key and its line.
     """
-    stated = parse_yaml(text, path)
-    entries = {key: _filled(entry) for key, entry in stated.entries.items()}
-    plain = Settings(path, entries)
-    if not any(key.startswith(ROOT) for key in entries):
-        raise FormatError(f"{path}: no module '{ROOT[:-1]}'; what is trained should stand there")
-    if plain.word(ROOT + "framework", "megatron") != "megatron":
-        raise plain.wrong(ROOT + "framework", "megatron, the only backend whose keys are read here")
-    options = {
-        key: Entry(value) for key, value in DEFAULTS.items() if OVERRIDES + key not in entries
+    document = parse_yaml(text, path)
+    if _MODULE + "framework" not in document:
+        other = next((key for key in document.entries if key.startswith("modules.")), "")
+        where = document.where(other) if other else path
+        raise FormatError(f"{where}: no {_MODULE}framework; only pre-training is projected")
+    framework = document.word(_MODULE + "framework")
+    if framework not in ("megatron", "torchtitan", "maxtext"):
+        raise document.wrong(_MODULE + "framework", "one of megatron, torchtitan, maxtext")
+    found, per_node = launcher(text)
+    devices = found or devices
+    named = document.word(_MODULE + "model").removesuffix(".yaml")
+    model = _load(named)
+    inside = {
+        key.removeprefix(_OVERRIDES): entry
+        for key, entry in document.entries.items()
+        if key.startswith(_OVERRIDES)
     }
-    for key, entry in entries.items():
-        if key.startswith(OVERRIDES):
-            options[key.removeprefix(OVERRIDES)] = entry
-    if "fp16" in options and options["fp16"].value is True:
-        options.pop("bf16", None)
-    settings = Overrides(path, dict(map(_option, options.items())))
-    model = _model(plain)
-    settings.remarks += plain.remarks
-    devices, per_node = launcher(text)
-    if devices:
-        settings.entries |= {
-            "nnodes": Entry(str(devices // per_node)),
-            "nproc-per-node": Entry(str(per_node)),
-        }
-    presets = PRESETS if _turbo(settings) else PRESETS[::-1]
-    return megatron.launch_of(settings, model, presets[:1], _facts(settings))
+    if framework == "megatron":
+        return _of_megatron(Overrides(path, inside), model, named, devices, per_node)
+    settings = Settings(path, inside)
+    if model is None and named:
+        settings.remark(f"model '{named}' is not known here; --model names one")
+    if framework == "torchtitan":
+        _name_flavor(settings, model, fp8=named.lower().endswith("fp8"))
+        return torchtitan.launch_of(settings, devices, per_node)
+    if model is not None:
+        settings.entries.setdefault("model_name", Entry(model.name))
+    return maxtext.launch_of(settings, devices)
 
 
-def _filled(entry: Entry) -> Entry:
-    """Put defaults in place of variables of the environment."""
-    if not isinstance(entry.value, str) or not _VARIABLE.search(entry.value):
-        return entry
-    text = _VARIABLE.sub(lambda found: found[2], entry.value)
+class Overrides(Settings):
+    """Megatron-LM's options under the names that experiments give them.
+
+    Parameters
+    ----------
+    path : str
+    entries : mapping of str to Entry
+        As the file has them.
+    """
+
+    def __init__(self, path: str, entries: Mapping[str, Entry]) -> None:
+        options = {}
+        for name, entry in entries.items():
+            option, off = _OPTIONS.get(name, (name.replace("_", "-"), None))
+            value = bool(entry.value) if name in _SWITCHES else entry.value
+            if off is not None:
+                value = None if value is None else not value
+            options[option] = entry._replace(value=value)
+        super().__init__(path, options)
+
+    def name(self, key: str) -> str:
+        """Return an option as the file writes it."""
+        return SPELLED.get(key, (key.replace("-", "_"), None))[0]
+
+
+def _load(named: str) -> ModelSpec | None:
+    plain = shortened(named).lower().removesuffix("-fp8").removesuffix("-bf16")
+    names = {name.lower(): preset for name, preset in MODELS.items()}
+    preset = find_preset(names.get(plain, plain)) if plain and plain != _GENERAL else None
+    return load_model(preset, mtp="stated") if preset else None
+
+
+def _of_megatron(
+    settings: Overrides, model: ModelSpec | None, named: str, devices: int, per_node: int
+) -> Launch:
+    entries = settings.entries
+    if model is not None:
+        _put_model(settings, model)
+        entries.setdefault("hidden-dropout", Entry("0.0"))
+        entries.setdefault("attention-dropout", Entry("0.0"))
+    elif named != _GENERAL:
+        settings.remark(f"model '{named}' is not known here; --model names one")
+    for option, value in DEFAULTS.items():
+        entries.setdefault(option, Entry(value))
+    settings.rename("use-turbo-grouped-gemm", "use-turbo-grouped-mlp")
+    turbo = [key for key in entries if key.startswith(("use-turbo-", "turbo-sync-"))]
+    if not settings.flag(_TURBO):
+        for key in turbo:
+            if entries.pop(key).value not in (False, None, 0):
+                settings.remark(f"{settings.name(key)}: off, for {settings.name(_TURBO)} is not on")
+    elif settings.flag("use-turbo-deepep"):
+        entries["moe-token-dispatcher-type"] = Entry("flex")
+        entries["moe-enable-deepep"] = Entry(True)
+    return megatron.launch_of(
+        settings, devices, per_node, presets=PRESETS, software=SOFTWARE, watched=WATCHED
+    )
+
+
+def _put_model(settings: Overrides, model: ModelSpec) -> None:
+    """Put what a model's file says beside the overrides, which win."""
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        value = text
-    return entry._replace(value=value if isinstance(value, str | int | float | bool) else text)
+        facts = core_facts(model, TITLE, 1)
+    except StrategyError as error:
+        settings.remark(f"{error}; --model names the model")
+        return
+    layers = settings.whole("num-layers", model.num_layers)
+    for name, value in facts.items():
+        if name in ("moe_layer_freq", "window_attn_skip_freq") and isinstance(value, list):
+            facts[name] = (value + value[-1:] * layers)[:layers]
+    for option, value in megatron.model_arguments(facts).items():
+        settings.entries.setdefault(option, Entry(value))
+    for option in _OF_MODELS:
+        settings.entries.setdefault(option, Entry(option in megatron.model_arguments(facts)))
 
 
-def _option(item: tuple[str, Entry]) -> tuple[str, Entry]:
-    """Return an override as Megatron-LM's option."""
-    key, entry = item
-    if key in NEGATED:
-        return NEGATED[key], entry._replace(value=entry.value in (False, 0, "false"))
-    if entry.value in (0, 1) and key in ("sequence_parallel",):  # examples write 1
-        entry = entry._replace(value=bool(entry.value))
-    return RENAMED.get(key, key.replace("_", "-")), entry
-
-
-def _model(settings: Settings) -> ModelSpec | None:
-    """Return the model whose file is named, None where overrides describe one."""
-    key = ROOT + "model"
-    if key not in settings:
-        return None
-    name = settings.word(key).removesuffix(".yaml")
-    found = find_preset(name.replace("_", "-"))
-    if found is None:
-        settings.remark(f"{key} '{name}' is not known by name; --model names the model")
-        return None
-    try:
-        return load_model(found)
-    except ModelError as error:
-        raise FormatError(f"{settings.where(key)}: {error}") from None
-
-
-def _turbo(settings: Settings) -> bool:
-    return settings.flag("enable-primus-turbo") and settings.flag("use-turbo-attention")
-
-
-def _facts(settings: Settings) -> Keys:
-    """Return facts of the framework that only Primus has keys for."""
-    fused = not settings.flag("no-gradient-accumulation-fusion")
-    facts: Keys = {"gradient_accumulation": "fused" if fused else "separate"}
-    if settings.flag("enable-primus-turbo"):
-        grouped = ("use-turbo-grouped-gemm", "use-turbo-grouped-mlp")
-        facts["grouped_gemm"] = any([settings.flag(key) for key in grouped])
-        stage = settings.whole("turbo-sync-free-moe-stage", 0, 0)
-        facts["expert_counts_on_host"] = stage < SYNC_FREE
-    return facts
-
-
-def _named(model: ModelSpec | None) -> str | None:
-    """Return the preset that a model is; None for one that has to be described."""
-    name = find_preset(model.name) if model is not None else None
-    return name if name is not None and load_model(name) == model else None
-
-
-def keys_of(launch: Launch) -> Keys:
-    """Return all keys of the experiment, as dotted paths."""
-    options = megatron.keys_of(launch)
-    keys: Keys = {}
-    if launch.model is not None and (name := _named(launch.model)) is not None:
-        keys[ROOT + "model"] = f"{name}.yaml"
-        described = megatron.model_arguments(
-            core_facts(launch.model, TITLE, launch["sequence_length"])
-        )
-        options = {key: value for key, value in options.items() if key not in described}
-    turbo = launch.framework.name.startswith("primus-turbo")
-    found: Keys = {
-        "use_distributed_optimizer": False,  # unless the options below say otherwise
-        "gradient_accumulation_fusion": launch.framework.gradient_accumulation == "fused",
-        "enable_primus_turbo": turbo,
-        "use_turbo_attention": turbo,
-    }
-    if launch.experts and turbo:
-        found["use_turbo_grouped_gemm"] = launch.framework.grouped_gemm
-        free = not launch.framework.expert_counts_on_host
-        found["turbo_sync_free_moe_stage"] = SYNC_FREE if free else 0
-    back = {option: name for name, option in RENAMED.items()}
-    for option, value in options.items():
-        if option in NEGATED.values():
-            name = next(key for key, negated in NEGATED.items() if negated == option)
-            found[name] = not value
-        else:
-            found[back.get(option, option.replace("-", "_"))] = value
-    return keys | {OVERRIDES + key: value for key, value in found.items()}
-
-
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
-    """Return an experiment's YAML."""
-    lines = [
-        *header,
-        "An experiment of Primus (v26.5); data, learning rate and checkpoints are yours to add.",
-        f"  torchrun --nnodes {launch.nodes} --nproc-per-node {launch.processes_per_node} "
-        "primus/cli/main.py train pretrain --config THIS.yaml",
-    ]
-    fixed = {ROOT + "framework": "megatron", ROOT + "config": "pre_trainer.yaml"}
-    return format_comment(lines) + format_yaml(fixed | keys_of(launch))
-
-
-def notes(launch: Launch) -> list[str]:
-    """Return what a user of this file should know."""
-    if launch.model is None or _named(launch.model) is not None:
-        return ["the model's file in primus/configs/models may be called otherwise"]
-    return []
+def _name_flavor(settings: Settings, model: ModelSpec | None, *, fp8: bool) -> None:
+    """Put torchtitan's words for a model, and the converters of its file."""
+    flavor = known_as(model, torchtitan.FLAVORS)
+    if flavor is not None:
+        settings.entries.setdefault("model.name", Entry(flavor[0]))
+        settings.entries.setdefault("model.flavor", Entry(flavor[1]))
+    if fp8:
+        settings.entries.setdefault("model.converters", Entry(["quantize.linear.float8"]))

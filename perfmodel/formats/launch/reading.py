@@ -12,6 +12,7 @@ from perfmodel.formats.launch.settings import (
     Keys,
     Settings,
     nearest_framework,
+    refuse_unknown,
     remark_unread,
 )
 from perfmodel.model.build import ModelSpec
@@ -38,13 +39,18 @@ def with_replicas(settings: Settings, strategy: Keys, devices: int, sets: str = 
     Raises
     ------
     FormatError
-        The shard sets do not divide the ranks.
+        The degrees do not divide the devices, or the shard sets the ranks.
     """
     product = 1
     for name in DEGREES:
         product *= strategy.get(name, 1)
     count = settings.whole(sets, 1) if sets else 1
-    if not devices or devices % product:
+    if devices % product:
+        keys = [settings.fields[name] for name in DEGREES if name in settings.fields]
+        raise settings.contradiction(
+            f"{devices} devices: should be a multiple of the degrees' product {product}", *keys
+        )
+    if not devices:
         if count > 1:
             settings.remark(
                 f"{settings.name(sets)} {count}: the file does not say how many devices there "
@@ -72,6 +78,7 @@ def finished(
     software: Iterable[Choice] = (),
     presets: Iterable[str] = (),
     watched: Mapping[str, str] | None = None,
+    closed: Mapping[str, Iterable[str]] | None = None,
 ) -> Launch:
     """Return the launch that was read.
 
@@ -91,8 +98,18 @@ def finished(
         Frameworks that the software may be.
     watched : mapping
         Keys that matter and were perhaps not understood.
+    closed : mapping
+        Sections of which all keys are known: see `refuse_unknown`.
+
+    Raises
+    ------
+    FormatError
+        A key is none, or batches do not fit together.
     """
-    presets = tuple(presets)
+    presets, software = tuple(presets), tuple(software)
+    spelled = (key for item in software for words in item.spellings for key in words.keys)
+    refuse_unknown(settings, {*(watched or {}), *spelled}, closed)
+    _check_batches(settings, strategy)
     model = _named(model)
     if "data_parallel" in strategy and {"global_batch_size", "sequence_length"} <= set(strategy):
         strategy = settled(strategy, model)
@@ -114,6 +131,18 @@ def finished(
         domain,
         tuple(dict.fromkeys(settings.remarks)),
     )
+
+
+def _check_batches(settings: Settings, strategy: Mapping[str, Any]) -> None:
+    """Refuse a global batch that replicas cannot share in micro-batches."""
+    names = ("global_batch_size", "micro_batch_size", "data_parallel")
+    if set(names) <= set(strategy):
+        total, micro, replicas = (strategy[name] for name in names)
+        if total % (micro * replicas):
+            keys = [settings.fields[name] for name in names if name in settings.fields]
+            raise settings.contradiction(
+                f"{replicas} replicas: the batch should be a multiple of {micro * replicas}", *keys
+            )
 
 
 def _named(model: ModelSpec | None) -> ModelSpec | None:

@@ -8,13 +8,14 @@ software's own default, not ours.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import shortened
 from perfmodel.formats.launch.describe import Launch
 from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
@@ -24,6 +25,9 @@ LARGEST = 2**40  # of a whole number: larger than any run
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
 Keys = dict[str, Any]
 LONGEST_REMARK = 300  # characters
+ALIKE = 0.8  # of the letters of two spellings of one word
+SHORTEST_NAME = 6  # letters of a key that others are likened to
+_WORDS, _DIGITS = re.compile(r"[-_.]"), re.compile(r"\d+")
 OFF = ("none", "null", "false")
 
 
@@ -60,6 +64,7 @@ class Settings:
         self.dashes = dashes
         self.read: set[str] = set()
         self.remarks: list[str] = []
+        self.fields: dict[str, str] = {}  # of the strategy -> the key that stated it
 
     def __contains__(self, key: str) -> bool:
         return self.stated(key) is not None
@@ -85,6 +90,36 @@ class Settings:
     def missing(self, key: str, expected: str) -> FormatError:
         """Return the error of a key that is needed and absent."""
         return FormatError(f"{self.path}: no {self.name(key)}; it should be there, {expected}")
+
+    def contradiction(self, text: str, *keys: str) -> FormatError:
+        """Return the error of keys that cannot all hold; names each with its line."""
+        stated = [key for key in keys if key in self.entries]
+        parts = []
+        for key in stated:
+            value, line = self.entries[key]
+            value = value[0] if isinstance(value, Words) and value else value
+            at = f" (line {line})" if line and key != stated[0] else ""
+            parts.append(f"{self.name(key)} {shortened(value)}{at}")
+        where = self.where(stated[0]) if stated else str(self.path)
+        return FormatError(f"{where}: {', '.join([*parts, text]) if parts else text}")
+
+    def rename(self, old: str, new: str) -> None:
+        """Put today's name in place of an earlier one.
+
+        Raises
+        ------
+        FormatError
+            Both are there and say different things.
+        """
+        if old not in self.entries:
+            return
+        if new not in self.entries:
+            self.entries[new] = self.entries[old]
+        elif _comparable(self.entries[new].value) != _comparable(self.entries[old].value):
+            raise self.contradiction(
+                "two names of one thing: should be equal, or one of them absent", old, new
+            )
+        self.read.add(old)
 
     def remark(self, text: str) -> None:
         """Remember something that the user should know, in one line whatever it quotes."""
@@ -360,6 +395,8 @@ def write_table(launch: Launch, numbers: Iterable[Number], choices: Iterable[Cho
 
 def read_numbers(settings: Settings, numbers: Iterable[Number]) -> Keys:
     """Return the strategy fields that keys state as they are."""
+    numbers = tuple(numbers)
+    settings.fields |= {item.field: item.key for item in numbers}
     return {
         item.field: settings.whole(item.key, item.default, int(FIELD_BY_NAME[item.field].minimum))
         for item in numbers
@@ -381,8 +418,75 @@ def read_choices(settings: Settings, choices: Iterable[Choice]) -> tuple[Keys, K
 def remark_unread(settings: Settings, watched: Mapping[str, str]) -> None:
     """Name the keys that would change the speed or the memory and were not understood."""
     for key in settings.unread():
-        if key in watched and settings.entries[key].value not in (None, False, "None", ""):
+        value = settings.entries[key].value
+        nothing = (None, False, "None", "null", "", "false", "False")
+        alone = key.endswith("_parallelism") and value in (1, "1")
+        if key in watched and value not in nothing and not alone:
             settings.remark(f"{settings.name(key)}: {watched[key]}")
+
+
+def refuse_unknown(
+    settings: Settings, known: Iterable[str] = (), closed: Mapping[str, Iterable[str]] | None = None
+) -> None:
+    """Refuse keys that are none, but nearly one that is read.
+
+    A key that only adds words to one that is read, or has another number in it, is another one
+    (``eval-micro-batch-size``, ``fp4-param-gather``); of a closed section all keys are known.
+
+    Parameters
+    ----------
+    settings : Settings
+    known : iterable of str
+        Keys that exist beside those that were asked for.
+    closed : mapping of str to iterable of str
+        Section, with its dot -> keys of it that exist and do not matter.
+
+    Raises
+    ------
+    FormatError
+        Names the key, its line and the nearest one.
+    """
+    real = settings.read | set(known)
+    for key in settings.unread():
+        if key in real or key.rpartition(".")[2].startswith("_"):  # Hydra's own: _target_
+            continue
+        section = key[: key.rfind(".") + 1]
+        inside = [name for name in real if name[: name.rfind(".") + 1] == section]
+        if section in (closed or {}):
+            inside += [section + name for name in (closed or {})[section]]
+            if key not in inside:
+                raise _unknown_key(settings, key, inside)
+        elif _misspelled(key, inside):
+            raise _unknown_key(settings, key, inside)
+
+
+def _misspelled(key: str, known: Iterable[str]) -> bool:
+    """Tell whether a key has the words of another, one misspelled or left out."""
+    words = _WORDS.split(key.lower())
+    others = [_WORDS.split(name.lower()) for name in known if len(name) >= SHORTEST_NAME]
+    if any(set(other) <= set(words) for other in others):
+        return False
+    return any(_words_alike(words, other) for other in others)
+
+
+def _words_alike(words: Sequence[str], other: Sequence[str]) -> bool:
+    if len(words) == len(other):
+        pairs = [pair for pair in zip(words, other, strict=True) if pair[0] != pair[1]]
+        return len(pairs) == 1 and _letters_alike(*pairs[0])
+    left = [word for word in other if word not in words]
+    return len(other) == len(words) + 1 > 3 and len(left) == 1
+
+
+def _letters_alike(word: str, other: str) -> bool:
+    if _DIGITS.findall(word) != _DIGITS.findall(other):
+        return False
+    return difflib.SequenceMatcher(None, word, other, autojunk=False).ratio() >= ALIKE
+
+
+def _unknown_key(settings: Settings, key: str, known: Iterable[str]) -> FormatError:
+    hint = did_you_mean(key, known).replace("; did you mean ", "; should be ").rstrip("?")
+    name = settings.name(shortened(key))
+    return FormatError(f"{settings.where(key)}: unknown key {name}{hint or '; no such key'}")
 
 
 def nearest_framework(presets: Iterable[str], facts: Mapping[str, Any]) -> Framework:

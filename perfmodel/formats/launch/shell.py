@@ -21,6 +21,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _BRANCH = re.compile(r"^\s*(?:if|case)\s", re.MULTILINE)
 _SEVERAL = re.compile(r"\s--|^--[^\s=]+\s")  # options within quotes
+_PAIRS = re.compile(r"\s[\w.]+=")  # keys with values within quotes
 _OPTION = re.compile(r"--?[A-Za-z]")
 LONGEST_VALUE = 200  # characters of a variable's value that is put in its place
 
@@ -70,7 +71,7 @@ def parse_arguments(text: str, path: str) -> Settings:
     without = _HEREDOC.sub(lambda found: "\n" * found[0].count("\n"), text)
     entries: dict[str, Entry] = {}
     option = ""
-    for word, line in _words(without, path):
+    for word, line in shell_words(without, path):
         if _OPTION.match(word):
             option, equals, value = word.lstrip("-").partition("=")
             option = option.replace("_", "-")
@@ -86,13 +87,26 @@ def parse_arguments(text: str, path: str) -> Settings:
     return settings
 
 
-def _words(text: str, path: str) -> Iterator[tuple[str, int]]:
-    """Yield the words of a script with their lines, variables put in where that is simple."""
+def shell_words(text: str, path: str, *, assignments: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield the words of a script with their lines, variables put in where that is simple.
+
+    Parameters
+    ----------
+    text, path : str
+    assignments : bool
+        Yield ``a=b`` as well; otherwise they only set variables.
+    """
     known: dict[str, str] = {}
     for word, line in _split(text, path):
         assigned = _ASSIGNMENT.fullmatch(word)
         if assigned and not word.startswith("-"):
             name, value = assigned.groups()
+            if assignments:
+                parts = value.split() if _PAIRS.search(value) else []
+                value = value if parts else _filled(value, known)
+                yield from ((_filled(part, known), line) for part in parts)
+                if not parts:
+                    yield f"{name}={value}", line
             if "--" not in value and not value.startswith("("):
                 value = _filled(value, known)
                 if len(value) <= LONGEST_VALUE:

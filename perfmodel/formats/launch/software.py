@@ -113,7 +113,7 @@ def keys_of(name: str, launch: Launch) -> dict[str, Any]:
     return keys
 
 
-def parse_launch(text: str, path: str, name: str = "") -> tuple[str, Launch]:
+def parse_launch(text: str, path: str, name: str = "", devices: int = 0) -> tuple[str, Launch]:
     """Return the software that a text is for, and the launch that it describes.
 
     Parameters
@@ -123,6 +123,8 @@ def parse_launch(text: str, path: str, name: str = "") -> tuple[str, Launch]:
         What errors call the file.
     name : str
         Software; empty: told from the text.
+    devices : int
+        Devices of the run where the file does not say; 0: unknown.
 
     Raises
     ------
@@ -133,7 +135,7 @@ def parse_launch(text: str, path: str, name: str = "") -> tuple[str, Launch]:
     if not found:
         titles = ", ".join(software_module(item).TITLE for item in MODULES)
         raise FormatError(f"{path}: no launch file; arguments or a file of {titles} is needed")
-    return found, software_module(found).parse_launch(text, path)
+    return found, software_module(found).parse_launch(text, path, devices)
 
 
 def recognise(text: str) -> str:
@@ -141,6 +143,8 @@ def recognise(text: str) -> str:
     return next((name for name in TRIED if software_module(name).recognises(text)), "")
 
 
-def read_launch(path: str | os.PathLike[str], name: str = "") -> tuple[str, Launch]:
+def read_launch(
+    path: str | os.PathLike[str], name: str = "", devices: int = 0
+) -> tuple[str, Launch]:
     """Read a launch file: see `parse_launch`."""
-    return parse_launch(read_text(path, "a launch file", LARGEST), str(path), name)
+    return parse_launch(read_text(path, "a launch file", LARGEST), str(path), name, devices)

@@ -12,6 +12,7 @@ gathers them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -51,6 +52,12 @@ _SCHEDULE = "parallelism.pipeline_parallel_schedule"
 _ROTATE = "parallelism.context_parallel_rotate_method"
 _PARAMETERS = "training.mixed_precision_param"
 
+_DEGREES = (
+    _REPLICATE,
+    "parallelism.tensor_parallel_degree",
+    "parallelism.context_parallel_degree",
+    "parallelism.pipeline_parallel_degree",
+)
 NUMBERS = (
     Number("training.seq_len", "sequence_length", 2048),
     Number("parallelism.tensor_parallel_degree", "tensor_parallel"),
@@ -162,7 +169,7 @@ LIMITS = (
         lambda launch: (
             launch["zero_stage"] == 0
             and launch.replicas > 1
-            and launch["data_parallel"] * 1 != launch.devices
+            and launch["data_parallel"] != launch.devices
         ),
         "replicas without sharding (DDP) go with no other parallelism; FSDP is zero 3, or 2",
     ),
@@ -205,14 +212,61 @@ WATCHED: Mapping[str, str] = {
     "unless --set software.low_precision_parameters=true",
     "float8.enable_fsdp_float8_all_gather": "parameters are gathered in 16 bits unless --set "
     "software.low_precision_parameters=true",
+    "parallelism.pipeline_parallel_schedule_csv": "stages run as the named schedule says",
+    "parallelism.pipeline_parallel_microbatches": "micro-batches of a pipeline hold one sequence "
+    "unless pipeline_parallel_microbatch_size says so",
+    "parallelism.context_parallel_load_balancer": "sequences are projected as balanced",
+    "parallelism.expert_parallel_comm_backend": "tokens are exchanged as --framework says",
+    "parallelism.pipeline_parallel_expert_parallel_overlap": "expert exchanges are projected "
+    "without overlap",
     "fault_tolerance.enable": "fault tolerance is not modelled",
 }
+
+# Name of today -> earlier ones: torchtitan/config_manager.py of 2024 had the degrees in [training]
+# and [experimental], up to v0.1; batch_size became local_batch_size in v0.2.
+OLD_NAMES: Mapping[str, str] = {
+    "training.batch_size": _LOCAL,
+    "training.compile": "compile.enable",
+    "training.data_parallel_degree": _SHARD,
+    "training.data_parallel_shard_degree": _SHARD,
+    "training.data_parallel_replicate_degree": _REPLICATE,
+    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
+    "training.fsdp_reshard_after_forward": _RESHARD,
+    **{
+        f"experimental.{name}": f"parallelism.{name}"
+        for name in (
+            "pipeline_parallel_degree",
+            "pipeline_parallel_schedule",
+            "pipeline_parallel_microbatch_size",
+            "pipeline_parallel_split_points",
+            "context_parallel_degree",
+            "context_parallel_rotate_method",
+            "enable_async_tensor_parallel",
+            "enable_compiled_autograd",
+        )
+    },
+    "experimental.pipeline_parallel_microbatches": "parallelism.pipeline_parallel_microbatches",
+}
+# Keys of [parallelism] that are known and change no time.
+OTHERS = (
+    "pipeline_parallel_first_stage_less_layers",
+    "pipeline_parallel_last_stage_less_layers",
+    "enable_sequence_parallel",
+)
+_PRESET_OF = re.compile(r"^#.*\bpreset for (\d{1,7}) [\w ]*GPUs?\b", re.MULTILINE)
 
 # torchtitan/models/*/__init__.py of v0.2: (name, flavor) -> preset.
 FLAVORS: Mapping[tuple[str, str], str] = {
     ("llama3", "8B"): "llama-3.1-8b",
     ("llama3", "70B"): "llama-3.1-70b",
     ("llama3", "405B"): "llama-3.1-405b",
+    ("llama2", "7B"): "llama-2-7b",
+    ("llama2", "13B"): "llama-2-13b",
+    ("llama2", "70B"): "llama-2-70b",
+    ("llama4", "17bx16e"): "llama-4-scout",
+    ("llama4", "17bx128e"): "llama-4-maverick",
+    ("deepseek_v3", "16B"): "deepseek-v2-lite",
+    ("deepseek_v3", "236B"): "deepseek-v2",
     ("deepseek_v3", "671B"): "deepseek-v3",
     ("qwen3", "0.6B"): "qwen3-0.6b",
     ("qwen3", "1.7B"): "qwen3-1.7b",
@@ -317,7 +371,7 @@ def recognises(text: str) -> bool:
     return bool(lines & {"[parallelism]", "[training]"}) or "--parallelism." in text
 
 
-def parse_launch(text: str, path: str) -> Launch:
+def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """Return what a job configuration, or words such as ``--training.seq_len 8192``, say.
 
     Raises
@@ -331,13 +385,22 @@ def parse_launch(text: str, path: str) -> Launch:
         settings = Settings(path, entries, "--")
     else:
         settings = parse_toml(text, path)
+    found, per_node = launcher(text)
+    preset = _PRESET_OF.search(text)
+    if not found and not devices and preset:
+        found = int(preset[1])
+        settings.remark(f"{found} devices, as its first comment says it is meant for")
+    return launch_of(settings, found or devices, per_node)
+
+
+def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
+    """Return what the keys of a job configuration say."""
     _old_names(settings)
     strategy = read_numbers(settings, NUMBERS)
     spelled, _ = read_choices(settings, [item for item in CHOICES if item.field != "zero_stage"])
     strategy |= spelled
     strategy["sequence_parallel"] = strategy["tensor_parallel"] > 1
     model = _read_model(settings)
-    devices, per_node = launcher(text)
     _read_replicas(settings, strategy, devices)
     _read_sharding(settings, strategy)
     _read_batches(settings, strategy)
@@ -360,18 +423,18 @@ def parse_launch(text: str, path: str) -> Launch:
         software=SOFTWARE,
         presets=PRESETS,
         watched=WATCHED,
+        closed={"parallelism.": OTHERS},
     )
 
 
 def _old_names(settings: Settings) -> None:
     """Put today's names in place of those of earlier versions."""
-    for old, new in (
-        ("training.batch_size", _LOCAL),
-        ("training.compile", "compile.enable"),
-        ("experimental.pipeline_parallel_degree", "parallelism.pipeline_parallel_degree"),
-    ):
-        if old in settings.entries and new not in settings.entries:
-            settings.entries[new] = settings.entries[old]
+    for old, new in OLD_NAMES.items():
+        settings.rename(old, new)
+    for key in ("training.enable_float8_linear", "float8.enable_float8_linear"):  # up to 2025-01
+        if settings.flag(key) and "model.converters" not in settings.entries:
+            line = settings.entries[key].line
+            settings.entries["model.converters"] = Entry(["float8"], line)
     converters = settings.entries.get("model.converters")
     if converters is not None and not isinstance(converters.value, list):
         words = settings.word("model.converters").replace("[", "").replace("]", "")
@@ -406,10 +469,20 @@ def _read_replicas(settings: Settings, strategy: Keys, devices: int) -> None:
                 )
             return
         if devices % product:
-            raise FormatError(f"{settings.path}: {devices} devices are no multiple of {product}")
+            raise settings.contradiction(
+                f"{devices} devices: should be a multiple of the degrees' product {product}",
+                *(key for key in _DEGREES if settings.whole(key, 1) > 1),
+            )
         shard = devices // product
     else:
         shard = settings.whole(_SHARD)
+        product = replicate * shard * math.prod(settings.whole(key, 1) for key in _DEGREES[1:])
+        if devices and devices != product:
+            raise settings.contradiction(
+                f"{devices} devices: the degrees' product {product} should be as many",
+                _SHARD,
+                *(key for key in _DEGREES if settings.whole(key, 1) > 1),
+            )
     strategy["data_parallel"] = replicate * shard
     if replicate > 1:
         strategy["shard_group"] = shard * strategy["context_parallel"]
@@ -429,6 +502,7 @@ def _read_sharding(settings: Settings, strategy: Keys) -> None:
 def _read_batches(settings: Settings, strategy: Keys) -> None:
     """Read micro- and global batch, which depend on whether there is a pipeline."""
     local = settings.whole(_LOCAL, 8)
+    settings.fields |= {"micro_batch_size": _LOCAL, "global_batch_size": _GLOBAL}
     stated = settings.stated(_GLOBAL)
     replicas = strategy.get("data_parallel")
     if stated in (-1, "-1", None):

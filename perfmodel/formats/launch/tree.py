@@ -7,7 +7,6 @@ line: such words are read alike.
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,11 +16,22 @@ import yaml
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
 from perfmodel.formats.launch.settings import Entry, Settings
+from perfmodel.formats.launch.shell import shell_words
 
 DEEPEST = 30  # sections
 LONGEST_LIST = 10_000  # items
+MOST_KEYS = 20_000
+LONGEST_VALUE = 1_000  # characters of a value with what it refers to
+INTERPOLATIONS = 5  # of a reference to a reference
+_REFERENCE = re.compile(r"\$\{([^${}]*)\}")
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
-_LAUNCHER = re.compile(r"--(nnodes|nproc[-_]per[-_]node)[ =](\d{1,8})\b")
+_LAUNCHER = re.compile(
+    r"(?:--|\b)(nnodes|num[-_]nodes|nodes|nproc[-_]per[-_]node|num[-_]gpus|gpus[-_]per[-_]node|"
+    r"ntasks[-_]per[-_]node|NGPU)(?: |=|: )[\"']?(?:\$\{\w+:-?)?(\d{1,8})\b",
+    re.IGNORECASE,
+)
+_NODES = ("nnodes", "num-nodes", "nodes")
+_EACH = ("nproc-per-node", "num-gpus", "gpus-per-node", "ngpu", "ntasks-per-node")
 _BARE = re.compile(r"[A-Za-z_][\w./-]*")
 
 
@@ -102,18 +112,12 @@ def parse_yaml(text: str, path: str, root: str = "") -> Settings:
     Raises
     ------
     FormatError
-        It is no YAML, or has aliases, repeated keys or sections nested too deep.
+        It is no YAML, or has repeated keys, too many keys or sections nested too deep.
     """
     if not re.search(r"^\s*[A-Za-z_][\w.]*\s*:(\s|$)", text, re.MULTILINE):
         return Settings(path, overrides(text, path))
     entries: dict[str, Entry] = {}
     try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise FormatError(
-                    f"{path}:{event.start_mark.line + 1}: an alias ('*{shortened(event.anchor)}'); "
-                    "the value itself should stand there"
-                )
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
@@ -128,7 +132,49 @@ def parse_yaml(text: str, path: str, root: str = "") -> Settings:
         raise FormatError(f"{path}: nested too deeply") from None
     if root:
         entries = {key.removeprefix(root + "."): entry for key, entry in entries.items()}
-    return Settings(path, entries)
+    return Settings(path, _interpolated(entries))
+
+
+def _interpolated(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Return entries with what their ``${…}`` stand for, where the file itself says it.
+
+    Variables of the environment have the default that stands beside them, ``${NAME:default}``
+    (Primus) or ``${oc.env:NAME,default}`` (OmegaConf); others are keys of the file, ``${a.b}``
+    from its root or ``${.b}`` beside it. What stays open is an error only where it is asked for.
+    """
+
+    def value(found: re.Match[str], key: str) -> str:
+        name, colon, default = found[1].partition(":")
+        if name == "oc.env":
+            _, colon, default = default.partition(",")
+        if colon:
+            return default.strip()
+        if name.startswith("."):
+            name = key.rpartition(".")[0] + name
+        other = entries.get(name)
+        return found[0] if other is None or isinstance(other.value, list) else str(other.value)
+
+    filled = dict(entries)
+    for key, entry in entries.items():
+        text = entry.value
+        if not isinstance(text, str) or "${" not in text:
+            continue
+        for _ in range(INTERPOLATIONS):
+            plain = _REFERENCE.sub(lambda found, key=key: value(found, key), text)  # type: ignore[misc]
+            if plain == text or len(plain) > LONGEST_VALUE:
+                break
+            text = plain
+        filled[key] = entry._replace(value=_scalar(text))
+    return filled
+
+
+def _scalar(text: str) -> Any:
+    """Return what a word would be as a value of YAML."""
+    try:
+        found = yaml.safe_load(text) if text.strip() else None
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
+        return text
+    return found if found is None or isinstance(found, str | int | float | bool) else text
 
 
 def _flatten(
@@ -141,8 +187,18 @@ def _flatten(
 ) -> None:
     if depth > DEEPEST:
         raise FormatError(f"{path}:{node.start_mark.line + 1}: nested too deeply")
+    merged: dict[str, Entry] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
+        if key.tag == "tag:yaml.org,2002:merge":
+            parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for part in parts:
+                if not isinstance(part, yaml.MappingNode):
+                    raise FormatError(f"{path}:{line}: '<<' should merge keys with values")
+                inner: dict[str, Entry] = {}
+                _flatten(part, prefix, path, loader, inner, depth + 1)
+                merged = inner | merged
+            continue
         if not isinstance(key, yaml.ScalarNode):
             raise FormatError(f"{path}:{line}: a key is itself a list or has keys")
         name = prefix + str(key.value)
@@ -154,7 +210,11 @@ def _flatten(
                 f"{path}:{line}: key '{shortened(name)}' is given twice (first on line "
                 f"{entries[name].line}); it should stand once"
             )
+        if len(entries) >= MOST_KEYS:
+            raise FormatError(f"{path}:{line}: more than {MOST_KEYS} keys, aliases written out")
         entries[name] = Entry(_value(value, loader), line)
+    for name, entry in merged.items():
+        entries.setdefault(name, entry)
 
 
 def _value(node: yaml.Node, loader: yaml.SafeLoader) -> Any:
@@ -217,16 +277,10 @@ def overrides(text: str, path: str) -> dict[str, Entry]:
         The quotes do not close.
     """
     entries: dict[str, Entry] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            words = shlex.split(line.removesuffix("\\"), comments=True)
-        except ValueError as error:
-            raise FormatError(f"{path}:{number}: quotes without an end ({error})") from None
-        for word in words:
-            found = _OVERRIDE.fullmatch(word)
-            if found:
-                value = found[2]
-                entries[found[1]] = Entry(_listed(value), number)
+    for word, line in shell_words(text, path, assignments=True):
+        found = _OVERRIDE.fullmatch(word)
+        if found:
+            entries[found[1]] = Entry(_listed(found[2]), line)
     return entries
 
 
@@ -241,10 +295,14 @@ def _listed(value: str) -> Any:
 
 
 def launcher(text: str) -> tuple[int, int]:
-    """Return devices, and devices of a node, as a torchrun command in a file's text says.
+    """Return devices, and devices of a node, as a launcher in a file's text is told.
 
-    The command may stand in a comment: such files do not say it themselves. 0 where it is not.
+    torchrun, deepspeed, Slurm, Lightning, or variables of their names; the command may stand in a
+    comment: such files do not say it themselves. Without a word of nodes it is one. 0 where
+    neither is said.
     """
-    found = {name.replace("_", "-"): int(count) for name, count in _LAUNCHER.findall(text)}
-    nodes, each = found.get("nnodes", 0), found.get("nproc-per-node", 0)
+    found = {name.lower().replace("_", "-"): int(x) for name, x in _LAUNCHER.findall(text)}
+    each = next((found[name] for name in _EACH if name in found), 0)
+    alone = 0 if re.search(r"nodes", text, re.IGNORECASE) else 1
+    nodes = next((found[name] for name in _NODES if name in found), alone)
     return (nodes * each, each) if nodes and each else (0, 0)

@@ -26,11 +26,17 @@ def test_shard_sets_divide_the_ranks() -> None:
         with_replicas(sets(3), DEGREES, 64, "instances")
 
 
-@pytest.mark.parametrize("devices", [0, 12])
-def test_without_a_number_of_devices_that_fits_nothing_is_derived(devices: int) -> None:
+def test_without_a_number_of_devices_nothing_is_derived() -> None:
     settings = sets(2)
-    assert with_replicas(settings, DEGREES, devices, "instances") == DEGREES
+    assert with_replicas(settings, DEGREES, 0, "instances") == DEGREES
     assert "--shard-group says how many" in settings.remarks[0]
+
+
+def test_devices_that_the_degrees_do_not_divide_are_refused() -> None:
+    settings = sets(2)
+    settings.fields["tensor_parallel"] = "instances"
+    with pytest.raises(FormatError, match="file:3: instances 2, 12 devices: should be a multiple"):
+        with_replicas(settings, DEGREES, 12, "instances")
 
 
 def test_the_framework_that_needs_fewest_changes() -> None:
