@@ -214,7 +214,11 @@ def test_bad_input_is_one_line_with_the_key(text: str, message: str) -> None:
         ("micro_batch_size: 4", "micro_batch_size: four", ":9: micro_batch_size 'four': should be"),
         ("${PRIMUS_TP:1}", "${PRIMUS_TP}", "the file does not say what the variable is"),
         ("  pre_trainer:", "  post_trainer:", "no modules.pre_trainer.framework"),
-        ("turbo_sync_free_moe_stage: 2", "turbo_sync_free_moe_stage: -1", ":24: turbo_sync_free_moe_stage"),
+        (
+            "turbo_sync_free_moe_stage: 2",
+            "turbo_sync_free_moe_stage: -1",
+            ":24: turbo_sync_free_moe_stage",
+        ),
         ("overlap_grad_reduce: true", "micro_batch_size: 2", "is given twice"),
     ],
 )
