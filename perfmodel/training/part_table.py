@@ -114,12 +114,14 @@ class HostTimes(NamedTuple):
     kernel: float  # first kernel of an operation, with the operators around it
     repeated: float  # each further one, launched by a loop of a library
     collective: float
-    checked_peer: float = 0.0  # for each further member of a group whose hosts check collectives
+    peer_message: float = 0.0  # from host to host, where hosts check collectives
 
 
-# What `torch.distributed` sends in turn for each further member of a group to check a collective
-# (ProcessGroupWrapper.cpp, runCollectiveChecks): a barrier through the first rank, there and back,
-# and two rings of gathers, of the shape of a fingerprint and of the fingerprint.
+# How `torch.distributed` checks a collective (ProcessGroupWrapper.cpp, runCollectiveChecks): by a
+# barrier and two gathers, of a fingerprint's shape and of the fingerprint. The barrier goes through
+# the first rank, there and back, the gathers in rings: as many messages, in turn, for each further
+# member of the group.
+CHECK_CALLS = 3.0
 CHECK_MESSAGES = 4.0
 
 
@@ -131,9 +133,7 @@ def host_times_of(hardware: Hardware, framework: Framework) -> HostTimes:
         framework.operators_per_kernel * hardware.calibrated("host", "launch_time"),
         hardware.calibrated("host", "launch_time"),
         hardware.calibrated("host", "collective_call_time"),
-        CHECK_MESSAGES
-        * framework.checks_collectives
-        * hardware.calibrated("host", "peer_message_time"),
+        framework.checks_collectives * hardware.calibrated("host", "peer_message_time"),
     )
 
 
@@ -142,11 +142,19 @@ def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
     size = len(keys)
     count = column_of(item.operation.count, size)
     if isinstance(item.operation, Communication):
-        peers = np.maximum(column_of(item.operation.members, size) - 1.0, 0.0)
-        return count * (times.collective + peers * times.checked_peer)
+        return count * (times.collective + check_time(item.operation.members, times))
     launches = column_of(getattr(item.operation, "launches", 1.0), size)
     again = np.maximum(count - 1.0, 0.0)
     return launches * (np.minimum(count, 1.0) * times.kernel + again * times.repeated)
+
+
+def check_time(members: Column | float, times: HostTimes) -> Column | float:
+    """Return what checking a collective of so many members costs each of their hosts [s]."""
+    if not times.peer_message:
+        return 0.0
+    peers = np.maximum(np.asarray(members, np.float64) - 1.0, 0.0)
+    calls = CHECK_CALLS * times.collective * (peers > 0)
+    return calls + CHECK_MESSAGES * times.peer_message * peers
 
 
 def drained_pass(priced: Sequence[Priced], keys: LayerKeys, times: HostTimes) -> Column:

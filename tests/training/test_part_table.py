@@ -18,6 +18,7 @@ from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.training.part_table import (
+    CHECK_CALLS,
     CHECK_MESSAGES,
     HostTimes,
     drained_pass,
@@ -91,9 +92,11 @@ def test_checked_collectives_wait_for_every_further_rank(small_dense, h100):
     checking = load_framework("nanotron", checks_collectives=True)
     checked, _ = host_of_layer(small_dense, keys, h100, checking)
     message = h100.calibrated("host", "peer_message_time")
+    call = h100.calibrated("host", "collective_call_time")
     ranks = np.array([0.0, 1.0, 3.0, 7.0])
     assert collectives[1:] == pytest.approx(10.0)  # nanotron: 4 forward, 6 backward
-    assert checked - plain == pytest.approx(collectives * CHECK_MESSAGES * message * ranks)
+    each = CHECK_CALLS * call * (ranks > 0) + CHECK_MESSAGES * message * ranks
+    assert checked - plain == pytest.approx(collectives * each)
     graph = load_framework("nanotron", checks_collectives=True, graph_launch=True)
     assert host_of_layer(small_dense, keys, h100, graph)[0].max() < plain.min()
 
