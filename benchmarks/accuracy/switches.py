@@ -19,6 +19,8 @@ from typing import Any
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.measured.kinds.training import KIND, Case, case_of
+from perfmodel.software.facts import facts_of
+from perfmodel.software.framework import FRAMEWORKS, IDENTITY, Framework, find_framework
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -49,7 +51,21 @@ def strategy(**values: Any) -> Change:
 
 
 # Behaviour -> what turns it off.
+def newest(case: Case) -> Case:
+    """Take what the newest release does for what the run's own does."""
+    own = FRAMEWORKS[case.framework.name.partition("[")[0]]
+    new = FRAMEWORKS[find_framework(own.software)] if own.software else own
+    kept = (key for key in facts_of(Framework) if key not in IDENTITY)
+    values = {
+        key: getattr(new, key)
+        for key in kept
+        if getattr(case.framework, key) == getattr(own, key) != getattr(new, key)
+    }
+    return replace(case, framework=replace(case.framework, **values))
+
+
 SWITCHES: Mapping[str, Change] = {
+    "dated releases": newest,
     "overlap_gradient_reduce": software(overlap_gradient_reduce=False),
     "overlap_parameter_gather": software(overlap_parameter_gather=False),
     "overlap_tensor_parallel": software(overlap_tensor_parallel="none"),
