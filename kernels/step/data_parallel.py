@@ -20,6 +20,7 @@ from perfmodel.kernels.step.sharding import (
     gradient_transfers,
     parameter_transfers,
     repeats,
+    shards_gradients,
     shards_optimizer,
     shards_parameters,
 )
@@ -44,6 +45,42 @@ def copies_time(dense, sparse, network, memo):
     for one in (dense[1], sparse[1]):
         time += remembered_time(one.kind, one.size, one.members, one.stride, network, memo)
     return time
+
+
+@jit_inline
+def on_other_links(group, settings):
+    """Whether shard sets lie inside a node and copies of their shards in different ones.
+
+    Then the two reductions of a bucket take different links, and that of one bucket among
+    copies runs beside that of the next within its set: PyTorch and Megatron-Core have a stream
+    for either, for this reason (`FSDPCommContext.all_reduce_stream`).
+    """
+    within = group.shard_set * group.set_stride <= settings.domain
+    return group.shard_set > 0 and within and group.copies_stride >= settings.domain
+
+
+@jit_inline
+def ready_window(time, window, pipeline, virtual):
+    """Return the compute that buckets of a stage run beside, from when each is ready [s].
+
+    With one chunk, a pass of one micro-batch. Interleaved schedules finish chunk by chunk, p
+    micro-batches of one and then of the next: between two chunks p passes of a chunk go by, and
+    only the last chunk has no more than its own. What is left at the end is the larger of what the
+    last chunk leaves, and what all leave of all that time.
+
+    Parameters
+    ----------
+    time : float
+        To move the parameters of the stage [s].
+    window : float
+        A pass of one micro-batch through all chunks of the stage [s].
+    pipeline, virtual : int
+        Stages, and chunks of each.
+    """
+    v = float(virtual)
+    last = time * (1.0 - 1.0 / v) + window / v
+    everything = window * (1.0 + (v - 1.0) * pipeline) / v
+    return min(last, everything)
 
 
 @jit_inline
@@ -86,10 +123,12 @@ def price_shards(zero, parts, groups, settings, network, memo, shards):
         gather = transfer_time(dense, sparse, network, memo)
         dense, sparse = gradients(zero, part.weights, part.experts, groups, settings)
         reduce = transfer_time(dense, sparse, network, memo)
-        behind = 0.0  # among copies, once all of backward has run
+        behind, beside = 0.0, 0.0  # among copies: once all of backward has run, or on other links
         if not settings.overlap_copies:
             behind = copies_time(dense, sparse, network, memo)
-        both = gather + reduce - behind
+        elif settings.overlap_reduce and on_other_links(groups.dense, settings):
+            beside = copies_time(dense, sparse, network, memo)
+        both = max(gather + reduce - behind - beside, beside)
         size = (part.weights + part.experts) * settings.gather_bytes
         relative = width_of(size, settings.collective_widths)
         forward, backward = gather, both
@@ -100,27 +139,32 @@ def price_shards(zero, parts, groups, settings, network, memo, shards):
         if settings.overlap_reduce:
             backward = hide(both, part.backward_window, 0.0, tax)
             backward_width = hidden_width(both, part.backward_window, 0.0, tax, relative)
-        shards.total[number] = gather + both + behind
+        shards.total[number] = 2.0 * gather + reduce
         shards.exposed[number] = forward + backward + behind
         shards.width[number] = forward_width + backward_width + relative * behind
 
 
 @jit_inline
-def whole_stage(zero, m, load, reduce, gather, groups, stage, sends, sends_show, settings):
+def whole_stage(
+    strategy, m, load, reduce, beside, gather, groups, stage, sends, sends_show, settings
+):
     """Total, exposed time, half-width and waits with ZeRO 0 to 2: a whole stage at once [s].
 
-    Gradients are reduced beside the backward of the last micro-batch (of every
+    Gradients are reduced beside the backward of the last micro-batch of each chunk (of every
     micro-batch with ZeRO-2, which keeps no full gradients), parameters gathered beside
-    the first forward. The last bucket has nothing left to hide behind.
+    the first forward (`ready_window`). The last bucket has nothing left to hide behind.
 
     Parameters
     ----------
-    zero : int
+    strategy : Strategies
+        One of them.
     m : float
         Micro-batches.
     load : Load
     reduce, gather : float
         Time to reduce the gradients, and to gather the parameters, once [s].
+    beside : float
+        What of the former runs beside the rest of it, bucket by bucket (`on_other_links`) [s].
     groups : Groups
     stage : record of STAGE
         The slowest stage.
@@ -136,25 +180,33 @@ def whole_stage(zero, m, load, reduce, gather, groups, stage, sends, sends_show,
         As of `DataParallel`, without a tied table.
     """
     tax = overlap_tax(groups, settings)
-    times = repeats(zero, m)
+    p, v = strategy.pipeline, strategy.virtual
+    times = repeats(strategy.zero, m)
     whole = load.weights + load.experts
-    tail = min(1.0, settings.bucket_bytes / max(whole * settings.gradient_bytes, 1.0))
+    bucket = max(settings.bucket_bytes, settings.bucket_bytes_per_rank * groups.dense.members)
+    tail = min(1.0, bucket / max(whole * settings.gradient_bytes, 1.0))
     relative = width_of(whole * settings.reduce_bytes, settings.collective_widths)
-    waits = 0.0
+    waits, total = 0.0, times.reductions * reduce + gather
     exposed_reduce, width_reduce = reduce, relative * reduce
     if settings.overlap_reduce:
-        wait, lost, window = beside_sends(reduce, stage.backward_window, sends, sends_show, tail)
+        last = tail * reduce
+        reduce -= (1.0 - tail) * min(beside, reduce - beside)
+        passed = stage.backward_window
+        if not shards_gradients(strategy.zero):
+            passed = ready_window(reduce, passed, p, v)
+        wait, lost, window = beside_sends(reduce, passed, sends, sends_show, tail)
         waits += times.reductions * wait
-        exposed_reduce = hide(reduce + lost, window, tail * reduce, tax)
-        width_reduce = hidden_width(reduce + lost, window, tail * reduce, tax, relative)
+        exposed_reduce = hide(reduce + lost, window, last, tax)
+        width_reduce = hidden_width(reduce + lost, window, last, tax, relative)
     exposed_gather, width_gather = gather, relative * gather
     if settings.overlap_gather:
-        wait, lost, window = beside_sends(gather, stage.forward_window, sends, sends_show, tail)
+        passed = ready_window(gather, stage.forward_window, p, v)
+        wait, lost, window = beside_sends(gather, passed, sends, sends_show, tail)
         waits += wait
         exposed_gather = hide(gather + lost, window, tail * gather, tax)
         width_gather = hidden_width(gather + lost, window, tail * gather, tax, relative)
     return (
-        times.reductions * reduce + gather,
+        total,
         times.reductions * exposed_reduce + exposed_gather,
         times.reductions * width_reduce + width_gather,
         waits,
@@ -209,12 +261,25 @@ def data_parallel_time(
         )
     dense, sparse = gradients(zero, load.weights, load.experts, groups, settings)
     reduce = transfer_time(dense, sparse, network, memo)
+    beside = 0.0
+    if settings.overlap_copies and on_other_links(groups.dense, settings):
+        beside = copies_time(dense, sparse, network, memo)
     gather = 0.0
     if shards_optimizer(zero):
         dense, sparse = parameters(load.weights, load.experts, groups, settings)
         gather = transfer_time(dense, sparse, network, memo)
     sends_show = not (settings.overlap_pipeline and strategy.virtual > 1)
     total, exposed, width, waits = whole_stage(
-        zero, m, load, reduce, gather, groups, stage, pipeline.beside, sends_show, settings
+        strategy,
+        m,
+        load,
+        reduce,
+        beside,
+        gather,
+        groups,
+        stage,
+        pipeline.beside,
+        sends_show,
+        settings,
     )
     return DataParallel(total + table, exposed + table, width, table_width, waits)

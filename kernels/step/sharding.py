@@ -114,9 +114,16 @@ def transfers(kind, size, group):
 
 @jit_inline
 def gradient_transfers(zero, parameters, group, settings):
-    """Return the collectives that reduce the gradients of so many parameters."""
-    kind = REDUCE_SCATTER if shards_optimizer(zero) else ALL_REDUCE
-    return transfers(kind, parameters * settings.reduce_bytes, group)
+    """Return the collectives that reduce the gradients of so many parameters.
+
+    To the ranks that own them, or whole on all ranks where these own everything (or with ZeRO 1
+    in software that reduces so: `Settings.reduces_whole`).
+    """
+    size = parameters * settings.reduce_bytes
+    if not shards_optimizer(zero) or (settings.reduces_whole and not shards_gradients(zero)):
+        whole = Transfer(ALL_REDUCE, size, group.members, group.stride)
+        return whole, Transfer(ALL_REDUCE, size, 1, 1)
+    return transfers(REDUCE_SCATTER, size, group)
 
 
 @jit_inline

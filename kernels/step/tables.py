@@ -197,9 +197,11 @@ class Settings(NamedTuple):
     gather_bytes: float  # parameter on the wire [B/parameter]
     optimizer_bytes: float  # master copy and moments [B/parameter]
     bucket_bytes: float  # gradients per data-parallel bucket [B]
+    bucket_bytes_per_rank: float  # and at least so many for every rank of the group [B]
     overlap_reduce: bool
     overlap_gather: bool
     overlap_copies: bool  # gradients among copies of shards (HSDP) beside backward
+    reduces_whole: bool  # gradients are all-reduced with ZeRO 1
     overlap_pipeline: bool
     tax_inside: float  # compute lost beside a collective inside a node [1]
     tax_outside: float  # the same between nodes [1]

@@ -121,6 +121,14 @@ class Framework:
     gradient_reduce_bytes: float = fact("one gradient on the wire", "B", positive=True)
     optimizer_bytes: float = fact("optimizer state per parameter: master copy and two moments", "B")
     bucket_bytes: float = fact("gradients per data-parallel bucket", "B", positive=True)
+    bucket_bytes_per_rank: float = fact(
+        "gradients that a bucket has at least for each data-parallel rank, so that pieces of rings "
+        "do not become short",
+        "B",
+    )
+    reduces_whole_gradients: bool = fact(
+        "with ZeRO 1 every rank gets all reduced gradients (an all-reduce); otherwise each its own"
+    )
     graph_launch: bool = fact("kernels are launched from a captured graph or one compiled program")
     operators_per_kernel: float = fact(
         "operators that the host dispatches for each kernel outside of graphs: the one that "

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
-from perfmodel.base.precisions import PRECISIONS
+from perfmodel.base.precisions import FORMATS, PRECISIONS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine_of
@@ -168,9 +168,11 @@ def project_grid(
     if not len(work.grid):
         return
     runs = frameworks_of_runs(framework, work.model, hardware, work.grid["precision"])
-    if len(set(runs.values())) > 1:  # what the software does depends on the precision
-        for own in dict.fromkeys(runs.values()):
-            codes = [code for code, it in runs.items() if it == own]
+    habits = {code: (it, gather_bytes(it, code)) for code, it in runs.items()}
+    if len(set(habits.values())) > 1:  # what the software does depends on the precision
+        for habit in dict.fromkeys(habits.values()):
+            own = habit[0]
+            codes = [code for code, it in habits.items() if it == habit]
             rows = np.flatnonzero(np.isin(work.grid["precision"], codes))
             part = np.empty((len(out), rows.size), out.dtype)
             chosen = Workload(work.model, work.grid.take(rows))
@@ -261,6 +263,18 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
     )
 
 
+def gather_bytes(framework: Framework, precision: int) -> float:
+    """Return the bytes of a parameter on the wire, for a code of `PRECISIONS`.
+
+    16 bits, or fp8 where parameters are stored so (``fp8_param_gather``). Blocks with scales of
+    their own along either axis cannot be turned on arrival: Megatron-Core gathers those (mxfp8,
+    nvfp4) in 16 bits, into the buffer of the gradients (``reuse_grad_buf_for_mxfp8_param_ag``).
+    """
+    if framework.low_precision_parameters and PRECISIONS[precision] == "fp8":
+        return FORMATS["fp8"].bytes
+    return GATHER_BYTES
+
+
 def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -> Settings:
     """Return what holds for all strategies of one device when they are closed."""
     from perfmodel.kernels.step.tables import Settings
@@ -270,12 +284,14 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         domain=machine_of(hardware).domain,
         gradient_bytes=framework.gradient_bytes,
         reduce_bytes=framework.gradient_reduce_bytes,
-        gather_bytes=GATHER_BYTES,
+        gather_bytes=gather_bytes(framework, int(work.grid["precision"][0])),
         optimizer_bytes=framework.optimizer_bytes,
         bucket_bytes=framework.bucket_bytes,
+        bucket_bytes_per_rank=framework.bucket_bytes_per_rank,
         overlap_reduce=framework.overlap_gradient_reduce,
         overlap_gather=framework.overlap_parameter_gather,
         overlap_copies=framework.overlap_gradient_copies,
+        reduces_whole=framework.reduces_whole_gradients,
         overlap_pipeline=framework.overlap_pipeline,
         tax_inside=hardware.calibrated("network", "overlap_compute_tax"),
         tax_outside=hardware.calibrated("network", "overlap_compute_tax_scale_out"),

@@ -106,6 +106,16 @@ class Oracle:
         return time + self.grouped(kind, experts * size, self.experts, self.expert_group)
 
     @property
+    def copies_apart(self):
+        """Whether shard sets stay inside a domain that no two copies of a shard share."""
+        group = self.f["shard_group"]
+        if group == 0 or group >= len(self.dense):
+            return False
+        domain = self.settings.domain
+        inside = group * spacing(self.dense[:group], domain) <= domain
+        return inside and spacing(self.dense[::group], domain) >= domain
+
+    @property
     def tax(self):
         domain = self.settings.domain
         # Adapters alone: no two members stand in one domain.
@@ -162,9 +172,14 @@ class Oracle:
                 exposed += n * behind
                 width += n * self.half_width(behind, size)
                 reduce -= behind
+            both = gather + reduce
+            if s.overlap_reduce and s.overlap_copies and self.copies_apart:  # side by side
+                beside = self.copied(weights * s.reduce_bytes, self.dense, self.f["shard_group"])
+                beside += self.copied(experts * s.reduce_bytes, self.experts, self.expert_group)
+                both = max(both - beside, beside)
             for time, hides, window in (
                 (gather, s.overlap_gather, part["forward_window"]),
-                (gather + reduce, s.overlap_reduce, part["backward_window"]),
+                (both, s.overlap_reduce, part["backward_window"]),
             ):
 
                 def delays(time, hides=hides, window=window):
@@ -278,21 +293,43 @@ class Oracle:
 
     def add_data_parallel(self, out, critical, weights, experts):
         s, zero, m = self.settings, self.f["zero"], self.m
-        kind = REDUCE_SCATTER if zero else ALL_REDUCE
-        reduce = self.dense_and_experts(kind, weights, experts, s.reduce_bytes)
+        reduce = self.dense_and_experts(REDUCE_SCATTER, weights, experts, s.reduce_bytes)
+        if zero == 0 or (zero == 1 and s.reduces_whole):  # among all ranks
+            dense = self.collective(
+                ALL_REDUCE, weights * s.reduce_bytes, len(self.dense), self.stride
+            )
+            stride = spacing(self.experts, s.domain)
+            reduce = dense + self.collective(
+                ALL_REDUCE, experts * s.reduce_bytes, len(self.experts), stride
+            )
         gather = 0.0
         if zero:
             gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
         times = m if zero == 2 else 1
-        tail = min(1.0, s.bucket_bytes / max((weights + experts) * s.gradient_bytes, 1.0))
+        bucket = max(s.bucket_bytes, s.bucket_bytes_per_rank * self.replicas)
+        tail = min(1.0, bucket / max((weights + experts) * s.gradient_bytes, 1.0))
         forward = self.stage(critical, "forward_window")
         backward = self.stage(critical, "backward_window")
         out["data_parallel_total"] = times * reduce + gather
         size = (weights + experts) * s.reduce_bytes
-        for time, repeats, hides, window in (
-            (reduce, times, s.overlap_reduce, backward),
-            (gather, 1, s.overlap_gather, forward),
+        beside = 0.0  # among copies of shards, but for those of the last bucket
+        whole = zero == 0 or (zero == 1 and s.reduces_whole)
+        if s.overlap_reduce and s.overlap_copies and self.copies_apart and not whole:
+            beside = self.copied(weights * s.reduce_bytes, self.dense, self.f["shard_group"])
+            beside += self.copied(experts * s.reduce_bytes, self.experts, self.expert_group)
+            beside = (1 - tail) * min(beside, reduce - beside)
+        for time, repeats, hides, window, saved, chunked in (
+            (reduce, times, s.overlap_reduce, backward, beside, zero != 2),
+            (gather, 1, s.overlap_gather, forward, 0.0, True),
         ):
+            shown, time = tail * time, time - saved
+            # Chunks but the last have p passes of a chunk each, the last has its own.
+            if chunked and (v := self.f["virtual"]) > 1:
+                left = [
+                    time / v - window / v,
+                    time - window / v * (1 + (v - 1) * self.f["pipeline"]),
+                ]
+                window = time - max(left)
             # Sends of a micro-batch through the same adapters: both get half of them, as long
             # as both last. Sends that show lengthen the pass, others slow the collective.
             together, slowed = 0.0, 0.0
@@ -306,7 +343,7 @@ class Oracle:
                     out["pipeline_total"] += repeats * together
                     out["pipeline_exposed"] += repeats * together
 
-            last = tail * time / (time + slowed) if time else 0.0
+            last = shown / (time + slowed) if time else 0.0
 
             def delays(time, hides=hides, window=window, last=last):
                 return self.hidden(time, window, last * time) if hides else time
@@ -472,6 +509,8 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "overlap_gather": bool(rng.integers(0, 2)),
         "overlap_copies": bool(rng.integers(0, 2)),
         "overlap_pipeline": bool(rng.integers(0, 2)),
+        "bucket_bytes_per_rank": float(rng.choice([0.0, 1e8])),
+        "reduces_whole": bool(rng.integers(0, 2)),
         "tax_inside": 0.1,
         "tax_outside": 0.03,
         "step_overhead": 0.01,
@@ -616,7 +655,8 @@ def test_a_missing_precision_makes_everything_nan_and_nothing_else(machine):
 
 
 def test_gradient_reduction_hides_behind_backward_only_if_the_framework_says_so(machine):
-    fields = {"overlap_reduce": True, "overlap_gather": True, "bucket_bytes": 1e6}
+    small = {"bucket_bytes": 1e6, "bucket_bytes_per_rank": 0.0}
+    fields = {"overlap_reduce": True, "overlap_gather": True, **small}
     shown = {"overlap_reduce": False, "overlap_gather": False}
     hidden = closed(random_case(7, settings=fields), *machine)
     exposed = closed(random_case(7, settings=shown), *machine)

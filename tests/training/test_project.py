@@ -65,3 +65,15 @@ def test_the_bubble_shrinks_with_micro_batches_and_chunks(project, h100, small_d
     two = project(small_dense, h100, **fields, micro_batches=8, virtual_pipeline=2)
     assert two["pipeline_bubble"] == pytest.approx(one["pipeline_bubble"] / 2, rel=0.05)
     assert two["pipeline_total"] > one["pipeline_total"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "low", "expected"),
+    [("bf16", True, 2.0), ("fp8", False, 2.0), ("fp8", True, 1.0), ("mxfp8", True, 2.0)],
+)
+def test_parameters_travel_as_they_are_stored_where_arrival_can_turn_them(precision, low, expected):
+    from perfmodel.base.precisions import PRECISIONS
+    from perfmodel.training.project import gather_bytes
+
+    framework = load_framework("megatron", low_precision_parameters=low)
+    assert gather_bytes(framework, PRECISIONS.index(precision)) == expected

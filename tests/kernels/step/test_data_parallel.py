@@ -1,0 +1,82 @@
+"""From when buckets are ready, and which collectives of a bucket run side by side."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from perfmodel.kernels.collective.times import ALL_REDUCE, REDUCE_SCATTER
+from perfmodel.kernels.step.data_parallel import on_other_links, ready_window
+from perfmodel.kernels.step.overlap import hide
+from perfmodel.kernels.step.placement import Group
+from perfmodel.kernels.step.sharding import gradient_transfers
+
+
+class Few(NamedTuple):
+    """The settings that count here."""
+
+    domain: int = 8
+    reduce_bytes: float = 2.0
+    reduces_whole: bool = False
+
+
+def test_one_chunk_has_a_pass_of_one_micro_batch():
+    assert ready_window(8.0, 5.0, 4, 1) == 5.0
+
+
+def test_interleaved_chunks_are_ready_one_after_the_other():
+    # Two chunks, four stages: 5 s of the second chunk's gradients have the 4 passes of 1 s of the
+    # first and 1 s of their own; 5 s of the first have 1 s. The second's are done 1 s before the
+    # end, as the four passes are shorter than they are: 10 s less 5 s remain.
+    assert hide(10.0, ready_window(10.0, 2.0, 4, 2), 0.0, 0.0) == 5.0
+    # Of 3 s each, the second's are done in time; of the first's, 2 s show.
+    assert hide(6.0, ready_window(6.0, 2.0, 4, 2), 0.0, 0.0) == pytest.approx(2.0)
+    # Of 1 s each nothing shows.
+    assert hide(2.0, ready_window(2.0, 2.0, 4, 2), 0.0, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("time", [0.5, 2.0, 7.0, 90.0])
+def test_more_chunks_and_stages_never_show_more(time):
+    shown = [
+        [hide(time, ready_window(time, 3.0, p, v), 0.0, 0.0) for p in (2, 4, 16)]
+        for v in (1, 2, 4, 8)
+    ]
+    for row in shown:
+        assert row == sorted(row, reverse=True)
+    for column in zip(*shown, strict=True):
+        assert list(column) == sorted(column, reverse=True)
+        assert column[0] == max(0.0, time - 3.0)
+
+
+@pytest.mark.parametrize(
+    ("group", "apart"),
+    [
+        (Group(32, 1, 8, 1, 8), True),  # sets of a node, copies in four nodes
+        (Group(32, 1, 4, 1, 4), False),  # two copies share a node
+        (Group(32, 1, 16, 1, 16), False),  # sets leave the node, too
+        (Group(32, 1, 0, 1, 1), False),  # no copies
+    ],
+)
+def test_copies_use_other_links_where_sets_fill_a_node(group, apart):
+    assert on_other_links(group, Few()) == apart
+
+
+@pytest.mark.parametrize(
+    ("zero", "whole", "kind"),
+    [
+        (0, False, ALL_REDUCE),
+        (1, False, REDUCE_SCATTER),
+        (1, True, ALL_REDUCE),
+        (2, True, REDUCE_SCATTER),
+        (3, True, REDUCE_SCATTER),
+    ],
+)
+def test_gradients_are_reduced_whole_where_the_software_does_so(zero, whole, kind):
+    settings = Few(reduces_whole=whole)
+    first, second = gradient_transfers(zero, 10.0, Group(16, 2, 8, 2, 16), settings)
+    assert first.kind == kind
+    assert first.size == 20.0
+    shards = kind == REDUCE_SCATTER
+    assert first.members == (8 if shards else 16)
+    assert second.members == (2 if shards else 1)
