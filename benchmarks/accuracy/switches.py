@@ -78,6 +78,7 @@ SWITCHES: Mapping[str, Change] = {
     "routing": software(routing="balanced"),
     "expert_counts_on_host": software(expert_counts_on_host=False),
     "operators_per_kernel": software(operators_per_kernel=1.0),
+    "sorts_chunks": software(sorts_chunks=False),
     "checks_collectives": software(checks_collectives=False),
     "collective_call_time": profile({"calibration.host.collective_call_time": 0.0}),
     "gradient_accumulation": software(gradient_accumulation="fused"),

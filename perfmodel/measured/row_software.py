@@ -178,8 +178,12 @@ RULES = (
             and (row.number("n_gpus") or 1) > (row.number("gpus_per_node") or 8)
         ),
     ),
-    # NVIDIA's scripts for experts (Megatron-MoE-ModelZoo): --expert-tensor-parallel-size 1.
-    Rule({"expert_tensor_parallel": False}, where={"framework": r"megatron-core moe"}),
+    # NVIDIA's scripts for experts (Megatron-MoE-ModelZoo): --expert-tensor-parallel-size 1 and
+    # --moe-permute-fusion.
+    Rule(
+        {"expert_tensor_parallel": False, "sorts_chunks": False},
+        where={"framework": r"megatron-core moe"},
+    ),
     Rule({"overlap_expert_parallel": False}, where={"overlap": _RECIPE}),
     Rule({"overlap_expert_parallel": True}, where={"overlap": _BESIDE_COMPUTE}),
     Rule({"grouped_gemm": False, "graph_launch": False}, where={"overlap": _RECIPE}),

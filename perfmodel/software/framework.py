@@ -112,6 +112,10 @@ class Framework:
     grouped_gemm: bool = fact(
         "all experts of a device run in one launch; otherwise one product each"
     )
+    sorts_chunks: bool = fact(
+        "tokens that arrive are sorted by splitting and joining tensors, one for each expert, on "
+        "the host; otherwise by one kernel"
+    )
     gradient_accumulation: str = fact(
         "'fused': products add weight gradients to the main gradient; 'autograd': a kernel of its "
         "own adds 16-bit ones in place; 'separate': one adds them to a wider main gradient",

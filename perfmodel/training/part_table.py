@@ -87,6 +87,9 @@ def part_table(
     host_times = host_times_of(hardware, framework)
     for index, (part, priced) in enumerate(parts):
         row: Any = table[:, index]
+        sorts = framework.sorts_chunks and not framework.graph_launch
+        experts = part.layer.mlp.experts if part.layer is not None else 0
+        host_times = host_times._replace(chunks=float(experts * sorts))
         device, host = np.zeros((2, len(keys))), np.zeros((2, len(keys)))
         for item in priced:
             backward = int(item.operation.phase != "forward")
@@ -115,6 +118,7 @@ class HostTimes(NamedTuple):
     repeated: float  # each further one, launched by a loop of a library
     collective: float
     peer_message: float = 0.0  # from host to host, where hosts check collectives
+    chunks: float = 0.0  # of tokens that the host sorts one by one; how many
 
 
 # How `torch.distributed` checks a collective (ProcessGroupWrapper.cpp, runCollectiveChecks): by a
@@ -123,6 +127,12 @@ class HostTimes(NamedTuple):
 # member of the group.
 CHECK_CALLS = 3.0
 CHECK_MESSAGES = 4.0
+
+# Operators for each chunk of tokens that the host splits off and joins in another order, forward
+# and backward; estimates. They are called from within others (views of `torch.split` and of the
+# gradient of `torch.cat`), which takes about half of what one from Python does.
+CHUNK_OPERATORS = (0.4, 0.6)
+SORTED = ("mlp.sort", "mlp.unsort")
 
 
 def host_times_of(hardware: Hardware, framework: Framework) -> HostTimes:
@@ -145,6 +155,8 @@ def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
         return count * (times.collective + check_time(item.operation.members, times))
     launches = column_of(getattr(item.operation, "launches", 1.0), size)
     again = np.maximum(count - 1.0, 0.0)
+    if item.operation.name in SORTED:
+        again = CHUNK_OPERATORS[item.operation.phase != "forward"] * times.chunks * count
     return launches * (np.minimum(count, 1.0) * times.kernel + again * times.repeated)
 
 

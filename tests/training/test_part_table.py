@@ -20,6 +20,7 @@ from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.training.part_table import (
     CHECK_CALLS,
     CHECK_MESSAGES,
+    CHUNK_OPERATORS,
     HostTimes,
     drained_pass,
     host_time,
@@ -140,3 +141,17 @@ def test_hosts_that_learn_token_counts_take_longer(small_moe, h100):
     experts = max(range(len(waits[0])), key=lambda i: waits[0][i].experts)
     assert waits[0][experts].forward_window > sync_free[0][experts].forward_window
     assert waits[0][experts].backward_window == sync_free[0][experts].backward_window
+
+
+def test_hosts_that_sort_tokens_chunk_by_chunk_take_longer_with_more_experts(small_moe, h100):
+    keys = layer_keys([1], expert_parallel=2)
+    parts = model_parts(small_moe)
+    layer = next(i for i, it in enumerate(parts) if it.layer and it.layer.mlp.experts)
+    windows = []
+    for sorts in (False, True):
+        framework = load_framework("megatron", sorts_chunks=sorts, expert_counts_on_host=False)
+        row = part_table(small_moe, keys, h100, framework, 8)[0, layer]
+        windows.append(row.host)
+    chunks = small_moe.layers[-1].mlp.experts
+    added = 2.0 * sum(CHUNK_OPERATORS) * chunks * h100.calibrated("host", "launch_time")
+    assert 0.0 < windows[1] - windows[0] <= added * (1 + 1e-9)
