@@ -71,6 +71,9 @@ READERS = {
     "launch-maxtext": ("launch.software", "read_launch", ".yml"),
     "launch-deepspeed": ("launch.software", "read_launch", ".sh"),
     "launch-primus": ("launch.software", "read_launch", ".yaml"),
+    "launch-nemo": ("launch.software", "read_launch", ".yaml"),
+    "launch-mlperf": ("launch.software", "read_launch", ".sh"),
+    "launch-nanotron": ("launch.software", "read_launch", ".yaml"),
     "launch-vllm": ("launch.served", "read_served", ".sh"),
     "launch-sglang": ("launch.served", "read_served", ".sh"),
     "launch-tensorrt-llm": ("launch.served", "read_served", ".sh"),
@@ -275,6 +278,32 @@ modules:
       enable_primus_turbo: true
       use_turbo_grouped_mlp: true
   other: {<<: *common, x: *common}
+""",
+    "launch-nemo": """trainer: {devices: 8, num_nodes: 2, precision: bf16}
+model:
+  micro_batch_size: 1
+  global_batch_size: 64
+  tensor_model_parallel_size: 2
+  encoder_seq_length: 1024
+  max_position_embeddings: ${.encoder_seq_length}
+  ffn_hidden_size: ${multiply:4, ${model.hidden_size}}
+  num_layers: 8
+  hidden_size: 512
+  num_attention_heads: 8
+  tokenizer: {type: GPT2BPETokenizer}
+  optim: {name: distributed_fused_adam}
+""",
+    "launch-mlperf": """source config_common_405b.sh
+export MINIBS=16 DGXNNODES=8
+export TENSOR_MODEL_PARALLEL=4
+export INTERLEAVED_PIPELINE=null
+""",
+    "launch-nanotron": """parallelism: {dp: 4, tp: 2, pp: 1, tp_mode: REDUCE_SCATTER}
+tokens: {batch_accumulation_per_replica: 4, micro_batch_size: 2, sequence_length: 1024}
+optimizer: {zero_stage: 1}
+model:
+  model_config: {is_llama_config: true, hidden_size: 512, num_hidden_layers: 4, vocab_size: 512,
+    intermediate_size: 1024, num_attention_heads: 8, num_key_value_heads: 8}
 """,
     "launch-deepspeed": """cat > c.json <<EOT
 {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,

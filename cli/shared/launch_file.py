@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,11 +50,9 @@ def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | No
 
     name, launch = read_launch(user_path(value))
     asked = str(ctx.meta.get(TYPED) or "").replace("_", "")
-    if not launch.devices and asked.isascii() and asked.isdigit() and 0 < len(asked) < 9:
+    if asked.isascii() and asked.isdigit() and 0 < len(asked) < 9:
         # Degrees and batches that follow from the devices can be known now.
         name, launch = read_launch(user_path(value), devices=int(asked))
-        left = {key: it for key, it in launch.strategy.items() if key != "data_parallel"}
-        launch = replace(launch, strategy=left, devices=0)
     ctx.meta[READ] = (name, launch)
     defaults: dict[str, Any] = {
         field: str(setting).lower() if isinstance(setting, bool) else str(setting)

@@ -38,9 +38,11 @@ from perfmodel.formats.launch.settings import (
 )
 from perfmodel.formats.launch.shell import format_comment
 from perfmodel.formats.launch.tree import format_yaml, launcher, parse_yaml
+from perfmodel.model.build import ModelSpec
 
 TITLE = "Megatron Bridge"
 PRESET = "megatron-tuned"
+LIKELY = (PRESET, *(name for name in PRESETS if name != PRESET))
 LIMITS = CORE_LIMITS
 
 NUMBERS = (
@@ -183,6 +185,14 @@ SOFTWARE = (
         {"model.moe_token_dispatcher_type": "alltoall"},
         _WHEN["deduplicated_dispatch"],
     ),
+    Choice(
+        "dropout",
+        (
+            Spelling(False, {"model.hidden_dropout": 0.0}),
+            Spelling(True, {"model.hidden_dropout": 0.1}),
+        ),
+        {"model.hidden_dropout": 0.0},
+    ),
 )
 
 WATCHED: Mapping[str, str] = {
@@ -214,7 +224,7 @@ _ACTIVATIONS = {
     False: "torch.nn.functional.gelu",
 }
 _SQUARED = "megatron.core.activations.squared_relu"
-_FUNCTION = "model.activation_func._target_"
+FUNCTION = "model.activation_func._target_"
 
 
 def keys_of(launch: Launch) -> Keys:
@@ -250,7 +260,7 @@ def _model_keys(launch: Launch) -> Keys:
     facts = core_facts(launch.model, TITLE, launch["sequence_length"])
     squared = facts.pop("squared_relu")
     keys: Keys = {f"model.{name}": value for name, value in facts.items() if value is not None}
-    keys[_FUNCTION] = _SQUARED if squared else _ACTIVATIONS[bool(facts["gated_linear_unit"])]
+    keys[FUNCTION] = _SQUARED if squared else _ACTIVATIONS[bool(facts["gated_linear_unit"])]
     keys["model.activation_func._call_"] = False
     keys["model.hidden_dropout"] = 0.1 if launch.framework.dropout else 0.0
     keys["model.attention_dropout"] = keys["model.hidden_dropout"]
@@ -299,17 +309,42 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         Names the key and its line.
     """
     settings = parse_yaml(text, path, root="ConfigContainer")
-    _name_precision(settings)
     found, per_node = launcher(text)
-    devices = found or devices
+    return launch_of(settings, found or devices, per_node)
+
+
+def launch_of(
+    settings: Settings,
+    devices: int,
+    per_node: int = 0,
+    *,
+    model: ModelSpec | None = None,
+    name: str = "megatron-bridge",
+    presets: Sequence[str] = LIKELY,
+) -> Launch:
+    """Return what fields of a configuration say.
+
+    Parameters
+    ----------
+    settings : Settings
+    devices, per_node : int
+        0 where unknown.
+    model : ModelSpec, optional
+        The one that is known by name, in place of its sizes.
+    name : str
+        What a model of sizes is called.
+    presets : sequence of str
+        Frameworks that the software may be.
+    """
+    _name_precision(settings)
     strategy = read_numbers(settings, NUMBERS)
     strategy |= read_numbers(settings, [item for item in BATCHES if item.key in settings])
     spelled, facts = read_choices(settings, CHOICES)
     strategy |= spelled
     words = BridgeWords(settings, "model.")
-    model = None  # the recipe's, unless the file has it
-    if "model.num_layers" in settings:
-        model = read_model(words, "megatron-bridge", strategy.get("sequence_length", 1))
+    # The recipe's, unless the file has it.
+    if model is None and "model.num_layers" in settings:
+        model = read_model(words, name, strategy.get("sequence_length", 1))
     inner = strategy["tensor_parallel"] if has_experts(model) else 1
     strategy["expert_tensor_parallel"] = settings.whole("model.expert_tensor_parallel_size", inner)
     strategy["virtual_pipeline"] = _virtual(settings, strategy)
@@ -331,7 +366,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         devices=devices,
         devices_per_node=per_node,
         software=SOFTWARE,
-        presets=(PRESET, *(name for name in PRESETS if name != PRESET)),
+        presets=presets,
         watched=WATCHED,
     )
 
@@ -377,5 +412,5 @@ class BridgeWords(CoreWords):
     def flag(self, name: str) -> bool:
         """Tell whether a switch is on."""
         if name == "squared_relu":
-            return self.settings.word(_FUNCTION).endswith("squared_relu")
+            return self.settings.word(FUNCTION).endswith("squared_relu")
         return super().flag(name)

@@ -64,6 +64,7 @@ class Settings:
         self.dashes = dashes
         self.read: set[str] = set()
         self.remarks: list[str] = []
+        self.names: dict[str, str] = {}  # today's name of a key -> the one that is in the file
         self.fields: dict[str, str] = {}  # of the strategy -> the key that stated it
 
     def __contains__(self, key: str) -> bool:
@@ -76,6 +77,7 @@ class Settings:
 
     def name(self, key: str) -> str:
         """Return a key as its file writes it; options have no underscores."""
+        key = self.names.get(key, key)
         return key if "_" in key or "." in key else self.dashes + key
 
     def wrong(self, key: str, expected: str) -> FormatError:
@@ -115,6 +117,7 @@ class Settings:
             return
         if new not in self.entries:
             self.entries[new] = self.entries[old]
+            self.names[new] = old
         elif _comparable(self.entries[new].value) != _comparable(self.entries[old].value):
             raise self.contradiction(
                 "two names of one thing: should be equal, or one of them absent", old, new
@@ -484,7 +487,9 @@ def _letters_alike(word: str, other: str) -> bool:
 
 
 def _unknown_key(settings: Settings, key: str, known: Iterable[str]) -> FormatError:
-    hint = did_you_mean(key, known).replace("; did you mean ", "; should be ").rstrip("?")
+    section, _, last = key.rpartition(".")
+    inside = [name.removeprefix(section + ".") for name in known]
+    hint = did_you_mean(last, inside).replace("; did you mean ", "; should be ").rstrip("?")
     name = settings.name(shortened(key))
     return FormatError(f"{settings.where(key)}: unknown key {name}{hint or '; no such key'}")
 

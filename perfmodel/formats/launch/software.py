@@ -25,8 +25,20 @@ MODULES: Mapping[str, str] = {
 }
 """Name on the command line -> module of this package."""
 
+READERS: Mapping[str, str] = {"nemo": "nemo", "nanotron": "nanotron"}
+"""The same for software whose files are read only."""
+
 # The order in which a text is tried: words of the first are words of none before it.
-TRIED = ("primus", "deepspeed", "megatron-bridge", "torchtitan", "maxtext", "megatron")
+TRIED = (
+    "primus",
+    "nanotron",
+    "deepspeed",
+    "nemo",
+    "megatron-bridge",
+    "torchtitan",
+    "maxtext",
+    "megatron",
+)
 
 LARGEST = 2**22  # B of a launch file
 
@@ -39,9 +51,10 @@ def software_module(name: str) -> ModuleType:
     StrategyError
         There is none of that name.
     """
-    if name not in MODULES:
-        raise StrategyError(f"unknown software '{name}'{did_you_mean(name, MODULES)}")
-    return import_module(f"perfmodel.formats.launch.{MODULES[name]}")
+    known = {**MODULES, **READERS}
+    if name not in known:
+        raise StrategyError(f"unknown software '{name}'{did_you_mean(name, known)}")
+    return import_module(f"perfmodel.formats.launch.{known[name]}")
 
 
 def software_title(name: str) -> str:
@@ -133,7 +146,7 @@ def parse_launch(text: str, path: str, name: str = "", devices: int = 0) -> tupl
     """
     found = name or recognise(text)
     if not found:
-        titles = ", ".join(software_module(item).TITLE for item in MODULES)
+        titles = ", ".join(software_module(item).TITLE for item in (*MODULES, *READERS))
         raise FormatError(f"{path}: no launch file; arguments or a file of {titles} is needed")
     return found, software_module(found).parse_launch(text, path, devices)
 

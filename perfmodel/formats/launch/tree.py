@@ -6,6 +6,7 @@ line: such words are read alike.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -140,13 +141,18 @@ def _interpolated(entries: dict[str, Entry]) -> dict[str, Entry]:
 
     Variables of the environment have the default that stands beside them, ``${NAME:default}``
     (Primus) or ``${oc.env:NAME,default}`` (OmegaConf); others are keys of the file, ``${a.b}``
-    from its root or ``${.b}`` beside it. What stays open is an error only where it is asked for.
+    from its root or ``${.b}`` beside it, or products of them (NeMo), ``${multiply:4, ${.b}}``.
+    What stays open is an error only where it is asked for.
     """
 
     def value(found: re.Match[str], key: str) -> str:
         name, colon, default = found[1].partition(":")
         if name == "oc.env":
             _, colon, default = default.partition(",")
+        if name in ("multiply", "mul"):  # NeMo's
+            factors = [part.strip() for part in default.split(",")]
+            plain = all(part.isascii() and part.isdigit() and len(part) < 10 for part in factors)
+            return str(math.prod(map(int, factors))) if plain else found[0]
         if colon:
             return default.strip()
         if name.startswith("."):

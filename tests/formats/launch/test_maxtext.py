@@ -173,3 +173,46 @@ def test_wrong_values_are_one_line_with_the_key(text: str, message: str) -> None
     with pytest.raises(FormatError) as caught:
         parse_launch(text, "x.yml", "maxtext")
     assert message in str(caught.value)
+
+
+SCRIPT = """\
+export LIBTPU_INIT_ARGS="--xla_enable_async_all_gather=true TPU_MEGACORE=MEGACORE_DENSE"
+BATCH=${BATCH:-4}
+python3 MaxText/train.py MaxText/configs/base.yml run_name=$USER-1 model_name=llama2-7b \\
+    ici_fsdp_parallelism=-1 dcn_data_parallelism=2 per_device_batch_size=${BATCH} \\
+    remat_policy=full compile_topology=v5p-128 compile_topology_num_slices=2
+"""
+
+
+def test_a_script_with_what_it_is_compiled_for() -> None:
+    name, launch = parse_launch(SCRIPT, "run.sh")
+    assert name == "maxtext"
+    assert (launch.devices, launch.domain) == (128, 64)  # two cores of a v5p chip
+    assert (launch["data_parallel"], launch["shard_group"]) == (128, 64)
+    assert launch["global_batch_size"] == 512
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "dcn_data_parallelism=2",
+            "ici_data_parallelism=-1",
+            "only one axis can take what",
+        ),
+        (
+            "dcn_data_parallelism=2",
+            "dcn_data_parallelism=3",
+            "128 devices: should be a mult",
+        ),
+        (
+            "remat_policy",
+            "remat_polcy",
+            "run.sh:5: unknown key remat_polcy; should be",
+        ),
+    ],
+)
+def test_meshes_that_cannot_be(old: str, new: str, message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_launch(SCRIPT.replace(old, new), "run.sh")
+    assert message in str(caught.value)

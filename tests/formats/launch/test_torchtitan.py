@@ -221,3 +221,53 @@ def test_wrong_values_are_one_line_with_the_key(text: str, message: str) -> None
         parse_launch(text, "job.toml", "torchtitan")
     assert message in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+WILD = """\
+# NOTE: this toml config is a preset for 128 H100 GPUs.
+[model]
+name = "llama3"
+flavor = "405B"
+[training]
+batch_size = 1
+seq_len = 8192
+data_parallel_degree = -1
+tensor_parallel_degree = 8
+enable_float8_linear = true
+[experimental]
+pipeline_parallel_degree = 2
+[activation_checkpoint]
+mode = 'full'
+"""
+
+
+def test_keys_of_the_first_releases() -> None:
+    _, launch = parse_launch(WILD, "job.toml")
+    assert (launch.devices, launch["data_parallel"], launch["tensor_parallel"]) == (128, 8, 8)
+    assert (launch["pipeline_parallel"], launch["precision"]) == (2, "fp8")
+    assert launch["global_batch_size"] == 8
+    _, launch = parse_launch(WILD, "job.toml", devices=256)
+    assert launch["data_parallel"] == 16
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "local_batch_size = 2",
+            "training.local_batch_size 2 (line 11), two names of",
+        ),
+        (
+            "tensor_paralel_degree = 2",
+            "job.toml:11: unknown key training.tensor_paralel_",
+        ),
+        ("[parallelism]\ndepth = 2", "job.toml:12: unknown key parallelism.depth"),
+        ("data_parallel_shard_degree = 4", "data_parallel_degree -1"),
+        ("[parallelism]\ndata_parallel_replicate_degree = 3", "job.toml:12: "),
+    ],
+)
+def test_keys_that_contradict_each_other_or_are_none(line: str, message: str) -> None:
+    text = WILD.replace("[experimental]", line + "\n[experimental]")
+    with pytest.raises(FormatError) as caught:
+        parse_launch(text, "job.toml")
+    assert message in str(caught.value)

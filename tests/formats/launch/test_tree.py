@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.base.errors import FormatError
 from perfmodel.formats.launch.tree import (
     format_toml,
     format_yaml,
@@ -79,3 +80,35 @@ def test_words_of_a_command_line() -> None:
 )
 def test_devices_of_a_launcher(text: str, devices: tuple[int, int]) -> None:
     assert launcher(text) == devices
+
+
+def test_anchors_merges_and_references() -> None:
+    text = (
+        "a: &a {tp: 2, pp: 4}\nb:\n  <<: *a\n  pp: 8\n  list: &l [1]\n  same: *l\n"
+        "c: ${b.pp}\nd: {e: '${PRIMUS_TP:16}', f: '${.e}', g: '${multiply:${c}, ${.e}}'}\n"
+        "h: ${oc.env:SIZE,null}\ni: ${OPEN}\nj: ${i.none}B\n"
+    )
+    found = {key: entry.value for key, entry in parse_yaml(text, "x").entries.items()}
+    assert (found["b.tp"], found["b.pp"], found["b.same"]) == (2, 8, [1])
+    assert (found["c"], found["d.e"], found["d.f"], found["d.g"]) == (8, 16, 16, 128)
+    assert (found["h"], found["i"], found["j"]) == (None, "${OPEN}", "${i.none}B")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &a\n  b: *a\n", "nested too deeply"),
+        ("a: 1\n<<: [2]\n", "x:2: '<<' should merge keys"),
+        (
+            "a: &a {x: 1, y: 1}\n"
+            + "".join(
+                f"{b}: &{b} {{{', '.join(f'k{i}: *{a}' for i in range(20))}}}\n"
+                for a, b in zip("abcd", "bcde", strict=True)
+            ),
+            "more than 20000 keys",
+        ),
+    ],
+)
+def test_aliases_without_end_are_refused(text: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        parse_yaml(text, "x")

@@ -1,0 +1,91 @@
+"""NeMo's configurations and MLPerf's scripts: samples, both generations, bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfmodel.base.errors import FormatError
+from perfmodel.formats.launch.software import parse_launch, read_launch
+
+SAMPLES = Path(__file__).parents[3] / "docs" / "samples" / "launch"
+SECOND = """\
+torchrun pretrain.py trainer.num_nodes=2 trainer.devices=8 data.global_batch_size=128 \\
+    data.micro_batch_size=1 data.seq_length=8192 trainer.strategy.tensor_model_parallel_size=2 \\
+    trainer.strategy.sequence_parallel=true trainer.plugins.precision=bf16-mixed \\
+    model.config._target_=nemo.collections.llm.Llama31Config8B
+"""
+
+
+def test_the_first_generation() -> None:
+    name, launch = read_launch(SAMPLES / "nemo.yaml")
+    assert name == "nemo"
+    assert launch.framework.name.partition("[")[0].startswith("nemo@")
+    assert launch.model is not None
+    assert (launch.model.num_layers, launch.model.vocab_size) == (24, 50257)
+    assert launch.model.layers[0].mlp.intermediate_size == 4 * 4096
+    expected = {
+        "data_parallel": 16,
+        "micro_batch_size": 4,
+        "sequence_length": 2048,
+        "recompute": "selective",
+        "zero_stage": 1,
+        "precision": "bf16",
+    }
+    assert {key: launch[key] for key in expected} == expected
+    assert launch.framework.overlap_gradient_reduce
+    assert not launch.framework.overlap_parameter_gather
+    assert launch.framework.dropout
+
+
+def test_the_second_generation() -> None:
+    name, launch = parse_launch(SECOND, "run.sh")
+    assert name == "nemo"
+    assert launch.model is not None
+    assert launch.model.name == "llama-3.1-8b"
+    assert (launch.devices, launch["data_parallel"]) == (16, 8)
+    assert (launch["global_batch_size"], launch["sequence_length"]) == (128, 8192)
+    assert launch["sequence_parallel"]
+
+
+def test_a_script_of_mlperf() -> None:
+    name, launch = read_launch(SAMPLES / "mlperf.sh")
+    assert name == "nemo"
+    assert launch.framework.name.startswith("nvidia-mlperf@5.0")
+    assert launch.model is not None
+    assert launch.model.name == "llama-3.1-405b"
+    assert launch.devices == 512
+    expected = {
+        "global_batch_size": 144 * 8,
+        "context_parallel": 2,
+        "virtual_pipeline": 8,
+        "sequence_length": 8192,
+        "precision": "fp8",
+    }
+    assert {key: launch[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("precision: bf16", "precision: 64", "x.yaml:7: trainer.precision '64': should be one of"),
+        ("model_parallel_size: 2", "model_parallel_size: 3", "32 devices: should be a multiple of"),
+        (
+            "global_batch_size: 512",
+            "global_batch_size: 100",
+            "x.yaml:16: model.global_batch_size 100, model.micro",
+        ),
+        ("  optim:", "  normalization: batch\n  optim:", "model.normalization 'batch': should be"),
+        (
+            "  sequence_parallel:",
+            "  sequence_paralel:",
+            "unknown key model.sequence_paralel; should",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_with_the_key(old: str, new: str, message: str) -> None:
+    text = (SAMPLES / "nemo.yaml").read_text(encoding="utf-8").replace(old, new)
+    with pytest.raises(FormatError) as caught:
+        parse_launch(text, "x.yaml")
+    assert message in str(caught.value)
