@@ -30,12 +30,15 @@ fastest is found in 40 to 75 %."""
 
 
 def micro_batches(row: MeasuredRow, framework: Framework, fixed: Mapping[str, Any]) -> list[int]:
-    """Return the sizes that a row admits: the stated one, or powers of two."""
+    """Return the sizes that a row admits: the stated one, the software's, or powers of two."""
     per_replica = fixed["global_batch_size"] // fixed["data_parallel"]
     if not framework.accumulates_gradients and fixed["pipeline_parallel"] == 1:
         return [max(per_replica, 1)]
     if (stated := row.whole("mbs")) is not None:
         return [stated]
+    usual = framework.micro_batches_per_stage * fixed["pipeline_parallel"]
+    if fixed["pipeline_parallel"] > 1 and usual and per_replica % usual == 0:
+        return [per_replica // usual]
     doublings = [2**i for i in range(LARGEST_MICRO_BATCH.bit_length())]
     return [n for n in doublings if per_replica % n == 0] or [1]
 
@@ -47,7 +50,8 @@ def assumed_batch(row: MeasuredRow, framework: Framework, pipeline: int, replica
     other software runs `MICRO_BATCHES_PER_STAGE`.
     """
     at_once = framework.zero_stage == 3 or not framework.accumulates_gradients
-    count = pipeline * (1 if at_once and pipeline == 1 else MICRO_BATCHES_PER_STAGE)
+    usual = framework.micro_batches_per_stage or MICRO_BATCHES_PER_STAGE
+    count = pipeline * (1 if at_once and pipeline == 1 else usual)
     return (row.whole("mbs") or 1) * count * replicas
 
 
@@ -70,18 +74,21 @@ def virtual_chunks(
     row : MeasuredRow
         ``>1``, or notes that say ``interleaving not in …``, leave the number open.
     framework : Framework
-        Says how many layers a chunk usually has; 2 where the row says that there are chunks.
+        Says how many layers a chunk usually has. Where it has no such habit and the row says that
+        there are chunks: two, what torch.distributed.pipelining's users set by default.
     model : ModelSpec
     pipeline : int
     """
     text = row.text("vpp")
     more = text.startswith(">")
     said = more or (not text and "interleaving not in" in row.lower("notes"))
-    layers = framework.layers_per_chunk or (2 if said else 0)
+    layers = framework.layers_per_chunk
     if not said and (text or not layers):
         return [row.whole("vpp") or 1]
     if pipeline == 1:
         return [1]
+    if not layers:
+        return [2, 1]
     return [max(likely_chunks(model.num_layers, pipeline, layers), 2 if more else 1), 1]
 
 

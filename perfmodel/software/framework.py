@@ -165,6 +165,9 @@ class Framework:
         "layers of a virtual pipeline chunk that a run usually has that does not say; 0: a stage "
         "is one chunk"
     )
+    micro_batches_per_stage: int = fact(
+        "micro-batches per pipeline stage and replica in a run that does not say; 0: any number"
+    )
     recompute: str = fact(
         "what a run recomputes that does not say; empty: the least with which it fits",
         choices=("", "none", "selective", "full"),
@@ -219,6 +222,7 @@ OF_MEASURED_RUNS = (
     "context_parallel_kind",
     "expert_tensor_parallel",
     "layers_per_chunk",
+    "micro_batches_per_stage",
     "recompute",
     "prediction_modules",
     "accumulates_gradients",

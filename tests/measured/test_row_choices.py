@@ -39,8 +39,9 @@ def test_virtual_chunks_are_open_where_software_or_table_say_so() -> None:
 
     assert chunks("primus") == [1]
     assert chunks("primus", vpp="5") == [5]
-    assert chunks("primus", vpp=">1") == [5, 1]
-    assert chunks("primus", notes="interleaving not in the table") == [5, 1]
+    assert chunks("torchtitan", vpp=">1") == [2, 1]
+    assert chunks("primus", vpp=">1") == [2, 1]
+    assert chunks("primus", notes="interleaving not in the table") == [2, 1]
     assert chunks("megatron") == [5, 1]
     assert chunks("nemo@24.09") == [5, 1]
     assert chunks("nemo@24.09", vpp="1") == [1]
@@ -52,6 +53,15 @@ def test_micro_batches_divide_the_batch_of_a_replica() -> None:
     assert micro_batches(row(), load_framework("megatron"), fixed) == [1, 2, 4]
     assert micro_batches(row(mbs="3"), load_framework("megatron"), fixed) == [3]
     assert micro_batches(row(), load_framework("maxtext"), fixed) == [12]
+
+
+def test_pipelines_have_as_many_micro_batches_as_their_software_makes() -> None:
+    fixed = {"global_batch_size": 64, "data_parallel": 2, "pipeline_parallel": 8}
+    assert micro_batches(row(), load_framework("torchtitan@0.1"), fixed) == [4]
+    assert micro_batches(row(mbs="1"), load_framework("torchtitan@0.1"), fixed) == [1]
+    assert micro_batches(row(), load_framework("torchtitan"), fixed)[:2] == [1, 2]
+    uneven = {**fixed, "global_batch_size": 24}
+    assert micro_batches(row(), load_framework("torchtitan@0.1"), uneven) == [1, 2, 4]
 
 
 def test_the_smallest_micro_batch_that_is_nearly_fastest_is_likely() -> None:
