@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfmodel.base.errors import PerfModelError
+from perfmodel.base.errors import HardwareError, PerfModelError
 from perfmodel.measured.kinds.training import KIND, Case, case_of
 from perfmodel.software.facts import facts_of
 from perfmodel.software.framework import FRAMEWORKS, IDENTITY, Framework, find_framework
@@ -48,6 +48,21 @@ def strategy(**values: Any) -> Change:
             for it in case.candidates
         ],
     )
+
+
+def even_power(case: Case) -> Case:
+    """Let 8-bit products draw at their own peak what 16-bit ones draw at theirs."""
+    hardware = case.hardware
+    values = {}
+    for name in ("fp8", "mxfp8"):
+        path = f"calibration.gemm.energy_per_flop_{name}_training"
+        try:
+            hardware.value(path)
+        except HardwareError:
+            continue
+        peaks = hardware.device.peak("bf16") / hardware.device.peak("fp8")
+        values[path] = hardware.calibrated("gemm", "energy_per_flop") * peaks
+    return replace(case, hardware=hardware.with_values(values)) if values else case
 
 
 # Behaviour -> what turns it off.
@@ -89,6 +104,8 @@ SWITCHES: Mapping[str, Change] = {
     "low_precision_parameters": software(low_precision_parameters=False),
     "overlap_gradient_copies": software(overlap_gradient_copies=True),
     "dropout": software(dropout=False),
+    "gathers_quantised": software(gathers_quantised=False),
+    "power of 8-bit products": even_power,
     "layers_per_chunk": strategy(virtual_pipeline=1),
     "likely recompute": strategy(recompute="none"),
     "likely micro-batch": strategy(micro_batch_size=1),

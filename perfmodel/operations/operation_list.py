@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.columns import Column
-from perfmodel.base.precisions import PRECISIONS
+from perfmodel.base.precisions import OPERAND_BYTES, PRECISIONS
 from perfmodel.model.pieces import Pieces
 from perfmodel.operations.operations import (
     Communication,
@@ -39,6 +39,8 @@ class OperationList:
         self.framework = framework
         self.operations: list[Operation] = []
         self.role = Role.NONE
+        # (product, phase) of casts whose tensor is gathered over the tensor ranks afterwards.
+        self._cast_ahead_of_gather: set[tuple[str, str]] = set()
         self._recompute_full = keys.equals("recompute", RECOMPUTE.index("full"))
         self._recompute_selective = keys.equals("recompute", RECOMPUTE.index("selective"))
 
@@ -178,23 +180,37 @@ class OperationList:
     ) -> None:
         """Cast a product's input (forward) and its output gradient (backward)."""
         active = self.keys.low_precision
-        # Current scaling reads the tensor once more, for its maximum.
-        current = self.framework.scaling == "current"
-        read = 2.0 + 2.0 * current * self.keys.equals("precision", PRECISIONS.index("fp8"))
-        written = self.keys.by_precision(self.machine.cast_bytes(), 0.0)
         for phase, width in (("forward", inputs), ("backward_input", outputs)):
-            elements = rows * width
+            gathered = (name, phase) in self._cast_ahead_of_gather
+            read, written = self._cast_traffic(rows * width, gathered)
             self.add(
-                Stream(
-                    f"{name}.cast",
-                    phase,
-                    elements * read,
-                    elements * written,
-                    launches=launches,
-                    count=active,
-                ),
+                Stream(f"{name}.cast", phase, read, written, launches=launches, count=active),
                 selective=selective,
             )
+
+    def _cast_traffic(self, elements: Size, gathered: bool) -> tuple[Column, Column]:
+        """Return the bytes that the cast of a tensor reads and writes.
+
+        Ahead of a gather of quantised operands a rank casts its own share. Where fp8 products take
+        one operand order (Hopper), the column-wise copy is made from the gathered rows; those of
+        block-scaled formats are made with the cast.
+        """
+        is_fp8 = self.keys.equals("precision", PRECISIONS.index("fp8"))
+        # Current scaling reads the tensor once more, for its maximum.
+        read = 2.0 + 2.0 * (self.framework.scaling == "current") * is_fp8
+        written = self.keys.by_precision(self.machine.cast_bytes(), 0.0)
+        ahead = gathered * self.framework.gathers_quantised * self.keys.sharded
+        share = np.where(ahead > 0, 1.0 / self.keys.tensor, 1.0)
+        turned = np.where(ahead > 0, 1.0 * self.machine.fp8_transposed_copies * is_fp8, 0.0)
+        return elements * (share * read + turned), elements * (share * (written - turned) + turned)
+
+    def _gathered_bytes(self, quantised: bool) -> Column | float:
+        """Bytes of one gathered activation: those of the product's operand where it is cast."""
+        if not (quantised and self.framework.gathers_quantised):
+            return 2.0
+        return self.keys.by_precision(
+            {name: OPERAND_BYTES[name] for name in self.machine.copies()}, 2.0
+        )
 
     def products(self, prefix: str, pieces: Pieces, *, own: bool = False) -> None:
         """Add the matrices among some pieces, each a linear layer of its own.
@@ -228,8 +244,10 @@ class OperationList:
             collective = f"{name}.all_reduce"
             self._tensor(collective, phase, "all_reduce", width, parallel, product, "never")
 
-    def enter_tensor_parallel(self, name: str, width: Size, product: str) -> None:
-        """Add the communication ahead of a column-parallel product.
+    def enter_tensor_parallel(
+        self, name: str, width: Size, product: str, *, quantised: bool = True
+    ) -> None:
+        """Add the communication ahead of a column-parallel product, which is added afterwards.
 
         Sequence parallelism gathers the sharded input (again in backward, where the
         gather hides behind the data gradient) and reduce-scatters its gradient;
@@ -239,7 +257,12 @@ class OperationList:
         """
         sharded, parallel = self.keys.sharded, (self.keys.tensor > 1).astype(np.float64)
         plain = parallel * (1 - sharded)
-        self._tensor(f"{name}.all_gather", "forward", "all_gather", width, sharded, product, "full")
+        size = self._gathered_bytes(quantised)
+        if quantised:
+            self._cast_ahead_of_gather.add((product, "forward"))
+        self._tensor(
+            f"{name}.all_gather", "forward", "all_gather", width, sharded, product, "full", size
+        )
         self._tensor(
             f"{name}.all_gather",
             "backward_input",
@@ -248,6 +271,7 @@ class OperationList:
             sharded,
             product,
             "backward",
+            size,
         )
         self._tensor(
             f"{name}.reduce_scatter",
@@ -269,7 +293,12 @@ class OperationList:
         )
 
     def leave_tensor_parallel(self, name: str, width: float, product: str) -> None:
-        """Add the communication after a row-parallel product."""
+        """Add the communication after a row-parallel product, which has been added before."""
+        cast = (f"{product}.cast", "backward_input")
+        read, written = self._cast_traffic(self.keys.tokens * width, True)
+        for i, item in enumerate(self.operations):
+            if isinstance(item, Stream) and (item.name, item.phase) == cast:
+                self.operations[i] = replace(item, bytes_read=read, bytes_written=written)
         sharded, parallel = self.keys.sharded, (self.keys.tensor > 1).astype(np.float64)
         plain = parallel * (1 - sharded)
         self._tensor(
@@ -277,7 +306,14 @@ class OperationList:
         )
         self._tensor(f"{name}.all_reduce", "forward", "all_reduce", width, plain, product, "never")
         self._tensor(
-            f"{name}.all_gather", "backward_input", "all_gather", width, sharded, product, "full"
+            f"{name}.all_gather",
+            "backward_input",
+            "all_gather",
+            width,
+            sharded,
+            product,
+            "full",
+            self._gathered_bytes(quantised=True),
         )
 
     def _tensor(
@@ -289,8 +325,9 @@ class OperationList:
         count: Column,
         product: str,
         needs: str,
+        size: Size = 2.0,
     ) -> None:
-        """Add one tensor-parallel collective of the tokens' hidden states (2 bytes each).
+        """Add one tensor-parallel collective of the tokens' hidden states, of `size` bytes each.
 
         `needs` is the least overlap setting that hides it. Where "full" overlap
         pipelines it with its own product, the first of t pieces has nothing beside it.
@@ -305,7 +342,7 @@ class OperationList:
                 phase,
                 "tensor",
                 collective,
-                self.keys.tokens * width * 2.0,
+                self.keys.tokens * width * size,
                 self.keys.tensor,
                 self.keys.tensor_stride,
                 hidden_by=((product, phase),),

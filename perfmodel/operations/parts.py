@@ -202,7 +202,7 @@ def _add_output(ops: OperationList, model: ModelSpec) -> None:
         ops.stream("output.streams", elements, (2.0 * m, 2.0), (2.0 + 2.0 * m, 2.0 * m))
     add_norm(ops, "output.norm", elements)
     width = float(model.table_width)
-    ops.enter_tensor_parallel("output.input", width, "output.logits")
+    ops.enter_tensor_parallel("output.input", width, "output.logits", quantised=False)
     vocabulary = padded_vocabulary(model, keys, ops.framework)
     ops.linear("output.logits", keys.tokens, width, vocabulary, quantised=False)
     with ops.in_role(Role.LOSS):

@@ -72,6 +72,10 @@ class Framework:
         "gradient; 'full': every tensor-parallel collective is pipelined with its matrix product",
         choices=("none", "backward", "full"),
     )
+    gathers_quantised: bool = fact(
+        "tensor ranks gather the operands of low-precision products as they are cast, each rank "
+        "its own share; otherwise in 16 bits, and cast whole"
+    )
     overlap_gradient_reduce: bool = fact("gradient reduction runs beside the last backward")
     overlap_parameter_gather: bool = fact("parameters are gathered beside the first forward")
     overlap_gradient_copies: bool = fact(

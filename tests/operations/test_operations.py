@@ -5,7 +5,14 @@ import pytest
 
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.build import dense_model
-from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Machine, Stream, machine_of
+from perfmodel.operations.operations import (
+    LAYER_KEY_FIELDS,
+    Communication,
+    LayerKeys,
+    Machine,
+    Stream,
+    machine_of,
+)
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
@@ -25,16 +32,17 @@ def model():
     )
 
 
-def casts(model, precision, machine, framework=None):
-    columns = columns_from_rows([{"sequence_length": 2048, "precision": precision}])
+def operations_of(model, precision, machine, framework=None, **fields):
+    columns = columns_from_rows([{"sequence_length": 2048, "precision": precision, **fields}])
     keys = LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
     part = model_parts(model)[0]
-    operations = part_operations(
-        model, part, keys, framework or load_framework("megatron"), machine
-    )
+    return part_operations(model, part, keys, framework or load_framework("megatron"), machine)
+
+
+def casts(model, precision, machine, framework=None, **fields):
     return {
         (item.name, item.phase): item
-        for item in operations
+        for item in operations_of(model, precision, machine, framework, **fields)
         if isinstance(item, Stream) and item.name.endswith(".cast")
     }
 
@@ -66,6 +74,40 @@ def test_current_scaling_reads_a_tensor_twice(model):
     assert read(load_framework("megatron", scaling="current")) == 2 * read(
         load_framework("megatron", scaling="delayed")
     )
+
+
+SHARDED = {"tensor_parallel": 4, "sequence_parallel": True}
+
+
+@pytest.mark.parametrize("name", ["mlp.up.cast", "mlp.down.cast"])
+@pytest.mark.parametrize(("copied", "precision"), [(True, "fp8"), (False, "fp8"), (True, "mxfp8")])
+def test_ranks_cast_their_share_ahead_of_a_gather(model, name, copied, precision):
+    """Of the gathered tensor; where one operand order is taken its transposed copy comes after."""
+    phase = "forward" if name == "mlp.up.cast" else "backward_input"
+    machine = Machine(fp8_transposed_copies=copied)
+
+    def traffic(gathers):
+        framework = load_framework("megatron", gathers_quantised=gathers)
+        item = casts(model, precision, machine, framework, **SHARDED)[name, phase]
+        sizes = (item.bytes_read, item.bytes_written)
+        return [float(np.ravel(size)[0]) / (2048 * 1024) for size in sizes]
+
+    read, written = traffic(gathers=False)
+    turned = 1.0 if copied and precision == "fp8" else 0.0
+    assert traffic(gathers=True) == [read / 4 + turned, (written - turned) / 4 + turned]
+
+
+@pytest.mark.parametrize(
+    ("precision", "each"), [("bf16", 2.0), ("fp8", 1.0), ("mxfp8", 1 + 1 / 32)]
+)
+def test_operands_are_gathered_as_they_are_cast(model, precision, each):
+    """Gathers move what products take, sums of partial results 16 bits."""
+    sizes = {
+        (item.collective, float(np.ravel(item.size)[0]) / (2048 * 1024))
+        for item in operations_of(model, precision, Machine(), **SHARDED)
+        if isinstance(item, Communication)
+    }
+    assert sizes == {("all_gather", each), ("reduce_scatter", 2.0)}
 
 
 def test_no_casts_in_16_bits(model):
