@@ -81,7 +81,9 @@ def distinct_group_counts(groups, top_k, experts):
 
 
 @jit
-def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node, units, constants):
+def throughput_exchange_time(
+    tokens, token_bytes, top_k, experts, members, node, units, share, constants
+):
     """Time of an exchange that sends a token once to every rank that needs it.
 
     Parameters
@@ -94,6 +96,8 @@ def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node,
         k, E, n, c.
     units : float
         s.
+    share : float
+        Of the experts, and so of their ranks and nodes, among which a token chooses.
     constants : ExchangeConstants
 
     Returns
@@ -109,11 +113,11 @@ def throughput_exchange_time(tokens, token_bytes, top_k, experts, members, node,
     slow each other down: the root of the sum of squares.
     """
     nodes = float(math.ceil(members / node))
-    ranks = distinct_groups(members, top_k, experts)
+    ranks = distinct_groups(max(members * share, 1.0), top_k, experts * share)
     copies = ranks
     across = 0.0
     if nodes > 1.0:
-        met = distinct_groups(nodes, top_k, experts)
+        met = distinct_groups(max(nodes * share, 1.0), top_k, experts * share)
         copies += constants.forward_copies
         across = tokens * token_bytes * met * (nodes - 1.0) / nodes
     copied = tokens * token_bytes * copies / constants.unit_rate + tokens * constants.token_time
@@ -156,7 +160,7 @@ def low_latency_exchange_time(tokens, token_bytes, top_k, members, node, constan
 
 @jit
 def moe_exchange_times(
-    low_latency, tokens, token_bytes, top_k, experts, members, node, units, constants
+    low_latency, tokens, token_bytes, top_k, experts, members, node, units, share, constants
 ):
     """Times of many exchanges of one kind, column by column.
 
@@ -164,6 +168,7 @@ def moe_exchange_times(
     ----------
     low_latency : bool
     tokens, token_bytes, top_k, experts, members, node, units : float64[rows]
+    share : float
     constants : ExchangeConstants
 
     Returns
@@ -188,6 +193,7 @@ def moe_exchange_times(
                 members[i],
                 node[i],
                 units[i],
+                share,
                 constants,
             )
     return time

@@ -121,7 +121,6 @@ def release_of(row: MeasuredRow) -> str:
 
 
 _ASYNCHRONOUS = "async-tp|tp-comm"
-_ONCE_PER_RANK = r"hybrid-?ep|deepep|dispatcher=flex"
 _BESIDE_COMPUTE = "a2a overlap|overlap_moe_expert_parallel_comm"
 _RECIPE = r"\bddp\.|dispatcher="  # a list of all that a recipe of NVIDIA's sets
 
@@ -161,11 +160,17 @@ RULES = (
         unless={"overlap": f"{_ASYNCHRONOUS}|vanilla tp"},
         given=lambda row, framework: framework.tensor_overlap_on_request,
     ),
-    Rule({"deduplicated_dispatch": False}, where={"overlap": _RECIPE}),
+    Rule({"expert_dispatch": "all_to_all"}, where={"overlap": _RECIPE}),
     *(
-        Rule({"deduplicated_dispatch": True}, where={column: _ONCE_PER_RANK})
+        Rule({"expert_dispatch": way}, where={column: words})
+        for way, words in (
+            ("deepep", r"deepep"),
+            ("hybrid_ep", r"hybrid-?ep|dispatcher=flex"),
+            ("all_to_all", r"dispatcher=alltoall"),
+        )
         for column in ("overlap", "framework")
     ),
+    Rule({"expert_counts_on_host": False}, where={"overlap": r"sync-?free"}),
     # nanotron's script for several nodes (run_multinode.sh, with which its benchmarks start)
     # came to export TORCH_DISTRIBUTED_DEBUG=DETAIL. Tables do not say which runs it started; the
     # host's floor per layer, which grows with the tensor degree, is in all those with a pipeline
@@ -186,10 +191,25 @@ RULES = (
     ),
     Rule({"overlap_expert_parallel": False}, where={"overlap": _RECIPE}),
     Rule({"overlap_expert_parallel": True}, where={"overlap": _BESIDE_COMPUTE}),
-    Rule({"grouped_gemm": False, "graph_launch": False}, where={"overlap": _RECIPE}),
+    Rule(
+        {"grouped_gemm": False, "graph_launch": False, "graph_scope": "none"},
+        where={"overlap": _RECIPE},
+    ),
     Rule({"grouped_gemm": True}, where={"overlap": "cutedsl"}),
+    # Experts that take a fixed number of tokens; dispatch then is the plain all-to-all
+    # (Megatron-Bridge, training/utils/moe_token_drop.py asserts so).
+    Rule(
+        {
+            "capacity_factor": 1.0,
+            "expert_dispatch": "all_to_all",
+            "overlap_expert_parallel": False,
+        },
+        where={"notes": r"token-?drop"},
+    ),
+    # Its shapes are static: without a pipeline, recipes hold whole iterations in a graph
+    # (Megatron-Bridge 0.1, scripts/performance/configs/qwen3: "local", "full_iteration").
+    Rule({"graph_launch": True}, where={"notes": r"token-?drop", "pp": r"^1$"}),
 )
-GRAPH_SCOPES = ("full_iteration", "attn")
 
 
 def framework_of(row: MeasuredRow, run: Run) -> tuple[Framework, tuple[str, ...]]:
@@ -207,8 +227,14 @@ def _with_graphs(row: MeasuredRow, framework: Framework) -> Framework:
     graphs = re.search(r"cuda_graph=(\S+)\s*(\[[^\]]*\])?", row.lower("overlap"))
     if graphs:
         scope = graphs.group(2) or ""
-        launched = not scope or any(part in scope for part in GRAPH_SCOPES)
-        return replace(framework, graph_launch=launched and graphs.group(1).rstrip(";") != "none")
+        words = (("attn", "attention"), ("router", "router"))
+        parts = [name for word, name in words if word in scope]
+        some = graphs.group(1).rstrip(";") != "none"
+        return replace(
+            framework,
+            graph_launch=some and (not scope or "full_iteration" in scope),
+            graph_scope="_".join(parts) if some and parts else "none",
+        )
     if re.search(r"config \S*_cg", row.text("notes")):
         return replace(framework, graph_launch=True)  # so MLPerf names its configurations
     return framework

@@ -96,6 +96,8 @@ def moe_exchange_times(
     members: ArrayLike,
     stride: ArrayLike = 1,
     compute_units: ArrayLike = COMPUTE_UNITS,
+    element_bytes: float | None = None,
+    share: float = 1.0,
 ) -> NDArray[np.float64]:
     """Return the times of token exchanges with evenly chosen experts.
 
@@ -112,6 +114,11 @@ def moe_exchange_times(
         Distance between neighbouring ranks.
     compute_units : array of int
         Units that copy; mode ``normal`` only.
+    element_bytes : float, optional
+        On the wire [B]; those of `ELEMENT_BYTES` where not given.
+    share : float
+        Of the experts, and of the nodes, among which a token chooses, where its groups are
+        limited (DeepSeek-V3, arXiv:2412.19437, section 2.1.2); mode ``normal`` only.
 
     Returns
     -------
@@ -168,12 +175,13 @@ def moe_exchange_times(
         times: NDArray[np.float64] = kernel.moe_exchange_times(
             mode == "low_latency",
             tokens,
-            width * ELEMENT_BYTES[phase],
+            width * (ELEMENT_BYTES[phase] if element_bytes is None else element_bytes),
             choices,
             all_experts,
             ranks,
             inside.astype(np.float64),
             units,
+            share,
             exchange,
         )
     return times

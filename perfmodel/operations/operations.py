@@ -188,8 +188,9 @@ class Stream:
 class Communication:
     """A collective; ``size`` [B] follows nccl-tests (see `perfmodel.network.collectives`).
 
-    ``hidden_by`` names operations ``(name, phase)`` of the same layer that run at the
-    same time where ``hides`` is 1; ``tail`` is the share that nothing can hide.
+    ``hidden_by`` names operations ``(name, phase)`` of the same layer, or ``mlp.*`` and
+    ``mixer.*``, that run at the same time where ``hides`` is 1; ``tail`` is the share that
+    nothing can hide.
     """
 
     name: str
@@ -204,6 +205,22 @@ class Communication:
     tail: Size = 0.0
     count: Size = 1.0
     role: Role = Role.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class TokenExchange(Communication):
+    """A dispatch or combine by DeepEP's kernels (`perfmodel.network.expert_exchange`).
+
+    ``size`` is what an all-to-all of the same copies would send.
+    """
+
+    kind: str = "dispatch"  # or "combine"
+    tokens: Size = 0.0  # of a rank
+    token_bytes: float = 0.0
+    top_k: float = 1.0
+    experts: float = 1.0
+    share: float = 1.0  # of the experts, among which a token chooses
+    units: float = 20.0  # compute units that copy
 
 
 Operation = Gemm | Attention | SparseAttention | Indexer | Recurrence | Stream | Communication

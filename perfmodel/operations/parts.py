@@ -140,7 +140,7 @@ def _within(tower: TowerSpec, item: Operation, times: int) -> Operation:
     changes: dict[str, Any] = {"name": f"{tower.name}.{item.name}", "count": item.count * times}
     if isinstance(item, Communication):
         changes["hidden_by"] = tuple(
-            (name if name == "*" else f"{tower.name}.{name}", phase)
+            (name if name.endswith("*") else f"{tower.name}.{name}", phase)
             for name, phase in item.hidden_by
         )
     return replace(item, **changes)

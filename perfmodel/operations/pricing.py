@@ -27,6 +27,7 @@ from perfmodel.operations.operations import (
     Recurrence,
     SparseAttention,
     Stream,
+    TokenExchange,
 )
 from perfmodel.operations.priced import (
     Priced,
@@ -59,7 +60,7 @@ def price_operations(
     """
 
     def those(kind: type) -> list[Any]:
-        return [item for item in operations if isinstance(item, kind)]
+        return [item for item in operations if type(item) is kind]
 
     priced = {
         Gemm: _price_gemms(hardware, those(Gemm), keys),
@@ -69,6 +70,7 @@ def price_operations(
         Recurrence: price_recurrences(hardware, those(Recurrence), keys),
         Stream: _price_streams(hardware, those(Stream), keys),
         Communication: _price_communication(hardware, those(Communication), keys),
+        TokenExchange: _price_exchanges(hardware, those(TokenExchange), keys),
     }
     waiting = {kind: iter(items) for kind, items in priced.items()}
     ordered = [next(waiting[type(item)]) for item in operations]
@@ -174,6 +176,39 @@ def _price_communication(
     return unstack(operations, size, time * count, none, traffic, bound, ("network",))
 
 
+def _price_exchanges(
+    hardware: Hardware, operations: Sequence[TokenExchange], keys: LayerKeys
+) -> list[Priced]:
+    from perfmodel.network.expert_exchange import moe_exchange_times
+
+    size = len(keys)
+    if not operations:
+        return []
+    times = []
+    for item in operations:
+        members, stride = (column_of(x, size) for x in (item.members, item.stride))
+        times.append(
+            moe_exchange_times(
+                hardware,
+                item.kind,
+                "normal",
+                column_of(item.tokens, size),
+                1.0,
+                item.top_k,
+                item.experts,
+                np.clip(members, 1.0, item.experts),
+                np.maximum(stride, 1.0),
+                item.units,
+                element_bytes=item.token_bytes,
+                share=item.share,
+            )
+        )
+    sent, count = stack(operations, ("size", "count"), size)
+    time = np.concatenate(times) * count
+    bound = np.zeros(time.size, np.uint8)
+    return unstack(operations, size, time, np.zeros(time.size), sent * count, bound, ("network",))
+
+
 def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[Priced]:
     """Hide each communication behind the operations that run beside it.
 
@@ -187,7 +222,9 @@ def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[P
     beside: dict[tuple[str, str], Column] = {}
     for item in priced:
         if not isinstance(item.operation, Communication):
-            for name in (item.operation.name, "*"):  # "*" stands for everything of a phase
+            own = item.operation.name
+            block = "mlp.*" if ".mlp." in f".{own}" else "mixer.*"
+            for name in (own, block):
                 slot = (name, item.operation.phase)
                 beside[slot] = beside.get(slot, np.zeros(size)) + item.time
     for item in priced:

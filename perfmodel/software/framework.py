@@ -98,9 +98,19 @@ class Framework:
         "the host waits for the device ahead of each dispatch, to learn how many tokens each "
         "expert gets; it cannot issue work ahead of that"
     )
-    deduplicated_dispatch: bool = fact(
-        "a token is sent once to each rank (or, between nodes, to each node) that holds any of "
-        "its experts, and copied there; otherwise once per expert"
+    expert_dispatch: str = fact(
+        "how tokens reach their experts: 'all_to_all' sends one once per expert; 'deepep' and "
+        "'hybrid_ep' (bulk copies) once to each rank, or between nodes to each node, that holds "
+        "any of its experts; 'all_gather' gives every rank all tokens of the group",
+        choices=("all_to_all", "all_gather", "deepep", "hybrid_ep"),
+    )
+    capacity_factor: float = fact(
+        "every expert takes this many times the mean of the tokens, others are dropped, what is "
+        "missing is padded, and no rank has to tell counts; 0: no token is dropped",
+        minimum=0.0,
+    )
+    exchange_units: float = fact(
+        "compute units that DeepEP's kernels take for their copies", minimum=1.0
     )
     dispatch_bytes: float = fact(
         "one dispatched activation; it is combined in 2", "B", positive=True
@@ -138,6 +148,10 @@ class Framework:
         "with ZeRO 1 every rank gets all reduced gradients (an all-reduce); otherwise each its own"
     )
     graph_launch: bool = fact("kernels are launched from a captured graph or one compiled program")
+    graph_scope: str = fact(
+        "what captured graphs hold where they hold no whole layers",
+        choices=("none", "router", "attention", "attention_router"),
+    )
     operators_per_kernel: float = fact(
         "operators that the host dispatches for each kernel outside of graphs: the one that "
         "launches it, views, allocations and autograd's nodes around it",

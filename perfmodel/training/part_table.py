@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 ROUTED = "mlp.route"  # the operation behind which token counts are known
+ROUTER_OPERATIONS = ("mlp.norm", "mlp.router", ROUTED)
 BACKWARD_PHASES = ("backward_input", "backward_weight")
 
 
@@ -98,7 +99,8 @@ def part_table(
             host[backward] += host_time(item, keys, host_times)
         # Each pass takes as long as the slower of the device and the host that feeds it.
         window = np.maximum(device, host)
-        if framework.expert_counts_on_host and not framework.graph_launch:
+        counts = framework.expert_counts_on_host and not framework.capacity_factor
+        if counts and not framework.graph_launch:
             window[0] = np.maximum(window[0], drained_pass(priced, keys, host_times))
         row.forward_window, row.backward_window = window
         row.host = (window - device).sum(axis=0)
@@ -114,10 +116,12 @@ def part_table(
 class HostTimes(NamedTuple):
     """What the host needs to issue work [s]."""
 
-    kernel: float  # first kernel of an operation, with the operators around it
-    repeated: float  # each further one, launched by a loop of a library
+    kernel: float  # of an operation, with the operators around it
     collective: float
+    graphed: float  # of an operation inside a captured graph
+    scope: str  # what graphs hold: a framework's `graph_scope`, or "all"
     peer_message: float = 0.0  # from host to host, where hosts check collectives
+    launch: float = 0.0  # of one operator
     chunks: float = 0.0  # of tokens that the host sorts one by one; how many
 
 
@@ -137,27 +141,48 @@ SORTED = ("mlp.sort", "mlp.unsort")
 
 def host_times_of(hardware: Hardware, framework: Framework) -> HostTimes:
     """Return what a framework's host needs on a machine: little from a captured graph."""
-    if framework.graph_launch:
-        return HostTimes(*3 * (hardware.calibrated("host", "graph_launch_time"),))
     return HostTimes(
         framework.operators_per_kernel * hardware.calibrated("host", "launch_time"),
-        hardware.calibrated("host", "launch_time"),
         hardware.calibrated("host", "collective_call_time"),
+        hardware.calibrated("host", "graph_launch_time"),
+        "all" if framework.graph_launch else framework.graph_scope,
         framework.checks_collectives * hardware.calibrated("host", "peer_message_time"),
+        hardware.calibrated("host", "launch_time"),
     )
 
 
+def graphed(name: str, scope: str) -> bool:
+    """Tell whether a captured graph holds an operation.
+
+    Graphs of the router hold what leads up to the dispatch, those of attention all that is no
+    feed-forward block (Megatron-Core's ``cuda_graph_scope``: attn, moe_router, moe_preprocess).
+    """
+    if scope in ("all", "none"):
+        return scope == "all"
+    if name.startswith("mlp."):
+        return "router" in scope and name in ROUTER_OPERATIONS
+    return "attention" in scope
+
+
 def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
-    """Return the host's time to issue an operation, shape (keys,) [s]."""
-    size = len(keys)
-    count = column_of(item.operation.count, size)
+    """Return the host's time to issue an operation, shape (keys,) [s].
+
+    Products of experts that follow one another are operations of their own: around each,
+    Transformer Engine's grouped linear layer splits, casts, wraps and saves tensors in Python
+    (transformer_engine/pytorch/module/grouped_linear.py).
+    """
+    count = column_of(item.operation.count, len(keys))
     if isinstance(item.operation, Communication):
-        return count * (times.collective + check_time(item.operation.members, times))
-    launches = column_of(getattr(item.operation, "launches", 1.0), size)
-    again = np.maximum(count - 1.0, 0.0)
-    if item.operation.name in SORTED:
-        again = CHUNK_OPERATORS[item.operation.phase != "forward"] * times.chunks * count
-    return launches * (np.minimum(count, 1.0) * times.kernel + again * times.repeated)
+        price = times.collective + check_time(item.operation.members, times)
+    else:
+        price = times.kernel
+        if item.operation.name in SORTED:
+            backward = item.operation.phase != "forward"
+            price += CHUNK_OPERATORS[backward] * times.chunks * times.launch
+        count = count * column_of(getattr(item.operation, "launches", 1.0), len(keys))
+    if graphed(item.operation.name, times.scope):
+        return count * times.graphed
+    return count * price
 
 
 def check_time(members: Column | float, times: HostTimes) -> Column | float:

@@ -160,7 +160,7 @@ def test_deepseek_v3_can_be_told_as_published() -> None:
     )
     told = shlex.split(
         "--set software.optimizer_bytes=8 --set software.low_precision_parameters=true "
-        "--set software.deduplicated_dispatch=true --set software.dispatch_bytes=1 "
+        "--set software.expert_dispatch=deepep --set software.dispatch_bytes=1 "
         "--set software.activation_bytes=1"
     )
     before, after = (

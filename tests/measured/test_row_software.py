@@ -75,7 +75,7 @@ def row(**cells: Any) -> MeasuredRow:
         (
             {"framework": "Megatron-Core MoE", "overlap": "DeepEP +1f1b a2a overlap"},
             "megatron",
-            {"overlap_expert_parallel": True, "deduplicated_dispatch": True},
+            {"overlap_expert_parallel": True, "expert_dispatch": "hybrid_ep"},
         ),
         (
             {"framework": "nanotron", "pp": 2, "gpus_per_node": 8},
@@ -101,7 +101,7 @@ def row(**cells: Any) -> MeasuredRow:
         (
             {"framework": "Megatron-Core MoE (HybridEP)"},
             "megatron",
-            {"deduplicated_dispatch": True},
+            {"expert_dispatch": "hybrid_ep"},
         ),
         (
             {"framework": "NeMo", "version": "NeMo 24.07"},
@@ -159,7 +159,7 @@ def test_what_a_row_states_goes_before_what_its_release_does() -> None:
     assert as_run(told, NVL72) == told
     listed = "cuda_graph=none; dispatcher=alltoall; ddp.overlap_grad_reduce"
     told, _ = framework_of(row(**cells, overlap=listed), NVL72)
-    kept = ("graph_launch", "overlap_expert_parallel", "grouped_gemm", "deduplicated_dispatch")
+    kept = ("graph_launch", "overlap_expert_parallel", "grouped_gemm", "expert_dispatch")
     assert not any(getattr(told, key) for key in kept)
 
 

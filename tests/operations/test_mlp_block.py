@@ -19,7 +19,7 @@ from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
 
-DEDUPLICATED = load_framework("megatron", deduplicated_dispatch=True)
+DEDUPLICATED = load_framework("megatron", expert_dispatch="deepep")
 
 
 def keys_of(**fields):

@@ -164,11 +164,16 @@ SOFTWARE = (
         when=lambda launch: launch["expert_parallel"] > 1,
     ),
     Choice(
-        "deduplicated_dispatch",
+        "expert_dispatch",
         (
-            Spelling(False, {"moe-token-dispatcher-type": "alltoall"}),
-            Spelling(True, {"moe-token-dispatcher-type": "flex"}, {"moe-enable-deepep": True}),
-            Spelling(False, {"moe-token-dispatcher-type": "allgather"}),
+            Spelling("all_to_all", {"moe-token-dispatcher-type": "alltoall"}),
+            Spelling("deepep", {"moe-token-dispatcher-type": "flex"}, {"moe-enable-deepep": True}),
+            Spelling(
+                "hybrid_ep",
+                {"moe-token-dispatcher-type": "flex"},
+                {"moe-flex-dispatcher-backend": "hybridep"},
+            ),
+            Spelling("all_gather", {"moe-token-dispatcher-type": "allgather"}),
         ),
         {"moe-token-dispatcher-type": "allgather"},
         lambda launch: launch.experts,

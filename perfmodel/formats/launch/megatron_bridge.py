@@ -172,18 +172,21 @@ SOFTWARE = (
         _WHEN["overlap_tensor_parallel"],
     ),
     Choice(
-        "deduplicated_dispatch",
+        "expert_dispatch",
         (
-            Spelling(False, {"model.moe_token_dispatcher_type": "alltoall"}),
-            Spelling(
-                True,
-                {"model.moe_token_dispatcher_type": "flex"},
-                {"model.moe_flex_dispatcher_backend": "deepep"},
+            Spelling("all_to_all", {"model.moe_token_dispatcher_type": "alltoall"}),
+            *(
+                Spelling(
+                    way,
+                    {"model.moe_token_dispatcher_type": "flex"},
+                    {"model.moe_flex_dispatcher_backend": backend},
+                )
+                for way, backend in (("deepep", "deepep"), ("hybrid_ep", "hybridep"))
             ),
-            Spelling(False, {"model.moe_token_dispatcher_type": "allgather"}),
+            Spelling("all_gather", {"model.moe_token_dispatcher_type": "allgather"}),
         ),
         {"model.moe_token_dispatcher_type": "alltoall"},
-        _WHEN["deduplicated_dispatch"],
+        _WHEN["expert_dispatch"],
     ),
     Choice(
         "dropout",

@@ -7,7 +7,7 @@ how many tokens come and wait for the slowest host, is another kernel and left o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -97,7 +97,8 @@ def case_of(row: MeasuredRow) -> Case:
 
 def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
     """Price rows of one system, phase and mode: ``time`` [s]."""
-    time = moe_exchange_times(hardware, variant.phase, variant.mode, **columns)
+    sizes: dict[str, Any] = dict(columns)
+    time = moe_exchange_times(hardware, variant.phase, variant.mode, **sizes)
     return {"time": time}
 
 
