@@ -100,6 +100,7 @@ def test_every_value_that_show_offers_can_be_set(key: str) -> None:
     other = str(not value).lower() if isinstance(value, bool) else "1"
     words = {"overlap_tensor_parallel": "none", "scaling": "current"}
     words |= {"gradient_accumulation": "autograd", "stage_split": "by_cost", "routing": "uniform"}
+    words |= {"expert_dispatch": "deepep", "graph_scope": "router"}
     other = words.get(key, other)
     found = document("software", "show", "megatron", "--set", f"software.{key}={other}")
     assert found["name"] == f"megatron[{key}={other}]"

@@ -75,7 +75,22 @@ def row(**cells: Any) -> MeasuredRow:
         (
             {"framework": "Megatron-Core MoE", "overlap": "DeepEP +1f1b a2a overlap"},
             "megatron",
-            {"overlap_expert_parallel": True, "expert_dispatch": "hybrid_ep"},
+            {"overlap_expert_parallel": True, "expert_dispatch": "deepep"},
+        ),
+        (
+            {"framework": "Megatron-Core MoE", "overlap": "cuda_graph=te [attn, moe_router]"},
+            "megatron",
+            {"graph_launch": False, "graph_scope": "attention_router"},
+        ),
+        (
+            {"framework": "Megatron-Bridge", "notes": "tokendrop", "pp": "1"},
+            "megatron-bridge@0.6",
+            {"capacity_factor": 1.0, "expert_dispatch": "all_to_all", "graph_launch": True},
+        ),
+        (
+            {"framework": "Megatron-Core MoE", "overlap": "sync-free MoE"},
+            "megatron",
+            {"expert_counts_on_host": False},
         ),
         (
             {"framework": "nanotron", "pp": 2, "gpus_per_node": 8},

@@ -23,6 +23,7 @@ from perfmodel.training.part_table import (
     CHUNK_OPERATORS,
     HostTimes,
     drained_pass,
+    graphed,
     host_time,
     host_times_of,
     part_table,
@@ -155,3 +156,32 @@ def test_hosts_that_sort_tokens_chunk_by_chunk_take_longer_with_more_experts(sma
     chunks = small_moe.layers[-1].mlp.experts
     added = 2.0 * sum(CHUNK_OPERATORS) * chunks * h100.calibrated("host", "launch_time")
     assert 0.0 < windows[1] - windows[0] <= added * (1 + 1e-9)
+
+
+def host_seconds(model, hardware, **changes):
+    """Host's time of one layer, forward and backward, and of a drained forward pass."""
+    columns = columns_from_rows([{"sequence_length": 2048, "expert_parallel": 2}])
+    keys = LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
+    framework = load_framework("megatron", **changes)
+    parts = [items for _, items in price_parts(model, keys, hardware, framework, 1)]
+    priced = next(x for x in parts if any(it.operation.name == "mlp.route" for it in x))
+    times = host_times_of(hardware, framework)
+    issued = sum(float(host_time(item, keys, times)[0]) for item in priced)
+    return issued, float(drained_pass(priced, keys, times)[0])
+
+
+def test_experts_in_a_loop_cost_the_host_one_operation_each(small_moe, h100):
+    looped, grouped = (host_seconds(small_moe, h100, grouped_gemm=on)[0] for on in (False, True))
+    assert looped > grouped
+
+
+def test_graphs_hold_what_their_scope_says(small_moe, h100):
+    scopes = ("none", "router", "attention", "attention_router")
+    found = {scope: host_seconds(small_moe, h100, graph_scope=scope) for scope in scopes}
+    whole = host_seconds(small_moe, h100, graph_launch=True)[0]
+    saved = {scope: found["none"][0] - issued for scope, (issued, _) in found.items()}
+    assert saved["attention_router"] == pytest.approx(saved["attention"] + saved["router"])
+    assert 0.0 < saved["router"] < saved["attention_router"] < found["none"][0] - whole
+    assert found["attention_router"][1] < found["none"][1]
+    held = [name for name in ("attention.qkv", "mlp.route", "mlp.dispatch.all_to_all")]
+    assert [graphed(name, "attention_router") for name in held] == [True, True, False]

@@ -5,8 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.build import MlpSpec, moe_model
-from perfmodel.operations.mlp_block import dispatch_copies
+from perfmodel.network.expert_exchange import moe_exchange_times
+from perfmodel.operations.expert_exchange import dispatch_copies
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
@@ -14,8 +16,11 @@ from perfmodel.operations.operations import (
     Gemm,
     LayerKeys,
     Machine,
+    TokenExchange,
+    machine_of,
 )
 from perfmodel.operations.parts import model_parts, part_operations
+from perfmodel.operations.pricing import price_operations
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import columns_from_rows
 
@@ -142,13 +147,91 @@ def test_one_launch_or_one_product_per_expert(small):
     assert flops[0] == flops[1]
 
 
-def test_overlapped_exchanges_hide_behind_the_opposite_pass(small):
+def test_overlapped_exchanges_run_beside_what_another_micro_batch_does(small):
+    """Dispatches of both passes share the experts; a combine has the other's attention."""
     operations = layer(small, load_framework("megatron-deepep"), expert_parallel=8)
-    for item in operations:
-        if isinstance(item, Communication) and item.collective == "all_to_all":
-            phases = {phase for _, phase in item.hidden_by}
+    exchanges = [item for item in operations if isinstance(item, TokenExchange)]
+    assert len(exchanges) == 4
+    for item in exchanges:
+        blocks = {block for block, _ in item.hidden_by}
+        phases = {phase for _, phase in item.hidden_by}
+        if "dispatch" in item.name:
+            assert (blocks, item.hides) == ({"mlp.*"}, 0.5)
+            assert phases == {"forward", "backward_input", "backward_weight"}
+        else:
+            assert (blocks, item.hides) == ({"mixer.*"}, 1.0)
             assert item.phase not in phases
-            assert item.hides == 0.5  # dispatch and combine share the time
+
+
+def test_gradients_of_dispatched_tokens_are_combined_and_conversely(small):
+    operations = layer(small, load_framework("megatron-deepep"), expert_parallel=8)
+    kinds = {(x.name, x.phase): x.kind for x in operations if isinstance(x, TokenExchange)}
+    assert kinds == {
+        ("mlp.dispatch.all_to_all", "forward"): "dispatch",
+        ("mlp.dispatch.all_to_all", "backward_input"): "combine",
+        ("mlp.combine.all_to_all", "forward"): "combine",
+        ("mlp.combine.all_to_all", "backward_input"): "dispatch",
+    }
+
+
+def test_deepep_is_priced_by_its_kernels(small):
+    """As `moe_exchange_times` says; none where one rank has all experts."""
+    framework = load_framework("megatron", expert_dispatch="deepep", exchange_units=24)
+    hardware = load_hardware("dgx-h100")
+    for degree in (8, 1):
+        keys = keys_of(expert_parallel=degree)
+        operations = part_operations(
+            small, model_parts(small)[0], keys, framework, machine_of(hardware)
+        )
+        priced = price_operations(hardware, operations, keys, framework)
+        times = {
+            x.operation.name: x.time[0]
+            for x in priced
+            if isinstance(x.operation, TokenExchange) and x.operation.phase == "forward"
+        }
+        if degree == 1:
+            assert not times
+            continue
+        for kind in ("dispatch", "combine"):
+            sizes = (4096.0, 1024.0, 2, 16, degree, 1, 24)
+            exact = moe_exchange_times(hardware, kind, "normal", *sizes, element_bytes=2.0)
+            assert times[f"mlp.{kind}.all_to_all"] == pytest.approx(exact[0])
+
+
+def test_routing_among_half_of_the_nodes_crosses_fewer_adapters():
+    hardware = load_hardware("dgx-h100")
+    sizes = ("dispatch", "normal", 4096.0, 7168.0, 8, 256, 64)
+    free, limited = (moe_exchange_times(hardware, *sizes, share=share)[0] for share in (1.0, 0.5))
+    assert 0.5 * free < limited < free
+
+
+def test_every_rank_gathers_all_tokens(small):
+    framework = load_framework("megatron", expert_dispatch="all_gather")
+    operations = layer(small, framework, expert_parallel=8)
+    sizes = {
+        (x.name, x.phase): float(np.ravel(x.size)[0])
+        for x in operations
+        if isinstance(x, Communication) and x.axis == "expert"
+    }
+    whole = 8 * 4096 * 1024 * 2.0
+    assert sizes == {
+        ("mlp.dispatch.all_gather", "forward"): whole,
+        ("mlp.dispatch.reduce_scatter", "backward_input"): whole,
+        ("mlp.combine.reduce_scatter", "forward"): whole,
+        ("mlp.combine.all_gather", "backward_input"): whole,
+    }
+
+
+def test_with_a_capacity_experts_take_so_many_tokens_and_nobody_counts(small):
+    def rows(**changes):
+        operations = layer(small, load_framework("megatron", **changes), expert_parallel=8)
+        assert not [x for x in operations if x.name.endswith("counts")] or not changes
+        return next(float(x.m[0]) for x in operations if x.name == "mlp.experts_up")
+
+    assert rows(capacity_factor=1.0) == rows()
+    assert rows(capacity_factor=1.25) == 1.25 * rows()
+    # Popular experts drop what is beyond: real routing costs no more than the capacity.
+    assert rows(capacity_factor=1.25, routing="two_level") == 1.25 * rows()
 
 
 def optimizer_bytes(model, devices, **row):
