@@ -273,8 +273,6 @@ def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
     """
     if isinstance(name, str):
         name = FRAMEWORKS[find_framework(name)]
-    if not changes:
-        return name
     framework: Framework = with_changes(name, changes, FRAMEWORKS, "framework", StrategyError)
     if name.name.endswith(AS_STATED):
         return replace(framework, name=name.name)

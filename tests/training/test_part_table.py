@@ -125,7 +125,7 @@ def test_a_host_that_waits_for_counts_lets_the_device_run_dry(h100):
         bound = np.zeros(1, np.uint8), ("x",)
         return Priced(Stream(name, "forward", 1.0, 1.0), one, none, none, *bound, one, none)
 
-    times = HostTimes(kernel=2.0, repeated=1.0, collective=0.0)
+    times = HostTimes(kernel=2.0, collective=0.0, graphed=0.0, scope="none")
     items = [priced("attention.core", 5.0), priced("mlp.route", 0.5), priced("mlp.experts_up", 1.0)]
     # From the choice on: experts issued at 2, done at 3; attention at 4, done at 9; the choice
     # issued at 6, done at 9.5, when the host may go on.
