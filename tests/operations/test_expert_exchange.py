@@ -13,7 +13,6 @@ from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Communication,
-    Gemm,
     LayerKeys,
     Machine,
     TokenExchange,
@@ -129,24 +128,6 @@ def test_only_a_counting_dispatcher_exchanges_counts(small):
         assert len(counts) == expected
 
 
-def test_one_launch_or_one_product_per_expert(small):
-    def products(grouped):
-        operations = layer(
-            small, load_framework("megatron", grouped_gemm=grouped), expert_parallel=8
-        )
-        return [
-            item
-            for item in operations
-            if isinstance(item, Gemm) and item.name == "mlp.experts_up" and item.phase == "forward"
-        ]
-
-    (together,), (apart,) = products(True), products(False)
-    assert (float(together.batch[0]), float(together.count)) == (2.0, 1.0)
-    assert (float(apart.batch), float(apart.count[0])) == (1.0, 2.0)
-    flops = [float(np.ravel(2 * x.m * x.n * x.k * x.batch * x.count)[0]) for x in (together, apart)]
-    assert flops[0] == flops[1]
-
-
 def test_overlapped_exchanges_run_beside_what_another_micro_batch_does(small):
     """Dispatches of both passes share the experts; a combine has the other's attention."""
     operations = layer(small, load_framework("megatron-deepep"), expert_parallel=8)
@@ -220,53 +201,3 @@ def test_every_rank_gathers_all_tokens(small):
         ("mlp.combine.reduce_scatter", "forward"): whole,
         ("mlp.combine.all_gather", "backward_input"): whole,
     }
-
-
-def test_with_a_capacity_experts_take_so_many_tokens_and_nobody_counts(small):
-    def rows(**changes):
-        operations = layer(small, load_framework("megatron", **changes), expert_parallel=8)
-        assert not [x for x in operations if x.name.endswith("counts")] or not changes
-        return next(float(x.m[0]) for x in operations if x.name == "mlp.experts_up")
-
-    assert rows(capacity_factor=1.0) == rows()
-    assert rows(capacity_factor=1.25) == 1.25 * rows()
-    # Popular experts drop what is beyond: real routing costs no more than the capacity.
-    assert rows(capacity_factor=1.25, routing="two_level") == 1.25 * rows()
-
-
-def optimizer_bytes(model, devices, **row):
-    from perfmodel import load_hardware, sweep
-    from perfmodel.strategy.enumerate import strategies_from_rows
-
-    fields = {"sequence_length": 4096, "global_batch_size": devices, **row}
-    grid = strategies_from_rows(model, devices, [fields])
-    assert grid.status[0] == 0
-    framework = load_framework("megatron", pads_vocabulary_to=1)
-    results = sweep(model, grid, load_hardware("dgx-h100"), framework=framework)
-    return float(results["memory_optimizer"].values[0, 0])
-
-
-def split_parameters(model):
-    experts = sum(
-        3 * model.hidden_size * layer.mlp.expert_intermediate_size * layer.mlp.experts
-        for layer in model.layers
-    )
-    return model.parameter_count() - experts, experts
-
-
-@pytest.mark.parametrize("degree", [1, 2, 8])
-def test_expert_state_is_sharded_over_all_ranks_that_hold_an_expert(small, degree):
-    # 32 devices: dense state over 4 data ranks of 8 tensor ranks each, expert state over
-    # 32 / degree copies of each expert.
-    found = optimizer_bytes(small, 32, tensor_parallel=8, expert_parallel=degree)
-    dense, experts = split_parameters(small)
-    exact = 12 * (dense / 8 / 4 + experts / degree / (32 / degree))
-    assert found == pytest.approx(exact, rel=0.05)  # norms and router are not tensor-sharded
-
-
-def test_a_shard_set_holds_each_expert_once_where_experts_fill_it(small):
-    # 16 devices, experts over 8, shard sets of 8: two sets, one copy of an expert in each,
-    # so the experts' state is not sharded at all.
-    found = optimizer_bytes(small, 16, expert_parallel=8, shard_group=8, zero_stage=3)
-    dense, experts = split_parameters(small)
-    assert found == pytest.approx(12 * (dense / 8 + experts / 8), rel=1e-9)

@@ -1,0 +1,101 @@
+"""Experts of a layer: one product or many, capacities, and where their state is kept."""
+
+import numpy as np
+import pytest
+
+from perfmodel.model.build import moe_model
+from perfmodel.operations.operations import LAYER_KEY_FIELDS, Gemm, LayerKeys, Machine
+from perfmodel.operations.parts import model_parts, part_operations
+from perfmodel.software.framework import load_framework
+from perfmodel.strategy.grid import columns_from_rows
+
+
+def keys_of(**fields):
+    columns = columns_from_rows([{"sequence_length": 4096, **fields}])
+    return LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
+
+
+@pytest.fixture(scope="module")
+def small():
+    return moe_model(
+        "small",
+        layers=2,
+        hidden_size=1024,
+        heads=8,
+        vocab_size=1024,
+        experts=16,
+        experts_per_token=2,
+        expert_intermediate_size=512,
+    )
+
+
+def layer(model, framework, **fields):
+    return part_operations(model, model_parts(model)[0], keys_of(**fields), framework, Machine())
+
+
+def test_one_launch_or_one_product_per_expert(small):
+    def products(grouped):
+        operations = layer(
+            small, load_framework("megatron", grouped_gemm=grouped), expert_parallel=8
+        )
+        return [
+            item
+            for item in operations
+            if isinstance(item, Gemm) and item.name == "mlp.experts_up" and item.phase == "forward"
+        ]
+
+    (together,), (apart,) = products(True), products(False)
+    assert (float(together.batch[0]), float(together.count)) == (2.0, 1.0)
+    assert (float(apart.batch), float(apart.count[0])) == (1.0, 2.0)
+    flops = [float(np.ravel(2 * x.m * x.n * x.k * x.batch * x.count)[0]) for x in (together, apart)]
+    assert flops[0] == flops[1]
+
+
+def test_with_a_capacity_experts_take_so_many_tokens_and_nobody_counts(small):
+    def rows(**changes):
+        operations = layer(small, load_framework("megatron", **changes), expert_parallel=8)
+        assert not [x for x in operations if x.name.endswith("counts")] or not changes
+        return next(float(x.m[0]) for x in operations if x.name == "mlp.experts_up")
+
+    assert rows(capacity_factor=1.0) == rows()
+    assert rows(capacity_factor=1.25) == 1.25 * rows()
+    # Popular experts drop what is beyond: real routing costs no more than the capacity.
+    assert rows(capacity_factor=1.25, routing="two_level") == 1.25 * rows()
+
+
+def optimizer_bytes(model, devices, **row):
+    from perfmodel import load_hardware, sweep
+    from perfmodel.strategy.enumerate import strategies_from_rows
+
+    fields = {"sequence_length": 4096, "global_batch_size": devices, **row}
+    grid = strategies_from_rows(model, devices, [fields])
+    assert grid.status[0] == 0
+    framework = load_framework("megatron", pads_vocabulary_to=1)
+    results = sweep(model, grid, load_hardware("dgx-h100"), framework=framework)
+    return float(results["memory_optimizer"].values[0, 0])
+
+
+def split_parameters(model):
+    experts = sum(
+        3 * model.hidden_size * layer.mlp.expert_intermediate_size * layer.mlp.experts
+        for layer in model.layers
+    )
+    return model.parameter_count() - experts, experts
+
+
+@pytest.mark.parametrize("degree", [1, 2, 8])
+def test_expert_state_is_sharded_over_all_ranks_that_hold_an_expert(small, degree):
+    # 32 devices: dense state over 4 data ranks of 8 tensor ranks each, expert state over
+    # 32 / degree copies of each expert.
+    found = optimizer_bytes(small, 32, tensor_parallel=8, expert_parallel=degree)
+    dense, experts = split_parameters(small)
+    exact = 12 * (dense / 8 / 4 + experts / degree / (32 / degree))
+    assert found == pytest.approx(exact, rel=0.05)  # norms and router are not tensor-sharded
+
+
+def test_a_shard_set_holds_each_expert_once_where_experts_fill_it(small):
+    # 16 devices, experts over 8, shard sets of 8: two sets, one copy of an expert in each,
+    # so the experts' state is not sharded at all.
+    found = optimizer_bytes(small, 16, expert_parallel=8, shard_group=8, zero_stage=3)
+    dense, experts = split_parameters(small)
+    assert found == pytest.approx(12 * (dense / 8 + experts / 8), rel=1e-9)
