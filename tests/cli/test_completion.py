@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from perfmodel.cli.main import cli
 from perfmodel.software.engine import ENGINES
+from perfmodel.software.framework import releases_of
 from tests.cli.running import run
 
 TTFT = "time_to_first_token"
@@ -32,6 +33,8 @@ def test_completion_scripts_name_the_program(shell: str) -> None:
         ("perfmodel sweep --hardware dgx-b2", {"dgx-b200"}),
         ("perfmodel sweep --framework megatron-t", {"megatron-tuned"}),
         ("perfmodel sweep --framework megatron,megatron-t", {"megatron,megatron-tuned"}),
+        ("perfmodel explain --framework nem", {"nemo", *releases_of("nemo")}),
+        ("perfmodel sweep --framework fsdp,torchtitan@", {"fsdp,torchtitan@0.1"}),
         ("perfmodel sweep --hardware h200,dgx-b2", {"h200,dgx-b200"}),
         ("perfmodel sweep --model gpt2,llama-3.1-4", {"gpt2,llama-3.1-405b"}),
         ("perfmodel sweep --set software.optim", {"software.optimizer_bytes="}),
