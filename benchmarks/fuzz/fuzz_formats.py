@@ -71,6 +71,7 @@ READERS = {
     "launch-maxtext": ("launch.software", "read_launch", ".yml"),
     "launch-deepspeed": ("launch.software", "read_launch", ".sh"),
     "launch-primus": ("launch.software", "read_launch", ".yaml"),
+    "launch-trainer": ("launch.software", "read_launch", ".sh"),
     "launch-nemo": ("launch.software", "read_launch", ".yaml"),
     "launch-mlperf": ("launch.software", "read_launch", ".sh"),
     "launch-nanotron": ("launch.software", "read_launch", ".yaml"),
@@ -278,6 +279,10 @@ modules:
       enable_primus_turbo: true
       use_turbo_grouped_mlp: true
   other: {<<: *common, x: *common}
+""",
+    "launch-trainer": """deepspeed --num_gpus 8 train.py --deepspeed zero.json --bf16 True \\
+  --model_name_or_path org/Llama-2-7b-hf --per_device_train_batch_size 4 --max_seq_length 2048 \\
+  --gradient_accumulation_steps 2 --gradient_checkpointing True
 """,
     "launch-nemo": """trainer: {devices: 8, num_nodes: 2, precision: bf16}
 model:

@@ -12,11 +12,13 @@ configuration alone, as other trainers use it, is read too: it says batches, sha
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.files import json_object, key_line
+from perfmodel.base.files import json_object, key_line, read_text, shortened
 from perfmodel.formats.launch.core_model import CoreWords, core_facts
 from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.megatron import read_devices, read_model
@@ -29,6 +31,7 @@ from perfmodel.formats.launch.settings import (
     Number,
     Settings,
     Spelling,
+    Words,
     read_choices,
     read_numbers,
     write_table,
@@ -39,11 +42,24 @@ from perfmodel.formats.launch.shell import (
     heredocs,
     parse_arguments,
 )
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import find_preset, load_model
 
 TITLE = "DeepSpeed"
 PRESET = "megatron-2022"
 PRESETS = ("megatron-2022", "megatron-2021", "megatron")
+TRAINER = ("plain-2024",)  # Hugging Face's
 FILE = "ds_config.json"
+LARGEST = 2**20  # B of a configuration
+
+# Argument of Hugging Face's Trainer, and of scripts around it -> Megatron-DeepSpeed's.
+TRAINERS: Mapping[str, str] = {
+    "per-device-train-batch-size": "micro-batch-size",
+    **dict.fromkeys(
+        ("model-max-length", "max-seq-length", "max-length", "block-size", "cutoff-len"),
+        "seq-length",
+    ),
+}
 
 NUMBERS = (
     Number("tensor-model-parallel-size", "tensor_parallel"),
@@ -309,6 +325,8 @@ def format_launch(launch: Launch, header: Sequence[str]) -> str:
 
 def recognises(text: str) -> bool:
     """Tell whether a text looks like a configuration of DeepSpeed, or a script with one."""
+    if re.search(r"^\s*deepspeed\s|--deepspeed[ =]\S+\.json", text, re.MULTILINE):
+        return True
     words = ("zero_optimization", _MICRO, "--deepspeed_config", "--ds-sequence-parallel-size")
     return any(word in text for word in words)
 
@@ -323,13 +341,18 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """
     alone = text.lstrip().startswith("{")
     settings = Settings(path, {}) if alone else parse_arguments(text, path)
-    documents = [(text, 0)] if alone else heredocs(text)
-    for document, before in documents:
+    documents = [(text, 0, path)]
+    if not alone:
+        inside = [(document, before, path) for document, before in heredocs(text)]
+        documents = [*_beside(settings, path), *inside]
+    for document, before, file in documents:
         if document.lstrip().startswith("{"):
-            content = json_object(path, document, f'"{_GLOBAL}": 256')
+            content = json_object(file, document, f'"{_GLOBAL}": 256')
             for key, value in _flat(content, ""):
                 line = key_line(document, key.rpartition(".")[2]) + before
                 settings.entries[key] = Entry(None if value == "auto" else value, line)
+                settings.files[key] = file
+    trainer = _read_trainer(settings)
     strategy = read_numbers(settings, NUMBERS)
     _join(settings)
     skipped = ("context_parallel_kind", "pipeline_schedule", "mapping")
@@ -341,7 +364,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         strategy["context_parallel_kind"] = "all_to_all"
     if "seq-length" in settings:
         strategy["sequence_length"] = settings.whole("seq-length")
-    model = None
+    model = _trained(settings) if trainer else None
     if "num-layers" in settings:
         model = read_model(
             Options(settings), "megatron-deepspeed", strategy.get("sequence_length", 1)
@@ -355,7 +378,8 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     _read_batches(settings, strategy)
     if _MICS in settings and strategy["zero_stage"] == 3:
         strategy["shard_group"] = settings.whole(_MICS)
-    facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
+    if not trainer:
+        facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
     return finished(
         settings,
         strategy,
@@ -364,9 +388,61 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         devices=devices,
         devices_per_node=per_node,
         software=SOFTWARE,
-        presets=PRESETS,
+        presets=TRAINER if trainer else PRESETS,
         watched=WATCHED,
     )
+
+
+def _beside(settings: Settings, path: str) -> list[tuple[str, int, str]]:
+    """Return the configuration that a command names, where it lies beside its script."""
+    key = "deepspeed-config" if "deepspeed-config" in settings else "deepspeed"
+    name = settings.word(key)
+    if not name.endswith(".json"):
+        return []
+    file = Path(path).parent / name
+    try:
+        found = file.is_file()
+    except (OSError, ValueError):  # a name that none can have
+        found = False
+    if found:
+        settings.remark(f"with {shortened(name)} beside it")
+        return [(read_text(file, "a configuration of DeepSpeed", LARGEST), 0, str(file))]
+    return []
+
+
+def _read_trainer(settings: Settings) -> bool:
+    """Put arguments of Hugging Face's Trainer into Megatron-DeepSpeed's; tell whether they are.
+
+    Values ``auto`` of the configuration are the Trainer's arguments
+    (transformers/integrations/deepspeed.py).
+    """
+    entries = settings.entries
+    if "per-device-train-batch-size" not in entries and "model-name-or-path" not in entries:
+        return False
+    for key, entry in entries.items():
+        if isinstance(entry.value, Words) and entry.value[:1] in (("False",), ("false",)):
+            entries[key] = entry._replace(value=False)
+    for old, new in TRAINERS.items():
+        settings.rename(old, new)
+    entries.setdefault("micro-batch-size", Entry(8))
+    steps = entries.get("gradient-accumulation-steps", Entry(1))
+    if entries.get(_STEPS, Entry(None)).value is None:
+        entries[_STEPS] = steps
+    settings.read.add("gradient-accumulation-steps")
+    if settings.flag("gradient-checkpointing"):
+        entries["checkpoint-activations"] = Entry(value=True)
+    entries.setdefault("hidden-dropout", Entry("0.0"))
+    entries["use-flash-attn-v2"] = Entry(value=True)  # SDPA, if nothing else
+    return True
+
+
+def _trained(settings: Settings) -> ModelSpec | None:
+    name = settings.word("model-name-or-path")
+    preset = find_preset(name) if name else None
+    if preset is None:
+        settings.remark(f"model '{shortened(name)}' is not known here; --model names one")
+        return None
+    return load_model(preset)
 
 
 def _flat(content: Mapping[str, Any], prefix: str, depth: int = 0) -> list[tuple[str, Any]]:

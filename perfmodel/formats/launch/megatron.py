@@ -421,8 +421,12 @@ def launch_of(
 
 
 def read_devices(settings: Settings) -> tuple[int, int]:
-    """Return devices and devices of a node, as the launcher is told; 0 where it is not."""
-    nodes = _launcher(settings, "nnodes", "num-nodes")
+    """Return devices and devices of a node, as the launcher is told; 0 where it is not.
+
+    torchrun and deepspeed start on one node where they are told of no other.
+    """
+    alone = not {"nnodes", "num-nodes", "hostfile"} & set(settings.entries)
+    nodes = _launcher(settings, "nnodes", "num-nodes") or int(alone)
     each = _launcher(settings, "nproc-per-node", "num-gpus")
     return (nodes * each, each) if nodes and each else (0, 0)
 

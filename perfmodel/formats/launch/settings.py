@@ -65,6 +65,7 @@ class Settings:
         self.read: set[str] = set()
         self.remarks: list[str] = []
         self.names: dict[str, str] = {}  # today's name of a key -> the one that is in the file
+        self.files: dict[str, str] = {}  # key -> another file, in which it stands
         self.fields: dict[str, str] = {}  # of the strategy -> the key that stated it
 
     def __contains__(self, key: str) -> bool:
@@ -73,7 +74,8 @@ class Settings:
     def where(self, key: str) -> str:
         """Return the file, and the line on which a key stands."""
         line = self.entries[key].line if key in self.entries else 0
-        return f"{self.path}:{line}" if line else str(self.path)
+        path = self.files.get(key, self.path)
+        return f"{path}:{line}" if line else str(path)
 
     def name(self, key: str) -> str:
         """Return a key as its file writes it; options have no underscores."""
@@ -477,7 +479,7 @@ def _words_alike(words: Sequence[str], other: Sequence[str]) -> bool:
         pairs = [pair for pair in zip(words, other, strict=True) if pair[0] != pair[1]]
         return len(pairs) == 1 and _letters_alike(*pairs[0])
     left = [word for word in other if word not in words]
-    return len(other) == len(words) + 1 > 3 and len(left) == 1
+    return len(other) == len(words) + 1 > 3 and len(left) == 1 and set(words) <= set(other)
 
 
 def _letters_alike(word: str, other: str) -> bool:

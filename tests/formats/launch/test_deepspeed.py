@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.formats.launch.shell import heredocs
-from perfmodel.formats.launch.software import format_launch, parse_launch
+from perfmodel.formats.launch.software import format_launch, parse_launch, read_launch
 from tests.formats.launch.launches import one_launch, round_trips
 
 
@@ -152,3 +153,40 @@ def test_batches_that_contradict_each_other() -> None:
     )
     with pytest.raises(FormatError, match=r"run\.sh:3: gradient_accumulation_steps '3': should be"):
         parse_launch(text, "run.sh")
+
+
+SAMPLES = Path(__file__).parents[3] / "docs" / "samples" / "launch"
+
+
+def test_hugging_faces_trainer_with_its_configuration_beside() -> None:
+    name, launch = read_launch(SAMPLES / "deepspeed.sh")
+    assert name == "deepspeed"
+    assert launch.model is not None
+    assert launch.model.name == "llama-3.1-8b"
+    expected = {
+        "data_parallel": 16,
+        "micro_batch_size": 4,
+        "global_batch_size": 4 * 8 * 16,
+        "sequence_length": 4096,
+        "zero_stage": 3,
+        "recompute": "full",
+        "precision": "bf16",
+    }
+    assert {key: launch[key] for key in expected} == expected
+    assert launch.framework.name.startswith("plain-2024")
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ('{"stage": 5}', r"zero3\.json:2: zero_optimization\.stage '5': should be one of"),
+        ('{"overlap_com": true}', r"zero3\.json:2: unknown key zero_optimization\.overlap_com; sh"),
+    ],
+)
+def test_errors_name_the_file_of_the_key(section: str, message: str, tmp_path: Path) -> None:
+    script = (SAMPLES / "deepspeed.sh").read_text(encoding="utf-8")
+    (tmp_path / "run.sh").write_text(script, encoding="utf-8")
+    text = f'{{"bf16": {{"enabled": true}},\n "zero_optimization": {section}}}'
+    (tmp_path / "zero3.json").write_text(text, encoding="utf-8")
+    with pytest.raises(FormatError, match=message):
+        read_launch(tmp_path / "run.sh")
