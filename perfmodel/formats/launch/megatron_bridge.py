@@ -355,6 +355,8 @@ def launch_of(
     strategy["pipeline_schedule"] = "interleaved" if interleaved else "1f1b"
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False
+    elif settings.silent("model.sequence_parallel"):
+        strategy["sequence_parallel"] = True  # recipes have it with tensor parallelism
     sets = "ddp.num_distributed_optimizer_instances"
     strategy = with_replicas(settings, strategy, devices, sets)
     facts["pads_vocabulary_to"] = settings.whole("model.make_vocab_size_divisible_by", 128)

@@ -110,6 +110,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     _put_precision(settings)
     _put_optimizer(settings)
     model = _put_model(settings)
+    settings.entries.setdefault("model.sequence_parallel", Entry(value=False))
     for name in ("tensor_model", "context", "pipeline_model"):
         settings.entries.setdefault(f"model.{name}_parallel_size", Entry(1))
     return megatron_bridge.launch_of(

@@ -424,7 +424,7 @@ def remark_unread(settings: Settings, watched: Mapping[str, str]) -> None:
     """Name the keys that would change the speed or the memory and were not understood."""
     for key in settings.unread():
         value = settings.entries[key].value
-        nothing = (None, False, "None", "null", "", "false", "False")
+        nothing = (None, False, "None", "null", "", "false", "False", -1, "-1", "-1.0")
         alone = key.endswith("_parallelism") and value in (1, "1")
         if key in watched and value not in nothing and not alone:
             settings.remark(f"{settings.name(key)}: {watched[key]}")
