@@ -27,7 +27,6 @@ LONG = 100  # lines from which a source has a test file of its name
 ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("oracles/test_step.py", "parts of one compiled pass, which is retold there in loops"): (
         "kernels/step/close.py",
-        "kernels/step/data_parallel.py",
         "kernels/step/sharding.py",
         "kernels/step/stages.py",
         "kernels/step/tables.py",
