@@ -75,6 +75,7 @@ def test_compare_with_another_profile_prices_every_row_with_it(table: Path) -> N
 
 RUN = {
     "id": "a",
+    "framework": "",
     "family": "test",
     "model": "Llama",
     "hardware": "H100-80GB-SXM",
@@ -105,7 +106,7 @@ RUN = {
 def runs(tmp_path: Path) -> Path:
     path = tmp_path / "runs.csv"
     rows = [RUN, RUN | {"id": "b", "meas_iter_s": 2.5, "precision": "fp8"}]
-    rows.append(RUN | {"id": "c", "tp": ""})
+    rows.append(RUN | {"id": "c", "tp": "", "framework": "Megatron-LM"})
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, list(RUN))
         writer.writeheader()
