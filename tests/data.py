@@ -42,6 +42,13 @@ def needed(path: Path) -> Path:
     return path
 
 
+def launch_sample(name: str) -> Path:
+    """Return a launch file of the documents; a test skips where there are no documents."""
+    if not DOCS.is_dir():
+        pytest.skip(NO_DOCUMENTS)
+    return DOCS / "samples/launch" / name
+
+
 def training_runs() -> list[dict[str, str]]:
     """Return the rows of the table of measured training runs."""
     with needed(TRAINING_RUNS).open(encoding="utf-8", newline="") as file:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.cli.running import document
+from tests.data import launch_sample
 
-SAMPLES = Path(__file__).parents[3] / "docs" / "samples" / "launch"
 ON = ("--hardware", "dgx-h100")
 
 
@@ -24,5 +22,5 @@ ON = ("--hardware", "dgx-h100")
 def test_degrees_and_batches_follow_the_devices(
     name: str, arguments: tuple[str, ...], expected: dict[str, int]
 ) -> None:
-    found = document("project", *arguments, "--from", str(SAMPLES / name), *ON)
+    found = document("project", *arguments, "--from", str(launch_sample(name)), *ON)
     assert {key: found[key] for key in expected} == expected

@@ -11,6 +11,7 @@ import pytest
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.formats.launch.shell import heredocs
 from perfmodel.formats.launch.software import format_launch, parse_launch, read_launch
+from tests.data import launch_sample
 from tests.formats.launch.launches import one_launch, round_trips
 
 
@@ -155,11 +156,8 @@ def test_batches_that_contradict_each_other() -> None:
         parse_launch(text, "run.sh")
 
 
-SAMPLES = Path(__file__).parents[3] / "docs" / "samples" / "launch"
-
-
 def test_hugging_faces_trainer_with_its_configuration_beside() -> None:
-    name, launch = read_launch(SAMPLES / "deepspeed.sh")
+    name, launch = read_launch(launch_sample("deepspeed.sh"))
     assert name == "deepspeed"
     assert launch.model is not None
     assert launch.model.name == "llama-3.1-8b"
@@ -184,7 +182,7 @@ def test_hugging_faces_trainer_with_its_configuration_beside() -> None:
     ],
 )
 def test_errors_name_the_file_of_the_key(section: str, message: str, tmp_path: Path) -> None:
-    script = (SAMPLES / "deepspeed.sh").read_text(encoding="utf-8")
+    script = launch_sample("deepspeed.sh").read_text(encoding="utf-8")
     (tmp_path / "run.sh").write_text(script, encoding="utf-8")
     text = f'{{"bf16": {{"enabled": true}},\n "zero_optimization": {section}}}'
     (tmp_path / "zero3.json").write_text(text, encoding="utf-8")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.formats.launch.software import parse_launch, read_launch
-
-SAMPLE = Path(__file__).parents[3] / "docs" / "samples" / "launch" / "nanotron.yaml"
+from tests.data import launch_sample
 
 
 def test_the_sample() -> None:
-    name, launch = read_launch(SAMPLE)
+    name, launch = read_launch(launch_sample("nanotron.yaml"))
     assert name == "nanotron"
     assert launch.devices == 64
     assert launch.model is not None
@@ -32,7 +29,7 @@ def test_the_sample() -> None:
 
 
 def test_defaults_are_conservative() -> None:
-    text = SAMPLE.read_text(encoding="utf-8")
+    text = launch_sample("nanotron.yaml").read_text(encoding="utf-8")
     for line in ("  pp_engine: 1f1b\n", "  tp_mode: REDUCE_SCATTER\n", "  zero_stage: 1\n"):
         text = text.replace(line, "")
     text = text.replace("  tp_linear_async_communication: true\n", "")
@@ -62,7 +59,7 @@ def test_defaults_are_conservative() -> None:
     ],
 )
 def test_bad_input_is_one_line_with_the_key(old: str, new: str, message: str) -> None:
-    text = SAMPLE.read_text(encoding="utf-8").replace(old, new)
+    text = launch_sample("nanotron.yaml").read_text(encoding="utf-8").replace(old, new)
     with pytest.raises(PerfModelError) as caught:
         parse_launch(text, "x.yaml")
     assert message in str(caught.value)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.launch.software import parse_launch, read_launch
+from tests.data import launch_sample
 
-SAMPLES = Path(__file__).parents[3] / "docs" / "samples" / "launch"
 SECOND = """\
 torchrun pretrain.py trainer.num_nodes=2 trainer.devices=8 data.global_batch_size=128 \\
     data.micro_batch_size=1 data.seq_length=8192 trainer.strategy.tensor_model_parallel_size=2 \\
@@ -19,7 +17,7 @@ torchrun pretrain.py trainer.num_nodes=2 trainer.devices=8 data.global_batch_siz
 
 
 def test_the_first_generation() -> None:
-    name, launch = read_launch(SAMPLES / "nemo.yaml")
+    name, launch = read_launch(launch_sample("nemo.yaml"))
     assert name == "nemo"
     assert launch.framework.name.partition("[")[0].startswith("nemo@")
     assert launch.model is not None
@@ -50,7 +48,7 @@ def test_the_second_generation() -> None:
 
 
 def test_a_script_of_mlperf() -> None:
-    name, launch = read_launch(SAMPLES / "mlperf.sh")
+    name, launch = read_launch(launch_sample("mlperf.sh"))
     assert name == "nemo"
     assert launch.framework.name.startswith("nvidia-mlperf@5.0")
     assert launch.model is not None
@@ -85,7 +83,7 @@ def test_a_script_of_mlperf() -> None:
     ],
 )
 def test_bad_input_is_one_line_with_the_key(old: str, new: str, message: str) -> None:
-    text = (SAMPLES / "nemo.yaml").read_text(encoding="utf-8").replace(old, new)
+    text = launch_sample("nemo.yaml").read_text(encoding="utf-8").replace(old, new)
     with pytest.raises(FormatError) as caught:
         parse_launch(text, "x.yaml")
     assert message in str(caught.value)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.launch.software import format_launch, parse_launch, read_launch
+from tests.data import launch_sample
 from tests.formats.launch.launches import one_launch, round_trips
-
-SAMPLE = Path(__file__).parents[3] / "docs" / "samples" / "launch" / "primus.yaml"
-
 
 EXPERIMENT = """\
 work_group: ${PRIMUS_TEAM:amd}
@@ -83,7 +79,7 @@ def experiment(overrides: str, model: str = "llama3.1_8B", framework: str = "meg
 
 
 def test_an_experiment_with_variables_and_turbo() -> None:
-    name, launch = read_launch(SAMPLE)
+    name, launch = read_launch(launch_sample("primus.yaml"))
     assert name == "primus"
     assert launch.devices == 64
     assert launch.model is not None
