@@ -358,15 +358,6 @@ def recompute_of(row: MeasuredRow) -> tuple[str, int, tuple[str, ...]]:
     return "", 0, (*note, "not understood")
 
 
-def recomputes_half(row: MeasuredRow) -> bool:
-    """Tell whether "selective" means half of the forward pass.
-
-    In torchtitan it does, in both of its options: every second layer, or every second
-    matrix product with all that is cheap (torchtitan/models/…/parallelize.py).
-    """
-    return "torchtitan" in row.lower("framework") and row.lower("recompute") in ("", "selective")
-
-
 def context_parallel_kind(row: MeasuredRow, framework: Framework) -> str:
     """As stated, else as the software does it."""
     if re.search(r"cp comm a2a|ulysses", row.lower("notes")):

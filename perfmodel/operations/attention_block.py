@@ -88,9 +88,9 @@ def _projections(
 ) -> None:
     """Project to queries, keys and values in one product, as far as a layer has them."""
     tokens = ops.keys.tokens
-    numbers = spec.head_dim + (0 if spec.key_is_value else spec.value_head_dim)
-    keys = groups * (0 if spec.shared_keys else numbers)
-    queries = heads * spec.head_dim
+    widths = (spec.head_dim,) if spec.key_is_value else (spec.head_dim, spec.value_head_dim)
+    direct = [] if spec.shared_keys else [groups * width for width in widths]
+    keys, queries = sum(direct, np.zeros(1)), heads * spec.head_dim
     gate = heads * spec.value_head_dim if spec.output_gate == "channel" else 0.0
     ops.enter_tensor_parallel("attention.input", hidden, "attention.qkv")
     if spec.q_lora_rank:
@@ -99,11 +99,10 @@ def _projections(
         ops.stream("attention.query_norm", own * rank, (2, 2), (4, 2))
         ops.enter_tensor_parallel("attention.query", rank, "attention.query_up")
         ops.linear("attention.query_up", tokens, rank, queries + gate)
-        direct = keys
     else:
-        direct = queries + keys + gate
-    if np.any(direct > 0):
-        ops.linear("attention.qkv", tokens, hidden, direct)
+        direct = [queries + gate, *direct]
+    if direct:
+        ops.linear("attention.qkv", tokens, hidden, sum(direct), matrices=direct)
     # Queries, keys and values are views of one product where they are fused, and copies
     # where they are not; their gradients are always written back into one tensor.
     copied = (0, 0) if ops.framework.fused_elementwise else (2, 2)

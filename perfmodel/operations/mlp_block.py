@@ -51,7 +51,8 @@ def _add_block(
     up = f"{name}.up"
     with ops.in_role(roles[0]):
         ops.enter_tensor_parallel(f"{name}.input", hidden, up)
-        ops.linear(up, tokens, hidden, width * (2 if mlp.gated else 1))
+        matrices = (width,) * (2 if mlp.gated else 1)
+        ops.linear(up, tokens, hidden, width * len(matrices), matrices=matrices)
         add_activation(ops, mlp, f"{name}.activation", tokens * width)
     with ops.in_role(roles[1]):
         ops.linear(f"{name}.down", tokens, width, hidden)

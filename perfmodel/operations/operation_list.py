@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, PRECISIONS
 from perfmodel.model.pieces import Pieces
 from perfmodel.operations.operations import (
+    Attention,
     Communication,
     Gemm,
     LayerKeys,
@@ -20,6 +21,7 @@ from perfmodel.operations.operations import (
     Operation,
     Role,
     Size,
+    SparseAttention,
     Stream,
 )
 from perfmodel.software.framework import Framework
@@ -41,6 +43,7 @@ class OperationList:
         self.role = Role.NONE
         # (product, phase) of casts whose tensor is gathered over the tensor ranks afterwards.
         self._cast_ahead_of_gather: set[tuple[str, str]] = set()
+        self._products = 0  # so far, of those of which selective recomputation takes every second
         self._recompute_full = keys.equals("recompute", RECOMPUTE.index("full"))
         self._recompute_selective = keys.equals("recompute", RECOMPUTE.index("selective"))
 
@@ -55,24 +58,41 @@ class OperationList:
         """Append an operation in the present role."""
         self.operations.append(replace(operation, role=self.role))
 
-    def add(self, operation: Operation, *, selective: bool = False) -> None:
+    def add(self, operation: Operation, *, selective: bool = False, alternate: Size = 1.0) -> None:
         """Append an operation; a forward one is repeated where it is recomputed.
 
         Parameters
         ----------
         operation : Operation
         selective : bool
-            The operation is among those that selective recomputation repeats.
+            The operation is among those that selective recomputation of what is cheap repeats.
+        alternate : float or ndarray
+            Share of it that is repeated where every second product is.
         """
         self.append(operation)
         if operation.phase != "forward":
             return
-        again = self._recompute_full + (self._recompute_selective if selective else 0.0)
+        share = self._repeated(operation, selective, alternate)
+        again = self._recompute_full + self._recompute_selective * share
         if np.any(again > 0):
             changes: dict[str, Any] = {"phase": "recompute", "count": operation.count * again}
             if isinstance(operation, Communication):
                 changes["hidden_by"] = tuple((name, "recompute") for name, _ in operation.hidden_by)
             self.append(replace(operation, **changes))
+
+    def _repeated(self, operation: Operation, selective: bool, alternate: Size) -> Size:
+        """Return the share of a forward operation that selective recomputation repeats."""
+        if self.framework.selective_recompute == "cheap":
+            return float(selective)
+        if isinstance(operation, Communication):
+            return float(operation.collective not in ("reduce_scatter", "all_to_all"))
+        return 0.0 if isinstance(operation, Attention | SparseAttention) else alternate
+
+    def _every_second(self, widths: Sequence[Size]) -> Size:
+        """Return the share of matrices side by side that have even numbers in their layer."""
+        first, self._products = self._products, self._products + len(widths)
+        even = [width for number, width in enumerate(widths, first + 1) if number % 2 == 0]
+        return sum(even) / sum(widths)
 
     def stream(
         self,
@@ -115,6 +135,7 @@ class OperationList:
         launches: Size = 1.0,
         count: Size = 1.0,
         output_bytes: float = 2.0,
+        matrices: Sequence[Size] = (),
     ) -> None:
         """Add a linear layer: forward, data gradient, weight gradient and its casts.
 
@@ -125,6 +146,8 @@ class OperationList:
             Rows, input and output features on this device (per expert with `batch`).
         batch : float or ndarray
             Experts of a grouped product.
+        matrices : sequence of float or ndarray
+            Output features of the matrices that stand in it side by side, where it is of several.
         """
         shared: dict[str, Any] = {
             "batch": batch,
@@ -135,7 +158,12 @@ class OperationList:
         forward = Gemm(
             name, "forward", tokens, outputs, inputs, output_bytes=output_bytes, **shared
         )
-        self.add(forward, selective=selective)
+        # Only plain 16-bit products are counted; grouped and 8-bit ones are all repeated.
+        alternate: Size = 1.0
+        if np.all(np.asarray(batch) == 1.0):
+            alternate = self._every_second(matrices or (outputs,))
+            alternate = np.where(self.keys.low_precision * quantised > 0, 1.0, alternate)
+        self.add(forward, selective=selective, alternate=alternate)
         self.add(Gemm(name, "backward_input", tokens, inputs, outputs, **shared))
         # The weight gradient is added to the fp32 (or bf16) main gradient in place, or written
         # in 16 bits and added by a kernel of its own.

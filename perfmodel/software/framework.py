@@ -190,6 +190,11 @@ class Framework:
         "what a run recomputes that does not say; empty: the least with which it fits",
         choices=("", "none", "selective", "full"),
     )
+    selective_recompute: str = fact(
+        "what selective recomputation repeats: the core of unfused and what is cheap beside fused "
+        "attention, or all but attention, reductions, exchanges and every second matrix product",
+        choices=("cheap", "alternate_products"),
+    )
     prediction_modules: bool = fact(
         "models published with multi-token-prediction modules are trained with them in a run that "
         "does not say"

@@ -129,3 +129,28 @@ def test_selective_recomputation_repeats_the_unfused_attention_matrix(small_dens
         "attention.values",
     } <= again
     assert not {"attention.qkv", "attention.output", "mlp.up", "mlp.down"} & again
+
+
+def test_selective_recomputation_of_torchtitan_repeats_every_second_product(small_dense):
+    # torchtitan/distributed/activation_checkpoint.py: of a layer's products in turn (queries,
+    # keys, values, output, gate, up, down) the even ones; attention and reduce-scatters are kept.
+    fields = {"tensor_parallel": 2, "sequence_parallel": True, "sequence_length": 1024}
+    framework = load_framework("torchtitan")
+
+    def shares(**more):
+        operations = operations_of(
+            small_dense, "layer0", framework, recompute="selective", **fields, **more
+        )
+        of = {(x.name, x.phase): number(x.count) for x in operations}
+        return {name: of.get((name, "recompute"), 0.0) for name, phase in of if phase == "forward"}
+
+    spec = small_dense.layers[0].attention
+    found = shares()
+    keys = spec.key_value_heads * spec.head_dim
+    assert found["attention.qkv"] == keys / (spec.heads * spec.head_dim + 2 * keys)
+    assert [found[x] for x in ("attention.output", "mlp.up", "mlp.down")] == [1.0, 0.5, 0.0]
+    assert found["attention.core"] == 0.0
+    assert found["mlp.output.reduce_scatter"] == 0.0
+    assert found["mlp.input.all_gather"] == found["mlp.activation"] == 1.0
+    # 8-bit products are another operator, which is not in the list.
+    assert shares(precision="fp8")["mlp.down"] == 1.0

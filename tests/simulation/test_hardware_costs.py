@@ -153,4 +153,4 @@ def test_traces_of_a_projection_take_about_its_time(case, request, grid_of, h100
     assert ratio(communication_streams="per-group") == pytest.approx(1.0, abs=0.03)
     assert ratio() == pytest.approx(1.0, abs=0.08)
     assert ratio() == ratio(compute="recorded")
-    assert ratio(compute="roofline") < 0.9
+    assert ratio(compute="roofline") < 0.95

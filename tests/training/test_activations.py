@@ -58,7 +58,7 @@ RATES = ["bf16", "fp8"]
 
 
 @pytest.mark.parametrize("name", SAVED)
-@pytest.mark.parametrize("framework", ["megatron", "megatron-2022", "fsdp"])
+@pytest.mark.parametrize("framework", ["megatron", "megatron-2022", "fsdp", "torchtitan"])
 @pytest.mark.parametrize("precision", RATES)
 def test_recomputation_and_sharding_never_keep_more(name, framework, precision):
     saved = SAVED[name]

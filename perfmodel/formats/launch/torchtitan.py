@@ -345,11 +345,6 @@ def notes(launch: Launch) -> list[str]:
             f"torchtitan has no flavor of {name} (it has {known}): register one, and name it in "
             "[model]"
         )
-    if launch["recompute"] == "selective":
-        found.append(
-            "torchtitan's selective recomputation also repeats every second matrix product; "
-            "projected: attention and cheap operations"
-        )
     return found
 
 

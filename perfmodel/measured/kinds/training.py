@@ -31,7 +31,6 @@ from perfmodel.measured.row_software import (
     context_parallel_kind,
     framework_of,
     precision_of,
-    recomputes_half,
     sequence_parallel,
     zero_of,
 )
@@ -226,8 +225,6 @@ def case_of(row: MeasuredRow) -> Case:
     if some_layers:
         chunks = pipeline * candidates[0]["virtual_pipeline"]
         share = min(1.0, some_layers * chunks / model.num_layers)
-    elif levels == ["selective"] and recomputes_half(row):
-        share = 0.5
     if share < 1.0:
         candidates = [{**c, "recompute": r} for c in candidates for r in ("none", "full")]
     return Case(

@@ -180,18 +180,6 @@ def test_partly_recomputed_layers_lie_between_none_and_all(tmp_path: Path) -> No
     assert whole.projected == pytest.approx(full.projected)
 
 
-def test_selective_recompute_of_torchtitan_is_half_of_the_forward(tmp_path: Path) -> None:
-    cells = {"framework": "torchtitan (FSDP2)", "overlap": "torch.compile", "vpp": 1, "pp": 1}
-    path = write(
-        tmp_path / "t.csv",
-        *(row(**cells, recompute=level) for level in ("none", "selective", "full")),
-    )
-    none, half, full = (r.outcome.projected for r in compare_file("training", path).rows)
-    assert none is not None
-    assert full is not None
-    assert half == pytest.approx((none + full) / 2)
-
-
 def test_prediction_modules_are_stated_or_published() -> None:
     sizes = {
         **{"layers": 61, "hidden": 7168, "ffn": 18432, "heads": 128},
