@@ -78,7 +78,7 @@ def test_a_named_strategy_runs_as_its_software_does() -> None:
         ("megatron-bridge", "megatron-tuned", []),
         ("torchtitan", "torchtitan", ["--zero", "3"]),
         ("maxtext", "maxtext", ["--zero", "3", "--pp", "1", "--micro-batch", "2"]),
-        ("deepspeed", "megatron-2022", []),
+        ("deepspeed", "megatron-deepspeed", []),
         ("primus", "primus-turbo", []),
     ],
 )

@@ -46,8 +46,8 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 
 TITLE = "DeepSpeed"
-PRESET = "megatron-2022"
-PRESETS = ("megatron-2022", "megatron-2021", "megatron")
+PRESET = "megatron-deepspeed"
+PRESETS = (PRESET, "megatron-deepspeed-2021")
 TRAINER = ("plain-2024",)  # Hugging Face's
 FILE = "ds_config.json"
 LARGEST = 2**20  # B of a configuration

@@ -18,7 +18,7 @@ from tests.formats.launch.launches import one_launch, round_trips
 def test_gpt3_with_tensor_and_pipeline_parallelism() -> None:
     launch = one_launch(
         "gpt3-175b",
-        "megatron-2022",
+        "megatron-deepspeed-2021",
         devices=1024,
         tensor_parallel=8,
         pipeline_parallel=16,
@@ -62,7 +62,7 @@ def test_gpt3_with_tensor_and_pipeline_parallelism() -> None:
 def test_what_is_written_is_read(name: str, least: int) -> None:
     done, refused = round_trips(
         "deepspeed",
-        "megatron-2022",
+        "megatron-deepspeed",
         name,
         250,
         mapping=("tensor-context-data-pipeline",),
