@@ -212,10 +212,17 @@ RULES = (
 )
 
 
+# Settings that a table took from the newest recipe of a repository, not from the run's release:
+# what recipes switch on changes with each one, so that the dated facts know better.
+_OF_ANOTHER_RELEASE = re.compile(r"overlap from (?:the )?(?:repo|repository) head")
+
+
 def framework_of(row: MeasuredRow, run: Run) -> tuple[Framework, tuple[str, ...]]:
     """Return the declared behaviour of a row's software as it was set, and notes."""
     name, notes = software_of(row)
     framework = as_run(load_framework(name), run)
+    if _OF_ANOTHER_RELEASE.search(row.lower("notes")):
+        row = row.replaced("overlap", "")
     for rule in RULES:
         if rule.holds(row, framework):
             framework = replace(framework, **rule.changes)

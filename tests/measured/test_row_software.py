@@ -177,6 +177,9 @@ def test_what_a_row_states_goes_before_what_its_release_does() -> None:
     kept = ("graph_launch", "overlap_expert_parallel", "grouped_gemm")
     assert not any(getattr(told, key) for key in kept)
     assert told.expert_dispatch == "all_to_all"
+    # Copied from another release's recipe, a list says nothing of this run.
+    copied = "forced-balanced; recompute/overlap from repo HEAD recipe x (release older than HEAD)"
+    assert framework_of(row(**cells, overlap=listed, notes=copied), NVL72)[0] == silent
 
 
 @pytest.mark.parametrize(
