@@ -62,7 +62,7 @@ def even_power(case: Case) -> Case:
             continue
         peaks = hardware.device.peak("bf16") / hardware.device.peak("fp8")
         values[path] = hardware.calibrated("gemm", "energy_per_flop") * peaks
-    return replace(case, hardware=hardware.with_values(values)) if values else case
+    return replace(case, hardware=hardware.with_values(values))
 
 
 # Behaviour -> what turns it off.
@@ -91,6 +91,8 @@ SWITCHES: Mapping[str, Change] = {
     "graph_scope": software(graph_scope="none"),
     "grouped_gemm": software(grouped_gemm=False),
     "fused_elementwise": software(fused_elementwise=True),
+    "fused_norm_and_rotary": software(fused_norm_and_rotary=True),
+    "selective_recompute": software(selective_recompute="cheap"),
     "attention_generation": software(attention_generation=0),
     "routing": software(routing="balanced"),
     "expert_counts_on_host": software(expert_counts_on_host=False),

@@ -223,6 +223,48 @@ def norm(
     )
 
 
+def composed_norm(elements: ArrayLike, *, backward: bool = False) -> StreamWork:
+    """Return the work of an RMS norm of 16-bit elements that eager PyTorch puts together.
+
+    Forward, per element: to fp32 (2 read, 4 written), square (4, 4), mean (4), times the inverse
+    root (4, 4), to 16 bits (4, 2), times the weight (2, 2): 20 and 16 B (``LlamaRMSNorm`` of
+    transformers; ``torch.nn.RMSNorm`` before 2.9). Backward, by the formulas of autograd
+    (derivatives.yaml): products with the weight (2, 2) and for its gradient (4, 2; sum 2), to
+    fp32 (2, 4), products with the inverse root (4, 4) and for its gradient (8, 4; sum 4), the
+    square's (three products: 16, 12), their sum (8, 4), to 16 bits (4, 2): 54 and 34 B.
+
+    Parameters
+    ----------
+    elements : array_like
+        Numbers that are normalised.
+    backward : bool
+        The gradient.
+    """
+    n = np.asarray(elements, np.float64)
+    read, written, flops = (54.0, 34.0, 12.0) if backward else (20.0, 16.0, 4.0)
+    return StreamWork(bytes_read=n * read, bytes_written=n * written, flops=n * flops)
+
+
+def composed_rotary(elements: ArrayLike, *, backward: bool = False) -> StreamWork:
+    """Return the work of rotating 16-bit queries or keys by operators of eager PyTorch.
+
+    Forward, per element: times the cosine (2 read, 2 written), half of it negated (1, 1), halves
+    put together (2, 2), times the sine (2, 2), sum (4, 2): 11 and 9 B (``apply_rotary_pos_emb`` of
+    transformers; views as complex numbers move as much). Backward: both products (4, 4), the
+    negated half (1, 1), two halves written into zeros (2, 6), two sums (8, 4): 15 and 15 B.
+
+    Parameters
+    ----------
+    elements : array_like
+        Numbers that are rotated.
+    backward : bool
+        The gradient.
+    """
+    n = np.asarray(elements, np.float64)
+    read, written = (15.0, 15.0) if backward else (11.0, 9.0)
+    return StreamWork(bytes_read=n * read, bytes_written=n * written, flops=n * 4.0)
+
+
 SOFTMAX_REGISTER_ROW = 1024.0
 """Longest row that a warp keeps in registers (PyTorch, ``PersistentSoftmax.cuh``)."""
 
@@ -288,22 +330,23 @@ def cross_entropy(
     ==================  ========================  ========
     forward, fused      2 s, s                    2
     backward, fused     s, s                      2
-    forward, unfused    s + 12, 12                8
+    forward, unfused    s + 20, 16                8
     backward, unfused   8, s + 4                  8
     ==================  ========================  ========
 
     Fused: one kernel finds maximum and sum, one writes the gradient in place of the
     logits, which backward scales. Unfused: logits are cast to fp32, shifted,
-    exponentiated and summed in kernels of their own. With a vocabulary split over
-    devices, ``vocabulary`` is the local part, and maximum, sum and the target's logit
-    (fp32 per token) are reduced over the group between the kernels.
+    exponentiated, summed and divided in kernels of their own (``vocab_parallel_cross_entropy`` of
+    Megatron-LM; PyTorch's log-softmax reads long rows three times, about as much). With a
+    vocabulary split over devices, ``vocabulary`` is the local part, and maximum, sum and the
+    target's logit (fp32 per token) are reduced over the group between the kernels.
     """
     n = np.asarray(tokens, np.float64) * np.asarray(vocabulary, np.float64)
     s = element_bytes
     read, written = {
         (True, False): (2.0 * s, s),
         (True, True): (s, s),
-        (False, False): (s + 12.0, 12.0),
+        (False, False): (s + 20.0, 16.0),
         (False, True): (8.0, s + 4.0),
     }[fused, backward]
     return StreamWork(n * read, n * written, 8.0 * n, launches=2.0 if fused else 8.0)

@@ -134,7 +134,11 @@ RULES = (
     Rule({"flash_attention": True}, where={"flash": r"."}, unless={"flash": r"^no\b"}),
     # Without torch.compile nothing of torchtitan's is fused; async TP and float8 imply it.
     Rule(
-        {"fused_elementwise": False, "fused_cross_entropy": False},
+        {
+            "fused_elementwise": False,
+            "fused_norm_and_rotary": False,
+            "fused_cross_entropy": False,
+        },
         unless={"overlap": r"compile|async", "precision": "fp8"},
         given=lambda row, framework: framework.compiles_on_request,
     ),

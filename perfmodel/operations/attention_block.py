@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.columns import Column
-from perfmodel.compute.stream_catalogue import elementwise, traffic
+from perfmodel.compute.stream_catalogue import composed_norm, composed_rotary, elementwise, traffic
 from perfmodel.model.build import AttentionSpec, ModelSpec
 from perfmodel.operations.context_block import (
     context_communication,
@@ -19,7 +19,7 @@ from perfmodel.operations.context_block import (
     gather_keys,
     remote_work,
 )
-from perfmodel.operations.operation_list import OperationList
+from perfmodel.operations.operation_list import COMPOSED_LAUNCHES, OperationList
 from perfmodel.operations.operations import Attention, Gemm, Role, Stream
 from perfmodel.operations.sparse_block import (
     absorbs_keys,
@@ -60,13 +60,15 @@ def add_attention(ops: OperationList, model: ModelSpec, spec: AttentionSpec) -> 
     if model.position_embedding == "rope" and not spec.cross:
         rotated = spec.qk_rope_head_dim if spec.kind == "mla" else spec.head_dim
         shared = 1.0 if spec.kind == "mla" else 0.0 if spec.shared_keys else groups
-        passes = 1.0 if ops.framework.fused_elementwise else 3.0
+        fused = ops.framework.fused_norm_and_rotary
+        composed = [traffic(composed_rotary(1, backward=b)) for b in (False, True)]
+        forward, backward = ((2.0, 2.0), (2.0, 2.0)) if fused else composed
         ops.stream(
             "attention.rope",
             tokens * (heads + shared) * rotated,
-            (2 * passes, 2 * passes),
-            (2 * passes, 2 * passes),
-            launches=2.0 * passes,
+            forward,
+            backward,
+            launches=2.0 if fused else 2.0 * COMPOSED_LAUNCHES,
         )
     if spec.sparse:
         add_sparse_core(ops, spec, heads, groups)
@@ -116,7 +118,11 @@ def _head_norms(ops: OperationList, spec: AttentionSpec, heads: Column, groups: 
     if spec.qk_norm_scope != "keys":
         normed, launches = heads + normed, launches + 1.0
     elements = ops.keys.tokens * normed * spec.head_dim
-    ops.stream("attention.qk_norm", elements, (2, 2), (4, 2), launches=max(launches, 1.0))
+    forward, backward = (2.0, 2.0), (4.0, 2.0)
+    if not ops.framework.fused_norm_and_rotary:
+        forward, backward = (traffic(composed_norm(1, backward=b)) for b in (False, True))
+        launches *= COMPOSED_LAUNCHES
+    ops.stream("attention.qk_norm", elements, forward, backward, launches=max(launches, 1.0))
 
 
 def _output_gate(ops: OperationList, hidden: float, spec: AttentionSpec, heads: Column) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.compute.stream_catalogue import embedding, norm, traffic
+from perfmodel.compute.stream_catalogue import composed_norm, embedding, norm, traffic
 from perfmodel.model.build import (
     AttentionSpec,
     LayerSpec,
@@ -23,7 +23,7 @@ from perfmodel.model.build import (
 )
 from perfmodel.operations.attention_block import add_attention
 from perfmodel.operations.mlp_block import add_mlp
-from perfmodel.operations.operation_list import OperationList
+from perfmodel.operations.operation_list import COMPOSED_LAUNCHES, OperationList
 from perfmodel.operations.operations import Role
 from perfmodel.operations.recurrence_block import add_recurrence, add_short_convolution
 
@@ -84,15 +84,16 @@ def add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
             if layer.streams > 1:
                 _narrow_streams(ops, model, layer, block)
             if ahead:
-                add_norm(ops, f"{block.name}.norm", elements)
+                add_norm(ops, f"{block.name}.norm", elements, layer.norm)
         for part in block.parts:
             with ops.in_role(_role(part)):
                 _add_part(ops, model, part)
         with ops.in_role(block.output_role):
             if behind:
-                add_norm(ops, f"{block.name}.post_norm", elements, selective=False)
+                add_norm(ops, f"{block.name}.post_norm", elements, layer.norm, selective=False)
             if rest:
-                add_norm(ops, f"{block.name}.part_norms", rest * elements, selective=False)
+                apart = f"{block.name}.part_norms"
+                add_norm(ops, apart, rest * elements, layer.norm, selective=False)
             if len(block.parts) > 1:
                 count = float(len(block.parts) - 1)
                 ops.stream(f"{block.name}.sum", elements, (4, 2), (0, 0), count=count)
@@ -140,17 +141,21 @@ def _add_part(ops: OperationList, model: ModelSpec, part: Mixer | MlpSpec) -> No
 
 
 def add_norm(
-    ops: OperationList, name: str, elements: np.ndarray, *, selective: bool = True
+    ops: OperationList, name: str, elements: np.ndarray, kind: str, *, selective: bool = True
 ) -> None:
     """Norm: read and write once; its gradient reads input and output gradient.
 
     Unfused (PyTorch ``layer_norm``) statistics are a pass of their own, and so is the
-    weight gradient, which reads both tensors again.
+    weight gradient, which reads both tensors again. RMS norms of eager PyTorch are composed.
     """
-    fused = ops.framework.fused_elementwise
-    forward, backward = (traffic(norm(1, 1, backward=b, fused=fused)) for b in (False, True))
+    fused, launches = ops.framework.fused_elementwise, 1.0
+    passes = [norm(1, 1, backward=b, fused=fused) for b in (False, True)]
+    if not (ops.framework.fused_norm_and_rotary or kind.startswith("layer")):
+        passes = [composed_norm(1, backward=b) for b in (False, True)]
+        launches = COMPOSED_LAUNCHES
+    forward, backward = map(traffic, passes)
     cheap = selective and ops.framework.flash_attention
-    ops.stream(name, elements, forward, backward, flops=6.0, launches=1.0, selective=cheap)
+    ops.stream(name, elements, forward, backward, flops=6.0, launches=launches, selective=cheap)
 
 
 def add_residual(ops: OperationList, name: str, elements: np.ndarray) -> None:

@@ -30,6 +30,9 @@ from perfmodel.strategy.grid import RECOMPUTE
 # Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
 # the hook with which data parallelism counts its bucket. An estimate, not a measurement.
 GRADIENT_HOOK_LAUNCHES = 3.0
+# Host work, in launches, of a norm or a rotation that is composed of operators: 8 to 14 of them
+# where a launch stands for the operators around a kernel, too (`operators_per_kernel`, 3).
+COMPOSED_LAUNCHES = 3.0
 
 
 class OperationList:

@@ -129,7 +129,9 @@ def _tower_operations(
         with ops.in_role(Role.EMBEDDING):
             ops.products("tower", tower.extra, own=True)
             if tower.final_norm:
-                add_norm(ops, "tower.norm", ops.keys.stream_tokens * tower.hidden_size)
+                elements = ops.keys.stream_tokens * tower.hidden_size
+                kind = tower.layers[-1].norm if tower.layers else "layer"
+                add_norm(ops, "tower.norm", elements, kind)
         ops.operations[start:] = [_within(tower, item, 1) for item in ops.operations[start:]]
         found += ops.operations
     return found
@@ -200,7 +202,7 @@ def _add_output(ops: OperationList, model: ModelSpec) -> None:
     if model.streams > 1:
         m = float(model.streams)
         ops.stream("output.streams", elements, (2.0 * m, 2.0), (2.0 + 2.0 * m, 2.0 * m))
-    add_norm(ops, "output.norm", elements)
+    add_norm(ops, "output.norm", elements, model.layers[-1].norm)
     width = float(model.table_width)
     ops.enter_tensor_parallel("output.input", width, "output.logits", quantised=False)
     vocabulary = padded_vocabulary(model, keys, ops.framework)
@@ -243,7 +245,7 @@ def _add_mtp(ops: OperationList, model: ModelSpec) -> None:
     """Norms of hidden state and next token, and their projection 2h -> h."""
     keys = ops.keys
     elements = keys.stream_tokens * model.hidden_size
-    add_norm(ops, "mtp.norms", 2.0 * elements)
+    add_norm(ops, "mtp.norms", 2.0 * elements, model.layers[-1].norm)
     ops.enter_tensor_parallel("mtp.input", 2.0 * model.hidden_size, "mtp.projection")
     ops.linear(
         "mtp.projection",

@@ -59,6 +59,10 @@ class Framework:
         "loss and its gradient in two passes over the logits instead of one per step"
     )
     fused_elementwise: bool = fact("norms, activation, bias and dropout-add run as fused kernels")
+    fused_norm_and_rotary: bool = fact(
+        "RMS norms and rotary embeddings are one kernel each, not the operators that eager PyTorch "
+        "composes them of"
+    )
     keeps_intermediates: bool = fact(
         "autograd keeps what lies between the kernels of norms and activations, besides the inputs "
         "of products and fused kernels"

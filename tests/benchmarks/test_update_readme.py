@@ -23,6 +23,10 @@ def test_the_readme_says_what_the_accuracy_page_says() -> None:
     lines = [cells(line) for line in block.splitlines()[3:]]
     assert len(lines) >= 10
     for title, *figures in lines:
+        if title.endswith("(families alike)"):
+            averages = [row[-5:-1] for row in whole if row[0] == "**families alike**"]
+            assert figures[1:] in averages, title
+            continue
         names = ("all",) if title.startswith("Training steps") else (f"**{title}**",)
         found = [row[2:7] for row in whole if row[0] in names and len(row) >= 7]
         assert figures in found, title

@@ -11,6 +11,8 @@ from perfmodel.base.errors import DataError
 from perfmodel.compute.stream_catalogue import (
     ELEMENTWISE,
     cast,
+    composed_norm,
+    composed_rotary,
     cross_entropy,
     elementwise,
     embedding,
@@ -87,7 +89,22 @@ def test_other_operations_by_hand():
     assert traffic(router_top_k(10, 64, 8, fused=True)) == (10 * 64 * 4, 10 * 8 * 8)
     assert traffic(cross_entropy(10, 1000)) == (40000, 20000)
     assert traffic(cross_entropy(10, 1000, backward=True)) == (20000, 20000)
-    assert traffic(cross_entropy(10, 1000, fused=False)) == (140000, 120000)
+    assert traffic(cross_entropy(10, 1000, fused=False)) == (220000, 160000)
+
+
+def test_composed_norms_and_rotations_move_what_their_operators_move():
+    """Operators of eager PyTorch one by one: (bytes read, bytes written) an element."""
+    to_fp32, product, to_half = (2, 4), (4, 4), (4, 2)
+    scaled = [to_fp32, product, (4, 0), product, to_half, (2, 2)]
+    assert traffic(composed_norm(1)) == tuple(map(sum, zip(*scaled, strict=True)))
+    weight = [(2, 2), (4, 2), (2, 0)]
+    root = [product, (8, 4), (4, 0)]
+    square = [product, product, (8, 4)]
+    gradients = [*weight, to_fp32, *root, *square, (8, 4), to_half]
+    assert traffic(composed_norm(1, backward=True)) == tuple(map(sum, zip(*gradients, strict=True)))
+    turned = [(2, 2), (1, 1), (2, 2), (2, 2), (4, 2)]
+    assert traffic(composed_rotary(1)) == tuple(map(sum, zip(*turned, strict=True)))
+    assert traffic(composed_rotary(1, backward=True)) == (15, 15)
 
 
 @given(

@@ -24,6 +24,25 @@ def forward(operations):
     return [item for item in operations if item.phase == "forward"]
 
 
+def test_eager_rms_norms_are_composed_of_operators_and_layer_norms_are_not():
+    eager, compiled = load_framework("fsdp"), load_framework("torchtitan")
+
+    def norms(kind, framework, **changes):
+        model = model_of("sliding")
+        layers = tuple(replace(layer, norm=kind) for layer in model.layers)
+        found = operations_of(
+            replace(model, layers=layers), "layer0", replace(framework, **changes)
+        )
+        moved = (x for x in found if x.name == "mlp.norm")
+        return [number(x.bytes_read) + number(x.bytes_written) for x in moved]
+
+    forward, backward = norms("rms", eager)
+    elements = TOKENS * HIDDEN
+    assert (forward, backward) == (36 * elements, 88 * elements)
+    assert norms("layer", eager) == norms("rms", eager, fused_norm_and_rotary=True)
+    assert sum(norms("rms", compiled)) < sum(norms("layer", eager))
+
+
 @pytest.mark.parametrize(
     ("name", "norms", "residuals"),
     [

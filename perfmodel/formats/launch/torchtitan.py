@@ -126,7 +126,7 @@ CHOICES = (
     ),
 )
 
-_COMPILED = {"fused_elementwise", "fused_cross_entropy"}
+_COMPILED = {"fused_elementwise", "fused_norm_and_rotary", "fused_cross_entropy"}
 SOFTWARE = (
     *(
         Choice(
