@@ -199,7 +199,7 @@ RULES = (
         {"grouped_gemm": False, "graph_launch": False, "graph_scope": "none"},
         where={"overlap": _RECIPE},
     ),
-    Rule({"grouped_gemm": True}, where={"overlap": "cutedsl"}),
+    *(Rule({"grouped_gemm": True}, where={column: "cutedsl"}) for column in ("overlap", "notes")),
     # Experts that take a fixed number of tokens; dispatch then is the plain all-to-all
     # (Megatron-Bridge, training/utils/moe_token_drop.py asserts so).
     Rule(
@@ -246,7 +246,7 @@ def _with_graphs(row: MeasuredRow, framework: Framework) -> Framework:
             graph_launch=some and (not scope or "full_iteration" in scope),
             graph_scope="_".join(parts) if some and parts else "none",
         )
-    if re.search(r"config \S*_cg", row.text("notes")):
+    if re.search(r"config \S*_cg|config_common_cg", row.text("notes")):
         return replace(framework, graph_launch=True)  # so MLPerf names its configurations
     return framework
 

@@ -24,7 +24,7 @@ from perfmodel.model.presets import find_preset, load_model
 
 TITLE = "NeMo"
 PRESETS = ("nemo@23.08", "nemo@24.09", "nemo@25.02")
-BENCHMARKS = ("nvidia-mlperf@5.0", "nvidia-mlperf@3.1")
+BENCHMARKS = ("nvidia-mlperf@6.0", "nvidia-mlperf@5.1", "nvidia-mlperf@3.1")
 
 # Key of NeMo -> key of Megatron Bridge, where it is another.
 RENAMED: Mapping[str, str] = {
@@ -65,6 +65,7 @@ VARIABLES: Mapping[str, str] = {
     "INTERLEAVED_PIPELINE": "model.virtual_pipeline_model_parallel_size",
     "CONTEXT_PARALLEL": "model.context_parallel_size",
     "EXPERT_MODEL_PARALLEL": "model.expert_model_parallel_size",
+    "EXPERT_PARALLEL": "model.expert_model_parallel_size",
     "EXPERT_TENSOR_PARALLEL": "model.expert_tensor_parallel_size",
     "SEQ_PARALLEL": "model.sequence_parallel",
     "MICRO_BATCH_SIZE": "train.micro_batch_size",
@@ -74,12 +75,19 @@ VARIABLES: Mapping[str, str] = {
     "MINIBS": "MINIBS",
     "FP8": "FP8",
 }
-# What a script, or one that it sources, is called for -> model, tokens, round.
+# What a script, its folder, or one that it sources, is called for -> model, tokens, round. Those of
+# round 5.0 say themselves which Llama it is, later ones source config_common_405b.sh.
 TASKS = (
-    (re.compile(r"405b", re.IGNORECASE), "llama-3.1-405b", 8192, BENCHMARKS[0]),
-    (re.compile(r"_8b\b", re.IGNORECASE), "llama-3.1-8b", 8192, BENCHMARKS[0]),
-    (re.compile(r"gpt3|175b|training\.model\.", re.IGNORECASE), "gpt3-175b", 2048, BENCHMARKS[1]),
+    (re.compile(r"deepseekv3|671b", re.IGNORECASE), "deepseek-v3", 4096, BENCHMARKS[0]),
+    (re.compile(r"gpt_oss_20b", re.IGNORECASE), "gpt-oss-20b", 8192, BENCHMARKS[0]),
+    (re.compile(r"MODEL_SIZE=\W*405b", re.IGNORECASE), "llama-3.1-405b", 8192, BENCHMARKS[2]),
+    (re.compile(r"405b", re.IGNORECASE), "llama-3.1-405b", 8192, BENCHMARKS[1]),
+    (re.compile(r"_8b\b", re.IGNORECASE), "llama-3.1-8b", 8192, BENCHMARKS[1]),
+    (re.compile(r"gpt3|175b|training\.model\.", re.IGNORECASE), "gpt3-175b", 2048, BENCHMARKS[2]),
 )
+# What the sourced file is called for -> precision; config_common.sh says FP8=True in all rounds,
+# with FP8_RECIPE "tensorwise" since 5.1, before "delayed".
+BLOCKS = (("fp4", "bf16_with_nvfp4_mixed"), ("mxfp8", "bf16_with_mxfp8_mixed"))
 
 
 def recognises(text: str) -> bool:
@@ -209,8 +217,12 @@ def _benchmark(text: str, path: str, devices: int) -> Launch:
         settings.remark("the benchmark is not named in the file; --model and --seq-len say it")
     else:
         settings.entries["model.seq_length"] = Entry(task[2])
-    named = re.search(r"fp4", text) and "bf16_with_nvfp4_mixed"
-    settings.entries["mixed_precision"] = Entry(named or "bf16_with_fp8_current_scaling_mixed")
+    preset = task[3] if task else BENCHMARKS[1]
+    named = next((name for word, name in BLOCKS if word in text), "")
+    current = "bf16_with_fp8_current_scaling_mixed"
+    settings.entries["mixed_precision"] = Entry(
+        named or (_FP8 if preset == BENCHMARKS[2] else current)
+    )
     if not named and "fp8" not in text.lower():
         settings.remark("precision is that of config_common.sh, which is not read: taken as fp8")
     if "model.sequence_parallel" not in settings.entries:
@@ -220,7 +232,7 @@ def _benchmark(text: str, path: str, devices: int) -> Launch:
         found,
         each if nodes else 0,
         model=load_model(task[1]) if task else None,
-        presets=(task[3] if task else BENCHMARKS[0],),
+        presets=(preset,),
     )
 
 

@@ -47,10 +47,45 @@ def test_the_second_generation() -> None:
     assert launch["sequence_parallel"]
 
 
+ROUND = """source $(dirname ${{BASH_SOURCE[0]}})/config_common.sh
+{lines}
+export MINIBS=8
+export TENSOR_MODEL_PARALLEL=4
+export DGXNNODES=8
+export DGXNGPU=4
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "lines", "framework", "precision", "scaling"),
+    [
+        # Rounds differ in how scripts name the model, and in the recipe of fp8.
+        ("run.sh", 'export MODEL_SIZE="405b"', "nvidia-mlperf@3.1", "fp8", "delayed"),
+        ("run.sh", "source config_common_405b.sh", "nvidia-mlperf@5.1", "fp8", "current"),
+        ("gpt3/run.sh", "", "nvidia-mlperf@3.1", "fp8", "delayed"),
+        ("run.sh", "source config_common_405b_fp4.sh", "nvidia-mlperf@5.1", "nvfp4", "current"),
+        (
+            "gpt_oss_20b/run.sh",
+            "source config_common_mxfp8.sh\nexport EXPERT_PARALLEL=4",
+            "nvidia-mlperf@6.0",
+            "mxfp8",
+            "current",
+        ),
+    ],
+)
+def test_rounds_of_mlperf(
+    path: str, lines: str, framework: str, precision: str, scaling: str
+) -> None:
+    _, launch = parse_launch(ROUND.format(lines=lines), path)
+    assert launch.framework.name.partition("[")[0] == framework
+    assert (launch["precision"], launch.framework.scaling) == (precision, scaling)
+    assert launch["expert_parallel"] == (4 if "EXPERT" in lines else 1)
+
+
 def test_a_script_of_mlperf() -> None:
     name, launch = read_launch(launch_sample("mlperf.sh"))
     assert name == "nemo"
-    assert launch.framework.name.startswith("nvidia-mlperf@5.0")
+    assert launch.framework.name.startswith("nvidia-mlperf@5.1")
     assert launch.model is not None
     assert launch.model.name == "llama-3.1-405b"
     assert launch.devices == 512
