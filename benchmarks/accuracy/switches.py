@@ -104,6 +104,7 @@ SWITCHES: Mapping[str, Change] = {
     "stage_split": software(stage_split="even"),
     "best_attention_is_plain": software(best_attention_is_plain=False),
     "bucket_bytes_per_rank": software(bucket_bytes_per_rank=0.0),
+    "scatters_sends": software(scatters_sends=False),
     "reduces_whole_gradients": software(reduces_whole_gradients=False),
     "low_precision_parameters": software(low_precision_parameters=False),
     "overlap_gradient_copies": software(overlap_gradient_copies=True),

@@ -71,9 +71,8 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         stage = stages.sums[load.critical]
 
         # 2. The pipeline: waiting for other stages, and sends between them.
-        pipeline = pipeline_time(
-            m, p, v, load, groups, keys.boundary_bytes[key], settings, network, memo
-        )
+        boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
+        pipeline = pipeline_time(m, p, v, load, groups, boundary, settings, network, memo)
 
         # 3. The data-parallel group: gradients out, parameters in.
         table = keys.shared_table[key]

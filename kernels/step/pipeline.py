@@ -56,7 +56,7 @@ class Pipeline(NamedTuple):
 
 
 @jit_inline
-def pipeline_time(m, p, v, load, groups, boundary_bytes, settings, network, memo):
+def pipeline_time(m, p, v, load, groups, boundary, settings, network, memo):
     """Bubble and sends of a strategy.
 
     Parameters
@@ -65,8 +65,9 @@ def pipeline_time(m, p, v, load, groups, boundary_bytes, settings, network, memo
         Micro-batches, stages, chunks per stage.
     load : Load
     groups : Groups
-    boundary_bytes : float
-        Hidden state that a stage sends to the next, per device [B].
+    boundary : tuple of two floats
+        Hidden state that a stage sends to the next, per device [B], and the time in which its
+        tensor ranks gather what came in shares [s].
     settings : Settings
     network : Network
     memo : ndarray
@@ -80,11 +81,13 @@ def pipeline_time(m, p, v, load, groups, boundary_bytes, settings, network, memo
     if p == 1:
         return Pipeline(bubble, 0.0, 0.0, 0.0, 0.0)
     span = boundary_span(groups.pipeline_stride, p)
-    send = remembered_time(POINT_TO_POINT, boundary_bytes, 2, span, network, memo)
+    size, gather = boundary
+    send = remembered_time(POINT_TO_POINT, size, 2, span, network, memo)
     beside = 0.0
     if 2 * span > settings.domain and leaves_domain(groups.dense, settings):
         beside = v * send  # gradients and sends leave through the same adapters
-    relative = width_of(boundary_bytes, settings.collective_widths)
+    send += gather
+    relative = width_of(size, settings.collective_widths)
     total, exposed, width = pipeline_sends(
         send, m, p, v, load.slowest, settings.overlap_pipeline, relative
     )

@@ -141,6 +141,8 @@ class KeyTables(NamedTuple):
         Parameters that a stage with embedding and output keeps once (a tied table).
     boundary_bytes : float64, shape (keys,)
         Hidden state that a stage sends to the next, per device [B].
+    boundary_gather : float64, shape (keys,)
+        Time in which tensor ranks gather what came in shares [s].
     weight_bytes : float64, shape (keys,)
         Bytes of one stored parameter, low-precision copies included [B].
     flops_causal, flops_non_causal : float64, shape (keys,)
@@ -153,6 +155,7 @@ class KeyTables(NamedTuple):
     parts: np.ndarray
     shared_table: np.ndarray
     boundary_bytes: np.ndarray
+    boundary_gather: np.ndarray
     weight_bytes: np.ndarray
     flops_causal: np.ndarray
     flops_non_causal: np.ndarray

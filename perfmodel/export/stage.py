@@ -267,7 +267,11 @@ class _Stage:
         peer = PREVIOUS_STAGE if slot.forward else NEXT_STAGE
         name = self._name(slot, f"chunk {slot.chunk}", f"{_direction(slot)} receive")
         node = self.nodes.receive(name, posted, message.size, message.time, peer, tag)
-        return both(start, needing((node,)))
+        came = both(start, needing((node,)))
+        if self.workload.arrival:
+            name = self._name(slot, f"chunk {slot.chunk}", f"{_direction(slot)} gather")
+            came = needing((self.nodes.collectives(name, came, self.workload.arrival),))
+        return came
 
     def _leave(self, slot: Slot) -> None:
         """Send the result of a slot to the next stage."""

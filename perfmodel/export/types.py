@@ -196,6 +196,8 @@ class ProjectedWorkload:
         By number.
     boundary : ProjectedOperation or None
         One send from a stage to the next, forward or backward; None with a single stage.
+    arrival : ProjectedOperation or None
+        What tensor ranks do with the shares that they received; None where they receive all.
     sizes : tuple of int
         Sizes of the network levels, innermost first; 0: unbounded.
     step_overhead : float
@@ -212,6 +214,7 @@ class ProjectedWorkload:
     micro_batches: int
     stages: tuple[ProjectedStage, ...]
     boundary: ProjectedOperation | None
+    arrival: ProjectedOperation | None
     sizes: tuple[int, ...]
     step_overhead: float
     projection: Mapping[str, float]
@@ -272,6 +275,8 @@ class ProjectedWorkload:
                     _add_size(sizes, item, runs)
         if self.boundary:
             _add_size(sizes, self.boundary, self.sends(stage))
+        if self.arrival:  # a stage receives as often as it sends
+            _add_size(sizes, self.arrival, self.sends(stage))
         table = self.stages[stage].table
         if table:
             _add_size(sizes, table, 1)

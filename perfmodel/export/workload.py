@@ -27,7 +27,8 @@ from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.explain import check_one_strategy
-from perfmodel.training.memory import boundary_bytes, shared_table
+from perfmodel.training.boundary import arrival_gather, sent_bytes
+from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import part_table, price_parts
 from perfmodel.training.project import (
     Workload,
@@ -86,7 +87,7 @@ def projected_workload(
         hardware,
         framework,
         _chunks(model, grid, parts, framework.stage_split),
-        boundary_bytes=float(boundary_bytes(model, keys)[0]),
+        boundary_bytes=float(sent_bytes(model, keys, framework)[0]),
         shared_weights=float(shared_table(model, keys, framework)[0]),
     )
     return ProjectedWorkload(
@@ -98,10 +99,19 @@ def projected_workload(
         int(grid["global_batch_size"][0]) // replicas,
         stages,
         boundary,
+        _arrival(model, keys, hardware, framework) if boundary else None,
         tuple(level.size for level in hardware.system.network),
         hardware.calibrated("host", "step_overhead"),
         {item.name: float(out[i, 0]) for i, item in enumerate(STEP_VARIABLES)},
     )
+
+
+def _arrival(
+    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework
+) -> ProjectedOperation | None:
+    """Return the gather of a hidden state that came in shares, None where it comes whole."""
+    item = arrival_gather(model, keys, hardware, framework)
+    return _operation(item) if _number(item.operation.count) > 0 else None
 
 
 def _parts(

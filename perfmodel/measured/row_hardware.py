@@ -6,6 +6,7 @@ number of its own. All bandwidths become bytes per second, device and direction.
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -171,6 +172,15 @@ FABRIC_LATENCY = {
 }
 """Words for a network -> latency of a message through it [s], where it is not InfiniBand's."""
 
+CHANNEL_RATE = {
+    # Omni-Path leaves the transport to the host's cores: one thread copies each of NCCL's channels
+    # through a verbs queue pair. All-reduces of 4 GB on Jean Zay, four adapters of 100 Gb/s a node
+    # (github.com/bigscience-workshop/bigscience, experiments/bandwidth): 84.7 Gb/s through 4
+    # channels on nodes of 4 V100, 40.6 through 2 on nodes of 8 A100.
+    r"omni-?path|\bopa\b": 2.6e9,
+}
+"""Words for a network -> what one channel of a device gets through it [bytes/s]."""
+
 
 def _fabric(row: MeasuredRow, base: Hardware) -> dict[str, float]:
     """Latency of a named network between nodes."""
@@ -182,11 +192,20 @@ def _fabric(row: MeasuredRow, base: Hardware) -> dict[str, float]:
 
 
 def _scale_out(row: MeasuredRow, base: Hardware) -> dict[str, float]:
-    """What a device has of the network between nodes."""
+    """What a device has of the network between nodes.
+
+    The rate of its adapters, or less where what a channel carries bounds it: of that the profile
+    takes what its own adapters reach of theirs, which the rate of a channel has in it.
+    """
     if len(base.system.network) < 2 or _is_torus(base):
         return {}
     per_node = row.whole("gpus_per_node") or base.system.devices_per_node
-    bandwidth = device_bandwidth(row.text("scaleout_link"), per_node)
+    text = row.text("scaleout_link")
+    bandwidth = device_bandwidth(text, per_node)
+    reached = base.calibrated("network", "scale_out_efficiency")
+    for words, rate in CHANNEL_RATE.items():
+        if re.search(words, text, re.I):
+            bandwidth = min(bandwidth or math.inf, rate / reached)
     if not bandwidth or abs(bandwidth / base.system.network[1].bandwidth - 1) <= SAME:
         return {}
     return {"system.network.1.bandwidth": bandwidth}

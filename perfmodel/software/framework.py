@@ -92,6 +92,10 @@ class Framework:
         choices=("even", "by_cost"),
     )
     overlap_pipeline: bool = fact("stage-to-stage sends hide behind the next chunk's compute")
+    scatters_sends: bool = fact(
+        "without sequence parallelism each tensor rank sends its share of the hidden state to the "
+        "next stage, whose ranks gather it; otherwise each sends all of it"
+    )
     overlap_expert_parallel: bool = fact(
         "dispatch and combine of one micro-batch hide behind another's compute"
     )

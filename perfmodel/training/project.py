@@ -23,7 +23,8 @@ from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
-from perfmodel.training.memory import boundary_bytes, shared_table
+from perfmodel.training.boundary import arrival_gather, sent_bytes
+from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import part_table
 from perfmodel.training.schedule import StageTable, stage_table
 
@@ -255,7 +256,8 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
     return KeyTables(
         parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
         shared_table=shared_table(work.model, keys, framework),
-        boundary_bytes=boundary_bytes(work.model, keys),
+        boundary_bytes=sent_bytes(work.model, keys, framework),
+        boundary_gather=arrival_gather(work.model, keys, hardware, framework).time,
         weight_bytes=keys.by_precision(weight_bytes, 2.0),
         flops_causal=model_flops_per_token(work.model, length, causal=True),
         flops_non_causal=model_flops_per_token(work.model, length, causal=False),

@@ -18,11 +18,16 @@ def row(**cells: Any) -> MeasuredRow:
 @pytest.mark.parametrize(
     ("cells", "path", "value"),
     [
-        # Jean Zay: 4 Omni-Path links of 100 Gb/s per node of 8 A100.
+        # Jean Zay: 4 Omni-Path links of 100 Gb/s per node of 8 A100, 2.6 GB/s per channel.
         (
             {"hardware": "A100-80GB-SXM", "scaleout_link": "50Gb/s/GPU (4 Omni-Path 100Gb links)"},
             "system.network.1.bandwidth",
-            6.25e9,
+            2.6e9 / 0.952,
+        ),
+        (
+            {"hardware": "A100-80GB-SXM", "scaleout_link": "10Gb/s/GPU Omni-Path"},
+            "system.network.1.bandwidth",
+            1.25e9,
         ),
         ({"scaleout_link": "200Gb/s/GPU RoCE (1600Gb/s node)"}, "system.network.1.bandwidth", 25e9),
         ({"scaleout_link": "400Gb/s/GPU IB (DGX H100)"}, "system.network.1.bandwidth", 50e9),

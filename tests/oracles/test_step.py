@@ -262,7 +262,7 @@ class Oracle:
         p, v, m = self.f["pipeline"], self.f["virtual"], self.m
         if p == 1:
             return
-        send = self.send
+        send = self.send + self.key["boundary_gather"]
         out["pipeline_total"] = 2 * (p - 1 + m * v) * send
 
         def delays(send):
@@ -492,6 +492,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     scalars: dict[str, np.ndarray] = {
         "shared_table": np.full(keys, 2e7 * tied),
         "boundary": rng.uniform(1e6, 1e8, keys),
+        "boundary_gather": np.full(keys, 2e-5 * tied),
         "weight_bytes": rng.choice([2.0, 4.0], keys),
         "flops_causal": rng.uniform(1e9, 1e11, keys),
         "flops_non_causal": rng.uniform(1e9, 1e11, keys),
@@ -562,6 +563,7 @@ def closed(case, device, network, *, dtype: Any = np.float64):
         case["parts"],
         scalars["shared_table"],
         scalars["boundary"],
+        scalars["boundary_gather"],
         scalars["weight_bytes"],
         scalars["flops_causal"],
         scalars["flops_non_causal"],

@@ -54,6 +54,8 @@ MODELS = {
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "one device": ("llama", "megatron", {}),
     "plain tensor": ("gpt", "megatron-2021", {"tensor_parallel": 4, "sequence_parallel": False}),
+    "scattered sends": ("gpt", "megatron-2021", {"tensor_parallel": 2, "pipeline_parallel": 2,
+                                                 "sequence_parallel": False}),
     "user buffers": ("llama", "megatron-tuned", {"tensor_parallel": 4, "recompute": "full"}),
     "ring": ("llama", "megatron", {"context_parallel": 4, "data_parallel": 2}),
     "exchange": ("llama", "fsdp",
@@ -144,6 +146,7 @@ class Totals:
     def __init__(self, workload, stage):
         self.flops = self.traffic = self.time = 0.0
         self.sizes: Sizes = defaultdict(float)  # by collective and group, whole buffers
+        self.arrived: Sizes = {}  # of those, what follows sends, which texts leave out
         self.calls: dict[Any, int] = defaultdict(int)
         self.members: dict[Any, int] = {}
         self.nodes = 0
@@ -160,6 +163,10 @@ class Totals:
             self._add(own.table, 1)
         if workload.boundary and workload.sends(stage):
             self._add(workload.boundary, workload.sends(stage))
+            if arrival := workload.arrival:
+                self._add(arrival, workload.sends(stage))
+                size = workload.sends(stage) * arrival.size
+                self.arrived[arrival.collective, arrival.group] = size
 
     def _add(self, item, runs):
         if not item.communicates:
@@ -178,6 +185,7 @@ class Totals:
         sizes: Sizes = defaultdict(float)
         for (collective, kind), size in self.sizes.items():
             members = self.members[collective, kind]
+            size -= self.arrived.get((collective, kind), 0.0)
             if kind == "pipeline":
                 continue
             if collective == "point_to_point":  # the hops of a ring as one all-gather
@@ -338,6 +346,8 @@ def _variable(name, kind, group, cpu, groups):
         if " forward " in name:
             return "forward_time"
         return "recompute_time" if " recompute " in name else "backward_time"
+    if name.endswith("ward gather"):  # of what came in shares
+        return "messages"
     if kind in (SEND, RECEIVE):
         # A ring's hop is one send and its arrival; time is stated on both.
         return "context_parallel_total" if kind == SEND and " hop " in name else "messages"
