@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.attention.forward import (
     COMPUTE_BOUND,
@@ -65,7 +67,9 @@ def attention_backward(
     flops = 2.0 * pairs * products * heads * batch
 
     elements = float(query_tile * key_tile)
-    matrix = 2.0 * elements * products * units
+    padded_qk = math.ceil(width_qk / device.head_step) * device.head_step
+    padded_v = math.ceil(width_v / device.head_step) * device.head_step
+    matrix = 2.0 * elements * (3.0 * padded_qk + 2.0 * padded_v) * units
     efficiency = device.backward_matrix_efficiency
     if width_qk > WIDE_HEAD:
         efficiency *= device.wide_backward

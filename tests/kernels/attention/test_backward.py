@@ -23,6 +23,18 @@ def test_backward_flops_with_unequal_widths():
     assert flops == 2 * (3 * 192 + 2 * 128) * 16 * 1024**2
 
 
+def test_heads_narrower_than_a_systolic_array_take_as_long_as_those_that_fill_it():
+    array = DEVICE._replace(head_step=256.0)
+    narrow, wide = (
+        attention_backward(array, 1, 4096, 4096, 16, 16, width, width, True, 0)
+        for width in (64, 128)
+    )
+    whole = attention_backward(DEVICE, 1, 4096, 4096, 16, 16, 128, 128, True, 0)
+    assert wide[0] == pytest.approx(narrow[0], rel=0.1)  # but for memory traffic
+    assert wide[0] > 1.5 * whole[0]
+    assert wide[1] == whole[1]
+
+
 @given(calls)
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_backward_takes_longer_than_forward_in_self_attention(call):
