@@ -129,6 +129,8 @@ RULES = (
     Rule({"dropout": True}, where={"notes": r"dropout 0\.[0-9]*[1-9]"}),
     # Loads that no run forced to be even: those measured on DeepSeek-V3 (docs/routing.md).
     Rule({"routing": "two_level"}, where={"notes": r"real routing"}),
+    # Composer, mosaic_parallelism.py, get_mixed_precision: DEFAULT reduces in fp32.
+    Rule({"gradient_reduce_bytes": 4.0}, where={"notes": r"\bmp mode default\b"}),
     Rule({"gradient_reduce_bytes": 2.0}, where={"notes": r"\bmp mode pure\b"}),
     Rule({"flash_attention": False}, where={"flash": r"^no\b"}),
     Rule({"flash_attention": True}, where={"flash": r"."}, unless={"flash": r"^no\b"}),

@@ -269,8 +269,9 @@ def gather_bytes(framework: Framework, precision: int) -> float:
     """Return the bytes of a parameter on the wire, for a code of `PRECISIONS`.
 
     16 bits, or fp8 where parameters are stored so (``fp8_param_gather``). Blocks with scales of
-    their own along either axis cannot be turned on arrival: Megatron-Core gathers those (mxfp8,
-    nvfp4) in 16 bits, into the buffer of the gradients (``reuse_grad_buf_for_mxfp8_param_ag``).
+    their own along either axis cannot be turned on arrival: Megatron-Core gathers those of mxfp8
+    in 16 bits, into the buffer of the gradients (``reuse_grad_buf_for_mxfp8_param_ag``). With
+    nvfp4 parameters stay 16-bit (``fp4_param_gather`` is off).
     """
     if framework.low_precision_parameters and PRECISIONS[precision] == "fp8":
         return FORMATS["fp8"].bytes

@@ -50,12 +50,12 @@ def row(**cells: Any) -> MeasuredRow:
         (
             {"framework": "llm-foundry/Composer FSDP", "version": "2023"},
             "llm-foundry@0.2",
-            {"gradient_reduce_bytes": 4.0, "attention_generation": 1},
+            {"gradient_reduce_bytes": 2.0, "attention_generation": 1},
         ),
         (
-            {"framework": "llm-foundry/Composer FSDP", "notes": "MP mode PURE (…)"},
+            {"framework": "llm-foundry/Composer FSDP", "notes": "MP mode DEFAULT (…)"},
             "llm-foundry",
-            {"gradient_reduce_bytes": 2.0},
+            {"gradient_reduce_bytes": 4.0},
         ),
         (
             {"framework": "torchtitan (FSDP2)", "overlap": "torch.compile, async-TP"},
@@ -91,6 +91,15 @@ def row(**cells: Any) -> MeasuredRow:
             {"framework": "Megatron-Core MoE", "overlap": "sync-free MoE"},
             "megatron",
             {"expert_counts_on_host": False},
+        ),
+        (
+            {
+                "framework": "NVIDIA NeMo",
+                "version": "MLPerf v6.0",
+                "notes": "CuteDSL; config_common_cg",
+            },
+            "nvidia-mlperf@6.0",
+            {"grouped_gemm": True, "graph_launch": True},
         ),
         (
             {"framework": "nanotron", "pp": 2, "gpus_per_node": 8},

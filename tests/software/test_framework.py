@@ -115,6 +115,7 @@ def test_what_runs_mean_that_do_not_say():
         "fsdp@1.11",
         "fsdp@2.0",
         "llm-foundry@0.2",
+        "fms-fsdp@2024-02",
     }
     assert {name for name, stage in stages.items() if stage == 0} == {
         "megatron-2021",
@@ -138,7 +139,9 @@ def test_what_runs_mean_that_do_not_say():
         ("megatron-bridge@0.4.1", "megatron-bridge@0.4"),
         ("megatron-bridge@2026-07", "megatron-bridge@0.5"),
         ("nemo@24.07", "nemo@23.08"),
-        ("nvidia-mlperf@4.1", "nvidia-mlperf@3.1"),
+        ("nvidia-mlperf@5.0", "nvidia-mlperf@3.1"),
+        ("neuron@2.19.1", "neuron@2.19"),
+        ("fms-fsdp@2024-03", "fms-fsdp@2024-02"),
         ("plain@2019", "plain-2020"),  # older than all: the oldest
         ("plain@2030", "plain-2025"),
         ("llm-foundry@2024", "llm-foundry"),
@@ -200,6 +203,16 @@ def test_facts_of_some_runs_hold_for_those_alone() -> None:
 
 
 DEVICES = ("H100 SXM5 80GB", "B200 180GB")
+
+
+def test_bf16_of_deepspeed_and_parameters_of_nvfp4() -> None:
+    """DeepSpeed adds bf16 gradients in fp32 until 2022; nvfp4 parameters stay 16-bit."""
+    older, newer = load_framework("megatron-deepspeed-2021"), load_framework("megatron-deepspeed")
+    assert (run(older, "bf16", False, 8).gradient_bytes, older.gradient_bytes) == (4.0, 4.0)
+    assert run(newer, "bf16", False, 8).gradient_bytes == 2.0
+    tuned = load_framework("megatron-bridge@0.5")
+    stored = [run(tuned, name, False, 8).low_precision_parameters for name in ("mxfp8", "nvfp4")]
+    assert stored == [True, False]
 
 
 def test_facts_of_stored_results_are_what_was_swept() -> None:

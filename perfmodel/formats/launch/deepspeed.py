@@ -19,6 +19,7 @@ from typing import Any
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.files import json_object, key_line, read_text, shortened
+from perfmodel.base.precisions import FORMATS
 from perfmodel.formats.launch.core_model import CoreWords, core_facts
 from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.megatron import read_devices, read_model
@@ -44,6 +45,8 @@ from perfmodel.formats.launch.shell import (
 )
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
+from perfmodel.software.facts import Run
+from perfmodel.software.framework import as_run
 
 TITLE = "DeepSpeed"
 PRESET = "megatron-deepspeed"
@@ -96,6 +99,15 @@ CHOICES = (
     Choice(
         "precision",
         (
+            Spelling(
+                "bf16",
+                {"bf16.enabled": True, "data_types.grad_accum_dtype": "fp32"},
+                software={
+                    "gradient_accumulation": "separate",
+                    "gradient_bytes": 4.0,
+                    "gradient_reduce_bytes": 4.0,
+                },
+            ),
             Spelling("bf16", {"bf16.enabled": True}),
             Spelling("fp16", {"fp16.enabled": True}),
         ),
@@ -259,7 +271,12 @@ def keys_of(launch: Launch) -> Keys:
     if launch["shard_group"]:
         keys[_MICS] = launch["shard_group"]
     keys |= write_table(launch, (), SOFTWARE)
-    keys["data_types.grad_accum_dtype"] = "fp32"
+    run = Run(launch["precision"], launch.experts, 1)
+    if (
+        run.precision == "bf16"
+        and as_run(launch.framework, run).gradient_bytes > FORMATS["bf16"].bytes
+    ):
+        keys["data_types.grad_accum_dtype"] = "fp32"  # else the type of the parameters
     keys["micro-batch-size"] = launch["micro_batch_size"]
     keys["global-batch-size"] = launch["global_batch_size"]
     keys["seq-length"] = launch["sequence_length"]

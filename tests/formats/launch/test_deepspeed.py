@@ -11,6 +11,8 @@ import pytest
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.formats.launch.shell import heredocs
 from perfmodel.formats.launch.software import format_launch, parse_launch, read_launch
+from perfmodel.software.facts import Run
+from perfmodel.software.framework import as_run
 from tests.data import launch_sample
 from tests.formats.launch.launches import one_launch, round_trips
 
@@ -54,6 +56,24 @@ def test_gpt3_with_tensor_and_pipeline_parallelism() -> None:
     ):
         assert words in text
     assert "--no-pipeline-parallel" not in text
+
+
+@pytest.mark.parametrize(("stated", "size"), [("", 2.0), ("fp32", 4.0)])
+def test_gradients_of_bf16_have_its_type_unless_stated(stated: str, size: float) -> None:
+    """DeepSpeed since 2023: under ZeRO, grad_accum_dtype is that of the parameters."""
+    configuration = {
+        "train_batch_size": 8,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 1},
+    } | ({"data_types": {"grad_accum_dtype": stated}} if stated else {})
+    text = (
+        f"cat > c.json <<EOF\n{json.dumps(configuration)}\nEOF\n"
+        "deepspeed --num_gpus 8 pretrain_gpt.py --deepspeed_config c.json --use-flash-attn-v2"
+    )
+    _, launch = parse_launch(text, "run.sh")
+    assert launch["precision"] == "bf16"
+    framework = as_run(launch.framework, Run("bf16", False, 8))
+    assert framework.gradient_bytes == framework.gradient_reduce_bytes == size
 
 
 @pytest.mark.parametrize(
