@@ -176,7 +176,14 @@ RULES = (
         )
         for column in ("overlap", "framework")
     ),
-    Rule({"expert_counts_on_host": False}, where={"overlap": r"sync-?free"}),
+    # Primus (training/utils.py, _get_sync_free_moe_options): stage 1 fuses router and permutation,
+    # from stage 2 on counts stay on the device.
+    Rule({"sorts_chunks": False}, where={"overlap": r"sync-?free"}),
+    Rule(
+        {"expert_counts_on_host": False},
+        where={"overlap": r"sync-?free"},
+        unless={"overlap": r"sync-?free moe stage 1"},
+    ),
     # nanotron's script for several nodes (run_multinode.sh, with which its benchmarks start)
     # came to export TORCH_DISTRIBUTED_DEBUG=DETAIL. Tables do not say which runs it started; the
     # host's floor per layer, which grows with the tensor degree, is in all those with a pipeline

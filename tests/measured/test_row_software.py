@@ -102,6 +102,11 @@ def row(**cells: Any) -> MeasuredRow:
             {"grouped_gemm": True, "graph_launch": True},
         ),
         (
+            {"framework": "Primus/Megatron", "overlap": "DeepEP; sync-free MoE stage 1"},
+            "primus",
+            {"expert_counts_on_host": True, "sorts_chunks": False, "expert_dispatch": "deepep"},
+        ),
+        (
             {"framework": "nanotron", "pp": 2, "gpus_per_node": 8},
             "nanotron",
             {"checks_collectives": True, "stage_split": "by_cost"},
