@@ -185,7 +185,8 @@ RULES = (
         unless={"overlap": r"sync-?free moe stage 1"},
     ),
     # nanotron's script for several nodes (run_multinode.sh, with which its benchmarks start)
-    # came to export TORCH_DISTRIBUTED_DEBUG=DETAIL. Tables do not say which runs it started; the
+    # came to export TORCH_DISTRIBUTED_DEBUG=DETAIL (its first version does not; slurm_launcher.py
+    # has it, later as a comment). Tables do not say which runs it started; the
     # host's floor per layer, which grows with the tensor degree, is in all those with a pipeline
     # over several nodes, and in none without.
     Rule(
@@ -285,7 +286,7 @@ def precision_of(row: MeasuredRow) -> tuple[str, tuple[str, ...], tuple[str, ...
         return known, (), ()
     if not text:
         if row.lower("version").startswith("mlperf"):
-            # The closed-division configurations of H100 and later train in fp8 or below.
+            # config_common.sh of NVIDIA's containers exports FP8=True; *_fp4.sh go below.
             return "fp8", ("precision=fp8",), ()
         return "bf16", ("precision=bf16",), ()
     if "int8" in text:
