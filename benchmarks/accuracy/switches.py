@@ -109,6 +109,7 @@ SWITCHES: Mapping[str, Change] = {
     "low_precision_parameters": software(low_precision_parameters=False),
     "overlap_gradient_copies": software(overlap_gradient_copies=True),
     "dropout": software(dropout=False),
+    "scaling": software(scaling="current"),
     "gathers_quantised": software(gathers_quantised=False),
     "power of 8-bit products": even_power,
     "layers_per_chunk": strategy(virtual_pipeline=1),

@@ -154,6 +154,12 @@ RULES = (
         },
         where={"overlap": "comm overlap off"},
     ),
+    # torchtitan gathers in 8 bits with one scale per tensor alone (parallelize_llama.py).
+    Rule(
+        {"scaling": "rows", "gathers_quantised": False},
+        where={"notes": r"row-?wise", "precision": "fp8"},
+        given=lambda _, framework: framework.fp8_library == "torchao",
+    ),
     Rule({"overlap_tensor_parallel": "full"}, where={"overlap": _ASYNCHRONOUS}),
     Rule(
         {"overlap_tensor_parallel": "none"},

@@ -34,6 +34,14 @@ GRADIENT_HOOK_LAUNCHES = 3.0
 # where a launch stands for the operators around a kernel, too (`operators_per_kernel`, 3).
 COMPOSED_LAUNCHES = 3.0
 
+SCALING = {"delayed": (0.0, 0.0), "current": (2.0, 0.0), "rows": (5.0, 1.0)}
+"""Scaling of fp8 -> bytes per element that a cast reads and writes beyond 2 and its copies.
+
+Current scaling reads the tensor once more, for its maximum. Scales of rows and of columns take a
+cast each: that of rows finds a row's maximum on the way, that of columns reads all twice, and its
+result is turned, a pass over 8-bit elements (torchao, float8_linear.py and float8_ops.py).
+"""
+
 
 class OperationList:
     """Collects the operations of one layer kind, with the habits that they share."""
@@ -227,9 +235,9 @@ class OperationList:
         block-scaled formats are made with the cast.
         """
         is_fp8 = self.keys.equals("precision", PRECISIONS.index("fp8"))
-        # Current scaling reads the tensor once more, for its maximum.
-        read = 2.0 + 2.0 * (self.framework.scaling == "current") * is_fp8
-        written = self.keys.by_precision(self.machine.cast_bytes(), 0.0)
+        further_read, further_written = SCALING[self.framework.scaling]
+        read = 2.0 + further_read * is_fp8
+        written = self.keys.by_precision(self.machine.cast_bytes(), 0.0) + further_written * is_fp8
         ahead = gathered * self.framework.gathers_quantised * self.keys.sharded
         share = np.where(ahead > 0, 1.0 / self.keys.tensor, 1.0)
         turned = np.where(ahead > 0, 1.0 * self.machine.fp8_transposed_copies * is_fp8, 0.0)
@@ -361,12 +369,17 @@ class OperationList:
         """Add one tensor-parallel collective of the tokens' hidden states, of `size` bytes each.
 
         `needs` is the least overlap setting that hides it. Where "full" overlap
-        pipelines it with its own product, the first of t pieces has nothing beside it.
+        pipelines it with its own product, the first of t pieces has nothing beside it. What is
+        gathered in 16 bits and cast behind that is no operand of a product: it cannot be
+        pipelined with one (PyTorch's micro_pipeline_tp.py looks for a gather that is).
         """
         if not np.any(count > 0):
             return
         levels = ("none", "backward", "full", "never")
         setting = levels.index(self.framework.overlap_tensor_parallel)
+        hides: Size = 1.0 if setting >= levels.index(needs) else 0.0
+        if collective == "all_gather" and needs == "full" and not self.framework.gathers_quantised:
+            hides = hides * (1.0 - self.keys.low_precision)
         self.add(
             Communication(
                 name,
@@ -377,7 +390,7 @@ class OperationList:
                 self.keys.tensor,
                 self.keys.tensor_stride,
                 hidden_by=((product, phase),),
-                hides=1.0 if setting >= levels.index(needs) else 0.0,
+                hides=hides,
                 tail=1.0 / self.keys.tensor if needs == "full" else 0.0,
                 count=count,
             )

@@ -124,8 +124,9 @@ class Framework:
         "one dispatched activation; it is combined in 2", "B", positive=True
     )
     scaling: str = fact(
-        "fp8 scales come from earlier steps, or from a pass of their own over the tensor",
-        choices=("delayed", "current"),
+        "fp8 scales come from earlier steps, or from a pass of their own over the tensor, or every "
+        "row and every column of it has its own",
+        choices=("delayed", "current", "rows"),
     )
     low_precision_parameters: bool = fact(
         "parameters are stored in the low precision of the products, without a 16-bit copy beside "

@@ -48,6 +48,16 @@ def row(**cells: Any) -> MeasuredRow:
             {"overlap_tensor_parallel": "backward"},
         ),
         (
+            {"framework": "torchtitan (FSDP2)", "notes": "fp8 rowwise; per-op SAC"},
+            "torchtitan",
+            {"scaling": "rows", "gathers_quantised": False},
+        ),
+        (
+            {"framework": "torchtitan (FSDP2)", "notes": "fp8 tensorwise"},
+            "torchtitan",
+            {"scaling": "current", "gathers_quantised": True},
+        ),
+        (
             {"framework": "llm-foundry/Composer FSDP", "version": "2023"},
             "llm-foundry@0.2",
             {"gradient_reduce_bytes": 2.0, "attention_generation": 1},

@@ -76,6 +76,14 @@ def test_current_scaling_reads_a_tensor_twice(model):
     )
 
 
+def test_scales_of_rows_and_of_columns_take_a_cast_each(model):
+    """Rows: 2 B read, 1 written. Columns: 2 x 2 read, 1 written, and turned: 1 and 1."""
+    framework = load_framework("megatron", scaling="rows")
+    item = casts(model, "fp8", Machine(), framework)["mlp.down.cast", "forward"]
+    sizes = [float(np.ravel(size)[0]) for size in (item.bytes_read, item.bytes_written)]
+    assert sizes == [(2 + 4 + 1) * 2048 * 4096, (1 + 1 + 1) * 2048 * 4096]
+
+
 SHARDED = {"tensor_parallel": 4, "sequence_parallel": True}
 
 
@@ -95,6 +103,23 @@ def test_ranks_cast_their_share_ahead_of_a_gather(model, name, copied, precision
     read, written = traffic(gathers=False)
     turned = 1.0 if copied and precision == "fp8" else 0.0
     assert traffic(gathers=True) == [read / 4 + turned, (written - turned) / 4 + turned]
+
+
+@pytest.mark.parametrize(
+    ("precision", "quantised", "hides"),
+    [("fp8", True, True), ("fp8", False, False), ("bf16", False, True)],
+)
+def test_only_operands_are_pipelined_with_their_product(model, precision, quantised, hides):
+    framework = load_framework(
+        "megatron", overlap_tensor_parallel="full", gathers_quantised=quantised
+    )
+    found = {
+        (item.collective, item.phase): bool(np.ravel(item.hides)[0])
+        for item in operations_of(model, precision, Machine(), framework, **SHARDED)
+        if isinstance(item, Communication)
+    }
+    assert found["all_gather", "forward"] == hides
+    assert found["reduce_scatter", "forward"]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_unknown_names_get_a_suggestion():
         load_framework("megatron", drop_out=True)
     with pytest.raises(
         StrategyError,
-        match="field 'scaling' must be one of delayed, current, not 'now'",
+        match="field 'scaling' must be one of delayed, current, rows, not 'now'",
     ):
         load_framework("megatron", scaling="now")
     with pytest.raises(

@@ -126,6 +126,8 @@ CHOICES = (
     ),
 )
 
+_RECIPE = "quantize.linear.float8.recipe_name"
+_RECIPES = {"scaling": ("current", "rows"), "gathers_quantised": (True, False)}
 _COMPILED = {"fused_elementwise", "fused_norm_and_rotary", "fused_cross_entropy"}
 SOFTWARE = (
     *(
@@ -142,6 +144,15 @@ SOFTWARE = (
             Spelling("full", {"parallelism.enable_async_tensor_parallel": True}),
         ),
         when=lambda launch: launch["tensor_parallel"] > 1,
+    ),
+    *(
+        Choice(
+            field,
+            (Spelling(tensors, {_RECIPE: "tensorwise"}), Spelling(rows, {_RECIPE: "rowwise"})),
+            {_RECIPE: "tensorwise"},
+            when=lambda launch: launch["precision"] == "fp8",
+        )
+        for field, (tensors, rows) in _RECIPES.items()
     ),
 )
 
@@ -226,6 +237,7 @@ WATCHED: Mapping[str, str] = {
 # and [experimental], up to v0.1; batch_size became local_batch_size in v0.2.
 OLD_NAMES: Mapping[str, str] = {
     "training.batch_size": _LOCAL,
+    "float8.recipe_name": _RECIPE,
     "training.compile": "compile.enable",
     "training.data_parallel_degree": _SHARD,
     "training.data_parallel_shard_degree": _SHARD,
@@ -331,7 +343,7 @@ def keys_of(launch: Launch) -> Keys:
         del keys["parallelism.expert_parallel_degree"]
     keys |= write_table(launch, (), SOFTWARE)
     keys["training.mixed_precision_reduce"] = "float32"
-    order = ("model", "training", "parallelism", "activation_checkpoint", "compile")
+    order = ("model", "training", "parallelism", "activation_checkpoint", "compile", "quantize")
     return dict(sorted(keys.items(), key=lambda item: order.index(item[0].partition(".")[0])))
 
 
