@@ -86,6 +86,7 @@ SWITCHES: Mapping[str, Change] = {
     "overlap_tensor_parallel": software(overlap_tensor_parallel="none"),
     "overlap_pipeline": software(overlap_pipeline=False),
     "overlap_expert_parallel": software(overlap_expert_parallel=False),
+    "overlap_shared_experts": software(overlap_shared_experts=False),
     "expert_dispatch": software(expert_dispatch="all_to_all"),
     "capacity_factor": software(capacity_factor=0.0),
     "graph_scope": software(graph_scope="none"),

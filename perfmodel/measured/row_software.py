@@ -23,6 +23,7 @@ from perfmodel.software.framework import (
     load_framework,
     releases_of,
 )
+from perfmodel.software.graphs import NO_GRAPHS, graph_facts
 
 
 class Rule(NamedTuple):
@@ -253,15 +254,8 @@ def _with_graphs(row: MeasuredRow, framework: Framework) -> Framework:
     """Apply what a row says of CUDA graphs and of what they hold."""
     graphs = re.search(r"cuda_graph=(\S+)\s*(\[[^\]]*\])?", row.lower("overlap"))
     if graphs:
-        scope = graphs.group(2) or ""
-        words = (("attn", "attention"), ("router", "router"))
-        parts = [name for word, name in words if word in scope]
         some = graphs.group(1).rstrip(";") != "none"
-        return replace(
-            framework,
-            graph_launch=some and (not scope or "full_iteration" in scope),
-            graph_scope="_".join(parts) if some and parts else "none",
-        )
+        return replace(framework, **(graph_facts(graphs.group(2) or "") if some else NO_GRAPHS))
     if re.search(r"config \S*_cg|config_common_cg", row.text("notes")):
         return replace(framework, graph_launch=True)  # so MLPerf names its configurations
     return framework

@@ -19,6 +19,7 @@ from perfmodel.base.columns import Column
 from perfmodel.model.build import MlpSpec
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Communication, Role, Size, TokenExchange
+from perfmodel.software.framework import Framework
 from perfmodel.strategy.mapping import stage_members, stage_strides
 
 DEDUPLICATED = ("deepep", "hybrid_ep")
@@ -40,6 +41,26 @@ _PARTNERS = {
     ),
     ("combine", "backward_input"): ((("mixer.*", "forward"),), 1.0),
 }
+
+# Shared experts on a stream of their own: the first product and the activation beside the
+# dispatch, the second beside the combine (Megatron-Core, transformer/moe/shared_experts.py:
+# linear_fc1_forward_and_act, linear_fc2_forward), and so for their gradients.
+_SHARED = {
+    "dispatch": ("mlp.shared.up", "mlp.shared.activation"),
+    "combine": ("mlp.shared.down",),
+}
+
+
+def _partners(
+    framework: Framework, mlp: MlpSpec, name: str, phase: str
+) -> tuple[tuple[tuple[str, str], ...], float]:
+    """Return what runs beside an exchange of a phase, and which share of it."""
+    if framework.overlap_expert_parallel:
+        return _PARTNERS[name, phase]
+    if not (framework.overlap_shared_experts and mlp.shared_intermediate_size):
+        return (), 0.0
+    passes = ("forward",) if phase == "forward" else ("backward_input", "backward_weight")
+    return tuple((own, each) for own in _SHARED[name] for each in passes), 1.0
 
 
 def add_dispatch(ops: OperationList, mlp: MlpSpec, hidden: float, received: Size) -> None:
@@ -123,7 +144,7 @@ def _add_exchange(
     tokens = keys.stream_tokens * load
     other = {"dispatch": "combine", "combine": "dispatch"}
     for phase, kind in (("forward", name), ("backward_input", other[name])):
-        partners, share = _PARTNERS[name, phase]
+        partners, share = _partners(ops.framework, mlp, name, phase)
         size = tokens * hidden * element_bytes[kind]
         shared: dict[str, Any] = {
             "phase": phase,
@@ -131,7 +152,7 @@ def _add_exchange(
             "members": degree,
             "stride": _stride(ops),
             "hidden_by": partners,
-            "hides": share * float(ops.framework.overlap_expert_parallel),
+            "hides": share,
             "count": (degree > 1) * 1.0,
         }
         if way == "all_gather":

@@ -99,6 +99,9 @@ class Framework:
     overlap_expert_parallel: bool = fact(
         "dispatch and combine of one micro-batch hide behind another's compute"
     )
+    overlap_shared_experts: bool = fact(
+        "products of shared experts run beside the dispatch and the combine of routed ones"
+    )
     routing: str = fact(
         "how tokens choose experts, as docs/routing.md names it: the busiest rank sets the pace"
     )

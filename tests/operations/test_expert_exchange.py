@@ -144,6 +144,35 @@ def test_overlapped_exchanges_run_beside_what_another_micro_batch_does(small):
             assert item.phase not in phases
 
 
+def test_shared_experts_hide_exchanges_up_to_their_own_time():
+    """The first product beside the dispatch, the second beside the combine, gradients likewise."""
+    model = moe_model(
+        "shared",
+        layers=2,
+        hidden_size=1024,
+        heads=8,
+        vocab_size=1024,
+        experts=16,
+        experts_per_token=2,
+        expert_intermediate_size=512,
+        shared_intermediate_size=512,
+    )
+    hardware = load_hardware("dgx-h100")
+    keys = keys_of(expert_parallel=8)
+    exposed, products = [], 0.0
+    for beside in (False, True):
+        framework = load_framework("megatron", overlap_shared_experts=beside)
+        operations = layer(model, framework, expert_parallel=8)
+        priced = price_operations(hardware, operations, keys, framework)
+        exchanges = [x for x in priced if x.operation.name.endswith("all_to_all")]
+        exposed.append(sum(float(x.exposed[0]) for x in exchanges))
+        shared = ("mlp.shared.up", "mlp.shared.activation", "mlp.shared.down")
+        products = sum(float(x.time[0]) for x in priced if x.operation.name in shared)
+        hidden_by = {x.operation.name: x.operation.hidden_by for x in exchanges}
+        assert all(bool(found) == beside for found in hidden_by.values())
+    assert exposed[1] < exposed[0] <= exposed[1] + products
+
+
 def test_gradients_of_dispatched_tokens_are_combined_and_conversely(small):
     operations = layer(small, load_framework("megatron-deepep"), expert_parallel=8)
     kinds = {(x.name, x.phase): x.kind for x in operations if isinstance(x, TokenExchange)}

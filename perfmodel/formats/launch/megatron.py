@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfmodel.formats.launch.core_model import CoreWords, core_facts, core_model, pattern_text
+from perfmodel.formats.launch.core_software import core_software
 from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.settings import (
@@ -163,6 +164,11 @@ SOFTWARE = (
         "overlap-moe-expert-parallel-comm",
         when=lambda launch: launch["expert_parallel"] > 1,
     ),
+    switch(
+        "overlap_shared_experts",
+        "moe-shared-expert-overlap",
+        when=lambda launch: launch.experts or launch.model is None,
+    ),
     Choice(
         "expert_dispatch",
         (
@@ -230,12 +236,8 @@ WATCHED: Mapping[str, str] = {
     "recompute-modules": "selective recomputation is projected as attention and cheap operations",
     "cpu-offloading-num-layers": "offloading is not modelled",
     "optimizer-cpu-offload": "offloading is not modelled",
-    "moe-expert-capacity-factor": "dropped and padded tokens are not modelled",
-    "moe-shared-expert-overlap": "shared experts are projected without overlap",
+    "moe-expert-capacity-factor": "dropped tokens without padding are not modelled",
     "delay-wgrad-compute": "delayed weight gradients are not modelled",
-    "cuda-graph-impl": "captured graphs are not taken over",
-    "enable-cuda-graph": "captured graphs are not taken over",
-    "external-cuda-graph": "captured graphs are not taken over",
     "use-precision-aware-optimizer": "optimizer states are projected in fp32",
     "use-nccl-ub": "registered buffers are not modelled",
     "use-sharp": "reduction in the network follows the hardware profile",
@@ -407,6 +409,7 @@ def launch_of(
     strategy["pipeline_schedule"] = "interleaved" if interleaved else "1f1b"
     strategy = with_replicas(settings, strategy, devices, "num-distributed-optimizer-instances")
     facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
+    facts |= core_software(settings, option_of)
     return finished(
         settings,
         strategy,

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfmodel.formats.launch.core_model import CoreWords, core_facts
+from perfmodel.formats.launch.core_software import core_software
 from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.megatron import LIMITS as CORE_LIMITS
 from perfmodel.formats.launch.megatron import (
@@ -147,6 +148,7 @@ SWITCHES = {
     "overlap_gradient_reduce": "ddp.overlap_grad_reduce",
     "overlap_parameter_gather": "ddp.overlap_param_gather",
     "overlap_expert_parallel": "comm_overlap.overlap_moe_expert_parallel_comm",
+    "overlap_shared_experts": "model.moe_shared_expert_overlap",
     "fused_cross_entropy": "model.cross_entropy_loss_fusion",
 }
 _WHEN = {choice.field: choice.when for choice in CORE_SOFTWARE}
@@ -203,10 +205,8 @@ WATCHED: Mapping[str, str] = {
     "operations",
     "model.cpu_offloading": "offloading is not modelled",
     "model.fine_grained_activation_offloading": "offloading is not modelled",
-    "model.cuda_graph_impl": "captured graphs are not taken over",
-    "model.moe_shared_expert_overlap": "shared experts are projected without overlap",
     "model.moe_paged_stash": "paged stashes of experts are not modelled",
-    "model.moe_expert_capacity_factor": "dropped and padded tokens are not modelled",
+    "model.moe_expert_capacity_factor": "dropped tokens without padding are not modelled",
     "model.num_layers_in_first_pipeline_stage": "stages are projected as even as layers allow",
     "model.num_layers_in_last_pipeline_stage": "stages are projected as even as layers allow",
     "comm_overlap.delay_wgrad_compute": "delayed weight gradients are not modelled",
@@ -360,6 +360,7 @@ def launch_of(
     sets = "ddp.num_distributed_optimizer_instances"
     strategy = with_replicas(settings, strategy, devices, sets)
     facts["pads_vocabulary_to"] = settings.whole("model.make_vocab_size_divisible_by", 128)
+    facts |= core_software(settings, "model.{}".format)
     silent = [item.key for item in NUMBERS[:3] if settings.silent(item.key)]
     if silent:
         settings.remark(f"the recipe's {', '.join(silent)} is not in the file: taken as 1")
