@@ -18,7 +18,7 @@ from perfmodel.kernels.step.data_parallel import Shards, data_parallel_time, pri
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.memory import stage_memory
 from perfmodel.kernels.step.optimizer import optimizer_time
-from perfmodel.kernels.step.pipeline import pipeline_time
+from perfmodel.kernels.step.pipeline import alone_share, pipeline_time
 from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.sharding import shards_parameters
 from perfmodel.kernels.step.stages import stage_load
@@ -88,7 +88,7 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out, column)
 
         # All that shows adds up to the step.
-        step = write_times(m, stage, pipeline, data, optimizer, settings, out, column)
+        step = write_times(m, p, v, stage, pipeline, data, optimizer, settings, out, column)
         widths = stages.widths[strategy.stage_key]
         width = band_width(m, v, step, stage, load, widths, pipeline, data, optimizer, settings)
         # No run is faster than its matrix FLOP at the datasheet's rate.
@@ -143,11 +143,15 @@ def same_placement(one, other):
 
 
 @jit_inline
-def write_times(m, stage, pipeline, data, optimizer, settings, out, column):
+def write_times(m, p, v, stage, pipeline, data, optimizer, settings, out, column):
     """Write the time of the step [s] and its components, and return it."""
     exposed = pipeline.exposed + data.waits
+    exchange = m * stage.expert_exposed
+    if settings.pairs:
+        hidden = m * (stage.expert_total - stage.expert_exposed)
+        exchange += alone_share(m, p, v) * hidden
     step = m * stage.busy + settings.step_overhead + optimizer.time
-    step += exposed + data.exposed + pipeline.bubble
+    step += exposed + data.exposed + pipeline.bubble + exchange - m * stage.expert_exposed
     out[ROW.step_time, column] = step
     out[ROW.forward_time, column] = m * stage.forward
     out[ROW.backward_time, column] = m * stage.backward
@@ -156,7 +160,7 @@ def write_times(m, stage, pipeline, data, optimizer, settings, out, column):
     out[ROW.host_time, column] = m * stage.host + settings.step_overhead
     out[ROW.tensor_parallel_exposed, column] = m * stage.tensor_exposed
     out[ROW.context_parallel_exposed, column] = m * stage.context_exposed
-    out[ROW.expert_parallel_exposed, column] = m * stage.expert_exposed
+    out[ROW.expert_parallel_exposed, column] = exchange
     out[ROW.pipeline_exposed, column] = exposed
     out[ROW.data_parallel_exposed, column] = data.exposed
     out[ROW.pipeline_bubble, column] = pipeline.bubble

@@ -45,6 +45,19 @@ def pipeline_sends(send, m, p, v, stage_time, overlap, relative):
     return fill + steady, fill + exposed, width
 
 
+@jit
+def alone_share(m, p, v):
+    """Share of a step's passes without a partner, where micro-batches go in pairs [1].
+
+    One chunk more than a pipeline's warm-up goes forward before any goes backward, and as
+    many go backward at the end: on the mean of all ranks (p - 1) + (v - 1) p + 1 of m v
+    interleaved chunks, (p - 1) / 2 + 1 of m plain ones (Megatron-Core, schedules.py,
+    get_pp_rank_microbatches, and combined_1f1b.py).
+    """
+    ahead = (p - 1.0) * (1.0 if v > 1 else 0.5) + (v - 1.0) * p + 1.0
+    return min(1.0, ahead / (m * v))
+
+
 class Pipeline(NamedTuple):
     """What a step loses to its pipeline."""
 

@@ -218,6 +218,11 @@ class Oracle:
             ("expert_parallel_total", "expert_total"),
         ):
             out[name] = m * self.stage(critical, column)
+        if s.pairs:  # the first chunks go forward and the last backward without a partner
+            ahead = sum(2 * (p - 1 - r) + (v - 1) * p if v > 1 else p - 1 - r for r in range(p))
+            alone = min(1.0, (ahead / p + 1) / (m * v))
+            hidden = out["expert_parallel_total"] - out["expert_parallel_exposed"]
+            out["expert_parallel_exposed"] += alone * hidden
         out["pipeline_bubble"] = (everything - stage_time) / v
         out["host_time"] = m * self.stage(critical, "host") + s.step_overhead
         self.add_sends(out, stage_time)
@@ -512,6 +517,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "overlap_pipeline": bool(rng.integers(0, 2)),
         "bucket_bytes_per_rank": float(rng.choice([0.0, 1e8])),
         "reduces_whole": bool(rng.integers(0, 2)),
+        "pairs": True,
         "tax_inside": 0.1,
         "tax_outside": 0.03,
         "step_overhead": 0.01,
