@@ -155,6 +155,10 @@ RULES = (
         },
         where={"overlap": "comm overlap off"},
     ),
+    # Modules that Megatron-Core repeats whole (transformer_config.py, recompute_modules).
+    Rule({"selective_recompute": "cheap moe"}, where={"recompute": r"selective.*\bmoe\b"}),
+    Rule({"selective_recompute": "cheap mlp"}, where={"recompute": r"selective.*\bmlp\b"}),
+    Rule({"selective_recompute": "mlp"}, where={"recompute": r"selective \[mlp\]"}),
     # torchtitan gathers in 8 bits with one scale per tensor alone (parallelize_llama.py).
     Rule(
         {"scaling": "rows", "gathers_quantised": False},

@@ -52,6 +52,7 @@ class OperationList:
         self.framework = framework
         self.operations: list[Operation] = []
         self.role = Role.NONE
+        self.module = ""  # that selective recomputation may repeat whole
         # (product, phase) of casts whose tensor is gathered over the tensor ranks afterwards.
         self._cast_ahead_of_gather: set[tuple[str, str]] = set()
         self._products = 0  # so far, of those of which selective recomputation takes every second
@@ -64,6 +65,13 @@ class OperationList:
         former, self.role = self.role, role
         yield
         self.role = former
+
+    @contextmanager
+    def in_module(self, name: str) -> Iterator[None]:
+        """Have operations that are added inside the block repeated where this module is."""
+        former, self.module = self.module, name
+        yield
+        self.module = former
 
     def append(self, operation: Operation) -> None:
         """Append an operation in the present role."""
@@ -93,8 +101,11 @@ class OperationList:
 
     def _repeated(self, operation: Operation, selective: bool, alternate: Size) -> Size:
         """Return the share of a forward operation that selective recomputation repeats."""
-        if self.framework.selective_recompute == "cheap":
-            return float(selective)
+        repeated = self.framework.selective_recompute.split()
+        if self.module in repeated:
+            return 1.0
+        if "alternate_products" not in repeated:
+            return float(selective and "cheap" in repeated)
         if isinstance(operation, Communication):
             return float(operation.collective not in ("reduce_scatter", "all_to_all"))
         return 0.0 if isinstance(operation, Attention | SparseAttention) else alternate

@@ -203,9 +203,11 @@ class Framework:
         choices=("", "none", "selective", "full"),
     )
     selective_recompute: str = fact(
-        "what selective recomputation repeats: the core of unfused and what is cheap beside fused "
-        "attention, or all but attention, reductions, exchanges and every second matrix product",
-        choices=("cheap", "alternate_products"),
+        "what selective recomputation repeats: 'cheap', the core of unfused and what is cheap "
+        "beside fused attention; 'mlp' whole dense feed-forward blocks, 'moe' whole layers of "
+        "experts, their exchanges included; or all but attention, reductions, exchanges and every "
+        "second matrix product",
+        choices=("cheap", "mlp", "cheap mlp", "cheap moe", "cheap mlp moe", "alternate_products"),
     )
     prediction_modules: bool = fact(
         "models published with multi-token-prediction modules are trained with them in a run that "

@@ -88,7 +88,11 @@ class Scope:
     @property
     def recomputes_cheap(self) -> bool:
         """Selective recomputation repeats norms and activations; before fused attention only it."""
-        return self.framework.flash_attention
+        return self.framework.flash_attention and self.repeats("cheap")
+
+    def repeats(self, module: str) -> bool:
+        """Tell whether selective recomputation repeats a module."""
+        return module in self.framework.selective_recompute.split()
 
     @property
     def tokens(self) -> Column:

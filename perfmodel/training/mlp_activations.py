@@ -5,6 +5,8 @@ Shape letters: T tokens on one device, h hidden size, f width.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from perfmodel.model.mlp import MlpSpec
@@ -13,7 +15,16 @@ from perfmodel.training.activations import Kept, Scope
 
 
 def mlp_kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
-    """Return what a feed-forward block keeps, its norm left out."""
+    """Return what a feed-forward block keeps, its norm left out.
+
+    One that is repeated whole keeps its input alone, which is counted with the norm.
+    """
+    kept = _kept(at, mlp, hidden)
+    repeated = at.repeats("moe" if mlp.kind == "moe" else "mlp")
+    return replace(kept, cheap=kept.everything) if repeated else kept
+
+
+def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
     if mlp.kind == "dense":
         block = _block(at, mlp, at.tokens, mlp.intermediate_size / at.keys.tensor)
         return block + Kept(at.products(mlp.extra))

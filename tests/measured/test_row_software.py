@@ -47,6 +47,21 @@ def row(**cells: Any) -> MeasuredRow:
             "megatron-bridge@0.5",
             {"overlap_tensor_parallel": "backward"},
         ),
+        *(
+            (
+                {"framework": "Megatron-Core", "recompute": cell},
+                "megatron",
+                {"selective_recompute": what},
+            )
+            for cell, what in (
+                ("selective", "cheap"),
+                ("selective [mla_up_proj]", "cheap"),
+                ("selective (layernorm, moe_act)", "cheap"),
+                ("selective [mlp]", "mlp"),
+                ("selective [mla_up_proj, mlp]", "cheap mlp"),
+                ("selective (layernorm, moe)", "cheap moe"),
+            )
+        ),
         (
             {"framework": "torchtitan (FSDP2)", "notes": "fp8 rowwise; per-op SAC"},
             "torchtitan",

@@ -33,6 +33,23 @@ def layer(model, framework, **fields):
     return part_operations(model, model_parts(model)[0], keys_of(**fields), framework, Machine())
 
 
+@pytest.mark.parametrize("what", ["cheap", "cheap moe", "mlp"])
+def test_layers_of_experts_are_repeated_whole(what, small):
+    """Router, exchanges and products once more; of other modules what is cheap, or nothing."""
+    framework = load_framework("megatron", selective_recompute=what)
+    operations = layer(small, framework, expert_parallel=8, recompute="selective")
+    names = {
+        phase: {x.name for x in operations if x.phase == phase and np.any(x.count)}
+        for phase in ("forward", "recompute")
+    }
+    ahead = {"attention.norm", "mlp.norm"}
+    cheap = {*ahead, "mlp.experts_activation"} if "cheap" in what else set()
+    whole = {x for x in names["forward"] if x.startswith("mlp.")} - {"mlp.residual"}
+    exchanges = {"mlp.dispatch.all_to_all", "mlp.combine.all_to_all"}
+    assert whole - {"mlp.norm"} >= {"mlp.router", "mlp.experts_up", *exchanges}
+    assert names["recompute"] == (cheap | whole if "moe" in what else cheap)
+
+
 def test_one_launch_or_one_product_per_expert(small):
     def products(grouped):
         operations = layer(

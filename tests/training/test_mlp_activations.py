@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.mlp import MlpSpec
+from perfmodel.software.framework import load_framework
+from perfmodel.training.activations import Scope
+from perfmodel.training.mlp_activations import mlp_kept
+from tests.training.gpt import keys_of
 from tests.training.saved_layers import per_token
 
 ROUTED = MlpSpec("moe", experts=8, experts_per_token=2, expert_intermediate_size=32)
@@ -29,6 +34,19 @@ def test_dense_blocks(gated, unfused):
 def test_routed_experts():
     """Inputs, outputs, gate and value, product of both per chosen expert; scores of all."""
     assert kept(ROUTED) == 2 * 2 * (64 + 64 + 3 * 32) + 8 * 8
+
+
+@pytest.mark.parametrize(("what", "mlp"), [("mlp", MlpSpec("dense", 256)), ("cheap moe", ROUTED)])
+def test_modules_that_are_repeated_keep_their_input_alone(what, mlp):
+    """All that they keep is dropped; their input is counted with the norm ahead."""
+
+    def dropped(what):
+        framework = load_framework("megatron", selective_recompute=what)
+        found = mlp_kept(Scope(keys_of(recompute="selective"), framework), mlp, 64.0)
+        return float(np.max(found.cheap / found.everything))
+
+    assert dropped(what) == 1.0
+    assert 0.0 < dropped("cheap") < 1.0
 
 
 def test_the_gate_of_a_shared_expert_keeps_what_it_scales():
