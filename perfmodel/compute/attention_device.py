@@ -155,10 +155,12 @@ def attention_device(
     )
 
 
-def generation_slowdown(hardware: Hardware, generation: int) -> float:
+def generation_slowdown(hardware: Hardware, generation: int, backward: bool = False) -> float:
     """Time of an older generation of attention kernels relative to the device's best.
 
-    Read from ``calibration.attention.generation_<n>_slowdown``; 1 where the profile
-    has none.
+    Read from ``calibration.attention.generation_<n>_slowdown`` (1 where the profile has none), and
+    for backward passes from ``generation_<n>_backward_slowdown`` where the profile tells them apart.
     """
-    return hardware.lookup("attention")(f"generation_{generation}_slowdown", 1.0)
+    found = hardware.lookup("attention")
+    forward = found(f"generation_{generation}_slowdown", 1.0)
+    return found(f"generation_{generation}_backward_slowdown", forward) if backward else forward

@@ -37,7 +37,8 @@ def price_attention(
     names = ("batch", "query_length", "key_length", "heads", "key_value_heads")
     more = ("head_dim_qk", "head_dim_v", "causal", "window", "backward")
     slowdown = [
-        generation_slowdown(hardware, _generation(operation, framework)) for operation in operations
+        generation_slowdown(hardware, _generation(operation, framework), operation.backward)
+        for operation in operations
     ]
     return _price(hardware, operations, keys, names, more, times, ATTENTION_BOUNDS, slowdown)
 

@@ -129,12 +129,20 @@ def test_more_devices_never_compute_longer(name, h100):
 
 
 @pytest.mark.parametrize(
-    ("width", "dropout", "slower"), [(128.0, False, 1.0), (192.0, False, 2.7), (128.0, True, 2.7)]
+    ("width", "dropout", "backward", "slower"),
+    [
+        (128.0, False, False, 1.0),
+        (192.0, False, False, 1.18),
+        (128.0, True, False, 1.18),
+        (128.0, True, True, 3.0),
+    ],
 )
-def test_calls_that_the_best_kernels_do_not_take(width, dropout, slower):
-    """AMD's assembly kernels: no dropout, values as wide as keys."""
+def test_calls_that_the_best_kernels_do_not_take(width, dropout, backward, slower):
+    """AMD's assembly kernels: no dropout, values as wide as keys; most is lost backward."""
     profile = load_hardware("mi355x")
-    call = Attention("x", "forward", 4.0, 4096.0, 4096.0, 32.0, 32.0, width, 128.0, True)
+    phase = "backward_input" if backward else "forward"
+    shape = (4.0, 4096.0, 4096.0, 32.0, 32.0, width, 128.0)
+    call = Attention("x", phase, *shape, True, backward=backward)
     turbo, stock = (
         price_attention(profile, [call], KEYS, load_framework(name, dropout=dropout))[0].time[0]
         for name in ("primus-turbo", "primus")

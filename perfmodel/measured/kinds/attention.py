@@ -272,7 +272,7 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
         )
     time = found.time + variant.start
     if variant.generation:
-        time = time * generation_slowdown(hardware, variant.generation)
+        time = time * generation_slowdown(hardware, variant.generation, variant.backward)
     return {"time": time, "bound": np.array(ATTENTION_BOUNDS)[found.bound]}
 
 
