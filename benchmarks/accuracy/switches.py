@@ -50,6 +50,18 @@ def strategy(**values: Any) -> Change:
     )
 
 
+def even_generations(case: Case) -> Case:
+    """Let older attention kernels lose backward what they lose forward."""
+    forward, backward = (
+        f"calibration.attention.generation_2{it}_slowdown" for it in ("", "_backward")
+    )
+    try:
+        values = {backward: case.hardware.value(forward)}
+    except HardwareError:
+        return case
+    return replace(case, hardware=case.hardware.with_values(values))
+
+
 def even_power(case: Case) -> Case:
     """Let 8-bit products draw at their own peak what 16-bit ones draw at theirs."""
     hardware = case.hardware
@@ -113,6 +125,7 @@ SWITCHES: Mapping[str, Change] = {
     "scaling": software(scaling="current"),
     "gathers_quantised": software(gathers_quantised=False),
     "power of 8-bit products": even_power,
+    "generation_2_backward_slowdown": even_generations,
     "layers_per_chunk": strategy(virtual_pipeline=1),
     "likely recompute": strategy(recompute="none"),
     "likely micro-batch": strategy(micro_batch_size=1),

@@ -158,8 +158,8 @@ def attention_device(
 def generation_slowdown(hardware: Hardware, generation: int, backward: bool = False) -> float:
     """Time of an older generation of attention kernels relative to the device's best.
 
-    Read from ``calibration.attention.generation_<n>_slowdown`` (1 where the profile has none), and
-    for backward passes from ``generation_<n>_backward_slowdown`` where the profile tells them apart.
+    Read from ``calibration.attention.generation_<n>_slowdown`` (1 where the profile has none),
+    and for backward passes from ``generation_<n>_backward_slowdown`` where that is stated.
     """
     found = hardware.lookup("attention")
     forward = found(f"generation_{generation}_slowdown", 1.0)

@@ -17,6 +17,12 @@ from perfmodel.operations.expert_load import busiest_ranks
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Role, Stream
 
+SCATTER_FLOP = 80.0
+"""Vector work per element that PyTorch adds to a row by index (``scatter_add_`` of results,
+``index_add_`` of gradients; Megatron-Core's moe_utils.py, permute and unpermute): a thread for each
+element finds two offsets by division, reads an index, converts and adds atomically, about 40
+instructions, each in the place of a multiply-add. An estimate; sums are read and written, too."""
+
 
 def add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     """Add router, dispatch, grouped products and combine.
@@ -69,6 +75,10 @@ def add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
         ops.linear("mlp.experts_down", per_expert, width, hidden, batch=batch, count=count)
     ops.stream("mlp.unsort", received * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
     add_combine(ops, mlp, hidden, received)
+    if ops.framework.sorts_chunks:
+        # A deduplicating dispatcher makes the copies, and adds them up, behind it.
+        rows = np.where(copied > 0, routed, received)
+        ops.stream("mlp.merge", rows * hidden, (2, 2), (2, 2), flops=SCATTER_FLOP)
     ops.stream(
         "mlp.unpermute",
         routed * hidden * copied,

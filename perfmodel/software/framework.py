@@ -139,8 +139,9 @@ class Framework:
         "all experts of a device run in one launch; otherwise one product each"
     )
     sorts_chunks: bool = fact(
-        "tokens that arrive are sorted by splitting and joining tensors, one for each expert, on "
-        "the host; otherwise by one kernel"
+        "PyTorch's operators permute tokens: those that arrive are sorted by splitting and joining "
+        "tensors, one for each expert, on the host, and copies are added up element by element; "
+        "otherwise kernels for it do"
     )
     gradient_accumulation: str = fact(
         "'fused': products add weight gradients to the main gradient; 'autograd': a kernel of its "

@@ -89,6 +89,7 @@ def part_table(
     for index, (part, priced) in enumerate(parts):
         row: Any = table[:, index]
         sorts = framework.sorts_chunks and not framework.graph_launch
+        sorts = sorts and framework.expert_dispatch == "all_to_all"  # others have one permutation
         experts = max((mlp.experts for mlp in part.layer.mlps), default=0) if part.layer else 0
         host_times = host_times._replace(chunks=float(experts * sorts))
         device, host = np.zeros((2, len(keys))), np.zeros((2, len(keys)))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from perfmodel.model.build import moe_model
+from perfmodel.operations.experts_block import SCATTER_FLOP
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, Gemm, LayerKeys, Machine
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
@@ -15,8 +16,7 @@ def keys_of(**fields):
     return LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
 
 
-@pytest.fixture(scope="module")
-def small():
+def model_of(experts_per_token):
     return moe_model(
         "small",
         layers=2,
@@ -24,9 +24,14 @@ def small():
         heads=8,
         vocab_size=1024,
         experts=16,
-        experts_per_token=2,
+        experts_per_token=experts_per_token,
         expert_intermediate_size=512,
     )
+
+
+@pytest.fixture(scope="module")
+def small():
+    return model_of(2)
 
 
 def layer(model, framework, **fields):
@@ -116,3 +121,20 @@ def test_a_shard_set_holds_each_expert_once_where_experts_fill_it(small):
     found = optimizer_bytes(small, 16, expert_parallel=8, shard_group=8, zero_stage=3)
     dense, experts = split_parameters(small)
     assert found == pytest.approx(12 * (dense / 8 + experts / 8), rel=1e-9)
+
+
+@pytest.mark.parametrize(("dispatch", "copies"), [("all_to_all", 2), ("deepep", 2), ("deepep", 1)])
+def test_pytorch_adds_up_copies_element_by_element(dispatch, copies):
+    """Each sum is read and written beside the row that is added to it; kernels for it need none."""
+
+    def merges(sorts):
+        model = model_of(copies)
+        framework = load_framework("megatron", expert_dispatch=dispatch, sorts_chunks=sorts)
+        operations = layer(model, framework, expert_parallel=8)
+        return [item for item in operations if item.name == "mlp.merge"]
+
+    assert not merges(False)
+    forward, backward = merges(True)
+    rows = 4096.0 * copies * 1024.0
+    assert float(forward.bytes_read[0]) == float(backward.bytes_read[0]) == 2.0 * rows
+    assert float(forward.flops[0]) == SCATTER_FLOP * rows
