@@ -104,6 +104,9 @@ class OperationList:
         repeated = self.framework.selective_recompute.split()
         if self.module in repeated:
             return 1.0
+        if "attention" in repeated:
+            core = isinstance(operation, Attention | SparseAttention)
+            return float(core if self.framework.flash_attention else selective)
         if "alternate_products" not in repeated:
             return float(selective and "cheap" in repeated)
         if isinstance(operation, Communication):

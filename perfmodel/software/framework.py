@@ -205,10 +205,13 @@ class Framework:
     )
     selective_recompute: str = fact(
         "what selective recomputation repeats: 'cheap', the core of unfused and what is cheap "
-        "beside fused attention; 'mlp' whole dense feed-forward blocks, 'moe' whole layers of "
-        "experts, their exchanges included; or all but attention, reductions, exchanges and every "
-        "second matrix product",
-        choices=("cheap", "mlp", "cheap mlp", "cheap moe", "cheap mlp moe", "alternate_products"),
+        "beside fused attention; 'attention' its core, fused or not; 'mlp' whole dense "
+        "feed-forward blocks, 'moe' whole layers of experts, their exchanges included; or all but "
+        "attention, reductions, exchanges and every second matrix product",
+        choices=(
+            *("cheap", "attention", "mlp", "cheap mlp", "cheap moe", "cheap mlp moe"),
+            "alternate_products",
+        ),
     )
     prediction_modules: bool = fact(
         "models published with multi-token-prediction modules are trained with them in a run that "

@@ -44,7 +44,7 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
         kept = kept + tokens * spec.output_groups * spec.output_lora_rank / at.keys.tensor * inputs
     kept = kept + _selection(at, spec) + _compressed(at, spec) + at.products(spec.extra)
     if at.framework.flash_attention:
-        cheap: Size = projected if spec.kind == "mla" else 0.0
+        cheap: Size = projected if spec.kind == "mla" and at.recomputes_cheap else 0.0
         return Kept(kept + SINGLE * tokens * heads, cheap, projected)
     # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
     length = at.keys.number("sequence_length") * (encoded if spec.cross else 1.0)

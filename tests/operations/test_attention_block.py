@@ -131,6 +131,19 @@ def test_selective_recomputation_repeats_the_unfused_attention_matrix(small_dens
     assert not {"attention.qkv", "attention.output", "mlp.up", "mlp.down"} & again
 
 
+@pytest.mark.parametrize("framework", ["nemo@24.09", "megatron-2022", "megatron"])
+def test_selective_recomputation_of_attention_and_of_modules(small_dense, framework):
+    """Before Megatron-Core 0.13 it is the core of attention alone, which fused kernels run too."""
+    facts = load_framework(framework)
+    operations = operations_of(small_dense, "layer0", facts, recompute="selective")
+    again = {x.name for x in operations if x.phase == "recompute" and number(x.count)}
+    if framework == "nemo@24.09":
+        assert again == {"attention.core"}
+    else:
+        assert ("attention.scores" in again) == (framework == "megatron-2022")
+        assert ("attention.norm" in again) == (framework == "megatron")
+
+
 def test_selective_recomputation_of_torchtitan_repeats_every_second_product(small_dense):
     # torchtitan/distributed/activation_checkpoint.py: of a layer's products in turn (queries,
     # keys, values, output, gate, up, down) the even ones; attention and reduce-scatters are kept.
