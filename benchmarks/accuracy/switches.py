@@ -119,6 +119,7 @@ SWITCHES: Mapping[str, Change] = {
     "bucket_bytes_per_rank": software(bucket_bytes_per_rank=0.0),
     "scatters_sends": software(scatters_sends=False),
     "reduces_whole_gradients": software(reduces_whole_gradients=False),
+    "reduces_scales": software(reduces_scales=False),
     "low_precision_parameters": software(low_precision_parameters=False),
     "overlap_gradient_copies": software(overlap_gradient_copies=True),
     "dropout": software(dropout=False),

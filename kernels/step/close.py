@@ -75,9 +75,9 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         pipeline = pipeline_time(m, p, v, load, groups, boundary, settings, network, memo)
 
         # 3. The data-parallel group: gradients out, parameters in.
-        table = keys.shared_table[key]
+        table, scales = keys.shared_table[key], keys.scale_bytes[key]
         data = data_parallel_time(
-            strategy, m, load, groups, stage, pipeline, table, settings, network, memo
+            strategy, m, load, groups, stage, pipeline, table, scales, settings, network, memo
         )
 
         # 4. The update of the parameters.

@@ -213,6 +213,20 @@ def whole_stage(
     )
 
 
+@jit_inline
+def scales_time(m, strategy, size, network, memo):
+    """Time in which a stage's ranks agree on the scales of delayed fp8 [s].
+
+    After the forward and the backward pass of every chunk all of them reduce the maxima that
+    they have seen, with nothing beside it (Transformer Engine, `FP8GlobalStateManager`). They are
+    taken as neighbours, as in the default order of the axes.
+    """
+    ranks = strategy.tensor * strategy.context * strategy.data
+    if not size > 0.0 or ranks == 1:
+        return 0.0
+    return 2.0 * m * strategy.virtual * remembered_time(ALL_REDUCE, size, ranks, 1, network, memo)
+
+
 class DataParallel(NamedTuple):
     """What moving parameters and gradients takes in a step."""
 
@@ -225,9 +239,19 @@ class DataParallel(NamedTuple):
 
 @jit_inline
 def data_parallel_time(
-    strategy, m, load, groups, stage, pipeline, table_parameters, settings, network, memo
+    strategy,
+    m,
+    load,
+    groups,
+    stage,
+    pipeline,
+    table_parameters,
+    scale_bytes,
+    settings,
+    network,
+    memo,
 ):
-    """Parameters and gradients of a strategy, those of a tied table included.
+    """Parameters and gradients of a strategy, those of a tied table and scales included.
 
     Parameters
     ----------
@@ -242,6 +266,8 @@ def data_parallel_time(
     pipeline : Pipeline
     table_parameters : float
         Of a table that first and last stage hold; 0 for none.
+    scale_bytes : float
+        As of `KeyTables`.
     settings, network, memo
 
     Returns
@@ -255,6 +281,7 @@ def data_parallel_time(
         span = groups.pipeline_stride * (p - 1)
         table = remembered_time(ALL_REDUCE, size, 2, span, network, memo)
         table_width = width_of(size, settings.collective_widths) * table
+    table += scales_time(m, strategy, scale_bytes, network, memo)
     if shards_parameters(zero):
         return DataParallel(
             m * load.shard_total + table, m * load.shard_exposed + table, 0.0, table_width, 0.0

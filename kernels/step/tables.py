@@ -143,6 +143,8 @@ class KeyTables(NamedTuple):
         Hidden state that a stage sends to the next, per device [B].
     boundary_gather : float64, shape (keys,)
         Time in which tensor ranks gather what came in shares [s].
+    scale_bytes : float64, shape (keys,)
+        Maxima that the ranks of a stage reduce after each pass of a chunk [B]; 0: none.
     weight_bytes : float64, shape (keys,)
         Bytes of one stored parameter, low-precision copies included [B].
     flops_causal, flops_non_causal : float64, shape (keys,)
@@ -156,6 +158,7 @@ class KeyTables(NamedTuple):
     shared_table: np.ndarray
     boundary_bytes: np.ndarray
     boundary_gather: np.ndarray
+    scale_bytes: np.ndarray
     weight_bytes: np.ndarray
     flops_causal: np.ndarray
     flops_non_causal: np.ndarray

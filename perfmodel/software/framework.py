@@ -131,6 +131,10 @@ class Framework:
         "row and every column of it has its own",
         choices=("delayed", "current", "rows"),
     )
+    reduces_scales: bool = fact(
+        "with delayed scales, maxima are reduced over all ranks of a stage after every pass of a "
+        "chunk"
+    )
     low_precision_parameters: bool = fact(
         "parameters are stored in the low precision of the products, without a 16-bit copy beside "
         "the fp32 master"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Integers
+from perfmodel.base.columns import Column, Integers
 from perfmodel.base.precisions import FORMATS, PRECISIONS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 17
 PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
+PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
 
 
@@ -258,11 +259,23 @@ def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> Key
         shared_table=shared_table(work.model, keys, framework),
         boundary_bytes=sent_bytes(work.model, keys, framework),
         boundary_gather=arrival_gather(work.model, keys, hardware, framework).time,
+        scale_bytes=scale_bytes(work.model, keys, framework),
         weight_bytes=keys.by_precision(weight_bytes, 2.0),
         flops_causal=model_flops_per_token(work.model, length, causal=True),
         flops_non_causal=model_flops_per_token(work.model, length, causal=False),
         peak=matrix_rates(hardware)[keys.columns["precision"]],
     )
+
+
+def scale_bytes(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Column:
+    """Return the maxima that ranks of a stage reduce after a pass of a chunk, shape (keys,) [B].
+
+    One fp32 maximum for each operand and gradient of the four products of every layer; whatever
+    the layers of a chunk, few enough for the latency of the network alone to count.
+    """
+    delayed = framework.scaling == "delayed" and framework.reduces_scales
+    size = 4.0 * PRODUCTS * model.num_layers * delayed
+    return keys.equals("precision", PRECISIONS.index("fp8")) * size
 
 
 def gather_bytes(framework: Framework, precision: int) -> float:

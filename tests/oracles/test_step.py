@@ -233,6 +233,7 @@ class Oracle:
         else:
             self.add_data_parallel(out, critical, weights, experts)
         self.add_tied_table(out)
+        self.add_scales(out)
         self.add_optimizer(out, weights, experts)
         out["step_time"] = sum(out[name] for name in TIME_COMPONENTS)
         relative = np.hypot(
@@ -295,6 +296,14 @@ class Oracle:
             out["data_parallel_exposed"] += time
             out["data_parallel_total"] += time
             self.widths["collective"] += self.half_width(time, size)
+
+    def add_scales(self, out):
+        """A stage's ranks reduce the maxima of delayed fp8 after both passes of every chunk."""
+        ranks, size = self.f["tensor"] * self.replicas, self.key["scale_bytes"]
+        if ranks > 1 and size:
+            each = self.collective(ALL_REDUCE, size, ranks, 1)
+            for name in ("data_parallel_exposed", "data_parallel_total"):
+                out[name] += 2 * self.m * self.f["virtual"] * each
 
     def add_data_parallel(self, out, critical, weights, experts):
         s, zero, m = self.settings, self.f["zero"], self.m
@@ -498,6 +507,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "shared_table": np.full(keys, 2e7 * tied),
         "boundary": rng.uniform(1e6, 1e8, keys),
         "boundary_gather": np.full(keys, 2e-5 * tied),
+        "scale_bytes": np.full(keys, 4096.0 * tied),
         "weight_bytes": rng.choice([2.0, 4.0], keys),
         "flops_causal": rng.uniform(1e9, 1e11, keys),
         "flops_non_causal": rng.uniform(1e9, 1e11, keys),
@@ -570,6 +580,7 @@ def closed(case, device, network, *, dtype: Any = np.float64):
         scalars["shared_table"],
         scalars["boundary"],
         scalars["boundary_gather"],
+        scalars["scale_bytes"],
         scalars["weight_bytes"],
         scalars["flops_causal"],
         scalars["flops_non_causal"],

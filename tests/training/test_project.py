@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,8 +19,6 @@ def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
 
     The edges of the model are taken away, so that stages are equal.
     """
-    from dataclasses import replace
-
     from perfmodel.base.variables import STEP_VARIABLES
     from perfmodel.training import project as training
     from perfmodel.training import schedule
@@ -77,3 +77,31 @@ def test_parameters_travel_as_they_are_stored_where_arrival_can_turn_them(precis
 
     framework = load_framework("megatron", low_precision_parameters=low)
     assert gather_bytes(framework, PRECISIONS.index(precision)) == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "changes", "reduced"),
+    [
+        ("fp8", {}, True),
+        ("fp8", {"scaling": "current"}, False),
+        ("fp8", {"reduces_scales": False}, False),
+        ("bf16", {}, False),
+    ],
+)
+def test_delayed_scales_cost_two_reductions_for_every_chunk_and_micro_batch(
+    precision, changes, reduced, project, h100, small_dense
+):
+    from perfmodel.network.collectives import collective_times
+
+    fields = {"tensor_parallel": 2, "data_parallel": 16, "pipeline_parallel": 2}
+    fields |= {"virtual_pipeline": 2, "micro_batches": 8, "precision": precision}
+    model = replace(small_dense, layers=small_dense.layers * 2)
+
+    def total(**facts):
+        framework = load_framework("megatron", **facts)
+        return project(model, h100, framework=framework, **fields)["data_parallel_total"]
+
+    none = total(**{**changes, "reduces_scales": False})
+    each = collective_times(h100, "all_reduce", 4.0 * 12 * model.num_layers, 32)[0]
+    expected = none + reduced * 2 * 8 * 2 * each  # micro-batches and chunks
+    assert total(**changes) == pytest.approx(expected, rel=1e-9)
