@@ -42,7 +42,7 @@ def test_virtual_chunks_are_open_where_software_or_table_say_so() -> None:
     assert chunks("torchtitan", vpp=">1") == [2, 1]
     assert chunks("primus", vpp=">1") == [2, 1]
     assert chunks("primus", notes="interleaving not in the table") == [2, 1]
-    assert chunks("megatron") == [10, 1]
+    assert chunks("megatron") == [5, 1]
     assert chunks("nemo@24.09") == [10, 1]
     assert chunks("nemo@24.09", vpp="1") == [1]
     assert chunks("nemo@24.09", pipeline=1) == [1]
