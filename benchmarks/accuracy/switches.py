@@ -52,14 +52,15 @@ def strategy(**values: Any) -> Change:
 
 def even_generations(case: Case) -> Case:
     """Let older attention kernels lose backward what they lose forward."""
-    forward, backward = (
-        f"calibration.attention.generation_2{it}_slowdown" for it in ("", "_backward")
-    )
+    forward = "calibration.attention.generation_2_slowdown"
+    backward = forward.replace("slowdown", "backward_slowdown")
     try:
-        values = {backward: case.hardware.value(forward)}
+        case.hardware.value(backward)
     except HardwareError:
         return case
-    return replace(case, hardware=case.hardware.with_values(values))
+    return replace(
+        case, hardware=case.hardware.with_values({backward: case.hardware.value(forward)})
+    )
 
 
 def even_power(case: Case) -> Case:
