@@ -97,7 +97,8 @@ def software_of(row: MeasuredRow) -> tuple[str, tuple[str, ...]]:
         found = next((name for word, name in COMPILED if word in device), "plain")
         notes = (f"framework '{row.text('framework')}' taken as {found} of its year",)
     own = FRAMEWORKS[find_framework(found)].software
-    dated = bool(month) and len(releases_of(own)) > 1
+    round_of_others = row.lower("version").startswith("mlperf") and own != "nvidia-mlperf"
+    dated = bool(month) and len(releases_of(own)) > 1 and not round_of_others
     return find_framework(f"{own}@{month}" if dated else found), notes
 
 
@@ -123,6 +124,7 @@ def release_of(row: MeasuredRow) -> str:
 
 _ASYNCHRONOUS = "async-tp|tp-comm"
 _BESIDE_COMPUTE = "a2a overlap|overlap_moe_expert_parallel_comm"
+_TURBO = r"turbo (?:attention|grouped|gemm|linear|deepep)"
 _RECIPE = r"\bddp\.|dispatcher="  # a list of all that a recipe of NVIDIA's sets
 
 # All that hold count, one after the other.
@@ -135,6 +137,19 @@ RULES = (
     Rule({"gradient_reduce_bytes": 2.0}, where={"notes": r"\bmp mode pure\b"}),
     Rule({"flash_attention": False}, where={"flash": r"^no\b"}),
     Rule({"flash_attention": True}, where={"flash": r"."}, unless={"flash": r"^no\b"}),
+    # Transformer Engine on ROCm: NVTE_CK_USES_BWD_V3, which scripts set before it was the default.
+    Rule({"attention_generation": 0}, where={"flash": r"backward v3|bwd_?v3"}),
+    # Primus' switches one by one, where a row lists them: what is not named is off.
+    Rule(
+        {"best_attention_is_plain": True},
+        where={"overlap": _TURBO},
+        unless={"overlap": r"turbo attention"},
+    ),
+    Rule(
+        {"grouped_gemm": False},
+        where={"overlap": _TURBO},
+        unless={"overlap": r"turbo grouped"},
+    ),
     # Without torch.compile nothing of torchtitan's is fused; async TP and float8 imply it.
     Rule(
         {

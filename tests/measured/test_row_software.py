@@ -127,6 +127,27 @@ def row(**cells: Any) -> MeasuredRow:
             {"grouped_gemm": True, "graph_launch": True},
         ),
         (
+            {"framework": "Primus/Megatron", "version": "2025-12"},
+            "primus@25.6",
+            {"attention_generation": 2, "best_attention_is_plain": True},
+        ),
+        (
+            {"framework": "Primus", "version": "v25.10", "flash": "yes (TE, backward v3)"},
+            "primus@25.6",
+            {"attention_generation": 0},
+        ),
+        ({"framework": "Primus", "version": "MLPerf v6.0"}, "primus", {"attention_generation": 0}),
+        (
+            {"framework": "Primus", "overlap": "turbo attention; legacy grouped GEMM"},
+            "primus-turbo",
+            {"best_attention_is_plain": False, "grouped_gemm": False},
+        ),
+        (
+            {"framework": "Primus", "overlap": "turbo grouped GEMM"},
+            "primus-turbo",
+            {"best_attention_is_plain": True, "grouped_gemm": True},
+        ),
+        (
             {"framework": "Primus/Megatron", "overlap": "DeepEP; sync-free MoE stage 1"},
             "primus",
             {"expert_counts_on_host": True, "sorts_chunks": False, "expert_dispatch": "deepep"},
