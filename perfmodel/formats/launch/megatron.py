@@ -233,8 +233,7 @@ LIMITS = (
 
 # What changes the speed or the memory of a run, and no projection follows.
 WATCHED: Mapping[str, str] = {
-    "recompute-modules": "selective recomputation is projected as attention and cheap operations "
-    "unless --set software.selective_recompute names mlp or moe",
+    "recompute-modules": "selective recomputation is projected as attention and cheap operations",
     "cpu-offloading-num-layers": "offloading is not modelled",
     "optimizer-cpu-offload": "offloading is not modelled",
     "moe-expert-capacity-factor": "dropped tokens without padding are not modelled",

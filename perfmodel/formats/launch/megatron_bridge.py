@@ -202,7 +202,7 @@ SOFTWARE = (
 
 WATCHED: Mapping[str, str] = {
     "model.recompute_modules": "selective recomputation is projected as attention and cheap "
-    "operations unless --set software.selective_recompute names mlp or moe",
+    "operations",
     "model.cpu_offloading": "offloading is not modelled",
     "model.fine_grained_activation_offloading": "offloading is not modelled",
     "model.moe_paged_stash": "paged stashes of experts are not modelled",

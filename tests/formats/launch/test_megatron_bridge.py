@@ -85,7 +85,22 @@ def test_words_on_a_command_line() -> None:
     assert (launch["micro_batch_size"], launch["global_batch_size"]) == (2, 64)
     assert launch["precision"] == "mxfp8"
     assert launch.model is None
-    assert any("model.recompute_modules" in text for text in launch.remarks)
+    assert launch.framework.selective_recompute == "mlp"
+
+
+@pytest.mark.parametrize(
+    ("modules", "repeated", "remarked"),
+    [
+        ("[core_attn, moe]", "cheap moe", False),
+        ("[layernorm, mlp, moe]", "cheap mlp moe", False),
+        ("[mla_up_proj, moe_act]", "cheap", True),
+    ],
+)
+def test_modules_that_are_recomputed_whole(modules: str, repeated: str, remarked: bool) -> None:
+    text = f"model:\n  tensor_model_parallel_size: 2\n  recompute_modules: {modules}\n"
+    _, launch = parse_launch(text, "x.yaml")
+    assert launch.framework.selective_recompute == repeated
+    assert any("model.recompute_modules" in text for text in launch.remarks) == remarked
 
 
 def test_what_the_recipe_decides_is_remarked() -> None:
