@@ -113,6 +113,7 @@ SWITCHES: Mapping[str, Change] = {
     "operators_per_kernel": software(operators_per_kernel=1.0),
     "sorts_chunks": software(sorts_chunks=False),
     "checks_collectives": software(checks_collectives=False),
+    "launch_time": profile({"calibration.host.launch_time": 1e-5}),
     "collective_call_time": profile({"calibration.host.collective_call_time": 0.0}),
     "gradient_accumulation": software(gradient_accumulation="fused"),
     "stage_split": software(stage_split="even"),
