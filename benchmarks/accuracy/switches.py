@@ -124,6 +124,7 @@ SWITCHES: Mapping[str, Change] = {
     "reduces_scales": software(reduces_scales=False),
     "low_precision_parameters": software(low_precision_parameters=False),
     "overlap_gradient_copies": software(overlap_gradient_copies=True),
+    "gradient_copies_bytes": software(gradient_copies_bytes=0.0),
     "dropout": software(dropout=False),
     "scaling": software(scaling="current"),
     "gathers_quantised": software(gathers_quantised=False),

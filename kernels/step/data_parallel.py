@@ -114,7 +114,8 @@ def price_shards(zero, parts, groups, settings, network, memo, shards):
     """Fill the times to gather and reduce each sharded part.
 
     A part is gathered one ahead, in forward and again in backward, where its gradients
-    are reduced as well; what outlasts the part's own pass is exposed.
+    are reduced as well; what outlasts the part's own pass is exposed, and so is all that the
+    software does not overlap.
     """
     tax = overlap_tax(groups, settings)
     for number in range(shards.total.size):
@@ -128,20 +129,23 @@ def price_shards(zero, parts, groups, settings, network, memo, shards):
             behind = copies_time(dense, sparse, network, memo)
         elif settings.overlap_reduce and on_other_links(groups.dense, settings):
             beside = copies_time(dense, sparse, network, memo)
-        both = max(gather + reduce - behind - beside, beside)
+        reduce -= behind
         size = (part.weights + part.experts) * settings.gather_bytes
         relative = width_of(size, settings.collective_widths)
-        forward, backward = gather, both
-        forward_width, backward_width = relative * gather, relative * both
-        if settings.overlap_gather:
-            forward = hide(gather, part.forward_window, 0.0, tax)
-            forward_width = hidden_width(gather, part.forward_window, 0.0, tax, relative)
+        early = gather if settings.overlap_gather else 0.0
+        late = early
+        shown = behind + 2.0 * (gather - early)  # beside nothing
         if settings.overlap_reduce:
-            backward = hide(both, part.backward_window, 0.0, tax)
-            backward_width = hidden_width(both, part.backward_window, 0.0, tax, relative)
-        shards.total[number] = 2.0 * gather + reduce
-        shards.exposed[number] = forward + backward + behind
-        shards.width[number] = forward_width + backward_width + relative * behind
+            late = max(early + reduce - beside, beside)
+        else:
+            shown += reduce
+        forward = hide(early, part.forward_window, 0.0, tax)
+        backward = hide(late, part.backward_window, 0.0, tax)
+        forward_width = hidden_width(early, part.forward_window, 0.0, tax, relative)
+        backward_width = hidden_width(late, part.backward_window, 0.0, tax, relative)
+        shards.total[number] = 2.0 * gather + reduce + behind
+        shards.exposed[number] = forward + backward + shown
+        shards.width[number] = forward_width + backward_width + relative * shown
 
 
 @jit_inline

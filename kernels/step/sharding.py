@@ -123,7 +123,9 @@ def gradient_transfers(zero, parameters, group, settings):
     if not shards_optimizer(zero) or (settings.reduces_whole and not shards_gradients(zero)):
         whole = Transfer(ALL_REDUCE, size, group.members, group.stride)
         return whole, Transfer(ALL_REDUCE, size, 1, 1)
-    return transfers(REDUCE_SCATTER, size, group)
+    within, copies = transfers(REDUCE_SCATTER, size, group)
+    wide = copies.size * settings.copies_bytes / settings.reduce_bytes
+    return within, Transfer(copies.kind, wide, copies.members, copies.stride)
 
 
 @jit_inline

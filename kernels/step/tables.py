@@ -200,6 +200,7 @@ class Settings(NamedTuple):
     domain: int  # devices that one scale-up network joins
     gradient_bytes: float  # stored main gradient [B/parameter]
     reduce_bytes: float  # gradient on the wire [B/parameter]
+    copies_bytes: float  # the same among copies of shards (HSDP) [B/parameter]
     gather_bytes: float  # parameter on the wire [B/parameter]
     optimizer_bytes: float  # master copy and moments [B/parameter]
     bucket_bytes: float  # gradients per data-parallel bucket [B]

@@ -95,12 +95,13 @@ class When(NamedTuple):
     def holds(self, run: Run) -> bool:
         """Tell whether a run is among those meant."""
         wanted = self.conditions
-        device = run.device.partition(" ")[0]
         return (
             run.precision in wanted.get("precisions", (run.precision,))
             and run.experts == wanted.get("experts", run.experts)
             and run.recurrent == wanted.get("recurrent", run.recurrent)
-            and device in wanted.get("devices", (device,))
+            and any(
+                f"{run.device} ".startswith(f"{it} ") for it in wanted.get("devices", (run.device,))
+            )
             and run.domain >= wanted.get("least_domain", 0)
         )
 

@@ -154,6 +154,9 @@ class Framework:
     )
     gradient_bytes: float = fact("one stored main gradient", "B", positive=True)
     gradient_reduce_bytes: float = fact("one gradient on the wire", "B", positive=True)
+    gradient_copies_bytes: float = fact(
+        "the same among copies of shards (HSDP, slices of TPUs); 0: as within a set", "B"
+    )
     optimizer_bytes: float = fact("optimizer state per parameter: master copy and two moments", "B")
     bucket_bytes: float = fact("gradients per data-parallel bucket", "B", positive=True)
     bucket_bytes_per_rank: float = fact(

@@ -300,6 +300,7 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         domain=machine_of(hardware).domain,
         gradient_bytes=framework.gradient_bytes,
         reduce_bytes=framework.gradient_reduce_bytes,
+        copies_bytes=framework.gradient_copies_bytes or framework.gradient_reduce_bytes,
         gather_bytes=gather_bytes(framework, int(work.grid["precision"][0])),
         optimizer_bytes=framework.optimizer_bytes,
         bucket_bytes=framework.bucket_bytes,

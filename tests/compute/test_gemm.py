@@ -113,6 +113,12 @@ def test_more_power_and_bandwidth_are_never_slower():
         assert (gemm_times(better, "bf16", *sizes).time <= reference * (1 + 1e-12)).all(), path
 
 
+def test_tpu_takes_as_much_longer_for_larger_products_as_jax_guide_measured():
+    # XLA on v5e (jax-ml/jax 1082251, docs/pallas/tpu/matmul.ipynb): dispatch is in both times.
+    small, large = (gemm_times("tpu-v5e-pod", "bf16", n, n, n).time[0] for n in (4096, 8192))
+    assert large - small == pytest.approx(6.047147869830951e-3 - 0.8272899803705514e-3, rel=2e-3)
+
+
 def test_tpu_sustains_most_of_its_peak():
     peak = load_hardware("tpu-v5p-pod").device.peak("bf16")
     assert 0.85 < rate("tpu-v5p-pod", "bf16", 8192, 8192, 8192) / peak < 0.96

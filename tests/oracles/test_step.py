@@ -84,10 +84,12 @@ class Oracle:
         if group == 0 or group >= len(ranks):
             return self.collective(kind, size, len(ranks), spacing(ranks, domain))
         time = self.collective(kind, size, group, spacing(ranks[:group], domain))
-        return time + (self.copied(size, ranks, group) if kind == REDUCE_SCATTER else 0.0)
+        gradients = size / self.settings.reduce_bytes
+        return time + (self.copied(gradients, ranks, group) if kind == REDUCE_SCATTER else 0.0)
 
-    def copied(self, size, ranks, group):
-        """Among the copies of shards alone."""
+    def copied(self, parameters, ranks, group):
+        """Gradients of so many parameters, among the copies of shards alone."""
+        size = parameters * self.settings.copies_bytes
         if group == 0 or group >= len(ranks):
             return 0.0
         copies = ranks[::group]
@@ -167,23 +169,25 @@ class Oracle:
             total += n * (2 * gather + reduce)
             size = (weights + experts) * s.gather_bytes
             if not s.overlap_copies:  # behind all of backward
-                behind = self.copied(weights * s.reduce_bytes, self.dense, self.f["shard_group"])
-                behind += self.copied(experts * s.reduce_bytes, self.experts, self.expert_group)
+                behind = self.copied(weights, self.dense, self.f["shard_group"])
+                behind += self.copied(experts, self.experts, self.expert_group)
                 exposed += n * behind
                 width += n * self.half_width(behind, size)
                 reduce -= behind
-            both = gather + reduce
+            beside = 0.0
             if s.overlap_reduce and s.overlap_copies and self.copies_apart:  # side by side
-                beside = self.copied(weights * s.reduce_bytes, self.dense, self.f["shard_group"])
-                beside += self.copied(experts * s.reduce_bytes, self.experts, self.expert_group)
-                both = max(both - beside, beside)
-            for time, hides, window in (
-                (gather, s.overlap_gather, part["forward_window"]),
-                (both, s.overlap_reduce, part["backward_window"]),
-            ):
+                beside = self.copied(weights, self.dense, self.f["shard_group"])
+                beside += self.copied(experts, self.experts, self.expert_group)
+            forward = gather if s.overlap_gather else 0.0
+            backward = forward + (reduce if s.overlap_reduce else 0.0)
+            backward = max(backward - beside, beside)
+            shown = 2 * gather + reduce - 2 * forward - (reduce if s.overlap_reduce else 0.0)
+            exposed += n * shown
+            width += n * self.half_width(shown, size)
+            for time, window in ((forward, "forward_window"), (backward, "backward_window")):
 
-                def delays(time, hides=hides, window=window):
-                    return self.hidden(time, window) if hides else time
+                def delays(time, window=part[window]):
+                    return self.hidden(time, window)
 
                 exposed += n * delays(time)
                 width += n * self.half_width(time, size, delays)
@@ -329,8 +333,8 @@ class Oracle:
         beside = 0.0  # among copies of shards, but for those of the last bucket
         whole = zero == 0 or (zero == 1 and s.reduces_whole)
         if s.overlap_reduce and s.overlap_copies and self.copies_apart and not whole:
-            beside = self.copied(weights * s.reduce_bytes, self.dense, self.f["shard_group"])
-            beside += self.copied(experts * s.reduce_bytes, self.experts, self.expert_group)
+            beside = self.copied(weights, self.dense, self.f["shard_group"])
+            beside += self.copied(experts, self.experts, self.expert_group)
             beside = (1 - tail) * min(beside, reduce - beside)
         for time, repeats, hides, window, saved, chunked in (
             (reduce, times, s.overlap_reduce, backward, beside, zero != 2),
@@ -518,6 +522,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "domain": 8,
         "gradient_bytes": float(rng.choice([2, 4])),
         "reduce_bytes": float(rng.choice([2, 4])),
+        "copies_bytes": 2.0 + seed % 3,
         "gather_bytes": 2.0,
         "optimizer_bytes": 12.0,
         "bucket_bytes": float(rng.uniform(1e8, 5e9)),

@@ -245,3 +245,20 @@ def test_what_a_user_set_holds_for_every_run() -> None:
     assert set_anyway.name == "megatron-bridge@0.5[graph_launch=false]"
     assert not run(set_anyway, "mxfp8", True, 72).graph_launch
     assert run(base, "mxfp8", True, 72).graph_launch
+
+
+@pytest.mark.parametrize(
+    ("device", "hidden"),
+    [
+        ("Google TPU v5e", False),
+        ("Google TPU v6e", False),
+        ("Google TPU7x (Ironwood)", True),
+        ("Google TPU v5x", True),
+        ("NVIDIA H100", True),
+    ],
+)
+def test_gradients_of_maxtext_hide_where_no_tensor_core_moves_them(device, hidden):
+    run = Run("bf16", False, 256, device)
+    framework = as_run(load_framework("maxtext"), run)
+    assert framework.overlap_gradient_reduce is hidden
+    assert framework.overlap_parameter_gather

@@ -18,6 +18,7 @@ class Few(NamedTuple):
 
     domain: int = 8
     reduce_bytes: float = 2.0
+    copies_bytes: float = 4.0
     reduces_whole: bool = False
 
 
@@ -80,3 +81,5 @@ def test_gradients_are_reduced_whole_where_the_software_does_so(zero, whole, kin
     shards = kind == REDUCE_SCATTER
     assert first.members == (8 if shards else 16)
     assert second.members == (2 if shards else 1)
+    # the shard of eight ranks, in twice the bytes
+    assert second.size == (20.0 / 8 * 2 if shards else 20.0)
