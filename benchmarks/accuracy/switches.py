@@ -118,6 +118,7 @@ SWITCHES: Mapping[str, Change] = {
     "gradient_accumulation": software(gradient_accumulation="fused"),
     "stage_split": software(stage_split="even"),
     "best_attention_is_plain": software(best_attention_is_plain=False),
+    "best_attention_one_width": software(best_attention_one_width=False),
     "bucket_bytes_per_rank": software(bucket_bytes_per_rank=0.0),
     "scatters_sends": software(scatters_sends=False),
     "reduces_whole_gradients": software(reduces_whole_gradients=False),

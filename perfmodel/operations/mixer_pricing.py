@@ -45,10 +45,10 @@ def price_attention(
 
 def _generation(operation: Attention, framework: Framework) -> int:
     """Return the generation of the kernel that runs a call: the best one may not take it."""
-    plain = not framework.dropout and operation.head_dim_qk == operation.head_dim_v
-    if framework.attention_generation == 0 and framework.best_attention_is_plain and not plain:
-        return 2
-    return framework.attention_generation
+    differ = operation.head_dim_qk != operation.head_dim_v
+    refused = framework.best_attention_is_plain and framework.dropout
+    refused = refused or (framework.best_attention_one_width and differ)
+    return framework.attention_generation or (2 if refused else 0)
 
 
 def price_sparse_attention(

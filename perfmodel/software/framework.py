@@ -52,8 +52,10 @@ class Framework:
         "device has (FlashAttention 3 or cuDNN on Hopper and Blackwell)"
     )
     best_attention_is_plain: bool = fact(
-        "the best attention kernels take neither dropout nor values of another width than keys; "
-        "such calls run on kernels of generation 2"
+        "the best attention kernels take no dropout; such calls run on kernels of generation 2"
+    )
+    best_attention_one_width: bool = fact(
+        "they take no values of another width than keys, as latent attention has; likewise"
     )
     fused_cross_entropy: bool = fact(
         "loss and its gradient in two passes over the logits instead of one per step"

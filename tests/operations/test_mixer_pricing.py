@@ -143,8 +143,12 @@ def test_calls_that_the_best_kernels_do_not_take(width, dropout, backward, slowe
     phase = "backward_input" if backward else "forward"
     shape = (4.0, 4096.0, 4096.0, 32.0, 32.0, width, 128.0)
     call = Attention("x", phase, *shape, True, backward=backward)
+    of_2025 = {"dropout": dropout, "best_attention_one_width": True}
     turbo, stock = (
-        price_attention(profile, [call], KEYS, load_framework(name, dropout=dropout))[0].time[0]
-        for name in ("primus-turbo", "primus")
+        price_attention(profile, [call], KEYS, framework)[0].time[0]
+        for framework in (
+            load_framework("primus-turbo", dropout=dropout),
+            load_framework("primus", **of_2025),
+        )
     )
     assert stock == pytest.approx(slower * turbo, rel=1e-12)
