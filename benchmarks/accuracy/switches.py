@@ -57,7 +57,7 @@ def even_generations(case: Case) -> Case:
     try:
         case.hardware.value(backward)
     except HardwareError:
-        return case
+        return replace(case)  # nothing to turn off
     return replace(
         case, hardware=case.hardware.with_values({backward: case.hardware.value(forward)})
     )
