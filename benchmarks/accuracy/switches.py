@@ -120,6 +120,7 @@ SWITCHES: Mapping[str, Change] = {
     "best_attention_is_plain": software(best_attention_is_plain=False),
     "best_attention_one_width": software(best_attention_one_width=False),
     "bucket_bytes_per_rank": software(bucket_bytes_per_rank=0.0),
+    "merges_attention": software(merges_attention="kernel"),
     "scatters_sends": software(scatters_sends=False),
     "reduces_whole_gradients": software(reduces_whole_gradients=False),
     "reduces_scales": software(reduces_scales=False),

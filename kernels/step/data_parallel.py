@@ -187,7 +187,9 @@ def whole_stage(
     p, v = strategy.pipeline, strategy.virtual
     times = repeats(strategy.zero, m)
     whole = load.weights + load.experts
-    bucket = max(settings.bucket_bytes, settings.bucket_bytes_per_rank * groups.dense.members)
+    bucket = settings.bucket_bytes
+    if not shards_gradients(strategy.zero):  # then a layer moves at a time
+        bucket = max(bucket, settings.bucket_bytes_per_rank * groups.dense.members)
     tail = min(1.0, bucket / max(whole * settings.gradient_bytes, 1.0))
     relative = width_of(whole * settings.reduce_bytes, settings.collective_widths)
     waits, total = 0.0, times.reductions * reduce + gather

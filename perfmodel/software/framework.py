@@ -198,6 +198,12 @@ class Framework:
         "how context ranks exchange keys and values in a run that does not say",
         choices=("ring", "all_gather", "all_to_all"),
     )
+    merges_attention: str = fact(
+        "what adds up a rank's attention to its own keys and to those of other ranks: 'kernel': "
+        "one kernel per piece of a ring, in 16 bits; 'composed': PyTorch's operators in fp32, "
+        "piece by piece where keys are gathered, too",
+        choices=("kernel", "composed"),
+    )
     expert_tensor_parallel: bool = fact(
         "experts too are divided by the tensor degree in a run that does not say"
     )

@@ -8,7 +8,8 @@ import pytest
 from perfmodel.model.build import AttentionSpec
 from perfmodel.operations.context_block import remote_work
 from perfmodel.operations.flops import attended_keys
-from perfmodel.operations.operations import Attention
+from perfmodel.operations.operations import Attention, Stream
+from perfmodel.software.framework import load_framework
 from tests.operations.counting import communications, matrix_flops, number, operations_of
 from tests.operations.layers import LAYERS, model_of
 
@@ -74,3 +75,52 @@ def test_every_layer_with_context_ranks_speaks_to_them_or_has_nothing_to_say():
     for name in LAYERS:
         items = operations_of(model_of(name), "layer0", context_parallel=2)
         assert bool(communications(items, "context")) == (name not in silent), name
+
+
+def pieces(framework="megatron", **fields):
+    """Bytes of what adds up pieces of attention, by phase."""
+    model = model_of("attention alone")
+    items = operations_of(model, "layer0", load_framework(framework), **fields)
+    total = {"forward": 0.0, "backward_input": 0.0}
+    for it in items:
+        if isinstance(it, Stream) and it.name.endswith("_pieces"):
+            moved = number(it.bytes_read) + number(it.bytes_written)
+            total[it.phase] += moved * number(it.count)
+    return total
+
+
+def test_a_ring_adds_up_its_pieces():
+    # 2,048 tokens on 4 ranks, 16 heads of 128, 8 of keys: three pieces are added to the own one.
+    outputs, moved = 512 * 16 * 128, 512 * 8 * 256
+    assert pieces(context_parallel=4) == {
+        "forward": 3 * 6 * outputs,
+        "backward_input": 4 * 6 * (outputs + moved),
+    }
+    # PyTorch casts four pieces to fp32 and merges three of them, operator by operator.
+    assert pieces("torchtitan", context_parallel=4) == {
+        "forward": 4 * 6 * outputs + 3 * 32 * outputs,
+        "backward_input": 4 * 10 * (outputs + moved),
+    }
+
+
+@pytest.mark.parametrize(
+    ("framework", "fields", "merged"),
+    [
+        ("megatron", {"context_parallel": 1}, False),
+        ("torchtitan", {"context_parallel": 1}, False),
+        ("megatron", {"context_parallel": 4, "context_parallel_kind": "all_gather"}, False),
+        ("torchtitan", {"context_parallel": 4, "context_parallel_kind": "all_gather"}, True),
+        ("torchtitan", {"context_parallel": 4, "context_parallel_kind": "all_to_all"}, False),
+    ],
+)
+def test_whole_rows_of_keys_need_no_sum(framework, fields, merged):
+    assert (sum(pieces(framework, **fields).values()) > 0) == merged
+
+
+def test_gradients_of_gathered_keys_come_home_hop_by_hop_in_fp32():
+    fields = {"context_parallel": 4, "context_parallel_kind": "all_gather"}
+    model, framework = model_of("attention alone"), load_framework("torchtitan")
+    items = operations_of(model, "layer0", framework, **fields)
+    (ring,) = [it for it in items if it.name == "attention.ring_gradients" and number(it.count)]
+    assert (number(ring.count), number(ring.size)) == (4.0, 512 * 8 * 256 * 4)
+    assert number(ring.tail) == 0.25

@@ -324,7 +324,8 @@ class Oracle:
         if zero:
             gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
         times = m if zero == 2 else 1
-        bucket = max(s.bucket_bytes, s.bucket_bytes_per_rank * self.replicas)
+        per_rank = 0.0 if zero == 2 else s.bucket_bytes_per_rank
+        bucket = max(s.bucket_bytes, per_rank * self.replicas)
         tail = min(1.0, bucket / max((weights + experts) * s.gradient_bytes, 1.0))
         forward = self.stage(critical, "forward_window")
         backward = self.stage(critical, "backward_window")
