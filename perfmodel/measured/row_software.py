@@ -127,6 +127,16 @@ _BESIDE_COMPUTE = "a2a overlap|overlap_moe_expert_parallel_comm"
 _TURBO = r"turbo (?:attention|grouped|gemm|linear|deepep)"
 _RECIPE = r"\bddp\.|dispatcher="  # a list of all that a recipe of NVIDIA's sets
 
+# Policies of MaxText by what they do not compute again (layers/decoders.py): queries, keys and
+# values (save_qkv_proj, qkv_proj_offloaded); all products but the feed-forward block's; all
+# products; those and attention. 'custom' keeps a layer's input unless more is named (base.yml).
+_REMAT_POLICIES = (
+    (r"qkv_proj", "selective", "all_but_qkv"),
+    (r"save_dot\w*_except_mlp\b", "selective", "cheap mlp"),
+    (r"^minimal_(with_context|flash)", "none", ""),
+    (r"^minimal", "selective", "cheap"),
+)
+
 # All that hold count, one after the other.
 RULES = (
     Rule({"dropout": True}, where={"notes": r"dropout 0\.[0-9]*[1-9]"}),
@@ -171,6 +181,11 @@ RULES = (
         where={"overlap": "comm overlap off"},
     ),
     # Modules that Megatron-Core repeats whole (transformer_config.py, recompute_modules).
+    *(
+        Rule({"selective_recompute": what}, where={"recompute": words})
+        for words, _, what in _REMAT_POLICIES
+        if what
+    ),
     Rule({"selective_recompute": "cheap moe"}, where={"recompute": r"selective.*\bmoe\b"}),
     Rule({"selective_recompute": "cheap mlp"}, where={"recompute": r"selective.*\bmlp\b"}),
     Rule({"selective_recompute": "mlp"}, where={"recompute": r"selective \[mlp\]"}),
@@ -391,9 +406,10 @@ def recompute_of(row: MeasuredRow) -> tuple[str, int, tuple[str, ...]]:
         return "full", 0, (*note, "taken as full")
     if text.startswith("selective"):
         return "selective", 0, (*note, "taken as selective")
+    for words, level, what in _REMAT_POLICIES:
+        if re.search(words, text):
+            return level, 0, (*note, f"taken as {level} {what}".rstrip())
     if "offload" in text or "custom" in text:
-        # MaxText policies that keep some projections in host memory and compute the rest
-        # of the layer again.
         return "full", 0, (*note, "taken as full; offloading is not modelled")
     return "", 0, (*note, "not understood")
 

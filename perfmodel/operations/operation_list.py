@@ -104,6 +104,8 @@ class OperationList:
         repeated = self.framework.selective_recompute.split()
         if self.module in repeated:
             return 1.0
+        if "all_but_qkv" in repeated:
+            return float(not operation.name.startswith("attention.qkv"))
         if "attention" in repeated:
             core = isinstance(operation, Attention | SparseAttention)
             return float(core if self.framework.flash_attention else selective)

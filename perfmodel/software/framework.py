@@ -221,11 +221,12 @@ class Framework:
     selective_recompute: str = fact(
         "what selective recomputation repeats: 'cheap', the core of unfused and what is cheap "
         "beside fused attention; 'attention' its core, fused or not; 'mlp' whole dense "
-        "feed-forward blocks, 'moe' whole layers of experts, their exchanges included; or all but "
-        "attention, reductions, exchanges and every second matrix product",
+        "feed-forward blocks, 'moe' whole layers of experts, their exchanges included; all but "
+        "queries, keys and values, which wait in host memory; or all but attention, reductions, "
+        "exchanges and every second matrix product",
         choices=(
             *("cheap", "attention", "mlp", "cheap mlp", "cheap moe", "cheap mlp moe"),
-            "alternate_products",
+            *("all_but_qkv", "alternate_products"),
         ),
     )
     prediction_modules: bool = fact(

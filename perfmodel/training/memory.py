@@ -209,6 +209,8 @@ def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Colum
     if at.framework.selective_recompute == "alternate_products":
         # Of a dense layer attention, the sums and every second product keep 0.45 of all: a prior.
         dropped = (found.everything - boundary).clip(0.0) / 2.0
+    elif at.framework.selective_recompute == "all_but_qkv":
+        dropped = (found.everything - boundary).clip(0.0)
     kept += np.where(level == RECOMPUTE.index("selective"), found.everything - dropped, 0.0)
     kept += np.where(level == RECOMPUTE.index("full"), boundary, 0.0)
     # Backward of one layer holds what was recomputed and the widest gradients.

@@ -58,6 +58,9 @@ def row(**cells: Any) -> MeasuredRow:
                 ("selective [mla_up_proj]", "cheap"),
                 ("selective (layernorm, moe_act)", "cheap"),
                 ("selective [mlp]", "mlp"),
+                ("offload qkv_proj", "all_but_qkv"),
+                ("save_dot_with_context_except_mlp", "cheap mlp"),
+                ("minimal", "cheap"),
                 ("selective [mla_up_proj, mlp]", "cheap mlp"),
                 ("selective (layernorm, moe)", "cheap moe"),
             )
@@ -304,6 +307,10 @@ def test_fsdp2_keeps_parameters_gathered_beside_a_pipeline() -> None:
         ("selective [mla_up_proj]", "selective"),
         ("full", "full"),
         ("custom (offload)", "full"),
+        ("qkv_proj_offloaded", "selective"),
+        ("minimal_offloaded", "selective"),
+        ("minimal_with_context", "none"),
+        ("custom", "full"),
     ],
 )
 def test_recompute_cells(cell: str, level: str) -> None:

@@ -55,6 +55,15 @@ def test_layers_of_experts_are_repeated_whole(what, small):
     assert names["recompute"] == (cheap | whole if "moe" in what else cheap)
 
 
+def test_queries_keys_and_values_may_be_all_that_is_not_repeated(small):
+    framework = load_framework("maxtext", selective_recompute="all_but_qkv")
+    names: dict[str, set[str]] = {"forward": set(), "recompute": set()}
+    for item in layer(small, framework, expert_parallel=8, recompute="selective"):
+        if item.phase in names and np.any(item.count):
+            names[item.phase].add(item.name)
+    assert names["forward"] - names["recompute"] == {"attention.qkv"}
+
+
 def test_one_launch_or_one_product_per_expert(small):
     def products(grouped):
         operations = layer(
