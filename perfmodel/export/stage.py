@@ -79,6 +79,7 @@ class _Stage:
         self.tail: Parents = NOBODY  # what comes last in the order of the device
         self.ready: dict[int, int] = {}  # last node of the gather for a pass, by its number
         self.reduced: list[int] = []
+        self.waiting: list[tuple[str, ProjectedOperation]] = []  # until backward has run
         self.messages = 0
         # Expert exchanges hide behind the opposite pass of another micro-batch.
         experts = int(workload.strategy["expert_parallel"]) > 1
@@ -135,6 +136,10 @@ class _Stage:
                     # A backward pass ends with its reductions, as FSDP's `finalize_backward`.
                     self.tail = both(self.tail, needing(self.reduced))
                     self.reduced.clear()
+                    for name, operation in self.waiting:
+                        node = self.nodes.collectives(name, self.tail, operation)
+                        self.tail = needing((node,))
+                    self.waiting.clear()
         self._finish(passes)
         return self.nodes
 
@@ -179,11 +184,20 @@ class _Stage:
         label = item.block.label
         for operation in item.block.reductions:
             name = self._name(item.slot, label, operation.name)
+            if self._waits(operation):
+                self.waiting.append((name, operation))
+                continue
             node = self.nodes.collectives(name, parents, operation)
             parents = needing((node,))
             self.reduced.append(node)
         if not self.framework.overlap_gradient_reduce:
             self.tail = parents
+
+    def _waits(self, reduction: ProjectedOperation) -> bool:
+        """Tell whether gradients among copies wait for all of backward (`price_shards`)."""
+        copies = reduction.group.endswith("shard_copies")
+        late = copies and not self.framework.overlap_gradient_copies
+        return late and self.workload.reductions_per_micro_batch
 
     def _run_pass(self, item: _Pass) -> None:
         """Add the operations of one pass through one block."""

@@ -82,3 +82,18 @@ def test_products_are_those_of_the_matrices(small_workload):
     matrices = LLAMA_LAYER - 2 * HIDDEN
     assert flops["forward"] == pytest.approx(2 * LENGTH * matrices, abs=30)
     assert flops["backward"] == pytest.approx(2 * 2 * LENGTH * matrices, abs=30)
+
+
+def test_gradients_among_copies_wait_for_all_of_backward_where_nothing_hides_them(small_workload):
+    def copies(framework):
+        fields = {"data_parallel": 16, "zero_stage": 3, "shard_group": 8}
+        workload = small_workload("llama", framework=framework, **fields)
+        trace = named_traces(workload).traces[0]
+        names = [name for name in trace.names if name.startswith("micro-batch 0 ")]
+        reduced = [i for i, name in enumerate(names) if "gradients.all_reduce" in name]
+        passes = [i for i, name in enumerate(names) if "backward" in name]
+        assert len(reduced) > 2
+        return reduced[0] > passes[-1]
+
+    assert copies("maxtext")
+    assert not copies("fsdp")
