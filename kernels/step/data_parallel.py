@@ -55,7 +55,7 @@ def on_other_links(group, settings):
     copies runs beside that of the next within its set: PyTorch and Megatron-Core have a stream
     for either, for this reason (`FSDPCommContext.all_reduce_stream`).
     """
-    within = group.shard_set * group.set_stride <= settings.domain
+    within = group.shard_set == 1 or group.shard_set * group.set_stride <= settings.domain
     return group.shard_set > 0 and within and group.copies_stride >= settings.domain
 
 

@@ -231,8 +231,8 @@ def data_groups(strategy, network):
 
 @jit
 def leaves_domain(group, settings):
-    """Whether a `Group` reaches beyond one scale-up network."""
-    return group.members * group.stride > settings.domain
+    """Whether a `Group` reaches beyond one scale-up network; one device alone never does."""
+    return group.members > 1 and group.members * group.stride > settings.domain
 
 
 @jit

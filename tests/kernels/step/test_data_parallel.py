@@ -9,7 +9,7 @@ import pytest
 from perfmodel.kernels.collective.times import ALL_REDUCE, REDUCE_SCATTER
 from perfmodel.kernels.step.data_parallel import on_other_links, ready_window
 from perfmodel.kernels.step.overlap import hide
-from perfmodel.kernels.step.placement import Group
+from perfmodel.kernels.step.placement import Group, leaves_domain
 from perfmodel.kernels.step.sharding import gradient_transfers
 
 
@@ -57,6 +57,7 @@ def test_more_chunks_and_stages_never_show_more(time):
         (Group(32, 1, 4, 1, 4), False),  # two copies share a node
         (Group(32, 1, 16, 1, 16), False),  # sets leave the node, too
         (Group(32, 1, 0, 1, 1), False),  # no copies
+        (Group(4, 32, 1, 32, 32), True),  # sets of one device
     ],
 )
 def test_copies_use_other_links_where_sets_fill_a_node(group, apart):
@@ -83,3 +84,8 @@ def test_gradients_are_reduced_whole_where_the_software_does_so(zero, whole, kin
     assert second.members == (2 if shards else 1)
     # the shard of eight ranks, in twice the bytes
     assert second.size == (20.0 / 8 * 2 if shards else 20.0)
+
+
+@pytest.mark.parametrize(("members", "stride", "leaves"), [(1, 32, False), (2, 32, True)])
+def test_one_device_alone_never_leaves_its_node(members, stride, leaves):
+    assert leaves_domain(Group(members, stride, 0, 1, 1), Few()) == leaves
