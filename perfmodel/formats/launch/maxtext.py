@@ -56,6 +56,15 @@ _BY_CORES = ("v2", "v3", "v4", "v5p")  # topologies named by cores, two of a chi
 
 NUMBERS = (Number("max_target_length", "sequence_length", 2048),)
 
+# Policies by what they compute again (layers/decoders.py): the fact `selective_recompute`.
+KEPT_POLICIES = {
+    "save_qkv_proj": "all_but_qkv",
+    "qkv_proj_offloaded": "all_but_qkv",
+    "save_dot_except_mlp": "cheap mlp",
+    "save_dot_except_mlpwi": "cheap mlp",
+    "save_dot_with_context_except_mlp": "cheap mlp",
+}
+
 CHOICES = (
     Choice(
         "sequence_parallel",
@@ -86,7 +95,17 @@ CHOICES = (
         "recompute",
         (
             Spelling("full", {"remat_policy": "full"}),
-            Spelling("selective", {"remat_policy": "minimal"}),
+            Spelling(
+                "selective",
+                {"remat_policy": "minimal"},
+                software={"selective_recompute": "cheap"},
+            ),
+            *(
+                Spelling(
+                    "selective", {"remat_policy": name}, software={"selective_recompute": what}
+                )
+                for name, what in KEPT_POLICIES.items()
+            ),
             Spelling("none", {"remat_policy": "minimal_with_context"}),
         ),
         {"remat_policy": "full"},
@@ -115,13 +134,8 @@ CHOICES = (
 )
 # Policies between those that are modelled, and what is nearest.
 OTHER_POLICIES = {
-    "save_dot_with_context_except_mlp": "minimal",
-    "save_dot_except_mlpwi": "minimal",
-    "save_dot_except_mlp": "minimal",
     "minimal_offloaded": "minimal",
-    "save_qkv_proj": "full",
     "save_out_proj": "full",
-    "qkv_proj_offloaded": "full",
     "custom": "full",
 }
 

@@ -134,7 +134,8 @@ def test_what_is_left_of_the_devices_is_not_guessed() -> None:
     assert (launch["tensor_parallel"], launch["micro_batch_size"]) == (4, 2)
     assert launch["zero_stage"] == 3
     assert "data_parallel" not in launch.strategy
-    assert any("remat_policy save_qkv_proj: projected as full" in x for x in launch.remarks)
+    assert launch["recompute"] == "selective"
+    assert launch.framework.selective_recompute == "all_but_qkv"
     assert any("takes what is left of the devices" in x for x in launch.remarks)
 
 
