@@ -47,15 +47,26 @@ def hidden_width(total, window, tail, tax, relative):
 
 
 @jit_inline
-def overlap_tax(groups, settings):
-    """Return what compute loses beside a collective of the data-parallel group [1].
+def drives_links(group, settings):
+    """Whether a group's collectives drive device links, not adapters alone."""
+    if group.members == 1:
+        return False
+    return not (leaves_domain(group, settings) and group.stride >= settings.domain)
+
+
+@jit_inline
+def overlap_tax(groups, experts, settings):
+    """Return what compute loses beside collectives of the data-parallel groups [1].
 
     As `perfmodel.network.collectives.overlap_compute_tax`: more where device links are driven, as
-    in a ring over nodes of which several devices are members, than for adapters alone.
+    in a ring over nodes of which several devices are members, than for adapters alone. Parameters
+    of `experts`, where there are any, travel in a group of their own.
     """
-    if leaves_domain(groups.dense, settings) and groups.dense.stride >= settings.domain:
-        return settings.tax_outside
-    return settings.tax_inside
+    if drives_links(groups.dense, settings):
+        return settings.tax_inside
+    if experts > 0.0 and drives_links(groups.sparse, settings):
+        return settings.tax_inside
+    return settings.tax_outside
 
 
 @jit_inline

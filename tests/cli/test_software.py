@@ -101,6 +101,7 @@ def test_every_value_that_show_offers_can_be_set(key: str) -> None:
     words = {"overlap_tensor_parallel": "none", "scaling": "current"}
     words |= {"gradient_accumulation": "autograd", "stage_split": "by_cost", "routing": "uniform"}
     words |= {"expert_dispatch": "deepep", "graph_scope": "router"}
+    words |= {"merges_attention": "composed", "selective_recompute": "attention"}
     other = words.get(key, other)
     found = document("software", "show", "megatron", "--set", f"software.{key}={other}")
     assert found["name"] == f"megatron[{key}={other}]"
@@ -167,7 +168,7 @@ def test_deepseek_v3_can_be_told_as_published() -> None:
     before, after = (
         json.loads(run("project", *words, *more, "--json").stdout) for more in ((), told)
     )
-    changed = "dispatch_bytes=1,optimizer_bytes=8,activation_bytes=1"
+    changed = "dispatch_bytes=1,optimizer_bytes=8,activation_bytes=1,low_precision_parameters=true"
     assert after["framework"] == f"megatron-deepep[{changed}]"
     assert (before["fits"], after["fits"]) == (False, True)
     assert before["memory_optimizer"] - after["memory_optimizer"] > 1 * GIB

@@ -117,16 +117,20 @@ class Oracle:
         inside = group * spacing(self.dense[:group], domain) <= domain
         return inside and spacing(self.dense[::group], domain) >= domain
 
-    @property
-    def tax(self):
+    def tax(self, experts):
+        """Adapters alone: no two members of a group that sends stand in one domain."""
         domain = self.settings.domain
-        # Adapters alone: no two members stand in one domain.
-        outside = self.replicas * self.stride > domain and self.stride >= domain
-        return self.settings.tax_outside if outside else self.settings.tax_inside
+        groups = [self.dense, self.experts] if experts else [self.dense]
+        for ranks in groups:
+            stride = spacing(ranks, domain)
+            outside = len(ranks) * stride > domain and stride >= domain
+            if len(ranks) > 1 and not outside:
+                return self.settings.tax_inside
+        return self.settings.tax_outside
 
-    def hidden(self, time, window, tail=0.0):
+    def hidden(self, time, window, experts, tail=0.0):
         exposed = min(time, max(time - window, tail))
-        return exposed + self.tax * (time - exposed)
+        return exposed + self.tax(experts) * (time - exposed)
 
     def half_width(self, time, size, exposed=lambda time: time):
         """Half of what separates a slow from a fast communication of some bytes."""
@@ -186,8 +190,8 @@ class Oracle:
             width += n * self.half_width(shown, size)
             for time, window in ((forward, "forward_window"), (backward, "backward_window")):
 
-                def delays(time, window=part[window]):
-                    return self.hidden(time, window)
+                def delays(time, window=part[window], experts=experts):
+                    return self.hidden(time, window, experts)
 
                 exposed += n * delays(time)
                 width += n * self.half_width(time, size, delays)
@@ -365,7 +369,7 @@ class Oracle:
             last = shown / (time + slowed) if time else 0.0
 
             def delays(time, hides=hides, window=window, last=last):
-                return self.hidden(time, window, last * time) if hides else time
+                return self.hidden(time, window, experts, last * time) if hides else time
 
             out["data_parallel_exposed"] += repeats * delays(time + slowed)
             self.widths["collective"] += repeats * self.half_width(time + slowed, size, delays)
