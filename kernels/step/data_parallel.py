@@ -117,9 +117,11 @@ def price_shards(zero, parts, groups, settings, network, memo, shards):
     are reduced as well; what outlasts the part's own pass is exposed, and so is all that the
     software does not overlap.
     """
+    dense_tax = overlap_tax(groups, False, settings)
+    experts_tax = overlap_tax(groups, True, settings)
     for number in range(shards.total.size):
         part = parts[number]
-        tax = overlap_tax(groups, part.experts, settings)
+        tax = experts_tax if part.experts > 0.0 else dense_tax
         dense, sparse = parameters(part.weights, part.experts, groups, settings)
         gather = transfer_time(dense, sparse, network, memo)
         dense, sparse = gradients(zero, part.weights, part.experts, groups, settings)
@@ -183,7 +185,7 @@ def whole_stage(
     total, exposed, width, waits : float
         As of `DataParallel`, without a tied table.
     """
-    tax = overlap_tax(groups, load.experts, settings)
+    tax = overlap_tax(groups, load.experts > 0.0, settings)
     p, v = strategy.pipeline, strategy.virtual
     times = repeats(strategy.zero, m)
     whole = load.weights + load.experts

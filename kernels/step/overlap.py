@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from perfmodel.kernels._jit import jit_inline
 from perfmodel.kernels.links.fair_share import shared_time
-from perfmodel.kernels.step.placement import leaves_domain
 
 
 @jit_inline
@@ -48,10 +47,8 @@ def hidden_width(total, window, tail, tax, relative):
 
 @jit_inline
 def drives_links(group, settings):
-    """Whether a group's collectives drive device links, not adapters alone."""
-    if group.members == 1:
-        return False
-    return not (leaves_domain(group, settings) and group.stride >= settings.domain)
+    """Whether a group's collectives drive device links, not adapters alone: two in one domain."""
+    return group.members > 1 and group.stride < settings.domain
 
 
 @jit_inline
@@ -59,14 +56,13 @@ def overlap_tax(groups, experts, settings):
     """Return what compute loses beside collectives of the data-parallel groups [1].
 
     As `perfmodel.network.collectives.overlap_compute_tax`: more where device links are driven, as
-    in a ring over nodes of which several devices are members, than for adapters alone. Parameters
-    of `experts`, where there are any, travel in a group of their own.
+    in a ring over nodes of which several devices are members, than for adapters alone. Experts
+    travel in a group of their own, which counts where there are any.
     """
-    if drives_links(groups.dense, settings):
-        return settings.tax_inside
-    if experts > 0.0 and drives_links(groups.sparse, settings):
-        return settings.tax_inside
-    return settings.tax_outside
+    links = drives_links(groups.dense, settings)
+    if experts and not links:
+        links = drives_links(groups.sparse, settings)
+    return settings.tax_inside if links else settings.tax_outside
 
 
 @jit_inline

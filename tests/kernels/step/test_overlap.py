@@ -66,11 +66,11 @@ def test_groups_with_one_member_a_node_drive_adapters_alone(members, stride, dri
 @pytest.mark.parametrize(
     ("dense", "sparse", "experts", "tax"),
     [
-        (group(2, 8), group(16, 1), 0.0, OUTSIDE),  # no experts: their group does not count
-        (group(2, 8), group(4, 4), 1.0, INSIDE),  # experts drive links inside nodes
-        (group(1, 1), group(4, 4), 1.0, INSIDE),
-        (group(16, 1), group(2, 8), 1.0, INSIDE),
-        (group(2, 8), group(2, 8), 1.0, OUTSIDE),
+        (group(2, 8), group(16, 1), False, OUTSIDE),  # no experts: their group does not count
+        (group(2, 8), group(4, 4), True, INSIDE),  # experts drive links inside nodes
+        (group(1, 1), group(4, 4), True, INSIDE),
+        (group(16, 1), group(2, 8), True, INSIDE),
+        (group(2, 8), group(2, 8), True, OUTSIDE),
     ],
 )
 def test_compute_pays_for_whichever_group_drives_device_links(dense, sparse, experts, tax):
