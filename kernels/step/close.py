@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
-from perfmodel.kernels.step.data_parallel import Shards, data_parallel_time, price_shards
+from perfmodel.kernels.step.data_parallel import data_parallel_time, no_shards, shard_slot
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.memory import stage_memory
 from perfmodel.kernels.step.optimizer import optimizer_time
@@ -48,8 +48,7 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         Result, rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
     """
     memo = np.zeros((MEMO_SLOTS, TIME + 1))
-    parts = stages.counts.shape[1]
-    shards = Shards(np.zeros(parts), np.zeros(parts), np.zeros(parts))
+    shards = no_shards(stages.counts.shape[1])
     for i in range(strategies.stage_key.size):
         strategy = strategy_at(strategies, i)
         if i == 0 or not same_placement(strategy, strategy_at(strategies, i - 1)):
@@ -65,9 +64,11 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         m = float(batches)
 
         # 1. What the stages have to do: the slowest of them, and all together.
+        slot = 0
         if shards_parameters(zero):
-            price_shards(zero, keys.parts[key], groups, settings, network, memo, shards)
-        load = stage_load(strategy, stages, shards)
+            parts = keys.parts[key]
+            slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
+        load = stage_load(strategy, stages, shards, slot)
         stage = stages.sums[load.critical]
 
         # 2. The pipeline: waiting for other stages, and sends between them.

@@ -107,7 +107,7 @@ class Load(NamedTuple):
 
 
 @jit_inline
-def stage_load(strategy, stages, shards):
+def stage_load(strategy, stages, shards, slot):
     """Find the slowest stage, all stages together, and the stage with most parameters.
 
     Parameters
@@ -116,7 +116,8 @@ def stage_load(strategy, stages, shards):
         One of them.
     stages : Stages
     shards : Shards
-        Of `price_shards`; read where parameters are sharded (ZeRO-3), and a stage waits
+    slot : int
+        Of `shard_slot`; read where parameters are sharded (ZeRO-3), and a stage waits
         for those that it gathers.
 
     Returns
@@ -133,9 +134,9 @@ def stage_load(strategy, stages, shards):
         if sharded:
             for part in range(stages.counts.shape[1]):
                 count = stages.counts[row, part]
-                total += count * shards.total[part]
-                exposed += count * shards.exposed[part]
-                width += count * shards.width[part]
+                total += count * shards.total[slot, part]
+                exposed += count * shards.exposed[slot, part]
+                width += count * shards.width[slot, part]
         stage = stages.sums[row]
         copies = stages.stages[row]
         executed += copies * stage.flops
