@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_lean
 
 TENSOR, CONTEXT, DATA, PIPELINE = 0, 1, 2, 3
 # Axes of every order, innermost first; the row is the code of the order.
@@ -37,7 +37,7 @@ class Group(NamedTuple):
     copies_stride: int  # between members that hold the same shard
 
 
-@jit
+@jit_lean
 def axis_strides(mapping, tensor, context, data, pipeline):
     """Return the strides of tensor, context, data and pipeline ranks.
 
@@ -61,7 +61,7 @@ def axis_strides(mapping, tensor, context, data, pipeline):
     return tensor_stride, context_stride, data_stride, pipeline_stride
 
 
-@jit
+@jit_lean
 def data_row(context, context_stride, data, data_stride):
     """Return block, stride and jump of the data × context ranks, which hold equal weights."""
     if context == 1:
@@ -73,7 +73,7 @@ def data_row(context, context_stride, data, data_stride):
     return data, data_stride, context_stride
 
 
-@jit
+@jit_lean
 def stage_row(tensor, context, data, pipeline, pipeline_stride):
     """Return block and jump of the tensor × context × data ranks of a stage; the stride is 1.
 
@@ -84,7 +84,7 @@ def stage_row(tensor, context, data, pipeline, pipeline_stride):
     return pipeline_stride, pipeline_stride * pipeline
 
 
-@jit
+@jit_lean
 def split(members, step, block, stride, jump):
     """Split a group of a row into inner members and stride, outer members and stride.
 
@@ -100,7 +100,7 @@ def split(members, step, block, stride, jump):
     return inner, step * stride, members // inner, jump
 
 
-@jit
+@jit_lean
 def nests(size, block):
     """Tell whether sets of `size` consecutive ranks of a row fill blocks or divide them."""
     if size <= 0 or block <= 0:
@@ -108,7 +108,7 @@ def nests(size, block):
     return size % block == 0 or block % size == 0
 
 
-@jit
+@jit_lean
 def members_in_domain(inner, stride, outer, outer_stride, domain):
     """Count the members of a split group inside one domain of `domain` devices.
 
@@ -127,7 +127,7 @@ def members_in_domain(inner, stride, outer, outer_stride, domain):
     return blocks * alone + min(inner, rest)
 
 
-@jit
+@jit_lean
 def even_stride(inner, stride, outer, outer_stride, network):
     """Stride of the arithmetic progression that stands for a split group.
 
@@ -171,14 +171,14 @@ def even_stride(inner, stride, outer, outer_stride, network):
     return largest
 
 
-@jit
+@jit_lean
 def stride_in_row(members, step, block, stride, jump, network):
     """Stride that stands for every `step`-th rank of a row (`split`, `even_stride`)."""
     inner, inner_stride, outer, outer_stride = split(members, step, block, stride, jump)
     return even_stride(inner, inner_stride, outer, outer_stride, network)
 
 
-@jit
+@jit_lean
 def group_in_row(members, step, shard_set, block, stride, jump, network):
     """Return the `Group` of every `step`-th rank of a row, in shard sets of `shard_set`."""
     whole = stride_in_row(members, step, block, stride, jump, network)
@@ -201,7 +201,7 @@ class Groups(NamedTuple):
     pipeline_stride: int  # between neighbouring stages
 
 
-@jit
+@jit_lean
 def data_groups(strategy, network):
     """Return the `Groups` of a strategy (one of `Strategies`).
 
@@ -229,7 +229,7 @@ def data_groups(strategy, network):
     return Groups(dense, sparse, pipeline_stride)
 
 
-@jit
+@jit_lean
 def leaves_domain(group, settings):
     """Whether a `Group` reaches beyond one scale-up network; one device alone never does."""
     return group.members > 1 and group.members * group.stride > settings.domain
