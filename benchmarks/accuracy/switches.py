@@ -106,6 +106,7 @@ SWITCHES: Mapping[str, Change] = {
     "grouped_gemm": software(grouped_gemm=False),
     "fused_elementwise": software(fused_elementwise=True),
     "fused_norm_and_rotary": software(fused_norm_and_rotary=True),
+    "copies_heads": software(copies_heads=False),
     "selective_recompute": software(selective_recompute="cheap"),
     "attention_generation": software(attention_generation=0),
     "routing": software(routing="balanced"),

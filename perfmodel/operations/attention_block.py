@@ -70,6 +70,8 @@ def add_attention(ops: OperationList, model: ModelSpec, spec: AttentionSpec) -> 
             backward,
             launches=2.0 if fused else 2.0 * COMPOSED_LAUNCHES,
         )
+    if ops.framework.copies_heads and not spec.cross:
+        _head_copies(ops, spec, heads, groups)
     if spec.sparse:
         add_sparse_core(ops, spec, heads, groups)
     elif spec.cross:
@@ -123,6 +125,19 @@ def _head_norms(ops: OperationList, spec: AttentionSpec, heads: Column, groups: 
         forward, backward = (traffic(composed_norm(1, backward=b)) for b in (False, True))
         launches *= COMPOSED_LAUNCHES
     ops.stream("attention.qk_norm", elements, forward, backward, launches=max(launches, 1.0))
+
+
+def _head_copies(ops: OperationList, spec: AttentionSpec, heads: Column, groups: Column) -> None:
+    """Turn keys and values to the order of attention's kernels, and its output back.
+
+    Keys and values are joined, then turned; their gradients are written into one tensor again.
+    The output is turned once forward; backward turns its gradient, and what was kept of it.
+    """
+    tokens = ops.keys.tokens
+    joined = tokens * groups * (spec.head_dim + spec.value_head_dim)
+    ops.stream("attention.join_keys", joined, (4, 4), (2, 2), launches=2.0)
+    turned = tokens * heads * spec.value_head_dim
+    ops.stream("attention.turn_output", turned, (2, 2), (4, 4))
 
 
 def _output_gate(ops: OperationList, hidden: float, spec: AttentionSpec, heads: Column) -> None:

@@ -65,6 +65,10 @@ class Framework:
         "RMS norms and rotary embeddings are one kernel each, not the operators that eager PyTorch "
         "composes them of"
     )
+    copies_heads: bool = fact(
+        "hidden states are ordered by position, attention's tensors by sequence: keys and values "
+        "are joined and turned, and what comes out is turned back, in copies"
+    )
     keeps_intermediates: bool = fact(
         "autograd keeps what lies between the kernels of norms and activations, besides the inputs "
         "of products and fused kernels"

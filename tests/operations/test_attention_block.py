@@ -167,3 +167,24 @@ def test_selective_recomputation_of_torchtitan_repeats_every_second_product(smal
     assert found["mlp.input.all_gather"] == found["mlp.activation"] == 1.0
     # 8-bit products are another operator, which is not in the list.
     assert shares(precision="fp8")["mlp.down"] == 1.0
+
+
+def test_copies_around_attention_move_keys_values_and_output(small_dense):
+    """Joined, turned and turned back; 16 bits read and written each time (nanotron)."""
+    plain, copying = (
+        operations_of(small_dense, "layer0", load_framework("nanotron", copies_heads=copies))
+        for copies in (False, True)
+    )
+    spec = small_dense.layers[0].attention
+    tokens = 2048.0
+    joined = tokens * spec.key_value_heads * (spec.head_dim + spec.value_head_dim)
+    turned = tokens * spec.heads * spec.value_head_dim
+
+    def moved(operations):
+        return sum(
+            (number(item.bytes_read) + number(item.bytes_written)) * number(item.count)
+            for item in operations
+            if isinstance(item, Stream)
+        )
+
+    assert moved(copying) - moved(plain) == pytest.approx(12 * joined + 12 * turned)
