@@ -17,6 +17,7 @@ from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
 from perfmodel.cli.shared.launch_file import (
     from_option,
+    habits_of,
     stated_framework,
     stated_launch,
     stated_model,
@@ -326,7 +327,8 @@ def _stated(
     devices = int(problem["devices"])
     framework = stated_framework(problem["framework"])
     framework = load_software(framework or preset, problem["settings"])
-    grid = one_strategy(model, devices, {spec.name: problem[spec.name] for spec in FIELDS})
+    axes = {spec.name: problem[spec.name] for spec in FIELDS}
+    grid = one_strategy(model, devices, axes, habits_of(framework))
     read = stated_launch()
     per_node = read.devices_per_node if read is not None else 0
     domain = read.domain if read is not None else 0

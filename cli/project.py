@@ -17,7 +17,12 @@ from perfmodel.cli.shared.inputs import (
     load_software,
     of_hardware,
 )
-from perfmodel.cli.shared.launch_file import from_option, stated_framework, stated_model
+from perfmodel.cli.shared.launch_file import (
+    from_option,
+    habits_of,
+    stated_framework,
+    stated_model,
+)
 from perfmodel.cli.shared.models import model_option, reading_document, say_remarks
 from perfmodel.cli.shared.printing import (
     detail,
@@ -133,7 +138,7 @@ def load_problem(
     (device,), _ = load_rows([hardware], of_hardware(settings), {})
     software = load_software(stated_framework(framework), settings)
     device.device.peak(axes["precision"] or "bf16")  # refuses one that the device lacks
-    return spec, one_strategy(spec, devices, axes), device, software
+    return spec, one_strategy(spec, devices, axes, habits_of(software)), device, software
 
 
 def project_row(

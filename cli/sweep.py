@@ -440,7 +440,9 @@ def _suggest(
     problem = next(it for it in problems if (it.model.name, it.framework.name) == wanted)
     names = dict.fromkeys(it.model.name for it in problems)
     model = dict(zip(names, models, strict=False)).get(problem.model.name, models[0])
-    chosen = command_line(model, hardware[0], top.get("devices", first.grid.devices), top)
+    chosen = command_line(
+        model, hardware[0], top.get("devices", first.grid.devices), top, problem.framework
+    )
     for words in (reading_words(reading), software_options(problem.framework)):
         chosen += f" {words}".rstrip()
     for path, value in of_hardware(settings).items():

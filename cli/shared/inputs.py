@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.shared.parsing import SOFTWARE
 from perfmodel.cli.shared.printing import detail, remark
+from perfmodel.strategy.fields import HABITS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -23,12 +24,11 @@ DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_ENGINE = "vllm"
 # Fields that nobody has to name, and where they mean nothing.
 ASSUMED = {
-    "precision": "",
-    "sequence_parallel": "tensor_parallel",
-    "context_parallel_kind": "context_parallel",
-    "zero_stage": "data_parallel",
-    "micro_batch_size": "",
-    "recompute": "",
+    name: HABITS.get(name, "")
+    for name in (
+        *("precision", "sequence_parallel", "context_parallel_kind", "zero_stage"),
+        *("micro_batch_size", "recompute"),
+    )
 }
 
 

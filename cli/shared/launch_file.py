@@ -99,6 +99,11 @@ def stated_framework(name: str | None) -> str | Framework | None:
     return launch.framework if launch is not None and _from_file("framework") else name
 
 
+def habits_of(framework: Framework) -> Framework | None:
+    """Return whose habits hold where nobody names a field; a launch file's reader knows its own."""
+    return None if stated_launch() is not None else framework
+
+
 def _from_file(option: str) -> bool:
     source = click.get_current_context().get_parameter_source(option)
     return source is ParameterSource.DEFAULT_MAP

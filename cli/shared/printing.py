@@ -14,10 +14,11 @@ import click
 
 from perfmodel.cli.group import Settings
 from perfmodel.cli.shared.layout import laid_out, terminal_width, wrapped
-from perfmodel.strategy.fields import FIELDS
+from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS, HABITS
 
 if TYPE_CHECKING:
     from perfmodel.kernels.work import Choice
+    from perfmodel.software.framework import Framework
 
 
 def styled(text: str, **style: Any) -> str:
@@ -136,14 +137,22 @@ def strategy_items(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield spec.option, str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def command_line(model: str, hardware: str, devices: int, row: dict[str, Any]) -> str:
+def command_line(
+    model: str, hardware: str, devices: int, row: dict[str, Any], framework: Framework
+) -> str:
     """Return the options that name one strategy, for a command to try next."""
     import shlex
+
+    from perfmodel.strategy.single import usual
 
     parts = ["--model", model, "--hardware", hardware, "--devices", str(devices)]
     parts += ["--seq-len", str(row["sequence_length"])]
     parts += ["--global-batch", str(row["global_batch_size"])]
-    for name, value in strategy_items(row):
+    items = dict(strategy_items(row))
+    for name, value in usual(framework, row).items():
+        if row[name] != value and row.get(HABITS[name], 2) > 1:
+            items.setdefault(FIELD_BY_NAME[name].option, str(row[name]).lower())
+    for name, value in items.items():
         if name != "dp" and (name, value) not in (("tp", "1"), ("pp", "1")):
             parts += [f"--{name}", value]
     return shlex.join(parts)

@@ -123,4 +123,12 @@ FIELDS: tuple[StrategyField, ...] = (
         form=f"an order of {', '.join(MAPPING_AXES)}, joined by '-'",
     ),
 )
+HABITS: Mapping[str, str] = {
+    "sequence_parallel": "tensor_parallel",
+    "context_parallel_kind": "context_parallel",
+    "zero_stage": "data_parallel",
+    "recompute": "",
+}
+"""Fields that a run has, where nobody names them, as facts of the same name say of its software;
+and the degree without which they mean nothing."""
 FIELD_BY_NAME: Mapping[str, StrategyField] = {item.name: item for item in FIELDS}

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.fields import FIELD_BY_NAME
+from perfmodel.strategy.fields import FIELD_BY_NAME, HABITS
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, VALID, head_counts
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 """Degrees that multiply, with the data-parallel one, to the number of devices."""
 
 
-def one_strategy(model: ModelSpec, devices: int, axes: Mapping[str, Any]) -> StrategyGrid:
+def one_strategy(
+    model: ModelSpec,
+    devices: int,
+    axes: Mapping[str, Any],
+    framework: str | Framework | None = None,
+) -> StrategyGrid:
     """Return a grid of one strategy.
 
     Parameters
@@ -27,7 +33,9 @@ def one_strategy(model: ModelSpec, devices: int, axes: Mapping[str, Any]) -> Str
     model : ModelSpec
     devices : int
     axes : mapping of str to value
-        Fields of the strategy; those that are missing or None have their defaults.
+        Fields of the strategy; those that are missing or None are as runs of the framework usually
+        have them (`HABITS`), or have their defaults.
+    framework : str or Framework, optional
 
     Raises
     ------
@@ -35,6 +43,8 @@ def one_strategy(model: ModelSpec, devices: int, axes: Mapping[str, Any]) -> Str
         The strategy is impossible; the message has the numbers and the reason.
     """
     given = {name: value for name, value in axes.items() if value is not None}
+    if framework is not None:
+        given = usual(load_framework(framework), given) | given
     check_devices(devices, given)
     grid = strategies_from_rows(model, devices, [given])
     status = int(grid.status[0])
@@ -42,6 +52,28 @@ def one_strategy(model: ModelSpec, devices: int, axes: Mapping[str, Any]) -> Str
         numbers = _numbers(model, grid.row(0), status)
         raise StrategyError(f"impossible strategy: {STATUS_REASONS[status]} ({numbers})")
     return grid
+
+
+def usual(framework: Framework, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `HABITS` as runs of a framework have them that do not say.
+
+    Parameters
+    ----------
+    framework : Framework
+        One that recomputes the least with which a run fits has the field's default.
+    given : mapping of str to value
+        Fields that are named: what is sharded depends on the pipeline.
+    """
+    found = {
+        name: getattr(framework, name)
+        for name, degree in HABITS.items()
+        if degree not in DEGREES or int(given.get(degree, 1)) > 1
+    }
+    if not found["recompute"]:
+        del found["recompute"]
+    if int(given.get("pipeline_parallel", 1)) > 1 and framework.gathers_once_in_pipeline:
+        found["zero_stage"] = min(found["zero_stage"], 2)
+    return found
 
 
 def check_devices(devices: int, given: Mapping[str, Any]) -> None:

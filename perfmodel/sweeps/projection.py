@@ -114,8 +114,9 @@ def project(
         What `perfmodel.add_cost` takes, such as ``{"tokens": 15e12, "price": 2.5}``: the
         projection then has its costs, and under ``cost`` what was assumed.
     **strategy
-        Any other field of a strategy, such as ``tensor_parallel=8``; what is left out has its
-        default, and ``data_parallel`` is what the other degrees leave over.
+        Any other field of a strategy, such as ``tensor_parallel=8``; what is left out is as runs
+        of the framework usually have it (`perfmodel.strategy.single.HABITS`), or has its default,
+        and ``data_parallel`` is what the other degrees leave over.
 
     Returns
     -------
@@ -135,7 +136,9 @@ def project(
     True
     """
     lengths = {"sequence_length": sequence_length, "global_batch_size": global_batch_size}
-    spec, grid, device = _problem(load_model(model, mtp=mtp), hardware, devices, lengths | strategy)
+    spec, grid, device = _problem(
+        load_model(model, mtp=mtp), hardware, devices, lengths | strategy, framework
+    )
     return project_strategy(spec, grid, device, framework, cost)
 
 
@@ -165,7 +168,9 @@ def explain(
         As of `project`, and a precision that the device lacks.
     """
     lengths = {"sequence_length": sequence_length, "global_batch_size": global_batch_size}
-    spec, grid, device = _problem(load_model(model, mtp=mtp), hardware, devices, lengths | strategy)
+    spec, grid, device = _problem(
+        load_model(model, mtp=mtp), hardware, devices, lengths | strategy, framework
+    )
     return Explanation(operation_costs(spec, grid, device, framework=framework))
 
 
@@ -190,8 +195,12 @@ def project_strategy(
 
 
 def _problem(
-    spec: ModelSpec, hardware: Hardware | str, devices: int, fields: Mapping[str, Any]
+    spec: ModelSpec,
+    hardware: Hardware | str,
+    devices: int,
+    fields: Mapping[str, Any],
+    framework: str | Framework,
 ) -> tuple[ModelSpec, StrategyGrid, Hardware]:
     from perfmodel.hwprofiles import load_hardware
 
-    return spec, one_strategy(spec, devices, fields), load_hardware(hardware)
+    return spec, one_strategy(spec, devices, fields, framework), load_hardware(hardware)

@@ -8,6 +8,7 @@ import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
+from perfmodel.software.framework import load_framework
 from perfmodel.strategy.rules import VALID
 from perfmodel.strategy.single import one_strategy
 
@@ -54,3 +55,25 @@ def test_impossible_strategies_come_with_their_numbers(
     with pytest.raises(StrategyError) as error:
         one_strategy(load_model(model), 16, SIZES | axes)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("framework", "axes", "stage", "recompute"),
+    [
+        ("megatron", {}, 1, "none"),
+        ("fsdp", {}, 3, "none"),
+        ("maxtext", {}, 3, "full"),
+        ("torchtitan", {"pipeline_parallel": 2}, 2, "selective"),
+        ("nanotron", {}, 0, "none"),
+        ("maxtext", {"zero_stage": 1, "recompute": "none"}, 1, "none"),
+    ],
+)
+def test_what_is_left_open_is_as_runs_of_the_software_have_it(
+    framework: str, axes: dict[str, Any], stage: int, recompute: str
+) -> None:
+    model = load_model("llama-3.1-8b")
+    row = one_strategy(model, 16, SIZES | axes, framework).row(0)
+    assert (row["zero_stage"], row["recompute"]) == (stage, recompute)
+    assert not row["sequence_parallel"]  # it needs tensor parallelism
+    row = one_strategy(model, 16, SIZES | axes | {"tensor_parallel": 4}, framework).row(0)
+    assert row["sequence_parallel"] == load_framework(framework).sequence_parallel
