@@ -167,7 +167,12 @@ def _add_exchange(
         whole = size * dispatch_copies(ops, mlp)
         exchange = f"mlp.{name}.all_to_all"
         if way != "deepep":
-            ops.add(Communication(exchange, collective="all_to_all", size=whole, **shared))
+            algorithm = ops.framework.exchange_algorithm
+            ops.add(
+                Communication(
+                    exchange, collective="all_to_all", size=whole, algorithm=algorithm, **shared
+                )
+            )
             continue
         ops.add(
             TokenExchange(

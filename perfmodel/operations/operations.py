@@ -205,6 +205,7 @@ class Communication:
     tail: Size = 0.0
     count: Size = 1.0
     role: Role = Role.NONE
+    algorithm: str = "auto"  # of `perfmodel.network.collectives.ALGORITHMS`
 
 
 @dataclass(frozen=True, slots=True)

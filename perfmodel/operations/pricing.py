@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.collectives import COLLECTIVES
+from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.columns import Column
 from perfmodel.base.precisions import PRECISIONS, wide_format
 from perfmodel.operations.mixer_pricing import (
@@ -162,13 +162,16 @@ def _price_communication(
     columns = stack(operations, ("size", "members", "stride"), size)
     (count,) = stack(operations, ("count",), size)
     codes = np.repeat([COLLECTIVES.index(item.collective) for item in operations], size)
-    distinct, inverse = distinct_rows([codes.astype(np.float64), *columns])
+    named = [item.algorithm for item in operations]
+    ways = np.repeat([-1 if it == "auto" else ALGORITHMS.index(it) for it in named], size)
+    distinct, inverse = distinct_rows([codes.astype(np.float64), *columns, ways.astype(np.float64)])
     time = collective_times(
         hardware,
         distinct[0].astype(np.int64),
         distinct[1],
         np.maximum(distinct[2], 1.0).astype(np.int64),
         np.maximum(distinct[3], 1.0).astype(np.int64),
+        distinct[4].astype(np.int64),
     )[inverse]
     bound = np.zeros(time.size, np.uint8)
     traffic = columns[0] * count

@@ -121,6 +121,12 @@ class Framework:
         "any of its experts; 'all_gather' gives every rank all tokens of the group",
         choices=("all_to_all", "all_gather", "deepep", "hybrid_ep"),
     )
+    exchange_algorithm: str = fact(
+        "how an all-to-all of experts goes: 'auto', as the collective library does it; 'direct', "
+        "each message straight to its rank; 'hierarchical', inside nodes and then among equal "
+        "positions of them; 'rail_aligned', both at once, as NCCL's PXN forwards",
+        choices=("auto", "direct", "hierarchical", "rail_aligned"),
+    )
     capacity_factor: float = fact(
         "every expert takes this many times the mean of the tokens, others are dropped, what is "
         "missing is padded, and no rank has to tell counts; 0: no token is dropped",

@@ -101,6 +101,7 @@ def test_every_value_that_show_offers_can_be_set(key: str) -> None:
     words = {"overlap_tensor_parallel": "none", "scaling": "current"}
     words |= {"gradient_accumulation": "autograd", "stage_split": "by_cost", "routing": "uniform"}
     words |= {"expert_dispatch": "deepep", "graph_scope": "router"}
+    words |= {"exchange_algorithm": "hierarchical"}
     words |= {"merges_attention": "composed", "selective_recompute": "attention"}
     other = words.get(key, other)
     found = document("software", "show", "megatron", "--set", f"software.{key}={other}")

@@ -7,6 +7,7 @@ import pytest
 
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.build import MlpSpec, moe_model
+from perfmodel.network.collectives import collective_times
 from perfmodel.network.expert_exchange import moe_exchange_times
 from perfmodel.operations.expert_exchange import dispatch_copies
 from perfmodel.operations.operation_list import OperationList
@@ -230,3 +231,34 @@ def test_every_rank_gathers_all_tokens(small):
         ("mlp.combine.reduce_scatter", "forward"): whole,
         ("mlp.combine.all_gather", "backward_input"): whole,
     }
+
+
+@pytest.mark.parametrize("way", ["auto", "direct", "hierarchical", "rail_aligned"])
+def test_an_exchange_goes_as_the_software_says(small, way):
+    """By the cost model of that algorithm, for dispatch and combine, forward and backward."""
+    framework = load_framework("megatron", exchange_algorithm=way)
+    hardware = load_hardware("dgx-h100")
+    keys = keys_of(expert_parallel=16, data_parallel=16)
+    operations = part_operations(
+        small, model_parts(small)[0], keys, framework, machine_of(hardware)
+    )
+    times = [
+        x.time[0]
+        for x in price_operations(hardware, operations, keys, framework)
+        if isinstance(x.operation, Communication) and x.operation.collective == "all_to_all"
+    ]
+    size = 4096 * 2 * 1024 * 2
+    exact = collective_times(hardware, "all_to_all", size, 16, algorithm=way)[0]
+    assert times == pytest.approx([exact] * 4)
+
+
+def test_two_phases_send_fewer_messages_and_wait_for_each_other():
+    """Short messages gain by hierarchy, long ones lose; forwarding on rails never loses."""
+    hardware = load_hardware("dgx-h100")
+    for size, best in ((2.0**16, "hierarchical"), (2.0**30, "direct")):
+        times = {
+            way: collective_times(hardware, "all_to_all", size, 256, algorithm=way)[0]
+            for way in ("direct", "hierarchical", "rail_aligned")
+        }
+        assert min(("direct", "hierarchical"), key=lambda way: times[way]) == best
+        assert times["rail_aligned"] <= 1.01 * times[best]
