@@ -154,6 +154,12 @@ class ModelSpec:
         return any(layer.experts for layer in (*self.layer_kinds()[0], *encoders))
 
     @property
+    def has_sinks(self) -> bool:
+        """Whether the softmax of any layer has a learned logit besides those of keys."""
+        kinds = self.layer_kinds()[0]
+        return any(part.sinks for layer in kinds for part in layer.attentions)
+
+    @property
     def streams(self) -> int:
         """Residual streams between the layers; 1 without hyper-connections."""
         return max(layer.streams for layer in self.layers)

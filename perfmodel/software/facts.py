@@ -42,6 +42,7 @@ CONDITIONS: Mapping[str, type] = {
     "precisions": list,
     "experts": bool,
     "recurrent": bool,
+    "sinks": bool,
     "devices": list,
     "least_domain": int,
 }
@@ -66,6 +67,8 @@ class Run(NamedTuple):
         Its name, or what that begins with.
     recurrent : bool
         Whether some layers keep a state in place of keys and values.
+    sinks : bool
+        Whether the softmax of some layers has a learned logit besides those of keys.
     """
 
     precision: str
@@ -73,6 +76,7 @@ class Run(NamedTuple):
     domain: int
     device: str = ""
     recurrent: bool = False
+    sinks: bool = False
 
 
 class When(NamedTuple):
@@ -99,6 +103,7 @@ class When(NamedTuple):
             run.precision in wanted.get("precisions", (run.precision,))
             and run.experts == wanted.get("experts", run.experts)
             and run.recurrent == wanted.get("recurrent", run.recurrent)
+            and run.sinks == wanted.get("sinks", run.sinks)
             and any(
                 f"{run.device} ".startswith(f"{it} ") for it in wanted.get("devices", (run.device,))
             )

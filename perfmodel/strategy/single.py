@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.software.framework import Framework, load_framework
+from perfmodel.software.facts import Run
+from perfmodel.software.framework import Framework, as_run, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.fields import FIELD_BY_NAME, HABITS
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, VALID, head_counts
@@ -44,7 +45,9 @@ def one_strategy(
     """
     given = {name: value for name, value in axes.items() if value is not None}
     if framework is not None:
-        given = usual(load_framework(framework), given) | given
+        precision = str(given.get("precision", "bf16"))
+        run = Run(precision, model.has_experts, 0, sinks=model.has_sinks)
+        given = usual(as_run(load_framework(framework), run), given) | given
     check_devices(devices, given)
     grid = strategies_from_rows(model, devices, [given])
     status = int(grid.status[0])

@@ -221,19 +221,24 @@ def project_grid(
         list(pool.map(close, starts[1:]))
 
 
-def frameworks_of_runs(
-    framework: Framework, model: ModelSpec, hardware: Hardware, precisions: Integers
-) -> dict[int, Framework]:
-    """Return what a framework does in each precision, by its code in `PRECISIONS`."""
-    run = Run(
-        "",
+def run_of(model: ModelSpec, hardware: Hardware, precision: str) -> Run:
+    """Return what facts may depend on that hold for some runs only."""
+    return Run(
+        precision,
         model.has_experts,
         machine_of(hardware).domain,
         hardware.device.name,
         any(layer.recurrences for layer in model.layer_kinds()[0]),
+        model.has_sinks,
     )
+
+
+def frameworks_of_runs(
+    framework: Framework, model: ModelSpec, hardware: Hardware, precisions: Integers
+) -> dict[int, Framework]:
+    """Return what a framework does in each precision, by its code in `PRECISIONS`."""
     return {
-        code: as_run(framework, run._replace(precision=PRECISIONS[code]))
+        code: as_run(framework, run_of(model, hardware, PRECISIONS[code]))
         for code in np.unique(precisions).tolist()
     }
 

@@ -262,3 +262,22 @@ def test_gradients_of_maxtext_hide_where_no_tensor_core_moves_them(device, hidde
     framework = as_run(load_framework("maxtext"), run)
     assert framework.overlap_gradient_reduce is hidden
     assert framework.overlap_parameter_gather
+
+
+@pytest.mark.parametrize(
+    ("name", "fused", "generation"),
+    [
+        ("megatron", True, 0),
+        ("torchtitan", True, 2),
+        ("primus-turbo", True, 2),
+        ("primus", False, 0),
+        ("fsdp", False, 2),
+        ("plain-2025", False, 2),
+    ],
+)
+def test_sinks_are_more_than_some_kernels_take(name, fused, generation):
+    preset = load_framework(name)
+    plain = as_run(preset, Run("bf16", True, 8))
+    assert plain.flash_attention
+    sinks = as_run(preset, Run("bf16", True, 8, sinks=True))
+    assert (sinks.flash_attention, sinks.attention_generation) == (fused, generation)

@@ -77,3 +77,10 @@ def test_what_is_left_open_is_as_runs_of_the_software_have_it(
     assert not row["sequence_parallel"]  # it needs tensor parallelism
     row = one_strategy(model, 16, SIZES | axes | {"tensor_parallel": 4}, framework).row(0)
     assert row["sequence_parallel"] == load_framework(framework).sequence_parallel
+
+
+def test_models_with_sinks_exchange_heads_under_transformer_engine() -> None:
+    axes = SIZES | {"context_parallel": 2}
+    for model, kind in (("gpt-oss-20b", "all_to_all"), ("llama-3.1-8b", "ring")):
+        row = one_strategy(load_model(model), 16, axes, "megatron").row(0)
+        assert row["context_parallel_kind"] == kind

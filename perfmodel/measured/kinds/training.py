@@ -60,6 +60,7 @@ NUMBERS = (
     *(*TIME_COMPONENTS, *MEMORY_COMPONENTS, "memory_total"),
 )
 SAME_SIZE = 0.01  # parameters of one architecture, of which a table leaves small parts out
+SIMILAR_SIZE = 0.25  # the same with another vocabulary
 SCHEDULES = ("", "1f1b", "1f1b-interleaved", "interleaved", "gpipe")
 
 
@@ -178,9 +179,12 @@ def case_of(row: MeasuredRow) -> Case:
     precision, assumed, precision_notes = precision_of(row)
     domain = hardware.system.network[0].size
     experts = row.text("n_experts") not in ("", "0")
-    run = Run(precision, experts, domain, hardware.device.name)
+    model, known, model_notes = _model_of(row)
+    sinks = known is not None and known.has_sinks
+    run = Run(precision, experts, domain, hardware.device.name, sinks=sinks)
     framework, software_notes = framework_of(row, run)
-    model, model_notes = _model_of(row, framework)
+    model, module_notes = _with_modules(row, model, known, framework)
+    model_notes += module_notes
     tensor, pipeline = _degree(row, "tp", framework), _degree(row, "pp", framework)
     data, rest = divmod(devices, tensor * pipeline * context)
     if rest or not data:
@@ -258,21 +262,37 @@ def _degree(row: MeasuredRow, column: str, framework: Framework) -> int:
     return _stated(row, column)
 
 
-def _model_of(row: MeasuredRow, framework: Framework) -> tuple[ModelSpec, tuple[str, ...]]:
+def _model_of(row: MeasuredRow) -> tuple[ModelSpec, ModelSpec | None, tuple[str, ...]]:
+    """Return the model that a row's cells state, the known one with its layers, and notes."""
     notes = []
-    cells = {**row.cells, "attn_note": _windows(row.lower("attn_note"))}
+    cells = _cells(row)
     if row.text("attn_note") and not cells["attn_note"]:
         notes.append(f"'{row.text('attn_note')}' not understood: full attention taken")
     try:
         model = model_from_row(cells)
-        modules = _prediction_modules(row, model, framework)
-        if modules:
-            model = model_from_row(cells, mtp_modules=modules)
-            notes.append(f"multi-token-prediction modules: {modules}")
     except ModelError as error:
         raise Skip("architecture not stated", str(error), scorable=False) from None
     # Rows differ in name and source of the same model; one sweep serves them all.
-    return replace(model, name="measured", source=""), tuple(notes)
+    return replace(model, name="measured", source=""), published(model), tuple(notes)
+
+
+def _with_modules(
+    row: MeasuredRow, model: ModelSpec, known: ModelSpec | None, framework: Framework
+) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Return the model with the multi-token-prediction modules that a run trained, and notes."""
+    modules = _prediction_modules(row, model, known, framework)
+    if not modules:
+        return model, ()
+    try:
+        deeper = model_from_row(_cells(row), mtp_modules=modules)
+    except ModelError as error:
+        raise Skip("architecture not stated", str(error), scorable=False) from None
+    named = replace(deeper, name=model.name, source=model.source)
+    return named, (f"multi-token-prediction modules: {modules}",)
+
+
+def _cells(row: MeasuredRow) -> dict[str, str]:
+    return {**row.cells, "attn_note": _windows(row.lower("attn_note"))}
 
 
 def _windows(text: str) -> str:
@@ -290,7 +310,9 @@ def _windows(text: str) -> str:
     return f"{share} layers sliding window {window.group(1)}"
 
 
-def _prediction_modules(row: MeasuredRow, model: ModelSpec, framework: Framework) -> int:
+def _prediction_modules(
+    row: MeasuredRow, model: ModelSpec, known: ModelSpec | None, framework: Framework
+) -> int:
     """Return how many multi-token-prediction modules a run trained.
 
     By the row's notes; else by the FLOP that its publisher counted, which those of Megatron
@@ -307,19 +329,32 @@ def _prediction_modules(row: MeasuredRow, model: ModelSpec, framework: Framework
         return 1
     if formula and "megatron" in row.lower("framework"):
         return 0
-    return published_modules(model) if framework.prediction_modules else 0
+    return len(known.mtp_layers) if known and framework.prediction_modules else 0
 
 
 @lru_cache(maxsize=64)
-def published_modules(model: ModelSpec) -> int:
-    """Return the multi-token-prediction modules of the known model with the same layers."""
+def published(model: ModelSpec) -> ModelSpec | None:
+    """Return the known model with the same layers, its modules for several tokens included.
+
+    Whatever its vocabulary: runs take other tokenizers.
+    """
     size = model.parameter_count()
     for item in list_models():
-        if abs(item.parameters / size - 1.0) < SAME_SIZE:
+        if abs(item.parameters / size - 1.0) < SIMILAR_SIZE:
             known = load_model(item.name, mtp="stated")
-            if (known.hidden_size, known.num_layers) == (model.hidden_size, model.num_layers):
-                return len(known.mtp_layers)
-    return 0
+            shape = known.hidden_size, known.num_layers
+            inside, wanted = (_inside(each) for each in (known.without_mtp(), model))
+            if shape == (model.hidden_size, model.num_layers) and (
+                abs(inside / wanted - 1.0) < SAME_SIZE
+            ):
+                return known
+    return None
+
+
+def _inside(model: ModelSpec) -> float:
+    """Return the parameters of a model between its token table and its output matrix."""
+    tables = model.vocab_size * model.table_width * (1 if model.tied_embeddings else 2)
+    return float(model.parameter_count() - tables)
 
 
 def _stated(row: MeasuredRow, column: str) -> int:

@@ -233,3 +233,19 @@ def test_the_measured_runs_are_covered() -> None:
     assert found["median_absolute_error"] < 0.25
     assert found["groups"]["architecture"]["moe"]["count"] > 0
     assert sum(found["skipped"].values()) == found["rows"] - found["count"]
+
+
+def test_sinks_are_known_by_the_architecture_whatever_the_vocabulary() -> None:
+    """Transformer Engine exchanges heads for models with sinks; rows do not state them."""
+    sizes = {
+        **{"layers": 24, "hidden": 2880, "ffn": 2880, "heads": 64, "kv_heads": 8, "head_dim": 64},
+        **{"n_experts": 32, "topk": 4, "moe_ffn": 2880, "cp": 2, "tp": 1, "pp": 1, "vpp": "1"},
+        "attn_note": "every other layer sliding window 128",
+    }
+
+    def kind(**cells: Any) -> str:
+        candidates = case_of(row(**{**sizes, **cells})).candidates
+        return str(candidates[0]["context_parallel_kind"])
+
+    assert kind(vocab=201088, model="ours") == kind(vocab=128256) == "all_to_all"
+    assert kind(n_experts=16) == "ring"
