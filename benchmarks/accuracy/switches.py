@@ -128,6 +128,7 @@ SWITCHES: Mapping[str, Change] = {
     "low_precision_parameters": software(low_precision_parameters=False),
     "overlap_gradient_copies": software(overlap_gradient_copies=True),
     "gradient_copies_bytes": software(gradient_copies_bytes=0.0),
+    "copies of shards": software(gather_copy_bytes=0.0, reduce_copy_bytes=0.0),
     "dropout": software(dropout=False),
     "scaling": software(scaling="current"),
     "gathers_quantised": software(gathers_quantised=False),

@@ -84,6 +84,14 @@ def ready_window(time, window, pipeline, virtual):
 
 
 @jit_inline
+def moved(weights, experts, groups):
+    """Of so many parameters, those that a group of several devices shares or reduces."""
+    return (weights if groups.dense.members > 1 else 0.0) + (
+        experts if groups.sparse.members > 1 else 0.0
+    )
+
+
+@jit_inline
 def gradients(zero, weights, experts, groups, settings):
     """Transfers that reduce the gradients of so many parameters once."""
     return (
@@ -115,6 +123,8 @@ class Shards(NamedTuple):
     total: np.ndarray  # float64[SHARD_SLOTS, parts]
     exposed: np.ndarray
     width: np.ndarray  # half-width of exposed
+    first: np.ndarray  # more of its gather that shows where nothing goes ahead of the part
+    last: np.ndarray  # and of its reduction where nothing follows
 
 
 @jit_inline
@@ -122,6 +132,8 @@ def no_shards(parts):
     """Return `Shards` without an answer, for so many parts."""
     return Shards(
         np.zeros((SHARD_SLOTS, 9), np.int64),
+        np.zeros((SHARD_SLOTS, parts)),
+        np.zeros((SHARD_SLOTS, parts)),
         np.zeros((SHARD_SLOTS, parts)),
         np.zeros((SHARD_SLOTS, parts)),
         np.zeros((SHARD_SLOTS, parts)),
@@ -169,7 +181,7 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
 
     A part is gathered one ahead, in forward and again in backward, where its gradients
     are reduced as well; what outlasts the part's own pass is exposed, and so is all that the
-    software does not overlap.
+    software does not overlap. Copies out of and into the buffers run among the products.
     """
     dense_tax = overlap_tax(groups, False, settings)
     experts_tax = overlap_tax(groups, True, settings)
@@ -199,9 +211,14 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
         backward = hide(late, part.backward_window, 0.0, tax)
         forward_width = hidden_width(early, part.forward_window, 0.0, tax, relative)
         backward_width = hidden_width(late, part.backward_window, 0.0, tax, relative)
-        shards.total[slot, number] = 2.0 * gather + reduce + behind
-        shards.exposed[slot, number] = forward + backward + shown
+        copies = 2.0 * settings.gather_copy_time + settings.reduce_copy_time
+        copies *= moved(part.weights, part.experts, groups)
+        shards.total[slot, number] = 2.0 * gather + reduce + behind + copies
+        shards.exposed[slot, number] = forward + backward + shown + copies
         shards.width[slot, number] = forward_width + backward_width + relative * shown
+        shards.first[slot, number] = early - forward
+        reduced = (late - early) / late if late > 0.0 else 0.0
+        shards.last[slot, number] = reduced * (late - backward)
 
 
 @jit_inline
@@ -292,7 +309,7 @@ def scales_time(m, strategy, size, network, memo):
 class DataParallel(NamedTuple):
     """What moving parameters and gradients takes in a step."""
 
-    total: float  # [s]
+    total: float  # with copies out of and into the buffers [s]
     exposed: float  # what delays the step [s]
     width: float  # half-width of that, without a tied table [s]
     table_width: float  # of the tied table [s]
@@ -345,9 +362,8 @@ def data_parallel_time(
         table_width = width_of(size, settings.collective_widths) * table
     table += scales_time(m, strategy, scale_bytes, network, memo)
     if shards_parameters(zero):
-        return DataParallel(
-            m * load.shard_total + table, m * load.shard_exposed + table, 0.0, table_width, 0.0
-        )
+        exposed = m * load.shard_exposed + load.shard_first + table
+        return DataParallel(m * load.shard_total + table, exposed, 0.0, table_width, 0.0)
     dense, sparse = gradients(zero, load.weights, load.experts, groups, settings)
     reduce = transfer_time(dense, sparse, network, memo)
     beside = 0.0
@@ -371,4 +387,8 @@ def data_parallel_time(
         sends_show,
         settings,
     )
+    times = repeats(zero, m)
+    copies = times.reductions * settings.reduce_copy_time
+    copies += times.gathers * settings.gather_copy_time
+    table += copies * moved(load.weights, load.experts, groups)
     return DataParallel(total + table, exposed + table, width, table_width, waits)

@@ -104,6 +104,7 @@ class Load(NamedTuple):
     shard_exposed: float  # what delays the stage [s],
     shard_width: float  # and its half-width [s]
     shard_widths: float  # half-widths of all stages together [s]
+    shard_first: float  # what the first gather of a step delays the slowest stage by [s]
 
 
 @jit_inline
@@ -123,20 +124,31 @@ def stage_load(strategy, stages, shards, slot):
     Returns
     -------
     Load
+
+    Notes
+    -----
+    A stage has nothing to do beside the first gather of a step, nor beside the last reduction of
+    a micro-batch, for which the next one waits (PyTorch's FSDP, at the end of every backward). Of
+    its parts the one counts that has most to lose: its layers, mostly.
     """
     slowest, everything, executed, critical = -1.0, 0.0, 0.0, 0
     weights, experts = 0.0, 0.0
     shard_total, shard_exposed, shard_width, shard_widths = 0.0, 0.0, 0.0, 0.0
+    shard_first = 0.0
     sharded = shards_parameters(strategy.zero)
     key = strategy.stage_key
     for row in range(stages.offset[key], stages.offset[key + 1]):
-        total, exposed, width = 0.0, 0.0, 0.0
+        total, exposed, width, first, last = 0.0, 0.0, 0.0, 0.0, 0.0
         if sharded:
             for part in range(stages.counts.shape[1]):
                 count = stages.counts[row, part]
+                if count > 0.0:
+                    first = max(first, shards.first[slot, part])
+                    last = max(last, shards.last[slot, part])
                 total += count * shards.total[slot, part]
                 exposed += count * shards.exposed[slot, part]
                 width += count * shards.width[slot, part]
+        exposed += last
         stage = stages.sums[row]
         copies = stages.stages[row]
         executed += copies * stage.flops
@@ -145,6 +157,7 @@ def stage_load(strategy, stages, shards, slot):
         if stage.busy + exposed > slowest:
             slowest, critical = stage.busy + exposed, row
             shard_total, shard_exposed, shard_width = total, exposed, width
+            shard_first = first
         if stage.weights + stage.experts > weights + experts:
             weights, experts = stage.weights, stage.experts
     return Load(
@@ -158,4 +171,5 @@ def stage_load(strategy, stages, shards, slot):
         shard_exposed,
         shard_width,
         shard_widths,
+        shard_first,
     )

@@ -202,6 +202,8 @@ class Settings(NamedTuple):
     reduce_bytes: float  # gradient on the wire [B/parameter]
     copies_bytes: float  # the same among copies of shards (HSDP) [B/parameter]
     gather_bytes: float  # parameter on the wire [B/parameter]
+    gather_copy_time: float  # to copy a gathered parameter out of its buffer [s/parameter]
+    reduce_copy_time: float  # and a gradient into the one that is reduced [s/parameter]
     optimizer_bytes: float  # master copy and moments [B/parameter]
     bucket_bytes: float  # gradients per data-parallel bucket [B]
     bucket_bytes_per_rank: float  # and at least so many for every rank of the group [B]

@@ -8,6 +8,7 @@ blocks of the stage by their bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfmodel.export.types import (
@@ -59,7 +60,8 @@ class _Groups:
             return []
         group = self._group(experts)
         transfers = parameter_transfers(float(parameters), group, self.settings)
-        return self._collectives("gather", "forward", transfers, share, experts)
+        found = self._collectives("gather", "forward", transfers, share, experts)
+        return _with_copies(found, self.settings.gather_copy_time * parameters * share)
 
     def reductions(
         self, parameters: float, share: float, experts: bool
@@ -69,7 +71,8 @@ class _Groups:
 
         group = self._group(experts)
         transfers = gradient_transfers(self.zero, float(parameters), group, self.settings)
-        return self._collectives("gradients", "backward_weight", transfers, share, experts)
+        found = self._collectives("gradients", "backward_weight", transfers, share, experts)
+        return _with_copies(found, self.settings.reduce_copy_time * parameters * share)
 
     def _group(self, experts: bool) -> Group:
         return self.groups.sparse if experts else self.groups.dense
@@ -104,6 +107,14 @@ class _Groups:
             for transfer, label in zip(transfers, (whole, "shard_copies"), strict=True)
             if transfer.members > 1 and transfer.size * share > 0
         ]
+
+
+def _with_copies(found: list[ProjectedOperation], time: float) -> list[ProjectedOperation]:
+    """Let the first of some collectives last as much longer as copies around its buffer take."""
+    if not found:
+        return found
+    longer = replace(found[0], time=found[0].time + time, exposed=found[0].exposed + time)
+    return [longer, *found[1:]]
 
 
 def _communication(

@@ -169,6 +169,14 @@ class Framework:
     gradient_copies_bytes: float = fact(
         "the same among copies of shards (HSDP, slices of TPUs); 0: as within a set", "B"
     )
+    gather_copy_bytes: float = fact(
+        "read and written in a device's own memory to copy one parameter, gathered in 16 bits, "
+        "out of the buffer of its gather",
+        "B",
+    )
+    reduce_copy_bytes: float = fact(
+        "the same to bring one gradient into the buffer that is reduced", "B"
+    )
     optimizer_bytes: float = fact("optimizer state per parameter: master copy and two moments", "B")
     bucket_bytes: float = fact("gradients per data-parallel bucket", "B", positive=True)
     bucket_bytes_per_rank: float = fact(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.step.tables import KeyTables, Settings, Stages
 
+COPIED = 2e9  # bytes of a copy so long that its rate is that of the memory
 CHUNK = 1 << 17
 PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
@@ -298,15 +299,20 @@ def gather_bytes(framework: Framework, precision: int) -> float:
 
 def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -> Settings:
     """Return what holds for all strategies of one device when they are closed."""
+    from perfmodel.compute.stream import stream_times
     from perfmodel.kernels.step.tables import Settings
 
+    gathered = gather_bytes(framework, int(work.grid["precision"][0]))
+    copied = stream_times(hardware, COPIED / 2, COPIED / 2).time[0] / COPIED  # [s/B]
     return Settings(
         devices=work.grid.devices,
         domain=machine_of(hardware).domain,
         gradient_bytes=framework.gradient_bytes,
         reduce_bytes=framework.gradient_reduce_bytes,
         copies_bytes=framework.gradient_copies_bytes or framework.gradient_reduce_bytes,
-        gather_bytes=gather_bytes(framework, int(work.grid["precision"][0])),
+        gather_bytes=gathered,
+        gather_copy_time=framework.gather_copy_bytes * copied * gathered / 2.0,  # narrower ones
+        reduce_copy_time=framework.reduce_copy_bytes * copied,
         optimizer_bytes=framework.optimizer_bytes,
         bucket_bytes=framework.bucket_bytes,
         bucket_bytes_per_rank=framework.bucket_bytes_per_rank,

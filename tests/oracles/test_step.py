@@ -102,6 +102,11 @@ class Oracle:
         devices = self.f["shard_group"] * self.f["tensor"]
         return max(1, devices // self.expert_stride) if devices else 0
 
+    def moved(self, weights, experts):
+        """Parameters that several devices hold, and whose gradients they reduce."""
+        shared = weights if len(self.dense) > 1 else 0.0
+        return shared + (experts if len(self.experts) > 1 else 0.0)
+
     def dense_and_experts(self, kind, weights, experts, size):
         group = self.f["shard_group"]
         time = self.grouped(kind, weights * size, self.dense, group)
@@ -161,11 +166,15 @@ class Oracle:
         return sum(self.stage(counts, column) for column in (*COMPUTE, *EXPOSED, "host"))
 
     def shard_times(self, counts):
-        """Total, exposed and half-width of ZeRO-3's communication per micro-batch."""
+        """ZeRO-3's communication per micro-batch: total, exposed, its half-width.
+
+        Besides, what the first gather of a step shows beyond that.
+        """
         total = exposed = width = 0.0
         if self.f["zero"] != 3:
-            return total, exposed, width
+            return total, exposed, width, 0.0
         s = self.settings
+        firsts, lasts = [0.0], [0.0]
         for n, part in zip(counts, self.parts, strict=True):
             weights, experts = part["weights"], part["experts"]
             gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
@@ -186,7 +195,10 @@ class Oracle:
             backward = forward + (reduce if s.overlap_reduce else 0.0)
             backward = max(backward - beside, beside)
             shown = 2 * gather + reduce - 2 * forward - (reduce if s.overlap_reduce else 0.0)
-            exposed += n * shown
+            copies = 2 * s.gather_copy_time + s.reduce_copy_time
+            copies *= self.moved(weights, experts)
+            total += n * copies
+            exposed += n * (shown + copies)
             width += n * self.half_width(shown, size)
             for time, window in ((forward, "forward_window"), (backward, "backward_window")):
 
@@ -195,19 +207,25 @@ class Oracle:
 
                 exposed += n * delays(time)
                 width += n * self.half_width(time, size, delays)
-        return total, exposed, width
+                saved = time - delays(time)
+                if n and window == "forward_window":  # nothing goes ahead of the first gather,
+                    firsts.append(saved)
+                elif n and time:  # and nothing follows the last reduction of a micro-batch
+                    lasts.append(saved * (time - forward) / time)
+        return total, exposed + max(lasts), width, max(firsts)
 
     def result(self):
         f, s, m = self.f, self.settings, self.m
         p, v = f["pipeline"], f["virtual"]
         loads = []
         for counts, _, copies in self.stages:
-            total, exposed, width = self.shard_times(counts)
-            loads.append((self.busy(counts) + exposed, copies, counts, total, exposed, width))
+            total, exposed, width, first = self.shard_times(counts)
+            busy = self.busy(counts) + exposed
+            loads.append((busy, copies, counts, total, exposed, width, first))
         slowest = max(loads, key=lambda load: load[0])
-        stage_time, _, critical, gathered, gather_exposed, _ = slowest
+        stage_time, _, critical, gathered, gather_exposed, _, gathered_first = slowest
         self.widths = {"compute": 0.0, "stream": 0.0, "collective": 0.0}
-        for _, copies, counts, _, _, shard_width in loads:
+        for _, copies, counts, _, _, shard_width, _ in loads:
             times = m if counts is critical else 0.0
             times += (copies - (counts is critical)) / v
             for name, width in self.stage_widths(counts, shard_width).items():
@@ -237,7 +255,7 @@ class Oracle:
         weights, experts = self.most_parameters()
         if f["zero"] == 3:
             out["data_parallel_total"] = m * gathered
-            out["data_parallel_exposed"] = m * gather_exposed
+            out["data_parallel_exposed"] = m * gather_exposed + gathered_first
         else:
             self.add_data_parallel(out, critical, weights, experts)
         self.add_tied_table(out)
@@ -333,7 +351,10 @@ class Oracle:
         tail = min(1.0, bucket / max((weights + experts) * s.gradient_bytes, 1.0))
         forward = self.stage(critical, "forward_window")
         backward = self.stage(critical, "backward_window")
-        out["data_parallel_total"] = times * reduce + gather
+        copies = times * s.reduce_copy_time + (s.gather_copy_time if zero else 0.0)
+        copies *= self.moved(weights, experts)
+        out["data_parallel_total"] = times * reduce + gather + copies
+        out["data_parallel_exposed"] += copies
         size = (weights + experts) * s.reduce_bytes
         beside = 0.0  # among copies of shards, but for those of the last bucket
         whole = zero == 0 or (zero == 1 and s.reduces_whole)
@@ -529,6 +550,8 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "reduce_bytes": float(rng.choice([2, 4])),
         "copies_bytes": 2.0 + seed % 3,
         "gather_bytes": 2.0,
+        "gather_copy_time": 1e-12 * (seed % 2),
+        "reduce_copy_time": 2e-12 * (seed % 2),
         "optimizer_bytes": 12.0,
         "bucket_bytes": float(rng.uniform(1e8, 5e9)),
         "overlap_reduce": bool(rng.integers(0, 2)),

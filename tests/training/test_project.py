@@ -105,3 +105,59 @@ def test_delayed_scales_cost_two_reductions_for_every_chunk_and_micro_batch(
     each = collective_times(h100, "all_reduce", 4.0 * 12 * model.num_layers, 32)[0]
     expected = none + reduced * 2 * 8 * 2 * each  # micro-batches and chunks
     assert total(**changes) == pytest.approx(expected, rel=1e-9)
+
+
+def test_copies_of_fsdp2_take_memory_traffic_once_per_gather_and_reduction(h100, small_dense):
+    """14 B of every parameter and micro-batch: out of two gathers, 4 each, and into a reduction."""
+    from perfmodel.compute.stream import stream_times
+    from perfmodel.sweeps.projection import project
+
+    framework = load_framework("torchtitan")
+    without = load_framework(framework, gather_copy_bytes=0.0, reduce_copy_bytes=0.0)
+
+    def exposed(software, devices):
+        found = project(
+            small_dense,
+            h100,
+            devices,
+            sequence_length=4096,
+            global_batch_size=16,
+            zero_stage=3,
+            framework=software,
+        )
+        return found["data_parallel_exposed"]
+
+    batches, rate = 16 // 8, stream_times(h100, 1e9, 1e9).time[0] / 2e9
+    copied = exposed(framework, 8) - exposed(without, 8)
+    bytes_moved = small_dense.parameter_count() * 14.0 * batches
+    assert copied == pytest.approx(bytes_moved * rate, rel=0.01)  # tables are padded
+    assert exposed(framework, 1) == exposed(without, 1) == 0.0
+
+
+def test_nothing_hides_the_first_gather_nor_the_last_reduction(h100, small_dense):
+    """Layers of no compute but all the time in the world still wait for one of each."""
+    from perfmodel.sweeps.projection import project
+
+    def exposed(layers):
+        model = replace(small_dense, layers=small_dense.layers * layers)
+        found = project(
+            model,
+            h100,
+            8,
+            sequence_length=32768,
+            global_batch_size=8,
+            zero_stage=3,
+            recompute="none",
+            framework=load_framework("fsdp", reduce_copy_bytes=0.0),
+        )
+        return found["data_parallel_exposed"], found["data_parallel_total"]
+
+    (few, little), (many, much) = exposed(1), exposed(4)
+    hidden = 1.0 - h100.calibrated("network", "overlap_compute_tax")
+    layers = len(small_dense.layers)
+    # A third of what a layer moves is its forward gather, another its reduction.
+    each = (much - little) / (3 * layers)
+    tax = (many - few) / (3 * layers)
+    assert tax == pytest.approx((1.0 - hidden) * each, rel=1e-6)
+    edges = few - tax * layers
+    assert edges > 2.0 / 3.0 * hidden * each
