@@ -261,6 +261,8 @@ RULES = (
         },
         where={"notes": r"token-?drop"},
     ),
+    # MaxText drops tokens in dense_matmul only (layers/moe.py).
+    Rule({"expert_dispatch": "einsum"}, where={"notes": r"token-?drop", "framework": "maxtext"}),
     # Its shapes are static: without a pipeline, recipes hold whole iterations in a graph
     # (Megatron-Bridge 0.1, scripts/performance/configs/qwen3: "local", "full_iteration").
     Rule({"graph_launch": True}, where={"notes": r"token-?drop", "pp": r"^1$"}),

@@ -1,4 +1,4 @@
-"""Operations of a mixture of experts: router, permutations, products of the experts.
+"""Operations of a mixture of experts: router and products of the experts.
 
 Shape letters: T tokens on this device, h hidden size, f width of an expert, E experts,
 k experts per token.
@@ -12,8 +12,9 @@ from perfmodel.base.columns import Column
 from perfmodel.compute.stream_catalogue import ROW_GATHER, router_top_k
 from perfmodel.model.build import MlpSpec, ModelSpec
 from perfmodel.operations.activation import add_activation
-from perfmodel.operations.expert_exchange import add_combine, add_dispatch, dispatch_copies
+from perfmodel.operations.expert_exchange import add_combine, add_dispatch
 from perfmodel.operations.expert_load import busiest_ranks
+from perfmodel.operations.expert_permutation import add_permutation, add_unpermutation
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Role, Stream
 
@@ -40,8 +41,8 @@ def add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     routed = own * mlp.experts_per_token
     # Each of the `degree` ranks of a group receives what the others route to its experts,
     # and the `inner` ranks that share an expert see each other's tokens. The busiest one counts.
-    received = routed * inner * _loads(ops, mlp, degree)
-    per_expert = np.maximum(received / experts, 1.0)
+    received, rows = _received(ops, mlp, routed * inner, degree)
+    per_expert = np.maximum(received / experts, 1.0) + _shared_tiles(ops, experts)
     width = mlp.expert_intermediate_size / inner
     ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
     if mlp.hash_routing:
@@ -53,51 +54,64 @@ def add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     if mlp.latent_size:
         ops.linear("mlp.latent_down", own, hidden, float(mlp.latent_size))
         hidden = float(mlp.latent_size)
-    # Sent once per expert, tokens are first copied in the order of their experts; a
-    # deduplicating dispatcher reads them where they are.
-    copied = (dispatch_copies(ops, mlp) >= mlp.experts_per_token) * ROW_GATHER
-    ops.stream(
-        "mlp.permute",
-        routed * hidden * copied,
-        (2.0 / mlp.experts_per_token, 2.0),
-        (2.0, 2.0 / mlp.experts_per_token),
-    )
+    copied = add_permutation(ops, mlp, hidden)
     add_dispatch(ops, mlp, hidden, received)
-    grouped = (degree > 1) * (experts > 1) * 1.0
-    # Tokens arrive sorted by sender and are sorted again by expert.
-    ops.stream("mlp.sort", received * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
+    # Tokens arrive sorted by sender and are sorted again by expert; static buffers, even for one.
+    several = (experts > 1) | (ops.framework.expert_buffer > 0)
+    grouped = (degree > 1) * several * (ops.framework.expert_dispatch != "einsum") * 1.0
+    ops.stream("mlp.sort", rows * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
     batch, count = (experts, 1.0) if ops.framework.grouped_gemm else (1.0, experts)
     up = width * (2 if mlp.gated else 1)
     with ops.in_role(Role.EXPERT_PRODUCT):
         ops.linear("mlp.experts_up", per_expert, hidden, up, batch=batch, count=count)
-    add_activation(ops, mlp, "mlp.experts_activation", received * width)
+    add_activation(ops, mlp, "mlp.experts_activation", rows * width)
     with ops.in_role(Role.EXPERT_PRODUCT):
         ops.linear("mlp.experts_down", per_expert, width, hidden, batch=batch, count=count)
-    ops.stream("mlp.unsort", received * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
+    ops.stream("mlp.unsort", rows * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
     add_combine(ops, mlp, hidden, received)
     if ops.framework.sorts_chunks:
         # A deduplicating dispatcher makes the copies, and adds them up, behind it.
-        rows = np.where(copied > 0, routed, received)
-        ops.stream("mlp.merge", rows * hidden, (2, 2), (2, 2), flops=SCATTER_FLOP)
-    ops.stream(
-        "mlp.unpermute",
-        routed * hidden * copied,
-        (2.0, 2.0 / mlp.experts_per_token),
-        (2.0 + 2.0 / mlp.experts_per_token, 2.0),
-    )
+        merged = np.where(copied > 0, routed, received)
+        ops.stream("mlp.merge", merged * hidden, (2, 2), (2, 2), flops=SCATTER_FLOP)
+    add_unpermutation(ops, mlp, hidden)
     if mlp.latent_size:
         ops.linear("mlp.latent_up", own, hidden, float(model.hidden_size))
 
 
-def _loads(ops: OperationList, mlp: MlpSpec, degree: Column) -> Column:
-    """Return the tokens of the rank that all wait for, over the mean.
+def _received(
+    ops: OperationList, mlp: MlpSpec, mean: Column, degree: Column
+) -> tuple[Column, Column]:
+    """Return the tokens of the rank that all wait for, and the rows of the buffer they are in.
 
     With a capacity every expert takes that many times the mean, filled up with padding where
-    fewer come; what is beyond is dropped.
+    fewer come; what is beyond is dropped. A mask without a capacity has a place for every token
+    at every expert. The most that may come is everything, or, where experts are spread thin,
+    every token for each expert of a rank (MaxText, moe.py, get_ragged_buffer_size).
     """
-    if ops.framework.capacity_factor:
-        return np.full(degree.shape, ops.framework.capacity_factor)
-    return busiest_ranks(ops.framework.routing, mlp.experts, mlp.experts_per_token, degree)
+    framework = ops.framework
+    capacity = framework.capacity_factor
+    if framework.expert_dispatch == "einsum" and not capacity:
+        capacity = mlp.experts / mlp.experts_per_token
+    if capacity:
+        return mean * capacity, mean * capacity
+    loads = busiest_ranks(framework.routing, mlp.experts, mlp.experts_per_token, degree)
+    if not framework.expert_buffer:
+        return mean * loads, mean * loads
+    most = np.minimum(degree, mlp.experts / mlp.experts_per_token)
+    rows = mean * np.minimum(framework.expert_buffer, most)
+    return np.minimum(mean * loads, rows), rows
+
+
+def _shared_tiles(ops: OperationList, experts: Column) -> Column:
+    """Return the rows that every expert computes for others, in tiles on their borders.
+
+    Sizes of groups are not multiples of a tile: all borders between ``e`` experts lie within
+    one, which is computed twice (``e - 1`` more tiles than rows would fill).
+    """
+    if ops.framework.expert_dispatch == "einsum":
+        return np.zeros(experts.shape)
+    shared: Column = ops.framework.expert_tile_rows * np.maximum(1.0 - 1.0 / experts, 0.0)
+    return shared
 
 
 def _add_choice(ops: OperationList, mlp: MlpSpec) -> None:

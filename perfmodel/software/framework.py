@@ -118,8 +118,9 @@ class Framework:
     expert_dispatch: str = fact(
         "how tokens reach their experts: 'all_to_all' sends one once per expert; 'deepep' and "
         "'hybrid_ep' (bulk copies) once to each rank, or between nodes to each node, that holds "
-        "any of its experts; 'all_gather' gives every rank all tokens of the group",
-        choices=("all_to_all", "all_gather", "deepep", "hybrid_ep"),
+        "any of its experts; 'all_gather' gives every rank all tokens of the group; 'einsum' sends "
+        "the places of all experts, which products with a mask over tokens fill and empty",
+        choices=("all_to_all", "all_gather", "deepep", "hybrid_ep", "einsum"),
     )
     exchange_algorithm: str = fact(
         "how an all-to-all of experts goes: 'auto', as the collective library does it; 'direct', "
@@ -131,6 +132,22 @@ class Framework:
         "every expert takes this many times the mean of the tokens, others are dropped, what is "
         "missing is padded, and no rank has to tell counts; 0: no token is dropped",
         minimum=0.0,
+    )
+    expert_buffer: float = fact(
+        "rows of the buffer that takes the tokens of other ranks, over their mean, and at most "
+        "what may come: all of it is sorted and activated, what it cannot hold is dropped; 0: "
+        "what comes, and no more, is",
+        minimum=0.0,
+    )
+    expert_tile_rows: float = fact(
+        "rows of a tile of grouped products where tiles that lie across a border between experts "
+        "are computed for both; 0: every expert has tiles of its own, as the library chooses",
+        minimum=0.0,
+    )
+    gathers_alone: bool = fact(
+        "tokens are repeated once per expert ahead of the gather that sorts them, and their "
+        "results added up behind the one that brings them back, in passes of their own; otherwise "
+        "both are one with it"
     )
     exchange_units: float = fact(
         "compute units that DeepEP's kernels take for their copies", minimum=1.0

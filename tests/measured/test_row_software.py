@@ -116,6 +116,11 @@ def row(**cells: Any) -> MeasuredRow:
             {"capacity_factor": 1.0, "expert_dispatch": "all_to_all", "graph_launch": True},
         ),
         (
+            {"framework": "MaxText", "notes": "token-drop"},
+            "maxtext",
+            {"capacity_factor": 1.0, "expert_dispatch": "einsum"},
+        ),
+        (
             {"framework": "Megatron-Core MoE", "overlap": "sync-free MoE"},
             "megatron",
             {"expert_counts_on_host": False},

@@ -147,3 +147,41 @@ def test_pytorch_adds_up_copies_element_by_element(dispatch, copies):
     rows = 4096.0 * copies * 1024.0
     assert float(forward.bytes_read[0]) == float(backward.bytes_read[0]) == 2.0 * rows
     assert float(forward.flops[0]) == SCATTER_FLOP * rows
+
+
+def rows_of(operations, name):
+    return next(float(np.ravel(x.m)[0]) for x in operations if x.name == name)
+
+
+def test_tiles_on_the_borders_of_experts_are_computed_for_both(small):
+    """Four experts of a rank have three borders: three tiles of rows on top."""
+
+    def rows(tile):
+        framework = load_framework("maxtext", expert_tile_rows=tile)
+        return 4 * rows_of(layer(small, framework, expert_parallel=4), "mlp.experts_up")
+
+    assert rows(256) - rows(0) == 3 * 256
+    alone = load_framework("maxtext", expert_tile_rows=256)
+    plain = load_framework("maxtext", expert_tile_rows=0)
+    names = [
+        rows_of(layer(small, each, expert_parallel=16), "mlp.experts_up") for each in (alone, plain)
+    ]
+    assert names[0] == names[1]  # one expert, no border
+
+
+@pytest.mark.parametrize(
+    ("degree", "buffer", "held"),
+    [(1, 1e9, 1), (4, 1e9, 4), (16, 1e9, 8), (16, 2.0, 2), (4, 1.0, 1)],
+)
+def test_a_buffer_holds_what_may_come_and_products_what_comes(small, degree, buffer, held):
+    """At most all tokens of the group, or each token once per expert of the rank: 16 / 2."""
+    framework = load_framework("maxtext", expert_buffer=buffer)
+    plain = load_framework("maxtext", expert_buffer=1.0)
+    found, base = (layer(small, each, expert_parallel=degree) for each in (framework, plain))
+
+    def read(operations, name):
+        return next(float(np.ravel(x.bytes_read)[0]) for x in operations if x.name == name)
+
+    for name in ("mlp.sort", "mlp.unsort", "mlp.experts_activation"):
+        assert read(found, name) == held * read(base, name)
+    assert rows_of(found, "mlp.experts_up") == rows_of(base, "mlp.experts_up")

@@ -40,6 +40,7 @@ from perfmodel.formats.launch.shell import format_comment
 from perfmodel.formats.launch.tree import format_yaml, parse_yaml
 from perfmodel.model.build import ModelSpec, dense_model, moe_model
 from perfmodel.model.presets import find_preset, load_model
+from perfmodel.software.framework import FRAMEWORKS
 
 TITLE = "MaxText"
 PRESET = "maxtext"
@@ -132,6 +133,35 @@ CHOICES = (
         {"dtype": "bfloat16", "quantization": ""},
     ),
 )
+_RING = "use_ring_of_experts"
+SOFTWARE = (
+    Choice(
+        "expert_dispatch",
+        (
+            Spelling("all_to_all", {"sparse_matmul": True, _RING: False}),
+            Spelling("all_gather", {"sparse_matmul": True, _RING: True}),
+            Spelling("einsum", {"sparse_matmul": False}),
+            Spelling("einsum", {"sparse_matmul": False, _RING: True}),
+        ),
+        {"sparse_matmul": True, _RING: False},
+        lambda launch: launch.experts or launch.model is None,
+    ),
+    Choice(
+        "routing",
+        (
+            Spelling("balanced", {"use_random_routing": False}),
+            Spelling("uniform", {"use_random_routing": True}),
+        ),
+        {"use_random_routing": False},
+        lambda launch: launch.experts or launch.model is None,
+    ),
+)
+# Numbers of experts: key -> fact; what is not positive is the fact's own value.
+EXPERT_NUMBERS = {
+    "capacity_factor": "capacity_factor",
+    "ragged_buffer_factor": "expert_buffer",
+    "wi_tile_fwd_batch_seq": "expert_tile_rows",
+}
 # Policies between those that are modelled, and what is nearest.
 OTHER_POLICIES = {
     "minimal_offloaded": "minimal",
@@ -205,7 +235,9 @@ LIMITS = (
 WATCHED: Mapping[str, str] = {
     "optimizer_memory_host_offload": "offloading is not modelled",
     "parameter_memory_host_offload": "offloading is not modelled",
-    "capacity_factor": "dropped and padded tokens are not modelled",
+    "capacity_factor": "counts where sparse_matmul is false and a model has experts",
+    "use_ragged_sort": "permutations are projected over the whole buffer",
+    "merge_gating_gmm": "both products into an expert are projected as one",
     "weight_dtype": "parameters are projected in fp32, with casts to bf16",
     "use_batch_split_schedule": "expert exchanges are projected without overlap",
     "num_moe_token_chunks": "expert exchanges are projected without overlap",
@@ -300,7 +332,17 @@ def keys_of(launch: Launch) -> Keys:
         left //= inside
         keys[f"ici_{axis}_parallelism"] = inside
         keys[f"dcn_{axis}_parallelism"] = degree // inside
-    return keys | write_table(launch, (), CHOICES)
+    return keys | write_table(launch, (), (*CHOICES, *SOFTWARE)) | _expert_numbers(launch)
+
+
+def _expert_numbers(launch: Launch) -> Keys:
+    """Return the numbers of experts that are not the preset's."""
+    own = FRAMEWORKS[PRESET]
+    return {
+        key: getattr(launch.framework, fact)
+        for key, fact in EXPERT_NUMBERS.items()
+        if launch.experts and getattr(launch.framework, fact) != getattr(own, fact)
+    }
 
 
 def _fraction(sequences: int, devices: int) -> int | float:
@@ -412,6 +454,9 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
     spelled, facts = read_choices(settings, [x for x in CHOICES if x.field not in skipped])
     strategy |= spelled
     model = _read_model(settings)
+    routed = model is None or has_experts(model)
+    if routed:
+        facts |= _read_experts(settings)
     found, domain = _mesh(settings, _topology(settings) or devices)
     tensor = max(found["tensor_sequence"], 1) * max(found["tensor"], 1)
     strategy |= {
@@ -447,9 +492,23 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
         model,
         devices=total,
         domain=domain if total else 0,
+        software=SOFTWARE if routed else (),
         presets=PRESETS,
         watched=WATCHED,
     )
+
+
+def _read_experts(settings: Settings) -> Keys:
+    """Read the numbers of experts; a capacity counts in products with masks alone (moe.py)."""
+    settings.rename("tile_batch_seq", "wi_tile_fwd_batch_seq")  # up to 2025
+    sparse = settings.silent("sparse_matmul") or settings.flag("sparse_matmul")
+    facts: Keys = {}
+    for key, fact in EXPERT_NUMBERS.items():
+        if (sparse and key == "capacity_factor") or key not in settings.entries:
+            continue
+        if not re.fullmatch(r"-.*|0(\.0*)?", str(settings.stated(key))):
+            facts[fact] = settings.number(key, 0.0)
+    return facts
 
 
 def _old_names(settings: Settings) -> None:

@@ -217,3 +217,38 @@ def test_meshes_that_cannot_be(old: str, new: str, message: str) -> None:
     with pytest.raises(FormatError) as caught:
         parse_launch(SCRIPT.replace(old, new), "run.sh")
     assert message in str(caught.value)
+
+
+MIXTRAL = """\
+model_name: mixtral-8x7b
+ici_fsdp_parallelism: 8
+ici_expert_parallelism: 8
+per_device_batch_size: 4
+max_target_length: 4096
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        ({}, {"expert_dispatch": "all_to_all", "capacity_factor": 0.0, "expert_buffer": 1e9}),
+        ({"sparse_matmul": False, "capacity_factor": 1.25}, {"expert_dispatch": "einsum"}),
+        ({"sparse_matmul": False, "capacity_factor": 1.25}, {"capacity_factor": 1.25}),
+        ({"sparse_matmul": False, "capacity_factor": -1.0}, {"capacity_factor": 0.0}),
+        ({"sparse_matmul": False, "megablox": False}, {"expert_dispatch": "einsum"}),
+        ({"use_ring_of_experts": True}, {"expert_dispatch": "all_gather"}),
+        ({"capacity_factor": 1.25}, {"expert_dispatch": "all_to_all", "capacity_factor": 0.0}),
+        ({"ragged_buffer_factor": 1.5}, {"expert_buffer": 1.5}),
+        ({"wi_tile_fwd_batch_seq": 256}, {"expert_tile_rows": 256.0}),
+        ({"tile_batch_seq": 256}, {"expert_tile_rows": 256.0}),
+        ({"use_random_routing": True}, {"routing": "uniform"}),
+    ],
+)
+def test_experts_run_as_the_file_says(words: dict[str, Any], facts: dict[str, Any]) -> None:
+    text = MIXTRAL + "".join(f"{key}: {value}\n" for key, value in words.items())
+    _, read = parse_launch(text, "x.yml", devices=64)
+    assert {key: getattr(read.framework, key) for key in facts} == facts
+    ignored = "capacity_factor" in words and "sparse_matmul" not in words
+    assert any("capacity_factor" in remark for remark in read.remarks) == ignored
+    _, again = parse_launch(format_launch("maxtext", read), "y.yml")
+    assert {key: getattr(again.framework, key) for key in facts} == facts
