@@ -315,6 +315,7 @@ class OperationList:
         size = self._gathered_bytes(quantised)
         if quantised:
             self._cast_ahead_of_gather.add((product, "forward"))
+            self._agree_on_scale(name, "forward")
         self._tensor(
             f"{name}.all_gather", "forward", "all_gather", width, sharded, product, "full", size
         )
@@ -349,6 +350,7 @@ class OperationList:
 
     def leave_tensor_parallel(self, name: str, width: float, product: str) -> None:
         """Add the communication after a row-parallel product, which has been added before."""
+        self._agree_on_scale(name, "backward_input")
         cast = (f"{product}.cast", "backward_input")
         read, written = self._cast_traffic(self.keys.tokens * width, True)
         for i, item in enumerate(self.operations):
@@ -370,6 +372,33 @@ class OperationList:
             "full",
             self._gathered_bytes(quantised=True),
         )
+
+    def _agree_on_scale(self, name: str, phase: str) -> None:
+        """Reduce the maximum of what is cast ahead of a gather, over the ranks that share it.
+
+        One number, and nothing beside it: shards of one operand need one scale where it comes from
+        the tensor itself (Transformer Engine, ``with_amax_reduction`` of quantizers of current
+        scaling and of nvfp4; blocks of mxfp8 have scales of their own).
+        """
+        if not self.framework.gathers_quantised:
+            return
+        of_itself = self.keys.equals("precision", PRECISIONS.index("nvfp4"))
+        if self.framework.scaling == "current":
+            of_itself = of_itself + self.keys.equals("precision", PRECISIONS.index("fp8"))
+        count = self.keys.sharded * of_itself
+        if np.any(count > 0):
+            self.add(
+                Communication(
+                    f"{name}.scale",
+                    phase,
+                    "tensor",
+                    "all_reduce",
+                    4.0,
+                    self.keys.tensor,
+                    self.keys.tensor_stride,
+                    count=count,
+                )
+            )
 
     def _tensor(
         self,

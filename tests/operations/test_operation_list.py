@@ -77,3 +77,27 @@ def test_fused_accumulation_needs_no_kernel():
     ops = OperationList(keys_of(), MEGATRON, Machine())
     ops.linear("x", 128.0, 64.0, 32.0)
     assert "x.gradient" not in [x.name for x in ops.operations]
+
+
+@pytest.mark.parametrize(
+    ("precision", "scaling", "gathers", "agrees"),
+    [
+        ("fp8", "current", True, True),
+        ("fp8", "delayed", True, False),
+        ("fp8", "current", False, False),
+        ("nvfp4", "delayed", True, True),
+        ("mxfp8", "current", True, False),
+        ("bf16", "current", True, False),
+    ],
+)
+def test_shards_of_one_operand_agree_on_its_scale(precision, scaling, gathers, agrees):
+    """One number forward and one backward, where the scale comes from the tensor itself."""
+    framework = load_framework("megatron", scaling=scaling, gathers_quantised=gathers)
+    keys = keys_of(tensor_parallel=4, sequence_parallel=True, precision=precision)
+    ops = OperationList(keys, framework, Machine())
+    ops.enter_tensor_parallel("x", 64.0, "y")
+    ops.linear("y", 128.0, 64.0, 32.0)
+    ops.leave_tensor_parallel("z", 64.0, "y")
+    found = [item for item in communications(ops.operations) if item.name.endswith(".scale")]
+    assert [item.phase for item in found] == (["forward", "backward_input"] if agrees else [])
+    assert all(number(item.size) == 4.0 and number(item.members) == 4 for item in found)
