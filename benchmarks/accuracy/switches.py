@@ -129,6 +129,8 @@ SWITCHES: Mapping[str, Change] = {
     "reduces_whole_gradients": software(reduces_whole_gradients=False),
     "reduces_scales": software(reduces_scales=False),
     "low_precision_parameters": software(low_precision_parameters=False),
+    "overlap_update_gather": software(overlap_update_gather=False),
+    "broadcasts_parameters": software(broadcasts_parameters=False),
     "overlap_gradient_copies": software(overlap_gradient_copies=True),
     "gradient_copies_bytes": software(gradient_copies_bytes=0.0),
     "copies of shards": software(gather_copy_bytes=0.0, reduce_copy_bytes=0.0),

@@ -75,14 +75,25 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
         pipeline = pipeline_time(m, p, v, load, groups, boundary, settings, network, memo)
 
-        # 3. The data-parallel group: gradients out, parameters in.
-        table, scales = keys.shared_table[key], keys.scale_bytes[key]
-        data = data_parallel_time(
-            strategy, m, load, groups, stage, pipeline, table, scales, settings, network, memo
-        )
-
-        # 4. The update of the parameters.
+        # 3. The update of the parameters.
         optimizer = optimizer_time(zero, load, groups, settings, stream_device)
+
+        # 4. The data-parallel group: gradients out, parameters in.
+        update, table, scales = optimizer.time, keys.shared_table[key], keys.scale_bytes[key]
+        data = data_parallel_time(
+            strategy,
+            m,
+            load,
+            groups,
+            stage,
+            pipeline,
+            update,
+            table,
+            scales,
+            settings,
+            network,
+            memo,
+        )
 
         # 5. Memory of the stage that needs most.
         weight_bytes = keys.weight_bytes[key]

@@ -20,6 +20,7 @@ from perfmodel.kernels.step.sharding import (
     gradient_transfers,
     parameter_transfers,
     repeats,
+    shard_count,
     shards_gradients,
     shards_optimizer,
     shards_parameters,
@@ -223,13 +224,18 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
 
 @jit_inline
 def whole_stage(
-    strategy, m, load, reduce, beside, gather, groups, stage, sends, sends_show, settings
+    strategy, m, load, reduce, beside, gather, update, groups, stage, sends, sends_show, settings
 ):
     """Total, exposed time, half-width and waits with ZeRO 0 to 2: a whole stage at once [s].
 
     Gradients are reduced beside the backward of the last micro-batch of each chunk (of every
     micro-batch with ZeRO-2, which keeps no full gradients), parameters gathered beside
     the first forward (`ready_window`). The last bucket has nothing left to hide behind.
+
+    Where the first chunk is gathered beside the update of the others
+    (`Settings.overlap_update`), it is one bucket: of its gather shows what outlasts that update,
+    and its gradients are reduced once all of them are there (Megatron-Core, which updates it apart
+    from the others and turns off bucketing).
 
     Parameters
     ----------
@@ -242,6 +248,8 @@ def whole_stage(
         Time to reduce the gradients, and to gather the parameters, once [s].
     beside : float
         What of the former runs beside the rest of it, bucket by bucket (`on_other_links`) [s].
+    update : float
+        Of the parameters [s].
     groups : Groups
     stage : record of STAGE
         The slowest stage.
@@ -264,6 +272,11 @@ def whole_stage(
     if not shards_gradients(strategy.zero):  # then a layer moves at a time
         bucket = max(bucket, settings.bucket_bytes_per_rank * groups.dense.members)
     tail = min(1.0, bucket / max(whole * settings.gradient_bytes, 1.0))
+    first, ahead = tail * gather, 0.0  # of the gather: shown at least, and time ahead of the pass
+    if settings.overlap_update and v > 1 and p > 1:
+        ahead = update * (1.0 - 1.0 / v)
+        tail = max(tail, 1.0 / v)
+        first = max(0.0, gather / v - ahead)
     relative = width_of(whole * settings.reduce_bytes, settings.collective_widths)
     waits, total = 0.0, times.reductions * reduce + gather
     exposed_reduce, width_reduce = reduce, relative * reduce
@@ -279,11 +292,11 @@ def whole_stage(
         width_reduce = hidden_width(reduce + lost, window, last, tax, relative)
     exposed_gather, width_gather = gather, relative * gather
     if settings.overlap_gather:
-        passed = ready_window(gather, stage.forward_window, p, v)
+        passed = ready_window(gather, stage.forward_window, p, v) + min(ahead, gather / v)
         wait, lost, window = beside_sends(gather, passed, sends, sends_show, tail)
         waits += wait
-        exposed_gather = hide(gather + lost, window, tail * gather, tax)
-        width_gather = hidden_width(gather + lost, window, tail * gather, tax, relative)
+        exposed_gather = hide(gather + lost, window, first, tax)
+        width_gather = hidden_width(gather + lost, window, first, tax, relative)
     return (
         total,
         times.reductions * exposed_reduce + exposed_gather,
@@ -324,6 +337,7 @@ def data_parallel_time(
     groups,
     stage,
     pipeline,
+    update,
     table_parameters,
     scale_bytes,
     settings,
@@ -343,6 +357,8 @@ def data_parallel_time(
     stage : record of STAGE
         The slowest stage.
     pipeline : Pipeline
+    update : float
+        Of the parameters [s].
     table_parameters : float
         Of a table that first and last stage hold; 0 for none.
     scale_bytes : float
@@ -373,6 +389,8 @@ def data_parallel_time(
     if shards_optimizer(zero):
         dense, sparse = parameters(load.weights, load.experts, groups, settings)
         gather = transfer_time(dense, sparse, network, memo)
+        further = shard_count(zero, groups.dense) - 1  # owners with a broadcast each, in turn
+        gather = max(gather, settings.owner_call * further)
     sends_show = not (settings.overlap_pipeline and strategy.virtual > 1)
     total, exposed, width, waits = whole_stage(
         strategy,
@@ -381,6 +399,7 @@ def data_parallel_time(
         reduce,
         beside,
         gather,
+        update,
         groups,
         stage,
         pipeline.beside,

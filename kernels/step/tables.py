@@ -209,6 +209,8 @@ class Settings(NamedTuple):
     bucket_bytes_per_rank: float  # and at least so many for every rank of the group [B]
     overlap_reduce: bool
     overlap_gather: bool
+    overlap_update: bool  # the first chunk is gathered beside the update of the others
+    owner_call: float  # to issue the broadcast of a rank's share; 0: one gather of all shares [s]
     overlap_copies: bool  # gradients among copies of shards (HSDP) beside backward
     reduces_whole: bool  # gradients are all-reduced with ZeRO 1
     overlap_pipeline: bool

@@ -88,6 +88,14 @@ class Framework:
     )
     overlap_gradient_reduce: bool = fact("gradient reduction runs beside the last backward")
     overlap_parameter_gather: bool = fact("parameters are gathered beside the first forward")
+    overlap_update_gather: bool = fact(
+        "with an interleaved pipeline the first chunk is updated ahead of the others, and gathered "
+        "beside their update; it is one bucket, also for its gradients"
+    )
+    broadcasts_parameters: bool = fact(
+        "with ZeRO 1 and 2 every rank broadcasts what it has updated, one rank after the other; "
+        "otherwise all gather at once"
+    )
     overlap_gradient_copies: bool = fact(
         "gradients are reduced among copies of shards (HSDP, slices of TPUs) beside backward, else "
         "behind it"

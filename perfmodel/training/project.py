@@ -318,6 +318,9 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         bucket_bytes_per_rank=framework.bucket_bytes_per_rank,
         overlap_reduce=framework.overlap_gradient_reduce,
         overlap_gather=framework.overlap_parameter_gather,
+        overlap_update=framework.overlap_update_gather,
+        owner_call=framework.broadcasts_parameters
+        * hardware.calibrated("host", "collective_call_time"),
         overlap_copies=framework.overlap_gradient_copies,
         reduces_whole=framework.reduces_whole_gradients,
         overlap_pipeline=framework.overlap_pipeline,

@@ -257,10 +257,12 @@ class Oracle:
             out["data_parallel_total"] = m * gathered
             out["data_parallel_exposed"] = m * gather_exposed + gathered_first
         else:
+            self.add_optimizer(out, weights, experts)
             self.add_data_parallel(out, critical, weights, experts)
         self.add_tied_table(out)
         self.add_scales(out)
-        self.add_optimizer(out, weights, experts)
+        if f["zero"] == 3:
+            self.add_optimizer(out, weights, experts)
         out["step_time"] = sum(out[name] for name in TIME_COMPONENTS)
         relative = np.hypot(
             s.step_width, np.linalg.norm([*self.widths.values()]) / out["step_time"]
@@ -345,10 +347,17 @@ class Oracle:
         gather = 0.0
         if zero:
             gather = self.dense_and_experts(ALL_GATHER, weights, experts, s.gather_bytes)
+            gather = max(gather, s.owner_call * ((self.f["shard_group"] or self.replicas) - 1))
         times = m if zero == 2 else 1
         per_rank = 0.0 if zero == 2 else s.bucket_bytes_per_rank
         bucket = max(s.bucket_bytes, per_rank * self.replicas)
         tail = min(1.0, bucket / max((weights + experts) * s.gradient_bytes, 1.0))
+        update, last_gather = 0.0, tail * gather  # beside which the first chunk is gathered
+        chunks = self.f["virtual"]
+        if s.overlap_update and self.f["pipeline"] > 1 and chunks > 1:
+            update = min(out["optimizer_time"] * (chunks - 1) / chunks, gather / chunks)
+            last_gather = gather / chunks - update
+            tail = max(tail, 1 / chunks)
         forward = self.stage(critical, "forward_window")
         backward = self.stage(critical, "backward_window")
         copies = times * s.reduce_copy_time + (s.gather_copy_time if zero else 0.0)
@@ -362,11 +371,11 @@ class Oracle:
             beside = self.copied(weights, self.dense, self.f["shard_group"])
             beside += self.copied(experts, self.experts, self.expert_group)
             beside = (1 - tail) * min(beside, reduce - beside)
-        for time, repeats, hides, window, saved, chunked in (
-            (reduce, times, s.overlap_reduce, backward, beside, zero != 2),
-            (gather, 1, s.overlap_gather, forward, 0.0, True),
+        for time, shown, repeats, hides, window, saved, ahead, chunked in (
+            (reduce, tail * reduce, times, s.overlap_reduce, backward, beside, 0.0, zero != 2),
+            (gather, last_gather, 1, s.overlap_gather, forward, 0.0, update, True),
         ):
-            shown, time = tail * time, time - saved
+            time -= saved
             # Chunks but the last have p passes of a chunk each, the last has its own.
             if chunked and (v := self.f["virtual"]) > 1:
                 left = [
@@ -374,6 +383,7 @@ class Oracle:
                     time - window / v * (1 + (v - 1) * self.f["pipeline"]),
                 ]
                 window = time - max(left)
+            window += ahead
             # Sends of a micro-batch through the same adapters: both get half of them, as long
             # as both last. Sends that show lengthen the pass, others slow the collective.
             together, slowed = 0.0, 0.0
@@ -557,6 +567,8 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "overlap_reduce": bool(rng.integers(0, 2)),
         "overlap_gather": bool(rng.integers(0, 2)),
         "overlap_copies": bool(rng.integers(0, 2)),
+        "overlap_update": bool(seed % 3),
+        "owner_call": 1e-4 * (seed % 4 == 0),
         "overlap_pipeline": bool(rng.integers(0, 2)),
         "bucket_bytes_per_rank": float(rng.choice([0.0, 1e8])),
         "reduces_whole": bool(rng.integers(0, 2)),

@@ -196,7 +196,9 @@ def test_facts_of_some_runs_hold_for_those_alone() -> None:
     assert not run(newer, "mxfp8", True, 72, recurrent=True).overlap_expert_parallel
     assert not run(older, "mxfp8", True, 72).overlap_expert_parallel
     assert run(older, "mxfp8", True, 72).expert_dispatch == "hybrid_ep"
-    assert run(newer, "mxfp8", False, 8) == newer
+    assert run(newer, "bf16", False, 8) == newer
+    assert newer.overlap_update_gather
+    assert not run(newer, "mxfp8", False, 8).overlap_update_gather
     older = load_framework("torchtitan@0.1")
     generations = [run(older, "bf16", False, 8, name).attention_generation for name in DEVICES]
     assert generations == [2, 0]

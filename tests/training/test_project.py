@@ -161,3 +161,18 @@ def test_nothing_hides_the_first_gather_nor_the_last_reduction(h100, small_dense
     assert tax == pytest.approx((1.0 - hidden) * each, rel=1e-6)
     edges = few - tax * layers
     assert edges > 2.0 / 3.0 * hidden * each
+
+
+@pytest.mark.parametrize(("call_time", "held_up"), [(1e-9, False), (1.0, True)])
+def test_owners_that_broadcast_are_held_up_by_their_hosts(
+    call_time, held_up, project, h100, small_dense
+):
+    slow = h100.with_values({"calibration.host.collective_call_time": call_time})
+
+    def total(**facts):
+        framework = load_framework("internevo", **facts)
+        fields = {"data_parallel": 16, "zero_stage": 1, "shard_group": 8}
+        return project(small_dense, slow, framework=framework, **fields)["data_parallel_total"]
+
+    reduce = total(broadcasts_parameters=False)
+    assert total() == pytest.approx(7.0 if held_up else reduce, rel=0.1)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from perfmodel.kernels.collective.times import ALL_REDUCE, REDUCE_SCATTER
-from perfmodel.kernels.step.data_parallel import on_other_links, ready_window
+from perfmodel.kernels.step.data_parallel import on_other_links, ready_window, whole_stage
 from perfmodel.kernels.step.overlap import hide
-from perfmodel.kernels.step.placement import Group, leaves_domain
+from perfmodel.kernels.step.placement import Group, Groups, leaves_domain
 from perfmodel.kernels.step.sharding import gradient_transfers
 
 
@@ -89,3 +89,73 @@ def test_gradients_are_reduced_whole_where_the_software_does_so(zero, whole, kin
 @pytest.mark.parametrize(("members", "stride", "leaves"), [(1, 32, False), (2, 32, True)])
 def test_one_device_alone_never_leaves_its_node(members, stride, leaves):
     assert leaves_domain(Group(members, stride, 0, 1, 1), Few()) == leaves
+
+
+class Interleaved(NamedTuple):
+    """A strategy of two stages, four chunks each."""
+
+    zero: int = 1
+    pipeline: int = 2
+    virtual: int = 4
+
+
+class Whole(NamedTuple):
+    """Parameters of a stage."""
+
+    weights: float = 100.0
+    experts: float = 0.0
+
+
+class Windows(NamedTuple):
+    """Passes of a micro-batch through it [s]."""
+
+    forward_window: float = 40.0
+    backward_window: float = 80.0
+
+
+class Overlaps(NamedTuple):
+    """The settings that count here: buckets of a hundredth of a stage, no tax."""
+
+    overlap_update: bool
+    domain: int = 8
+    gradient_bytes: float = 2.0
+    reduce_bytes: float = 2.0
+    bucket_bytes: float = 2.0
+    bucket_bytes_per_rank: float = 0.0
+    overlap_reduce: bool = True
+    overlap_gather: bool = True
+    tax_inside: float = 0.0
+    tax_outside: float = 0.0
+    collective_widths: tuple[float, float, float, float, float] = (1e6, 1e8, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "virtual", "update", "shown"),
+    [
+        (False, 4, 9.0, 0.12 + 0.08),  # the last bucket of 12 s, the first of 8 s
+        (True, 4, 0.0, 3.0 + 2.0),  # a chunk of either
+        (True, 4, 2.0, 3.0 + 0.5),  # three quarters of the update hide the gather
+        (True, 4, 9.0, 3.0),  # all of it
+        (True, 1, 9.0, 0.12 + 0.08),  # one chunk is updated at once
+    ],
+)
+def test_the_first_chunk_is_gathered_beside_the_update_of_the_others(
+    overlap, virtual, update, shown
+):
+    group = Group(4, 1, 0, 1, 1)
+    total, exposed, width, waits = whole_stage(
+        Interleaved(virtual=virtual),
+        8.0,
+        Whole(),
+        12.0,
+        0.0,
+        8.0,
+        update,
+        Groups(group, group, 4),
+        Windows(),
+        0.0,
+        True,
+        Overlaps(overlap),
+    )
+    assert (total, width, waits) == (20.0, 0.0, 0.0)
+    assert exposed == pytest.approx(shown)
