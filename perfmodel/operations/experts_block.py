@@ -13,7 +13,7 @@ from perfmodel.compute.stream_catalogue import ROW_GATHER, router_top_k
 from perfmodel.model.build import MlpSpec, ModelSpec
 from perfmodel.operations.activation import add_activation
 from perfmodel.operations.expert_exchange import add_combine, add_dispatch
-from perfmodel.operations.expert_load import busiest_ranks
+from perfmodel.operations.expert_load import expert_loads
 from perfmodel.operations.expert_permutation import add_permutation, add_unpermutation
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Role, Stream
@@ -41,7 +41,8 @@ def add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     routed = own * mlp.experts_per_token
     # Each of the `degree` ranks of a group receives what the others route to its experts,
     # and the `inner` ranks that share an expert see each other's tokens. The busiest one counts.
-    received, rows = _received(ops, mlp, routed * inner, degree)
+    load, held = expert_loads(ops.framework, mlp, degree)
+    received, rows = routed * inner * load, routed * inner * held
     per_expert = np.maximum(received / experts, 1.0) + _shared_tiles(ops, experts)
     width = mlp.expert_intermediate_size / inner
     ops.linear("mlp.router", own, hidden, float(mlp.experts), quantised=False, output_bytes=4.0)
@@ -76,30 +77,6 @@ def add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     add_unpermutation(ops, mlp, hidden)
     if mlp.latent_size:
         ops.linear("mlp.latent_up", own, hidden, float(model.hidden_size))
-
-
-def _received(
-    ops: OperationList, mlp: MlpSpec, mean: Column, degree: Column
-) -> tuple[Column, Column]:
-    """Return the tokens of the rank that all wait for, and the rows of the buffer they are in.
-
-    With a capacity every expert takes that many times the mean, filled up with padding where
-    fewer come; what is beyond is dropped. A mask without a capacity has a place for every token
-    at every expert. The most that may come is everything, or, where experts are spread thin,
-    every token for each expert of a rank (MaxText, moe.py, get_ragged_buffer_size).
-    """
-    framework = ops.framework
-    capacity = framework.capacity_factor
-    if framework.expert_dispatch == "einsum" and not capacity:
-        capacity = mlp.experts / mlp.experts_per_token
-    if capacity:
-        return mean * capacity, mean * capacity
-    loads = busiest_ranks(framework.routing, mlp.experts, mlp.experts_per_token, degree)
-    if not framework.expert_buffer:
-        return mean * loads, mean * loads
-    most = np.minimum(degree, mlp.experts / mlp.experts_per_token)
-    rows = mean * np.minimum(framework.expert_buffer, most)
-    return np.minimum(mean * loads, rows), rows
 
 
 def _shared_tiles(ops: OperationList, experts: Column) -> Column:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.model.mlp import MlpSpec
+from perfmodel.operations.expert_load import expert_loads
 from perfmodel.operations.operations import Size
 from perfmodel.training.activations import Kept, Scope
 
@@ -29,7 +30,8 @@ def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
         block = _block(at, mlp, at.tokens, mlp.intermediate_size / at.keys.tensor)
         return block + Kept(at.products(mlp.extra))
     inner = at.keys.number("expert_tensor_parallel")
-    received = at.own * mlp.experts_per_token * inner
+    _, held = expert_loads(at.framework, mlp, at.keys.number("expert_parallel"))
+    received = at.own * mlp.experts_per_token * inner * held
     width = float(mlp.latent_size or hidden)
     routed = _block(at, mlp, received, mlp.expert_intermediate_size / inner)
     # Permuted inputs of the experts, their outputs (the router's gradient needs them)

@@ -36,6 +36,22 @@ def test_routed_experts():
     assert kept(ROUTED) == 2 * 2 * (64 + 64 + 3 * 32) + 8 * 8
 
 
+@pytest.mark.parametrize(
+    ("facts", "held"),
+    [({"capacity_factor": 1.5}, 1.5), ({"expert_buffer": 1e9}, 4), ({"routing": "identical"}, 4)],
+)
+def test_experts_keep_the_rows_of_their_buffer(facts, held):
+    """Inputs, gate, value and product for every row that is held, with the busiest rank's."""
+
+    def everything(**changes):
+        scope = Scope(keys_of(expert_parallel=8), load_framework("megatron", **changes))
+        return float(np.ravel(mlp_kept(scope, ROUTED, 64.0).everything)[0])
+
+    tokens = float(Scope(keys_of(), load_framework("megatron")).own[0])
+    per_row = 2 * (64 + 3 * 32)
+    assert everything(**facts) - everything() == (held - 1) * tokens * 2 * per_row
+
+
 @pytest.mark.parametrize(("what", "mlp"), [("mlp", MlpSpec("dense", 256)), ("cheap moe", ROUTED)])
 def test_modules_that_are_repeated_keep_their_input_alone(what, mlp):
     """All that they keep is dropped; their input is counted with the norm ahead."""
