@@ -23,7 +23,8 @@ _SUMMED = [
     ("experts", np.float64),  # parameters of the routed experts that live here
     ("activations", np.float64),  # kept from forward to backward [B]
     ("working", np.float64),  # only while the part runs [B]; of a stage, the largest
-    ("forward_window", np.float64),  # from first to last kernel: compute, exposed, host [s]
+    # From first to last kernel (compute, exposed, host), but for what keeps the adapters busy [s].
+    ("forward_window", np.float64),
     ("backward_window", np.float64),  # the same of backward with its recomputation [s]
     ("logits", np.float64),  # kept until the output's backward, which follows at once [B]
 ]

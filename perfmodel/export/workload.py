@@ -29,7 +29,7 @@ from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.explain import check_one_strategy
 from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.memory import shared_table
-from perfmodel.training.part_table import part_table, price_parts
+from perfmodel.training.part_table import part_table, pass_times, price_parts
 from perfmodel.training.project import (
     Workload,
     framework_of_run,
@@ -124,10 +124,8 @@ def _parts(
         table, price_parts(model, keys, hardware, framework, devices), strict=True
     ):
         items = tuple(_operation(item) for item in priced if _number(item.operation.count) > 0)
-        device = {
-            forward: sum(item.exposed for item in items if (item.phase == "forward") == forward)
-            for forward in (True, False)
-        }
+        device, window = pass_times(part, priced, keys, hardware, framework)
+        forward_host, backward_host = map(float, (window - device)[:, 0])
         parts.append(
             (
                 part,
@@ -135,8 +133,8 @@ def _parts(
                     part.name,
                     part.kind,
                     items,
-                    max(0.0, float(row.forward_window) - device[True]),
-                    max(0.0, float(row.backward_window) - device[False]),
+                    forward_host,
+                    backward_host,
                     float(row.weights),
                     float(row.experts),
                 ),

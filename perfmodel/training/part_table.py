@@ -85,26 +85,15 @@ def part_table(
 
     parts = price_parts(model, keys, hardware, framework, devices)
     table = blank_parts(len(keys), len(parts))
-    host_times = host_times_of(hardware, framework)
+    domain = machine_of(hardware).domain
     for index, (part, priced) in enumerate(parts):
         row: Any = table[:, index]
-        sorts = framework.sorts_chunks and not framework.graph_launch
-        sorts = sorts and framework.expert_dispatch == "all_to_all"  # others have one permutation
-        experts = max((mlp.experts for mlp in part.layer.mlps), default=0) if part.layer else 0
-        host_times = host_times._replace(chunks=float(experts * sorts))
-        device, host = np.zeros((2, len(keys))), np.zeros((2, len(keys)))
         for item in priced:
-            backward = int(item.operation.phase != "forward")
             _add_priced(row, item)
-            device[backward] += item.exposed
-            host[backward] += host_time(item, keys, host_times)
-        # Each pass takes as long as the slower of the device and the host that feeds it.
-        window = np.maximum(device, host)
-        counts = framework.expert_counts_on_host and not framework.capacity_factor
-        if counts and not framework.graph_launch:
-            window[0] = np.maximum(window[0], drained_pass(priced, keys, host_times))
-        row.forward_window, row.backward_window = window
+        device, window = pass_times(part, priced, keys, hardware, framework)
         row.host = (window - device).sum(axis=0)
+        room = np.maximum(window - adapter_times(priced, keys, domain), 0.0)
+        row.forward_window, row.backward_window = room
         kept = part_memory(model, part, keys, framework)
         row.weights = kept.weights
         row.experts = kept.experts
@@ -112,6 +101,51 @@ def part_table(
         row.working = kept.working
         row.logits = kept.logits
     return table
+
+
+def pass_times(
+    part: Part,
+    priced: Sequence[Priced],
+    keys: LayerKeys,
+    hardware: Hardware,
+    framework: Framework,
+) -> tuple[Column, Column]:
+    """Return the device's time, and from first to last kernel, of a part's two passes.
+
+    Forward, then backward with its recomputation, shape (2, keys) each [s].
+    """
+    sorts = framework.sorts_chunks and not framework.graph_launch
+    sorts = sorts and framework.expert_dispatch == "all_to_all"  # others have one permutation
+    experts = max((mlp.experts for mlp in part.layer.mlps), default=0) if part.layer else 0
+    host_times = host_times_of(hardware, framework)._replace(chunks=float(experts * sorts))
+    device, host = np.zeros((2, len(keys))), np.zeros((2, len(keys)))
+    for item in priced:
+        backward = int(item.operation.phase != "forward")
+        device[backward] += item.exposed
+        host[backward] += host_time(item, keys, host_times)
+    # Each pass takes as long as the slower of the device and the host that feeds it.
+    window = np.maximum(device, host)
+    counts = framework.expert_counts_on_host and not framework.capacity_factor
+    if counts and not framework.graph_launch:
+        window[0] = np.maximum(window[0], drained_pass(priced, keys, host_times))
+    return device, window
+
+
+def adapter_times(priced: Sequence[Priced], keys: LayerKeys, domain: int) -> Column:
+    """Return how long a part's own communication keeps the adapters, shape (2, keys) [s].
+
+    That of groups beyond one scale-up network of `domain` devices. Where they are, the
+    data-parallel group, of which they are part or which spans as many ranks, leaves it, too:
+    what it sends finds no room in that time.
+    """
+    busy = np.zeros((2, len(keys)))
+    for item in priced:
+        operation = item.operation
+        if isinstance(operation, Communication):
+            members = column_of(operation.members, len(keys))
+            leaves = (members > 1.0) & (members * operation.stride > domain)
+            busy[int(operation.phase != "forward")] += item.time * leaves
+    return busy
 
 
 class HostTimes(NamedTuple):

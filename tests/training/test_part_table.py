@@ -22,11 +22,13 @@ from perfmodel.training.part_table import (
     CHECK_MESSAGES,
     CHUNK_OPERATORS,
     HostTimes,
+    adapter_times,
     drained_pass,
     graphed,
     host_time,
     host_times_of,
     part_table,
+    pass_times,
     price_parts,
     slowest_of,
 )
@@ -187,3 +189,33 @@ def test_graphs_hold_what_their_scope_says(small_moe, h100):
     assert found["attention_router"][1] < found["none"][1]
     held = [name for name in ("attention.qkv", "mlp.route", "mlp.dispatch.all_to_all")]
     assert [graphed(name, "attention_router") for name in held] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("members", "stride", "busy"),
+    [(4, 2, 0.0), (4, 4, 3.0), (1, 64, 0.0), (8, 1, 0.0), (16, 1, 3.0)],
+)
+def test_only_groups_beyond_a_domain_keep_the_adapters(members, stride, busy):
+    keys, none = layer_keys([1]), np.zeros(1)
+
+    def priced(phase, time):
+        sent = Communication("ring", phase, "context", "all_gather", 1.0, members, stride)
+        bound = np.zeros(1, np.uint8), ("x",)
+        return Priced(sent, np.full(1, time), none, none, *bound, none, none)
+
+    items = [priced("forward", 3.0), priced("recompute", 1.0), priced("backward_input", 2.0)]
+    np.testing.assert_array_equal(adapter_times(items, keys, 8), [[busy], [busy]])
+
+
+@pytest.mark.parametrize(("context", "shares"), [(8, False), (16, True)])
+def test_gathers_of_shards_find_no_room_beside_a_context_ring_over_nodes(
+    context, shares, small_dense, h100
+):
+    framework = load_framework("torchtitan")
+    keys = layer_keys([1], context_parallel=context)
+    table = part_table(small_dense, keys, h100, framework, 16)
+    for index, (part, priced) in enumerate(price_parts(small_dense, keys, h100, framework, 16)):
+        window = pass_times(part, priced, keys, h100, framework)[1]
+        busy = adapter_times(priced, keys, 8)
+        assert bool(busy.any()) == (shares and part.layer is not None)
+        assert table[0, index].forward_window == pytest.approx(max(0.0, (window - busy)[0, 0]))
