@@ -273,7 +273,7 @@ def whole_stage(
         bucket = max(bucket, settings.bucket_bytes_per_rank * groups.dense.members)
     tail = min(1.0, bucket / max(whole * settings.gradient_bytes, 1.0))
     first, ahead = tail * gather, 0.0  # of the gather: shown at least, and time ahead of the pass
-    if settings.overlap_update and v > 1 and p > 1:
+    if settings.overlap_update and shards_optimizer(strategy.zero) and v > 1 and p > 1:
         ahead = update * (1.0 - 1.0 / v)
         tail = max(tail, 1.0 / v)
         first = max(0.0, gather / v - ahead)

@@ -354,7 +354,7 @@ class Oracle:
         tail = min(1.0, bucket / max((weights + experts) * s.gradient_bytes, 1.0))
         update, last_gather = 0.0, tail * gather  # beside which the first chunk is gathered
         chunks = self.f["virtual"]
-        if s.overlap_update and self.f["pipeline"] > 1 and chunks > 1:
+        if s.overlap_update and zero and self.f["pipeline"] > 1 and chunks > 1:
             update = min(out["optimizer_time"] * (chunks - 1) / chunks, gather / chunks)
             last_gather = gather / chunks - update
             tail = max(tail, 1 / chunks)
