@@ -27,6 +27,10 @@ class Memory:
         Device-wide second-level cache [B], its read bandwidth [B/s].
     last_level_cache_capacity : float
         Cache between L2 and the device memory [B]; 0 where none.
+    last_level_cache_bandwidth : float
+        Its read bandwidth [B/s]; 0 where not stated.
+    l2_partitions : int
+        Parts of that cache, or of L2 where it is the last, between which lines are copied.
     shared_memory_per_unit, register_file_per_unit : float
         Scratchpad and registers of one compute unit [B].
     """
@@ -38,6 +42,8 @@ class Memory:
     last_level_cache_capacity: float
     shared_memory_per_unit: float
     register_file_per_unit: float
+    last_level_cache_bandwidth: float = 0.0
+    l2_partitions: int = 1
 
 
 @dataclass(frozen=True)

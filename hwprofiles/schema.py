@@ -125,6 +125,12 @@ MEMORY = {
     "l2_capacity": Field("number", "device-wide second-level cache", "B"),
     "l2_bandwidth": Field("number", "read bandwidth of that cache", "B/s", positive=True),
     "last_level_cache_capacity": Field("number", "cache beyond L2; 0 where none", "B", default=0.0),
+    "last_level_cache_bandwidth": Field(
+        "number", "its read bandwidth; 0 where not stated", "B/s", default=0.0
+    ),
+    "l2_partitions": Field(
+        "count", "parts of the last cache between which lines are copied", positive=True, default=1
+    ),
     "shared_memory_per_unit": Field("number", "scratchpad of one compute unit", "B"),
     "register_file_per_unit": Field("number", "register file of one compute unit", "B"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ def gemm_device(
     *,
     steady: bool = False,
     library: str | None = None,
+    weight_copies: float = 0.0,
+    activation_copies: float = 0.0,
 ) -> gemm.GemmDevice:
     """Return what the kernel needs to know of a device at one precision.
 
@@ -70,6 +73,10 @@ def gemm_device(
         Whose kernels multiply quantised operands: those of serving libraries (SGLang,
         DeepGEMM) or of training ones (Transformer Engine over cuBLASLt). Default:
         training for a steady load, else serving. 16-bit products are the same.
+    weight_copies, activation_copies : float
+        Calls until the same B, and the same A and C, come up again: what a large cache
+        keeps from call to call. Benchmarks cycle a few copies of the weights over one
+        input. 0: they come from memory, as inside a model.
 
     Returns
     -------
@@ -88,7 +95,12 @@ def gemm_device(
     is that of 16 bits at full clock; another precision draws the same power at its own
     peak rate, but per FLOP no more than its share of 16 bits, unless the table holds
     ``energy_per_flop_<precision>``. A steady load
-    draws `steady_energy_ratio` times as much (hot chip, real data). Which of the profile's
+    draws `steady_energy_ratio` times as much (hot chip, real data).
+
+    A cache of several partitions, each of which copies what its own units read, keeps
+    nothing that counts from call to call: products of A100, H100 and B200 that are replayed
+    over six weights take as long as from memory at every size, those of L40S do not
+    (docs/kernels.md). Which of the profile's
     constants count: `perfmodel.hwprofiles.constants.Lookup`.
     """
     if precision not in OPERAND_BYTES:
@@ -102,6 +114,12 @@ def gemm_device(
         raise DataError(
             f"unknown library '{library}' of matrix products; it is serving or training"
         )
+    for name, copies in (("weight", weight_copies), ("activation", activation_copies)):
+        if not (copies >= 1.0 or copies == 0.0):
+            raise DataError(
+                f"{name}_copies of a matrix product is at least 1, or 0 for operands that come "
+                f"from memory, not {copies!r}"
+            )
     from perfmodel.kernels.matmul import gemm
 
     device = hardware.device
@@ -124,6 +142,7 @@ def gemm_device(
     operand_bytes = OPERAND_BYTES[precision]
     memory = device.memory
     l2_bandwidth = memory.l2_bandwidth * constant("l2_efficiency")
+    cache_capacity = max(memory.l2_capacity, memory.last_level_cache_capacity)
     return gemm.GemmDevice(
         units=units,
         unit_rate=peak * issue / units,
@@ -132,7 +151,7 @@ def gemm_device(
         l2_bandwidth=l2_bandwidth,
         unit_bandwidth=l2_bandwidth / units * constant("unit_port_ratio"),
         memory_bandwidth=memory.bandwidth * constant("memory_efficiency"),
-        cache_capacity=max(memory.l2_capacity, memory.last_level_cache_capacity),
+        cache_capacity=cache_capacity,
         operand_bytes=operand_bytes,
         max_tile_area=constant("accumulator_elements"),
         tile_half=constant("tile_half"),
@@ -151,6 +170,10 @@ def gemm_device(
         largest_split=constant("largest_split"),
         overlap_loss=constant("overlap_loss"),
         store_loss=constant("store_loss"),
+        resident_bandwidth=memory.last_level_cache_bandwidth or l2_bandwidth,
+        resident_capacity=cache_capacity if memory.l2_partitions == 1 else 0.0,
+        weight_copies=weight_copies or math.inf,
+        activation_copies=activation_copies or math.inf,
     )
 
 
@@ -166,12 +189,14 @@ def gemm_times(
     *,
     steady: bool = False,
     library: str | None = None,
+    weight_copies: float = 0.0,
+    activation_copies: float = 0.0,
 ) -> GemmTimes:
     """Time matrix products ``C[m,n] (+)= A[m,k] B[k,n]``, one per entry.
 
     Parameters
     ----------
-    hardware, precision, steady, library
+    hardware, precision, steady, library, weight_copies, activation_copies
         See `gemm_device`. A quantised precision means the product alone; the pass
         that quantises A is a streaming operation of its own.
     m, n, k : array_like of float, shape (shape,)
@@ -200,7 +225,14 @@ def gemm_times(
     from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
     from perfmodel.kernels.work import kernel_work
 
-    device = gemm_device(hardware, precision, steady=steady, library=library)
+    device = gemm_device(
+        hardware,
+        precision,
+        steady=steady,
+        library=library,
+        weight_copies=weight_copies,
+        activation_copies=activation_copies,
+    )
     sizes = {"m": m, "n": n, "k": k, "batch": batch}
     given = {**sizes, "output_bytes": output_bytes, "accumulate": accumulate}
     rows, cols, depth, copies, width, adds = broadcast("matrix product", given).values()

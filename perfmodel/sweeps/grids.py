@@ -356,6 +356,21 @@ GEMM = Kernel(
         Setting(
             "steady", "A load of minutes on a warm device (training), not a short benchmark.", False
         ),
+        Setting(
+            "weight_copies",
+            "Calls until the same B comes up again, of what a large cache keeps; 0: B comes "
+            "from memory, as inside a model.",
+            0,
+            least=0,
+            metavar="CALLS",
+        ),
+        Setting(
+            "activation_copies",
+            "Calls until the same A and C come up again; 0: they come from memory.",
+            0,
+            least=0,
+            metavar="CALLS",
+        ),
     ),
     _choose_gemm,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -71,6 +72,32 @@ def test_measured_bf16_table(development_table, hardware, profile, median_limit)
     log = np.log(gemm_times(load_hardware(profile), "bf16", m, n, k).time / (measured * 1e-6))
     assert np.median(np.abs(np.expm1(log))) < median_limit
     assert abs(np.median(log[m >= 2048])) < 0.03  # large products are unbiased
+
+
+def test_what_a_large_cache_keeps_between_calls():
+    hardware = load_hardware("l40s-server")
+    sizes = np.array([8, 64, 4096]), np.array([8192, 8192, 1024]), np.array([768, 4096, 1024])
+
+    def times(weights, activations):
+        copies = {"weight_copies": weights, "activation_copies": activations}
+        return gemm_times(hardware, "bf16", *sizes, **copies)
+
+    cold = times(0, 0)
+    assert np.all(times(1e9, 1e9).time == cold.time)  # the same bytes come too late
+    ladder = [times(copies, 1) for copies in (1, 2, 6, 8, 40)]
+    for sooner, later in itertools.pairwise(ladder):
+        assert np.all(sooner.time <= later.time)
+        assert np.all(sooner.memory_traffic <= later.memory_traffic)
+    assert np.all(ladder[-1].time <= cold.time)
+    weights = 2.0 * sizes[1][0] * sizes[2][0]  # 12.6 MB, six of them in 96 MiB
+    # From the table of L40S: 6.2 us for 12.6 MB of weights, which the memory takes 14.6 us for.
+    assert cold.time[0] > weights / hardware.device.memory.bandwidth
+    assert times(6, 1).time[0] < 0.7 * weights / hardware.device.memory.bandwidth
+    partitioned = load_hardware("dgx-h100")
+    shape = (partitioned, "bf16", 8, 8192, 768)
+    assert gemm_times(*shape, weight_copies=1, activation_copies=1).time == gemm_times(*shape).time
+    with pytest.raises(DataError, match="weight_copies of a matrix product is at least 1"):
+        times(0.5, 1)
 
 
 @pytest.mark.parametrize("profile", ["dgx-a100", "dgx-h100", "dgx-b200", "mi355x-server"])

@@ -81,18 +81,43 @@ def case_of(row: MeasuredRow) -> Case:
         raise Skip("faster than the device can be", row.text("time_us"), scorable=False)
     # Tables of training products state their layout; they are timed in a loop of seconds.
     steady = row.truth("steady", False) if row.text("steady") else "accumulate" in layout
-    return Case(hardware, (precision, quantises, steady), sizes, measured, notes)
+    variant = (precision, quantises, steady, *_copies(row, hardware, steady))
+    return Case(hardware, variant, sizes, measured, notes)
 
 
-def price(hardware: Hardware, variant: tuple[str, bool, bool], columns: Columns) -> Columns:
+SERVING_COPIES = (6.0, 1.0)
+"""Of weights and activations, in tables that summarise several frameworks: six products with
+weights of their own in a graph that is replayed, over one input (aiconfigurator's collector)."""
+
+
+def _copies(row: MeasuredRow, hardware: Hardware, steady: bool) -> tuple[float, float]:
+    """Return how many copies of weights and of activations the measurement cycles through."""
+    every = row.whole("copies")
+    if every or row.whole("weight_copies") or row.whole("activation_copies"):
+        weights = row.whole("weight_copies") or every or 0
+        return float(weights), float(row.whole("activation_copies") or every or 0)
+    summary = bool(row.text("n_fw") and row.text("t_min_us"))
+    if summary and hardware.device.vendor == "NVIDIA" and not steady:
+        return SERVING_COPIES
+    return 0.0, 0.0
+
+
+def price(
+    hardware: Hardware, variant: tuple[str, bool, bool, float, float], columns: Columns
+) -> Columns:
     """Price rows of one device and variant: ``time`` [s], tile, split and bound."""
-    precision, quantises, steady = variant
+    precision, quantises, steady, weights, activations = variant
     sizes: dict[str, Any] = dict(columns)
     sizes["accumulate"] = sizes["accumulate"] > 0.0
+    options = {
+        "steady": steady,
+        "weight_copies": weights,
+        "activation_copies": activations,
+    }
     if quantises:
-        found, quantise = quantised_gemm_times(hardware, precision, **sizes, steady=steady)
+        found, quantise = quantised_gemm_times(hardware, precision, **sizes, **options)
     else:
-        found = gemm_times(hardware, precision, **sizes, steady=steady)
+        found = gemm_times(hardware, precision, **sizes, **options)
         quantise = np.zeros(found.time.size)
     return {
         "time": found.time + quantise,

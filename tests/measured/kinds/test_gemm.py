@@ -46,6 +46,25 @@ def test_rows_that_the_model_made_have_no_error(tmp_path):
     assert found.rows[0].cells["regime"] == "middle"
 
 
+def test_tables_say_how_many_copies_they_cycle_through(tmp_path):
+    hardware = load_hardware("l40s-server")
+    cold, warm, cycled = (
+        gemm_times(hardware, "bf16", 8, 8192, 768, weight_copies=w, activation_copies=a).time[0]
+        for w, a in ((0, 0), (1, 1), (6, 1))
+    )
+    shape = "L40S,bf16,8,8192,768"
+    found = compared(
+        tmp_path,
+        f"{shape},{cold * 1e6:.9f},,,,,",
+        f"{shape},{warm * 1e6:.9f},1,,,,",
+        f"{shape},{cycled * 1e6:.9f},,6,1,,",
+        f"{shape},{cycled * 1e6:.9f},,,,3,6.1",  # a summary of frameworks, as they are timed
+        header=f"{HEADER},copies,weight_copies,activation_copies,n_fw,t_min_us",
+    )
+    assert warm < cycled < cold
+    assert [row.error for row in found.rows] == pytest.approx([0.0] * 4, abs=1e-8)
+
+
 def test_an_input_that_came_in_quantised_costs_no_pass(tmp_path):
     product = microseconds("fp8", 512, 4096, 4096)
     found = compared(
