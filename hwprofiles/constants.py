@@ -24,6 +24,8 @@ CONSTANTS = Path(__file__).with_name("constants.toml")
 FITS = Path(__file__).with_name("fits.toml")
 PRIOR = "prior"
 """What an entry says that takes the prior of ``constants.toml``."""
+TRANSFERRED = "transferred"
+"""What an entry says that comes from measured relatives (`perfmodel.hwprofiles.transfer`)."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Constant:
         Where the prior is from; empty for rules of libraries.
     meaning : str
         One line.
+    transfer : {"share", "clocks", "seconds", "energy", "fact"}
+        How the constant of a measured device serves another one; see ``constants.toml``.
     """
 
     prior: float
@@ -51,6 +55,7 @@ class Constant:
     high: float
     formula: str
     meaning: str
+    transfer: str
     unit: str = ""
     adjustable: bool = False
     source: str = ""
@@ -297,6 +302,7 @@ def complete(
         found.setdefault(name, getattr(constant, name))
     found.setdefault("value", found["prior"])
     rows = found.pop("rows", None)
+    clocks_of = found.pop("clocks_of", "")
     if "source" not in found:
         if found.get("fit"):
             fit = fits().get(found["fit"])
@@ -308,4 +314,8 @@ def complete(
             found["source"] = fit.text(rows)
         elif stated:
             found["source"] = stated
+    if clocks_of and "source" in found:
+        found["source"] += f"; as many clocks as on {clocks_of}"
+    if "trust" not in found:
+        found["trust"] = "fact" if constant.transfer == "fact" else PRIOR
     return found

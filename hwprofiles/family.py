@@ -11,8 +11,8 @@ from perfmodel.hwprofiles.build import build_calibration
 from perfmodel.hwprofiles.loader import (
     FOLDER,
     ancestors,
+    chip_clock,
     list_hardware,
-    load_hardware,
     merge_chain,
     normalise,
 )
@@ -35,6 +35,8 @@ class Family:
         The complete systems that are it or extend it.
     own : mapping of str to frozenset of (str, str)
         System -> group and key of what its files, or its chip's, state in place of the family.
+    clock : float
+        Boost clock of the chip that they were measured on [Hz]; 0 where none is named.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Family:
     calibration: Calibration
     systems: tuple[str, ...]
     own: Mapping[str, frozenset[tuple[str, str]]]
+    clock: float = 0.0
 
     @property
     def file(self) -> Path:
@@ -80,13 +83,17 @@ def load_family(name: str) -> Family:
     if not systems:
         raise HardwareError(f"no system that ships extends '{found}': there is nothing to price")
     constants = build_calibration(merged.document, merged.where)
-    own = {
-        system: frozenset(
-            (group, key)
-            for group, entries in load_hardware(system).calibration.items()
-            for key, entry in entries.items()
-            if constants.get(group, {}).get(key) != entry
-        )
-        for system in systems
-    }
-    return Family(found, merged.document["title"], constants, systems, own)
+    own = {system: _own(system, merged.files) for system in systems}
+    clock = chip_clock(merged.measured_on)
+    return Family(found, merged.document["title"], constants, systems, own, clock)
+
+
+def _own(system: str, files: frozenset[str]) -> frozenset[tuple[str, str]]:
+    """Return what a system, or its chip, states in place of the family of some files."""
+    merged = merge_chain(str(FOLDER / f"{system}.toml"))
+    return frozenset(
+        (group, key)
+        for group, entries in merged.document.get("calibration", {}).items()
+        for key in entries
+        if merged.where(f"calibration.{group}.{key}") not in files
+    )

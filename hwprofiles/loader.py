@@ -11,15 +11,26 @@ from typing import Any, NamedTuple
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.files import not_read, read_toml
 from perfmodel.hwprofiles.build import check_keys
+from perfmodel.hwprofiles.constants import TRANSFERRED, constants, known
 from perfmodel.hwprofiles.hardware import Hardware, build
 from perfmodel.hwprofiles.naming import is_path, normalise
 from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar
+from perfmodel.hwprofiles.transfer import (
+    Relative,
+    at_clock,
+    handed,
+    inherits_measurement,
+    measured_value,
+)
 
 FOLDER = Path(__file__).parent
 TABLES = ("constants", "fits")  # files of the folder that are no profiles
 VENDOR_PREFIXES = ("nvidia-", "amd-", "google-", "aws-", "intel-")
 # Keys of a file that describe the file itself and are not handed down.
-OWN_KEYS = ("name", "title", "extends", "abstract", "aliases", "ambiguous", "notes", "source")
+OWN_KEYS = (
+    *("name", "title", "extends", "abstract", "aliases", "ambiguous", "notes", "source"),
+    *("measured_on", "transferred"),
+)
 
 
 def load_hardware(
@@ -179,6 +190,8 @@ def _check_header(document: Mapping[str, Any], path: str) -> None:
         ("title", str, "a text"),
         ("extends", str, "the name of a profile"),
         ("abstract", bool, "true or false"),
+        ("transferred", bool, "true or false"),
+        ("measured_on", str, "the name of a chip"),
         ("aliases", list, "a list of texts"),
         ("notes", list, "a list of texts"),
         ("ambiguous", dict, "a table of texts"),
@@ -249,10 +262,16 @@ class Merged(NamedTuple):
         Tables as in a file with nothing left to inherit.
     where : callable
         Dotted path -> file that states it.
+    files : frozenset of str
+        All that it is made of, as `where` names them.
+    measured_on : str
+        Chip that its own constants were fitted to; empty where it names none.
     """
 
     document: dict[str, Any]
     where: Callable[[str], str]
+    files: frozenset[str]
+    measured_on: str
 
 
 def merge_chain(path: str) -> Merged:
@@ -263,17 +282,23 @@ def merge_chain(path: str) -> Merged:
     files: dict[str, str] = {}
     source: dict[str, str] = {}
     notes: list[str] = []
+    measured: dict[str, str] = {}
     for file, document in chain:
+        if document.get("transferred", False):
+            _forget_measurements(merged, measured)
         facts = {key: value for key, value in document.items() if key not in OWN_KEYS}
         shown = Path(file).name if Path(file).parent == FOLDER else file
         for leaf in _merge(merged, facts, "", shown):
             files[leaf] = shown
+            measured[leaf] = document.get("measured_on", "")
             text = _longest_prefix(document.get("source", {}), leaf)
             if text:
                 source[leaf] = text
             else:
                 source.pop(leaf, None)
         notes += [text for text in document.get("notes", ()) if text not in notes]
+    chips = [document["name"] for _, document in chain if document.get("abstract", False)]
+    _hand_on(merged, measured, chips[-1] if chips else own["name"], source)
     merged |= {
         "name": own["name"],
         "title": own.get("title", own["name"]),
@@ -286,7 +311,75 @@ def merge_chain(path: str) -> Merged:
     def where(key: str) -> str:
         return _longest_prefix(files, key) or here
 
-    return Merged(merged, where)
+    shown_files = frozenset(
+        Path(file).name if Path(file).parent == FOLDER else file for file, _ in chain
+    )
+    return Merged(merged, where, shown_files, own.get("measured_on", ""))
+
+
+def _forget_measurements(merged: Mapping[str, Any], measured: dict[str, str]) -> None:
+    """Let relatives state what was inherited as measured."""
+    for group, entries in merged.get("calibration", {}).items():
+        for key, entry in entries.items():
+            if inherits_measurement(group, key, entry):
+                entries[key] = TRANSFERRED
+                measured[f"calibration.{group}.{key}"] = ""
+
+
+def _hand_on(
+    merged: Mapping[str, Any], measured: Mapping[str, str], chip: str, source: dict[str, str]
+) -> None:
+    """Turn constants of relatives into those of the chip, and say how far each is to be trusted."""
+    device = merged.get("device", {})
+    clock = device.get("boost_clock", 0.0)
+    clock = clock if isinstance(clock, int | float) else 0.0
+    for group, entries in merged.get("calibration", {}).items():
+        for key, entry in entries.items() if isinstance(entries, Mapping) else ():
+            constant = known(group).get(key) if group in constants() else None
+            if constant is None or (isinstance(entry, Mapping) and "trust" in entry):
+                continue  # unknown ones are refused later
+            path = f"calibration.{group}.{key}"
+            on = measured.get(path, "")
+            if entry == TRANSFERRED:
+                own_class = device.get("instruction_class", "other")
+                found = handed(group, key, own_class, clock or chip_clock(on), relatives())
+                entries[key] = {"value": found.value, "trust": found.trust, "source": found.source}
+                source.pop(path, None)
+                continue
+            value = measured_value(entry)
+            if constant.transfer == "fact" or value != value:
+                continue
+            trust = "calibrated" if on in ("", chip) else "transferred"
+            entries[key] = {**entry, "trust": trust}
+            stated = chip_clock(on)
+            if on and constant.transfer == "clocks" and clock and stated != clock:
+                entries[key]["value"] = at_clock(constant, value, stated, clock)
+                entries[key]["clocks_of"] = on
+
+
+@lru_cache(maxsize=64)
+def chip_clock(chip: str) -> float:
+    """Return the boost clock of a chip that ships [Hz]; 0 for none."""
+    clock = 0.0
+    for _, document in _chain(str(FOLDER / f"{chip}.toml")) if chip else ():
+        clock = float(document.get("device", {}).get("boost_clock", clock))
+    return clock
+
+
+@lru_cache(maxsize=1)
+def relatives() -> tuple[Relative, ...]:
+    """Return the families that ship whose constants were measured."""
+    found = []
+    for name, document in _shipped().items():
+        chip = document.get("measured_on", "")
+        if chip:
+            merged: dict[str, Any] = {}
+            for file, part in _chain(str(FOLDER / f"{name}.toml")):
+                facts = {key: value for key, value in part.items() if key not in OWN_KEYS}
+                _merge(merged, facts, "", file)
+            own_class = merged["device"].get("instruction_class", "other")
+            found.append(Relative(name, own_class, chip_clock(chip), merged["calibration"]))
+    return tuple(found)
 
 
 def _merge(target: dict[str, Any], table: Mapping[str, Any], path: str, file: str) -> list[str]:

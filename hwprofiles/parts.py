@@ -64,6 +64,8 @@ class Device:
         Exponentials per second of the whole device [1/s].
     tdp : float
         Board power limit [W]; 0 where not stated.
+    instruction_class : str
+        One of `perfmodel.hwprofiles.schema.INSTRUCTION_CLASSES`.
     fp8_transposed_copies : bool
         Per-tensor fp8 products take their operands in one layout only, so that gradients
         need transposed copies.
@@ -81,6 +83,7 @@ class Device:
     tdp: float
     memory: Memory
     fp8_transposed_copies: bool = True
+    instruction_class: str = "other"
 
     def peak(self, precision: str) -> float:
         """Return the dense matrix rate of a precision [FLOP/s].
@@ -193,6 +196,9 @@ class Calibrated:
         Id in ``fits.toml`` of the fit behind the value; empty where there is none.
     reason : str
         Why a fitted value lies on a bound, or more than three times from its prior.
+    trust : {"calibrated", "transferred", "prior", "fact"}
+        Whether the value was fitted to this device, comes from measured relatives by rule, or
+        from none; facts need no measurement.
     """
 
     value: float
@@ -205,3 +211,4 @@ class Calibrated:
     uncertainty: float = 0.0
     fit: str = ""
     reason: str = ""
+    trust: str = "fact"

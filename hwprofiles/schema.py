@@ -95,10 +95,18 @@ class Field:
         return value >= self.minimum
 
 
+INSTRUCTION_CLASSES = ("mma.sync", "wgmma", "tcgen05", "mfma", "systolic", "other")
+
 DEVICE = {
     "name": Field("text", "product name"),
     "vendor": Field("text", "maker"),
     "architecture": Field("text", "architecture and compiler target, e.g. 'Hopper sm90'"),
+    "instruction_class": Field(
+        "text",
+        "how its matrix units are driven; devices of one class hand constants to each other",
+        default="other",
+        choices=INSTRUCTION_CLASSES,
+    ),
     "compute_units": Field("count", "SMs, CUs or cores that software sees", positive=True),
     "compute_unit_name": Field("text", "what the maker calls one unit"),
     "boost_clock": Field("number", "clock behind the peak rates", "Hz", positive=True),
@@ -168,6 +176,9 @@ NETWORK = {
     ),
 }
 
+TRUST = ("calibrated", "transferred", "prior", "fact")
+"""What a constant is to its device; see `perfmodel.hwprofiles.parts.Calibrated`."""
+
 CALIBRATED = {
     "value": Field("number", "the value in use"),
     "prior": Field("number", "what physics or literature says before any fit"),
@@ -181,12 +192,15 @@ CALIBRATED = {
     ),
     "fit": Field("text", "fit behind the value, an id of fits.toml", default=""),
     "reason": Field("text", "physics of a fit on a bound or far from its prior", default=""),
+    "trust": Field("text", "how far it is to be trusted", default="fact", choices=TRUST),
 }
 
 TOP_LEVEL = {
     "name": "name of the profile, equal to its file name",
     "title": "one line for lists",
     "extends": "profile that this one refines",
+    "measured_on": "of a family: the chip that its constants are fitted to",
+    "transferred": "true: what is inherited as fitted comes from all measured relatives instead",
     "abstract": "true for a family or chip that is no complete system",
     "aliases": "other names that mean this profile",
     "ambiguous": "table alias -> why the alias could mean something else, and what was chosen",

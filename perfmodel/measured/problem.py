@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +34,8 @@ class Part:
         Whose facts count.
     own : frozenset of str
         Constants that the device has of its own, whatever is fitted.
+    at_device : callable
+        Device, group and constants of the subject -> the device's constants.
     measured : ndarray, shape (case,)
         [s].
     places : ndarray of int64, shape (case,)
@@ -44,6 +46,7 @@ class Part:
     group: CaseGroup
     hardware: Hardware
     own: frozenset[str]
+    at_device: Callable[[Hardware, str, Mapping[str, float]], Mapping[str, float]]
     measured: NDArray[np.float64]
     places: NDArray[np.int64]
 
@@ -84,6 +87,7 @@ class Problem:
         found = np.full(len(self.rows), np.nan)
         for part in self.parts:
             moved = {key: value for key, value in constants.items() if key not in part.own}
+            moved = dict(part.at_device(part.hardware, self.calibration, moved))
             hardware = with_constants(part.hardware, self.calibration, moved)
             time = part.price(hardware, part.group.variant, part.group.columns)["time"]
             found[part.places] = np.log(time / part.measured)
@@ -232,7 +236,9 @@ def read_problem(table: MeasuredTable, subject: Subject) -> Problem:
         if finite.any():
             usable[group.rows[finite]] = True
             own = subject.own(group.hardware, kind.calibration)
-            part = Part(kind.price, group, hardware, own, measured, group.rows)
+            part = Part(
+                kind.price, group, hardware, own, subject.at_device, measured, group.rows
+            )
             parts.append(part.chosen(finite, group.rows[finite]))
     if not parts:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())

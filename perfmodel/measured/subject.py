@@ -7,10 +7,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from perfmodel.hwprofiles import Calibrated, Hardware
+from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import Family
 from perfmodel.hwprofiles.loader import normalise
+from perfmodel.hwprofiles.transfer import at_clock
 from perfmodel.measured.cases import kernel_hardware
 from perfmodel.measured.rows import MeasuredRow, Skip
+
+
+Constants = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,9 @@ class Subject(Protocol):
 
     def own(self, hardware: Hardware, group: str) -> frozenset[str]:
         """Return the keys that a row's device states itself, whatever is fitted."""
+
+    def at_device(self, hardware: Hardware, group: str, values: Mapping[str, float]) -> Constants:
+        """Return constants of the subject as a row's device has them."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +143,10 @@ class OneProfile:
         """None: the profile's constants hold for every row."""
         return frozenset()
 
+    def at_device(self, hardware: Hardware, group: str, values: Mapping[str, float]) -> Constants:
+        """As they are."""
+        return values
+
     def _names(self, row: MeasuredRow) -> bool:
         """Tell whether a row was measured on the profile's device."""
         profile = self.profile
@@ -201,6 +213,9 @@ class WholeFamily:
         """The device, with what the family has now in place of what it inherited."""
         own = self.own(hardware, group)
         handed = {key: entry for key, entry in self.constants[group].items() if key not in own}
+        values = {key: entry.value for key, entry in handed.items()}
+        scaled = self.at_device(hardware, group, values)
+        handed = {key: replace(entry, value=scaled[key]) for key, entry in handed.items()}
         entries = {**hardware.calibration.get(group, {}), **handed}
         return replace(hardware, calibration={**hardware.calibration, group: entries})
 
@@ -208,3 +223,11 @@ class WholeFamily:
         """What the device's files, or its chip's, state in place of the family."""
         stated = self.family.own.get(hardware.name, frozenset())
         return frozenset(key for its_group, key in stated if its_group == group)
+
+    def at_device(self, hardware: Hardware, group: str, values: Mapping[str, float]) -> Constants:
+        """Latencies in clocks."""
+        clock = hardware.device.boost_clock
+        return {
+            key: at_clock(known(group)[key], value, self.family.clock, clock)
+            for key, value in values.items()
+        }

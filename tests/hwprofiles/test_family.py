@@ -6,7 +6,9 @@ import pytest
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import load_family
+from perfmodel.hwprofiles.transfer import at_clock
 
 
 def test_a_family_knows_its_systems_and_what_they_have_of_their_own() -> None:
@@ -35,7 +37,14 @@ def test_values_on_top_of_a_family_leave_the_loaded_one_alone() -> None:
 def test_what_a_system_has_not_of_its_own_is_the_family_s(name: str) -> None:
     family = load_family(name)
     for system in family.systems:
-        for group, entries in load_hardware(system).calibration.items():
+        hardware = load_hardware(system)
+        for group, entries in hardware.calibration.items():
             for key, entry in entries.items():
-                inherited = (group, key) not in family.own[system]
-                assert (family.calibration.get(group, {}).get(key) == entry) is inherited
+                if (group, key) in family.own[system]:
+                    continue
+                handed = family.calibration[group][key].value
+                clock = hardware.device.boost_clock
+                if entry.trust != "transferred":  # by relatives' own rule, or no latency
+                    assert entry.value in (handed, pytest.approx(handed * family.clock / clock))
+                else:
+                    assert entry.value == at_clock(known(group)[key], handed, family.clock, clock)

@@ -1,0 +1,154 @@
+"""Constants of devices that nobody measured: from those of measured relatives, by rule.
+
+A family that says ``measured_on`` holds constants that were fitted to that chip. What they are
+worth elsewhere depends on what they are (``transfer`` in ``constants.toml``): a share of a
+fact, an energy and what no clock of the chip sets stay as they are, a latency inside the chip
+takes as many clocks.
+
+1. Another chip of a family takes its constants, latencies by the clock.
+2. An entry that says ``"transferred"``, and everything fitted that a file with
+   ``transferred = true`` inherits, is the mean over the measured families of the device's
+   instruction class, latencies in clocks. Only what was measured there counts.
+3. A class without a measurement borrows from the classes beside it in `NEIGHBOURS`, the
+   nearest first and those equally near together. Such a value is a prior.
+4. With none at all, it is the prior of ``constants.toml``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.hwprofiles.constants import PRIOR, TRANSFERRED, Constant, known
+
+NEIGHBOURS = (("mma.sync", "wgmma", "tcgen05"), ("mfma",), ("systolic",))
+"""Instruction classes of a maker in the order in which they came."""
+HANDED = ("share", "clocks", "seconds", "energy")
+"""What is handed on; facts are not."""
+
+
+@dataclass(frozen=True)
+class Relative:
+    """A family whose constants were measured.
+
+    Attributes
+    ----------
+    name, instruction_class : str
+    clock : float
+        Boost clock of the chip that they were measured on [Hz].
+    calibration : mapping of str to mapping of str to object
+        Entries as in its files, by group and key.
+    """
+
+    name: str
+    instruction_class: str
+    clock: float
+    calibration: Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A constant as it comes from relatives.
+
+    Attributes
+    ----------
+    value : float
+        At the clock that was asked for.
+    trust : {"transferred", "prior"}
+    source : str
+    """
+
+    value: float
+    trust: str
+    source: str
+
+
+def measured_value(entry: object) -> float:
+    """Return the number of an entry that some measurement is behind, else NaN."""
+    if not isinstance(entry, Mapping) or "value" not in entry:
+        return math.nan
+    if entry.get("fit"):
+        return float(entry["value"])
+    text = str(entry.get("source", PRIOR))
+    return math.nan if text.startswith((PRIOR, "as ")) else float(entry["value"])
+
+
+def at_clock(constant: Constant, value: float, stated: float, clock: float) -> float:
+    """Return a constant of one clock at another one, within its physical bounds.
+
+    Parameters
+    ----------
+    constant : Constant
+    value : float
+        At the clock `stated` [Hz].
+    stated, clock : float
+        Boost clocks [Hz]; 0 where there is none: the value stays as it is.
+    """
+    if constant.transfer != "clocks" or not stated or not clock or stated == clock:
+        return value
+    return min(max(value * stated / clock, constant.low), constant.high)
+
+
+def handed(
+    group: str, key: str, instruction_class: str, clock: float, relatives: Iterable[Relative]
+) -> Handed:
+    """Return a constant by the rules of this module.
+
+    Parameters
+    ----------
+    group, key : str
+        As in ``[calibration.<group>]``.
+    instruction_class : str
+        Of the device.
+    clock : float
+        Boost clock of the device [Hz]; 0 for latencies at the relatives' own clocks.
+    relatives : iterable of Relative
+        Those that may hand it on.
+    """
+    constant = known(group)[key]
+    found: dict[str, list[tuple[str, float]]] = {}
+    for relative in relatives:
+        value = measured_value(relative.calibration.get(group, {}).get(key))
+        if not math.isnan(value):
+            value = at_clock(constant, value, relative.clock, clock)
+            found.setdefault(relative.instruction_class, []).append((relative.name, value))
+    for distance, classes in enumerate(_by_distance(instruction_class)):
+        values = [item for name in classes for item in found.get(name, [])]
+        if values:
+            return _mean(constant, values, distance)
+    text = f"prior: no relative is measured; {constant.source or 'a rule of libraries'}"
+    return Handed(constant.prior, PRIOR, text)
+
+
+def _by_distance(instruction_class: str) -> list[tuple[str, ...]]:
+    """Return the classes that may hand on, the own one first, those equally near together."""
+    for line in NEIGHBOURS:
+        if instruction_class in line:
+            place = line.index(instruction_class)
+            return [
+                tuple(name for i, name in enumerate(line) if abs(i - place) == distance)
+                for distance in range(len(line))
+            ]
+    return []
+
+
+def _mean(constant: Constant, values: list[tuple[str, float]], distance: int) -> Handed:
+    mean = sum(value for _, value in values) / len(values)
+    names = " and ".join(name for name, _ in values)
+    in_clocks = ", in clocks" if constant.transfer == "clocks" else ""
+    if distance:
+        return Handed(mean, PRIOR, f"prior: borrowed from the nearest class, {names}{in_clocks}")
+    return Handed(mean, TRANSFERRED, f"transferred from {names}{in_clocks}")
+
+
+def inherits_measurement(group: str, key: str, entry: Any) -> bool:
+    """Return whether an inherited entry is one that ``transferred = true`` replaces."""
+    constant = known(group).get(key)
+    return (
+        constant is not None
+        and constant.transfer in HANDED
+        and group in ("gemm", "attention", "moe", "stream")
+        and not math.isnan(measured_value(entry))
+    )
