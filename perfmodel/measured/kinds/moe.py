@@ -10,7 +10,8 @@ down here, not in the model: see `_Benchmark`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError
-from perfmodel.base.precisions import format_name
+from perfmodel.base.precisions import OPERAND_BYTES, format_name, rate_format
 from perfmodel.base.regimes import regime_name
 from perfmodel.compute.grouped_gemm import (
     GROUPED_BOUNDS,
@@ -66,6 +67,8 @@ class _Benchmark:
     Attributes
     ----------
     precision, kernel, routing : str
+    weight_bytes : float, optional
+        Of a weight, scales included [B]; None: as wide as the operand of the product.
     local_only : bool
         Tokens without an expert on the rank are left out, and choices of other ranks'
         experts go to the rank's first expert, at full cost: SGLang's plain function, in
@@ -86,6 +89,7 @@ class _Benchmark:
     idle_data: bool = False
     products_only: bool = False
     tied: bool = False
+    weight_bytes: float | None = None
 
 
 def check(row: MeasuredRow) -> None:
@@ -120,7 +124,8 @@ def case_of(row: MeasuredRow) -> Case:
     if row.text("groups"):
         sizes = {name: float(stated(row, name)) for name in ("groups", "m_per_group", "n", "k")}
         notes = (*notes, "one launch per group")
-        return Case(hardware, (row.text("stage") or "fwd", _precision(row)), sizes, measured, notes)
+        variant = (row.text("stage") or "fwd", _precision(row)[0])
+        return Case(hardware, variant, sizes, measured, notes)
     sizes = {
         name: float(stated(row, name))
         for name in ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep")
@@ -188,6 +193,7 @@ def _layer_times(hardware: Hardware, variant: _Benchmark, columns: Columns) -> M
         router=(columns["moe_ep"] == 1) | (not variant.local_only),
         replayed=1.0,
         idle_data=variant.idle_data,
+        weight_bytes=variant.weight_bytes,
     )
 
 
@@ -195,7 +201,7 @@ def _check_peak(
     hardware: Hardware, benchmark: _Benchmark, sizes: dict[str, float], gated: bool, time: float
 ) -> None:
     """Refuse a measurement that no kernel can have reached, as some tuners' tables hold."""
-    peak = hardware.device.peak_flops.get(benchmark.precision.removesuffix("_block"))
+    peak = hardware.device.peak_flops.get(rate_format(benchmark.precision))
     rows = sizes["num_tokens"] * sizes["topk"] / sizes["moe_ep"]
     width = sizes["inter"] / sizes["moe_tp"]
     flops = 2.0 * rows * sizes["hidden"] * width * (3.0 if gated else 2.0)
@@ -253,14 +259,16 @@ def _tied_loads(assignment: Integers, experts: int) -> Integers:
 def _benchmark(
     row: MeasuredRow, hardware: Hardware, sizes: dict[str, float]
 ) -> tuple[_Benchmark, tuple[str, ...]]:
-    framework, text, precision = row.lower("framework"), row.lower("kernel"), _precision(row)
+    framework, text = row.lower("framework"), row.lower("kernel")
+    precision, weight_bytes = _precision(row)
     routing = row.lower("distribution") or "balanced"
     notes: tuple[str, ...] = ()
     if framework == "aiter":
         # Times follow the experts that random choices leave active: 16 tokens with 8 of 128 take
         # 0.67 of what all experts would.
         notes = ("tuner's time of the two products, random loads",)
-        return _Benchmark(precision, "aiter", "uniform", products_only=True), notes
+        found = _Benchmark(precision, "aiter", "uniform", products_only=True)
+        return replace(found, weight_bytes=weight_bytes), notes
     try:
         parse_routing(routing)
     except DataError as error:
@@ -286,13 +294,32 @@ def _benchmark(
     ), notes
 
 
-def _precision(row: MeasuredRow) -> str:
+PAIR = re.compile(r"(?P<left>bfloat16|float8_\w+?|float4_\w+?)x(?P<right>float8_\w+|float4_\w+|int4)")
+"""Operands of a product as AITER names them: activations, then weights."""
+INT4_BYTES = 0.5 + 2.0 / 32  # one 16-bit scale of 32 weights (per_1x32)
+
+
+def _precision(row: MeasuredRow) -> tuple[str, float | None]:
+    """Return the format that is multiplied, and the bytes of a weight where it is narrower.
+
+    A product of two widths runs at the rate of the wider one: weights are widened on their way,
+    or the matrix instruction takes both (CDNA4's scaled formats).
+    """
     text = row.lower("dtype")
     if format_name(text) in PRODUCTS:
-        return format_name(text)
-    if text.startswith("float8") and text.count("float8") == 2:
-        return "fp8_block" if "1x128" in row.lower("kernel") else "fp8"
-    raise Skip("precision not modelled", text)
+        return format_name(text), None
+    pair = PAIR.fullmatch(text)
+    if pair is None:
+        raise Skip("precision not modelled", text)
+    left, right = pair["left"].partition("_")[0], pair["right"].partition("_")[0]
+    block = "1x128" in row.lower("kernel")
+    wide = {
+        "bfloat16": "bf16",
+        "float8": "fp8_block" if block else "mxfp8" if "1x32" in row.lower("kernel") else "fp8",
+        "float4": "mxfp4",
+    }[left]
+    narrow = {"float8": None, "float4": OPERAND_BYTES["mxfp4"], "int4": INT4_BYTES}[right]
+    return wide, None if left == right else narrow
 
 
 KIND = KernelKind(
