@@ -255,6 +255,21 @@ def known(group: str) -> Mapping[str, Constant]:
     return {**found, **plain}
 
 
+@cache
+def plain(group: str, name: str) -> str:
+    """Return the plain key of which a constant is a variant; itself where it is none."""
+    if name in constants()[group]:
+        return name
+    patterns, words = _forms()
+    for pattern in patterns.get(group, ()):
+        used = sorted(_words(pattern))
+        for chosen in itertools.product(*(words[group][word] for word in used)):
+            for key in constants()[group]:
+                if pattern.format(key=key, **dict(zip(used, chosen, strict=True))) == name:
+                    return key
+    return name
+
+
 def complete(
     group: str, key: str, entry: object, path: str, place: str, stated: str | None
 ) -> dict[str, Any]:

@@ -9,6 +9,7 @@ takes as many clocks.
 2. An entry that says ``"transferred"``, and everything fitted that a file with
    ``transferred = true`` inherits, is the mean over the measured families of the device's
    instruction class, latencies in clocks. Only what was measured there counts.
+   A variant (of a number format, a library) that none of them states is as their plain one.
 3. A class without a measurement borrows from the classes beside it in `NEIGHBOURS`, the
    nearest first and those equally near together. Such a value is a prior.
 4. With none at all, it is the prior of ``constants.toml``.
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.hwprofiles.constants import PRIOR, TRANSFERRED, Constant, known
+from perfmodel.hwprofiles.constants import PRIOR, TRANSFERRED, Constant, known, plain
 
 NEIGHBOURS = (("mma.sync", "wgmma", "tcgen05"), ("mfma",), ("systolic",))
 """Instruction classes of a maker in the order in which they came."""
@@ -108,16 +109,18 @@ def handed(
         Those that may hand it on.
     """
     constant = known(group)[key]
-    found: dict[str, list[tuple[str, float]]] = {}
-    for relative in relatives:
-        value = measured_value(relative.calibration.get(group, {}).get(key))
-        if not math.isnan(value):
-            value = at_clock(constant, value, relative.clock, clock)
-            found.setdefault(relative.instruction_class, []).append((relative.name, value))
+    relatives = tuple(relatives)
     for distance, classes in enumerate(_by_distance(instruction_class)):
-        values = [item for name in classes for item in found.get(name, [])]
-        if values:
-            return _mean(constant, values, distance)
+        near = [relative for relative in relatives if relative.instruction_class in classes]
+        for name in (key, plain(group, key)):  # what no one states of a variant is as the plain one
+            values = []
+            for relative in near:
+                value = measured_value(relative.calibration.get(group, {}).get(name))
+                if not math.isnan(value):
+                    value = at_clock(constant, value, relative.clock, clock)
+                    values.append((relative.name, value))
+            if values:
+                return _mean(constant, values, distance)
     text = f"prior: no relative is measured; {constant.source or 'a rule of libraries'}"
     return Handed(constant.prior, PRIOR, text)
 

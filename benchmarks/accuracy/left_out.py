@@ -1,113 +1,173 @@
-"""Predict a GPU family that was never calibrated from the others' constants.
+"""Predict a device that was never calibrated from the others' constants.
 
-    python benchmarks/accuracy/left_out.py DATA [--json]
+    python benchmarks/accuracy/left_out.py DATA [--write] [--json]
 
-DATA is the folder with ``measured/``. Each of A100, H100 and B200 is left out in turn: its
-adjustable constants are its own priors times the mean ratio of value to prior of the others
-(of those alone whose copies are as asynchronous as its own, where there are any); power carries
-over as the ratio of the power at full clock to the board's limit. What its libraries do stays,
-as that is public. Nothing is fitted.
+DATA is the folder with ``measured/``. Each measured device is left out in turn: what was fitted to
+it comes from its relatives by the rules of `perfmodel.hwprofiles.transfer`, from its instruction
+class where another one of it is measured, else from the classes beside it. What its libraries do
+stays, as that is public. Nothing is fitted. ``--write`` puts the spread of what was left out,
+by kernel class and by whether a class mate was there, into ``hwprofiles/trust.toml``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perfmodel.base.errors import PerfModelError
-from perfmodel.hwprofiles import load_hardware
+from perfmodel.base.files import atomic_path
+from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import Family, load_family
-from perfmodel.measured.calibrate import judge_family
+from perfmodel.hwprofiles.loader import relatives
+from perfmodel.hwprofiles.transfer import HANDED, Handed, handed, measured_value
+from perfmodel.hwprofiles.trust import FILE, quoted
+from perfmodel.measured.calibrate import Calibration, judge_family
 from perfmodel.measured.subject import MeasuredTable
 
 DEVICES = {
-    "nvidia-ampere": "dgx-a100",
-    "nvidia-hopper": "dgx-h100",
-    "nvidia-blackwell": "dgx-b200",
+    "A100_SXM": ("nvidia-ampere", "measured"),
+    "L40S": ("nvidia-ada", "measured/more"),
+    "H100_SXM": ("nvidia-hopper", "measured"),
+    "B200": ("nvidia-blackwell", "measured"),
+    "MI300X|MI325X": ("amd-cdna3", "measured"),
+    "MI350X|MI355X": ("amd-cdna4", "measured/more"),
 }
-NEAREST = {
-    "nvidia-ampere": ("nvidia-hopper", "nvidia-blackwell"),
-    "nvidia-hopper": ("nvidia-blackwell",),
-    "nvidia-blackwell": ("nvidia-hopper",),
-}
-LIBRARY = "framework == 'sglang' and kernel in ('fa3', 'trtllm_mha', 'flash_attention')"
+"""Device as tables name it -> family, folder."""
 ROWS = {
-    "products": ("gemm", "gemm.csv", "dtype == 'bf16'"),
-    "prefill": (
-        "attention",
-        "attention.csv",
-        f"{LIBRARY} and phase == 'fwd' and kv_dtype == 'bf16'",
-    ),
-    "decode": (
-        "attention",
-        "attention.csv",
-        f"{LIBRARY} and phase == 'decode' and kv_dtype == 'bf16'",
-    ),
+    "products, 16 bits": ("gemm", "gemm.csv", "dtype == 'bf16'"),
+    "products, quantised": ("gemm", "gemm.csv", "dtype not in ('bf16', 'fp16')"),
+    "prefill": ("attention", "attention.csv", "framework == 'sglang' and phase == 'fwd'"),
+    "decode": ("attention", "attention.csv", "framework == 'sglang' and phase == 'decode'"),
+    "layers with experts": ("moe", "moe.csv", "framework in ('sglang', 'aiter')"),
+    "streams": ("stream", "elementwise.csv", "framework in ('sglang', 'vllm')"),
 }
+CLASSES = {"products, 16 bits": "gemm", "prefill": "attention", "decode": "decode",
+           "layers with experts": "moe", "streams": "stream"}  # fmt: skip
+"""Rows -> the kernel class whose band they make; training multiplies 16 bits most."""
+FEWEST = 30
 
 
-def watts(family: str) -> float:
-    """Return the energy per FLOP at which a board's limit would just do [J]."""
-    device = load_hardware(DEVICES[family]).device
-    return device.tdp / device.peak_flops["bf16"]
+@dataclass(frozen=True)
+class LeftOut:
+    """Errors of one device's rows.
+
+    Attributes
+    ----------
+    device, rows : str
+    own, borrowed : Calibration
+        With its own constants, and with those of relatives.
+    trust : str
+        What the constants would be called.
+    """
+
+    device: str
+    rows: str
+    own: Calibration
+    borrowed: Calibration
+    trust: str
+
+    def errors(self, which: str) -> dict[str, Any]:
+        """Return the statistics of ``own`` or ``borrowed`` constants."""
+        found: Calibration = getattr(self, which)
+        return found.errors("before")["all"]
 
 
-def borrowed(name: str, group: str) -> Family:
-    """Return a family with what the others say of it in place of its own constants."""
-    family = load_family(name)
-    others = {other: load_family(other).calibration[group] for other in NEAREST[name]}
-    values = {}
-    for key, entry in family.calibration[group].items():
-        known = {other: entries[key] for other, entries in others.items() if key in entries}
-        if not entry.adjustable or not known:
-            continue
-        if group == "gemm" and key == "energy_per_flop":
-            ratios = [found.value / watts(other) for other, found in known.items()]
-            value = watts(name) * float(np.mean(ratios))
-        elif entry.prior > 0.0 and all(found.value * found.prior > 0.0 for found in known.values()):
-            logs = [np.log(found.value / found.prior) for found in known.values()]
-            value = entry.prior * float(np.exp(np.mean(logs)))
-        else:
-            value = float(np.mean([found.value for found in known.values()]))
-        values[key] = min(max(value, entry.low), entry.high)
-    return family.with_constants(group, values)
+def borrowed(family: Family) -> tuple[Family, dict[str, str]]:
+    """Return a family with what relatives say in place of what was fitted, and how far to trust it."""
+    own = next(relative for relative in relatives() if relative.name == family.name)
+    others = [relative for relative in relatives() if relative.name != family.name]
+    trust: dict[str, str] = {}
+    for group in dict.fromkeys(kind for kind, *_ in ROWS.values()):
+        found: dict[str, Handed] = {}
+        for key in family.calibration[group]:
+            measured = not math.isnan(measured_value(own.calibration[group].get(key)))
+            if measured and known(group)[key].transfer in HANDED:
+                found[key] = handed(group, key, own.instruction_class, own.clock, others)
+        values = {key: item.value for key, item in found.items()}
+        family = family.with_constants(group, values)
+        levels = [item.trust for item in found.values()]
+        trust[group] = max(set(levels), key=levels.count) if levels else "prior"
+    return family, trust
 
 
-def left_out(name: str, label: str, folder: Path) -> dict[str, Any]:
-    """Return the errors of one family's rows under borrowed constants."""
-    kind, file, where = ROWS[label]
-    judged = judge_family(borrowed(name, kind), [MeasuredTable(str(folder / file), kind, where)])
-    return judged.errors("before")["all"]
+def left_out(data: Path) -> Iterator[LeftOut]:
+    """Yield every device and kind of rows of which there are enough."""
+    for device, (name, folder) in DEVICES.items():
+        family = load_family(name)
+        without, trust = borrowed(family)
+        for rows, (kind, file, where) in ROWS.items():
+            selection = f"hardware == '{device}' and ({where})"
+            table = [MeasuredTable(str(data / folder / file), kind, selection)]
+            try:
+                own = judge_family(family, table)
+            except PerfModelError:
+                continue  # no such rows
+            if own.regimes.size >= FEWEST:
+                yield LeftOut(device, rows, own, judge_family(without, table), trust[kind])
+
+
+def bands(found: list[LeftOut]) -> dict[str, dict[str, float]]:
+    """Return half the 10-90 % bands of what was left out, by trust and kernel class.
+
+    Devices count alike: the mean over them.
+    """
+    widths: dict[str, dict[str, list[float]]] = {}
+    for item in found:
+        if item.rows in CLASSES:
+            ratios = item.borrowed.log_ratios["before"]
+            low, high = np.quantile(ratios, [0.1, 0.9])
+            level = widths.setdefault(item.trust, {})
+            level.setdefault(CLASSES[item.rows], []).append(float(high - low) / 2.0)
+    return {
+        level: {name: round(float(np.mean(values)), 3) for name, values in classes.items()}
+        for level, classes in widths.items()
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the errors of each family left out."""
+    """Print the errors of each device left out."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with measured/")
+    parser.add_argument("--write", action="store_true", help="put the bands into trust.toml")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    found = []
+    if not options.json:
+        print("| left out | rows | | trust | own constants | left out: median | mean | bias |")
+        print("|---|---|---:|---|---:|---:|---:|---:|")
     try:
-        found = {
-            f"{name} {label}": left_out(name, label, options.data / "measured")
-            for name in DEVICES
-            for label in ROWS
-        }
+        for item in left_out(options.data):
+            found.append(item)
+            own, out = item.errors("own"), item.errors("borrowed")
+            if not options.json:
+                print(
+                    f"| {item.device.replace('|', ', ')} | {item.rows} | {out['count']:,} "
+                    f"| {item.trust} | {own['median_absolute_error']:.1%} "
+                    f"| {out['median_absolute_error']:.1%} | {out['mean_absolute_error']:.1%} "
+                    f"| {out['bias']:+.1%} |",
+                    flush=True,
+                )
     except PerfModelError as error:
         print(f"left_out.py: {error}", file=sys.stderr)
         return 2
     if options.json:
-        print(json.dumps(found, indent=1))
-        return 0
-    for name, errors in found.items():
-        print(
-            f"{name:27} n={errors['count']:5d}  median {errors['median_absolute_error']:6.1%}"
-            f"  mean {errors['mean_absolute_error']:6.1%}  bias {errors['bias']:+6.1%}"
-        )
+        rows = [
+            {"device": item.device, "rows": item.rows, "trust": item.trust,
+             "own": item.errors("own"), "left_out": item.errors("borrowed")}
+            for item in found
+        ]  # fmt: skip
+        print(json.dumps({"devices": rows, "bands": bands(found)}, indent=1))
+    if options.write:
+        with atomic_path(FILE) as temporary:
+            temporary.write_text(quoted(bands(found)), encoding="utf-8")
     return 0
 
 
