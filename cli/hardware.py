@@ -114,13 +114,22 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
     else:
         hardware = load_hardware(name, settings)
     if as_json:
-        print_json({"schema_version": SCHEMA_VERSION} | hardware.to_dict())
+        document = {"schema_version": SCHEMA_VERSION} | hardware.to_dict()
+        if not isinstance(hardware, MeshHardware):
+            from perfmodel.sweeps.trust import trust_document
+
+            document["constants_trust"] = trust_document(hardware)
+        print_json(document)
         return
     click.echo(heading(f"{hardware.name}: {hardware.title}"))
     if hardware.aliases:
         say(f"also called {', '.join(hardware.aliases)}", 12)
     for note in hardware.notes:
         say(f"note: {note}", 6)
+    if not isinstance(hardware, MeshHardware):
+        from perfmodel.sweeps.trust import trust_words
+
+        say(f"constants {trust_words(hardware)}", 10)
     click.echo()
     rows = _mesh_rows(hardware) if isinstance(hardware, MeshHardware) else _value_rows(hardware)
     click.echo(table(["path", "value", "unit", "source"], rows, left=(0, 2, 3)))

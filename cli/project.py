@@ -177,12 +177,14 @@ def projection_header(
 
 
 def placement_rows(grid: StrategyGrid, hardware: Hardware) -> dict[str, Any]:
-    """Return where the groups of every axis lie, for JSON."""
+    """Return where the groups of every axis lie, and how far constants are trusted, for JSON."""
     import dataclasses
 
     from perfmodel.strategy.mapping import placement
+    from perfmodel.sweeps.trust import trust_document
 
-    return {"placement": [dataclasses.asdict(group) for group in placement(grid, hardware)]}
+    groups = [dataclasses.asdict(group) for group in placement(grid, hardware)]
+    return {"placement": groups, "constants_trust": trust_document(hardware)}
 
 
 def print_projection(
@@ -226,6 +228,8 @@ def print_title(
 ) -> None:
     """Print what is projected."""
     from perfmodel.base.units import counted
+    from perfmodel.hwprofiles.trust import KERNELS, LEVELS
+    from perfmodel.sweeps.trust import trust_words
 
     click.echo(
         heading(f"{model.name} on {grid.devices:,} × {hardware.device.name} ({row['hardware']})")
@@ -238,6 +242,8 @@ def print_title(
     click.echo(strategy_label(dict(row)))
     if assumptions:
         say(assumed_text(assumptions), 9)
+    if any(hardware.trust(name) != LEVELS[0] for name in KERNELS):
+        say(f"constants {trust_words(hardware)}", 10)
     click.echo()
 
 

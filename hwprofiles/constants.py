@@ -312,6 +312,7 @@ def complete(
     if "exact" in found:
         exact = found.pop("exact")
         found = {"value": exact, "prior": exact, "low": exact, "high": exact} | found
+        found.setdefault("trust", "fact")
         found.setdefault("adjustable", False)
     for name in ("prior", "low", "high", "unit", "adjustable"):
         found.setdefault(name, getattr(constant, name))

@@ -14,6 +14,7 @@ from perfmodel.hwprofiles.constants import Lookup
 from perfmodel.hwprofiles.parts import Calibrated, Device, System
 from perfmodel.hwprofiles.paths import get_value, overridden
 from perfmodel.hwprofiles.schema import Scalar
+from perfmodel.hwprofiles.trust import band, trust
 
 
 @dataclass(frozen=True)
@@ -138,11 +139,38 @@ class Hardware:
         -------
         float
             Relative half-width of the band from the 10th to the 90th percentile of
-            ln(measured / predicted); 0 where the profile says nothing.
+            ln(measured / predicted), at least that of devices that were left out where the
+            constants are not the device's own; 0 where the profile says nothing.
         """
         if "uncertainty" not in self.calibration:
             return 0.0
-        return self.lookup("uncertainty", regime=regime)(kernel_class, 0.0)
+        stated = self.lookup("uncertainty", regime=regime)(kernel_class, 0.0)
+        return max(stated, self.borrowed_band(kernel_class))
+
+    def trust(self, kernel_class: str) -> str:
+        """Return how most constants of a kernel class came about.
+
+        Parameters
+        ----------
+        kernel_class : str
+            One of `perfmodel.hwprofiles.trust.KERNELS`.
+
+        Returns
+        -------
+        {"calibrated", "transferred", "prior"}
+        """
+        return trust(self.calibration, kernel_class)
+
+    def borrowed_band(self, kernel_class: str) -> float:
+        """Return how far kernels spread whose constants are another family's or priors.
+
+        Returns
+        -------
+        float
+            Half the 10-90 % band of ln(measured / predicted) of devices that were left out;
+            0 where the constants are the device's own or its family's.
+        """
+        return band(self.calibration, kernel_class)
 
     def value(self, path: str) -> Scalar:
         """Return the value at a dotted path such as ``system.network.1.bandwidth``.

@@ -1,21 +1,21 @@
 """How far a device's constants are to be trusted, by kernel class.
 
-A class is ``calibrated`` where most of its constants were fitted to the device, ``transferred``
-where they come from measured relatives of its family or instruction class, else ``prior``.
-``trust.toml`` says how far kernels spread then: half the 10-90 % band of measured over
-predicted times, found by leaving measured devices out (benchmarks/accuracy/left_out.py).
+A class is ``calibrated`` where most of the constants that decide about it were fitted to the
+device, ``transferred`` where they come from measured relatives of its family or instruction
+class, else ``prior``. ``trust.toml`` says how far kernels spread under constants of other
+families and priors: half the 10-90 % band of measured over predicted times, found by leaving
+measured devices out (benchmarks/accuracy/left_out.py).
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.hwprofiles.constants import constants
+from perfmodel.base.precisions import FORMATS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles.parts import Calibrated
@@ -24,62 +24,62 @@ FILE = Path(__file__).with_name("trust.toml")
 LEVELS = ("calibrated", "transferred", "prior")
 """Ways to come by a constant, the most trusted first. Results store the position."""
 
-KERNELS: Mapping[str, tuple[str, str]] = {
-    "gemm": ("gemm", ""),
-    "attention": ("attention", ""),
-    "attention_backward": ("attention", "backward_"),
-    "decode": ("attention", ""),
-    "moe": ("moe", ""),
-    "stream": ("stream", ""),
-    "collective": ("network", ""),
+KERNELS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "gemm": ("gemm", ("issue_efficiency", "memory_efficiency", "launch_latency")),
+    "attention": ("attention", ("matrix_efficiency", "memory_efficiency", "block_latency")),
+    "attention_backward": ("attention", ("backward_matrix_efficiency", "backward_overlap")),
+    "decode": ("attention", ("memory_efficiency", "decode_latency")),
+    "moe": ("moe", ("main_loop_efficiency", "memory_efficiency", "kernel_latency")),
+    "stream": ("stream", ("memory_efficiency", "launch_latency")),
+    "collective": ("network", ("scale_up_efficiency", "simple_latency")),
 }
-"""Kernel class of `perfmodel.base.regimes` -> group of its constants, how their keys begin."""
-APART = ("backward_", "portable_", "latent_", "exchange_", "shot_", "in_network_", "scale_out_")
-"""Beginnings of keys that say nothing of a class: of other kernels, libraries and levels."""
-OTHERS = ("fp8_matrix",)
+"""Kernel class of `perfmodel.base.regimes` -> group of its constants, and those that decide its
+time: what it reaches of the matrix units and of memory or links, and its start."""
+FROM_CLASS = "transferred from"
+"""How the source of a constant begins that comes from other families."""
 
 
 def trust(calibration: Mapping[str, Mapping[str, Calibrated]], kernel_class: str) -> str:
-    """Return how most constants of a kernel class came about; one of `LEVELS`.
+    """Return how most of the constants that decide about a kernel class came about.
 
-    Of a constant and its variants for number formats and libraries the most trusted one counts.
+    Of a constant and its variants for number formats the most trusted one counts; what is
+    stated as exact needs no measurement.
+
+    Returns
+    -------
+    str
+        One of `LEVELS`.
     """
-    if kernel_class not in KERNELS:
-        return "prior"
-    group, begin = KERNELS[kernel_class]
-    counts: Counter[str] = Counter()
-    for key in _keys(group, begin):
-        entries = calibration.get(group, {})
-        found = {entries[name].trust for name in entries if name == key or _varies(name, key)}
-        counts[next((level for level in LEVELS if level in found), "prior")] += 1
-    half = sum(counts.values()) / 2.0
-    if counts["calibrated"] >= half:
-        return "calibrated"
-    return "transferred" if counts["calibrated"] + counts["transferred"] >= half else "prior"
+    found = [
+        min((LEVELS.index(LEVELS[0] if it.trust == "fact" else it.trust) for it in its), default=2)
+        for its in _deciding(calibration, kernel_class)
+    ]
+    return LEVELS[sorted(found)[len(found) // 2]] if found else LEVELS[-1]
 
 
-@cache
-def _keys(group: str, begin: str) -> tuple[str, ...]:
-    """Return the constants that decide about a class: those that may be fitted."""
-    return tuple(
-        key
-        for key, constant in constants()[group].items()
-        if constant.adjustable
-        and (key.startswith(begin) if begin else not key.startswith(APART))
-        and key not in OTHERS
+def from_class(calibration: Mapping[str, Mapping[str, Calibrated]], kernel_class: str) -> bool:
+    """Return whether constants of a kernel class come from other families than the device's."""
+    return any(
+        entry.source.startswith(FROM_CLASS)
+        for entries in _deciding(calibration, kernel_class)
+        for entry in entries
     )
+
+
+def _deciding(
+    calibration: Mapping[str, Mapping[str, Calibrated]], kernel_class: str
+) -> list[list[Calibrated]]:
+    group, keys = KERNELS.get(kernel_class, ("", ()))
+    entries = calibration.get(group, {})
+    return [
+        [entry for name, entry in entries.items() if name == key or _varies(name, key)]
+        for key in keys
+    ]
 
 
 def _varies(name: str, key: str) -> bool:
     """Return whether a constant is a variant of another for a format: ``<key>_<format>``."""
-    return name.startswith(f"{key}_") and name.removeprefix(f"{key}_") in _formats()
-
-
-@cache
-def _formats() -> frozenset[str]:
-    from perfmodel.base.precisions import FORMATS
-
-    return frozenset(FORMATS)
+    return name.startswith(f"{key}_") and name.removeprefix(f"{key}_") in FORMATS
 
 
 @cache
@@ -88,16 +88,19 @@ def _bands() -> Mapping[str, Mapping[str, float]]:
     return document
 
 
-def band(level: str, kernel_class: str) -> float:
+def band(calibration: Mapping[str, Mapping[str, Calibrated]], kernel_class: str) -> float:
     """Return half the 10-90 % band of a kernel class whose constants came so.
 
     Returns
     -------
     float
-        Relative; 0 for calibrated ones, whose own residuals say it, and where no device
-        could be left out.
+        Relative; 0 for those of the device and of its own family, whose residuals say it, and
+        where no device could be left out.
     """
-    if level == "calibrated":
+    level = trust(calibration, kernel_class)
+    if level == "calibrated" or (
+        level == "transferred" and not from_class(calibration, kernel_class)
+    ):
         return 0.0
     found = _bands().get(level, {}).get(kernel_class, 0.0)
     return max(found, _bands().get("transferred", {}).get(kernel_class, 0.0))
@@ -106,10 +109,10 @@ def band(level: str, kernel_class: str) -> float:
 def quoted(bands: Mapping[str, Mapping[str, float]]) -> str:
     """Return bands as ``trust.toml`` holds them."""
     lines = [
-        "# Half the 10-90 % band of ln(measured / predicted) of kernels whose constants were not fitted to",
-        "# their device: every measured device left out in turn, the mean over devices. Written by",
-        "# benchmarks/accuracy/left_out.py --write. transferred: a device of the same instruction class was",
-        "# there; prior: only those of the classes beside it.",
+        "# Half the 10-90 % band of ln(measured / predicted) of kernels under constants that were",
+        "# fitted to other devices: every measured device left out in turn, the mean over them.",
+        "# Written by benchmarks/accuracy/left_out.py --write. transferred: a device of the same",
+        "# instruction class was there; prior: only those of the classes beside it.",
     ]
     for level, classes in bands.items():
         lines += ["", f"[{level}]", *(f"{name} = {value:g}" for name, value in classes.items())]

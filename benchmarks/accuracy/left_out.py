@@ -81,7 +81,7 @@ class LeftOut:
 
 
 def borrowed(family: Family) -> tuple[Family, dict[str, str]]:
-    """Return a family with what relatives say in place of what was fitted, and how far to trust it."""
+    """Return a family with what relatives say in place of what was fitted, and its trust."""
     own = next(relative for relative in relatives() if relative.name == family.name)
     others = [relative for relative in relatives() if relative.name != family.name]
     trust: dict[str, str] = {}

@@ -98,6 +98,7 @@ def show_grid(
     """Write a grid where a file is named, and print it."""
     from perfmodel.sweeps.files import save_results, stored_size
     from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, kernel_rows
+    from perfmodel.sweeps.trust import TRUST, trust_by_hardware
 
     if output is not None:
         save_results(grid, output)
@@ -109,6 +110,7 @@ def show_grid(
                 "kernel": grid.attrs["kernel"],
                 "units": {name: column.attrs["units"] for name, column in grid.variables.items()},
                 "output": output,
+                **({"constants_trust": trust_by_hardware(grid)} if TRUST in grid else {}),
                 "rows": kernel_rows(grid),
             }
         )
@@ -120,7 +122,11 @@ def show_grid(
 
 def _axes(grid: Table) -> dict[str, bool]:
     """Return every axis, and whether it has more than one value."""
-    names = [name for name in grid.coords if name not in ("shape", "hardware")]
+    names = [
+        name
+        for name, column in grid.coords.items()
+        if name not in ("shape", "hardware") and {*column.dims} <= {"shape", "hardware"}
+    ]
     found = {"hardware": grid.sizes["hardware"] > ONE_VALUE}
     return found | {name: len(set(grid[name].values.tolist())) > ONE_VALUE for name in names}
 

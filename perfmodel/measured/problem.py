@@ -236,9 +236,7 @@ def read_problem(table: MeasuredTable, subject: Subject) -> Problem:
         if finite.any():
             usable[group.rows[finite]] = True
             own = subject.own(group.hardware, kind.calibration)
-            part = Part(
-                kind.price, group, hardware, own, subject.at_device, measured, group.rows
-            )
+            part = Part(kind.price, group, hardware, own, subject.at_device, measured, group.rows)
             parts.append(part.chosen(finite, group.rows[finite]))
     if not parts:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())

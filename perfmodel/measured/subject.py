@@ -14,7 +14,6 @@ from perfmodel.hwprofiles.transfer import at_clock
 from perfmodel.measured.cases import kernel_hardware
 from perfmodel.measured.rows import MeasuredRow, Skip
 
-
 Constants = Mapping[str, float]
 
 

@@ -95,6 +95,10 @@ def _suffix(path: str | Path) -> str:
 # ---------------------------------------------------------------- rows of all dimensions
 
 
+CLASSES = "kernel_class"
+"""A dimension beside the results, whose columns stand in no row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flat:
     """A table with one row per combination of its dimensions, in chunks."""
@@ -109,13 +113,14 @@ def flatten(table: Table) -> Flat:
     """Return the rows of a table; the last of the dimensions varies fastest."""
     main = next(iter(table.data_vars.values()), None)
     order = list(main.dims) if main is not None else []
-    order += [dim for dim in table.sizes if dim not in order]
+    order += [dim for dim in table.sizes if dim not in order and dim != CLASSES]
     shape = tuple(table.sizes[dim] for dim in order)
     shown = {
         name: column
         for name, column in table.variables.items()
+        if CLASSES not in column.dims
         # The number of a row says nothing that the row doesn't.
-        if not (name in table.sizes and column.attrs.get("units") == "1" and _counts(column))
+        and not (name in table.sizes and column.attrs.get("units") == "1" and _counts(column))
     }
 
     def columns(first: int, last: int) -> list[NDArray[Any]]:

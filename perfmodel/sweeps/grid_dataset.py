@@ -25,6 +25,7 @@ from perfmodel.base.table import Column, Table, flags
 from perfmodel.base.variables import Variable
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.paths import row_names, unit_of
+from perfmodel.sweeps.trust import add_trust
 
 SCHEMA_VERSION = "1.0"
 MAX_KERNELS = 5_000_000
@@ -160,7 +161,7 @@ def kernel_table(
             values = values.astype(np.int32)
         data[name] = Column(("hardware", "shape"), values, attributes)
     sizes = {"hardware": len(rows), "shape": count}
-    return Table(data, coordinates, _attributes(kernel, rows), sizes)
+    return add_trust(Table(data, coordinates, _attributes(kernel, rows), sizes), rows)
 
 
 def _rates(
@@ -216,11 +217,15 @@ def kernel_rows(table: Table, limit: int | None = None) -> list[dict[str, Any]]:
     shapes = table.sizes["shape"]
     total = shapes * table.sizes["hardware"]
     count = total if limit is None else min(limit, total)
-    along = [name for name in table.coords if name not in ("shape", "hardware")]
+    wanted = [
+        name
+        for name, column in table.variables.items()
+        if name not in ("shape", "hardware") and {*column.dims} <= {"shape", "hardware"}
+    ]
     columns: dict[str, list[Any]] = {}
     device, shape = np.divmod(np.arange(count), shapes)
     at = {"hardware": device, "shape": shape}
-    for name in ("hardware", *along, *table.data_vars):
+    for name in ("hardware", *wanted):
         column = table[name]
         columns[name] = column.labelled()[tuple(at[dim] for dim in column.dims)].tolist()
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]

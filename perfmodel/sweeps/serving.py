@@ -35,6 +35,7 @@ from perfmodel.sweeps.sweep import (
     narrow,
     numbered,
 )
+from perfmodel.sweeps.trust import add_trust
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -196,7 +197,7 @@ def serve_table(
             room = room & found.prefill_memory.fits
         fits[number] = room[:, None] & (found.status != CACHE_BELOW_ONE_REQUEST)
         memories.append(found.memory)
-    return Table(
+    table = Table(
         {
             **{
                 variable.name: labelled(variable, values[:, i].transpose(1, 0, 2), DIMS)
@@ -210,6 +211,7 @@ def serve_table(
         _attributes(grid, rows, method, routing, pool),
         dict(zip(DIMS, (len(grid), len(rows), len(asked)), strict=True)),
     )
+    return add_trust(table, rows)
 
 
 def _deployments(

@@ -21,6 +21,7 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import FIELDS, StrategyGrid
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
+from perfmodel.sweeps.trust import add_trust
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -180,7 +181,7 @@ def sweep_problems(
         _attributes(problems, rows),
         {"strategy": total, "hardware": len(rows)},
     )
-    return _add_derived(table, problems)
+    return add_trust(_add_derived(table, problems), rows)
 
 
 def hardware_rows(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Hardware]:

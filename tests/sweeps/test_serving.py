@@ -20,10 +20,12 @@ from perfmodel import (
 )
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.serving_variables import ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
+from perfmodel.hwprofiles.trust import KERNELS
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 from perfmodel.sweeps.files import save_results
 from perfmodel.sweeps.results import open_table
 from perfmodel.sweeps.serving import serve_table
+from perfmodel.sweeps.trust import TRUST
 
 LOADS = {"input_length": [1024, 8192], "output_length": 512, "concurrency": [1, 64]}
 
@@ -35,8 +37,9 @@ def table():
 
 
 def test_every_variable_has_units_and_its_dimensions(table):
-    assert dict(table.sizes) == {"deployment": 6, "hardware": 2, "load": 4}
-    assert set(table.data_vars) == set(VARIABLES)
+    sizes = {"deployment": 6, "hardware": 2, "load": 4, "kernel_class": len(KERNELS)}
+    assert dict(table.sizes) == sizes
+    assert set(table.data_vars) == {*VARIABLES, TRUST}
     for item in ROW_VARIABLES:
         column = table[item.name]
         assert (column.values.shape, column.attrs["units"]) == ((6, 2, 4), item.units)

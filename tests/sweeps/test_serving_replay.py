@@ -12,6 +12,7 @@ from perfmodel.serving.project import prepare
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace
 from perfmodel.sweeps.serving_replay import replay_table, trace_loads
+from perfmodel.sweeps.trust import TRUST
 
 TRACE = RequestTrace(np.array([1.0, 1.5, 11.0]), np.array([2000, 500, 1000]), np.array([4, 20, 2]))
 
@@ -32,7 +33,7 @@ def test_a_load_has_the_longest_lengths_and_the_mean_rate() -> None:
 
 def test_every_deployment_is_replayed_on_every_device() -> None:
     table = replay_table(grid(), TRACE, ["dgx-h100", "dgx-h200"])
-    assert set(table.data_vars) == set(VARIABLES)
+    assert set(table.data_vars) == {*VARIABLES, TRUST}
     ready = prepare(grid(), load_hardware("dgx-h200"))
     alone = replay_trace(ready.tables, ready.deployments, TRACE, deployment=1).summary
     for name in ("time_to_first_token_mean", "request_time_p99", "utilization"):

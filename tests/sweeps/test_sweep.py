@@ -17,6 +17,7 @@ from perfmodel.base.variables import (
     VARIABLES,
 )
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.trust import KERNELS
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
@@ -26,6 +27,7 @@ from perfmodel.sweeps.datasets import open_results
 from perfmodel.sweeps.files import save_results
 from perfmodel.sweeps.netcdf import read_netcdf
 from perfmodel.sweeps.sweep import sweep
+from perfmodel.sweeps.trust import TRUST
 from tests.data import BASELINES
 
 RUN = {"sequence_length": 4096, "global_batch_size": 64}
@@ -60,8 +62,9 @@ def dataset(llama_8b, grid, hardware):
 
 
 def test_dimensions_and_variables(dataset, grid, hardware):
-    assert dict(dataset.sizes) == {"strategy": len(grid), "hardware": len(hardware)}
-    assert set(dataset.data_vars) == set(VARIABLES)
+    sizes = {"strategy": len(grid), "hardware": len(hardware), "kernel_class": len(KERNELS)}
+    assert dict(dataset.sizes) == sizes
+    assert set(dataset.data_vars) == {*VARIABLES, TRUST}
     for name in VARIABLES:
         dims = ("strategy",) if name.startswith("model_flops_per_token") else None
         assert dataset[name].dims == (dims or ("strategy", "hardware")), name
@@ -70,7 +73,7 @@ def test_dimensions_and_variables(dataset, grid, hardware):
 
 
 def test_every_variable_states_its_units(dataset):
-    for name, variable in dataset.data_vars.items():
+    for name, variable in dataset.drop_vars(TRUST).data_vars.items():
         assert variable.attrs["units"] == VARIABLES[name].units
         assert variable.attrs["long_name"] == VARIABLES[name].long_name
     for name, coordinate in dataset.coords.items():

@@ -153,8 +153,11 @@ def library_of(row: MeasuredRow) -> str:
     """Return the library of a row's kernel, as `attention_device` names it."""
     if is_portable(row):
         return "portable"
-    if row.lower("kernel") == "flashinfer":
+    kernel = row.lower("kernel")
+    if kernel == "flashinfer" or "flashinfer_fi" in kernel:  # vLLM: fiprefill, fidecode
         return "flashinfer"
+    if kernel.endswith("fa2"):
+        return "fa2"
     return "trtllm" if row.lower("framework") == "trtllm" else ""
 
 

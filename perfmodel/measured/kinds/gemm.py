@@ -109,7 +109,7 @@ def price(
     precision, quantises, steady, weights, activations = variant
     sizes: dict[str, Any] = dict(columns)
     sizes["accumulate"] = sizes["accumulate"] > 0.0
-    options = {
+    options: dict[str, Any] = {
         "steady": steady,
         "weight_copies": weights,
         "activation_copies": activations,

@@ -294,7 +294,9 @@ def _benchmark(
     ), notes
 
 
-PAIR = re.compile(r"(?P<left>bfloat16|float8_\w+?|float4_\w+?)x(?P<right>float8_\w+|float4_\w+|int4)")
+PAIR = re.compile(
+    r"(?P<left>bfloat16|float8_\w+?|float4_\w+?)x(?P<right>float8_\w+|float4_\w+|int4)"
+)
 """Operands of a product as AITER names them: activations, then weights."""
 INT4_BYTES = 0.5 + 2.0 / 32  # one 16-bit scale of 32 weights (per_1x32)
 

@@ -117,7 +117,7 @@ def test_netcdf_reads_back(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert f"wrote {path}" in result.stderr
     with xr.open_dataset(path) as found:
-        assert dict(found.sizes) == {"hardware": 2, "shape": 4}
+        assert dict(found.sizes) == {"hardware": 2, "shape": 4, "kernel_class": 7}
         assert found["hardware"].values.tolist() == ["dgx-h100", "dgx-a100"]
         assert found["precision"].values.tolist() == ["bf16", "bf16", "fp8", "fp8"]
         assert found["time"].attrs == {

@@ -1,0 +1,75 @@
+"""How far the constants of every row of hardware are to be trusted, as columns and words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.table import Column, Table, flags
+from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles.trust import KERNELS, LEVELS
+
+TRUST = "constants_trust"
+
+
+def add_trust(table: Table, rows: Sequence[Hardware]) -> Table:
+    """Return a table with ``constants_trust`` (`TRUST`) over kernel class and hardware."""
+    codes = [[LEVELS.index(row.trust(name)) for row in rows] for name in KERNELS]
+    text = "how the constants of a kernel class came about"
+    about = {"units": "1", "long_name": "class of kernels"}
+    classes = Column("kernel_class", np.array(list(KERNELS)), about)
+    levels = Column(
+        ("kernel_class", "hardware"),
+        np.array(codes, np.int8),
+        {"units": "1", "long_name": text} | flags(LEVELS),
+    )
+    return Table(
+        {**table.data_vars, TRUST: levels},
+        {**table.coords, "kernel_class": classes},
+        table.attrs,
+        {**table.sizes, "kernel_class": len(KERNELS)},
+    )
+
+
+def trust_by_hardware(table: Table) -> dict[str, dict[str, str]]:
+    """Return the levels that a table of results holds: hardware -> kernel class -> level."""
+    levels = table[TRUST].labelled()
+    classes = table["kernel_class"].values.tolist()
+    names = table["hardware"].values.tolist()
+    return {
+        str(name): dict(zip(classes, levels[:, i].tolist(), strict=True))
+        for i, name in enumerate(names)
+    }
+
+
+def trust_document(hardware: Hardware) -> dict[str, dict[str, Any]]:
+    """Return level and band of every kernel class, fit for JSON.
+
+    Returns
+    -------
+    dict
+        Class -> ``trust``, and ``band``: half the 10-90 % band of measured over predicted
+        times of devices that were left out; None where their own residuals say more.
+    """
+    found = {}
+    for name in KERNELS:
+        level = hardware.trust(name)
+        found[name] = {"trust": level, "band": hardware.borrowed_band(name) or None}
+    return found
+
+
+def trust_words(hardware: Hardware) -> str:
+    """Return one line: which classes are calibrated, transferred (with their band) or priors."""
+    parts = []
+    document = trust_document(hardware)
+    for level in LEVELS:
+        names = [
+            name.replace("_", " ") + (f" ±{item['band']:.0%}" if item["band"] else "")
+            for name, item in document.items()
+            if item["trust"] == level
+        ]
+        if names:
+            parts.append(f"{level}: {', '.join(names)}")
+    return "; ".join(parts)
