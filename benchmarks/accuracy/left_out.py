@@ -41,11 +41,13 @@ DEVICES = {
     "MI350X|MI355X": ("amd-cdna4", "measured/more"),
 }
 """Device as tables name it -> family, folder."""
+LIBRARY = "framework == 'sglang' and kernel != 'triton'"
+"""The attention library that SGLang has for the device's generation."""
 ROWS = {
     "products, 16 bits": ("gemm", "gemm.csv", "dtype == 'bf16'"),
     "products, quantised": ("gemm", "gemm.csv", "dtype not in ('bf16', 'fp16')"),
-    "prefill": ("attention", "attention.csv", "framework == 'sglang' and phase == 'fwd'"),
-    "decode": ("attention", "attention.csv", "framework == 'sglang' and phase == 'decode'"),
+    "prefill": ("attention", "attention.csv", f"{LIBRARY} and phase == 'fwd'"),
+    "decode": ("attention", "attention.csv", f"{LIBRARY} and phase == 'decode'"),
     "layers with experts": ("moe", "moe.csv", "framework in ('sglang', 'aiter')"),
     "streams": ("stream", "elementwise.csv", "framework in ('sglang', 'vllm')"),
 }

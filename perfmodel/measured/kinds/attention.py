@@ -154,7 +154,7 @@ def library_of(row: MeasuredRow) -> str:
     if is_portable(row):
         return "portable"
     kernel = row.lower("kernel")
-    if kernel == "flashinfer" or "flashinfer_fi" in kernel:  # vLLM: fiprefill, fidecode
+    if kernel == "flashinfer":
         return "flashinfer"
     if kernel.endswith("fa2"):
         return "fa2"
