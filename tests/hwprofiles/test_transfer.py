@@ -1,0 +1,111 @@
+"""Constants of devices that nobody measured: by class, in clocks, and what is no measurement."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from perfmodel.base.errors import HardwareError
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.constants import constants, known, plain
+from perfmodel.hwprofiles.loader import chip_clock, relatives
+from perfmodel.hwprofiles.transfer import Relative, at_clock, handed, measured_value
+
+FITTED = {"value": 3e-6, "fit": "gemm-a100-bf16"}
+
+
+def relative(name: str, own_class: str, clock: float, **entries: object) -> Relative:
+    return Relative(name, own_class, clock, {"gemm": entries})
+
+
+def test_every_constant_says_how_it_carries_over() -> None:
+    ways = {"share", "clocks", "seconds", "energy", "fact"}
+    for group, entries in constants().items():
+        for key, constant in entries.items():
+            assert constant.transfer in ways, f"{group}.{key}"
+            if constant.transfer in ("clocks", "seconds"):
+                assert constant.unit == "s", f"{group}.{key}"
+
+
+def test_a_latency_takes_as_many_clocks_within_its_bounds() -> None:
+    launch = known("gemm")["launch_latency"]
+    assert at_clock(launch, 3.09e-6, 1.41e9, 2.52e9) == pytest.approx(1.73e-6, rel=1e-3)
+    assert at_clock(launch, 3.09e-6, 1.41e9, 0.0) == 3.09e-6
+    assert at_clock(launch, launch.high, 2e9, 1e9) == launch.high
+    assert at_clock(known("gemm")["l2_efficiency"], 0.6, 1e9, 2e9) == 0.6
+    assert at_clock(known("gemm")["heat_time"], 1e-3, 1e9, 2e9) == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        (FITTED, 3e-6),
+        ({"value": 2.0, "source": "MAMF of MI300X"}, 2.0),
+        ({"value": 2.0, "source": "prior: a guess"}, math.nan),
+        ({"value": 2.0, "source": "as amd-cdna3"}, math.nan),
+        ({"value": 2.0}, math.nan),
+        ("prior", math.nan),
+        ("transferred", math.nan),
+        (2.0, math.nan),
+    ],
+)
+def test_what_counts_as_measured(entry: object, value: float) -> None:
+    assert measured_value(entry) == pytest.approx(value, nan_ok=True)
+
+
+def test_the_own_class_goes_before_its_neighbours_and_counts_alike() -> None:
+    a = relative("a", "mma.sync", 1e9, launch_latency=FITTED)
+    b = relative("b", "mma.sync", 2e9, launch_latency={**FITTED, "value": 2e-6})
+    far = relative("far", "tcgen05", 1e9, launch_latency={**FITTED, "value": 8e-6})
+    found = handed("gemm", "launch_latency", "mma.sync", 2e9, [a, b, far])
+    assert found.value == pytest.approx((1.5e-6 + 2e-6) / 2)
+    assert (found.trust, found.source) == ("transferred", "transferred from a and b, in clocks")
+    borrowed = handed("gemm", "launch_latency", "wgmma", 1e9, [a, far])
+    assert borrowed.value == pytest.approx((3e-6 + 8e-6) / 2)  # one on either side
+    assert borrowed.trust == "prior"
+    alone = handed("gemm", "launch_latency", "systolic", 1e9, [a, b, far])
+    assert (alone.value, alone.trust) == (known("gemm")["launch_latency"].prior, "prior")
+
+
+def test_a_variant_that_nobody_states_is_as_the_plain_constant() -> None:
+    a = relative("a", "mfma", 2e9, launch_latency=FITTED)
+    assert handed("gemm", "launch_latency_int8", "mfma", 2e9, [a]).value == 3e-6
+    assert plain("gemm", "launch_latency_fp8_block_training") == "launch_latency"
+    assert plain("attention", "flashinfer_block_latency") == "block_latency"
+
+
+def test_shipped_families_are_measured_on_chips_of_theirs() -> None:
+    found = {item.name: item for item in relatives()}
+    assert {"nvidia-ampere", "nvidia-ada", "nvidia-hopper", "nvidia-blackwell"} <= {*found}
+    assert found["nvidia-ada"].clock == chip_clock("chip-l40s") == 2.52e9
+
+
+def test_other_chips_of_a_family_take_its_latencies_in_clocks() -> None:
+    h100, pcie = load_hardware("dgx-h100"), load_hardware("h100-pcie")
+    for group, key in (("gemm", "launch_latency"), ("attention", "block_latency")):
+        clocks = [
+            item.calibrated(group, key) * item.device.boost_clock
+            for item in (h100, pcie)
+            if item.calibration[group][key].source
+        ]
+        if h100.calibration[group][key].fit:
+            assert clocks[1] == pytest.approx(clocks[0])
+    assert pcie.calibrated("gemm", "l2_efficiency") == h100.calibrated("gemm", "l2_efficiency")
+    entry = pcie.calibration["gemm"]["launch_latency"]
+    assert entry.trust == "transferred"
+    assert entry.source.endswith("as many clocks as on chip-h100-sxm")
+    assert h100.calibration["gemm"]["launch_latency"].trust == "calibrated"
+
+
+def test_a_profile_may_ask_for_its_class(tmp_path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('extends = "l40s-server"\ntransferred = true\n[device]\nboost_clock = 2e9\n')
+    mine = load_hardware(path)
+    both = [load_hardware(name) for name in ("dgx-a100", "l40s-server")]
+    expected = sum(it.calibrated("gemm", "launch_latency") * it.device.boost_clock for it in both)
+    assert mine.calibrated("gemm", "launch_latency") == pytest.approx(expected / 2 / 2e9)
+    assert mine.calibrated("gemm", "step_bytes") == 64  # a fact stays with the family
+    path.write_text('extends = "l40s-server"\ntransferred = "yes"\n')
+    with pytest.raises(HardwareError, match="'transferred' must be true or false"):
+        load_hardware(path)

@@ -1,0 +1,31 @@
+"""Trust as columns and as words."""
+
+from __future__ import annotations
+
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.trust import KERNELS
+from perfmodel.sweeps.grids import kernel_grid
+from perfmodel.sweeps.trust import TRUST, trust_by_hardware, trust_document, trust_words
+
+
+def test_datasets_say_for_every_device_and_class() -> None:
+    rows = [load_hardware("dgx-h100"), load_hardware("rtx-pro-6000-server")]
+    table = kernel_grid("gemm", rows, {"m": [64], "n": [64], "k": [64]})
+    assert table[TRUST].dims == ("kernel_class", "hardware")
+    found = trust_by_hardware(table)
+    assert list(found) == ["dgx-h100", "rtx-pro-6000-server"]
+    assert list(found["dgx-h100"]) == list(KERNELS)
+    assert found["dgx-h100"]["gemm"] == "calibrated"
+    assert found["rtx-pro-6000-server"]["gemm"] == "transferred"
+    assert table.to_xarray()[TRUST].sel(kernel_class="gemm").values.tolist() == [
+        "calibrated",
+        "transferred",
+    ]
+
+
+def test_words_and_documents_state_the_band() -> None:
+    hardware = load_hardware("rtx-pro-6000-server")
+    item = trust_document(hardware)["gemm"]
+    assert item == {"trust": "transferred", "band": hardware.borrowed_band("gemm")}
+    assert f"gemm ±{item['band']:.0%}" in trust_words(hardware)
+    assert trust_words(load_hardware("dgx-h100")).startswith("calibrated: gemm, attention")
