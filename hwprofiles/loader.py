@@ -297,7 +297,7 @@ def merge_chain(path: str) -> Merged:
             else:
                 source.pop(leaf, None)
         notes += [text for text in document.get("notes", ()) if text not in notes]
-    chips = [document["name"] for _, document in chain if document.get("abstract", False)]
+    chips = [document["name"] for _, document in chain if "name" in document.get("device", {})]
     _hand_on(merged, measured, chips[-1] if chips else own["name"], source)
     merged |= {
         "name": own["name"],

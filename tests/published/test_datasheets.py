@@ -81,6 +81,17 @@ def test_published_fact(name: str, path: str, value: float) -> None:
         ("dgx-b200", 8192),
         ("gb300-nvl72", 8192),
         ("l40s-server", 1024),  # NVIDIA Ada whitepaper
+        ("l4-server", 1024),
+        ("rtx-4090-server", 512),  # NVIDIA Ada whitepaper: half with fp32 accumulation
+        ("rtx-5090-server", 512),  # NVIDIA RTX Blackwell whitepaper
+        ("a10-server", 1024),  # NVIDIA GA102 whitepaper
+        ("a30-server", 2048),
+        ("hgx-b100", 8192),
+        ("mi250x-server", 1024),  # AMD CDNA2 whitepaper
+        ("mi100-server", 512),  # AMD CDNA whitepaper: half of fp16
+        ("gaudi2-server", 2 * 256 * 256),  # matrix engines of 256 x 256
+        ("gaudi3-server", 2 * 256 * 256),
+        ("tpu-v4-pod", 2 * 4 * 128 * 128),  # four arrays of 128 x 128
         ("mi300x-server", 2048),  # AMD CDNA3 whitepaper, FLOP/clk/CU
         ("mi355x-server", 4096),  # AMD CDNA4 whitepaper
     ],
@@ -163,6 +174,19 @@ NAMES = {
     "TPU7x": "tpu7x-pod",
     "Trn1": "trn1-32xl",
     "trn1.32xlarge (16 Trainium1)": "trn1-32xl",
+    "A10": "a10-server",
+    "A40": "a40-server",
+    "L4": "l4-server",
+    "RTX_4090": "rtx-4090-server",
+    "GeForce RTX 5090": "rtx-5090-server",
+    "H20": "hgx-h20",
+    "B100": "hgx-b100",
+    "GAUDI3": "gaudi3-server",
+    "ASCEND_910B3": "ascend-910b-server",
+    "INTEL_ARC_B60": "arc-pro-b60-server",
+    "MI250X": "mi250x-server",
+    "TPU_v4": "tpu-v4-pod",
+    "Trainium3": "trn3-ultraserver",
 }
 
 
