@@ -1,0 +1,194 @@
+"""Compare the ratio of two machines with published ones.
+
+    python benchmarks/accuracy/pairs.py [PAIRS.csv] [--json]
+
+PAIRS.csv (default: ``benchmarks/published_pairs.csv``, typed from the cited sources before
+anything was projected) holds two rows a pair. ``training``: the columns of docs/accuracy.md;
+what is compared is tokens per second and device of the first row over that of the second.
+``mamf``: the best rate of a matrix product that anybody found on a device (``value``), over
+that of the second; ours is the best of the model over a grid of sizes, under a short load.
+Errors are our ratio over the published one, less 1; pairs beyond 10 % are marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.errors import PerfModelError
+from perfmodel.compute.gemm import gemm_times
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.measured.compare import compare_file, error_statistics
+
+PAIRS = Path(__file__).resolve().parents[1] / "published_pairs.csv"
+LIMIT = 0.10
+SIZES = np.array([1024, 2048, 4096, 6144, 8192, 12288, 16384])
+"""Sides that the search for the best rate tries, of the range of mamf-finder."""
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One published ratio and ours.
+
+    Attributes
+    ----------
+    pair, kind, what, first, second : str
+    published, ours : float
+        First over second.
+    """
+
+    pair: str
+    kind: str
+    what: str
+    first: str
+    second: str
+    published: float
+    ours: float
+
+    @property
+    def error(self) -> float:
+        """Our ratio over the published one, less 1."""
+        return self.ours / self.published - 1.0
+
+
+def read_pairs(path: Path) -> dict[str, list[Row]]:
+    """Return the two rows of every pair.
+
+    Raises
+    ------
+    PerfModelError
+        A pair does not have two rows of one kind.
+    """
+    found: dict[str, list[Row]] = {}
+    with path.open(newline="", encoding="utf-8") as stream:
+        for row in csv.DictReader(stream):
+            found.setdefault(row["pair"], []).append(row)
+    for name, rows in found.items():
+        if len(rows) != 2 or rows[0]["kind"] != rows[1]["kind"]:
+            raise PerfModelError(f"{path}: pair '{name}' needs two rows of one kind")
+    return found
+
+
+def training(pairs: dict[str, list[Row]]) -> Iterator[Pair]:
+    """Yield the pairs of training runs, projected as `perfmodel compare training` does."""
+    rows = [row for two in pairs.values() for row in two]
+    if not rows:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "pairs.csv"
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        found = compare_file("training", file).rows
+    steps = [row.error for row in found]
+    for position, (name, (first, second)) in enumerate(pairs.items()):
+        errors = steps[2 * position], steps[2 * position + 1]
+        if errors[0] is None or errors[1] is None:
+            continue
+        published = rate(first) / rate(second)
+        ours = published * (1.0 + errors[1]) / (1.0 + errors[0])
+        what = f"{first['model']}, {first['seq']} tokens, {first['precision']}, {first['family']}"
+        yield Pair(name, "training", what, first["hardware"], second["hardware"], published, ours)
+
+
+def rate(row: Row) -> float:
+    """Return the published tokens per second and device."""
+    return float(row["meas_tokens_s_gpu"] or row["der_tokens_s_gpu"])
+
+
+def ceilings(pairs: dict[str, list[Row]]) -> Iterator[Pair]:
+    """Yield the pairs of best rates."""
+    for name, (first, second) in pairs.items():
+        published = float(first["value"]) / float(second["value"])
+        best = [best_rate(row["hardware"], row["precision"]) for row in (first, second)]
+        what = f"best matrix product, {first['precision']}"
+        yield Pair(
+            name, "mamf", what, first["hardware"], second["hardware"], published, best[0] / best[1]
+        )
+
+
+@cache
+def best_rate(name: str, precision: str) -> float:
+    """Return the best rate of a product in the model [FLOP/s]."""
+    m, n, k = (axis.ravel() for axis in np.meshgrid(SIZES, SIZES, SIZES))
+    hardware = load_hardware(name)
+    times = gemm_times(hardware, precision, m, n, k, library="training")
+    return float(np.max(times.flops / times.time))
+
+
+def evaluate(path: Path) -> list[Pair]:
+    """Return every pair that could be projected."""
+    pairs = read_pairs(path)
+
+    def of(kind: str) -> dict[str, list[Row]]:
+        return {name: rows for name, rows in pairs.items() if rows[0]["kind"] == kind}
+
+    return [*training(of("training")), *ceilings(of("mamf"))]
+
+
+def markdown(found: Sequence[Pair]) -> Iterator[str]:
+    """Yield the table, worst last, and the statistics of each kind."""
+    yield "| what | machines | published | ours | error | |"
+    yield "|---|---|---:|---:|---:|---|"
+    for pair in sorted(found, key=lambda item: (item.kind, abs(item.error)), reverse=False):
+        missed = "missed" if abs(pair.error) > LIMIT else ""
+        yield (
+            f"| {pair.what} | {pair.first} / {pair.second} | {pair.published:.2f} "
+            f"| {pair.ours:.2f} | {pair.error:+.1%} | {missed} |"
+        )
+    yield ""
+    for kind in dict.fromkeys(pair.kind for pair in found):
+        errors = np.array([pair.error for pair in found if pair.kind == kind])
+        stated = error_statistics(errors)
+        within = int((np.abs(errors) <= LIMIT).sum())
+        yield (
+            f"{kind}: {within} of {errors.size} within {LIMIT:.0%}; "
+            f"median {stated['median_absolute_error']:.1%}, "
+            f"mean {stated['mean_absolute_error']:.1%}, p90 {stated['p90_absolute_error']:.1%}, "
+            f"worst {stated['worst_absolute_error']:.1%}, bias {stated['bias']:+.1%}"
+        )
+
+
+def document(found: Sequence[Pair]) -> dict[str, Any]:
+    """Return everything, fit for JSON."""
+    errors = np.array([pair.error for pair in found])
+    return {
+        "count": len(found),
+        **error_statistics(errors),
+        "pairs": [asdict(pair) | {"error": pair.error} for pair in found],
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the comparison."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file", nargs="?", type=Path, default=PAIRS)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        found = evaluate(options.file)
+    except (PerfModelError, OSError) as error:
+        print(f"pairs.py: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(document(found), indent=1))
+    else:
+        print("\n".join(markdown(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
