@@ -132,6 +132,9 @@ def calibrate_command(
 ) -> None:
     """Fit the constants that PROFILE declares adjustable to a table of measured kernels.
 
+    Without a table: which five measurements would take most uncertainty off PROFILE, where its
+    constants come from relatives or are priors.
+
     MEASURED.csv has the columns of docs/calibration.md, in which benchmarks/measure/*.py
     write. Only rows of the device of PROFILE count. The fit is robust (soft-L1 of
     ln(predicted/measured)), keeps within the physical bounds, and is held by the values
@@ -140,6 +143,7 @@ def calibrate_command(
 
     \b
     Examples:
+      perfmodel calibrate rtx-pro-6000-server
       perfmodel calibrate dgx-h100 gemm.csv -o my-h100.toml
       perfmodel calibrate my-h100.toml attention.csv \\
           --where 'framework == "sglang"' \\
@@ -161,6 +165,9 @@ def calibrate_command(
 
     if family is not None:
         files = (*([profile] if profile else []), *files)
+    if profile and family is None and not files:
+        _print_suggestions(profile, as_json)
+        return
     _check_given(profile, files, family, where, all_rows, bands, name)
     if output is not None:
         if family is None:
@@ -210,6 +217,40 @@ def calibrate_command(
         remark(f"\nwrote {output}")
     if output is not None and family is None:
         remark(f"  perfmodel compare {found.tables[0].kind} {files[0]} --hardware {output}")
+
+
+def _print_suggestions(profile: str, as_json: bool) -> None:
+    """Print what would be worth measuring."""
+    from perfmodel.hwprofiles import load_hardware
+    from perfmodel.measured.suggest import suggest
+    from perfmodel.sweeps.trust import trust_words
+
+    hardware = load_hardware(profile)
+    found = suggest(hardware)
+    if as_json:
+        measurements = [
+            {
+                "kernel": item.candidate.kernel,
+                "what": item.candidate.what,
+                "axes": dict(item.candidate.axes),
+                "spread_before": item.spread_before,
+                "spread_after": item.spread_after,
+            }
+            for item in found
+        ]
+        print_json({"profile": hardware.name, "measurements": measurements})
+        return
+    click.echo(heading(f"{hardware.name}: what would be worth measuring"))
+    click.echo(f"constants {trust_words(hardware)}")
+    rows = [
+        [str(place), item.candidate.what, percent(item.spread_before), percent(item.spread_after)]
+        for place, item in enumerate(found, 1)
+    ]
+    click.echo(table(["#", "kernel", "spread before", "after"], rows, left=(1,)))
+    remark(
+        "spread: standard deviation of everyday kernels' times while constants are uncertain;"
+        "\nbenchmarks/measure/*.py time them, and 'perfmodel calibrate' with their tables fits them"
+    )
 
 
 def _check_given(
