@@ -36,7 +36,10 @@ def moe_kernel(name: str) -> MoeKernel:
 
 def default_kernel(hardware: Hardware) -> str:
     """Return the kernel that serving libraries run on a device: the one that the plain
-    constants of its family describe (docs/routing.md)."""
+    constants of its family describe (docs/routing.md). Systolic arrays have no tiles of a
+    library: a compiler walks the panels of dense products, the loop that `cutlass` shares."""
+    if hardware.lookup("gemm")("array_side", 0.0) > 0.0:
+        return "cutlass"
     if hardware.device.vendor == "AMD":
         return "aiter"
     if "moe" not in hardware.calibration:

@@ -13,6 +13,7 @@ from perfmodel.hwprofiles import load_hardware
         ("dgx-h100", "triton"),
         ("gb200-nvl72", "trtllm"),
         ("mi300x-server", "aiter"),
+        ("tpu-v5p-pod", "cutlass"),
     ],
 )
 def test_the_default_kernel_is_what_libraries_run_on_the_device(profile, kernel):

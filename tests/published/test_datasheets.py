@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import (
     list_hardware,
     load_hardware,
@@ -124,6 +125,18 @@ def test_capacity_is_what_a_process_sees_not_the_label() -> None:
     for name, label in nominal.items():
         capacity = load_hardware(name).device.memory.capacity
         assert 0.97 * label * 1e9 < capacity < label * GIB
+
+
+def test_the_dies_of_a_package_are_devices_joined_by_its_links() -> None:
+    package, node = load_hardware("mi250x-server").system.network[:2]
+    assert (package.size, package.bandwidth) == (2, 200e9)  # Frontier user guide
+    assert package.size * node.size == load_hardware("mi250x-server").system.devices_per_node
+
+
+@pytest.mark.parametrize("name", ["MI250", "A10G"])
+def test_boards_that_only_sound_alike_are_refused(name: str) -> None:
+    with pytest.raises(HardwareError, match=f"unknown hardware '{name}'"):
+        load_hardware(name)
 
 
 def test_in_network_reduction_exists_from_hopper_on() -> None:
