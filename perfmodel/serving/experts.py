@@ -18,6 +18,7 @@ from perfmodel.compute.expected_loads import DISTRIBUTIONS, expected_loads
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.grouped_gemm import Loads, pack_loads
 from perfmodel.compute.moe import DRAWS, moe_layer_times
+from perfmodel.compute.moe_device import default_kernel
 from perfmodel.compute.routing import Routing, rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
@@ -140,8 +141,9 @@ def _variant(
 
 def expert_kernel(engine: Engine, hardware: Hardware) -> str:
     """Return the library that runs routed experts, of `perfmodel.compute.moe_device.KERNELS`."""
-    if hardware.device.vendor == "AMD":
-        return "aiter"
+    own = default_kernel(hardware)
+    if own in ("aiter", "cutlass"):  # of AMD and of systolic arrays, whatever the engine
+        return own
     # Generated kernels exist for data-centre Blackwell (sm_100, sm_103) alone.
     blackwell = "sm10" in hardware.device.architecture
     return engine.expert_kernel_blackwell if blackwell else engine.expert_kernel

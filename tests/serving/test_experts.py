@@ -106,3 +106,4 @@ def test_libraries_follow_engine_and_architecture():
     assert expert_kernel(vllm, load_hardware("rtx-pro-6000-server")) == "triton"
     assert expert_kernel(trtllm, load_hardware("dgx-h100")) == "cutlass"
     assert expert_kernel(trtllm, load_hardware("mi300x-server")) == "aiter"
+    assert expert_kernel(vllm, load_hardware("tpu-v6e-pod")) == "cutlass"  # no tiles of a GPU
