@@ -7,7 +7,10 @@ anything was projected) holds two rows a pair. ``training``: the columns of docs
 what is compared is tokens per second and device of the first row over that of the second.
 ``mamf``: the best rate of a matrix product that anybody found on a device (``value``), over
 that of the second; ours is the best of the model over a grid of sizes, under a short load.
-Errors are our ratio over the published one, less 1; pairs beyond 10 % are marked.
+``claim``: what a maker says of one machine over another (``value`` of the first row); nobody
+states a strategy or a release, so each side has the fastest strategy that fits its memory, under
+the framework that the row names. Errors are our ratio over the published one, less 1; pairs
+beyond 10 % are marked.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ from perfmodel.base.errors import PerfModelError
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import compare_file, error_statistics
+from perfmodel.strategy.enumerate import strategy_grid
+from perfmodel.sweeps.results import best
+from perfmodel.sweeps.sweep import sweep
 
 PAIRS = Path(__file__).resolve().parents[1] / "published_pairs.csv"
 LIMIT = 0.10
@@ -120,6 +126,40 @@ def ceilings(pairs: dict[str, list[Row]]) -> Iterator[Pair]:
         )
 
 
+def claims(pairs: dict[str, list[Row]]) -> Iterator[Pair]:
+    """Yield what makers say of two machines, each projected at its best."""
+    for name, (first, second) in pairs.items():
+        ours = fastest(first) / fastest(second)
+        machines = first["hardware"], second["hardware"]
+        what = f"{first['model']}, {first['precision']}, {first['framework']}, {first['family']}"
+        yield Pair(name, "claim", what, *machines, float(first["value"]), ours)
+
+
+def fastest(row: Row) -> float:
+    """Return tokens per second and device of the fastest strategy that fits.
+
+    Raises
+    ------
+    PerfModelError
+        An unknown name, a number that is none, or no strategy that fits.
+    """
+    numbers = {}
+    for name in ("n_gpus", "seq", "gbs"):
+        if not row[name].isdecimal():
+            raise PerfModelError(f"pair '{row['pair']}': {name} is a number, not {row[name]!r}")
+        numbers[name] = int(row[name])
+    grid = strategy_grid(
+        row["model"],
+        numbers["n_gpus"],
+        sequence_length=numbers["seq"],
+        global_batch_size=numbers["gbs"],
+        hardware=row["hardware"],
+        precision=row["precision"],
+    )
+    found = best(sweep(row["model"], grid, row["hardware"], framework=row["framework"]), 1)
+    return float(found[0]["tokens_per_second_per_device"])
+
+
 @cache
 def best_rate(name: str, precision: str) -> float:
     """Return the best rate of a product in the model [FLOP/s]."""
@@ -136,7 +176,7 @@ def evaluate(path: Path) -> list[Pair]:
     def of(kind: str) -> dict[str, list[Row]]:
         return {name: rows for name, rows in pairs.items() if rows[0]["kind"] == kind}
 
-    return [*training(of("training")), *ceilings(of("mamf"))]
+    return [*training(of("training")), *claims(of("claim")), *ceilings(of("mamf"))]
 
 
 def markdown(found: Sequence[Pair]) -> Iterator[str]:
