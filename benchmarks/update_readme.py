@@ -1,11 +1,12 @@
 """Write the measured figures of README.md and docs: accuracy tables and speed.
 
     python benchmarks/update_readme.py [--families DATA/e2e] [--serving RUNS.csv]
-        [--kernels DATA] [--speed]
+        [--kernels DATA] [--pairs] [--speed]
 
 The published runs of this repository are always scored; the development tables and the
 speed only where asked for. Each figure stands between two comments; the README has one line
-for each table of docs/accuracy.md. With ``--kernels``, docs/kernels.png is drawn too.
+for each table of docs/accuracy.md. With ``--kernels``, docs/kernels.png is drawn too;
+``--pairs`` projects the published pairs of machines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accuracy import families, switches, uncertainty_coverage
+from accuracy import families, pairs, switches, uncertainty_coverage
 from accuracy import kernels as accuracy_kernels
 from accuracy import serving as accuracy_serving
 from accuracy.training import COLUMNS, HEADER, markdown, table_line
@@ -174,6 +175,7 @@ def main() -> None:
     parser.add_argument("--families", type=Path, help="folder of tables of development runs")
     parser.add_argument("--serving", type=Path, help="table of served runs")
     parser.add_argument("--kernels", type=Path, help="folder of measured kernels")
+    parser.add_argument("--pairs", action="store_true", help="published pairs of machines")
     parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
     published = HERE / "published_training_runs.csv"
@@ -187,6 +189,8 @@ def main() -> None:
     if options.serving:
         blocks["served"], lines = serving_blocks(options.serving)
         truth |= lines
+    if options.pairs:
+        blocks["pairs"] = pairs.block(pairs.evaluate(pairs.PAIRS))
     if options.speed:
         collectives = collective_speed_block()
         speed = f"{speed_block()}\n{collectives}\n{simulation_speed_line()}"

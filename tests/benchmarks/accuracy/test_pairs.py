@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from perfmodel import strategy_grid, sweep
 from perfmodel.base.errors import PerfModelError
 
 
@@ -34,7 +35,8 @@ def test_best_rates_are_compared_as_ratios(script: Any, tmp_path: Path) -> None:
     assert 600e12 < h100 < 989.4e12
     lines = "\n".join(pairs.markdown([found]))
     assert "missed" in lines
-    assert "mamf: 0 of 1 within 10%" in lines
+    assert "| mamf | 1 | 0 |" in lines
+    assert pairs.block([found]).count("best matrix product") == 1
 
 
 def test_a_pair_is_two_rows_of_one_kind(script: Any, tmp_path: Path) -> None:
@@ -43,3 +45,32 @@ def test_a_pair_is_two_rows_of_one_kind(script: Any, tmp_path: Path) -> None:
     file.write_text("pair,kind,hardware\na,mamf,dgx-h100\n")
     with pytest.raises(PerfModelError, match="pair 'a' needs two rows of one kind"):
         pairs.read_pairs(file)
+
+
+CLAIM = (
+    "pair,kind,source,url,family,hardware,n_gpus,seq,gbs,model,precision,framework,value\n"
+    "a,claim,s,u,f,{},8,2048,8,llama-3-8b,bf16,megatron,2\n"
+    "a,claim,s,u,f,dgx-h100,{},2048,8,llama-3-8b,bf16,megatron,1\n"
+)
+
+
+def test_claims_compare_the_fastest_strategies(script: Any, tmp_path: Path) -> None:
+    pairs = script.load("accuracy.pairs")
+    file = tmp_path / "pairs.csv"
+    file.write_text(CLAIM.format("dgx-h100", 8))
+    (found,) = pairs.evaluate(file)
+    assert (found.ours, found.published) == (pytest.approx(1.0), 2.0)  # as fast as itself
+    assert found.missed
+    grid = strategy_grid("llama-3-8b", 8, sequence_length=2048, global_batch_size=8)
+    rates = sweep("llama-3-8b", grid, "dgx-h100")["tokens_per_second_per_device"]
+    fits = sweep("llama-3-8b", grid, "dgx-h100")["fits"]
+    row = pairs.read_pairs(file)["a"][0]
+    assert pairs.fastest(row) == pytest.approx(float(rates.where(fits).max()))
+
+
+def test_a_claim_without_a_number_is_named(script: Any, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.csv"
+    file.write_text(CLAIM.format("dgx-a100", "many"))
+    code, _, error = script("accuracy.pairs", file)
+    assert code == 2
+    assert "pair 'a': n_gpus is a number, not 'many'" in error
