@@ -134,6 +134,9 @@ class Network:
     closing_side : int
         Of a torus that is handed out in slices: devices along a side from which a slice closes
         on itself; 0 where the torus is one machine.
+    peer_path : str
+        Of a bus, one of `perfmodel.hwprofiles.schema.PEER_PATHS`: what a message from device to
+        device passes.
     """
 
     name: str
@@ -145,6 +148,7 @@ class Network:
     oversubscription: float = 1.0
     device_links: int = 0
     closing_side: int = 0
+    peer_path: str = "switch"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,10 @@ TOPOLOGIES = (
     "mesh-2d",
 )
 
+PEER_PATHS = ("switch", "host-bridge", "memory")
+"""What a message over a bus passes: a switch of the bus, the processor's bridge (NCCL's path
+PHB), or the host's memory, where devices have no access to each other."""
+
 
 LEAST = 1e-100
 """Smallest of the numbers above 0: those near 5e-324 have no reciprocal."""
@@ -173,6 +177,12 @@ NETWORK = {
         "count",
         "of a torus handed out in slices: side from which one closes on itself; 0: one machine",
         default=0,
+    ),
+    "peer_path": Field(
+        "text",
+        "of a bus (pcie): what a message from device to device passes",
+        choices=PEER_PATHS,
+        default="switch",
     ),
 }
 

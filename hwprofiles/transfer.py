@@ -10,6 +10,8 @@ takes as many clocks.
    ``transferred = true`` inherits, is the mean over the measured families of the device's
    instruction class, latencies in clocks. Only what was measured there counts.
    A variant (of a number format, a library) that none of them states is as their plain one.
+   What a library of collectives takes (``network``) does not depend on matrix units: all
+   measured families of the maker count.
 3. A class without a measurement borrows from the classes beside it in `NEIGHBOURS`, the
    nearest first and those equally near together. Such a value is a prior.
 4. With none at all, it is the prior of ``constants.toml``.
@@ -110,7 +112,7 @@ def handed(
     """
     constant = known(group)[key]
     relatives = tuple(relatives)
-    for distance, classes in enumerate(_by_distance(instruction_class)):
+    for distance, classes in enumerate(_by_distance(group, instruction_class)):
         near = [relative for relative in relatives if relative.instruction_class in classes]
         for name in (key, plain(group, key)):  # what no one states of a variant is as the plain one
             values = []
@@ -125,10 +127,12 @@ def handed(
     return Handed(constant.prior, PRIOR, text)
 
 
-def _by_distance(instruction_class: str) -> list[tuple[str, ...]]:
+def _by_distance(group: str, instruction_class: str) -> list[tuple[str, ...]]:
     """Return the classes that may hand on, the own one first, those equally near together."""
     for line in NEIGHBOURS:
         if instruction_class in line:
+            if group == "network":
+                return [line]
             place = line.index(instruction_class)
             return [
                 tuple(name for i, name in enumerate(line) if abs(i - place) == distance)

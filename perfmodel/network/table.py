@@ -63,6 +63,16 @@ def is_scale_out(network: Network, level: int) -> bool:
     return level > 0 and network.topology in ("switch", "fat-tree")
 
 
+def bus_share(level: Network) -> float:
+    """Return the part of a bus's bandwidth that reaches a peer as data.
+
+    A processor that cuts what passes its bridge into small packets sends more heads. That is a
+    fact of the bus, of which constants fitted to other links say nothing.
+    """
+    overhead = collective_library().host_bridge_overhead
+    return 1.0 / overhead if level.peer_path == "host-bridge" else 1.0
+
+
 def check_places(hardware: Hardware, devices: int, what: str) -> None:
     """Raise unless a profile's network has a place for every device.
 
@@ -151,6 +161,10 @@ def _set_level(
     usable = level.bandwidth / level.oversubscription
     row.domains = level.size
     row.bandwidth = usable * constants[f"{link}_efficiency"]
+    bus = level.name in BUS_NAMES
+    if bus:
+        usable *= bus_share(level)
+        row.bandwidth = usable
     row.dimensions = 1.0
     if level.topology in DIMENSIONS:
         row.topology = kernel.TORUS
@@ -167,9 +181,10 @@ def _set_level(
             f"{where}: unknown topology '{level.topology}' of network level {number}"
             f"{did_you_mean(level.topology, known)}"
         )
-    hop = level.latency + constants[f"{link}_hop_overhead"]
-    row.low_latency_hop = row.low_latency_128_hop = hop
-    row.simple_hop = level.latency + constants[f"{link}_step_overhead"]
+    # Through the host's memory a message is written over one link, then read over another.
+    latency = level.latency * (2.0 if level.peer_path == "memory" else 1.0)
+    row.low_latency_hop = row.low_latency_128_hop = latency + constants[f"{link}_hop_overhead"]
+    row.simple_hop = latency + constants[f"{link}_step_overhead"]
     row.pipeline_latency = constants[f"{link}_pipeline_latency"]
     row.low_latency_fraction = constants["low_latency_fraction"]
     row.shot_fraction = constants["shot_efficiency"]
@@ -184,11 +199,17 @@ def _set_level(
         row.pairwise_pipeline_latency = constants["scale_out_pipeline_latency"]
         row.pairwise_fraction = 1.0
     else:
-        row.link_class = kernel.BUS if level.name in BUS_NAMES else kernel.DEVICE_LINK
+        row.link_class = kernel.BUS if bus else kernel.DEVICE_LINK
         row.low_latency_128_fraction = constants["low_latency_128_fraction"]
-        row.tuned_bandwidth = library.tuned_link_fraction * usable
+        row.tuned_bandwidth = usable if bus else library.tuned_link_fraction * usable
         row.pairwise_pipeline_latency = constants["pairwise_pipeline_latency"]
-        row.pairwise_fraction = constants["all_to_all_efficiency"]
+        row.pairwise_fraction = 1.0 if bus else constants["all_to_all_efficiency"]
+        if bus:
+            # A bus is what limits exchanges, flags and reads from peers; what devices lose
+            # beside that on links of ten times its rate, they do not lose here.
+            row.shot_fraction = 1.0
+            if constants["low_latency_fraction"] < 1.0:
+                row.low_latency_fraction = library.low_latency_payload
     if level.in_network_reduction:
         key = "scale_out_efficiency" if link == "scale_out" else "in_network_efficiency"
         row.in_network_bandwidth = usable * constants[key]
@@ -226,6 +247,11 @@ def _set_facts(network: KernelNetwork, innermost: Network, constants: Mapping[st
     facts.pairwise_base = base + constants["pairwise_latency"]
     facts.pairwise_simple_base = base + constants["pairwise_simple_latency"]
     facts.shot_base = constants["shot_latency"]
+    if inner.link_class == kernel.BUS:
+        # Beside the hop that every algorithm pays, a read from a peer is a request and a reply;
+        # the constant holds those of NVLink.
+        link, bus = (float(hops[0]) for hops in collective_library().ring_hop[:2])
+        facts.shot_base += 2.0 * (bus - link)
     facts.spread_latency = constants["spread_latency"]
     facts.pairwise_spread_latency = constants["pairwise_spread_latency"]
     tuned = constants["tuned_low_latency_fraction"] * inner.tuned_bandwidth

@@ -14,7 +14,7 @@ from perfmodel.network.collectives import (
     serving_all_reduce_times,
 )
 from perfmodel.network.expert_exchange import MODES, PHASES, moe_exchange_times
-from perfmodel.network.table import is_scale_out
+from perfmodel.network.table import BUS_NAMES, is_scale_out
 from perfmodel.software.engine import Engine
 
 WIDE_BYTES = 2.0  # of an element that is summed or gathered unquantised: bf16
@@ -116,7 +116,11 @@ def _both_times(
     levels = hardware.system.network
     inside = [i for i, level in enumerate(levels) if not is_scale_out(level, i)]
     reached = members_per_domain(hardware, ranks, steps)[max(inside, default=0)]
-    return library, np.where(reached < ranks, np.inf, own)
+    served = reached >= ranks
+    if levels[0].name in BUS_NAMES:
+        most = engine.bus_all_reduce if levels[0].peer_path != "memory" else 1
+        served &= ranks <= max(most, 1)
+    return library, np.where(served, own, np.inf)
 
 
 def expert_exchange_times(

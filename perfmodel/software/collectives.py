@@ -54,5 +54,9 @@ class CollectiveLibrary:
     tuned_link_fraction: float = fact(
         "bandwidth of a device link that the topology search believes / datasheet", positive=True
     )
+    host_bridge_overhead: float = fact(
+        "bandwidth of a bus that data take through the processor's bridge / below a switch",
+        minimum=1.0,
+    )
     low_latency_payload: float = fact("data bytes / bytes sent, low latency", positive=True)
     low_latency_128_payload: float = fact("data bytes / bytes sent, low latency 128", positive=True)

@@ -83,6 +83,7 @@ class Engine:
     output_host: float = fact("from the end of a pass to the client", "s")
     # Kernels
     own_all_reduce: bool = fact("small buffers are summed by one- and two-shot kernels of its own")
+    bus_all_reduce: int = fact("most devices on a bus that those kernels serve")
     copies_to_reduce: bool = fact(
         "where switches reduce, those kernels work on a buffer of their own, into which data are "
         "copied first"

@@ -109,3 +109,11 @@ def test_a_profile_may_ask_for_its_class(tmp_path) -> None:
     path.write_text('extends = "l40s-server"\ntransferred = "yes"\n')
     with pytest.raises(HardwareError, match="'transferred' must be true or false"):
         load_hardware(path)
+
+
+def test_collectives_take_their_constants_from_all_of_the_maker() -> None:
+    families = [load_hardware(name) for name in ("dgx-a100", "dgx-h100", "dgx-b200")]
+    clocks = [it.calibrated("network", "base_latency") * it.device.boost_clock for it in families]
+    ada = load_hardware("l40s-server")
+    assert ada.calibrated("network", "base_latency") * 2.52e9 == pytest.approx(sum(clocks) / 3)
+    assert ada.calibration["network"]["base_latency"].trust == "transferred"

@@ -79,3 +79,14 @@ def test_norms_run_inside_an_engines_own_all_reduce(h100, a100):
     assert not fused_norms(h100, sglang, size, members, experts=False).any()
     assert not fused_norms(h100, load_engine("vllm", "0.12"), size, members, experts=True).any()
     assert not fused_norms(a100, trtllm, size, members, experts=True).any()
+
+
+def test_over_a_bus_engines_sum_by_themselves_only_what_they_say():
+    cards = load_hardware("l40s-server")
+    library = collective_times(cards, "all_reduce", 4096.0, [2, 4])
+    for name, own in (("vllm", True), ("trtllm", False)):
+        time = all_reduce_times(cards, load_engine(name), 4096.0, [2, 4])
+        assert (time < library).tolist() == [own, False]
+    blind = cards.with_values({"system.network.0.peer_path": "memory"})
+    library = collective_times(blind, "all_reduce", 4096.0, 2)
+    assert all_reduce_times(blind, load_engine("vllm"), 4096.0, 2) == library
