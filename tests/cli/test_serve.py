@@ -105,7 +105,8 @@ def test_a_grid_counts_ranks_and_is_kept(folder: Path) -> None:
     ):
         assert words in result.stdout
     table = open_table("serve.nc")
-    assert dict(table.sizes) == {"deployment": 4, "hardware": 2, "load": 2}
+    sizes = {"deployment": 4, "hardware": 2, "load": 2, "kernel_class": 7}
+    assert dict(table.sizes) == sizes
     found = document("serve", *shlex.split(GRID), "--top", "3")
     assert found["impossible"] == {"heads_not_divisible": 2}
     assert found["statuses"] == {"valid": 16}
