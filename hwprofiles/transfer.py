@@ -11,7 +11,8 @@ takes as many clocks.
    instruction class, latencies in clocks. Only what was measured there counts.
    A variant (of a number format, a library) that none of them states is as their plain one.
    What a library of collectives takes (``network``) does not depend on matrix units: all
-   measured families of the maker count.
+   measured families of the maker count, then those of the other maker of GPUs, whose library
+   is made of the same code.
 3. A class without a measurement borrows from the classes beside it in `NEIGHBOURS`, the
    nearest first and those equally near together. Such a value is a prior.
 4. With none at all, it is the prior of ``constants.toml``.
@@ -132,7 +133,8 @@ def _by_distance(group: str, instruction_class: str) -> list[tuple[str, ...]]:
     for line in NEIGHBOURS:
         if instruction_class in line:
             if group == "network":
-                return [line]
+                others = tuple(name for other in NEIGHBOURS[:2] for name in other)
+                return [line, others] if line in NEIGHBOURS[:2] else [line]
             place = line.index(instruction_class)
             return [
                 tuple(name for i, name in enumerate(line) if abs(i - place) == distance)

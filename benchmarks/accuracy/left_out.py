@@ -51,6 +51,15 @@ ROWS = {
     "layers with experts": ("moe", "moe.csv", "framework in ('sglang', 'aiter')"),
     "streams": ("stream", "elementwise.csv", "framework in ('sglang', 'vllm')"),
 }
+LIBRARY_ROWS = "impl == 'nccl'"
+COLLECTIVES = {
+    "A100_SXM": ("nvidia-ampere", "measured/collective.csv", "hardware == 'A100_SXM'"),
+    "L40S": ("nvidia-ada", "measured/more/collective.csv", "hardware == 'L40S'"),
+    "H100_SXM": ("nvidia-hopper", "measured/collective.csv", "hardware == 'H100_SXM'"),
+    "B200": ("nvidia-blackwell", "measured/collective.csv", "hardware == 'B200'"),
+    "MI355X": ("amd-cdna4", "primus/measured_rccl_mi355x.csv", ""),
+}
+"""Device -> family, table and rows: collectives of libraries, whose tables lie elsewhere."""
 CLASSES = {"products, 16 bits": "gemm", "prefill": "attention", "decode": "decode",
            "layers with experts": "moe", "streams": "stream"}  # fmt: skip
 """Rows -> the kernel class whose band they make; training multiplies 16 bits most."""
@@ -87,12 +96,16 @@ def borrowed(family: Family) -> tuple[Family, dict[str, str]]:
     own = next(relative for relative in relatives() if relative.name == family.name)
     others = [relative for relative in relatives() if relative.name != family.name]
     trust: dict[str, str] = {}
-    for group in dict.fromkeys(kind for kind, *_ in ROWS.values()):
+    for group in ("network", *dict.fromkeys(kind for kind, *_ in ROWS.values())):
         found: dict[str, Handed] = {}
         for key in family.calibration[group]:
             measured = not math.isnan(measured_value(own.calibration[group].get(key)))
             if measured and known(group)[key].transfer in HANDED:
                 found[key] = handed(group, key, own.instruction_class, own.clock, others)
+                stated = own.calibration[group][key]
+                if group == "network" and isinstance(stated, dict) and "prior" in stated:
+                    # What the shape of the links says before any fit, of a mesh or a switch.
+                    found[key] = Handed(float(stated["prior"]), "prior", "prior of the family")
         values = {key: item.value for key, item in found.items()}
         family = family.with_constants(group, values)
         levels = [item.trust for item in found.values()]
@@ -114,6 +127,18 @@ def left_out(data: Path) -> Iterator[LeftOut]:
                 continue  # no such rows
             if own.regimes.size >= FEWEST:
                 yield LeftOut(device, rows, own, judge_family(without, table), trust[kind])
+    for device, (name, file, where) in COLLECTIVES.items():
+        family = load_family(name)
+        without, trust = borrowed(family)
+        selection = " and ".join(part for part in (where, LIBRARY_ROWS if where else "") if part)
+        table = [MeasuredTable(str(data / file), "collective", selection)]
+        try:
+            own = judge_family(family, table)
+        except PerfModelError:
+            continue  # no such rows
+        if own.regimes.size >= FEWEST:
+            out = judge_family(without, table)
+            yield LeftOut(device, "collectives", own, out, trust["network"])
 
 
 def bands(found: list[LeftOut]) -> dict[str, dict[str, float]]:

@@ -117,3 +117,16 @@ def test_collectives_take_their_constants_from_all_of_the_maker() -> None:
     ada = load_hardware("l40s-server")
     assert ada.calibrated("network", "base_latency") * 2.52e9 == pytest.approx(sum(clocks) / 3)
     assert ada.calibration["network"]["base_latency"].trust == "transferred"
+
+
+def test_another_maker_s_library_hands_on_what_its_own_machines_do_not_say() -> None:
+    found = handed("network", "base_latency", "mfma", 2e9, [relative("a", "wgmma", 1e9)])
+    assert found.trust == "prior"
+    a = Relative("a", "wgmma", 1e9, {"network": {"base_latency": {**FITTED, "value": 8e-6}}})
+    found = handed("network", "base_latency", "mfma", 2e9, [a])
+    assert (found.value, found.trust) == (pytest.approx(4e-6), "prior")
+    own = Relative("b", "mfma", 2e9, {"network": {"base_latency": {**FITTED, "value": 2e-5}}})
+    assert handed("network", "base_latency", "mfma", 2e9, [a, own]).value == 2e-5
+    assert handed("network", "base_latency", "systolic", 2e9, [a, own]).source.startswith(
+        "prior: no"
+    )

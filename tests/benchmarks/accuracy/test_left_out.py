@@ -66,3 +66,21 @@ def test_the_bands_that_ship_are_of_known_classes() -> None:
     for classes in tomllib.loads(FILE.read_text()).values():
         assert set(classes) <= set(KERNELS)
         assert all(0.0 < width < 1.0 for width in classes.values())
+
+
+def test_collectives_are_left_out_too(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_out = script.load("accuracy.left_out")
+    monkeypatch.setattr(left_out, "FEWEST", 1)
+    (tmp_path / "measured").mkdir()
+    rows = [f"{name},all_reduce,nccl,8,1,1024,12" for name in ("A100_SXM", "H100_SXM")]
+    text = "\n".join(["hardware,op,impl,n_gpus,nodes,bytes,time_us", *rows])
+    (tmp_path / "measured" / "collective.csv").write_text(text)
+    found = {item.device: item for item in left_out.left_out(tmp_path)}
+    assert {item.rows for item in found.values()} == {"collectives"}
+    assert set(found) == {"A100_SXM", "H100_SXM"}
+    assert found["H100_SXM"].errors("borrowed")["bias"] > found["H100_SXM"].errors("own")["bias"]
+    mesh = left_out.borrowed(load_family("amd-cdna4"))[0].calibration["network"]
+    assert mesh["irregular_mesh_links"].value == 1.0  # one ring, one link
+    assert mesh["scale_up_efficiency"].value == 0.72  # AMD's, of its other machine
