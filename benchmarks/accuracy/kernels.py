@@ -56,6 +56,12 @@ TABLES = (
         "hardware in ('MI300X|MI325X', 'MI308X')",
     ),
     Table(
+        "Matrix products of L40S, MI350X and MI355X",
+        "gemm",
+        "measured/more/gemm.csv",
+        ("hardware", "dtype"),
+    ),
+    Table(
         "Matrix products of training (steady)",
         "gemm",
         "measured/gemm_training.csv",
@@ -67,6 +73,12 @@ TABLES = (
         "measured/attention.csv",
         ("hardware", "phase", "regime"),
         "framework == 'sglang'",
+    ),
+    Table(
+        "Attention of L40S",
+        "attention",
+        "measured/more/attention.csv",
+        ("framework", "phase"),
     ),
     Table(
         "Attention, forward and backward (training)",
@@ -94,6 +106,12 @@ TABLES = (
         "measured/moe.csv",
         ("hardware", "dtype", "regime"),
         f"framework == 'sglang' and {CALIBRATED}",
+    ),
+    Table(
+        "Mixture-of-experts layer of L40S, MI350X and MI355X",
+        "moe",
+        "measured/more/moe.csv",
+        ("hardware", "framework", "dtype"),
     ),
     Table(
         "Streaming operations",
