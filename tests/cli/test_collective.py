@@ -131,7 +131,8 @@ def test_netcdf_reads_back(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert f"wrote {path}" in result.stderr
     with xr.open_dataset(path) as found:
-        assert dict(found.sizes) == {"hardware": 2, "shape": 2 * 2 * 3 * 2 * 2}
+        assert dict(found.sizes) == {"hardware": 2, "shape": 2 * 2 * 3 * 2 * 2, "kernel_class": 7}
+        assert set(found["constants_trust"].dims) == {"kernel_class", "hardware"}
         assert found["hardware"].values.tolist() == ["dgx-h100", "mi355x-server"]
         assert set(found["collective"].values) == {"all_reduce", "all_gather"}
         assert found["size"].attrs["units"] == "B"
