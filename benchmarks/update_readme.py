@@ -6,7 +6,7 @@
 The published runs of this repository are always scored; the development tables and the
 speed only where asked for. Each figure stands between two comments; the README has one line
 for each table of docs/accuracy.md. With ``--kernels``, docs/kernels.png is drawn too;
-``--pairs`` projects the published pairs of machines.
+``--pairs`` projects the published pairs of machines and sustained rates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accuracy import families, pairs, switches, uncertainty_coverage
+from accuracy import families, pairs, sustained, switches, uncertainty_coverage
 from accuracy import kernels as accuracy_kernels
 from accuracy import serving as accuracy_serving
 from accuracy.training import COLUMNS, HEADER, markdown, table_line
@@ -191,6 +191,8 @@ def main() -> None:
         truth |= lines
     if options.pairs:
         blocks["pairs"] = pairs.block(pairs.evaluate(pairs.PAIRS))
+        rates = "\n".join(sustained.markdown(sustained.evaluate(sustained.RATES)))
+        replace_block(KERNELS, "sustained", rates)
     if options.speed:
         collectives = collective_speed_block()
         speed = f"{speed_block()}\n{collectives}\n{simulation_speed_line()}"

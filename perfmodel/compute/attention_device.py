@@ -99,8 +99,8 @@ def attention_device(
         language (Triton), ``flashinfer``, ``trtllm``; otherwise those of the reference
         (FlashAttention, or the vendor's where it is faster).
     steady : bool
-        True for a load that lasts minutes: the power limit is felt at once, and the warm
-        chip draws more (``calibration.gemm.steady_energy_ratio``).
+        True inside a training step: the power limit is felt at once, and shared with all
+        else that runs (``calibration.gemm.steady_energy_ratio``).
 
     Returns
     -------

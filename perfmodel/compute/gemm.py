@@ -67,8 +67,8 @@ def gemm_device(
     precision : str
         One of `perfmodel.base.precisions.FORMATS`; the device must have a matrix rate for it.
     steady : bool
-        True for a load that lasts minutes (training): the device is as warm as it
-        gets. False for a benchmark of a few milliseconds.
+        True inside a training step, which lasts: the power limit is felt at once, and is
+        shared with all else that runs. False for a benchmark of a few milliseconds.
     library : {"serving", "training"}, optional
         Whose kernels multiply quantised operands: those of serving libraries (SGLang,
         DeepGEMM) or of training ones (Transformer Engine over cuBLASLt). Default:
@@ -94,8 +94,9 @@ def gemm_device(
     with rate more than linearly because voltage falls with clock. `energy_per_flop`
     is that of 16 bits at full clock; another precision draws the same power at its own
     peak rate, but per FLOP no more than its share of 16 bits, unless the table holds
-    ``energy_per_flop_<precision>``. A steady load
-    draws `steady_energy_ratio` times as much (hot chip, real data).
+    ``energy_per_flop_<precision>``. Inside a training
+    step a product draws `steady_energy_ratio` times as much: the board feeds memory, links
+    and other kernels too.
 
     A cache of several partitions, each of which copies what its own units read, keeps
     nothing that counts from call to call: products of A100, H100 and B200 that are replayed

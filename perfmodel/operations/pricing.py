@@ -120,7 +120,7 @@ def _price_gemms(hardware: Hardware, operations: Sequence[Gemm], keys: LayerKeys
             distinct[3],
             output_bytes=float(output_bytes),
             accumulate=bool(adds),
-            steady=True,  # a training run lasts hours: the device is as warm as it gets
+            steady=True,  # a training run lasts hours, at the board's limit
         )
         time[rows] = result.time[inverse] * count[rows]
         traffic[rows] = result.memory_traffic[inverse] * count[rows]
