@@ -78,7 +78,6 @@ def even_power(case: Case) -> Case:
     return replace(case, hardware=hardware.with_values(values))
 
 
-# Behaviour -> what turns it off.
 def newest(case: Case) -> Case:
     """Take what the newest release does for what the run's own does."""
     own = FRAMEWORKS[case.framework.name.partition("[")[0]]
@@ -92,6 +91,7 @@ def newest(case: Case) -> Case:
     return replace(case, framework=replace(case.framework, **values))
 
 
+# Behaviour -> what turns it off.
 SWITCHES: Mapping[str, Change] = {
     "dated releases": newest,
     "overlap_gradient_reduce": software(overlap_gradient_reduce=False),
@@ -138,6 +138,7 @@ SWITCHES: Mapping[str, Change] = {
     "scaling": software(scaling="current"),
     "gathers_quantised": software(gathers_quantised=False),
     "power of 8-bit products": even_power,
+    "energy inside a step": profile({"calibration.gemm.steady_energy_ratio": 1.0}),
     "generation_2_backward_slowdown": even_generations,
     "layers_per_chunk": strategy(virtual_pipeline=1),
     "likely recompute": strategy(recompute="none"),
