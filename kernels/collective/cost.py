@@ -73,11 +73,11 @@ def network_cost(kind, algorithm, size, members, stride, network):
     shot = algorithm in (ONE_SHOT, TWO_SHOT)
     own_copy = 0.0
     if not shot and kind not in (BROADCAST, MULTICAST, POINT_TO_POINT):
-        own_copy = network.facts.local_copy_fraction * size / members
+        own_copy = network.facts.local_copy_time * size / members
     pipelined = is_pipelined(algorithm)
     direct = algorithm in (DIRECT, ONE_SHOT, TWO_SHOT) and kind != ALL_TO_ALL
 
-    filled = own_copy / network.levels[0].bandwidth
+    filled = own_copy
     low_transfer = filled / network.levels[0].low_latency_fraction
     middle_transfer = filled / max(network.levels[0].low_latency_128_fraction, 1e-9)
     tuned = 0.0
@@ -107,9 +107,9 @@ def network_cost(kind, algorithm, size, members, stride, network):
         load = level_load(kind, algorithm, size, members, below, inside, ports)
         if row.tuned_bandwidth > 0.0:
             tuned = max(tuned, load / (share * row.tuned_bandwidth))
-        if level == 0:
-            load += own_copy
         time = load / (share * row.bandwidth)
+        if level == 0:  # within the device, whatever part of its links the group has
+            time += own_copy
         low_time = time / (row.shot_fraction if shot else row.low_latency_fraction)
         latency = row.pairwise_pipeline_latency if pairwise else row.pipeline_latency
         fill = math.log2(1.0 + positions) * latency

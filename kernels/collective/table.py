@@ -60,7 +60,7 @@ FACTS = np.dtype(
         ("shot_base", np.float64),  # of one kernel that reads its peers, with a barrier [s]
         ("spread_latency", np.float64),  # low latency: many thread blocks against one [s]
         ("pairwise_spread_latency", np.float64),
-        ("local_copy_fraction", np.float64),  # bandwidth of the link / of the copy to oneself
+        ("local_copy_time", np.float64),  # of a byte that a rank keeps, copied within it [s/B]
         ("tuned_low_latency_bandwidth", np.float64),  # 0: the library takes the fastest
         ("tuned_in_network_fraction", np.float64),  # of tuned_bandwidth; 0: it has no switch
     ],

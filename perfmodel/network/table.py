@@ -22,7 +22,7 @@ CONSTANTS = (
     "in_network_efficiency",
     "low_latency_fraction",
     "low_latency_128_fraction",
-    "local_copy_fraction",
+    "local_copy_time",
     "base_latency",
     "spread_latency",
     "low_latency_128_latency",
@@ -203,7 +203,9 @@ def _set_level(
         row.low_latency_128_fraction = constants["low_latency_128_fraction"]
         row.tuned_bandwidth = usable if bus else library.tuned_link_fraction * usable
         row.pairwise_pipeline_latency = constants["pairwise_pipeline_latency"]
-        row.pairwise_fraction = 1.0 if bus else constants["all_to_all_efficiency"]
+        # Over a bus and where each pair has its own link, an exchange meets what a ring meets.
+        own_links = row.topology == kernel.FULLY_CONNECTED
+        row.pairwise_fraction = 1.0 if bus or own_links else constants["all_to_all_efficiency"]
         if bus:
             # A bus is what limits exchanges, flags and reads from peers; what devices lose
             # beside that on links of ten times its rate, they do not lose here.
@@ -234,12 +236,10 @@ def _set_facts(network: KernelNetwork, innermost: Network, constants: Mapping[st
 
     inner, facts = network.levels[0], network.facts
     base = constants["base_latency"]
-    facts.local_copy_fraction = constants["local_copy_fraction"]
+    facts.local_copy_time = constants["local_copy_time"]
     if inner.link_class == kernel.BUS:
         inner.low_latency_128_fraction = 0.0  # a bus may reorder what it writes
-        # The fraction is measured against NVLink; the device's memory copies many times as fast
-        # as a bus sends.
-        facts.local_copy_fraction = 0.0
+        facts.local_copy_time = 0.0  # many times as fast as a bus sends, and meanwhile
     facts.low_latency_base = base
     facts.low_latency_128_base = base + constants["low_latency_128_latency"]
     facts.simple_base = base + constants["simple_latency"]

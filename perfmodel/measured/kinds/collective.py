@@ -56,6 +56,10 @@ COLLECTIVE_NAMES: Mapping[str, str] = {
     "send_recv": "point_to_point",
 }
 LIBRARIES = ("", "nccl", "rccl")
+WAITED = "primus benchmark"
+"""Words in ``source`` of a benchmark that reads the host's clock around one call of PyTorch and the
+wait for its end (Primus, primus/tools/benchmark/rccl_bench.py, timed_run): the device has nothing
+to do until the host has called, so the host's time is in every row."""
 PER_CALL = "per-call"
 _ENGINE = re.compile(r"(sglang|vllm|trtllm)(?:_(graph|eager))?")
 """Cells of ``impl``: engine, and whether its calls are replayed or wait for the host one by one;
@@ -193,6 +197,9 @@ def case_of(row: MeasuredRow) -> Case:
     if size is None:
         raise Skip("shape not stated", "bytes", scorable=False)
     sizes = {"size": size, "members": float(members), "stride": float(stride)}
+    # What such a call takes of the host, from another engine of PyTorch and other machines.
+    waited = WAITED in row.lower("source")
+    sizes["host"] = load_engine("vllm").all_reduce_call_time if waited else 0.0
     variant: str | EngineCall = COLLECTIVE_NAMES[name]
     if engine:
         variant = EngineCall(engine[1], engine[2] == "eager")
@@ -210,9 +217,10 @@ def price(hardware: Hardware, collective: str | EngineCall, columns: Columns) ->
         )
         return {"time": time, "bus_bandwidth": sizes / time * bus_factor("all_reduce", members)}
     found = collective_choices(hardware, collective, columns["size"], members, stride)
+    time = found.time + columns["host"]
     return {
-        "time": found.time,
-        "bus_bandwidth": columns["size"] / found.time * bus_factor(collective, members),
+        "time": time,
+        "bus_bandwidth": columns["size"] / time * bus_factor(collective, members),
         "algorithm": np.array(ALGORITHMS)[found.algorithm],
         "protocol": np.array(PROTOCOLS)[found.protocol],
     }

@@ -119,7 +119,7 @@ def realistic_network() -> column.Network:
         pairwise_simple_base=1.2e-5,
         spread_latency=2e-6,
         pairwise_spread_latency=2e-6,
-        local_copy_fraction=0.5,
+        local_copy_time=0.5 / INNER,
         low_latency_128_fraction=0.9,
     )
     table.levels[1].low_latency_128_fraction = 0.93

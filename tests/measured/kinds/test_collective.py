@@ -221,6 +221,15 @@ def test_an_engine_waits_for_its_host_where_calls_are_not_replayed(tmp_path: Pat
     assert found[4] == found[6] == found[7]  # the library's
 
 
+def test_a_benchmark_that_waits_for_each_call_pays_the_host(tmp_path: Path) -> None:
+    path = tmp_path / "rccl.csv"
+    sources = ("mi355x rccl-tests", "mi355x Primus benchmark rccl p50")
+    rows = [f"{source},all_reduce,8,{2**14},30" for source in sources]
+    path.write_text("\n".join(["source,op,n_gpus,bytes,time_us", *rows]), encoding="utf-8")
+    alone, waited = (row.outcome.projected for row in compare_file("collective", path).rows)
+    assert waited - alone == pytest.approx(load_engine("vllm").all_reduce_call_time)
+
+
 def test_what_is_scored_of_the_measured_collectives(development_table: Any) -> None:
     found = compare_file("collective", development_table("measured/collective.csv"))
     assert statistics(found.rows)["count"] == 1306
