@@ -35,17 +35,24 @@ def slice_links(row, members, stride):
 
     Notes
     -----
-    A pair has the link between the two. A slice of c chips along every side closes on itself,
-    and has all 2 k. From one to the other the links grow with log n: exactly so where rings of
-    four close (c = 4: 1, 2, 3, ... 6 links for 2, 4, 8, ... 64 chips of a 4 x 4 x 4 cube), on
-    average over the shapes of slices elsewhere. The axes of a job share the links by their
-    logarithms, ``2 k log n / log(n s)``, a link for each doubling at most. Derived here from the
-    slices that cloud.google.com/tpu/docs lists; jax-ml/scaling-book, tpus.md, says which close.
+    A group fills one side of its slice after the other, a link for each end of a side: a pair has
+    the link between the two. Four lie on a square, whose border is a ring of two links per chip,
+    and a larger block has no more at its corners, until one of its sides closes; the last side
+    is a line, of one link, until it closes. So c = 4 gives 1, 2, 3, ... 6 links for 2, 4, 8, ...
+    64 chips of a 4 x 4 x 4 cube, and c = 16 gives 1, 2, 2, 2, 3, 3, 3, 4 for 2 ... 256 chips of
+    a 16 x 16 plane. Between blocks the links grow with log n. The axes of a job share them by
+    their logarithms, ``2 k log n / log(n s)``, a link for each doubling at most. Derived here
+    from the slices that cloud.google.com/tpu/docs lists; jax-ml/scaling-book, tpus.md, says
+    which close.
     """
     most = 2.0 * row.dimensions
     bits = math.log2(members)
-    closed = max(row.dimensions * math.log2(row.closing_side) - 1.0, 1e-9)
-    alone = 1.0 + (bits - 1.0) * (most - 1.0) / closed
+    side = math.log2(row.closing_side)
+    alone = 0.0
+    for dimension in range(int(row.dimensions)):
+        along = min(max(bits - dimension * side, 0.0), side)
+        before = 1.0 if dimension + 1 < row.dimensions else side - 1.0  # of the second link
+        alone += min(along, 1.0) + min(max(along - before, 0.0), 1.0)
     shared = most * bits / max(most, math.log2(members * stride))
     return min(alone, shared)
 
