@@ -18,7 +18,7 @@ def test_a_profile_gives_node_and_fat_tree():
     assert (tree.kind, tree.shape) == ("fat-tree", (4,))
     assert node.bandwidth == 450 * GB
     # The profile's latency is that of a message between neighbours: two and four links.
-    assert topology.message_time(0, 1, 0.0) == pytest.approx(0.6e-6)
+    assert topology.message_time(0, 1, 0.0) == pytest.approx(0.413e-6)
     assert topology.message_time(0, 8, 0.0) == pytest.approx(2.7e-6)
 
 
