@@ -46,7 +46,7 @@ class Constant:
         Where the prior is from; empty for rules of libraries.
     meaning : str
         One line.
-    transfer : {"share", "clocks", "seconds", "energy", "fact"}
+    transfer : {"share", "unit", "clocks", "seconds", "energy", "fact"}
         How the constant of a measured device serves another one; see ``constants.toml``.
     """
 
@@ -318,7 +318,7 @@ def complete(
         found.setdefault(name, getattr(constant, name))
     found.setdefault("value", found["prior"])
     rows = found.pop("rows", None)
-    clocks_of = found.pop("clocks_of", "")
+    carried = found.pop("carried", "")
     if "source" not in found:
         if found.get("fit"):
             fit = fits().get(found["fit"])
@@ -330,8 +330,8 @@ def complete(
             found["source"] = fit.text(rows)
         elif stated:
             found["source"] = stated
-    if clocks_of and "source" in found:
-        found["source"] += f"; as many clocks as on {clocks_of}"
+    if carried and "source" in found:
+        found["source"] += f"; {carried}"
     if "trust" not in found:
         found["trust"] = "fact" if constant.transfer == "fact" else PRIOR
     return found

@@ -16,6 +16,7 @@ from perfmodel.hwprofiles.hardware import Hardware, build
 from perfmodel.hwprofiles.naming import is_path, normalise
 from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar
 from perfmodel.hwprofiles.transfer import (
+    CLOCKED,
     Relative,
     at_clock,
     handed,
@@ -342,7 +343,8 @@ def _hand_on(
             on = measured.get(path, "")
             if entry == TRANSFERRED:
                 own_class = device.get("instruction_class", "other")
-                found = handed(group, key, own_class, clock or chip_clock(on), relatives())
+                clocked = clock or chip_clock(on)
+                found = handed(group, key, own_class, clocked, relatives(), unit_bandwidth(device))
                 entries[key] = {"value": found.value, "trust": found.trust, "source": found.source}
                 source.pop(path, None)
                 continue
@@ -352,18 +354,31 @@ def _hand_on(
             trust = "calibrated" if on in ("", chip) else "transferred"
             entries[key] = {**entry, "trust": trust}
             stated = chip_clock(on)
-            if on and constant.transfer == "clocks" and clock and stated != clock:
+            if on and constant.transfer in CLOCKED and clock and stated != clock:
                 entries[key]["value"] = at_clock(constant, value, stated, clock)
-                entries[key]["clocks_of"] = on
+                entries[key]["carried"] = f"{CLOCKED[constant.transfer]} {on}"
 
 
 @lru_cache(maxsize=64)
+def chip_device(chip: str) -> Mapping[str, Any]:
+    """Return the facts of a chip that ships; none for no chip."""
+    merged: dict[str, Any] = {}
+    for file, document in _chain(str(FOLDER / f"{chip}.toml")) if chip else ():
+        _merge(merged, {"device": document.get("device", {})}, "", file)
+    return merged.get("device", {})
+
+
 def chip_clock(chip: str) -> float:
     """Return the boost clock of a chip that ships [Hz]; 0 for none."""
-    clock = 0.0
-    for _, document in _chain(str(FOLDER / f"{chip}.toml")) if chip else ():
-        clock = float(document.get("device", {}).get("boost_clock", clock))
-    return clock
+    return float(chip_device(chip).get("boost_clock", 0.0))
+
+
+def unit_bandwidth(device: Mapping[str, Any]) -> float:
+    """Return the memory bandwidth over the units of a device's facts [B/s]; 0 where one lacks."""
+    bandwidth = device.get("memory", {}).get("bandwidth", 0.0)
+    units = device.get("compute_units", 0.0)
+    numbers = isinstance(bandwidth, int | float) and isinstance(units, int | float)
+    return float(bandwidth) / units if numbers and units else 0.0
 
 
 @lru_cache(maxsize=1)
@@ -378,7 +393,8 @@ def relatives() -> tuple[Relative, ...]:
                 facts = {key: value for key, value in part.items() if key not in OWN_KEYS}
                 _merge(merged, facts, "", file)
             own_class = merged["device"].get("instruction_class", "other")
-            found.append(Relative(name, own_class, chip_clock(chip), merged["calibration"]))
+            clock, share = chip_clock(chip), unit_bandwidth(chip_device(chip))
+            found.append(Relative(name, own_class, clock, merged["calibration"], share))
     return tuple(found)
 
 

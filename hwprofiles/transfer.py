@@ -2,13 +2,15 @@
 
 A family that says ``measured_on`` holds constants that were fitted to that chip. What they are
 worth elsewhere depends on what they are (``transfer`` in ``constants.toml``): a share of a
-fact, an energy and what no clock of the chip sets stay as they are, a latency inside the chip
-takes as many clocks.
+fact and what no clock of the chip sets stay as they are, a latency inside the chip takes as many
+clocks, and an operation at a higher clock needs a higher voltage.
 
 1. Another chip of a family takes its constants, latencies by the clock.
 2. An entry that says ``"transferred"``, and everything fitted that a file with
    ``transferred = true`` inherits, is the mean over the measured families of the device's
-   instruction class, latencies in clocks. Only what was measured there counts.
+   instruction class: latencies in clocks, what one unit draws from memory in bytes per second
+   (what kernels of the class keep under way, over a latency that no bandwidth of a board
+   changes). Only what was measured there counts.
    A variant (of a number format, a library) that none of them states is as their plain one.
    What a library of collectives takes (``network``) does not depend on matrix units: all
    measured families of the maker count, then those of the other maker of GPUs, whose library
@@ -29,8 +31,10 @@ from perfmodel.hwprofiles.constants import PRIOR, TRANSFERRED, Constant, known, 
 
 NEIGHBOURS = (("mma.sync", "wgmma", "tcgen05"), ("mfma",), ("systolic",))
 """Instruction classes of a maker in the order in which they came."""
-HANDED = ("share", "clocks", "seconds", "energy")
+HANDED = ("share", "unit", "clocks", "seconds", "energy")
 """What is handed on; facts are not."""
+CLOCKED = {"clocks": "as many clocks as on", "energy": "at the voltage of its clock, as on"}
+"""What depends on the clock, and how a source says so before the chip's name."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,15 @@ class Relative:
         Boost clock of the chip that they were measured on [Hz].
     calibration : mapping of str to mapping of str to object
         Entries as in its files, by group and key.
+    unit_bandwidth : float
+        Memory bandwidth over units of that chip [B/s]; 0 where it is not stated.
     """
 
     name: str
     instruction_class: str
     clock: float
     calibration: Mapping[str, Mapping[str, object]]
+    unit_bandwidth: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,14 +96,31 @@ def at_clock(constant: Constant, value: float, stated: float, clock: float) -> f
         At the clock `stated` [Hz].
     stated, clock : float
         Boost clocks [Hz]; 0 where there is none: the value stays as it is.
+
+    Notes
+    -----
+    Where the rate goes as power to the exponent p (``gemm.power_exponent``), power goes as the
+    clock to 1 / p, and the energy of an operation as the clock to 1 / p - 1. So what a board
+    can sustain of a chip does not depend on the clock that its maker calls the boost (derived
+    here).
     """
-    if constant.transfer != "clocks" or not stated or not clock or stated == clock:
+    power = {"clocks": -1.0, "energy": 1.0 / known("gemm")["power_exponent"].prior - 1.0}
+    if constant.transfer not in CLOCKED or not stated or not clock or stated == clock:
         return value
-    return min(max(value * stated / clock, constant.low), constant.high)
+    return _within(constant, value * (clock / stated) ** power[constant.transfer])
+
+
+def _within(constant: Constant, value: float) -> float:
+    return min(max(value, constant.low), constant.high)
 
 
 def handed(
-    group: str, key: str, instruction_class: str, clock: float, relatives: Iterable[Relative]
+    group: str,
+    key: str,
+    instruction_class: str,
+    clock: float,
+    relatives: Iterable[Relative],
+    unit_bandwidth: float = 0.0,
 ) -> Handed:
     """Return a constant by the rules of this module.
 
@@ -110,6 +134,8 @@ def handed(
         Boost clock of the device [Hz]; 0 for latencies at the relatives' own clocks.
     relatives : iterable of Relative
         Those that may hand it on.
+    unit_bandwidth : float
+        Memory bandwidth over units of the device [B/s]; 0: what one unit draws stays a share.
     """
     constant = known(group)[key]
     relatives = tuple(relatives)
@@ -121,6 +147,10 @@ def handed(
                 value = measured_value(relative.calibration.get(group, {}).get(name))
                 if not math.isnan(value):
                     value = at_clock(constant, value, relative.clock, clock)
+                    known_units = unit_bandwidth and relative.unit_bandwidth and not distance
+                    if constant.transfer == "unit" and known_units:
+                        value *= relative.unit_bandwidth / unit_bandwidth
+                        value = _within(constant, value)
                     values.append((relative.name, value))
             if values:
                 return _mean(constant, values, distance)
@@ -146,10 +176,13 @@ def _by_distance(group: str, instruction_class: str) -> list[tuple[str, ...]]:
 def _mean(constant: Constant, values: list[tuple[str, float]], distance: int) -> Handed:
     mean = sum(value for _, value in values) / len(values)
     names = " and ".join(name for name, _ in values)
-    in_clocks = ", in clocks" if constant.transfer == "clocks" else ""
+    how = {"clocks": ", in clocks", "energy": ", at its clock"}
+    if not distance:
+        how["unit"] = ", in bytes per second"
+    carried = how.get(constant.transfer, "")
     if distance:
-        return Handed(mean, PRIOR, f"prior: borrowed from the nearest class, {names}{in_clocks}")
-    return Handed(mean, TRANSFERRED, f"transferred from {names}{in_clocks}")
+        return Handed(mean, PRIOR, f"prior: borrowed from the nearest class, {names}{carried}")
+    return Handed(mean, TRANSFERRED, f"transferred from {names}{carried}")
 
 
 def inherits_measurement(group: str, key: str, entry: Any) -> bool:

@@ -101,7 +101,9 @@ def borrowed(family: Family) -> tuple[Family, dict[str, str]]:
         for key in family.calibration[group]:
             measured = not math.isnan(measured_value(own.calibration[group].get(key)))
             if measured and known(group)[key].transfer in HANDED:
-                found[key] = handed(group, key, own.instruction_class, own.clock, others)
+                found[key] = handed(
+                    group, key, own.instruction_class, own.clock, others, own.unit_bandwidth
+                )
                 stated = own.calibration[group][key]
                 if group == "network" and isinstance(stated, dict) and "prior" in stated:
                     # What the shape of the links says before any fit, of a mesh or a switch.

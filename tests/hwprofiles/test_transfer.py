@@ -7,6 +7,7 @@ import math
 import pytest
 
 from perfmodel.base.errors import HardwareError
+from perfmodel.compute.gemm import gemm_device
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.hwprofiles.constants import constants, known, plain
 from perfmodel.hwprofiles.loader import chip_clock, relatives
@@ -20,7 +21,7 @@ def relative(name: str, own_class: str, clock: float, **entries: object) -> Rela
 
 
 def test_every_constant_says_how_it_carries_over() -> None:
-    ways = {"share", "clocks", "seconds", "energy", "fact"}
+    ways = {"share", "unit", "clocks", "seconds", "energy", "fact"}
     for group, entries in constants().items():
         for key, constant in entries.items():
             assert constant.transfer in ways, f"{group}.{key}"
@@ -35,6 +36,34 @@ def test_a_latency_takes_as_many_clocks_within_its_bounds() -> None:
     assert at_clock(launch, launch.high, 2e9, 1e9) == launch.high
     assert at_clock(known("gemm")["l2_efficiency"], 0.6, 1e9, 2e9) == 0.6
     assert at_clock(known("gemm")["heat_time"], 1e-3, 1e9, 2e9) == 1e-3
+
+
+@pytest.mark.parametrize("clock", [1.5e9, 2.2e9, 2.6e9])
+def test_what_a_board_sustains_does_not_depend_on_the_boost_clock(clock: float) -> None:
+    # The same chip with another boost clock, and rates and energy by it: one rate at the limit.
+    h100 = load_hardware("dgx-h100")
+    stated, key = h100.device.boost_clock, "energy_per_flop"
+    energy = at_clock(known("gemm")[key], h100.calibrated("gemm", key), stated, clock)
+    other = h100.with_values(
+        {
+            "device.boost_clock": clock,
+            "device.peak_flops.bf16": h100.device.peak("bf16") * clock / stated,
+            f"calibration.gemm.{key}": energy,
+        }
+    )
+    rates = [gemm_device(device, "bf16", steady=True).power_rate for device in (h100, other)]
+    assert rates[0] == pytest.approx(rates[1], rel=1e-9)
+
+
+def test_a_unit_draws_as_many_bytes_per_second_as_in_its_class_and_a_share_elsewhere() -> None:
+    entries = {"attention": {"unit_bandwidth": {**FITTED, "value": 0.8}}}
+    relatives = [Relative("a", "mma.sync", 1.4e9, entries, 20e9)]
+    near = handed("attention", "unit_bandwidth", "mma.sync", 2.5e9, relatives, 10e9)
+    assert near.value == pytest.approx(1.6)
+    assert "bytes per second" in near.source
+    for own_class, bandwidth in (("wgmma", 10e9), ("mma.sync", 0.0)):
+        far = handed("attention", "unit_bandwidth", own_class, 2.5e9, relatives, bandwidth)
+        assert far.value == 0.8
 
 
 @pytest.mark.parametrize(
