@@ -61,7 +61,8 @@ COLLECTIVES = {
 }
 """Device -> family, table and rows: collectives of libraries, whose tables lie elsewhere."""
 CLASSES = {"products, 16 bits": "gemm", "prefill": "attention", "decode": "decode",
-           "layers with experts": "moe", "streams": "stream"}  # fmt: skip
+           "layers with experts": "moe", "streams": "stream",
+           "collectives": "collective"}  # fmt: skip
 """Rows -> the kernel class whose band they make; training multiplies 16 bits most."""
 FEWEST = 30
 
