@@ -103,7 +103,9 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
         if beyond:
             within = max(within, library.post_overhead * (3.0 if p == SIMPLE else 1.0))
         latency = library.ring_base[p] + (steps - across) * within
-        latency += across * library.ring_hop[ADAPTER, p]
+        # A rank alone in its node has none beside it to hide behind.
+        alone = beyond and node <= 1.0
+        latency += across * (library.tree_hop if alone else library.ring_hop)[ADAPTER, p]
         time = ring_time
         if p == LOW_LATENCY:
             time = max(ring_time / library.low_latency_share, capped)

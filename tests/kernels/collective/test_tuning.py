@@ -40,3 +40,17 @@ def test_choices_follow_the_table_of_the_library(realistic):
     _, algorithm, protocol = collective_choices(ALL_REDUCE * rows, sizes, 8 * rows, rows, network)
     assert algorithm.tolist() == [RING, IN_NETWORK]
     assert protocol.tolist() == [LOW_LATENCY, SIMPLE]
+
+
+def test_a_rank_alone_in_its_node_hides_no_latency_of_the_network(realistic):
+    # ncclTopoTuneModel: with one rank per node, ring hops have the network latency of trees, 5.0,
+    # 8.5 and 14 us in place of 2.7, 4.0 and 14. By hand for 16 ranks over adapters of 50 GB/s: LL
+    # 81.6 us at 20.4 GB/s, LL128 141.5 us at 46 GB/s, simple 218.4 us at 50 GB/s, over 15/16 of
+    # the bytes: LL up to 59.9 / (0.9375 (1/20.4 - 1/46)) = 2.34 MB, LL128 up to
+    # 76.9 / (0.9375 (1/46 - 1/50)) = 47.2 MB.
+    sizes = np.array([2.3e6, 2.4e6, 47e6, 47.4e6])
+    rows = np.ones(4, np.int64)
+    _, _, protocol = collective_choices(
+        ALL_GATHER * rows, sizes, 16 * rows, 8 * rows, tuned(realistic)
+    )
+    assert protocol.tolist() == [LOW_LATENCY, LOW_LATENCY_128, LOW_LATENCY_128, SIMPLE]
