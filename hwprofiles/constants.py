@@ -60,6 +60,12 @@ class Constant:
     adjustable: bool = False
     source: str = ""
 
+    @property
+    def estimated(self) -> bool:
+        """Whether physics or literature says the prior, and not what fits gave."""
+        fitted = ("between", "free fits", "as on")
+        return bool(self.source) and not any(word in self.source for word in fitted)
+
 
 @dataclass(frozen=True)
 class Fit:

@@ -16,7 +16,9 @@ clocks, and an operation at a higher clock needs a higher voltage.
    measured families of the maker count, then those of the other maker of GPUs, whose library
    is made of the same code.
 3. A class without a measurement borrows from the classes beside it in `NEIGHBOURS`, the
-   nearest first and those equally near together. Such a value is a prior.
+   nearest first and those equally near together. What physics or literature says before any
+   fit (`Constant.estimated`) counts as one more of them: a single neighbour may be odd. Such a
+   value is a prior.
 4. With none at all, it is the prior of ``constants.toml``.
 """
 
@@ -33,6 +35,8 @@ NEIGHBOURS = (("mma.sync", "wgmma", "tcgen05"), ("mfma",), ("systolic",))
 """Instruction classes of a maker in the order in which they came."""
 HANDED = ("share", "unit", "clocks", "seconds", "energy")
 """What is handed on; facts are not."""
+PRIOR_CLOCK = 1.7e9
+"""Clock [Hz] that a prior's latency counts for among relatives: A100's is 1.41e9, B200's 1.86e9."""
 CLOCKED = {"clocks": "as many clocks as on", "energy": "at the voltage of its clock, as on"}
 """What depends on the clock, and how a source says so before the chip's name."""
 
@@ -110,6 +114,11 @@ def at_clock(constant: Constant, value: float, stated: float, clock: float) -> f
     return _within(constant, value * (clock / stated) ** power[constant.transfer])
 
 
+def _at_unit(constant: Constant, value: float, stated: float, own: float) -> float:
+    """Return a share of what units have on average as the same bytes per second elsewhere."""
+    return _within(constant, value * stated / own) if stated and own else value
+
+
 def _within(constant: Constant, value: float) -> float:
     return min(max(value, constant.low), constant.high)
 
@@ -147,11 +156,12 @@ def handed(
                 value = measured_value(relative.calibration.get(group, {}).get(name))
                 if not math.isnan(value):
                     value = at_clock(constant, value, relative.clock, clock)
-                    known_units = unit_bandwidth and relative.unit_bandwidth and not distance
-                    if constant.transfer == "unit" and known_units:
-                        value *= relative.unit_bandwidth / unit_bandwidth
-                        value = _within(constant, value)
+                    if constant.transfer == "unit" and not distance:
+                        value = _at_unit(constant, value, relative.unit_bandwidth, unit_bandwidth)
                     values.append((relative.name, value))
+            if values and distance and group != "network" and constant.estimated:
+                prior = at_clock(constant, constant.prior, PRIOR_CLOCK, clock)
+                values.append(("the prior", prior))
             if values:
                 return _mean(constant, values, distance)
     text = f"prior: no relative is measured; {constant.source or 'a rule of libraries'}"

@@ -11,7 +11,7 @@ from perfmodel.compute.gemm import gemm_device
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.hwprofiles.constants import constants, known, plain
 from perfmodel.hwprofiles.loader import chip_clock, relatives
-from perfmodel.hwprofiles.transfer import Relative, at_clock, handed, measured_value
+from perfmodel.hwprofiles.transfer import PRIOR_CLOCK, Relative, at_clock, handed, measured_value
 
 FITTED = {"value": 3e-6, "fit": "gemm-a100-bf16"}
 
@@ -61,9 +61,9 @@ def test_a_unit_draws_as_many_bytes_per_second_as_in_its_class_and_a_share_elsew
     near = handed("attention", "unit_bandwidth", "mma.sync", 2.5e9, relatives, 10e9)
     assert near.value == pytest.approx(1.6)
     assert "bytes per second" in near.source
-    for own_class, bandwidth in (("wgmma", 10e9), ("mma.sync", 0.0)):
-        far = handed("attention", "unit_bandwidth", own_class, 2.5e9, relatives, bandwidth)
-        assert far.value == 0.8
+    assert handed("attention", "unit_bandwidth", "mma.sync", 2.5e9, relatives).value == 0.8
+    far = handed("attention", "unit_bandwidth", "wgmma", 2.5e9, relatives, 10e9)
+    assert far.value == (0.8 + known("attention")["unit_bandwidth"].prior) / 2
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,21 @@ def test_the_own_class_goes_before_its_neighbours_and_counts_alike() -> None:
     found = handed("gemm", "launch_latency", "mma.sync", 2e9, [a, b, far])
     assert found.value == pytest.approx((1.5e-6 + 2e-6) / 2)
     assert (found.trust, found.source) == ("transferred", "transferred from a and b, in clocks")
-    borrowed = handed("gemm", "launch_latency", "wgmma", 1e9, [a, far])
-    assert borrowed.value == pytest.approx((3e-6 + 8e-6) / 2)  # one on either side
+    borrowed = handed("gemm", "launch_latency", "wgmma", PRIOR_CLOCK, [a, far])
+    # One on either side, in clocks, and what physics says.
+    stated = (3e-6 + 8e-6) / (PRIOR_CLOCK / 1e9) + known("gemm")["launch_latency"].prior
+    assert borrowed.value == pytest.approx(stated / 3)
     assert borrowed.trust == "prior"
+    assert "the prior" in borrowed.source
     alone = handed("gemm", "launch_latency", "systolic", 1e9, [a, b, far])
     assert (alone.value, alone.trust) == (known("gemm")["launch_latency"].prior, "prior")
+
+
+def test_a_prior_counts_beside_neighbours_only_where_no_fit_gave_it() -> None:
+    assert known("gemm")["memory_efficiency"].estimated
+    assert not known("gemm")["split_latency"].estimated  # free fits
+    near = Relative("a", "wgmma", 1e9, {"gemm": {"split_latency": {**FITTED, "value": 1e-6}}})
+    assert handed("gemm", "split_latency", "tcgen05", 1e9, [near]).value == 1e-6
 
 
 def test_a_variant_that_nobody_states_is_as_the_plain_constant() -> None:
