@@ -11,7 +11,9 @@ import pytest
 
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import load_family
+from perfmodel.hwprofiles.transfer import PRIOR_CLOCK
 from perfmodel.measured.problem import with_constants
 
 
@@ -23,6 +25,7 @@ def test_what_was_fitted_comes_from_the_classes_beside_it(script: Any) -> None:
     for name in ("dgx-a100", "l40s-server", "dgx-b200"):
         other = load_hardware(name)
         clocks.append(other.calibrated("gemm", "launch_latency") * other.device.boost_clock)
+    clocks.append(known("gemm")["launch_latency"].prior * PRIOR_CLOCK)
     expected = np.mean(clocks) / load_hardware("dgx-h100").device.boost_clock
     assert gemm["launch_latency"].value == pytest.approx(expected)
     assert gemm["cluster_units"].value == own["cluster_units"].value  # public, not borrowed
