@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accuracy import families, pairs, sustained, switches, uncertainty_coverage
+from accuracy import families, left_out, pairs, sustained, switches, uncertainty_coverage
 from accuracy import kernels as accuracy_kernels
 from accuracy import serving as accuracy_serving
 from accuracy.training import COLUMNS, HEADER, markdown, table_line
@@ -203,6 +203,8 @@ def main() -> None:
         blocks["kernels"], kernels, collectives, lines = kernel_blocks(options.kernels)
         truth |= lines
         replace_block(KERNELS, "kernels", kernels)
+        without = "\n".join(map(left_out.table_line, left_out.left_out(options.kernels)))
+        replace_block(KERNELS, "left-out", "\n".join([*left_out.HEADER, without]))
         replace_block(COLLECTIVES, "collectives", collectives)
     for name, block in blocks.items():
         replace_block(ACCURACY, name, block)

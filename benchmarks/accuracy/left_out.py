@@ -65,6 +65,10 @@ CLASSES = {"products, 16 bits": "gemm", "prefill": "attention", "decode": "decod
            "collectives": "collective"}  # fmt: skip
 """Rows -> the kernel class whose band they make; training multiplies 16 bits most."""
 FEWEST = 30
+HEADER = (
+    "| left out | rows | | trust | own constants | left out: median | mean | bias |",
+    "|---|---|---:|---|---:|---:|---:|---:|",
+)
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,17 @@ def bands(found: list[LeftOut]) -> dict[str, dict[str, float]]:
     }
 
 
+def table_line(item: LeftOut) -> str:
+    """Return a device's errors as a row of the table."""
+    own, out = item.errors("own"), item.errors("borrowed")
+    return (
+        f"| {item.device.replace('|', ', ')} | {item.rows} | {out['count']:,} "
+        f"| {item.trust} | {own['median_absolute_error']:.1%} "
+        f"| {out['median_absolute_error']:.1%} | {out['mean_absolute_error']:.1%} "
+        f"| {out['bias']:+.1%} |"
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the errors of each device left out."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -171,20 +186,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     found = []
     if not options.json:
-        print("| left out | rows | | trust | own constants | left out: median | mean | bias |")
-        print("|---|---|---:|---|---:|---:|---:|---:|")
+        print(*HEADER, sep="\n")
     try:
         for item in left_out(options.data):
             found.append(item)
-            own, out = item.errors("own"), item.errors("borrowed")
             if not options.json:
-                print(
-                    f"| {item.device.replace('|', ', ')} | {item.rows} | {out['count']:,} "
-                    f"| {item.trust} | {own['median_absolute_error']:.1%} "
-                    f"| {out['median_absolute_error']:.1%} | {out['mean_absolute_error']:.1%} "
-                    f"| {out['bias']:+.1%} |",
-                    flush=True,
-                )
+                print(table_line(item), flush=True)
     except PerfModelError as error:
         print(f"left_out.py: {error}", file=sys.stderr)
         return 2
