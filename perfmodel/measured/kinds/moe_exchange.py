@@ -41,11 +41,12 @@ class Variant(NamedTuple):
 
     phase: str
     mode: str
+    share: float
 
 
 def check(row: MeasuredRow) -> None:
     """Raise DataError where a cell that should be a number is none."""
-    for column in (*COUNTS, "sms"):
+    for column in (*COUNTS, "sms", "topk_groups"):
         row.whole(column)
     check_time(row)
 
@@ -92,12 +93,15 @@ def case_of(row: MeasuredRow) -> Case:
         "stride": float(stride),
         "compute_units": float(row.whole("sms") or COMPUTE_UNITS),
     }
-    return Case(hardware, Variant(phase, MODES[mode]), sizes, measured_time(row), notes)
+    groups = row.whole("topk_groups") or nodes  # nodes among which a token chooses
+    share = min(groups, nodes) / nodes
+    return Case(hardware, Variant(phase, MODES[mode], share), sizes, measured_time(row), notes)
 
 
 def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
     """Price rows of one system, phase and mode: ``time`` [s]."""
     sizes: dict[str, Any] = dict(columns)
+    sizes["share"] = variant.share
     time = moe_exchange_times(hardware, variant.phase, variant.mode, **sizes)
     return {"time": time}
 

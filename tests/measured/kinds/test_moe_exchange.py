@@ -34,6 +34,21 @@ def test_exchanges_that_the_model_made_have_no_error(tmp_path: Path) -> None:
     assert {row.cells["regime"] for row in found.rows} == {"middle"}  # 14 MiB
 
 
+def test_a_table_may_say_among_how_many_nodes_tokens_choose(tmp_path: Path) -> None:
+    path = tmp_path / "exchange.csv"
+    row = "H100_SXM,deepep_normal,combine,8,64,8192,7168,8,256,24,8742"
+    lines = [f"{HEADER},topk_groups", f"{row},", f"{row},8", f"{row},4", f"{row},20"]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    free, eight, four, more = (
+        row.outcome.projected for row in compare_file("moe-alltoall", path).rows
+    )
+    assert free == eight == more
+    assert four == pytest.approx(0.70 * free, rel=0.02)  # 3.67 nodes a token instead of 5.3
+    path.write_text("\n".join([lines[0], f"{row},x"]) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match="topk_groups"):
+        compare_file("moe-alltoall", path)
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
