@@ -46,6 +46,8 @@ class Constant:
         Where the prior is from; empty for rules of libraries.
     meaning : str
         One line.
+    from_fits : bool
+        Whether the prior was read off fits of measured devices.
     transfer : {"share", "unit", "clocks", "seconds", "energy", "fact"}
         How the constant of a measured device serves another one; see ``constants.toml``.
     """
@@ -59,12 +61,12 @@ class Constant:
     unit: str = ""
     adjustable: bool = False
     source: str = ""
+    from_fits: bool = False
 
     @property
     def estimated(self) -> bool:
         """Whether physics or literature says the prior, and not what fits gave."""
-        fitted = ("between", "free fits", "as on")
-        return bool(self.source) and not any(word in self.source for word in fitted)
+        return bool(self.source) and not self.from_fits
 
 
 @dataclass(frozen=True)
