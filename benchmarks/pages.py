@@ -257,19 +257,41 @@ def matches(expected: list[str], out: str) -> bool:
 
 
 def shortened(expected: list[str], out: str) -> str:
-    """Return an output with as many lines around a line of ``…`` as a page showed."""
+    """Return of an output what a page showed of it between lines of ``…``.
+
+    As many lines at the start and at the end, and for every passage between two such lines the
+    lines that are most like it, numbers aside.
+    """
     lines = [line.rstrip() for line in out.strip("\n").split("\n")]
     kept = [line.rstrip() for line in expected]
     while kept and not kept[-1]:
         kept.pop()
     ends = [""] * (len(expected) - len(kept))
-    if ANYTHING in kept:
-        first = kept.index(ANYTHING)
-        last = len(kept) - 1 - kept[::-1].index(ANYTHING)
-        tail = len(kept) - 1 - last
-        if len(lines) > first + tail:
-            lines = [*lines[:first], ANYTHING, *lines[len(lines) - tail :]]
+    passages: list[list[str]] = [[]]
+    for line in kept:
+        passages.append([]) if line == ANYTHING else passages[-1].append(line)
+    first, last = len(passages[0]), len(passages[-1])
+    if len(passages) > 1 and len(lines) > first + last:
+        found, place = lines[:first], first
+        for passage in passages[1:-1]:
+            start = _most_alike(passage, lines[: len(lines) - last], place)
+            place = start + len(passage)
+            found += [ANYTHING, *lines[start:place]]
+        lines = [*found, ANYTHING, *lines[len(lines) - last :]]
     return "".join(f"{line}\n" for line in [*lines, *ends])
+
+
+def _most_alike(passage: list[str], lines: list[str], place: int) -> int:
+    """Return where from `place` on as many lines are most like a passage, numbers aside."""
+
+    def words(line: str) -> str:
+        return re.sub(r"[\d.,]+", "0", line)
+
+    def alike(start: int) -> int:
+        pairs = zip(passage, lines[start : start + len(passage)], strict=False)
+        return sum(words(shown) == words(line) for shown, line in pairs)
+
+    return max(range(place, max(place + 1, len(lines) - len(passage) + 1)), key=alike)
 
 
 @contextlib.contextmanager

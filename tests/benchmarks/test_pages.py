@@ -105,6 +105,14 @@ def test_marked_blocks_are_left_out_or_written(pages: Any, tmp_path: Path) -> No
     assert page.ran == 1
 
 
+def test_passages_between_dots_follow_their_numbers(pages: Any) -> None:
+    out = "head\nfirst   1.0\n\ncost\nprice   2.5 USD\nenergy  7 J\n\ngroups\nlast\n"
+    shown = ["head", "…", "cost", "price   2.4 USD", "…", "last"]
+    assert pages.shortened(shown, out) == "head\n…\ncost\nprice   2.5 USD\n…\nlast\n"
+    assert pages.shortened(["head", "…"], out) == "head\n…\n"
+    assert pages.shortened(["…", "energy  8 J", "…"], out) == "…\nenergy  7 J\n…\n"
+
+
 @pytest.mark.parametrize(
     ("expected", "value", "same"),
     [
