@@ -5,7 +5,7 @@ worth elsewhere depends on what they are (``transfer`` in ``constants.toml``): a
 fact and what no clock of the chip sets stay as they are, a latency inside the chip takes as many
 clocks, and an operation at a higher clock needs a higher voltage.
 
-1. Another chip of a family takes its constants, latencies by the clock.
+1. Another chip of a family takes its constants, latencies and energies by the clock.
 2. An entry that says ``"transferred"``, and everything fitted that a file with
    ``transferred = true`` inherits, is the mean over the measured families of the device's
    instruction class: latencies in clocks, what one unit draws from memory in bytes per second
@@ -39,6 +39,8 @@ PRIOR_CLOCK = 1.7e9
 """Clock [Hz] that a prior's latency counts for among relatives: A100's is 1.41e9, B200's 1.86e9."""
 CLOCKED = {"clocks": "as many clocks as on", "energy": "at the voltage of its clock, as on"}
 """What depends on the clock, and how a source says so before the chip's name."""
+CARRIED = {"clocks": ", in clocks", "energy": ", at its clock"}
+"""How the source of a mean says so behind the names."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,12 @@ def at_clock(constant: Constant, value: float, stated: float, clock: float) -> f
     can sustain of a chip does not depend on the clock that its maker calls the boost (derived
     here).
     """
-    power = {"clocks": -1.0, "energy": 1.0 / known("gemm")["power_exponent"].prior - 1.0}
     if constant.transfer not in CLOCKED or not stated or not clock or stated == clock:
         return value
-    return _within(constant, value * (clock / stated) ** power[constant.transfer])
+    exponent = -1.0
+    if constant.transfer == "energy":
+        exponent = 1.0 / known("gemm")["power_exponent"].prior - 1.0
+    return _within(constant, value * (clock / stated) ** exponent)
 
 
 def _at_unit(constant: Constant, value: float, stated: float, own: float) -> float:
@@ -186,12 +190,11 @@ def _by_distance(group: str, instruction_class: str) -> list[tuple[str, ...]]:
 def _mean(constant: Constant, values: list[tuple[str, float]], distance: int) -> Handed:
     mean = sum(value for _, value in values) / len(values)
     names = " and ".join(name for name, _ in values)
-    how = {"clocks": ", in clocks", "energy": ", at its clock"}
-    if not distance:
-        how["unit"] = ", in bytes per second"
-    carried = how.get(constant.transfer, "")
+    carried = CARRIED.get(constant.transfer, "")
     if distance:
         return Handed(mean, PRIOR, f"prior: borrowed from the nearest class, {names}{carried}")
+    if constant.transfer == "unit":
+        carried = ", in bytes per second"
     return Handed(mean, TRANSFERRED, f"transferred from {names}{carried}")
 
 

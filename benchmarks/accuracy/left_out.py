@@ -51,15 +51,8 @@ ROWS = {
     "layers with experts": ("moe", "moe.csv", "framework in ('sglang', 'aiter')"),
     "streams": ("stream", "elementwise.csv", "framework in ('sglang', 'vllm')"),
 }
-LIBRARY_ROWS = "impl == 'nccl'"
-COLLECTIVES = {
-    "A100_SXM": ("nvidia-ampere", "measured/collective.csv", "hardware == 'A100_SXM'"),
-    "L40S": ("nvidia-ada", "measured/more/collective.csv", "hardware == 'L40S'"),
-    "H100_SXM": ("nvidia-hopper", "measured/collective.csv", "hardware == 'H100_SXM'"),
-    "B200": ("nvidia-blackwell", "measured/collective.csv", "hardware == 'B200'"),
-    "MI355X": ("amd-cdna4", "primus/measured_rccl_mi355x.csv", ""),
-}
-"""Device -> family, table and rows: collectives of libraries, whose tables lie elsewhere."""
+ELSEWHERE = {"MI350X|MI355X": ("MI355X", "primus/measured_rccl_mi355x.csv", "")}
+"""Device -> the one whose collectives were measured, their table and rows."""
 CLASSES = {"products, 16 bits": "gemm", "prefill": "attention", "decode": "decode",
            "layers with experts": "moe", "streams": "stream",
            "collectives": "collective"}  # fmt: skip
@@ -120,32 +113,30 @@ def borrowed(family: Family) -> tuple[Family, dict[str, str]]:
     return family, trust
 
 
-def left_out(data: Path) -> Iterator[LeftOut]:
-    """Yield every device and kind of rows of which there are enough."""
-    for device, (name, folder) in DEVICES.items():
-        family = load_family(name)
-        without, trust = borrowed(family)
+def tables(data: Path) -> Iterator[tuple[str, str, str, str, MeasuredTable]]:
+    """Yield device, family, rows, the constants that they judge, and the table of the rows."""
+    for device, (family, folder) in DEVICES.items():
         for rows, (kind, file, where) in ROWS.items():
             selection = f"hardware == '{device}' and ({where})"
-            table = [MeasuredTable(str(data / folder / file), kind, selection)]
-            try:
-                own = judge_family(family, table)
-            except PerfModelError:
-                continue  # no such rows
-            if own.regimes.size >= FEWEST:
-                yield LeftOut(device, rows, own, judge_family(without, table), trust[kind])
-    for device, (name, file, where) in COLLECTIVES.items():
+            table = MeasuredTable(str(data / folder / file), kind, selection)
+            yield device, family, rows, kind, table
+        own = (device, f"{folder}/collective.csv", f"hardware == '{device}' and impl == 'nccl'")
+        name, file, where = ELSEWHERE.get(device, own)
+        table = MeasuredTable(str(data / file), "collective", where)
+        yield name, family, "collectives", "network", table
+
+
+def left_out(data: Path) -> Iterator[LeftOut]:
+    """Yield every device and kind of rows of which there are enough."""
+    for device, name, rows, group, table in tables(data):
         family = load_family(name)
         without, trust = borrowed(family)
-        selection = " and ".join(part for part in (where, LIBRARY_ROWS if where else "") if part)
-        table = [MeasuredTable(str(data / file), "collective", selection)]
         try:
-            own = judge_family(family, table)
+            own = judge_family(family, [table])
         except PerfModelError:
             continue  # no such rows
         if own.regimes.size >= FEWEST:
-            out = judge_family(without, table)
-            yield LeftOut(device, "collectives", own, out, trust["network"])
+            yield LeftOut(device, rows, own, judge_family(without, [table]), trust[group])
 
 
 def bands(found: list[LeftOut]) -> dict[str, dict[str, float]]:

@@ -15,10 +15,7 @@ beyond 10 % are marked.
 
 from __future__ import annotations
 
-import argparse
 import csv
-import json
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -28,6 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from accuracy.published import HEADER, error_cells, run
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.compute.gemm import gemm_times
@@ -39,7 +40,6 @@ from perfmodel.sweeps.sweep import sweep
 
 PAIRS = Path(__file__).resolve().parents[1] / "published_pairs.csv"
 LIMIT = 0.10
-ERRORS = [f"{name}_absolute_error" for name in ("median", "mean", "p90", "worst")]
 SIZES = np.array([1024, 2048, 4096, 6144, 8192, 12288, 16384])
 """Sides that the search for the best rate tries, of the range of mamf-finder."""
 
@@ -200,27 +200,26 @@ def table(found: Sequence[Pair]) -> Iterator[str]:
     for pair in sorted(found, key=lambda item: (item.kind, abs(item.error))):
         yield (
             f"| {pair.what} | {pair.first} / {pair.second} | {pair.published:.2f} "
-            f"| {pair.ours:.2f} | {pair.error:+.1%} | {'missed' if pair.missed else ''} |"
+            f"| {pair.ours:.2f} | {100 * pair.error:+.1f} % | {'missed' if pair.missed else ''} |"
         )
 
 
 def summary(found: Sequence[Pair]) -> Iterator[str]:
     """Yield the errors of each kind as a table."""
-    yield "| kind | pairs | within 10 % | median | mean | p90 | worst | bias |"
+    yield f"| kind | pairs | within 10 % | {HEADER} |"
     yield "|---|" + "---:|" * 7
     for kind in dict.fromkeys(pair.kind for pair in found):
         members = [pair for pair in found if pair.kind == kind]
-        stated = error_statistics(np.array([pair.error for pair in members]))
         within = sum(not pair.missed for pair in members)
-        errors = [f"{stated[name]:.1%}" for name in ERRORS]
-        cells = [kind, f"{len(members)}", f"{within}", *errors, f"{stated['bias']:+.1%}"]
+        errors = error_cells([pair.error for pair in members])
+        cells = [kind, f"{len(members)}", f"{within}", *errors]
         yield f"| {' | '.join(cells)} |"
 
 
 def block(found: Sequence[Pair]) -> str:
     """Return what docs/accuracy.md shows: errors of each kind, and the misses."""
     missed = [pair for pair in found if pair.missed]
-    return re.sub("(?<! )%", " %", "\n".join([*summary(found), "", *table(missed)]))
+    return "\n".join([*summary(found), "", *table(missed)])
 
 
 def document(found: Sequence[Pair]) -> dict[str, Any]:
@@ -235,20 +234,8 @@ def document(found: Sequence[Pair]) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the comparison."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("file", nargs="?", type=Path, default=PAIRS)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(arguments)
-    try:
-        found = evaluate(options.file)
-    except (PerfModelError, OSError) as error:
-        print(f"pairs.py: {error}", file=sys.stderr)
-        return 2
-    if options.json:
-        print(json.dumps(document(found), indent=1))
-    else:
-        print("\n".join(markdown(found)))
-    return 0
+    description = (__doc__ or "").splitlines()[0]
+    return run("pairs.py", description, PAIRS, evaluate, markdown, document, arguments)
 
 
 if __name__ == "__main__":

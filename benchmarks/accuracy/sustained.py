@@ -11,24 +11,22 @@ the two columns is what training draws beyond products alone.
 
 from __future__ import annotations
 
-import argparse
 import csv
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from perfmodel.base.errors import PerfModelError
+from accuracy.published import HEADER, error_cells, run
+
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import Hardware, load_hardware
-from perfmodel.measured.compare import error_statistics
 
 RATES = Path(__file__).resolve().parents[1] / "published_sustained.csv"
 ALONE = {"calibration.gemm.steady_energy_ratio": 1.0}
-ERRORS = [f"{name}_absolute_error" for name in ("median", "mean", "p90", "worst")]
 
 
 @dataclass(frozen=True)
@@ -92,31 +90,22 @@ def markdown(found: Sequence[Sustained]) -> Iterator[str]:
             cells += [f"{getattr(it, name) / 1e12:,.0f}", f"{100 * it.error(name):+.1f} %"]
         yield f"| {' | '.join(cells)} |"
     yield ""
-    yield "| ours | rates | median | mean | p90 | worst | bias |"
+    yield f"| ours | rates | {HEADER} |"
     yield "|---|" + "---:|" * 6
     for name, words in (("alone", "alone"), ("in_step", "in a training step")):
-        stated = error_statistics(np.array([it.error(name) for it in found]))
-        errors = [f"{100 * stated[key]:.1f} %" for key in ERRORS]
-        cells = [words, f"{len(found)}", *errors, f"{100 * stated['bias']:+.1f} %"]
+        cells = [words, f"{len(found)}", *error_cells([it.error(name) for it in found])]
         yield f"| {' | '.join(cells)} |"
+
+
+def document(found: Sequence[Sustained]) -> list[dict[str, Any]]:
+    """Return everything, fit for JSON."""
+    return [asdict(it) for it in found]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the comparison."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("file", nargs="?", type=Path, default=RATES)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(arguments)
-    try:
-        found = evaluate(options.file)
-    except (PerfModelError, OSError) as error:
-        print(f"sustained.py: {error}", file=sys.stderr)
-        return 2
-    if options.json:
-        print(json.dumps([asdict(it) for it in found], indent=1))
-    else:
-        print("\n".join(markdown(found)))
-    return 0
+    description = (__doc__ or "").splitlines()[0]
+    return run("sustained.py", description, RATES, evaluate, markdown, document, arguments)
 
 
 if __name__ == "__main__":

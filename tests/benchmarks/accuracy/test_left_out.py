@@ -17,6 +17,12 @@ from perfmodel.hwprofiles.transfer import PRIOR_CLOCK
 from perfmodel.measured.problem import with_constants
 
 
+def write(data: Path, name: str, *lines: str) -> None:
+    """Write a table of measured rows into a folder of development data."""
+    (data / "measured").mkdir()
+    (data / "measured" / name).write_text("\n".join(lines), encoding="utf-8")
+
+
 def test_what_was_fitted_comes_from_the_classes_beside_it(script: Any) -> None:
     left_out = script.load("accuracy.left_out")
     found, trust = left_out.borrowed(load_family("nvidia-hopper"))
@@ -38,11 +44,9 @@ def test_errors_are_those_of_the_device_s_own_rows(
 ) -> None:
     left_out = script.load("accuracy.left_out")
     monkeypatch.setattr(left_out, "FEWEST", 1)
-    (tmp_path / "measured").mkdir()
     times = {"A100_SXM": 520.0, "H100_SXM": 210.0, "B200": 90.0}
     rows = [f"{name},bf16,4096,4096,4096,{time}" for name, time in times.items()]
-    text = "\n".join(["hardware,dtype,m,n,k,time_us", *rows])
-    (tmp_path / "measured" / "gemm.csv").write_text(text)
+    write(tmp_path, "gemm.csv", "hardware,dtype,m,n,k,time_us", *rows)
     found = {item.device: item for item in left_out.left_out(tmp_path)}
     assert set(found) == set(times)
     hopper = found["H100_SXM"].errors("borrowed")
@@ -76,10 +80,8 @@ def test_collectives_are_left_out_too(
 ) -> None:
     left_out = script.load("accuracy.left_out")
     monkeypatch.setattr(left_out, "FEWEST", 1)
-    (tmp_path / "measured").mkdir()
     rows = [f"{name},all_reduce,nccl,8,1,1024,12" for name in ("A100_SXM", "H100_SXM")]
-    text = "\n".join(["hardware,op,impl,n_gpus,nodes,bytes,time_us", *rows])
-    (tmp_path / "measured" / "collective.csv").write_text(text)
+    write(tmp_path, "collective.csv", "hardware,op,impl,n_gpus,nodes,bytes,time_us", *rows)
     found = {item.device: item for item in left_out.left_out(tmp_path)}
     assert {item.rows for item in found.values()} == {"collectives"}
     assert set(found) == {"A100_SXM", "H100_SXM"}

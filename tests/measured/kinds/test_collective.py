@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,15 @@ def test_measured_collectives(development_table: Any, name: str) -> None:
         assert group["median_absolute_error"] <= 0.05, hardware
         assert group["mean_absolute_error"] <= 0.08, hardware
         assert group["p90_absolute_error"] <= 0.18, hardware
+        assert group["count"] >= 80, hardware
+        large = [
+            row.error
+            for row in found.rows
+            if row.cells["hardware"] == hardware
+            and row.error is not None
+            and float(row.cells["bytes"]) >= 2**24
+        ]
+        assert abs(median(large)) < 0.03, hardware
 
 
 @pytest.mark.in_sample(
