@@ -56,7 +56,7 @@ __all__ = [
 @jit
 def attention_times(
     device, batch, queries, keys, heads, key_value_heads, width_qk, width_v,
-    causal, window, latent, cached, prefill, backward,
+    causal, window, latent, prefill, backward,
 ):  # fmt: skip
     """Times of many calls, row by row; see `attention_forward`.
 
@@ -66,9 +66,9 @@ def attention_times(
         Rates, tiles and efficiencies.
     batch, queries, keys, heads, key_value_heads, width_qk, width_v, window : int64[rows]
         Shapes.
-    causal, latent, cached, prefill, backward : bool[rows]
-        Mask; values inside the keys; data in the cache; kernel for prefill; whether the
-        row is the whole backward pass (to which the three before it don't apply).
+    causal, latent, prefill, backward : bool[rows]
+        Mask; values inside the keys; kernel for prefill; whether the row is the whole
+        backward pass (to which the two before it don't apply).
 
     Returns
     -------
@@ -88,6 +88,6 @@ def attention_times(
         else:
             time[i], flops[i], traffic[i], bound[i] = attention_forward(
                 device, batch[i], queries[i], keys[i], heads[i], key_value_heads[i],
-                width_qk[i], width_v[i], causal[i], window[i], latent[i], cached[i], prefill[i],
+                width_qk[i], width_v[i], causal[i], window[i], latent[i], prefill[i],
             )  # fmt: skip
     return time, flops, traffic, bound

@@ -10,6 +10,7 @@ from perfmodel.kernels.attention.device import ONE_WAVE_SPLIT, SPREAD_SPLIT
 from perfmodel.kernels.attention.portable import PARTIAL_BYTES, masked_tiles, portable_decode_time
 from perfmodel.kernels.attention.serial import serial_latent_time
 from perfmodel.kernels.matmul.power import heated_time
+from perfmodel.kernels.reuse import bytes_between
 
 COMPUTE_BOUND = 0
 SOFTMAX_BOUND = 1
@@ -45,11 +46,12 @@ SGLang's and TensorRT-LLM's latent caches)."""
 
 
 @jit
-def cached_share(device, size, cached):
-    """Share of `size` bytes that the last call left in the cache."""
-    if not cached:
+def cached_share(device, size):
+    """Share of a call's `size` bytes that earlier calls left in the cache."""
+    between = bytes_between(size, device.copies, device.resident)
+    if between == math.inf:
         return 0.0
-    room = device.cache_share - size / device.cache_capacity
+    room = device.cache_share - between / device.cache_capacity
     return min(1.0, max(0.0, 1.0 + room / CACHE_RAMP))
 
 
@@ -68,7 +70,7 @@ def overlapped_time(matrix, softmax, overlap):
 
 @jit
 def forward_time(
-    device, tile, width_qk, width_v, latent, cached, block_heads, blocks, tiles, longest,
+    device, tile, width_qk, width_v, latent, block_heads, blocks, tiles, longest,
     most_blocks, longest_seen, readers, outputs, flops, keys_read,
 ):  # fmt: skip
     """Time of one launch from the sums over its sequences.
@@ -81,8 +83,8 @@ def forward_time(
         Result of `forward_tile`.
     width_qk, width_v : int
         Widths of a head.
-    latent, cached : bool
-        Values are part of the keys; whether the call before left its data in the cache.
+    latent : bool
+        Values are part of the keys.
     block_heads : float
         Heads, or groups of packed heads, of one sequence.
     blocks, tiles, longest : float
@@ -111,7 +113,7 @@ def forward_time(
 
     traffic = outputs * (width_qk * device.query_bytes + width_v * device.output_bytes)
     traffic += outputs * STATISTICS_BYTES + keys_read * key_width * device.key_bytes
-    hit = cached_share(device, traffic, cached)
+    hit = cached_share(device, traffic)
 
     # one tile: products and softmax, keys and values from memory or cache
     padded_qk = math.ceil(width_qk / device.head_step) * device.head_step
@@ -218,7 +220,7 @@ def forward_time(
 @jit
 def attention_forward(
     device, batch, queries, keys, heads, key_value_heads, width_qk, width_v,
-    causal, window, latent, cached, prefill,
+    causal, window, latent, prefill,
 ):  # fmt: skip
     """Forward pass of one fused attention call on equal sequences.
 
@@ -236,8 +238,6 @@ def attention_forward(
         Sliding window; 0 for none.
     latent : bool
         Whether values are the first elements of the keys (absorbed latent attention).
-    cached : bool
-        Whether the call before left the same data in the cache (a replayed benchmark).
     prefill : bool
         Whether a single query goes to the kernel for prefill too.
 
@@ -259,7 +259,7 @@ def attention_forward(
         traffic = float(batch) * seen * key_value_heads * stored * device.key_bytes
         time, traffic, memory = portable_decode_time(
             device, batch, seen, heads, key_value_heads, stored, width_v,
-            cached_share(device, traffic, cached),
+            cached_share(device, traffic),
         )  # fmt: skip
         return time, flops, traffic, MEMORY_BOUND if 2.0 * memory > time else LATENCY_BOUND
     if latent and device.latent_key_time > 0.0:
@@ -278,7 +278,7 @@ def attention_forward(
     block_heads = float(key_value_heads if packed > 0 else heads)
     flops = 2.0 * pairs * (width_qk + width_v) * heads * batch
     time, traffic, bound = forward_time(
-        device, tile, width_qk, width_v, latent, cached,
+        device, tile, width_qk, width_v, latent,
         block_heads, blocks * block_heads * batch, tiles * block_heads * batch, longest,
         blocks, seen, blocks * (1.0 if packed > 0 else float(group)),
         float(batch) * queries * heads, flops, seen * key_value_heads * batch,
@@ -289,7 +289,7 @@ def attention_forward(
 @jit
 def ragged_attention_time(
     device, queries, keys, heads, key_value_heads, width_qk, width_v,
-    causal, window, latent, cached, prefill,
+    causal, window, latent, prefill,
 ):  # fmt: skip
     """Forward pass of one launch over sequences of different lengths.
 
@@ -299,7 +299,7 @@ def ragged_attention_time(
         Rates, tiles and efficiencies.
     queries, keys : int64[sequences]
         Q and K of each sequence.
-    heads, key_value_heads, width_qk, width_v, causal, window, latent, cached, prefill
+    heads, key_value_heads, width_qk, width_v, causal, window, latent, prefill
         See `attention_forward`.
 
     Returns
@@ -342,7 +342,7 @@ def ragged_attention_time(
             longest, longest_seen = deepest, seen
     flops = 2.0 * pairs * (width_qk + width_v) * heads
     time, traffic, bound = forward_time(
-        device, tile, width_qk, width_v, latent, cached,
+        device, tile, width_qk, width_v, latent,
         block_heads, blocks, tiles, longest, most_blocks, longest_seen,
         most_blocks * (1.0 if packed > 0 else float(group)),
         tokens * heads, flops, read * key_value_heads,

@@ -17,6 +17,7 @@ import numpy as np
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.matmul.power import power_limited_time
 from perfmodel.kernels.matmul.tiles import POWER_OF_TWO_TILES
+from perfmodel.kernels.reuse import bytes_between
 
 BOUND_COMPUTE = 0
 BOUND_L2 = 1
@@ -83,8 +84,10 @@ class GemmDevice(NamedTuple):
     resident_bandwidth, resident_capacity : float
         Of the cache that holds what stays from call to call [B/s], [B].
     weight_copies, activation_copies : float
-        Calls until the same B, and the same A and C, come up again; infinite where they
-        never do, or where other work has emptied the cache.
+        Calls until the same B, and the same A and C, come up again; 0 where they never do,
+        or where other work has emptied the cache.
+    resident : float
+        All bytes that are in use from call to call [B]; 0: not stated.
     """
 
     units: float
@@ -115,8 +118,9 @@ class GemmDevice(NamedTuple):
     store_loss: float
     resident_bandwidth: float = math.inf
     resident_capacity: float = 0.0
-    weight_copies: float = math.inf
-    activation_copies: float = math.inf
+    weight_copies: float = 0.0
+    activation_copies: float = 0.0
+    resident: float = 0.0
 
 
 @jit
@@ -259,12 +263,15 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, splits):
     memory_second = 1.0 / device.memory_bandwidth
     l2_second = 1.0 / device.l2_bandwidth
     per_unit = 1.0 / device.units
-    b_passed = a_passed = math.inf
     activations = a_bytes + c_bytes
-    turns = min(device.weight_copies, device.activation_copies)
-    if turns < math.inf:
-        b_passed = device.weight_copies * b_bytes + turns * activations
-        a_passed = device.activation_copies * activations + turns * b_bytes
+    b_passed = bytes_between(b_bytes, device.weight_copies, device.resident)
+    a_passed = bytes_between(activations, device.activation_copies, device.resident)
+    if device.resident == 0.0:  # what the other operand's copies add on the way
+        turns = min(device.weight_copies, device.activation_copies)
+        if turns == 0.0:
+            turns = max(device.weight_copies, device.activation_copies)
+        b_passed += turns * activations
+        a_passed += turns * b_bytes
     b_found = share_found(b_passed, device.resident_capacity)
     a_found = share_found(a_passed, device.resident_capacity)
     resident_second = min(1.0 / device.resident_bandwidth, memory_second)

@@ -20,6 +20,7 @@ import numpy as np
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.matmul.gemm import BOUND_COMPUTE, BOUND_L2, BOUND_LATENCY, BOUND_MEMORY
 from perfmodel.kernels.matmul.power import power_limited_time
+from perfmodel.kernels.reuse import bytes_between
 from perfmodel.kernels.stream import hit_share
 
 
@@ -44,8 +45,8 @@ class GroupedDevice(NamedTuple):
         Sustained bandwidth of the device memory [B/s].
     cache_capacity : float
         Last shared cache before the device memory [B].
-    cache_share : float
-        Share of that cache that a replayed layer finds filled with its own weights.
+    copies, resident : float
+        How soon the same weights come up again (`perfmodel.kernels.reuse.bytes_between`).
     operand_bytes, weight_bytes : float
         One element of A, and of B, scale factors included [B].
     resident_bytes : float
@@ -76,7 +77,8 @@ class GroupedDevice(NamedTuple):
     unit_bandwidth: float
     memory_bandwidth: float
     cache_capacity: float
-    cache_share: float
+    copies: float
+    resident: float
     operand_bytes: float
     weight_bytes: float
     resident_bytes: float
@@ -138,7 +140,8 @@ def grouped_gemm_time(sizes, counts, n, k, output_bytes, other_bytes, device, ti
         return 0.0, 0.0, first, BOUND_LATENCY
     weights = active * n * k * device.weight_bytes
     streamed = rows * (k * device.operand_bytes + n * output_bytes)
-    kept = device.cache_share * hit_share(device, weights + streamed + other_bytes)
+    own = weights + streamed + other_bytes
+    kept = hit_share(device, bytes_between(own, device.copies, device.resident))
     group = n * k * device.weight_bytes
     missing = group * max(0.0, 1.0 - device.cache_capacity / group)
     latency = kept * device.cache_latency + (1.0 - kept) * device.memory_latency

@@ -112,7 +112,7 @@ def sparse_attention_forward(
     read = rows_from_memory(device, gathered, distinct, row_bytes)
     executed = 2.0 * places * queries * (width_qk + width_v) * heads * batch
     time, traffic, bound = forward_time(
-        device, (rows, KEY_TILE, parts, decode), width_qk, width_v, shared, False,
+        device, (rows, KEY_TILE, parts, decode), width_qk, width_v, shared,
         float(key_value_heads), blocks, blocks * longest, longest,
         most_blocks, float(places), gathered / read * row_tiles,
         float(batch) * queries * heads, executed, read * key_value_heads * batch,

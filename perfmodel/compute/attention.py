@@ -24,7 +24,7 @@ __all__ = [
 ATTENTION_BOUNDS = ("compute", "softmax", "memory", "latency")
 """Meaning of the codes in `AttentionTimes.bound`."""
 
-FLAGS = ("causal", "latent", "cached", "prefill", "backward")
+FLAGS = ("causal", "latent", "prefill", "backward")
 
 LARGEST_COUNT = 2**30
 """So that a product of two lengths fits 64 bits."""
@@ -56,9 +56,10 @@ def attention_times(
     kv_precision: str | None = None,
     library: str = "",
     latent: ArrayLike = False,
-    cached: ArrayLike = False,
     prefill: ArrayLike = False,
     steady: bool = False,
+    copies: float = 0.0,
+    resident: float = 0.0,
 ) -> AttentionTimes:
     """Return the times of fused attention calls on one device.
 
@@ -89,12 +90,9 @@ def attention_times(
     latent : array_like of bool
         Values are the first elements of the keys: absorbed latent attention, with one
         key head.
-    cached : array_like of bool
-        The call before left the same data in the last shared cache, as when a benchmark
-        replays one call. Never so in a model, whose layers follow one another.
     prefill : array_like of bool
         A single query goes to the library's kernel for prefill too, not to that for decode.
-    steady
+    steady, copies, resident
         See `attention_device`.
 
     Returns
@@ -119,6 +117,8 @@ def attention_times(
         kv_precision=kv_precision,
         library=library,
         steady=steady,
+        copies=copies,
+        resident=resident,
     )
     columns = {
         "batch": batch,
@@ -131,7 +131,6 @@ def attention_times(
         "causal": causal,
         "window": window,
         "latent": latent,
-        "cached": cached,
         "prefill": prefill,
         "backward": backward,
     }
@@ -159,7 +158,6 @@ def attention_times(
             flags["causal"],
             integers["window"],
             flags["latent"],
-            flags["cached"],
             flags["prefill"],
             flags["backward"],
         )
@@ -180,8 +178,9 @@ def ragged_attention_time(
     *,
     kv_precision: str | None = None,
     latent: bool = False,
-    cached: bool = False,
     steady: bool = False,
+    copies: float = 0.0,
+    resident: float = 0.0,
 ) -> AttentionTimes:
     """Return the time of one forward launch over sequences of different lengths.
 
@@ -191,7 +190,7 @@ def ragged_attention_time(
         See `attention_times`; one value for the launch.
     query_lengths, key_lengths : array_like of int, shape (sequence,)
         Tokens of each sequence, >= 1.
-    kv_precision, latent, cached, steady
+    kv_precision, latent, steady, copies, resident
         See `attention_times`.
 
     Returns
@@ -225,7 +224,14 @@ def ragged_attention_time(
     }
     integers = {name: _integers(name, np.array([size])) for name, size in sizes.items()}
     _check_heads(integers)
-    device = attention_device(hardware, precision, kv_precision=kv_precision, steady=steady)
+    device = attention_device(
+        hardware,
+        precision,
+        kv_precision=kv_precision,
+        steady=steady,
+        copies=copies,
+        resident=resident,
+    )
     whole = {name: int(column[0]) for name, column in integers.items()}
     with kernel_work(attentions=1 + queries.size / 16):  # lengths are only summed up
         time, flops, traffic, bound = kernel.ragged_attention_time(
@@ -239,7 +245,6 @@ def ragged_attention_time(
             bool(causal),
             whole["window"],
             bool(latent),
-            bool(cached),
             False,
         )
     return AttentionTimes(

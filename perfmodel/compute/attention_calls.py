@@ -123,6 +123,7 @@ def replayed_times(
     *,
     kv_precision: str,
     library: str = "",
+    copies: float = 1.0,
 ) -> AttentionTimes:
     """Return the times of calls that a benchmark replays alone, again and again.
 
@@ -131,9 +132,11 @@ def replayed_times(
     hardware, precision, kv_precision, library
         See `perfmodel.compute.attention.attention_times`.
     columns : mapping of str to ndarray, shape (call,)
-        Its other arguments, without `cached`: what fits the cache is there.
+        Its other arguments, without `copies`: what fits the cache is there.
     launches, moved : ndarray, shape (call,)
         `small_kernels` of each call.
+    copies : float
+        Of its tensors, that the replays go round.
 
     Returns
     -------
@@ -144,7 +147,7 @@ def replayed_times(
         hardware,
         precision,
         **columns,
-        cached=True,
+        copies=copies,
         kv_precision=kv_precision,
         library=library,
     )
@@ -153,7 +156,8 @@ def replayed_times(
     replay = attention_constants(hardware, around)("replay_latency")
     from perfmodel.kernels.attention.forward import CACHE_RAMP
 
-    hit = np.clip(1.0 + (device.cache_share - moved / device.cache_capacity) / CACHE_RAMP, 0.0, 1.0)
+    room = device.cache_share - copies * moved / device.cache_capacity
+    hit = np.clip(1.0 + room / CACHE_RAMP, 0.0, 1.0)
     beside = launches * device.launch_latency
     beside += moved * (1.0 - hit) / (device.bandwidth * device.memory_efficiency)
     beside += moved * hit / device.cache_bandwidth

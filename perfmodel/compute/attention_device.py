@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.precisions import ATTENTION_PRECISIONS, OPERAND_BYTES
+from perfmodel.compute.reuse import check_reuse
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup
 from perfmodel.software.library import attention_facts, library_facts
@@ -82,6 +83,8 @@ def attention_device(
     kv_precision: str | None = None,
     library: str = "",
     steady: bool = False,
+    copies: float = 0.0,
+    resident: float = 0.0,
 ) -> AttentionDevice:
     """Return what the attention kernels need to know of a device.
 
@@ -101,6 +104,11 @@ def attention_device(
     steady : bool
         True inside a training step: the power limit is felt at once, and shared with all
         else that runs (``calibration.gemm.steady_energy_ratio``).
+    copies : float
+        Calls until the same queries, keys and values come up again: 1 where a benchmark
+        replays one call; 0: they come from memory, as inside a model.
+    resident : float
+        In its place: all bytes that are in use from call to call [B].
 
     Returns
     -------
@@ -111,9 +119,12 @@ def attention_device(
     ------
     HardwareError
         Unknown precision, one that the device lacks, or a missing calibration key.
+    DataError
+        Copies below 1, or a negative number of bytes.
     """
     from perfmodel.kernels.attention.device import AttentionDevice, PortableKernel, SerialKernel
 
+    check_reuse("attention", resident, copies=copies)
     stored = precision if kv_precision is None else kv_precision
     for name in (precision, stored):
         if name not in ATTENTION_PRECISIONS:
@@ -151,6 +162,8 @@ def attention_device(
         energy_per_flop=energy * OPERAND_BYTES[precision] / 2.0,
         power_exponent=float(hardware.calibrated("gemm", "power_exponent")),
         heat_time=0.0 if steady else float(hardware.calibrated("gemm", "heat_time")),
+        copies=float(copies),
+        resident=float(resident),
         **{key: constant(key) for key in CONSTANTS},
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from perfmodel.base.columns import broadcast, check_least
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.precisions import FORMATS, OPERAND_BYTES, QUANTISED
+from perfmodel.compute.reuse import check_reuse
 from perfmodel.hwprofiles import Hardware, load_hardware
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def gemm_device(
     library: str | None = None,
     weight_copies: float = 0.0,
     activation_copies: float = 0.0,
+    resident: float = 0.0,
 ) -> gemm.GemmDevice:
     """Return what the kernel needs to know of a device at one precision.
 
@@ -77,6 +78,9 @@ def gemm_device(
         Calls until the same B, and the same A and C, come up again: what a large cache
         keeps from call to call. Benchmarks cycle a few copies of the weights over one
         input. 0: they come from memory, as inside a model.
+    resident : float
+        In their place: all bytes that are in use from call to call, those of other kernels
+        too, as a small model's weights from one generated token to the next [B].
 
     Returns
     -------
@@ -115,12 +119,12 @@ def gemm_device(
         raise DataError(
             f"unknown library '{library}' of matrix products; it is serving or training"
         )
-    for name, copies in (("weight", weight_copies), ("activation", activation_copies)):
-        if not (copies >= 1.0 or copies == 0.0):
-            raise DataError(
-                f"{name}_copies of a matrix product is at least 1, or 0 for operands that come "
-                f"from memory, not {copies!r}"
-            )
+    check_reuse(
+        "a matrix product",
+        resident,
+        weight_copies=weight_copies,
+        activation_copies=activation_copies,
+    )
     from perfmodel.kernels.matmul import gemm
 
     device = hardware.device
@@ -173,8 +177,9 @@ def gemm_device(
         store_loss=constant("store_loss"),
         resident_bandwidth=memory.last_level_cache_bandwidth or l2_bandwidth,
         resident_capacity=cache_capacity if memory.l2_partitions == 1 else 0.0,
-        weight_copies=weight_copies or math.inf,
-        activation_copies=activation_copies or math.inf,
+        weight_copies=float(weight_copies),
+        activation_copies=float(activation_copies),
+        resident=float(resident),
     )
 
 
@@ -192,12 +197,13 @@ def gemm_times(
     library: str | None = None,
     weight_copies: float = 0.0,
     activation_copies: float = 0.0,
+    resident: float = 0.0,
 ) -> GemmTimes:
     """Time matrix products ``C[m,n] (+)= A[m,k] B[k,n]``, one per entry.
 
     Parameters
     ----------
-    hardware, precision, steady, library, weight_copies, activation_copies
+    hardware, precision, steady, library, weight_copies, activation_copies, resident
         See `gemm_device`. A quantised precision means the product alone; the pass
         that quantises A is a streaming operation of its own.
     m, n, k : array_like of float, shape (shape,)
@@ -233,6 +239,7 @@ def gemm_times(
         library=library,
         weight_copies=weight_copies,
         activation_copies=activation_copies,
+        resident=resident,
     )
     sizes = {"m": m, "n": n, "k": k, "batch": batch}
     given = {**sizes, "output_bytes": output_bytes, "accumulate": accumulate}

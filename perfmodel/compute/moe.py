@@ -101,7 +101,8 @@ def moe_layer_times(
     *,
     kernel: str = "triton",
     router: Any = True,
-    replayed: float = 0.0,
+    copies: float = 0.0,
+    resident: float = 0.0,
     idle_data: bool = False,
     weight_bytes: float | None = None,
 ) -> MoeTimes:
@@ -109,7 +110,7 @@ def moe_layer_times(
 
     Parameters
     ----------
-    hardware, precision, kernel, replayed, idle_data
+    hardware, precision, kernel, copies, resident, idle_data
         See `perfmodel.compute.moe_device.grouped_device`.
     loads : Loads
         Distinct loads.
@@ -132,7 +133,9 @@ def moe_layer_times(
     from perfmodel.kernels.work import kernel_work
 
     style = moe_kernel(kernel)
-    device = grouped_device(hardware, precision, kernel, replayed=replayed, idle_data=idle_data)
+    device = grouped_device(
+        hardware, precision, kernel, copies=copies, resident=resident, idle_data=idle_data
+    )
     if weight_bytes is not None:
         device = device._replace(weight_bytes=weight_bytes)
     case = _rows(loads, layer, load, hidden, intermediate, top_k, experts, gated, router)
@@ -154,7 +157,8 @@ def moe_layer_times(
             device, tiles, first, last,
         )  # fmt: skip
     constant = moe_constants(hardware, precision, kernel)
-    parts, moved = _joining_parts(hardware, precision, style, case, constant, replayed)
+    again = float(copies > 0.0 or resident > 0.0)
+    parts, moved = _joining_parts(hardware, precision, style, case, constant, again)
     # Rows of other ranks' experts are filled with zeros, not left out.
     slots = case.tokens * case.choices if style.all_slots else case.rows
     filled = np.maximum(slots - case.rows, 0.0) * ACTIVATION_BYTES
@@ -194,7 +198,7 @@ def _rows(loads: Loads, layer: Integers, load: Integers, *columns: Any) -> _Rows
 
 def _joining_parts(
     hardware: Hardware, precision: str, style: MoeKernel, case: _Rows, constant: Any,
-    replayed: float,
+    cached: float,
 ) -> tuple[dict[str, Floats], Floats]:  # fmt: skip
     """Return the times of the parts beside the two products [s], and their bytes."""
     element = OPERAND_BYTES[precision]
@@ -243,7 +247,7 @@ def _joining_parts(
         launches = np.maximum(kernels, 1.0)
         work = joined * choices * case.hidden * constant("combine_operations")
         body = stream_times(
-            hardware, read, written, work * (name == "combine"), launches, replayed
+            hardware, read, written, work * (name == "combine"), launches, cached
         ).time
         body = np.where(kernels > 0.0, body - launches * start, 0.0)
         parts[name] = body + kernels * latency
@@ -268,13 +272,14 @@ def moe_times(
     *,
     kernel: str | None = None,
     router: Any = True,
-    replayed: float = 0.0,
+    copies: float = 0.0,
+    resident: float = 0.0,
 ) -> MoeTimes:
     """Time mixture-of-experts layers on the busiest rank, one per entry.
 
     Parameters
     ----------
-    hardware, precision, replayed
+    hardware, precision, copies, resident
         See `perfmodel.compute.moe_device.grouped_device`.
     tokens : array_like of int
         Tokens of all expert-parallel ranks together. All array arguments broadcast.
@@ -342,7 +347,8 @@ def moe_times(
         gates,
         kernel=kernel or default_kernel(hardware),
         router=routers,
-        replayed=replayed,
+        copies=copies,
+        resident=resident,
     )
 
 

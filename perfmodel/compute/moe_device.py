@@ -10,6 +10,7 @@ import numpy as np
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.compute.gemm import gemm_device
+from perfmodel.compute.reuse import check_reuse
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup
 from perfmodel.software.library import MoeKernel, library_facts
@@ -64,7 +65,8 @@ def grouped_device(
     precision: str,
     kernel: str,
     *,
-    replayed: float = 0.0,
+    copies: float = 0.0,
+    resident: float = 0.0,
     idle_data: bool = False,
 ) -> GroupedDevice:
     """Return what the grouped kernel needs to know of a device.
@@ -76,9 +78,11 @@ def grouped_device(
         Of both operands, one of `perfmodel.base.precisions.FORMATS`.
     kernel : str
         One of `KERNELS`.
-    replayed : float
-        Share of the cache that holds the layer's own weights when it starts: 0 in a
-        model, whose layers follow one another; 1 where one layer is repeated.
+    copies : float
+        Calls until the same layer comes up again: 1 where one layer is repeated; 0: its
+        weights come from memory, as in a model, whose layers follow one another.
+    resident : float
+        In its place: all bytes that are in use from call to call [B].
     idle_data : bool
         Weights are all zeros, as in some benchmarks: the power limit is never felt.
 
@@ -87,6 +91,8 @@ def grouped_device(
     HardwareError
         Unknown precision or kernel, a precision that the device lacks, or a missing
         constant.
+    DataError
+        Copies below 1, or a negative number of bytes.
 
     Notes
     -----
@@ -95,6 +101,7 @@ def grouped_device(
     """
     from perfmodel.kernels.matmul.grouped import GroupedDevice
 
+    check_reuse("a MoE layer", resident, copies=copies)
     style = moe_kernel(kernel)
     constant = moe_constants(hardware, precision, kernel)
     dense = gemm_device(hardware, precision)
@@ -106,7 +113,8 @@ def grouped_device(
         "power_rate": peak if idle_data else dense.power_rate,
         "heat_time": dense.heat_time,
         "cache_capacity": memory.l2_capacity * constant("cache_fraction"),
-        "cache_share": replayed,
+        "copies": float(copies),
+        "resident": float(resident),
         "operand_bytes": dense.operand_bytes,
         "weight_bytes": dense.operand_bytes,
         "resident_bytes": float(memory.shared_memory_per_unit or 1 << 17),

@@ -300,6 +300,9 @@ def _grouped_gemm(
 ) -> Evaluated:
     from perfmodel.compute.grouped_gemm import GROUPED_BOUNDS, even_loads, grouped_gemm_times
 
+    for name in ("resident", "weight_copies", "activation_copies"):
+        if unused.get(name):
+            raise DataError(f"{name} is for products that are not grouped, and for MoE layers")
     loads = even_loads(part["groups"], part["m"])
     found = grouped_gemm_times(hardware, precision, loads, part["n"], part["k"], launches=launches)
     return _results(found), GROUPED_BOUNDS
@@ -314,6 +317,23 @@ def _choose_gemm(axes: Values) -> Grid:
     apart, sizes = ("precision", "launches"), ("groups", "m", "n", "k")
     return Grid("grouped gemm", apart, sizes, _grouped_gemm, long_names)
 
+
+COPIES = Setting(
+    "copies",
+    "Calls until the same data come up again, of what a large cache keeps: 1 where a benchmark "
+    "replays one call; 0: they come from memory, as inside a model.",
+    0,
+    least=0,
+    metavar="CALLS",
+)
+RESIDENT = Setting(
+    "resident",
+    "In place of copies: all bytes in use from call to call, other kernels' too, as a small "
+    "model's weights from token to token; 0: not stated.",
+    0.0,
+    least=0.0,
+    metavar="B",
+)
 
 GEMM = Kernel(
     "gemm",
@@ -356,6 +376,7 @@ GEMM = Kernel(
         Setting(
             "steady", "A load of minutes on a warm device (training), not a short benchmark.", False
         ),
+        RESIDENT,
         Setting(
             "weight_copies",
             "Calls until the same B comes up again, of what a large cache keeps; 0: B comes "
@@ -403,6 +424,8 @@ def _attention(
     phase: str,
     precision: str,
     kv_precision: str,
+    copies: float,
+    resident: float,
     **flags: bool,
 ) -> Evaluated:
     import numpy as np
@@ -426,6 +449,8 @@ def _attention(
         head_dim_v=np.where(part["head_dim_v"] > 0, part["head_dim_v"], part["head_dim"]),
         window=part["window"],
         kv_precision=None if kv_precision == "same" else kv_precision,
+        copies=copies,
+        resident=resident,
         **everywhere,
     )
     return _results(found), ATTENTION_BOUNDS
@@ -499,11 +524,8 @@ ATTENTION = Kernel(
             "(MLA: --head-dim 576 --head-dim-v 512 --kv-heads 1).",
             False,
         ),
-        Setting(
-            "cached",
-            "The last cache still holds the data of the same call, as in a benchmark's replay.",
-            False,
-        ),
+        COPIES,
+        RESIDENT,
     ),
     lambda axes: _ATTENTION,
 )
@@ -942,6 +964,8 @@ MOE = Kernel(
     ),
     (
         Setting("seed", "Of random routings.", 0, least=0, metavar="N"),
+        COPIES,
+        RESIDENT,
         Setting("gated", "Three matrices (gate, up, down) or two.", True, ("--gated/--not-gated",)),
         Setting(
             "kernel",

@@ -120,8 +120,8 @@ def test_a_grid_is_its_rows(h100):
 
 def test_replayed_layers_find_small_weights_in_the_cache(h100):
     cold, warm = (
-        moe_times(h100, "bf16", 4, 2048, 256, 8, 2, routing=BALANCED, replayed=share)
-        for share in (0.0, 1.0)
+        moe_times(h100, "bf16", 4, 2048, 256, 8, 2, routing=BALANCED, copies=copies)
+        for copies in (0.0, 1.0)
     )
     assert warm.time[0] < cold.time[0]
     assert warm.memory_traffic[0] < cold.memory_traffic[0]

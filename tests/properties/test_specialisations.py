@@ -47,7 +47,7 @@ for hardware in devices:
         gemm_times(hardware, "bf16", sizes, 4096, 4096)
         gemm_times(hardware, "fp8", sizes, 4096.0, 4096, output_bytes=2)
         attention_times(hardware, "bf16", 1, sizes, sizes, 32, 8, 128, 128)
-        attention_times(hardware, "bf16", 4, 1, sizes, 32, 8, 128, 128, causal=False, cached=True)
+        attention_times(hardware, "bf16", 4, 1, sizes, 32, 8, 128, 128, causal=False, copies=1)
         stream_times(hardware, sizes, 1024)
         collective_times(hardware, "all_reduce", sizes, 8)
         collective_choices(hardware, ["all_gather", "all_to_all"], 1e6, [8, 16], 1, "direct")

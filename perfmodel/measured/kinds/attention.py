@@ -62,6 +62,7 @@ class Variant(NamedTuple):
     kv_precision: str
     backward: bool
     replayed: bool
+    copies: float  # of the tensors, that the benchmark goes round; 0: from memory
     library: str
     generation: int  # of FlashAttention; 0: that of the device
     start: float  # before the kernel [s]
@@ -69,7 +70,7 @@ class Variant(NamedTuple):
 
 def check(row: MeasuredRow) -> None:
     """Raise DataError where a cell that should be a number is none."""
-    for column in COUNTS:
+    for column in (*COUNTS, "copies"):
         row.whole(column)
     row.number("window")
     check_time(row)  # infinite: a call that did not fit the memory
@@ -235,13 +236,15 @@ def attention_case(
         sizes["head_dim_qk"],
         sizes["head_dim_v"],
     )
+    replayed = framework in SERVING
     beside = small_kernels(call)
     sizes |= {"launches": beside.launches, "moved": beside.moved}
     variant = Variant(
         precision=precision,
         kv_precision=stored,
         backward=phase == "bwd",
-        replayed=framework in SERVING,
+        replayed=replayed,
+        copies=float(row.whole("copies") or replayed),
         library=library_of(row),
         generation=2 if framework in GENERATION_2 else 0,
         start=EAGER_START.get(framework, 0.0) if phase == "fwd" else 0.0,
@@ -263,6 +266,7 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
             columns["moved"],
             kv_precision=variant.kv_precision,
             library=variant.library,
+            copies=variant.copies,
         )
     else:
         found = attention_times(
@@ -272,6 +276,7 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
             backward=variant.backward,
             kv_precision=variant.kv_precision,
             library=variant.library,
+            copies=variant.copies,
         )
     time = found.time + variant.start
     if variant.generation:

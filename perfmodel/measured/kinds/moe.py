@@ -80,6 +80,8 @@ class _Benchmark:
     tied : bool
         The scores, one for chosen experts and zero for others, went through
         DeepSeek-V3's choice of groups, which they tie; see `_tied_loads`.
+    copies : float
+        Of the weights, that the benchmark goes round; one where the table says nothing.
     """
 
     precision: str
@@ -90,11 +92,12 @@ class _Benchmark:
     products_only: bool = False
     tied: bool = False
     weight_bytes: float | None = None
+    copies: float = 1.0
 
 
 def check(row: MeasuredRow) -> None:
     """Raise DataError where a cell that should be a number is none."""
-    for column in WHOLE:
+    for column in (*WHOLE, "copies"):
         row.whole(column)
     check_time(row)
     stage = row.text("stage")
@@ -133,6 +136,7 @@ def case_of(row: MeasuredRow) -> Case:
     if sizes["inter"] % sizes["moe_tp"] or sizes["experts"] % sizes["moe_ep"]:
         raise Skip("experts don't divide among the ranks", scorable=False)
     benchmark, more = _benchmark(row, hardware, sizes)
+    benchmark = replace(benchmark, copies=float(row.whole("copies") or 1))
     gated = row.lower("gated") not in ("false", "0", "no")
     if benchmark.local_only and not gated:
         gated, more = True, (*more, "timed with a gate, as all rows of this benchmark")
@@ -191,7 +195,7 @@ def _layer_times(hardware: Hardware, variant: _Benchmark, columns: Columns) -> M
         columns["gated"],
         kernel=variant.kernel,
         router=(columns["moe_ep"] == 1) | (not variant.local_only),
-        replayed=1.0,
+        copies=variant.copies,
         idle_data=variant.idle_data,
         weight_bytes=variant.weight_bytes,
     )

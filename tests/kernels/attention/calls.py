@@ -86,9 +86,9 @@ ONE_WAVE = DEVICE._replace(
 )
 
 
-def forward(device, *call, latent=False, cached=False, prefill=False):
+def forward(device, *call, latent=False, copies=0.0, prefill=False):
     """Forward pass of a plain call."""
-    return attention_forward(device, *call, latent, cached, prefill)
+    return attention_forward(device._replace(copies=copies), *call, latent, prefill)
 
 
 lengths = st.integers(1, 48)

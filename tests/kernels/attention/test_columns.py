@@ -96,7 +96,7 @@ def test_columns_equal_scalars_for_rows_of_all_kinds():
     causal, backward = rng.random(rows) < 0.5, rng.random(rows) < 0.5
     window = rng.choice([0, 0, 512], rows)
     shape = (batch, queries, keys, heads, kv_heads, width_qk, width_v, causal, window)
-    flags = [rng.random(rows) < 0.3 for _ in range(3)]  # latent, cached, prefill
+    flags = [rng.random(rows) < 0.3 for _ in range(2)]  # latent, prefill
     time, flops, traffic, bound = attention_times(DEVICE, *shape, *flags, backward)
     for row in range(rows):
         call = [column[row] for column in shape]
@@ -114,15 +114,13 @@ def test_sequences_of_one_length_are_a_batch(call, device):
     together = priced(call, device)
     lengths = np.full(batch, queries), np.full(batch, queries + cached)
     heads = (kv_heads * group, kv_heads)
-    apart = ragged_attention_time(
-        device, *lengths, *heads, *widths, causal, window, False, False, False
-    )
+    apart = ragged_attention_time(device, *lengths, *heads, *widths, causal, window, False, False)
     assert apart[:3] == pytest.approx(together[:3], rel=1e-9)
     assert apart[3] == together[3]
 
 
 def test_sequences_of_mixed_lengths_lie_between_their_extremes():
-    heads = (32, 8, 128, 128, True, 0, False, False, False)
+    heads = (32, 8, 128, 128, True, 0, False, False)
     short, long = np.full(8, 512), np.full(8, 8192)
     mixed = np.where(np.arange(8) < 4, 512, 8192)
     times = [ragged_attention_time(DEVICE, each, each, *heads)[0] for each in (short, mixed, long)]

@@ -39,17 +39,18 @@ def test_what_is_in_the_cache_is_read_faster(call):
     batch, queries, cached, kv_heads, group, widths, causal, window = call
     shape = (batch, queries, queries + cached, kv_heads * group, kv_heads, *widths)
     cold = forward(DEVICE, *shape, causal, window)
-    warm = forward(DEVICE, *shape, causal, window, cached=True)
+    warm = forward(DEVICE, *shape, causal, window, copies=1.0)
     assert warm[0] <= cold[0] * (1 + 1e-12)
     assert warm[1:3] == cold[1:3]
 
 
 def test_the_cache_keeps_small_data_and_no_large_data():
     share, capacity = DEVICE.cache_share, DEVICE.cache_capacity
-    assert cached_share(DEVICE, 0.9 * share * capacity, True) == 1.0
-    assert 0.0 < cached_share(DEVICE, 1.1 * share * capacity, True) < 1.0
-    assert cached_share(DEVICE, capacity, True) == 0.0
-    assert cached_share(DEVICE, 1.0, False) == 0.0
+    replayed = DEVICE._replace(copies=1.0)
+    assert cached_share(replayed, 0.9 * share * capacity) == 1.0
+    assert 0.0 < cached_share(replayed, 1.1 * share * capacity) < 1.0
+    assert cached_share(replayed, capacity) == 0.0
+    assert cached_share(DEVICE, 1.0) == 0.0
 
 
 def test_a_cache_of_half_the_bytes_decodes_faster():

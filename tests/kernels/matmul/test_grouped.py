@@ -25,7 +25,8 @@ LOOP = GroupedDevice(
     unit_bandwidth=1e20,
     memory_bandwidth=1e20,
     cache_capacity=0.0,
-    cache_share=0.0,
+    copies=0.0,
+    resident=0.0,
     operand_bytes=2.0,
     weight_bytes=2.0,
     resident_bytes=1e5,
@@ -94,11 +95,12 @@ def test_each_group_with_rows_reads_its_weights_once():
 
 
 def test_weights_that_a_replay_leaves_in_the_cache_are_not_read():
-    device = REAL._replace(cache_share=1.0)
+    device = REAL._replace(copies=1.0)
     cold = time([1.0], [8.0], device=REAL)
     warm = time([1.0], [8.0], device=device)
     assert warm[0] < cold[0]
     assert warm[1] < cold[1]
+    assert warm[0] < time([1.0], [8.0], device=REAL._replace(copies=2.0))[0] < cold[0]
     # what else is used in between, or is too large, drives them out
     assert time([1.0], [8.0], device=device, other=4e7)[0] == pytest.approx(cold[0])
     big = time([1.0], [64.0], device=device)[0]

@@ -97,7 +97,7 @@ def test_gradient_rows_are_added_in_a_cache_of_the_whole_device():
 def test_decode_of_all_keys_takes_the_time_of_dense_decode():
     # the same cache of 8,192 keys, in tiles of 64 where the dense kernel has 128
     keys = 8192.0
-    dense = attention_forward(DEVICE, 64, 1, 8192, 128, 1, 576, 512, True, 0, True, False, False)
+    dense = attention_forward(DEVICE, 64, 1, 8192, 128, 1, 576, 512, True, 0, True, False)
     call = (64, 1, 128, 1, 576, 512, 8192, keys, keys, keys, True)
     sparse = sparse_attention_forward(DEVICE, *call, True)
     assert sparse[1] == dense[1]
