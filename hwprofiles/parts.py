@@ -45,6 +45,11 @@ class Memory:
     last_level_cache_bandwidth: float = 0.0
     l2_partitions: int = 1
 
+    @property
+    def last_capacity(self) -> float:
+        """The last cache before the device memory [B]."""
+        return max(self.l2_capacity, self.last_level_cache_capacity)
+
 
 @dataclass(frozen=True)
 class Device:

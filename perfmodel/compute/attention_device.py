@@ -147,7 +147,7 @@ def attention_device(
         units=float(device.compute_units),
         bandwidth=float(memory.bandwidth),
         cache_bandwidth=float(memory.l2_bandwidth) * constant("cache_efficiency"),
-        cache_capacity=float(max(memory.l2_capacity, memory.last_level_cache_capacity)),
+        cache_capacity=float(memory.last_capacity),
         scratchpad=float(memory.shared_memory_per_unit),
         power_limit=float(device.tdp),
         query_bytes=OPERAND_BYTES[precision],

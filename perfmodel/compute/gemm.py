@@ -147,7 +147,6 @@ def gemm_device(
     operand_bytes = OPERAND_BYTES[precision]
     memory = device.memory
     l2_bandwidth = memory.l2_bandwidth * constant("l2_efficiency")
-    cache_capacity = max(memory.l2_capacity, memory.last_level_cache_capacity)
     return gemm.GemmDevice(
         units=units,
         unit_rate=peak * issue / units,
@@ -156,7 +155,7 @@ def gemm_device(
         l2_bandwidth=l2_bandwidth,
         unit_bandwidth=l2_bandwidth / units * constant("unit_port_ratio"),
         memory_bandwidth=memory.bandwidth * constant("memory_efficiency"),
-        cache_capacity=cache_capacity,
+        cache_capacity=memory.last_capacity,
         operand_bytes=operand_bytes,
         max_tile_area=constant("accumulator_elements"),
         tile_half=constant("tile_half"),
@@ -176,11 +175,22 @@ def gemm_device(
         overlap_loss=constant("overlap_loss"),
         store_loss=constant("store_loss"),
         resident_bandwidth=memory.last_level_cache_bandwidth or l2_bandwidth,
-        resident_capacity=cache_capacity if memory.l2_partitions == 1 else 0.0,
+        resident_capacity=resident_capacity(hardware),
         weight_copies=float(weight_copies),
         activation_copies=float(activation_copies),
         resident=float(resident),
     )
+
+
+def resident_capacity(hardware: Hardware) -> float:
+    """Return the cache that keeps operands of products from call to call [B]; 0 for none.
+
+    Notes
+    -----
+    See `gemm_device` for why a cache of several partitions is none.
+    """
+    memory = hardware.device.memory
+    return memory.last_capacity if memory.l2_partitions == 1 else 0.0
 
 
 def gemm_times(

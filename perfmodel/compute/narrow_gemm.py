@@ -30,6 +30,8 @@ def weight_only_times(
     n: Column,
     k: Column,
     batch: Column,
+    *,
+    resident: float = 0.0,
 ) -> Floats:
     """Time products ``C[m,n] = A[m,k] B[k,n]`` of served models, one per entry.
 
@@ -42,6 +44,8 @@ def weight_only_times(
         One stored number of B, its part of a scale included [B].
     m, n, k, batch : ndarray, shape (shape,)
         Sizes, at least 1.
+    resident : float
+        See `perfmodel.compute.gemm.gemm_device`.
 
     Returns
     -------
@@ -61,7 +65,7 @@ def weight_only_times(
     from perfmodel.kernels.work import kernel_work
 
     library = "training" if precision in TRAINING_LIBRARY else "serving"
-    device = gemm_device(hardware, precision, steady=False, library=library)
+    device = gemm_device(hardware, precision, steady=False, library=library, resident=resident)
     tiles = PANELS if device.array_side > 0.0 else TILES
     output, adds = np.full(m.size, 2.0), np.zeros(m.size, np.bool_)
     narrow = weight_bytes < CLOSE * device.operand_bytes

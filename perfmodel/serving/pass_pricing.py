@@ -78,7 +78,11 @@ class PassCost:
 
 
 def price_items(
-    hardware: Hardware, engine: Engine, items: Sequence[Item], keys: LayerKeys
+    hardware: Hardware,
+    engine: Engine,
+    items: Sequence[Item],
+    keys: LayerKeys,
+    resident: Floats | None = None,
 ) -> PassCost:
     """Price operations of passes, each distinct shape once.
 
@@ -89,6 +93,9 @@ def price_items(
         Says whose all-reduce runs, and where casts do.
     items : sequence of Item
     keys : LayerKeys
+    resident : ndarray, shape (keys,), optional
+        Bytes that passes go round where a cache holds them (`serving.resident`); default:
+        weights come from memory.
 
     Returns
     -------
@@ -101,7 +108,7 @@ def price_items(
         launches += item.times * column_of(operation_launches(item.operation), size)
     for product in dict.fromkeys(item.product for item in items if _is(item, Gemm)):
         mine = [item for item in items if _is(item, Gemm) and item.product == product]
-        products, casts, passes = _products(hardware, engine, product, mine, size)
+        products, casts, passes = _products(hardware, engine, product, mine, size, resident)
         parts[:, MATRICES] += products
         parts[:, OTHER] += casts
         launches += passes
@@ -124,14 +131,27 @@ def _counts(items: Sequence[Item], size: int) -> Floats:
 
 
 def _products(
-    hardware: Hardware, engine: Engine, product: ProductFormat, items: Sequence[Item], size: int
+    hardware: Hardware,
+    engine: Engine,
+    product: ProductFormat,
+    items: Sequence[Item],
+    size: int,
+    resident: Floats | None,
 ) -> tuple[Floats, Floats, Floats]:
     """Return seconds of products and of the casts ahead of them, and launches of those."""
     columns = stack([item.operation for item in items], ("m", "n", "k", "batch"), size)
-    rows, inverse = distinct_rows([np.ceil(np.maximum(x, 1.0) - 1e-9) for x in columns])
-    m, n, k, batch = rows
+    sizes = [np.ceil(np.maximum(x, 1.0) - 1e-9) for x in columns]
+    kept = np.zeros(size) if resident is None else resident
+    rows, inverse = distinct_rows([*sizes, np.tile(kept, len(items))])
+    m, n, k, batch, around = rows
     count = _counts(items, size)
-    times = weight_only_times(hardware, product.products, product.weight_bytes, m, n, k, batch)
+    times = np.empty(m.size)
+    for value in np.unique(around):  # nearly always 0 alone: few models fit a cache
+        mine = around == value
+        shapes = (x[mine] for x in (m, n, k, batch))
+        times[mine] = weight_only_times(
+            hardware, product.products, product.weight_bytes, *shapes, resident=float(value)
+        )
     found = (times[inverse] * count).reshape(-1, size).sum(axis=0)
     none = np.zeros(size)
     fused = engine.fused_casts and product.products not in SEPARATE_CASTS

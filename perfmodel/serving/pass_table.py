@@ -43,6 +43,7 @@ from perfmodel.serving.mixers import (
 from perfmodel.serving.overlap import hidden_parts
 from perfmodel.serving.pass_pricing import Item, PassCost, price_items
 from perfmodel.serving.pass_uncertainty import TYPICAL_CONTEXT, TYPICAL_SEQUENCES, half_widths
+from perfmodel.serving.resident import resident_bytes
 from perfmodel.serving.weights import ProductFormat, place_formats
 from perfmodel.software.engine import Engine
 
@@ -347,7 +348,8 @@ def _body(
         hidden = hidden_parts(hardware, recipe.engine, mine, keys, beside).reshape(routed.shape)
         experts += group.count * (routed - hidden)
         mixers += group.count * _core_launches(group.layer)
-    cost = price_items(hardware, recipe.engine, items, keys)
+    resident = resident_bytes(model, recipe.layouts, hardware, TOKENS)
+    cost = price_items(hardware, recipe.engine, items, keys, resident.ravel())
     parts = cost.parts.reshape(*shape, -1) + experts
     parts[..., OTHER] += model.num_layers * recipe.engine.layer_gap
     launches = cost.launches.reshape(shape)[:, 0] + mixers
@@ -389,7 +391,8 @@ def _head(model: ModelSpec, recipe: Recipe, hardware: Hardware, sequences: Float
     keys = _keys(recipe, sequences)
     found = head_operations(model, keys, machine_of(hardware))
     items = [Item(operation, 1.0, formats) for operation in found]
-    cost = price_items(hardware, recipe.engine, items, keys)
+    resident = resident_bytes(model, recipe.layouts, hardware, sequences)
+    cost = price_items(hardware, recipe.engine, items, keys, resident.ravel())
     return cost.parts.sum(axis=-1).reshape(recipe.rows.size, sequences.size)
 
 

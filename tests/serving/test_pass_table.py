@@ -53,6 +53,18 @@ def test_costs_grow_with_tokens_sequences_and_contexts(llama: PassTables) -> Non
     assert np.all(np.diff(whole, axis=1) >= -0.02 * whole[:, 1:])
 
 
+def test_weights_that_fit_the_last_cache_stay_there_from_pass_to_pass() -> None:
+    capacity = "device.memory.last_level_cache_capacity"
+    parts = H100.with_values({capacity: 4e9})  # in two, each with what its own units read
+    whole = parts.with_values({"device.memory.l2_partitions": 1})
+    small, vast = "qwen3-0.6b", "llama-3.1-8b"
+    read = tables(small, parts).body[0, :, MATRICES]
+    kept = tables(small, whole).body[0, :, MATRICES]
+    assert kept[0] < 0.8 * read[0]
+    assert kept[-1] == read[-1]  # thousands of tokens: their keys and values fill the cache
+    assert np.array_equal(tables(vast, whole).body, tables(vast, parts).body)
+
+
 def test_a_small_pass_reads_all_weights_once(llama: PassTables) -> None:
     model = load_model("llama-3.1-8b")
     matrices = sum(
