@@ -66,7 +66,8 @@ AXIS_HEADINGS = {"algorithm": "asked algorithm", "protocol": "asked protocol"}
     default="auto",
     show_default=True,
     help="auto (the library's choice), ring, bidirectional_ring, direct, halving_doubling, "
-    "recursive_doubling, double_binary_tree, hierarchical, in_network, one_shot, two_shot, …",
+    "recursive_doubling, double_binary_tree, hierarchical, in_network (NVLS), in_network_tree "
+    "(NVLS tree), aggregated_trees (PAT), one_shot, two_shot, …",
 )
 @options.option(
     "--protocol",

@@ -54,6 +54,8 @@ IN_NETWORK = 7
 ONE_SHOT = 8
 TWO_SHOT = 9
 RAIL_ALIGNED = 10
+IN_NETWORK_TREE = 11
+AGGREGATED_TREES = 12
 
 TREE_FRACTION = 0.92  # bandwidth of a tree / of a ring: NCCL src/graph/tuning.cc
 
@@ -101,7 +103,8 @@ def is_pairwise(kind):
 @jit
 def is_pipelined(algorithm):
     """Whether chunks flow through all levels at once (the slowest level sets the pace)."""
-    return algorithm not in (HALVING_DOUBLING, RECURSIVE_DOUBLING, HIERARCHICAL)
+    stepwise = (HALVING_DOUBLING, RECURSIVE_DOUBLING, HIERARCHICAL, AGGREGATED_TREES)
+    return algorithm not in stepwise
 
 
 @jit
@@ -143,7 +146,42 @@ def folded_halving(kind, positions):
 
 
 @jit
-def level_load(kind, algorithm, size, members, below, inside, ports):
+def tree_traffic(size, members, positions):
+    """Bytes that the busiest domain sends in an all-reduce over two complementary trees.
+
+    Parameters
+    ----------
+    size : float
+        S [B].
+    members : int
+        n.
+    positions : float
+        p, domains that the trees join.
+
+    Returns
+    -------
+    float
+        [B]: S over two domains, 3/2 S over three, else 2 (n-1)/n S.
+
+    Notes
+    -----
+    Each tree carries half of the buffer. Of two domains each is the root of one tree and the
+    leaf of the other, S/2 down and S/2 up; of three one is inside both trees, with one child,
+    twice S/2 up and once down or the reverse. Of four and more a domain with two children in
+    one tree is a leaf of the other: 2 S (Sanders, Speck & Träff 2009), of which NCCL's table
+    keeps the 2 (n-1)/n S of a ring. Trees that chain the ranks of a node get the traffic of a
+    ring over two nodes too: with an adapter per device they do not come by more (NVIDIA/nccl-tests
+    issue 196; RCCL's 381 GB/s over two nodes are those of a ring).
+    """
+    if positions <= 2.0:
+        return size
+    if positions <= 3.0:
+        return 1.5 * size
+    return traffic(ALL_REDUCE, size, members)
+
+
+@jit
+def level_load(kind, algorithm, size, members, below, inside, ports, innermost):
     """Bytes per device that cross a level [B].
 
     Parameters
@@ -157,6 +195,8 @@ def level_load(kind, algorithm, size, members, below, inside, ports):
         c and C.
     ports : float
         q.
+    innermost : bool
+        Level 0: NCCL chains the ranks of a node and makes trees of nodes.
 
     Returns
     -------
@@ -168,7 +208,8 @@ def level_load(kind, algorithm, size, members, below, inside, ports):
     Rings and trees cross each domain's border once per channel, and channels leave
     through different ports (NCCL); an inner level carries 1 - c/C of the ring. Direct
     exchange pays for every pair: (C-c)/n S. Halving-doubling and hierarchies send
-    S (1/c - 1/C) per pass (Thakur, Rabenseifner & Gropp 2005). Recursive doubling of an
+    S (1/c - 1/C) per pass (Thakur, Rabenseifner & Gropp 2005), and so do aggregated trees:
+    what travels far is sent first, when it is little (Jeaugey 2025). Recursive doubling of an
     all-reduce sends S per step, a broadcast down a binomial tree too.
     """
     last = inside >= members
@@ -195,11 +236,13 @@ def level_load(kind, algorithm, size, members, below, inside, ports):
         return size * doubling_steps(kind, positions, members, below)
     if algorithm == HALVING_DOUBLING and not is_power_of_two(positions):
         return size / ports * folded_halving(kind, positions)
-    if algorithm in (HALVING_DOUBLING, HIERARCHICAL):
+    if algorithm in (HALVING_DOUBLING, HIERARCHICAL, AGGREGATED_TREES):
         return passes * size * (1.0 / ports - 1.0 / max(inside, ports))
     load = traffic(kind, size, members) / ports
     if not last:
         load *= 1.0 - below / inside
+    elif algorithm == IN_NETWORK_TREE and kind == ALL_REDUCE and not innermost:
+        load = tree_traffic(size, members, positions) / ports
     if algorithm == DOUBLE_BINARY_TREE:
         load /= TREE_FRACTION
     return load
@@ -230,6 +273,8 @@ def level_steps(kind, algorithm, positions, spacing, members, below, row, innerm
     Notes
     -----
     Ring: p - 1; trees: a chain of p ranks inside a node, log2(p) above; direct exchange: 1.
+    Aggregated trees: log2(p), rounded up, for any p (Jeaugey 2025, "PAT: a new algorithm for
+    all-gather and reduce-scatter operations at scale", arXiv:2506.20252).
     All-to-all: peers work in parallel, log2(p) fits the measured growth. On a torus messages
     pass from link to link: k (p^(1/k) - 1) of them for rings (buckets, one dimension after the
     other) and for the distances 1 + 2 + 4 + ... of the others, the diameter for direct exchange.
@@ -256,7 +301,9 @@ def level_steps(kind, algorithm, positions, spacing, members, below, row, innerm
     if algorithm == HALVING_DOUBLING:
         fold = 0.0 if is_power_of_two(positions) else 2.0  # once before, once after
         return passes * math.floor(math.log2(positions)) + fold
-    if algorithm == DOUBLE_BINARY_TREE and not innermost:
+    if algorithm == AGGREGATED_TREES:
+        return passes * math.ceil(math.log2(positions))
+    if algorithm in (DOUBLE_BINARY_TREE, IN_NETWORK_TREE) and not innermost:
         return passes * math.ceil(math.log2(positions))
     return passes * (positions - 1.0)
 
@@ -271,7 +318,7 @@ def torus_pattern(kind, algorithm):
     rooted = kind in (BROADCAST, MULTICAST, GATHER, SCATTER)
     if algorithm in (DIRECT, ONE_SHOT, TWO_SHOT):
         return -1 if rooted else EXCHANGE  # at the root all links are busy
-    if algorithm == HALVING_DOUBLING:
+    if algorithm in (HALVING_DOUBLING, AGGREGATED_TREES):
         return HALVING
     if algorithm == RECURSIVE_DOUBLING or (algorithm == HIERARCHICAL and rooted):
         return GROWING if kind in (ALL_GATHER, REDUCE_SCATTER) else DOUBLING

@@ -6,6 +6,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective.algorithms import (
+    AGGREGATED_TREES,
     ALL_GATHER,
     ALL_REDUCE,
     BIDIRECTIONAL_RING,
@@ -13,6 +14,7 @@ from perfmodel.kernels.collective.algorithms import (
     DIRECT,
     DOUBLE_BINARY_TREE,
     IN_NETWORK,
+    IN_NETWORK_TREE,
     MULTICAST,
     ONE_SHOT,
     POINT_TO_POINT,
@@ -36,6 +38,8 @@ from perfmodel.kernels.collective.tuning import (
 )
 
 AUTO = -1
+SIMPLE_ONLY = (IN_NETWORK, IN_NETWORK_TREE, AGGREGATED_TREES)
+"""Algorithms that libraries have with one protocol only (NCCL, src/graph/tuning.cc)."""
 
 
 @jit
@@ -76,9 +80,12 @@ def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
     """
     if members <= 1 or size <= 0.0:
         return 0.0
-    if algorithm == IN_NETWORK:
-        return in_network_time(kind, size, members, stride, network)
+    if algorithm in (IN_NETWORK, IN_NETWORK_TREE):
+        trees = algorithm == IN_NETWORK_TREE
+        return in_network_time(kind, size, members, stride, trees, network)
     cost = network_cost(kind, algorithm, size, members, stride, network)
+    if algorithm == AGGREGATED_TREES:
+        return protocol_time(SIMPLE, kind, size, members, cost, network)
     if algorithm in (ONE_SHOT, TWO_SHOT):
         return shot_time(LOW_LATENCY if protocol == AUTO else protocol, cost, network)
     if protocol != AUTO:
@@ -124,7 +131,7 @@ def fastest_choice(kind, size, members, stride, network):
                 continue
         else:
             candidate = IN_NETWORK
-            time = in_network_time(kind, size, members, stride, network)
+            time = in_network_time(kind, size, members, stride, False, network)
             if time < best:
                 best = time
                 algorithm = candidate
@@ -190,9 +197,12 @@ def library_choice(kind, size, members, stride, network):
     algorithm, protocol = tuned_choice(
         kind, size, members, cost.node, cost.beyond, cost.tuned_transfer, network
     )
-    if algorithm == IN_NETWORK:
-        time = in_network_time(kind, size, members, stride, network)
+    if algorithm in (IN_NETWORK, IN_NETWORK_TREE):
+        trees = algorithm == IN_NETWORK_TREE
+        time = in_network_time(kind, size, members, stride, trees, network)
         return algorithm, protocol, time
+    if algorithm == AGGREGATED_TREES:
+        cost = network_cost(kind, algorithm, size, members, stride, network)
     if algorithm == DOUBLE_BINARY_TREE:
         cost = slower(
             network_cost(kind, algorithm, size, members, stride, network),

@@ -104,7 +104,7 @@ def network_cost(kind, algorithm, size, members, stride, network):
         positions = math.ceil(inside / below)
         spacing = max(1.0, stride / domain)
         share = level_share(kind, algorithm, row, positions, spacing)
-        load = level_load(kind, algorithm, size, members, below, inside, ports)
+        load = level_load(kind, algorithm, size, members, below, inside, ports, level == 0)
         if row.tuned_bandwidth > 0.0:
             tuned = max(tuned, load / (share * row.tuned_bandwidth))
         time = load / (share * row.bandwidth)

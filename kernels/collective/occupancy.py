@@ -10,6 +10,7 @@ from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective.algorithms import (
     ALL_REDUCE,
     IN_NETWORK,
+    IN_NETWORK_TREE,
     POINT_TO_POINT,
     is_pairwise,
     level_load,
@@ -70,13 +71,14 @@ def _occupy(kind, algorithm, size, members, stride, network, busy, part):
             domain = above
             continue
         positions = math.ceil(inside / below)
-        if algorithm == IN_NETWORK and row.in_network_bandwidth > 0.0:
+        reduces = algorithm == IN_NETWORK or (algorithm == IN_NETWORK_TREE and level == 0)
+        if reduces and row.in_network_bandwidth > 0.0:
             copies = 1.0 + 1.0 / positions if kind == ALL_REDUCE and level == 0 else 1.0
             load = copies * size / ports
             busy[level] += load / row.in_network_bandwidth
         else:
             share = level_share(kind, algorithm, row, positions, max(1.0, stride / domain))
-            load = level_load(kind, algorithm, size, members, below, inside, ports)
+            load = level_load(kind, algorithm, size, members, below, inside, ports, level == 0)
             busy[level] += load / (share * row.bandwidth)
             # Pairwise exchange leaves part of the links idle, but has them.
             spread = kind != POINT_TO_POINT and is_pairwise(kind)

@@ -19,11 +19,13 @@ from perfmodel.kernels.collective.algorithms import (
     ALL_REDUCE,
     BROADCAST,
     DOUBLE_BINARY_TREE,
+    IN_NETWORK_TREE,
     MULTICAST,
     POINT_TO_POINT,
     is_pairwise,
     level_load,
     level_share,
+    traffic,
 )
 from perfmodel.kernels.collective.table import (
     domain_of_level,
@@ -112,7 +114,7 @@ def protocol_time(protocol, kind, size, members, cost, network):
 
 
 @jit
-def in_network_time(kind, size, members, stride, network):
+def in_network_time(kind, size, members, stride, trees, network):
     """Time where switches reduce and copy; infinite where none does.
 
     Parameters
@@ -122,6 +124,9 @@ def in_network_time(kind, size, members, stride, network):
     size : float
         S [B].
     members, stride : int
+    trees : bool
+        Only the innermost switch reduces, trees join what it serves: an all-reduce (NCCL's
+        NVLS tree); else every switch does that can, and trees join the others.
     network : Network
 
     Returns
@@ -135,7 +140,9 @@ def in_network_time(kind, size, members, stride, network):
     receives the multicast (S/n): S (1 + 1/p) for all-reduce; (p-1)/p S for all-gather
     and reduce-scatter, S for broadcast (NVLink SHARP: Klenk et al. 2020, "An in-network
     architecture for accelerating shared-memory multiprocessor collectives"). Levels
-    above reduce too (SHARP) or run a tree over the ports.
+    above reduce too (SHARP) or run a tree over the ports. NVLS trees of NCCL are cut into
+    fewer channels than the links could fill: at most ``perChMaxNVLSTreeBws`` of the traffic
+    of a ring for every member of a node (src/graph/tuning.cc), two H100 nodes 461 GB/s.
     """
     best = 0.0
     latency = 0.0
@@ -151,7 +158,7 @@ def in_network_time(kind, size, members, stride, network):
             domain = above
             continue
         positions = math.ceil(inside / below)
-        if row.in_network_bandwidth > 0.0:
+        if row.in_network_bandwidth > 0.0 and not (trees and level > 0):
             reduces = True
             share = (positions - 1.0) / positions
             if kind == ALL_REDUCE:
@@ -163,15 +170,21 @@ def in_network_time(kind, size, members, stride, network):
             fill = row.in_network_pipeline_latency
         else:
             spacing = max(1.0, stride / domain)
-            tree = DOUBLE_BINARY_TREE
+            tree = IN_NETWORK_TREE if trees else DOUBLE_BINARY_TREE
             bandwidth = level_share(kind, tree, row, positions, spacing) * row.bandwidth
-            load = level_load(kind, tree, size, members, below, inside, ports)
+            load = level_load(kind, tree, size, members, below, inside, ports, level == 0)
             time = load / bandwidth
             fill = math.log2(1.0 + positions) * row.simple_hop
             latency += (2.0 if kind == ALL_REDUCE else 1.0) * fill
         if row.bus > 0:
             carried += load
             time = max(time, carried / network.levels[row.bus - 1].bandwidth)
+        if trees and level > 0:
+            facts = network.facts
+            pair = inside / below <= 2.0
+            most = facts.in_network_pair_bandwidth if pair else facts.in_network_tree_bandwidth
+            if most > 0.0:
+                time = max(time, traffic(kind, size, members) / (ports * most))
         best = max(best, time + 2.0 * math.sqrt(fill * time))
         ports = fewest_inside(float(members), inside)
         below = inside

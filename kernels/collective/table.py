@@ -63,6 +63,10 @@ FACTS = np.dtype(
         ("local_copy_time", np.float64),  # of a byte that a rank keeps, copied within it [s/B]
         ("tuned_low_latency_bandwidth", np.float64),  # 0: the library takes the fastest
         ("tuned_in_network_fraction", np.float64),  # of tuned_bandwidth; 0: it has no switch
+        # Most that a member of a node carries where trees join reducing switches: of two nodes,
+        # of more [B/s of the traffic of a ring]; 0: no limit.
+        ("in_network_pair_bandwidth", np.float64),
+        ("in_network_tree_bandwidth", np.float64),
     ],
     align=True,
 )
@@ -81,6 +85,11 @@ LIBRARY = np.dtype(
         ("in_network_latency", np.float64),
         ("in_network_ratio", np.float64),
         ("in_network_heads", np.float64),
+        ("in_network_tree_hop", np.float64),
+        ("aggregated_base", np.float64),
+        ("aggregated_hop", np.float64),
+        ("aggregated_member", np.float64),
+        ("aggregated_share", np.float64),
         ("low_latency_share", np.float64),
         ("low_latency_128_share", np.float64),
         ("tree_low_latency_share", np.float64),

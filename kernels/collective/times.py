@@ -12,6 +12,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective.algorithms import (
+    AGGREGATED_TREES,
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -23,6 +24,7 @@ from perfmodel.kernels.collective.algorithms import (
     HALVING_DOUBLING,
     HIERARCHICAL,
     IN_NETWORK,
+    IN_NETWORK_TREE,
     MULTICAST,
     ONE_SHOT,
     POINT_TO_POINT,
@@ -35,10 +37,16 @@ from perfmodel.kernels.collective.algorithms import (
     is_pairwise,
     traffic,
 )
-from perfmodel.kernels.collective.choice import AUTO, algorithm_time, library_choice
+from perfmodel.kernels.collective.choice import (
+    AUTO,
+    SIMPLE_ONLY,
+    algorithm_time,
+    library_choice,
+)
 from perfmodel.kernels.collective.tuning import LOW_LATENCY, LOW_LATENCY_128, SIMPLE
 
 __all__ = [
+    "AGGREGATED_TREES",
     "ALL_GATHER",
     "ALL_REDUCE",
     "ALL_TO_ALL",
@@ -50,6 +58,7 @@ __all__ = [
     "HALVING_DOUBLING",
     "HIERARCHICAL",
     "IN_NETWORK",
+    "IN_NETWORK_TREE",
     "LOW_LATENCY",
     "LOW_LATENCY_128",
     "MULTICAST",
@@ -210,7 +219,7 @@ def algorithm_times(kind, algorithm, protocol, size, members, stride, network):
         for candidate in range(3):
             if protocol[row] != AUTO and candidate != protocol[row]:
                 continue
-            if algorithm[row] == IN_NETWORK and candidate != SIMPLE:
+            if algorithm[row] in SIMPLE_ONLY and candidate != SIMPLE:
                 continue
             if is_pairwise(kind[row]) and candidate == LOW_LATENCY_128:
                 continue

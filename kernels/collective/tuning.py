@@ -20,9 +20,13 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective.algorithms import (
+    AGGREGATED_TREES,
+    ALL_GATHER,
     ALL_REDUCE,
     DOUBLE_BINARY_TREE,
     IN_NETWORK,
+    IN_NETWORK_TREE,
+    REDUCE_SCATTER,
     RING,
     TREE_FRACTION,
     traffic,
@@ -47,8 +51,53 @@ def tree_correction(protocol, size, library):
 
 
 @jit
+def in_network_tree_belief(size, members, node, nodes, network):
+    """Time that NCCL believes an all-reduce by trees over reducing switches to take.
+
+    Parameters
+    ----------
+    size : float
+        S [B].
+    members : int
+        n.
+    node, nodes : float
+        c and m.
+    network : Network
+
+    Returns
+    -------
+    float
+        [s]; infinite where no switch reduces, and of nodes with fewer than three members.
+
+    Notes
+    -----
+    NCCL 2.28, src/graph/tuning.cc, NCCL_ALGO_NVLS_TREE: the traffic of a ring at what c heads
+    get of the switch, whose two operations are pipelined, of the adapters, twice that of two
+    nodes, and of their channels (``perChMaxNVLSTreeBws``); log2(m) hops there and back.
+    """
+    library = network.library
+    facts = network.facts
+    switch = facts.tuned_in_network_fraction * network.levels[0].tuned_bandwidth
+    if switch <= 0.0 or node < 3.0:
+        return np.inf
+    bandwidth = 2.0 * switch * (node - 1.0) / node
+    for level in range(network.levels.shape[0]):
+        row = network.levels[level]
+        if row.link_class == ADAPTER:
+            adapters = node * row.tuned_bandwidth * (2.0 if nodes <= 2.0 else 1.0)
+            bandwidth = min(bandwidth, adapters)
+            break
+    most = facts.in_network_pair_bandwidth if nodes <= 2.0 else facts.in_network_tree_bandwidth
+    if most > 0.0:
+        bandwidth = min(bandwidth, node * most)
+    hops = 2.0 * math.floor(math.log2(nodes))
+    latency = library.in_network_latency + hops * library.in_network_tree_hop
+    return latency + traffic(ALL_REDUCE, size, members) / bandwidth
+
+
+@jit
 def tuned_choice(kind, size, members, node, beyond, ring_time, network):
-    """Choose as NCCL does between rings, trees and reducing switches, and protocols.
+    """Choose as NCCL does between rings, trees, reducing switches and both, and protocols.
 
     Parameters
     ----------
@@ -116,6 +165,14 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
         if latency + time < best:
             best = latency + time
             protocol = p
+    if kind in (ALL_GATHER, REDUCE_SCATTER) and beyond and node <= 1.0:
+        latency = library.aggregated_base + members * library.aggregated_member
+        latency += math.floor(math.log2(nodes)) * library.aggregated_hop
+        # It sends n / (n-1) times what a ring does, in NCCL's count.
+        time = ring_time * members / (members - 1.0) / library.aggregated_share
+        if latency + time < best:
+            algorithm = AGGREGATED_TREES
+            protocol = SIMPLE
     if kind != ALL_REDUCE:
         return algorithm, protocol
 
@@ -137,8 +194,14 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
             algorithm = DOUBLE_BINARY_TREE
             protocol = p
 
+    if beyond:
+        if in_network_tree_belief(size, members, node, nodes, network) < best:
+            algorithm = IN_NETWORK_TREE
+            protocol = SIMPLE
+        return algorithm, protocol
+
     in_network = network.facts.tuned_in_network_fraction * network.levels[0].tuned_bandwidth
-    if in_network > 0.0 and not beyond and members > 2:
+    if in_network > 0.0 and members > 2:
         heads = min(1.0, members / library.in_network_heads)
         time = library.in_network_latency + size / (in_network * heads * library.in_network_ratio)
         if time < best:

@@ -34,6 +34,8 @@ ALGORITHMS = (
     "one_shot",
     "two_shot",
     "rail_aligned",
+    "in_network_tree",
+    "aggregated_trees",
 )
 """Numbered as in `perfmodel.kernels.collective.algorithms`."""
 
@@ -45,10 +47,11 @@ _COPIES = ("ring", "direct", "recursive_doubling", "double_binary_tree", "hierar
 ALGORITHMS_OF: Mapping[str, tuple[str, ...]] = {
     "all_reduce": (
         *_REDUCTIONS,
-        *("double_binary_tree", "hierarchical", "in_network", "one_shot", "two_shot"),
+        *("double_binary_tree", "hierarchical", "in_network", "in_network_tree"),
+        *("one_shot", "two_shot"),
     ),
-    "all_gather": (*_REDUCTIONS, "hierarchical", "in_network"),
-    "reduce_scatter": (*_REDUCTIONS, "hierarchical", "in_network"),
+    "all_gather": (*_REDUCTIONS, "hierarchical", "in_network", "aggregated_trees"),
+    "reduce_scatter": (*_REDUCTIONS, "hierarchical", "in_network", "aggregated_trees"),
     "all_to_all": ("direct", "hierarchical", "rail_aligned"),
     "broadcast": (*_COPIES, "in_network"),
     "point_to_point": ("direct",),

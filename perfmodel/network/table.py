@@ -47,6 +47,8 @@ CONSTANTS = (
     "scale_out_low_latency_limit",
     "tuned_low_latency_fraction",
     "tuned_in_network_fraction",
+    "in_network_pair_bandwidth",
+    "in_network_tree_bandwidth",
 )
 BUS_NAMES = ("pcie", "pci")
 
@@ -260,3 +262,5 @@ def _set_facts(network: KernelNetwork, innermost: Network, constants: Mapping[st
     facts.tuned_low_latency_bandwidth = tuned
     if innermost.in_network_reduction:
         facts.tuned_in_network_fraction = constants["tuned_in_network_fraction"]
+        facts.in_network_pair_bandwidth = constants["in_network_pair_bandwidth"]
+        facts.in_network_tree_bandwidth = constants["in_network_tree_bandwidth"]

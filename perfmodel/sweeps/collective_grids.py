@@ -233,7 +233,8 @@ def _evaluate(hardware: Hardware, columns: Mapping[str, NDArray[Any]]) -> dict[s
     protocol[cells] = np.where(runs & (found.protocol >= 0), found.protocol, len(PROTOCOLS))
     if not runs.all():
         with_any = np.isfinite(collective_choices(hardware, *calls).time)
-        in_network = asked == ALGORITHMS.index("in_network")
+        switches = [ALGORITHMS.index(name) for name in ("in_network", "in_network_tree")]
+        in_network = np.isin(asked, switches)
         reason = np.where(in_network, "no_in_network_reduction", "not_on_this_network")
         reason = np.where(with_any, "not_with_protocol", reason)[~runs]
         status[cells[~runs]] = [STATUSES.index(name) for name in reason.tolist()]

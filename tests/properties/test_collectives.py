@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 
 from perfmodel.kernels.collective.times import (
+    AGGREGATED_TREES,
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
     AUTO,
     BROADCAST,
+    IN_NETWORK,
+    IN_NETWORK_TREE,
     MULTICAST,
     REDUCE_SCATTER,
+    RING,
     algorithm_time,
     collective_time,
     traffic,
@@ -152,3 +157,69 @@ def test_a_group_inside_the_first_level_does_not_see_the_others(kind, realistic)
     for members in (2, 5, 8):
         inside = collective_time(kind, 1e8, members, 1, realistic)
         assert inside == collective_time(kind, 1e8, members, 1, innermost(realistic))
+
+
+def test_trees_over_reducing_switches_become_the_switch_of_one_node(realistic):
+    for members in (2, 5, 8):
+        for size in (1e3, 1e6, 1e9):
+            alone, joined = (
+                algorithm_time(ALL_REDUCE, algorithm, AUTO, size, members, 1, realistic)
+                for algorithm in (IN_NETWORK, IN_NETWORK_TREE)
+            )
+            assert joined == alone
+    # What no switch reduces, trees cannot join: one rank of each node, or switches that cannot.
+    assert algorithm_time(ALL_REDUCE, IN_NETWORK_TREE, AUTO, 1e6, 16, 8, realistic) == math.inf
+    assert (
+        algorithm_time(ALL_REDUCE, IN_NETWORK_TREE, AUTO, 1e6, 16, 1, nodes_of_eight()) == math.inf
+    )
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 7, 16, 64])
+def test_trees_over_reducing_switches_conserve_bytes(nodes, realistic):
+    # Every adapter sends S/8 over two nodes, where each is a root and a leaf, 3/2 of that over
+    # three, and no more than the 2 (n-1)/n of a ring over more; at least (m-1)/m of S/8.
+    members = 8 * nodes
+    fast = copy_of(realistic)
+    fast.levels[0].in_network_bandwidth = 1e15  # the adapters alone
+    fast.levels["simple_hop"] = 0.0  # and no pipeline to fill
+    fast.levels["in_network_pipeline_latency"] = 0.0
+    small, large = (
+        algorithm_time(ALL_REDUCE, IN_NETWORK_TREE, AUTO, size, members, 1, fast)
+        for size in (4e9, 8e9)
+    )
+    sent = (large - small) * OUTER * 8 / 4e9
+    expected = {2: 1.0, 3: 1.5}.get(nodes, 2 * (members - 1) / members)
+    assert sent == pytest.approx(expected, rel=1e-6)
+    assert sent >= (nodes - 1) / nodes
+    # Channels of the library carry so much of the traffic of a ring, and no more.
+    capped = copy_of(fast)
+    capped.facts.in_network_pair_bandwidth = capped.facts.in_network_tree_bandwidth = 20e9
+    time = algorithm_time(ALL_REDUCE, IN_NETWORK_TREE, AUTO, 8e9, members, 1, capped)
+    assert time >= traffic(ALL_REDUCE, 8e9, members) / (8 * 20e9)
+
+
+@pytest.mark.parametrize("kind", [ALL_GATHER, REDUCE_SCATTER])
+def test_aggregated_trees_wait_for_the_logarithm_of_the_ranks(kind):
+    # One rank per node: ceil(log2 n) hops of 3 us where a ring makes n - 1, the same bytes.
+    table = nodes_of_eight()
+    for members in (2, 3, 4, 5, 8, 13, 64, 100, 512):
+        short, long = (
+            algorithm_time(kind, AGGREGATED_TREES, AUTO, size, members, 8, table)
+            for size in (1e-3, 1e9)
+        )
+        assert short == pytest.approx(math.ceil(math.log2(members)) * 3e-6, rel=1e-6)
+        assert long - short == pytest.approx(traffic(kind, 1e9, members) / OUTER, rel=1e-6)
+        ring = algorithm_time(kind, RING, AUTO, 1e-3, members, 8, table)
+        assert ring == pytest.approx((members - 1) * 3e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm"), [(ALL_REDUCE, IN_NETWORK_TREE), (ALL_GATHER, AGGREGATED_TREES)]
+)
+def test_libraries_have_one_protocol_of_such_trees(kind, algorithm, realistic):
+    stride = 1 if kind == ALL_REDUCE else 8
+    times = {
+        algorithm_time(kind, algorithm, protocol, 1e6, 32, stride, realistic)
+        for protocol in (AUTO, *PROTOCOLS)
+    }
+    assert len(times) == 1

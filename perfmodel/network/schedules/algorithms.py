@@ -31,6 +31,7 @@ from perfmodel.network.schedules.moves import (
     relabel,
 )
 from perfmodel.network.schedules.trees import (
+    aggregated_trees_all_gather,
     bidirectional_ring_all_gather,
     bidirectional_ring_broadcast,
     direct_all_gather,
@@ -213,6 +214,7 @@ ALL_GATHERS = {
     "halving_doubling": Algorithm(doubling_all_gather),
     "hierarchical": _two_levels(hierarchical_all_gather, LEVEL_ALL_GATHERS),
     "in_network": Algorithm(_in_network_all_gather),
+    "aggregated_trees": Algorithm(aggregated_trees_all_gather),
 }
 BROADCASTS = {
     "ring": Algorithm(ring_broadcast),

@@ -101,6 +101,22 @@ def doubling_all_gather(members: int) -> Moves:
     return one_after_another(parts)
 
 
+def aggregated_trees_all_gather(members: int) -> Moves:
+    """Down a binomial tree from every owner at once, the farthest first: log2(n), rounded up.
+
+    Notes
+    -----
+    Jeaugey 2025, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale",
+    arXiv:2506.20252: Bruck's distances from the largest to 1, so that what travels far is one
+    block. Whoever lies j places beyond an owner gets its block from j less its lowest bit.
+    """
+    place = np.arange(1, members, dtype=np.int64)[:, None]
+    lowest = place & -place
+    step = (members - 1).bit_length() - 1 - np.log2(lowest).astype(np.int64)
+    owner = np.arange(members)[None, :]
+    return moves(step, (owner + place - lowest) % members, (owner + place) % members, owner)
+
+
 def ring_broadcast(members: int) -> Moves:
     """Down a chain: n-1 steps of the whole message."""
     position = np.arange(members - 1)

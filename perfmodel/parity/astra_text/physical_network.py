@@ -53,9 +53,9 @@ TOPOLOGY = {"Ring": "ring", "FullyConnected": "fully-connected", "Switch": "swit
 TORUS = {2: "torus-2d", 3: "torus-3d"}
 SWITCH_HOPS = 2  # up and down
 MOST_DEVICES = 2**31
-# Left out: kernels of serving engines, which `direct` stands for, and reducing switches,
-# which the files cannot state.
-OTHER_MACHINES = ("one_shot", "two_shot", "in_network")
+# Left out: kernels of serving engines, which `direct` stands for, reducing switches, which the
+# files cannot state, and NCCL's trees, which stand for recursive doubling of any number.
+OTHER_MACHINES = ("one_shot", "two_shot", "in_network", "in_network_tree", "aggregated_trees")
 ONE_LEVEL = ("direct",)
 DIMENSION_BY_DIMENSION = "dimension_by_dimension"
 PIECES = 2.0 ** np.arange(7)

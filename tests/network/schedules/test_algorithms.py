@@ -32,6 +32,15 @@ TABLE = {
     ("all_gather", "bidirectional_ring"): (lambda n: (n - 1) / n, lambda n: n - 1),
     ("all_gather", "direct"): (lambda n: (n - 1) / n, lambda n: 1),
     ("all_gather", "in_network"): (lambda n: 1 / n, lambda n: 2),
+    # Jeaugey 2025 (PAT): log2(n) transfers for any number of ranks
+    ("all_gather", "aggregated_trees"): (
+        lambda n: (n - 1) / n,
+        lambda n: math.ceil(math.log2(n)),
+    ),
+    ("reduce_scatter", "aggregated_trees"): (
+        lambda n: (n - 1) / n,
+        lambda n: math.ceil(math.log2(n)),
+    ),
     ("reduce_scatter", "ring"): (lambda n: (n - 1) / n, lambda n: n - 1),
     ("reduce_scatter", "bidirectional_ring"): (lambda n: (n - 1) / n, lambda n: n - 1),
     ("reduce_scatter", "direct"): (lambda n: (n - 1) / n, lambda n: 1),
