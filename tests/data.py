@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 DOCS = ROOT / "docs"
 PUBLISHED_RUNS = BENCHMARKS / "published_training_runs.csv"
+PUBLISHED_COLLECTIVES = BENCHMARKS / "published_collectives.csv"
 PUBLISHED_WAFERS = BENCHMARKS / "published_wafer_runs.csv"
 BASELINES = ROOT / "tests/baselines"
 PYPROJECT = ROOT / "pyproject.toml"

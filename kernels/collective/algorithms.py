@@ -169,9 +169,7 @@ def tree_traffic(size, members, positions):
     leaf of the other, S/2 down and S/2 up; of three one is inside both trees, with one child,
     twice S/2 up and once down or the reverse. Of four and more a domain with two children in
     one tree is a leaf of the other: 2 S (Sanders, Speck & Träff 2009), of which NCCL's table
-    keeps the 2 (n-1)/n S of a ring. Trees that chain the ranks of a node get the traffic of a
-    ring over two nodes too: with an adapter per device they do not come by more (NVIDIA/nccl-tests
-    issue 196; RCCL's 381 GB/s over two nodes are those of a ring).
+    keeps the 2 (n-1)/n S of a ring.
     """
     if positions <= 2.0:
         return size
@@ -181,7 +179,7 @@ def tree_traffic(size, members, positions):
 
 
 @jit
-def level_load(kind, algorithm, size, members, below, inside, ports, innermost):
+def level_load(kind, algorithm, size, members, below, inside, ports, chain):
     """Bytes per device that cross a level [B].
 
     Parameters
@@ -195,8 +193,8 @@ def level_load(kind, algorithm, size, members, below, inside, ports, innermost):
         c and C.
     ports : float
         q.
-    innermost : bool
-        Level 0: NCCL chains the ranks of a node and makes trees of nodes.
+    chain : bool
+        Trees are chains here, with the traffic of a ring: NCCL's inside a node.
 
     Returns
     -------
@@ -239,9 +237,10 @@ def level_load(kind, algorithm, size, members, below, inside, ports, innermost):
     if algorithm in (HALVING_DOUBLING, HIERARCHICAL, AGGREGATED_TREES):
         return passes * size * (1.0 / ports - 1.0 / max(inside, ports))
     load = traffic(kind, size, members) / ports
+    tree = algorithm in (DOUBLE_BINARY_TREE, IN_NETWORK_TREE)
     if not last:
         load *= 1.0 - below / inside
-    elif algorithm == IN_NETWORK_TREE and kind == ALL_REDUCE and not innermost:
+    elif tree and kind == ALL_REDUCE and not chain:
         load = tree_traffic(size, members, positions) / ports
     if algorithm == DOUBLE_BINARY_TREE:
         load /= TREE_FRACTION

@@ -75,6 +75,8 @@ def network_cost(kind, algorithm, size, members, stride, network):
     if not shot and kind not in (BROADCAST, MULTICAST, POINT_TO_POINT):
         own_copy = network.facts.local_copy_time * size / members
     pipelined = is_pipelined(algorithm)
+    # RCCL over two nodes has the bandwidth of rings whatever it runs (16 MI355X: 381 GB/s).
+    chain = network.facts.tuned_low_latency_bandwidth <= 0.0
     direct = algorithm in (DIRECT, ONE_SHOT, TWO_SHOT) and kind != ALL_TO_ALL
 
     filled = own_copy
@@ -104,7 +106,7 @@ def network_cost(kind, algorithm, size, members, stride, network):
         positions = math.ceil(inside / below)
         spacing = max(1.0, stride / domain)
         share = level_share(kind, algorithm, row, positions, spacing)
-        load = level_load(kind, algorithm, size, members, below, inside, ports, level == 0)
+        load = level_load(kind, algorithm, size, members, below, inside, ports, chain or level == 0)
         if row.tuned_bandwidth > 0.0:
             tuned = max(tuned, load / (share * row.tuned_bandwidth))
         time = load / (share * row.bandwidth)

@@ -78,7 +78,8 @@ def _occupy(kind, algorithm, size, members, stride, network, busy, part):
             busy[level] += load / row.in_network_bandwidth
         else:
             share = level_share(kind, algorithm, row, positions, max(1.0, stride / domain))
-            load = level_load(kind, algorithm, size, members, below, inside, ports, level == 0)
+            chain = level == 0 or network.facts.tuned_low_latency_bandwidth <= 0.0
+            load = level_load(kind, algorithm, size, members, below, inside, ports, chain)
             busy[level] += load / (share * row.bandwidth)
             # Pairwise exchange leaves part of the links idle, but has them.
             spread = kind != POINT_TO_POINT and is_pairwise(kind)

@@ -178,6 +178,20 @@ def test_trees_on_a_switch(collective, members):
     assert hops >= latency * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("nodes", range(2, 17))
+def test_trees_of_nodes(nodes):
+    # One rank of each node under NCCL's table: the bytes of the busiest over two nodes (S, where a
+    # ring sends as much) and three (3/2 S); over more 2 (n-1)/n S of the schedule's 2 S.
+    table, topology = two_levels(8, nodes)
+    table.facts.tuned_low_latency_bandwidth = 1.0
+    group = [np.arange(nodes) * 8]
+    transfer, latency = scheduled(topology, "all_reduce", "double_binary_tree", group)
+    time, hops = closed("all_reduce", "double_binary_tree", nodes, table, 8)
+    least = 1.0 if nodes <= 3 else (nodes - 1) / nodes
+    assert time * TREE_FRACTION == same(least * transfer)
+    assert hops <= latency * (1 + 1e-9) <= hops + 2 * OUTER_HOP * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("members", [2, 3, 5, 8, 16])
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "broadcast"])
 def test_reducing_switch(collective, members):
