@@ -98,6 +98,7 @@ def moe_exchange_times(
     compute_units: ArrayLike = COMPUTE_UNITS,
     element_bytes: float | None = None,
     share: float = 1.0,
+    groups: float = 0.0,
 ) -> NDArray[np.float64]:
     """Return the times of token exchanges with evenly chosen experts.
 
@@ -117,8 +118,10 @@ def moe_exchange_times(
     element_bytes : float, optional
         On the wire [B]; those of `ELEMENT_BYTES` where not given.
     share : float
-        Of the experts, and of the nodes, among which a token chooses, where its groups are
-        limited (DeepSeek-V3, arXiv:2412.19437, section 2.1.2); mode ``normal`` only.
+        Of the groups of experts among which a token chooses, where they are limited
+        (DeepSeek-V3, arXiv:2412.19437, section 2.1.2); mode ``normal`` only.
+    groups : float
+        Groups of experts; 0: one per node. Without a limit it does not matter.
 
     Returns
     -------
@@ -181,6 +184,7 @@ def moe_exchange_times(
             ranks,
             inside.astype(np.float64),
             units,
+            float(groups),
             share,
             exchange,
         )

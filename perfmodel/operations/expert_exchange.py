@@ -90,9 +90,8 @@ def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> Column:
     """How often a token is sent to the ranks of its expert-parallel group, shape (keys,).
 
     Once per expert, or, deduplicated, once per distinct rank inside a node and once per
-    distinct node between nodes (`perfmodel.kernels.collective.expert_exchange.distinct_groups`).
-    Routing limited to some groups of experts leaves that share of the experts and places
-    (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
+    distinct node between nodes, where routing is limited to some groups of experts those of
+    these groups (`perfmodel.kernels.collective.expert_exchange.distinct_places`).
     """
     from perfmodel.kernels.collective import expert_exchange as kernel
     from perfmodel.kernels.work import kernel_work
@@ -102,11 +101,10 @@ def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> Column:
         return np.full(degree.shape, float(mlp.experts_per_token))
     inside = _members_inside(ops)
     places = np.where(degree > inside, np.ceil(degree / inside), degree)
-    share = group_share(mlp)
-    experts = np.full(places.shape, mlp.experts * share)
-    places = np.where(share < 1.0, np.maximum(places * share, 1.0), places)
+    groups = float(max(mlp.expert_groups, 1))
+    sizes = (mlp.experts_per_token, float(mlp.experts), groups, groups * group_share(mlp))
     with kernel_work(exchanges=places.size):
-        copies: Column = kernel.distinct_group_counts(places, mlp.experts_per_token, experts)
+        copies: Column = kernel.distinct_place_counts(places, *sizes)
     return copies
 
 
@@ -186,6 +184,7 @@ def _add_exchange(
                 top_k=float(mlp.experts_per_token),
                 experts=float(mlp.experts),
                 share=group_share(mlp),
+                groups=float(mlp.expert_groups),
                 units=ops.framework.exchange_units,
             )
         )

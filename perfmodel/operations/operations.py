@@ -220,7 +220,8 @@ class TokenExchange(Communication):
     token_bytes: float = 0.0
     top_k: float = 1.0
     experts: float = 1.0
-    share: float = 1.0  # of the experts, among which a token chooses
+    share: float = 1.0  # of the groups of experts, among which a token chooses
+    groups: float = 0.0  # of experts; 0: one per node
     units: float = 20.0  # compute units that copy
 
 

@@ -204,6 +204,7 @@ def _price_exchanges(
                 item.units,
                 element_bytes=item.token_bytes,
                 share=item.share,
+                groups=item.groups,
             )
         )
     sent, count = stack(operations, ("size", "count"), size)

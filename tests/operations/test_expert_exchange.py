@@ -69,11 +69,13 @@ def test_between_nodes_a_token_goes_once_to_each_node():
     assert copies(256, 8, 64) == pytest.approx(copies(256, 8, 8))
 
 
-def test_routing_limited_to_half_of_the_groups_visits_half_of_the_nodes_at_most():
+def test_routing_limited_to_half_of_the_groups_visits_half_of_the_nodes():
     # DeepSeek-V3: 8 groups, 4 of them per token (arXiv:2412.19437, section 2.1.2).
     limited = copies(256, 8, 64, groups=(8, 4))
-    assert limited < 4.0
-    assert limited == pytest.approx(copies(128, 8, 4), rel=1e-12)
+    # A group is chosen for its best experts, so each of the four has one of the eight.
+    assert limited == pytest.approx(4.0, rel=1e-12)
+    # Two groups on each of four nodes: 4 (1 - C(6, 4) / C(8, 4)) of them are met, not two.
+    assert copies(256, 8, 32, groups=(8, 4)) == pytest.approx(4 * (1 - 15 / 70), rel=1e-12)
 
 
 def test_without_deduplication_a_token_is_sent_once_per_expert():

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.kernels.collective.expert_exchange import distinct_places
 from perfmodel.network.collectives import collective_times
+from perfmodel.network.expert_exchange import moe_exchange_times
 from tests.data import NO_BENCHMARKS, PUBLISHED_COLLECTIVES
 
 pytestmark = pytest.mark.skipif(not PUBLISHED_COLLECTIVES.exists(), reason=NO_BENCHMARKS)
@@ -77,3 +79,24 @@ def test_undisturbed_fabrics_are_met(rows: list[Row]) -> None:
     assert len(clean) == 15
     assert max(abs(row.error) for row in trees) < 0.13
     assert max(abs(row.error) for row in clean if row not in trees) < 0.07
+
+
+@pytest.mark.parametrize(
+    ("members", "phase", "bandwidth"),
+    [
+        *((32, "dispatch", 58), (32, "combine", 57)),
+        *((64, "dispatch", 51), (64, "combine", 50)),
+    ],
+)
+def test_published_exchanges_of_experts(members: int, phase: str, bandwidth: float) -> None:
+    # deepseek-ai/DeepEP docs/legacy.md: normal kernels on H800, 4,096 tokens of 7,168, eight
+    # experts of four groups; "bottleneck bandwidth" counts a token once for every node it goes
+    # to, its own included: four, of four nodes with one group each 3.61. Nothing was fitted to it.
+    nodes = members // 8
+    token = 7168 * (1 + 4 / 128) if phase == "dispatch" else 7168 * 2
+    met = distinct_places(nodes, 8, 256, nodes, 4)
+    measured = 4096 * token * met / (bandwidth * 1e9)
+    sizes = ("normal", 4096, 7168, 8, 256, members)
+    hardware = load_hardware("hgx-h800")
+    time = moe_exchange_times(hardware, phase, *sizes, share=min(4 / nodes, 1.0))[0]
+    assert time == pytest.approx(measured, rel=0.05)
