@@ -12,14 +12,48 @@ from perfmodel.kernels.attention.forward import (
     PARTIAL_BYTES,
     SOFTMAX_BOUND,
     STATISTICS_BYTES,
-    overlapped_time,
     softmax_time,
 )
 from perfmodel.kernels.attention.tiles import list_schedule_time, longest_key_block, visited_tiles
 
 WIDE_HEAD = 128
-"""Widest head whose backward tiles fit the scratchpad at full size (tile tables
-of FlashAttention-2 and -3)."""
+"""Widest head whose backward tiles have all their keys: the sums of dK and dV of wider ones outgrow
+registers, tensor memory (512 columns on Blackwell) or scratchpad (tile tables of FlashAttention-2
+and -3)."""
+
+
+@jit
+def backward_tile_time(device, matrix, softmax, additions):
+    """Time of a backward tile: products, softmax and sums in the cache, beside each other.
+
+    Parameters
+    ----------
+    device : AttentionDevice
+        Has `backward_overlap`: the share of the shorter ones that the longest hides.
+    matrix, softmax, additions : float
+        Time of each alone [s].
+
+    Returns
+    -------
+    float
+        [s].
+    """
+    longest = max(matrix, softmax, additions)
+    rest = matrix + softmax + additions - longest
+    return longest + (1.0 - device.backward_overlap) * rest
+
+
+@jit
+def addition_time(device, elements):
+    """Time in which the last shared cache adds `elements` to sums in single precision [s].
+
+    Notes
+    -----
+    Units send 4 B per element and wait for nothing, at the bandwidth that the cache sustains.
+    flash-attention pull request 2889 has the kernel without them: H200, heads of 256, tiles of 80
+    keys, 747 TFLOP/s in place of 471.
+    """
+    return elements * PARTIAL_BYTES / device.cache_bandwidth
 
 
 @jit
@@ -49,12 +83,16 @@ def attention_backward(
     Notes
     -----
     Three kernels: ``D = rowsum(dO O)`` with dQ cleared; the main kernel, one
-    block per key tile, with the products S, dP, dV, dQ and dK, and dQ summed in
-    single precision; the conversion of dQ (FlashAttention-2, algorithm 2).
+    block per key tile, with the products S, dP, dV, dQ and dK; the conversion of
+    dQ (FlashAttention-2, algorithm 2). Every block adds its share of dQ to sums in
+    single precision that lie in the last cache: ``4 width_qk`` bytes per query and
+    key tile, so that tiles of half the keys add twice as much.
     """
     units = device.units
     query_tile = int(device.backward_query_tile)
     key_tile = int(device.backward_key_tile)
+    if width_qk > WIDE_HEAD:
+        key_tile = int(device.backward_wide_key_tile)
     block_heads = batch * heads
     tiles = float(visited_tiles(queries, keys, query_tile, key_tile, causal, window))
     seen_keys = keys
@@ -70,12 +108,10 @@ def attention_backward(
     padded_qk = math.ceil(width_qk / device.head_step) * device.head_step
     padded_v = math.ceil(width_v / device.head_step) * device.head_step
     matrix = 2.0 * elements * (3.0 * padded_qk + 2.0 * padded_v) * units
-    efficiency = device.backward_matrix_efficiency
-    if width_qk > WIDE_HEAD:
-        efficiency *= device.wide_backward
-    matrix /= device.matrix_rate * efficiency
+    matrix /= device.matrix_rate * device.backward_matrix_efficiency
     softmax = softmax_time(device, elements, device.backward_operations)
-    tile = overlapped_time(matrix, softmax, device.backward_overlap)
+    additions = addition_time(device, float(query_tile) * padded_qk) * units
+    tile = backward_tile_time(device, matrix, softmax, additions)
     work = tiles * block_heads * tile + blocks * device.block_latency
     longest_time = longest * tile + device.block_latency
     compute = list_schedule_time(blocks, work, longest_time, units, device.tail)
@@ -95,7 +131,8 @@ def attention_backward(
 
     latency = 3.0 * device.launch_latency
     time = latency + (before + after) / rate + max(compute, main / rate)
-    if compute < main / rate or compute < (before + after) / rate:
+    stalled = additions > max(matrix, softmax)
+    if compute < max(main, before + after) / rate or stalled:
         bound = MEMORY_BOUND
     elif softmax > matrix:
         bound = SOFTMAX_BOUND

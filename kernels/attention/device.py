@@ -69,6 +69,7 @@ class AttentionDevice(NamedTuple):
     decode_residents: float  # the same, decode with heads up to 128 wide
     backward_query_tile: float  # rows M of a backward tile
     backward_key_tile: float  # keys N owned by a backward block
+    backward_wide_key_tile: float  # the same where width_qk > 128: sums of dK, dV take more room
     portable: float  # 1: kernels of `kernels.attention.portable`
     portable_kernel: PortableKernel
     serial_kernel: SerialKernel

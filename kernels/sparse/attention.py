@@ -23,7 +23,11 @@ from __future__ import annotations
 import math
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.attention.backward import WIDE_HEAD
+from perfmodel.kernels.attention.backward import (
+    WIDE_HEAD,
+    addition_time,
+    backward_tile_time,
+)
 from perfmodel.kernels.attention.blocks import forward_tile
 from perfmodel.kernels.attention.forward import (
     COMPUTE_BOUND,
@@ -33,7 +37,6 @@ from perfmodel.kernels.attention.forward import (
     SOFTMAX_BOUND,
     STATISTICS_BYTES,
     forward_time,
-    overlapped_time,
     softmax_time,
 )
 from perfmodel.kernels.attention.tiles import list_schedule_time
@@ -144,23 +147,24 @@ def scattered_rows(device, elements, tiles, distinct, shared_cache):
     Returns
     -------
     busy : float
-        Time of additions in the cache, beside the main kernel's work [s].
+        Time of additions in the cache, part of it beside the main kernel's work [s].
     main, after : float
         Bytes in the device memory during the main kernel, and after it [B].
 
     Notes
     -----
-    An addition reads and writes 4 bytes. Those that the cache cannot hold go to the memory. Sums
-    are cleared before and converted after. Stored rows hold the sum over all heads: one store,
-    one load.
+    Additions are those of dense attention (`addition_time`). Those that the cache cannot hold read
+    and write 4 bytes of the memory each. Sums are cleared before and converted after. Stored rows
+    hold the sum over all heads: one store, one load.
     """
     if not shared_cache:
         stored = elements * PARTIAL_BYTES
         return 0.0, stored, stored + distinct * device.output_bytes
     held = min(1.0, device.cache_capacity / (distinct * PARTIAL_BYTES))
-    added = 2.0 * PARTIAL_BYTES * elements * tiles
+    added = elements * tiles
     after = distinct * (2.0 * PARTIAL_BYTES + device.output_bytes)
-    return added * held / device.cache_bandwidth, added * (1.0 - held), after
+    main = 2.0 * PARTIAL_BYTES * added * (1.0 - held)
+    return addition_time(device, added * held), main, after
 
 
 @jit
@@ -212,19 +216,21 @@ def gathered_gradient_time(
         efficiency *= device.wide_backward
     matrix = 2.0 * elements * products * units / (device.matrix_rate * efficiency)
     vector = softmax_time(device, elements, operations)
-    compute = overlapped_time(matrix, vector, device.backward_overlap)
+    adding = additions * units / (blocks * walked)
+    compute = backward_tile_time(device, matrix, vector, adding)
     tile_bytes = KEY_TILE * stored * device.key_bytes * units
     load = (1.0 - read) * tile_bytes / (device.cache_bandwidth * device.cache_port)
     load += read * tile_bytes / (device.bandwidth * device.unit_bandwidth)
     each = max(compute, load)
     work = blocks * (walked * each + device.block_latency)
     alone = walked * each + device.block_latency
-    busy = max(list_schedule_time(blocks, work, alone, units, device.tail), additions)
+    busy = list_schedule_time(blocks, work, alone, units, device.tail)
     before, main, after = beside
     rate = device.bandwidth * device.memory_efficiency
     latency = launches * device.launch_latency
     time = latency + (before + after) / rate + max(busy, main / rate)
-    if busy <= max(main / rate, (before + after) / rate, additions) or load > compute:
+    stalled = load > compute or adding > max(matrix, vector)
+    if busy <= max(main / rate, (before + after) / rate) or stalled:
         bound = MEMORY_BOUND
     elif vector > matrix:
         bound = SOFTMAX_BOUND

@@ -30,6 +30,7 @@ CONSTANTS = (
     "decode_residents",
     "backward_query_tile",
     "backward_key_tile",
+    "backward_wide_key_tile",
     "backward_matrix_efficiency",
     "wide_backward",
     "latent_key_time",

@@ -105,6 +105,26 @@ def test_attention_near_measured_large_calls(call):
     assert times.time[0] == pytest.approx(seconds, rel=tolerance)
 
 
+# Published rates of backward passes, none of which made a constant but the first two:
+# profile, sequences, length, heads, width of keys, width of values, causal, TFLOP/s, tolerance
+BACKWARD_RATES = [
+    ("dgx-h200", 1, 8192, 64, 128, 128, True, 570, 0.05),  # cudnn-frontend 3929da2: 560-581
+    ("dgx-h200", 1, 8192, 128, 192, 128, True, 407, 0.05),  # cudnn-frontend 3929da2
+    ("dgx-h200", 1, 16384, 16, 256, 256, False, 480, 0.05),  # flash-attention pull request 2889
+    ("dgx-h100", 2, 8192, 16, 128, 128, True, 574.7, 0.1),  # flash-attention pull request 1893
+    ("dgx-h100", 1, 16384, 32, 64, 64, False, 474, 0.15),  # arXiv:2407.08608, figure 6
+    ("dgx-h100", 1, 16384, 16, 128, 128, False, 561, 0.05),  # arXiv:2407.08608, figure 6
+]
+
+
+@pytest.mark.parametrize("call", BACKWARD_RATES)
+def test_backward_near_published_rates(call):
+    profile, batch, length, heads, width_qk, width_v, causal, rate, tolerance = call
+    shape = (batch, length, length, heads, heads, width_qk, width_v, causal)
+    found = attention_times(profile, "bf16", *shape, backward=True)
+    assert found.flops[0] / found.time[0] == pytest.approx(rate * 1e12, rel=tolerance)
+
+
 def test_fp8_attention_near_measured_call():
     # cudnn-frontend 9793df5, B200 cuDNN, 131072 tokens, 128 heads: 330.13 ms, 878.53 ms
     times = attention_times(

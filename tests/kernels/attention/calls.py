@@ -44,6 +44,7 @@ DEVICE = AttentionDevice(
     decode_residents=1.0,
     backward_query_tile=64.0,
     backward_key_tile=128.0,
+    backward_wide_key_tile=64.0,
     matrix_efficiency=0.8,
     backward_matrix_efficiency=0.7,
     wide_backward=0.65,
