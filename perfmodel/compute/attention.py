@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError
-from perfmodel.compute.attention_device import attention_device
+from perfmodel.compute.attention_device import attention_device, deterministic_slowdown
 from perfmodel.hwprofiles import Hardware, load_hardware
 
 __all__ = [
@@ -60,6 +60,7 @@ def attention_times(
     steady: bool = False,
     copies: float = 0.0,
     resident: float = 0.0,
+    deterministic: bool = False,
 ) -> AttentionTimes:
     """Return the times of fused attention calls on one device.
 
@@ -94,6 +95,8 @@ def attention_times(
         A single query goes to the library's kernel for prefill too, not to that for decode.
     steady, copies, resident
         See `attention_device`.
+    deterministic : bool
+        Backward passes add the sums of dQ in one order; see `deterministic_slowdown`.
 
     Returns
     -------
@@ -161,7 +164,11 @@ def attention_times(
             flags["prefill"],
             flags["backward"],
         )
-    return AttentionTimes(*times)
+    found = AttentionTimes(*times)
+    if deterministic and flags["backward"].any():
+        slowdown = deterministic_slowdown(hardware, library)
+        found = found._replace(time=np.where(flags["backward"], slowdown, 1.0) * found.time)
+    return found
 
 
 def ragged_attention_time(

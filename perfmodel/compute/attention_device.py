@@ -9,7 +9,7 @@ from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.precisions import ATTENTION_PRECISIONS, OPERAND_BYTES
 from perfmodel.compute.reuse import check_reuse
 from perfmodel.hwprofiles import Hardware
-from perfmodel.hwprofiles.constants import Lookup
+from perfmodel.hwprofiles.constants import Lookup, known
 from perfmodel.software.library import attention_facts, library_facts
 
 if TYPE_CHECKING:
@@ -167,6 +167,16 @@ def attention_device(
         resident=float(resident),
         **{key: constant(key) for key in CONSTANTS},
     )
+
+
+def deterministic_slowdown(hardware: Hardware, library: str = "") -> float:
+    """Time of a deterministic backward pass relative to one that adds dQ as it comes.
+
+    Blocks add their share of dQ in one order and wait for each other (FlashAttention, cuDNN). A
+    prior from published rates, not a measurement of this model's tables.
+    """
+    prior = known("attention")["deterministic_slowdown"].prior
+    return attention_constants(hardware, library)("deterministic_slowdown", prior)
 
 
 def generation_slowdown(hardware: Hardware, generation: int, backward: bool = False) -> float:

@@ -32,7 +32,13 @@ def price_attention(
 
     def times(precision: str, columns: dict[str, Any]) -> Any:
         columns |= {name: columns[name] > 0 for name in ("causal", "backward")}
-        return attention_times(hardware, precision, **columns, steady=True)
+        return attention_times(
+            hardware,
+            precision,
+            **columns,
+            steady=True,
+            deterministic=framework.deterministic_attention,
+        )
 
     names = ("batch", "query_length", "key_length", "heads", "key_value_heads")
     more = ("head_dim_qk", "head_dim_v", "causal", "window", "backward")

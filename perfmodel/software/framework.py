@@ -57,6 +57,10 @@ class Framework:
     best_attention_one_width: bool = fact(
         "they take no values of another width than keys, as latent attention has; likewise"
     )
+    deterministic_attention: bool = fact(
+        "fused attention's backward passes add the sums of dQ in one order and repeat bit for "
+        "bit: blocks wait for each other (deterministic_slowdown of the device, mostly a prior)"
+    )
     fused_cross_entropy: bool = fact(
         "loss and its gradient in two passes over the logits instead of one per step"
     )

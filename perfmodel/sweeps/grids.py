@@ -426,6 +426,7 @@ def _attention(
     kv_precision: str,
     copies: float,
     resident: float,
+    deterministic: bool,
     **flags: bool,
 ) -> Evaluated:
     import numpy as np
@@ -451,6 +452,7 @@ def _attention(
         kv_precision=None if kv_precision == "same" else kv_precision,
         copies=copies,
         resident=resident,
+        deterministic=deterministic,
         **everywhere,
     )
     return _results(found), ATTENTION_BOUNDS
@@ -526,6 +528,12 @@ ATTENTION = Kernel(
         ),
         COPIES,
         RESIDENT,
+        Setting(
+            "deterministic",
+            "Backward passes add the sums of dQ in one order and repeat bit for bit; how much "
+            "slower that is is a prior from published rates.",
+            False,
+        ),
     ),
     lambda axes: _ATTENTION,
 )

@@ -125,6 +125,27 @@ def test_backward_near_published_rates(call):
     assert found.flops[0] / found.time[0] == pytest.approx(rate * 1e12, rel=tolerance)
 
 
+# flash-attention pull requests 1893, 2280 and 2270, causal, 8,192 tokens: published slowdowns
+@pytest.mark.parametrize(
+    ("profile", "slower", "tolerance"),
+    [
+        ("dgx-h100", 574.7 / 474.0, 0.01),
+        ("dgx-b200", 2.945 / 2.459, 0.01),
+        ("tpu-v5p-pod", 1.0, 0.0),
+    ],
+)
+def test_deterministic_backward_passes_take_longer_and_nothing_else_does(
+    profile, slower, tolerance
+):
+    shape = (profile, "bf16", 2, 8192, 8192, 16, 16, 128, 128)
+    backward = [False, True]
+    free = attention_times(*shape, backward=backward)
+    ordered = attention_times(*shape, backward=backward, deterministic=True)
+    assert ordered.time[0] == free.time[0]
+    assert ordered.time[1] / free.time[1] == pytest.approx(slower, rel=tolerance)
+    assert ordered.flops.tolist() == free.flops.tolist()
+
+
 def test_fp8_attention_near_measured_call():
     # cudnn-frontend 9793df5, B200 cuDNN, 131072 tokens, 128 heads: 330.13 ms, 878.53 ms
     times = attention_times(

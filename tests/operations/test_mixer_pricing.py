@@ -152,3 +152,15 @@ def test_calls_that_the_best_kernels_do_not_take(width, dropout, backward, slowe
         )
     )
     assert stock == pytest.approx(slower * turbo, rel=1e-12)
+
+
+@pytest.mark.parametrize(("backward", "slower"), [(False, 1.0), (True, 1.21)])
+def test_deterministic_attention_is_declared_by_the_framework(h100, backward, slower):
+    phase = "backward_input" if backward else "forward"
+    shape = (4.0, 4096.0, 4096.0, 32.0, 32.0, 128.0, 128.0)
+    call = Attention("x", phase, *shape, True, backward=backward)
+    free, ordered = (
+        price_attention(h100, [call], KEYS, load_framework("megatron", **changes))[0].time[0]
+        for changes in ({}, {"deterministic_attention": True})
+    )
+    assert ordered == pytest.approx(slower * free, rel=1e-12)

@@ -191,6 +191,7 @@ SOFTWARE = (
         when=lambda launch: launch["precision"] != "fp16",
     ),
     switch("fused_cross_entropy", "cross-entropy-loss-fusion"),
+    switch("deterministic_attention", "deterministic-mode"),
     Choice(
         "dropout",
         (
@@ -206,6 +207,13 @@ LIMITS = (
         ("pipeline_schedule",),
         lambda launch: launch["pipeline_schedule"] == "gpipe",
         "it offers 1f1b, interleaved",
+    ),
+    Limit(
+        ("deterministic_attention", "fused_cross_entropy"),
+        lambda launch: (
+            launch.framework.deterministic_attention and launch.framework.fused_cross_entropy
+        ),
+        "its deterministic mode has no fused cross entropy",
     ),
     Limit(
         ("sequence_length", "context_parallel"),

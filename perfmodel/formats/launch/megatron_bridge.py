@@ -150,6 +150,7 @@ SWITCHES = {
     "overlap_expert_parallel": "comm_overlap.overlap_moe_expert_parallel_comm",
     "overlap_shared_experts": "model.moe_shared_expert_overlap",
     "fused_cross_entropy": "model.cross_entropy_loss_fusion",
+    "deterministic_attention": "model.deterministic_mode",
 }
 _WHEN = {choice.field: choice.when for choice in CORE_SOFTWARE}
 _TRUE_IN_RECIPES = ("overlap_gradient_reduce", "overlap_parameter_gather", "fused_cross_entropy")

@@ -371,7 +371,8 @@ def refuse(title: str, launch: Launch, choices: Iterable[Choice], limits: Iterab
 
 
 def _stated(launch: Launch, name: str) -> str:
-    return f"{name} {_text(launch[name])}"
+    value = launch[name] if name in FIELD_BY_NAME else getattr(launch.framework, name)
+    return f"{name} {_text(value)}"
 
 
 def _text(value: Any) -> str:

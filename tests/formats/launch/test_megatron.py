@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from perfmodel.base.errors import FormatError, ModelError, StrategyError
 from perfmodel.formats.launch.megatron import layout_stages
 from perfmodel.formats.launch.software import format_launch, parse_launch
 from perfmodel.model.presets import load_model
+from perfmodel.software.framework import load_framework
 from tests.formats.launch.launches import MODELS, one_launch, plain_model, round_trips
 
 
@@ -315,6 +317,26 @@ def test_what_megatron_cannot_do_is_refused(changes: dict[str, object], message:
     with pytest.raises(StrategyError) as caught:
         format_launch("megatron", launch)
     assert message in str(caught.value)
+
+
+def test_the_deterministic_mode_is_that_of_attention_without_a_fused_loss() -> None:
+    launch = one_launch("llama-3.1-8b", devices=16, global_batch_size=64, sequence_length=4096)
+
+    def written(**changes: bool) -> str:
+        return format_launch(
+            "megatron", replace(launch, framework=load_framework("megatron", **changes))
+        )
+
+    text = written(deterministic_attention=True, fused_cross_entropy=False)
+    assert "--deterministic-mode" in arguments(text)
+    assert parse_launch(text, "run.sh")[1].framework.deterministic_attention
+    assert not parse_launch(written(), "run.sh")[1].framework.deterministic_attention
+    with pytest.raises(StrategyError) as caught:
+        written(deterministic_attention=True)
+    assert str(caught.value) == (
+        "Megatron-LM cannot do deterministic_attention true, fused_cross_entropy true: its "
+        "deterministic mode has no fused cross entropy"
+    )
 
 
 def test_architectures_that_megatron_lacks_are_refused() -> None:
