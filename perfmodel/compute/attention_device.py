@@ -30,7 +30,6 @@ CONSTANTS = (
     "decode_residents",
     "backward_query_tile",
     "backward_key_tile",
-    "backward_wide_key_tile",
     "backward_matrix_efficiency",
     "wide_backward",
     "latent_key_time",
@@ -155,6 +154,7 @@ def attention_device(
         key_bytes=OPERAND_BYTES[stored],
         output_bytes=OPERAND_BYTES["bf16"],  # O and gradients stay wide
         narrow_query_tile=constant(narrow_tile, constant("query_tile")),
+        backward_wide_key_tile=constant("backward_wide_key_tile", constant("backward_key_tile")),
         portable_kernel=PortableKernel(**asdict(library_facts("portable_attention")["portable"])),
         serial_kernel=SerialKernel(**asdict(library_facts("serial_attention")["trtllm"])),
         matrix_efficiency=constant("matrix_efficiency") * narrow,
