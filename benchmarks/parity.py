@@ -2,6 +2,7 @@
 
     python benchmarks/parity.py astra collectives_unaware.csv [--json]
     python benchmarks/parity.py simai FOLDER [--json]
+    python benchmarks/parity.py schedules torch_schedules_dev.json.gz [--json]
 
 Prints rows compared, rows equal to the reference, and the worst and the median relative
 error; with ``--json`` as one document. Exit code 2 for files that cannot be compared.
@@ -27,6 +28,7 @@ KINDS = {
     "astra-text": "parity_kinds.astra_text",
     "stage": "parity_kinds.stage",
     "wse": "parity_kinds.wse",
+    "schedules": "parity_kinds.schedules",
 }
 
 
