@@ -86,6 +86,7 @@ STATED = (
 @options.hardware_option
 @options.devices_option
 @options.axis_options(single=True)
+@options.stage_layers_option
 @options.set_option
 @options.framework_option
 @options.config_option

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 @options.hardware_option
 @options.devices_option
 @options.axis_options(single=True)
+@options.stage_layers_option
 @options.set_option
 @options.framework_option
 @cost_options

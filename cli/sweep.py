@@ -63,6 +63,7 @@ APART = ("model", "framework", "hardware")
     is_flag=True,
     help="Keep impossible strategies in the file, with their reason in 'status'.",
 )
+@options.stage_layers_option
 @options.set_option
 @options.sweep_option
 @options.frameworks_option

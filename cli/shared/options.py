@@ -21,6 +21,7 @@ from perfmodel.strategy.fields import FIELDS, StrategyField
 Function = TypeVar("Function", bound=Callable[..., Any])
 PROBLEM, AXES, HARDWARE, OUTPUT = "Problem", "Strategy", "Hardware and software", "Output"
 MESH_COMMANDS = ("show", "wafer")  # that take meshes of cores
+STAGE_SPLIT = f"{SOFTWARE}stage_split"
 REQUIRED_FIELDS = ("global_batch_size", "sequence_length")
 # Axes of which a sweep tries every sensible value; the others keep one unless a list is given.
 SWEPT_FIELDS = (
@@ -248,7 +249,15 @@ def _default(spec: StrategyField, single: bool) -> str:
 def read_settings(
     ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]
 ) -> dict[str, Any]:
-    return _pairs([parse_setting(item) for item in value], "set")
+    settings = _pairs([parse_setting(item) for item in value], "set")
+    if layers := ctx.meta.get(STAGE_SPLIT):
+        settings[STAGE_SPLIT] = layers
+    return settings
+
+
+def read_stage_layers(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    # Eager, so that `read_settings` finds it: a layout is a fact of the software that cuts stages.
+    ctx.meta[STAGE_SPLIT] = value
 
 
 def read_swept(
@@ -354,6 +363,18 @@ set_option = option(
     help="Replace one value of the profile, in SI units, as in device.memory.bandwidth=4.8e12 "
     "(B/s), or of the software, as in software.gradient_bytes=2 ('perfmodel hardware "
     "show' and 'perfmodel software show' list them). May be repeated.",
+)
+stage_layers_option = option(
+    "--stage-layers",
+    section=AXES,
+    metavar="LAYOUT",
+    is_eager=True,
+    expose_value=False,
+    callback=read_stage_layers,
+    help="Layers of every pipeline stage (5,8,8,7; with --vpp of every stage, or of every chunk as "
+    "layers run), of the first and the last one (first=5,last=7; the others share the rest), a "
+    "layout of Megatron-Core (Et*5|(t*8|)*2t*7L; E embedding, t layer, m further token, L output), "
+    "or best: as fast as can be.  [default: as the framework lays them out]",
 )
 sweep_option = option(
     "--sweep",

@@ -18,18 +18,18 @@ from perfmodel.kernels.step.data_parallel import data_parallel_time, no_shards, 
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.memory import stage_memory
 from perfmodel.kernels.step.optimizer import optimizer_time
-from perfmodel.kernels.step.pipeline import alone_share, pipeline_time
+from perfmodel.kernels.step.pipeline import alone_share, pipeline_time, waited_pipeline
 from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.sharding import shards_parameters
 from perfmodel.kernels.step.stages import stage_load
-from perfmodel.kernels.step.tables import ROW, Strategies
+from perfmodel.kernels.step.tables import DUALPIPE, INTERLEAVED, ROW, strategy_at
 
 WIDEST = 700.0
 """Logarithm of the widest band that float64 can hold."""
 
 
 @jit
-def close_strategies(strategies, keys, stages, settings, stream_device, network, first, out):
+def close_strategies(strategies, keys, stages, waits, settings, stream_device, network, first, out):
     """Fill the result rows of every strategy.
 
     Parameters
@@ -37,6 +37,8 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
     strategies : Strategies
     keys : KeyTables
     stages : Stages
+    waits : Waits
+        Of the strategies whose passes ran one by one.
     settings : Settings
     stream_device : StreamDevice
         For the optimizer, which streams its state.
@@ -62,6 +64,8 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
         p, v, zero = strategy.pipeline, strategy.virtual, strategy.zero
         batches = strategy.global_batch // (strategy.data * strategy.micro_batch)
         m = float(batches)
+        if strategy.schedule == DUALPIPE and p > 1:
+            m *= 0.5  # either copy of the model takes half of them
 
         # 1. What the stages have to do: the slowest of them, and all together.
         slot = 0
@@ -73,7 +77,13 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
 
         # 2. The pipeline: waiting for other stages, and sends between them.
         boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
-        pipeline = pipeline_time(m, p, v, load, groups, boundary, settings, network, memo)
+        row = strategy.waits
+        if row >= 0:
+            pipeline = waited_pipeline(
+                m, p, v, load, groups, boundary, waits, row, settings, network, memo
+            )
+        else:
+            pipeline = pipeline_time(m, p, v, load, groups, boundary, settings, network, memo)
 
         # 3. The update of the parameters.
         optimizer = optimizer_time(zero, load, groups, settings, stream_device)
@@ -97,10 +107,13 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
 
         # 5. Memory of the stage that needs most.
         weight_bytes = keys.weight_bytes[key]
-        stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out, column)
+        stage_memory(strategy, batches, stages, waits, groups, weight_bytes, settings, out, column)
 
         # All that shows adds up to the step.
-        step = write_times(m, p, v, stage, pipeline, data, optimizer, settings, out, column)
+        alone = alone_share(m, p, v)
+        if row >= 0 and strategy.schedule > INTERLEAVED:
+            alone = waits.alone[row]
+        step = write_times(m, alone, stage, pipeline, data, optimizer, settings, out, column)
         widths = stages.widths[strategy.stage_key]
         width = band_width(m, v, step, stage, load, widths, pipeline, data, optimizer, settings)
         # No run is faster than its matrix FLOP at the datasheet's rate.
@@ -115,28 +128,6 @@ def close_strategies(strategies, keys, stages, settings, stream_device, network,
             rate * keys.flops_non_causal[key] / peak
         )
         out[ROW.hardware_flops_utilization, column] = limit / step
-
-
-@jit_inline
-def strategy_at(strategies, i):
-    """Return one of the strategies."""
-    return Strategies(
-        strategies.stage_key[i],
-        strategies.tensor[i],
-        strategies.context[i],
-        strategies.pipeline[i],
-        strategies.virtual[i],
-        strategies.schedule[i],
-        strategies.data[i],
-        strategies.zero[i],
-        strategies.shard_group[i],
-        strategies.expert[i],
-        strategies.expert_tensor[i],
-        strategies.micro_batch[i],
-        strategies.global_batch[i],
-        strategies.sequence[i],
-        strategies.mapping[i],
-    )
 
 
 @jit_inline
@@ -155,13 +146,13 @@ def same_placement(one, other):
 
 
 @jit_inline
-def write_times(m, p, v, stage, pipeline, data, optimizer, settings, out, column):
+def write_times(m, alone, stage, pipeline, data, optimizer, settings, out, column):
     """Write the time of the step [s] and its components, and return it."""
     exposed = pipeline.exposed + data.waits
     exchange = m * stage.expert_exposed
     if settings.pairs:
         hidden = m * (stage.expert_total - stage.expert_exposed)
-        exchange += alone_share(m, p, v) * hidden
+        exchange += alone * hidden
     step = m * stage.busy + settings.step_overhead + optimizer.time
     step += exposed + data.exposed + pipeline.bubble + exchange - m * stage.expert_exposed
     out[ROW.step_time, column] = step

@@ -18,6 +18,7 @@ from perfmodel.kernels.step.overlap import (
 )
 from perfmodel.kernels.step.sharding import (
     gradient_transfers,
+    kept,
     parameter_transfers,
     repeats,
     shard_count,
@@ -25,6 +26,7 @@ from perfmodel.kernels.step.sharding import (
     shards_optimizer,
     shards_parameters,
 )
+from perfmodel.kernels.step.tables import DUALPIPE, joins_ends
 
 
 @jit_inline
@@ -123,6 +125,7 @@ class Shards(NamedTuple):
     asked: np.ndarray  # int64[SHARD_SLOTS, 9]: the question that a slot answers, 0 for none
     total: np.ndarray  # float64[SHARD_SLOTS, parts]
     exposed: np.ndarray
+    ahead: np.ndarray  # of exposed: what delays forward passes
     width: np.ndarray  # half-width of exposed
     first: np.ndarray  # more of its gather that shows where nothing goes ahead of the part
     last: np.ndarray  # and of its reduction where nothing follows
@@ -133,6 +136,7 @@ def no_shards(parts):
     """Return `Shards` without an answer, for so many parts."""
     return Shards(
         np.zeros((SHARD_SLOTS, 9), np.int64),
+        np.zeros((SHARD_SLOTS, parts)),
         np.zeros((SHARD_SLOTS, parts)),
         np.zeros((SHARD_SLOTS, parts)),
         np.zeros((SHARD_SLOTS, parts)),
@@ -212,8 +216,9 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
         backward = hide(late, part.backward_window, 0.0, tax)
         forward_width = hidden_width(early, part.forward_window, 0.0, tax, relative)
         backward_width = hidden_width(late, part.backward_window, 0.0, tax, relative)
-        copies = 2.0 * settings.gather_copy_time + settings.reduce_copy_time
-        copies *= moved(part.weights, part.experts, groups)
+        whole = moved(part.weights, part.experts, groups)
+        copies = (2.0 * settings.gather_copy_time + settings.reduce_copy_time) * whole
+        shards.ahead[slot, number] = forward + gather - early + settings.gather_copy_time * whole
         shards.total[slot, number] = 2.0 * gather + reduce + behind + copies
         shards.exposed[slot, number] = forward + backward + shown + copies
         shards.width[slot, number] = forward_width + backward_width + relative * shown
@@ -371,11 +376,17 @@ def data_parallel_time(
     """
     zero, p = strategy.zero, strategy.pipeline
     table, table_width = 0.0, 0.0
-    if p > 1 and table_parameters > 0.0:  # first and last stage add up its gradients
+    if p > 1 and table_parameters > 0.0 and not joins_ends(strategy.schedule):
+        # First and last stage add up its gradients.
         size = table_parameters * settings.gradient_bytes
         span = groups.pipeline_stride * (p - 1)
         table = remembered_time(ALL_REDUCE, size, 2, span, network, memo)
         table_width = width_of(size, settings.collective_widths) * table
+    if strategy.schedule == DUALPIPE and p > 1:  # either copy of the model on the mirrored stage
+        owned = kept(zero, load.weights, load.experts, groups).updated
+        span = groups.pipeline_stride * (p - 1)
+        size = owned * settings.reduce_bytes
+        table += remembered_time(ALL_REDUCE, size, 2, span, network, memo)
     table += scales_time(m, strategy, scale_bytes, network, memo)
     if shards_parameters(zero):
         exposed = m * load.shard_exposed + load.shard_first + table

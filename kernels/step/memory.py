@@ -67,7 +67,7 @@ def transfer_buffers(zero, stage, own, weight_bytes, settings):
 
 
 @jit_inline
-def stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out, column):
+def stage_memory(strategy, batches, stages, waits, groups, weight_bytes, settings, out, column):
     """Write the memory of the stage that needs most; components add up to the total [B].
 
     Parameters
@@ -77,6 +77,7 @@ def stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out,
     batches : int
         Micro-batches.
     stages : Stages
+    waits : Waits
     groups : Groups
     weight_bytes : float
         Bytes of one stored parameter [B].
@@ -104,6 +105,8 @@ def stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out,
         # Backward follows the output's forward at once, but in GPipe.
         heads = batches if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1
         activations = flight * stage.activations + heads * stage.logits
+        if strategy.waits >= 0:
+            activations = waits.kept[strategy.waits, row - stages.offset[key]]
         buffers = stage.working + transfer_buffers(zero, stage, own, weight_bytes, settings)
         live = parameters + gradients + optimizer + activations + buffers
         reserve = settings.reserve_bytes + settings.fragmentation * (activations + buffers)

@@ -69,6 +69,51 @@ class Pipeline(NamedTuple):
 
 
 @jit_inline
+def boundary_send(boundary, p, groups, settings, network, memo):
+    """Time of a stage-to-stage send, and what of it keeps the adapters of gradients [s].
+
+    Parameters
+    ----------
+    boundary, groups, settings, network, memo
+        As of `pipeline_time`.
+    p : int
+        Stages.
+    """
+    size, gather = boundary
+    span = boundary_span(groups.pipeline_stride, p)
+    send = remembered_time(POINT_TO_POINT, size, 2, span, network, memo)
+    beside = 0.0
+    if 2 * span > settings.domain and leaves_domain(groups.dense, settings):
+        beside = send  # gradients and sends leave through the same adapters
+    return send + gather, beside
+
+
+@jit_inline
+def waited_pipeline(m, p, v, load, groups, boundary, waits, row, settings, network, memo):
+    """Bubble and sends of a strategy whose passes ran one by one.
+
+    Parameters
+    ----------
+    m, p, v, load, groups, boundary, settings, network, memo
+        As of `pipeline_time`.
+    waits : Waits
+        Of `perfmodel.kernels.step.scheduled.run_schedules`.
+    row : int
+        Of the strategy in it.
+
+    Returns
+    -------
+    Pipeline
+    """
+    send, beside = boundary_send(boundary, p, groups, settings, network, memo)
+    relative = width_of(boundary[0], settings.collective_widths)
+    exposed = waits.with_sends[row] - waits.makespan[row]
+    total = max(exposed, 2.0 * (m * v + p - 1.0) * send)
+    bubble = waits.makespan[row] - m * load.slowest
+    return Pipeline(bubble, total, exposed, relative * exposed, v * beside)
+
+
+@jit_inline
 def pipeline_time(m, p, v, load, groups, boundary, settings, network, memo):
     """Bubble and sends of a strategy.
 
@@ -93,15 +138,9 @@ def pipeline_time(m, p, v, load, groups, boundary, settings, network, memo):
     bubble = (load.everything - load.slowest) / v
     if p == 1:
         return Pipeline(bubble, 0.0, 0.0, 0.0, 0.0)
-    span = boundary_span(groups.pipeline_stride, p)
-    size, gather = boundary
-    send = remembered_time(POINT_TO_POINT, size, 2, span, network, memo)
-    beside = 0.0
-    if 2 * span > settings.domain and leaves_domain(groups.dense, settings):
-        beside = v * send  # gradients and sends leave through the same adapters
-    send += gather
-    relative = width_of(size, settings.collective_widths)
+    send, beside = boundary_send(boundary, p, groups, settings, network, memo)
+    relative = width_of(boundary[0], settings.collective_widths)
     total, exposed, width = pipeline_sends(
         send, m, p, v, load.slowest, settings.overlap_pipeline, relative
     )
-    return Pipeline(bubble, total, exposed, width, beside)
+    return Pipeline(bubble, total, exposed, width, v * beside)

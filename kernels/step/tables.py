@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perfmodel.kernels._jit import jit_inline
+
 # What a part of the model costs per micro-batch, and what a stage of such parts does.
 _SUMMED = [
     ("forward", np.float64),  # compute [s]
@@ -27,6 +29,9 @@ _SUMMED = [
     ("forward_window", np.float64),
     ("backward_window", np.float64),  # the same of backward with its recomputation [s]
     ("logits", np.float64),  # kept until the output's backward, which follows at once [B]
+    # From first to last kernel of forward, and of backward what makes gradients of weights [s].
+    ("forward_pass", np.float64),
+    ("weight_pass", np.float64),
 ]
 PART = np.dtype(
     [
@@ -104,8 +109,16 @@ class ResultRows(NamedTuple):
 
 ROW = ResultRows(*range(len(ResultRows._fields)))
 
+# Codes of `perfmodel.strategy.schedules`.
 GPIPE = 0
 INTERLEAVED = 2
+ZB_V, DUALPIPE, HANAYO = 8, 11, 13
+
+
+@jit_inline
+def joins_ends(schedule):
+    """Tell whether the first and the last chunk lie on one stage: chunks that go up and down."""
+    return ZB_V <= schedule <= HANAYO and schedule != DUALPIPE
 
 
 class Strategies(NamedTuple):
@@ -129,6 +142,30 @@ class Strategies(NamedTuple):
     global_batch: np.ndarray
     sequence: np.ndarray
     mapping: np.ndarray
+    waits: np.ndarray  # row of `Waits`, -1 where a closed form holds
+
+
+@jit_inline
+def strategy_at(strategies, i):
+    """Return one of the strategies."""
+    return Strategies(
+        strategies.stage_key[i],
+        strategies.tensor[i],
+        strategies.context[i],
+        strategies.pipeline[i],
+        strategies.virtual[i],
+        strategies.schedule[i],
+        strategies.data[i],
+        strategies.zero[i],
+        strategies.shard_group[i],
+        strategies.expert[i],
+        strategies.expert_tensor[i],
+        strategies.micro_batch[i],
+        strategies.global_batch[i],
+        strategies.sequence[i],
+        strategies.mapping[i],
+        strategies.waits[i],
+    )
 
 
 class KeyTables(NamedTuple):
@@ -192,6 +229,32 @@ class Stages(NamedTuple):
     first_stage: np.ndarray
     stages: np.ndarray
     widths: np.ndarray
+
+
+class Waits(NamedTuple):
+    """What pipelines come to whose passes ran one by one, a row for each.
+
+    Attributes
+    ----------
+    makespan : float64, shape (n,)
+        Of a step's passes, without sends [s].
+    with_sends : float64, shape (n,)
+        The same with them [s].
+    kept : float64, shape (n, distinct compositions)
+        Activations and logits that a stage of a composition keeps at most [B].
+    alone : float64, shape (n,)
+        Share of the passes that run without a partner [1].
+    """
+
+    makespan: np.ndarray
+    with_sends: np.ndarray
+    kept: np.ndarray
+    alone: np.ndarray
+
+
+def no_waits(rows: int = 0, compositions: int = 0) -> Waits:
+    """Return `Waits` of zeros, for so many strategies and compositions of stages."""
+    return Waits(np.zeros(rows), np.zeros(rows), np.zeros((rows, compositions)), np.zeros(rows))
 
 
 class Settings(NamedTuple):

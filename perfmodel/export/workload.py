@@ -7,10 +7,12 @@ that they agree with the projection and with each other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.base.errors import StrategyError
 from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.export.data_parallel import stage_data
 from perfmodel.export.types import (
@@ -28,6 +30,7 @@ from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.explain import check_one_strategy
 from perfmodel.training.boundary import arrival_gather, sent_bytes
+from perfmodel.training.layout import stage_layout
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import part_table, pass_times, price_parts
 from perfmodel.training.project import (
@@ -36,10 +39,12 @@ from perfmodel.training.project import (
     layer_columns,
     project_grid,
 )
-from perfmodel.training.schedule import layers_of_chunks
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+
+WRITTEN = ("gpipe", "1f1b", "interleaved")
+"""Schedules whose passes `perfmodel.export.program.stage_slots` puts in order."""
 
 
 def projected_workload(
@@ -74,6 +79,7 @@ def projected_workload(
     model = load_model(model)
     hardware = load_hardware(hardware)
     check_one_strategy(grid, hardware, "a workload is made of")
+    _check_schedule(grid.row(0))
     framework = framework_of_run(load_framework(framework), model, hardware, grid)
     keys = LayerKeys(layer_columns(grid.columns))
     parts = _parts(model, keys, hardware, framework, grid.devices)
@@ -174,6 +180,15 @@ def _operation(item: Priced) -> ProjectedOperation:
     )
 
 
+def _check_schedule(strategy: Mapping[str, Any]) -> None:
+    schedule, group = strategy["pipeline_schedule"], strategy["micro_batch_group"]
+    if schedule not in WRITTEN or group not in (0, strategy["pipeline_parallel"]):
+        raise StrategyError(
+            f"workload files are written of the schedules {', '.join(WRITTEN)} with groups of "
+            f"pipeline_parallel micro-batches, not of {schedule} with micro_batch_group {group}"
+        )
+
+
 def _number(value: Any) -> float:
     return float(np.asarray(value).reshape(-1)[0])
 
@@ -187,19 +202,20 @@ def _chunks(
     """
     of_layer = {part.layer: made for part, made in parts if part.layer is not None}
     edges = {part.kind: made for part, made in parts if part.layer is None}
-    number = int(grid["pipeline_parallel"][0] * grid["virtual_pipeline"][0])
-    sizes = layers_of_chunks(model, number, split)
+    layout = stage_layout(
+        model, int(grid["pipeline_parallel"][0]), int(grid["virtual_pipeline"][0]), split
+    )
     chunks: list[list[tuple[str, ProjectedPart]]] = []
     layer = 0
-    for size in sizes:
+    for size in layout.layers:
         chunks.append(
             [(f"layer {i}", of_layer[model.layers[i]]) for i in range(layer, layer + size)]
         )
         layer += size
-    chunks[0].insert(0, ("embedding", edges["embedding"]))
-    chunks[-1].append(("output", edges["output"]))
+    chunks[layout.embedding].insert(0, ("embedding", edges["embedding"]))
+    chunks[layout.output].append(("output", edges["output"]))
     for i, spec in enumerate(model.mtp_layers):
-        chunks[-1] += [
+        chunks[layout.modules] += [
             (f"multi-token projection {i}", edges["mtp"]),
             (f"multi-token layer {i}", of_layer[spec]),
             (f"multi-token output {i}", edges["output"]),

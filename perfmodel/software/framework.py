@@ -106,8 +106,8 @@ class Framework:
     )
     stage_split: str = fact(
         "layers over pipeline stages: 'even', with embedding and output as a layer each where "
-        "that does not divide; 'by_cost', as many as make equal products with the output matrix",
-        choices=("even", "by_cost"),
+        "that does not divide; 'by_cost', as many as make equal products with the output matrix; "
+        "or a layout (--stage-layers)"
     )
     overlap_pipeline: bool = fact("stage-to-stage sends hide behind the next chunk's compute")
     scatters_sends: bool = fact(

@@ -34,9 +34,11 @@ from perfmodel.strategy.rules import (
     STATUS_NAMES,
     STATUS_REASONS,
     VALID,
+    fits_chunks,
     head_counts,
     strategy_status,
 )
+from perfmodel.strategy.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -247,6 +249,9 @@ def _complete(row: dict[str, Any], devices: int) -> dict[str, Any]:
         name: encode(name, row.get(name, 1))
         for name in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline")
     }
+    named = SCHEDULES.get(str(row.get("pipeline_schedule")))
+    if named and "virtual_pipeline" not in row and degrees["pipeline_parallel"] > 1:
+        row["virtual_pipeline"] = degrees["virtual_pipeline"] = named.fewest_chunks
     virtual = degrees.pop("virtual_pipeline")
     row.setdefault("data_parallel", max(devices // math.prod(degrees.values()), 1))
     row.setdefault("sequence_parallel", degrees["tensor_parallel"] > 1)
@@ -289,11 +294,14 @@ def _layout_axes(
         | {i for i in _divisors(layers) if devices % i == 0}
     )
     virtual = {1} | {i for i in _divisors(layers) + _divisors(layers + 2) if i <= layers // 2}
+    if "pipeline_schedule" in given:
+        virtual |= {item.fewest_chunks for item in SCHEDULES.values()}
     sensible: dict[str, Sequence[int]] = {
         "tensor_parallel": tensor or [1],
         "sequence_parallel": [0, 1],
         "context_parallel": _powers_of_two(longest // MIN_TOKENS_PER_CONTEXT_RANK),
         "context_parallel_kind": [0],
+        "micro_batch_group": [0],
         "pipeline_parallel": pipeline,
         "virtual_pipeline": sorted(virtual),
         "expert_parallel": [i for i in _powers_of_two(devices) if experts and experts % i == 0]
@@ -341,6 +349,8 @@ def _add_derived_columns(
         keep &= (layout["sequence_parallel"] == 1) == (layout["tensor_parallel"] > 1)
     if "virtual_pipeline" not in given:
         keep &= (layout["virtual_pipeline"] == 1) | (layout["pipeline_parallel"] > 1)
+        if "pipeline_schedule" in given:
+            keep &= fits_chunks(layout)
     for name, column in layout.items():
         layout[name] = column[keep]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from perfmodel.base.precisions import PRECISIONS
+from perfmodel.strategy.schedules import SCHEDULES
 
 MOST = 2**40
 """Nothing that is counted is larger in any run."""
@@ -57,7 +58,7 @@ class StrategyField:
 
 
 RECOMPUTE = ("none", "selective", "full")
-PIPELINE_SCHEDULES = ("gpipe", "1f1b", "interleaved")
+PIPELINE_SCHEDULES = tuple(SCHEDULES)
 CONTEXT_PARALLEL_KINDS = ("ring", "all_to_all", "all_gather")
 MAPPING_AXES = ("tensor", "context", "data", "pipeline")
 # Every order of the axes, innermost first. The codes are those of kernels.placement.ORDERS
@@ -82,6 +83,15 @@ FIELDS: tuple[StrategyField, ...] = (
     StrategyField("virtual_pipeline", "vpp", "int", 1, "model chunks per pipeline stage"),
     StrategyField(
         "pipeline_schedule", "schedule", "choice", "1f1b", "pipeline schedule", PIPELINE_SCHEDULES
+    ),
+    StrategyField(
+        "micro_batch_group",
+        "micro-batch-group",
+        "int",
+        0,
+        "micro-batches that an interleaved schedule takes through one chunk before the next; "
+        "0: pipeline_parallel",
+        minimum=0,
     ),
     StrategyField("data_parallel", "dp", "int", 1, "data-parallel degree (replicas of the batch)"),
     StrategyField(

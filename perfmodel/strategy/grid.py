@@ -44,6 +44,7 @@ __all__ = [
     "StrategyField",
     "StrategyGrid",
     "axis_values",
+    "batches_of",
     "columns_from_rows",
     "decode",
     "encode",
@@ -147,6 +148,11 @@ class StrategyGrid:
             {name: column[index] for name, column in self.columns.items()},
             self.status[index],
         )
+
+
+def batches_of(grid: StrategyGrid) -> Integers:
+    """Return the micro-batches of every strategy."""
+    return grid["global_batch_size"] // (grid["data_parallel"] * grid["micro_batch_size"])
 
 
 def columns_from_rows(

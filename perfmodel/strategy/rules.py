@@ -23,6 +23,7 @@ from perfmodel.model.build import (
 )
 from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
+from perfmodel.strategy.schedules import SCHEDULES
 
 Columns = Mapping[str, Integers]
 
@@ -117,15 +118,49 @@ def _layers(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return c["pipeline_parallel"] * c["virtual_pipeline"] > model.num_layers + 2
 
 
-def _interleaving(c: Columns, model: ModelSpec, devices: int) -> Flags:
-    interleaved = c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("interleaved")
-    virtual = c["virtual_pipeline"] > 1
-    return (virtual & (c["pipeline_parallel"] == 1)) | (virtual != interleaved)
+def _schedule_facts(c: Columns, field: str) -> Integers:
+    """Return a number that `SCHEDULES` states, of the schedule of every strategy."""
+    facts = np.array([int(getattr(item, field)) for item in SCHEDULES.values()])
+    return facts[c["pipeline_schedule"]]
+
+
+def fits_chunks(c: Columns) -> Flags:
+    """Tell which strategies have as many chunks a stage as their schedule can have.
+
+    A lone stage has one, whatever its schedule is called.
+    """
+    fewest, step = _schedule_facts(c, "fewest_chunks"), _schedule_facts(c, "chunk_step")
+    more = c["virtual_pipeline"] - fewest
+    found = (more == 0) | ((step > 0) & (more > 0) & (more % np.maximum(step, 1) == 0))
+    lone = (c["pipeline_parallel"] == 1) & (c["virtual_pipeline"] == 1)
+    return np.where(c["pipeline_parallel"] == 1, lone & (fewest == 1), found)
+
+
+def _chunks(c: Columns, model: ModelSpec, devices: int) -> Flags:
+    return ~fits_chunks(c)
+
+
+def _batches(c: Columns) -> Integers:
+    return c["global_batch_size"] // (c["data_parallel"] * c["micro_batch_size"])
 
 
 def _interleaved_batches(c: Columns, model: ModelSpec, devices: int) -> Flags:
-    batches = c["global_batch_size"] // (c["data_parallel"] * c["micro_batch_size"])
-    return (c["virtual_pipeline"] > 1) & (batches % c["pipeline_parallel"] != 0)
+    # Megatron-Core asserts all of it (schedules.py, forward_backward_pipelining_with_interleaving).
+    batches, stages = _batches(c), c["pipeline_parallel"]
+    group = np.where(c["micro_batch_group"] > 0, c["micro_batch_group"], stages)
+    rest = batches % group
+    broken = ((rest != 0) & (rest < stages)) | (group < stages) | (group > batches)
+    return (c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("interleaved")) & broken
+
+
+def _schedule_batches(c: Columns, model: ModelSpec, devices: int) -> Flags:
+    batches, stages = _batches(c), c["pipeline_parallel"]
+    even = (_schedule_facts(c, "even") == 1) & ((batches % 2 != 0) | (stages % 2 != 0))
+    # torch's rounds of micro-batches (`ScheduleInterleavedZeroBubble`, `ScheduleInterleaved1F1B`)
+    rounds = c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("interleaved_zero_bubble")
+    uneven = rounds & (batches % np.maximum(batches // stages, 1) != 0)
+    few = batches < _schedule_facts(c, "batches_per_stage") * stages
+    return (stages > 1) & (even | uneven | few)
 
 
 def _sequence_parallel(c: Columns, model: ModelSpec, devices: int) -> Flags:
@@ -248,14 +283,24 @@ RULES: tuple[Rule, ...] = (
     Rule(
         7,
         "schedule_mismatch",
-        "virtual_pipeline > 1 needs pipeline_parallel > 1 and goes with the interleaved schedule",
-        _interleaving,
+        "virtual_pipeline does not go with the schedule: 1 with gpipe, 1f1b, eager_1f1b, zb_h1, "
+        "zb_h2 and dualpipe, 2 with zb_v, v_half, v_min and dualpipe_v, even with hanayo, above 1 "
+        "with interleaved; above 1 needs pipeline_parallel > 1",
+        _chunks,
     ),
     Rule(
         8,
         "batches_not_divisible",
-        "the interleaved schedule needs a multiple of pipeline_parallel micro-batches",
+        "the interleaved schedule needs a multiple of pipeline_parallel micro-batches, or of "
+        "micro_batch_group, which is no smaller, with a rest of at least pipeline_parallel",
         _interleaved_batches,
+    ),
+    Rule(
+        19,
+        "schedule_batches",
+        "dualpipe and dualpipe_v need two micro-batches per stage, dualpipe an even number of "
+        "both; interleaved_zero_bubble as many in each of its rounds of pipeline_parallel",
+        _schedule_batches,
     ),
     Rule(
         9,

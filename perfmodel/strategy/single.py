@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 """Degrees that multiply, with the data-parallel one, to the number of devices."""
+BATCHES = (
+    *("global_batch_size", "data_parallel", "micro_batch_size", "pipeline_parallel"),
+    "micro_batch_group",
+)
+"""What says how many micro-batches run how."""
 
 
 def one_strategy(
@@ -123,12 +128,8 @@ def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
         "batch_not_divisible": ("global_batch_size", "data_parallel", "micro_batch_size"),
         "too_few_layers": ("pipeline_parallel", "virtual_pipeline"),
         "schedule_mismatch": ("virtual_pipeline", "pipeline_parallel", "pipeline_schedule"),
-        "batches_not_divisible": (
-            "global_batch_size",
-            "data_parallel",
-            "micro_batch_size",
-            "pipeline_parallel",
-        ),
+        "batches_not_divisible": BATCHES,
+        "schedule_batches": (*BATCHES, "pipeline_schedule"),
         "experts_not_divisible": ("expert_parallel", "expert_tensor_parallel"),
         "expert_group_mismatch": (
             "expert_parallel",

@@ -94,6 +94,8 @@ def part_table(
         row.host = (window - device).sum(axis=0)
         room = np.maximum(window - adapter_times(priced, keys, domain), 0.0)
         row.forward_window, row.backward_window = room
+        row.forward_pass = window[0]
+        row.weight_pass = weight_pass(priced, device[1], window[1])
         kept = part_memory(model, part, keys, framework)
         row.weights = kept.weights
         row.experts = kept.experts
@@ -129,6 +131,24 @@ def pass_times(
     if counts and not framework.graph_launch:
         window[0] = np.maximum(window[0], drained_pass(priced, keys, host_times))
     return device, window
+
+
+def weight_pass(priced: Sequence[Priced], device: Column, window: Column) -> Column:
+    """Return what of a part's backward pass only makes gradients of weights, shape (keys,) [s].
+
+    Zero-bubble schedules put it off. Where the host sets the pace, its share of the device's time.
+
+    Parameters
+    ----------
+    priced : sequence of Priced
+    device, window : ndarray of float64, shape (keys,)
+        Backward on the device, and from its first to its last kernel [s].
+    """
+    weights = np.zeros_like(device)
+    for item in priced:
+        if item.operation.phase == "backward_weight":
+            weights = weights + item.exposed
+    return weights * np.divide(window, device, out=np.ones_like(device), where=device > 0.0)
 
 
 def adapter_times(priced: Sequence[Priced], keys: LayerKeys, domain: int) -> Column:

@@ -21,12 +21,15 @@ from perfmodel.operations.uncertainty import kernel_widths, step_width
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
-from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.mapping import layer_placement
+from perfmodel.strategy.schedules import SCHEDULES
+from perfmodel.training.best_layout import BEST, best_splits
 from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import part_table
-from perfmodel.training.schedule import StageTable, stage_table
+from perfmodel.training.schedule import stage_table
+from perfmodel.training.scheduled import pipeline_waits
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -37,12 +40,20 @@ CHUNK = 1 << 17
 PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
+PLACEMENTS = [item.placement for item in SCHEDULES.values()]
 
 
 class Workload:
     """What all devices share: layer keys, stage compositions and strategy columns."""
 
-    def __init__(self, model: ModelSpec, grid: StrategyGrid, split: str = "even") -> None:
+    def __init__(
+        self, model: ModelSpec, grid: StrategyGrid, split: str = "even", parts: Any = None
+    ) -> None:
+        """Reduce a grid to what is distinct.
+
+        `split` says which layers a stage holds (`perfmodel.training.layout.stage_layout`). `BEST`
+        looks for it, with `parts`, the part table of the layer keys; it is "even" without.
+        """
         from perfmodel.kernels.step.tables import Strategies
 
         self.split = split  # of layers over stages
@@ -52,22 +63,27 @@ class Workload:
         columns = layer_columns(grid.columns)
         distinct, layer_key = distinct_keys(columns, tuple(columns))
         self.keys = LayerKeys(distinct)
-        pairs, pipeline_key = distinct_keys(grid.columns, ("pipeline_parallel", "virtual_pipeline"))
+        pipelines, pipeline_key = distinct_keys(
+            grid.columns, ("pipeline_parallel", "virtual_pipeline", "pipeline_schedule")
+        )
         both, stage_key = distinct_keys(
             {"layer": layer_key, "pipeline": pipeline_key}, ("layer", "pipeline")
         )
-        compositions = stage_table(
-            model,
-            list(
-                zip(
-                    pairs["pipeline_parallel"].tolist(),
-                    pairs["virtual_pipeline"].tolist(),
-                    strict=True,
-                )
-            ),
-            split,
+        rows = zip(*(column.tolist() for column in pipelines.values()), strict=True)
+        kinds = [(p, v, PLACEMENTS[schedule]) for p, v, schedule in rows]
+        pipeline = both["pipeline"]
+        if split == BEST and parts is not None:  # every stage key has a layout of its own
+            keys, first = np.unique(stage_key, return_index=True)
+            passes = batches_of(grid)[first]
+            kinds = [kinds[i] for i in pipeline]
+            splits = best_splits(model, kinds, parts[both["layer"]], passes.tolist())
+            pipeline = keys
+        else:
+            splits = ["even" if split == BEST else split] * len(kinds)
+        self.compositions = stage_table(
+            model, [(*kind, own) for kind, own in zip(kinds, splits, strict=True)]
         )
-        self._spread_compositions(compositions, both["layer"], both["pipeline"])
+        self._spread_compositions(both["layer"], pipeline)
         fields = {
             "tensor": "tensor_parallel",
             "context": "context_parallel",
@@ -85,12 +101,12 @@ class Workload:
             "mapping": "mapping",
         }
         chosen = {name: np.ascontiguousarray(grid[field]) for name, field in fields.items()}
-        self.strategies = Strategies(stage_key=stage_key, **chosen)
+        self.strategies = Strategies(stage_key=stage_key, waits=stage_key, **chosen)
 
-    def _spread_compositions(
-        self, compositions: StageTable, layer: Integers, pipeline: Integers
-    ) -> None:
-        """Repeat the stage compositions of each pipeline pair for its layer keys."""
+    def _spread_compositions(self, layer: Integers, pipeline: Integers) -> None:
+        """Repeat the stage compositions of each pipeline for its layer keys."""
+        compositions = self.compositions
+        self.stage_pipeline = pipeline
         start = compositions.offset[pipeline]
         count = compositions.offset[pipeline + 1] - start
         self.stage_layer_key = layer
@@ -183,22 +199,21 @@ def project_grid(
             out[:, rows] = part
         return
     framework = next(iter(runs.values()))
-    if framework.stage_split != work.split:
+    if framework.stage_split not in (work.split, BEST):
         work = Workload(work.model, work.grid, framework.stage_split)
     keys = _key_tables(work, hardware, framework)
+    if framework.stage_split == BEST:
+        work = Workload(work.model, work.grid, BEST, keys.parts)
     sums = work.stage_sums(keys)
-    shared = (
-        keys,
-        sums,
-        closing_settings(work, hardware, framework),
-        stream_device(hardware),
-        network_table(hardware),
-    )
+    settings, network = closing_settings(work, hardware, framework), network_table(hardware)
+    rows, waits = pipeline_waits(work, keys, settings, network)
+    strategies = work.strategies._replace(waits=rows)
+    shared = keys, sums, waits, settings, stream_device(hardware), network
     total = len(work.grid)
 
     def close(start: int, count: int = CHUNK) -> None:
         rows = slice(start, min(start + count, total))
-        chunk = Strategies(*(column[rows] for column in work.strategies))
+        chunk = Strategies(*(column[rows] for column in strategies))
         with kernel_work(strategies=rows.stop - rows.start):
             kernel.close_strategies(*map(plain, (chunk, *shared)), start, out)
         if progress:

@@ -7,143 +7,158 @@ a handful of rows per strategy however many stages there are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.model.build import ModelSpec
-from perfmodel.model.layers import layer_parameters
 from perfmodel.operations.parts import model_parts
+from perfmodel.strategy.schedules import BIDIRECTIONAL, LOOP, WAVE
+from perfmodel.training.layout import stage_layout
 
 
 class StageTable(NamedTuple):
-    """Distinct stage compositions of every (pipeline, virtual) pair.
+    """Distinct stage compositions of every pipeline.
 
     Attributes
     ----------
-    offset : ndarray of int64, shape (pairs + 1,)
-        Rows of pair i are ``offset[i]:offset[i + 1]``.
+    offset : ndarray of int64, shape (pipelines + 1,)
+        Rows of pipeline i are ``offset[i]:offset[i + 1]``.
     counts : ndarray of float64, shape (rows, parts)
         How many of each part one stage of this composition holds.
     first_stage : ndarray of float64, shape (rows,)
         Earliest stage with this composition, which keeps most micro-batches in flight.
     stages : ndarray of float64, shape (rows,)
         Number of stages with this composition.
+    stage_offset : ndarray of int64, shape (pipelines + 1,)
+        Stages of pipeline i are ``stage_offset[i]:stage_offset[i + 1]``.
+    stage_row : ndarray of int64, shape (stages of all pipelines,)
+        Row of each stage's composition, counted from the pipeline's first.
+    chunk_offset : ndarray of int64, shape (pipelines + 1,)
+        Distinct chunks of pipeline i are rows ``chunk_offset[i]:chunk_offset[i + 1]``.
+    chunk_counts : ndarray of float64, shape (distinct chunks, parts)
+        How many of each part such a chunk holds.
+    place_offset : ndarray of int64, shape (pipelines + 1,)
+        Chunks of pipeline i are ``place_offset[i]:place_offset[i + 1]``, as layers run.
+    chunk_row : ndarray of int64, shape (chunks of all pipelines,)
+        Row of each chunk in `chunk_counts`.
+    chunk_stage : ndarray of int64, shape (chunks of all pipelines,)
+        Stage on which it runs (the first copy of two).
     """
 
-    offset: NDArray[np.int64]
+    offset: Integers
     counts: NDArray[np.float64]
     first_stage: NDArray[np.float64]
     stages: NDArray[np.float64]
+    stage_offset: Integers
+    stage_row: Integers
+    chunk_offset: Integers
+    chunk_counts: NDArray[np.float64]
+    place_offset: Integers
+    chunk_row: Integers
+    chunk_stage: Integers
 
 
-def chunk_sizes(layers: int, chunks: int, *, heavy_end: bool = False) -> list[int]:
-    """Layers of each model chunk, first to last.
+def chunk_stages(placement: str, pipeline: int, virtual: int) -> list[int]:
+    """Return the stage of each chunk, in the order in which layers run.
 
-    Even where it divides. Otherwise embedding and output count as one layer each, as
-    frameworks do that place models such as Llama 3.1 405B (126 layers in 128 places)
-    or BLOOM (70 in 72), and what then is left over goes to the chunks in the middle,
-    one layer each. A model whose end is heavy (multi-token prediction: a layer and a
-    second head) fills its chunks from the front, and the last takes what is left, as
-    Megatron-Bridge lays out DeepSeek-V3 (61 layers on 16 stages: 15 times 4, and 1).
+    Chunk c of a loop runs on stage ``c mod p`` (Narayanan et al. 2021, arXiv:2104.04473, section
+    2.2); waves go up and down the stages in turn (arXiv:2308.15762; one wave is the V of
+    arXiv:2405.15362). Of two copies of the model the second one is the mirror image (DualPipe,
+    arXiv:2412.19437, section 3.2.1): it is left to the caller.
     """
-    if layers % chunks == 0:
-        return [layers // chunks] * chunks
-    if heavy_end:
-        size = -(-layers // chunks)
-        full = min(layers // size, chunks)
-        sizes = [size] * full + [0] * (chunks - full)
-        if full < chunks:
-            sizes[full] = layers - size * full
-        return sizes
-    places, extra = divmod(layers + 2, chunks)
-    sizes = [places] * chunks
-    start = (chunks - extra) // 2
-    for i in range(start, start + extra):
-        sizes[i] += 1
-    sizes[0] -= 1
-    sizes[-1] -= 1
-    # A model with fewer layers than places would leave an edge chunk negative.
-    for i in (0, chunks - 1):
-        if sizes[i] < 0:
-            sizes[i] += 1
-            sizes[sizes.index(max(sizes))] -= 1
-    return sizes
+    if placement == BIDIRECTIONAL:
+        virtual = 1
+    up = list(range(pipeline))
+    runs = (up[::-1] if placement == WAVE and run % 2 else up for run in range(virtual))
+    return [stage for run in runs for stage in run]
 
 
-def chunks_by_cost(model: ModelSpec, chunks: int) -> list[int]:
-    """Layers of each model chunk where layers and output matrix are spread by their products.
-
-    The parameters of matrices stand for the cost of a layer, vocabulary times hidden size for
-    that of the output. A chunk takes layers until the cost so far exceeds its share of the whole
-    (nanotron, ``build_model`` in src/nanotron/models/base.py).
-    """
-    costs = [float(layer_parameters(layer, model.hidden_size).total) for layer in model.layers]
-    head = float(model.vocab_size * model.table_width)
-    share = (sum(costs) + head) / chunks
-    sizes, chunk, spent = [0] * chunks, 0, 0.0
-    for cost in costs:
-        sizes[chunk] += 1
-        spent += cost
-        if spent > share * (chunk + 1) and chunk + 1 < chunks:
-            chunk += 1
-    return sizes
-
-
-def layers_of_chunks(model: ModelSpec, chunks: int, split: str) -> list[int]:
-    """Return the layers of each chunk as software spreads them: "even" or "by_cost"."""
-    if split == "by_cost":
-        return chunks_by_cost(model, chunks)
-    return chunk_sizes(model.num_layers, chunks, heavy_end=bool(model.mtp_layers))
-
-
-def stage_compositions(
-    model: ModelSpec, pipeline_parallel: int, virtual_pipeline: int, split: str = "even"
+def chunk_compositions(
+    model: ModelSpec, pipeline: int, virtual: int, split: str = "even"
 ) -> NDArray[np.float64]:
-    """Count the parts on every stage, shape (pipeline_parallel, parts).
+    """Count the parts of every chunk as layers run, shape (pipeline × virtual, parts).
 
-    Chunk c of an interleaved schedule runs on stage ``c % pipeline_parallel``
-    (Narayanan et al. 2021, section 2.2).
+    `split` is as of `perfmodel.training.layout.stage_layout`.
     """
     parts = model_parts(model)
     position = {part.layer: i for i, part in enumerate(parts) if part.layer is not None}
     kinds = [part.kind for part in parts]
-    counts = np.zeros((pipeline_parallel, len(parts)))
+    layout = stage_layout(model, pipeline, virtual, split)
+    counts = np.zeros((len(layout.layers), len(parts)))
     layer = 0
-    chunks = layers_of_chunks(model, pipeline_parallel * virtual_pipeline, split)
-    for chunk, size in enumerate(chunks):
+    for chunk, size in enumerate(layout.layers):
         for spec in model.layers[layer : layer + size]:
-            counts[chunk % pipeline_parallel, position[spec]] += 1
+            counts[chunk, position[spec]] += 1
         layer += size
-    counts[0, kinds.index("embedding")] += 1
-    counts[-1, kinds.index("output")] += 1 + len(model.mtp_layers)
+    counts[layout.embedding, kinds.index("embedding")] += 1
+    counts[layout.output, kinds.index("output")] += 1
+    counts[layout.modules, kinds.index("output")] += len(model.mtp_layers)
     for spec in model.mtp_layers:
-        counts[-1, position[spec]] += 1
-        counts[-1, kinds.index("mtp")] += 1
+        counts[layout.modules, position[spec]] += 1
+        counts[layout.modules, kinds.index("mtp")] += 1
     return counts
 
 
-def stage_table(
-    model: ModelSpec, pairs: Sequence[tuple[int, int]], split: str = "even"
-) -> StageTable:
-    """Build the rows of every distinct (pipeline_parallel, virtual_pipeline) pair."""
-    empty = np.zeros(0)
-    offset, counts, first, stages = [0], [np.zeros((0, len(model_parts(model))))], [empty], [empty]
-    for pipeline, virtual in pairs:
-        rows, index, times = np.unique(
-            stage_compositions(model, pipeline, virtual, split),
-            axis=0,
-            return_index=True,
-            return_counts=True,
+def stage_compositions(
+    model: ModelSpec,
+    pipeline_parallel: int,
+    virtual_pipeline: int,
+    split: str = "even",
+    placement: str = LOOP,
+) -> NDArray[np.float64]:
+    """Count the parts on every stage, shape (pipeline_parallel, parts)."""
+    virtual = 1 if placement == BIDIRECTIONAL else virtual_pipeline
+    chunks = chunk_compositions(model, pipeline_parallel, virtual, split)
+    return _on_stages(chunks, pipeline_parallel, virtual, placement)
+
+
+def _on_stages(
+    chunks: NDArray[np.float64], pipeline: int, virtual: int, placement: str
+) -> NDArray[np.float64]:
+    counts = np.zeros((pipeline, chunks.shape[1]))
+    np.add.at(counts, chunk_stages(placement, pipeline, virtual), chunks)
+    return counts + counts[::-1] if placement == BIDIRECTIONAL else counts
+
+
+def stage_table(model: ModelSpec, pipelines: Sequence[tuple[int, int, str, str]]) -> StageTable:
+    """Build the rows of every distinct (pipeline, virtual, placement, split)."""
+    parts = len(model_parts(model))
+    counts, first, stages = [np.zeros((0, parts))], [np.zeros(0)], [np.zeros(0)]
+    stage_row, chunk_counts = [np.zeros(0, np.int64)], [np.zeros((0, parts))]
+    chunk_row, chunk_stage = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for pipeline, virtual, placement, split in pipelines:
+        runs = 1 if placement == BIDIRECTIONAL else virtual
+        chunks = chunk_compositions(model, pipeline, runs, split)
+        held = _on_stages(chunks, pipeline, runs, placement)
+        rows, index, inverse, times = np.unique(
+            held, axis=0, return_index=True, return_inverse=True, return_counts=True
         )
         counts.append(rows)
         first.append(index.astype(np.float64))
         stages.append(times.astype(np.float64))
-        offset.append(offset[-1] + len(rows))
+        stage_row.append(inverse.reshape(-1).astype(np.int64))
+        rows, inverse = np.unique(chunks, axis=0, return_inverse=True)
+        chunk_row.append(inverse.reshape(-1) + sum(map(len, chunk_counts)))
+        chunk_counts.append(rows)
+        chunk_stage.append(np.array(chunk_stages(placement, pipeline, runs), np.int64))
     return StageTable(
-        np.asarray(offset, np.int64),
+        _offsets(counts),
         np.concatenate(counts),
         np.concatenate(first),
         np.concatenate(stages),
+        _offsets(stage_row),
+        np.concatenate(stage_row),
+        _offsets(chunk_counts),
+        np.concatenate(chunk_counts),
+        _offsets(chunk_row),
+        np.concatenate(chunk_row),
+        np.concatenate(chunk_stage),
     )
+
+
+def _offsets(tables: Sequence[NDArray[Any]]) -> Integers:
+    """Return where each table begins once all are joined; the first of them is empty."""
+    return np.cumsum([len(table) for table in tables], dtype=np.int64)

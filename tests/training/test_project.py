@@ -27,7 +27,7 @@ def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
     grid = grid_of(model, pipeline_parallel=p, virtual_pipeline=v, micro_batches=m)
     work = training.Workload(model, grid)
     kinds = [part.kind for part in model_parts(model)]
-    table = schedule.stage_table(model, [(p, v)])
+    table = schedule.stage_table(model, [(p, v, "loop", "even")])
     counts = table.counts.copy()
     counts[:, [kinds.index("embedding"), kinds.index("output")]] = 0
     work.counts = counts

@@ -11,13 +11,8 @@ from perfmodel.model.build import dense_model
 from perfmodel.model.layers import layer_parameters
 from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts
-from perfmodel.training.schedule import (
-    chunk_sizes,
-    chunks_by_cost,
-    layers_of_chunks,
-    stage_compositions,
-    stage_table,
-)
+from perfmodel.training.layout import chunk_sizes, chunks_by_cost, stage_layout
+from perfmodel.training.schedule import stage_compositions, stage_table
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.booleans())
@@ -59,7 +54,7 @@ def test_nanotron_leaves_the_last_stage_less_where_the_vocabulary_is_large():
         "1B", layers=16, hidden_size=2048, heads=32, intermediate_size=8192, vocab_size=131072
     )
     assert chunks_by_cost(model, 2) == [10, 6]
-    assert layers_of_chunks(model, 2, "even") == [8, 8]
+    assert stage_layout(model, 2, 1, "even").layers == (8, 8)
     even, by_cost = (stage_compositions(model, 2, 1, split) for split in ("even", "by_cost"))
     assert by_cost.sum(axis=0).tolist() == even.sum(axis=0).tolist()
 
@@ -153,7 +148,7 @@ def test_interleaved_chunks_go_round_the_stages():
 )
 def test_a_table_repeats_no_composition_and_misses_none(pairs):
     model = load_model("deepseek-v3", mtp="stated")
-    table = stage_table(model, pairs)
+    table = stage_table(model, [(*pair, "loop", "even") for pair in pairs])
     assert table.offset[0] == 0
     assert table.offset[-1] == len(table.counts) == len(table.stages) == len(table.first_stage)
     for i, (pipeline, virtual) in enumerate(pairs):

@@ -31,7 +31,7 @@ from perfmodel.formats.launch.settings import (
 )
 from perfmodel.formats.launch.shell import format_command, format_comment, parse_arguments
 from perfmodel.model.build import ModelSpec
-from perfmodel.training.schedule import chunk_sizes
+from perfmodel.training.layout import chunk_sizes
 
 TITLE = "Megatron-LM"
 PRESET = "megatron"

@@ -1,0 +1,191 @@
+"""Pipelines for which no closed form is exact: their passes run one by one.
+
+`perfmodel.kernels.pipeline` says in which order and when; here strategies get what each pass of
+each chunk takes, and what ranks keep. The closing pass reads the answers (`Waits`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
+from perfmodel.kernels.pipeline.events import KINDS, Durations, run_program
+from perfmodel.kernels.pipeline.held import peaks
+from perfmodel.kernels.step.data_parallel import no_shards, shard_slot
+from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
+from perfmodel.kernels.step.pipeline import boundary_send
+from perfmodel.kernels.step.placement import data_groups
+from perfmodel.kernels.step.sharding import shards_parameters
+from perfmodel.kernels.step.tables import strategy_at
+
+LOGIT_GRADIENTS = 1.0 / 3.0  # of what logits keep: 2 bytes beside a softmax in single precision
+ANSWERS = 256  # a power of two: strategies that differ in neither work nor sends share one
+
+
+class Chunks(NamedTuple):
+    """What the chunks of one pipeline hold.
+
+    Attributes
+    ----------
+    counts : float64, shape (chunk rows, parts)
+        How many of each part a distinct chunk holds.
+    row : int64, shape (chunks,)
+        Row of each chunk, in the order in which layers run.
+    stage_row : int64, shape (stages,)
+        Distinct composition of each stage, from 0.
+    """
+
+    counts: np.ndarray
+    row: np.ndarray
+    stage_row: np.ndarray
+
+
+@jit
+def run_schedules(order, program, strategies, keys, chunks, hidden, settings, network, rows, waits):
+    """Run the passes of strategies that have one order.
+
+    Parameters
+    ----------
+    order : Order
+    program : Program
+        The same, linked.
+    strategies : Strategies
+        With this order.
+    keys : KeyTables
+        `strategies.stage_key` numbers their layer keys here.
+    chunks : Chunks
+    hidden : bool
+        Sends run beside passes; otherwise they keep their sender.
+    settings : Settings
+    network : Network
+    rows : int64, shape (strategies,)
+        Of `waits`, one for each strategy.
+    waits : Waits
+        Result.
+    """
+    stages, actions = order.rank_of.size, program.rank.size
+    memo = np.zeros((MEMO_SLOTS, TIME + 1))
+    shards = no_shards(chunks.counts.shape[1])
+    work, send = np.zeros((KINDS, stages)), np.zeros((KINDS, stages))
+    start, end, free = np.empty(actions), np.empty(actions), np.empty(program.ranks)
+    together = np.empty((0, 0))
+    share = 0.0 if hidden else 1.0
+    lone = alone_passes(order)
+    asked, sent = np.full((ANSWERS, 2), -1, np.int64), np.zeros(ANSWERS)
+    answered = np.zeros(ANSWERS, np.int64)
+    for i in range(strategies.stage_key.size):
+        key, row = strategies.stage_key[i], rows[i]
+        strategy = strategy_at(strategies, i)
+        groups = data_groups(strategy, network)
+        slot, mark = 0, -1
+        if shards_parameters(strategy.zero):
+            parts = keys.parts[key]
+            slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
+            mark = i  # slots are used again: no answer is shared
+        boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
+        size, _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
+        place = (key * 31 + int(size * 1e9)) & (ANSWERS - 1)
+        if asked[place, 0] == key and asked[place, 1] == mark and sent[place] == size:
+            copy_answer(waits, answered[place], row)
+            continue
+        fill_work(work, order, chunks, keys.parts[key], shards, slot, mark >= 0)
+        durations = Durations(work, send, together, 0.0, 0.0)
+        send[:] = 0.0
+        waits.makespan[row] = run_program(program, durations, start, end, free)
+        waits.with_sends[row] = waits.makespan[row]
+        if size > 0.0:
+            send[:] = size
+            durations = Durations(work, send, together, share, 0.0)
+            waits.with_sends[row] = run_program(program, durations, start, end, free)
+        waits.alone[row] = lone
+        keep(waits.kept[row], order, chunks, keys.parts[key])
+        asked[place, 0], asked[place, 1], sent[place], answered[place] = key, mark, size, row
+
+
+@jit_inline
+def fill_work(work, order, chunks, parts, shards, slot, sharded):
+    """Write what the passes of every stage of an order take, float64[KINDS, stages] [s].
+
+    Parameters
+    ----------
+    work : ndarray
+        Result.
+    order : Order
+        Stages of a second copy of the model are its chunks again.
+    chunks : Chunks
+    parts : record array of PART, shape (parts,)
+    shards : Shards
+    slot : int
+        Of `shards`; read where parameters are `sharded`.
+    sharded : bool
+    """
+    ranks = order.first.size - 1
+    for stage in range(order.rank_of.size):
+        held = chunks.counts[chunks.row[stage % chunks.row.size]]
+        forward, backward, weight, last = 0.0, 0.0, 0.0, 0.0
+        for number in range(held.size):
+            count = held[number]
+            if count == 0.0:
+                continue
+            part = parts[number]
+            busy = part.forward + part.backward + part.recompute + part.host
+            busy += part.tensor_exposed + part.context_exposed + part.expert_exposed
+            ahead, behind = part.forward_pass, busy - part.forward_pass
+            if sharded:
+                ahead += shards.ahead[slot, number]
+                behind += shards.exposed[slot, number] - shards.ahead[slot, number]
+                last = max(last, shards.last[slot, number])
+            forward += count * ahead
+            backward += count * behind
+            weight += count * part.weight_pass
+        backward += last * ranks / order.rank_of.size  # once a stage
+        work[FORWARD, stage] = forward
+        work[BACKWARD, stage] = backward
+        work[INPUT, stage] = max(backward - weight, 0.0)
+        work[WEIGHT, stage] = backward - work[INPUT, stage]
+
+
+@jit_inline
+def keep(kept, order, chunks, parts):
+    """Write what stages of every composition keep at most, float64[compositions] [B].
+
+    Where backward passes are split, activations wait for the gradients of the weights: the inputs
+    of products are read for those, with the gradients of what they put out, which take the place of
+    the rest. Of the logits only their gradients wait.
+    """
+    stages = order.rank_of.size
+    size, first = np.zeros(stages), np.zeros(stages)
+    for stage in range(stages):
+        held = chunks.counts[chunks.row[stage % chunks.row.size]]
+        for number in range(held.size):
+            logits = held[number] * parts[number].logits
+            first[stage] += (1.0 - LOGIT_GRADIENTS) * logits
+            size[stage] += held[number] * parts[number].activations + LOGIT_GRADIENTS * logits
+    most = peaks(order, first, size)
+    kept[:] = 0.0
+    for rank in range(most.size):
+        row = chunks.stage_row[rank]
+        kept[row] = max(kept[row], most[rank])
+
+
+@jit_inline
+def alone_passes(order):
+    """Return the share of forward and backward passes that do not run in pairs [1]."""
+    pairs, weights = 0, 0
+    for action in range(order.kind.size):
+        pairs += order.paired[action]
+        weights += order.kind[action] == WEIGHT
+    passes = order.kind.size - weights
+    return 1.0 - 2.0 * pairs / passes
+
+
+@jit_inline
+def copy_answer(waits, source, row):
+    """Give one strategy the answer of another."""
+    waits.makespan[row] = waits.makespan[source]
+    waits.with_sends[row] = waits.with_sends[source]
+    waits.alone[row] = waits.alone[source]
+    waits.kept[row] = waits.kept[source]

@@ -1,0 +1,182 @@
+"""Strategies whose pipelines no closed form describes: their passes run one by one.
+
+The closing pass (`perfmodel.kernels.step.close`) knows GPipe, 1F1B and interleaved 1F1B in closed
+form. That is exact where no chunk takes longer than the last one, forward or backward
+(`perfmodel.kernels.pipeline.closed`): so most often, as the last one has the output matrix. All
+others run in `perfmodel.kernels.pipeline`, each distinct order once per distinct work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from perfmodel.base.columns import Flags, Integers
+from perfmodel.strategy.distinct import distinct_keys
+from perfmodel.strategy.grid import batches_of
+from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.strategy.schedules import SCHEDULES
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.collective.table import Network
+    from perfmodel.kernels.step.scheduled import Chunks
+    from perfmodel.kernels.step.tables import KeyTables, Settings, Waits
+    from perfmodel.strategy.grid import StrategyGrid
+    from perfmodel.training.project import Workload
+
+CLOSED = ("gpipe", "1f1b", "interleaved")
+"""Schedules with a closed form."""
+CODES = {name: code for code, name in enumerate(SCHEDULES)}
+
+
+def pipeline_waits(
+    work: Workload, keys: KeyTables, settings: Settings, network: Network
+) -> tuple[Integers, Waits]:
+    """Run the passes of all strategies that need it.
+
+    Returns
+    -------
+    rows : ndarray of int64, shape (strategies,)
+        Row of each strategy in the second; -1 where a closed form holds.
+    waits : Waits
+    """
+    from perfmodel.kernels.step.tables import no_waits
+
+    chosen = np.flatnonzero(needs_events(work, keys))
+    rows = np.full(len(work.grid), -1, np.int64)
+    if not chosen.size:
+        return rows, no_waits()
+    rows[chosen] = np.arange(chosen.size)
+    compositions = int(np.diff(work.stage_offset).max())
+    waits = no_waits(chosen.size, compositions)
+    run_events(work, keys, settings, network, chosen, waits)
+    return rows, waits
+
+
+def needs_events(work: Workload, keys: KeyTables) -> Flags:
+    """Tell which strategies no closed form describes exactly, shape (strategies,)."""
+    grid = work.grid
+    pipelined = grid["pipeline_parallel"] > 1
+    if not pipelined.any():
+        return pipelined
+    closed = np.isin(grid["pipeline_schedule"], [CODES[name] for name in CLOSED])
+    group = grid["micro_batch_group"]
+    if group.any() or not closed.all():
+        plain = (group == 0) | (group == grid["pipeline_parallel"])
+        closed &= plain | (grid["virtual_pipeline"] == 1)
+    heavy_end = ends_heaviest(work, keys)
+    return pipelined & ~(closed & heavy_end[work.strategies.stage_key])
+
+
+def ends_heaviest(work: Workload, keys: KeyTables) -> Flags:
+    """Tell of which stage keys the last chunk takes longest, forward and backward."""
+    from perfmodel.kernels.step.stages import BUSY
+
+    forward = np.asarray(keys.parts["forward_pass"])
+    backward = sum(np.asarray(keys.parts[name]) for name in BUSY) - forward
+    found = np.ones(work.stage_layer_key.size, bool)
+    table = work.compositions
+    for pipeline in np.unique(work.stage_pipeline):
+        rows = slice(table.chunk_offset[pipeline], table.chunk_offset[pipeline + 1])
+        last = table.chunk_row[table.place_offset[pipeline + 1] - 1] - rows.start
+        where = np.flatnonzero(work.stage_pipeline == pipeline)
+        layer = work.stage_layer_key[where]
+        for times in (forward, backward):
+            of_chunks = table.chunk_counts[rows] @ times[layer].T
+            found[where] &= (of_chunks <= of_chunks[last] * (1.0 + 1e-12)).all(axis=0)
+    return found
+
+
+def run_events(
+    work: Workload,
+    keys: KeyTables,
+    settings: Settings,
+    network: Network,
+    chosen: Integers,
+    waits: Waits,
+) -> None:
+    """Fill `waits`, a row for each of the `chosen` strategies of a grid."""
+    from perfmodel.kernels.step import scheduled as kernel
+    from perfmodel.kernels.step.tables import Strategies
+    from perfmodel.kernels.work import kernel_work
+
+    grid = work.grid.take(chosen)
+    stage_key = work.strategies.stage_key[chosen]
+    kinds, kind = distinct_keys(
+        {
+            **grid.columns,
+            "pipeline": work.stage_pipeline[stage_key],
+            "batches": batches_of(grid),
+            "group": groups_of(grid),
+        },
+        ("pipeline", *ORDERED_BY),
+    )
+    columns = work.strategies._replace(stage_key=work.stage_layer_key[work.strategies.stage_key])
+    strategies = Strategies(*(column[chosen] for column in columns))
+    for number in range(kinds["batches"].size):
+        own = np.flatnonzero(kind == number)
+        ordered = OrderedBy(*(int(kinds[name][number]) for name in ORDERED_BY))
+        name = list(SCHEDULES)[ordered.schedule]
+        with kernel_work(pipeline_passes=ordered.passes * (own.size + 2)):
+            order, program = named_pipeline(
+                name, ordered.ranks, ordered.batches, ordered.virtual, ordered.group
+            )
+            kernel.run_schedules(
+                order,
+                program,
+                Strategies(*(column[own] for column in strategies)),
+                keys,
+                chunks_of(work, int(kinds["pipeline"][number])),
+                settings.overlap_pipeline and name not in BLOCKING,
+                settings,
+                network,
+                own,
+                waits,
+            )
+
+
+ORDERED_BY = ("pipeline_schedule", "pipeline_parallel", "virtual_pipeline", "batches", "group")
+BLOCKING = ("gpipe", "1f1b")
+"""Schedules whose sends nothing runs beside, whatever the software does in others."""
+
+
+class OrderedBy(NamedTuple):
+    """What the order of a pipeline's passes depends on; columns `ORDERED_BY`."""
+
+    schedule: int
+    ranks: int
+    virtual: int
+    batches: int
+    group: int
+
+    @property
+    def passes(self) -> int:
+        """Passes of a step, with gradients of weights apart."""
+        return 3 * self.ranks * self.virtual * self.batches
+
+
+def groups_of(grid: StrategyGrid) -> Integers:
+    """Return how many micro-batches of every strategy go through one chunk before the next.
+
+    Where nothing is said: p, or what makes PyTorch's rounds of p and more alike
+    (`ScheduleInterleavedZeroBubble`).
+    """
+    stages, batches = grid["pipeline_parallel"], batches_of(grid)
+    group = np.where(grid["micro_batch_group"] > 0, grid["micro_batch_group"], stages)
+    rounds = np.maximum(batches // stages, 1)
+    zero_bubble = grid["pipeline_schedule"] == CODES["interleaved_zero_bubble"]
+    return np.where(zero_bubble, batches // rounds, group)
+
+
+def chunks_of(work: Workload, pipeline: int) -> Chunks:
+    """Return what the chunks of one of a workload's pipelines hold."""
+    from perfmodel.kernels.step.scheduled import Chunks
+
+    table = work.compositions
+    rows = slice(table.chunk_offset[pipeline], table.chunk_offset[pipeline + 1])
+    places = slice(table.place_offset[pipeline], table.place_offset[pipeline + 1])
+    stages = slice(table.stage_offset[pipeline], table.stage_offset[pipeline + 1])
+    return Chunks(
+        table.chunk_counts[rows], table.chunk_row[places] - rows.start, table.stage_row[stages]
+    )
