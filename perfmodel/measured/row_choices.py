@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.measured.row_software import recompute_of
-from perfmodel.measured.rows import MeasuredRow
+from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
+from perfmodel.strategy.schedules import SCHEDULES
 
 LARGEST_MICRO_BATCH = 64
 RECOMPUTE_LEVELS = ("none", "selective", "full")
@@ -64,8 +65,40 @@ def recompute_levels(
     return [level] if level else list(RECOMPUTE_LEVELS), some_layers, notes
 
 
+USUAL_SCHEDULES = ("", "1f1b", "1f1b-interleaved", "interleaved", "gpipe")
+"""Those that the number of chunks tells apart well enough."""
+SPELLED_SCHEDULES = {
+    "zbb": "zb_h1",
+    "zb1p": "zb_h1",
+    "zb2p": "zb_h2",
+    "zbv": "zb_v",
+    "zbvzerobubble": "zb_v",
+    "interleavedzerobubble": "interleaved_zero_bubble",
+    "loopedbfs": "looped_bfs",
+    "dualpipev": "dualpipe_v",
+}
+"""As Primus, sail-sg/zero-bubble-pipeline-parallelism and PyTorch call them."""
+
+
+def schedule_of(row: MeasuredRow) -> str:
+    """Return the schedule that a row names; empty where chunks and stages say it all.
+
+    Raises
+    ------
+    Skip
+        There is no such schedule.
+    """
+    written = row.lower("pp_schedule")
+    if written in USUAL_SCHEDULES:
+        return ""
+    name = SPELLED_SCHEDULES.get(written.replace("-", ""), written.replace("-", "_"))
+    if name not in SCHEDULES:
+        raise Skip("schedule not modelled", row.text("pp_schedule"))
+    return name
+
+
 def virtual_chunks(
-    row: MeasuredRow, framework: Framework, model: ModelSpec, pipeline: int
+    row: MeasuredRow, framework: Framework, model: ModelSpec, pipeline: int, schedule: str = ""
 ) -> list[int]:
     """Return the chunks per stage that a row admits, the likeliest first.
 
@@ -78,8 +111,14 @@ def virtual_chunks(
         there are chunks: two, what torch.distributed.pipelining's users set by default.
     model : ModelSpec
     pipeline : int
+    schedule : str
+        Of `schedule_of`; most that have a name of their own have one number of chunks.
     """
     text = row.text("vpp")
+    if schedule and pipeline > 1:
+        fewest = SCHEDULES[schedule].fewest_chunks
+        more = SCHEDULES[schedule].chunk_step > 0
+        return [max(row.whole("vpp") or 1, fewest) if more else fewest]
     more = text.startswith(">")
     said = more or (not text and "interleaving not in" in row.lower("notes"))
     layers = framework.layers_per_chunk

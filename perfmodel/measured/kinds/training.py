@@ -23,6 +23,7 @@ from perfmodel.measured.row_choices import (
     likeliest,
     micro_batches,
     recompute_levels,
+    schedule_of,
     virtual_chunks,
 )
 from perfmodel.measured.row_hardware import hardware_of
@@ -61,7 +62,6 @@ NUMBERS = (
 )
 SAME_SIZE = 0.01  # parameters of one architecture, of which a table leaves small parts out
 SIMILAR_SIZE = 0.25  # the same with another vocabulary
-SCHEDULES = ("", "1f1b", "1f1b-interleaved", "interleaved", "gpipe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +172,7 @@ def case_of(row: MeasuredRow) -> Case:
         raise Skip("sequence length not stated", scorable=False)
     if row.lower("task") == "lora":
         raise Skip("LoRA is not modelled yet")
-    if row.lower("pp_schedule") not in SCHEDULES:
-        raise Skip("schedule not modelled yet", row.text("pp_schedule"))
+    schedule = schedule_of(row)
     devices, context = _stated(row, "n_gpus"), row.whole("cp") or 1
     hardware, hardware_notes = hardware_of(row)
     precision, assumed, precision_notes = precision_of(row)
@@ -216,8 +215,10 @@ def case_of(row: MeasuredRow) -> Case:
         "precision": precision,
     }
     levels, some_layers, recompute_notes = recompute_levels(row, framework)
+    if schedule and pipeline > 1:
+        fixed["pipeline_schedule"] = schedule
     open_axes: dict[str, list[Any]] = {
-        "virtual_pipeline": virtual_chunks(row, framework, model, pipeline),
+        "virtual_pipeline": virtual_chunks(row, framework, model, pipeline, schedule),
         "micro_batch_size": micro_batches(row, framework, fixed),
         "recompute": levels,
     }
