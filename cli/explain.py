@@ -28,6 +28,9 @@ from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.software.framework import Framework
+    from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.sweeps.explain import OperationCost
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute")
@@ -40,6 +43,7 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 @options.devices_option
 @options.axis_options(single=True)
 @options.stage_layers_option
+@options.schedule_file_option
 @options.set_option
 @options.framework_option
 @options.config_option
@@ -58,6 +62,14 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
     type=click.Choice(PHASES),
     help="Only the operations of one phase.",
 )
+@options.option(
+    "--pipeline",
+    "stages",
+    section=options.OUTPUT,
+    is_flag=True,
+    help="Show the stages of the pipeline in place of operations: layers, passes, waits, and the "
+    "micro-batches and bytes that each keeps (with --json over time, too).",
+)
 @options.json_option
 @options.verbosity_options
 @click.pass_context
@@ -71,6 +83,7 @@ def explain_command(
     framework: str | None,
     top: int,
     phase: str | None,
+    stages: bool,
     as_json: bool,
     **axes: Any,
 ) -> None:
@@ -110,10 +123,14 @@ def explain_command(
     problem = load_problem(model, reading, hardware, devices, settings, framework, axes)
     row = project_row(*problem)
     spec, grid, device, software = problem
+    assumptions = assumed(framework, grid, axes)
+    if stages:
+        _show_pipeline(problem, row, assumptions, as_json)
+        warn_if_too_large(ctx, row)
+        return
     costs = operation_costs(spec, grid, device, framework=software)
     if phase is not None:
         costs = [cost for cost in costs if cost.phase == phase]
-    assumptions = assumed(framework, grid, axes)
     costs.sort(key=lambda cost: -cost.exposed)
     if as_json:
         operations = [_operation(cost, device, row) for cost in costs]
@@ -129,6 +146,28 @@ def explain_command(
             )
     suggest_interleaving(spec, grid, row)
     warn_if_too_large(ctx, row)
+
+
+def _show_pipeline(
+    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
+    row: Mapping[str, Any],
+    assumptions: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
+    from perfmodel.training.project import framework_of_run
+    from perfmodel.training.timeline import pipeline_timeline
+
+    model, grid, hardware, software = problem
+    found = pipeline_timeline(
+        model, grid, hardware, framework_of_run(software, model, hardware, grid)
+    )
+    if as_json:
+        header = projection_header(model, software, grid.devices, assumptions, row)
+        print_json(header | row | {"pipeline": pipeline_document(found)})
+        return
+    print_title(model, grid, hardware, software, row, assumptions)
+    print_pipeline(found, row)
 
 
 def _operation(cost: OperationCost, hardware: Hardware, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 @options.devices_option
 @options.axis_options(single=True)
 @options.stage_layers_option
+@options.schedule_file_option
 @options.set_option
 @options.framework_option
 @cost_options
@@ -139,7 +140,9 @@ def load_problem(
     (device,), _ = load_rows([hardware], of_hardware(settings), {})
     software = load_software(stated_framework(framework), settings)
     device.device.peak(axes["precision"] or "bf16")  # refuses one that the device lacks
-    return spec, one_strategy(spec, devices, axes, habits_of(software)), device, software
+    table = click.get_current_context().meta.get(options.SCHEDULE_FILE)
+    grid = one_strategy(spec, devices, axes, habits_of(software), table)
+    return spec, grid, device, software
 
 
 def project_row(

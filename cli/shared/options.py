@@ -21,6 +21,7 @@ from perfmodel.strategy.fields import FIELDS, StrategyField
 Function = TypeVar("Function", bound=Callable[..., Any])
 PROBLEM, AXES, HARDWARE, OUTPUT = "Problem", "Strategy", "Hardware and software", "Output"
 MESH_COMMANDS = ("show", "wafer")  # that take meshes of cores
+SCHEDULE_FILE = "perfmodel.schedule_file"
 STAGE_SPLIT = f"{SOFTWARE}stage_split"
 REQUIRED_FIELDS = ("global_batch_size", "sequence_length")
 # Axes of which a sweep tries every sensible value; the others keep one unless a list is given.
@@ -260,6 +261,13 @@ def read_stage_layers(ctx: click.Context, param: click.Parameter, value: str | N
     ctx.meta[STAGE_SPLIT] = value
 
 
+def read_schedule_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        from perfmodel.formats.schedule import read_schedule
+
+        ctx.meta[SCHEDULE_FILE] = read_schedule(value)
+
+
 def read_swept(
     ctx: click.Context, param: click.Parameter, value: tuple[Any, ...]
 ) -> dict[str, Any]:
@@ -375,6 +383,16 @@ stage_layers_option = option(
     "layers run), of the first and the last one (first=5,last=7; the others share the rest), a "
     "layout of Megatron-Core (Et*5|(t*8|)*2t*7L; E embedding, t layer, m further token, L output), "
     "or best: as fast as can be.  [default: as the framework lays them out]",
+)
+schedule_file_option = option(
+    "--schedule-file",
+    section=AXES,
+    metavar="FILE",
+    type=click.Path(),
+    expose_value=False,
+    callback=read_schedule_file,
+    help="Schedule of the pipeline as a table: CSV as torch.distributed.pipelining dumps it (a "
+    "line per stage, cells such as 0F0, 3I2, 1W0), or JSON; it decides --pp, --vpp and --schedule.",
 )
 sweep_option = option(
     "--sweep",

@@ -101,8 +101,50 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
             durations = Durations(work, send, together, share, 0.0)
             waits.with_sends[row] = run_program(program, durations, start, end, free)
         waits.alone[row] = lone
-        keep(waits.kept[row], order, chunks, keys.parts[key])
+        kept = kept_bytes(order, chunks, keys.parts[key])
+        most = peaks(order, kept[0], kept[1])
+        waits.kept[row] = 0.0
+        for rank in range(most.size):
+            composition = chunks.stage_row[rank]
+            waits.kept[row, composition] = max(waits.kept[row, composition], most[rank])
         asked[place, 0], asked[place, 1], sent[place], answered[place] = key, mark, size, row
+
+
+@jit
+def passes_of(order, strategy, key, keys, chunks, settings, network):
+    """Return what the passes of one strategy take, and its sends.
+
+    Parameters
+    ----------
+    order : Order
+    strategy : Strategies
+        One of them.
+    key : int
+        Its layer key.
+    keys, chunks, settings, network
+        As of `run_schedules`.
+
+    Returns
+    -------
+    work : float64[KINDS, stages]
+        [s].
+    kept : float64[2, stages]
+        Bytes that a forward pass keeps until gradients of inputs are there, and of weights [B].
+    send : float
+        Between two stages [s].
+    """
+    memo = np.zeros((MEMO_SLOTS, TIME + 1))
+    shards = no_shards(chunks.counts.shape[1])
+    groups = data_groups(strategy, network)
+    slot, sharded = 0, shards_parameters(strategy.zero)
+    parts = keys.parts[key]
+    if sharded:
+        slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
+    work = np.zeros((KINDS, order.rank_of.size))
+    fill_work(work, order, chunks, parts, shards, slot, sharded)
+    boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
+    send, _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
+    return work, kept_bytes(order, chunks, parts), send
 
 
 @jit_inline
@@ -149,26 +191,24 @@ def fill_work(work, order, chunks, parts, shards, slot, sharded):
 
 
 @jit_inline
-def keep(kept, order, chunks, parts):
-    """Write what stages of every composition keep at most, float64[compositions] [B].
+def kept_bytes(order, chunks, parts):
+    """Return what a forward pass of every stage keeps, float64[2, stages] [B].
+
+    Until the gradients of its input are there, and until those of its weights.
 
     Where backward passes are split, activations wait for the gradients of the weights: the inputs
     of products are read for those, with the gradients of what they put out, which take the place of
     the rest. Of the logits only their gradients wait.
     """
     stages = order.rank_of.size
-    size, first = np.zeros(stages), np.zeros(stages)
+    size = np.zeros((2, stages))
     for stage in range(stages):
         held = chunks.counts[chunks.row[stage % chunks.row.size]]
         for number in range(held.size):
             logits = held[number] * parts[number].logits
-            first[stage] += (1.0 - LOGIT_GRADIENTS) * logits
-            size[stage] += held[number] * parts[number].activations + LOGIT_GRADIENTS * logits
-    most = peaks(order, first, size)
-    kept[:] = 0.0
-    for rank in range(most.size):
-        row = chunks.stage_row[rank]
-        kept[row] = max(kept[row], most[rank])
+            size[0, stage] += (1.0 - LOGIT_GRADIENTS) * logits
+            size[1, stage] += held[number] * parts[number].activations + LOGIT_GRADIENTS * logits
+    return size
 
 
 @jit_inline

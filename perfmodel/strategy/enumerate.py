@@ -31,8 +31,10 @@ from perfmodel.strategy.grid import (
 from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (
     LATE_RULES,
+    RULES,
     STATUS_NAMES,
     STATUS_REASONS,
+    TABLE_RULES,
     VALID,
     fits_chunks,
     head_counts,
@@ -42,6 +44,7 @@ from perfmodel.strategy.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.strategy.pipelines import Pipeline
 
 # A free axis enters no rule but LATE_RULES, which are checked at the end.
 FREE_AXES = ("recompute", "precision", "mapping", "zero_stage", "shard_group")
@@ -195,18 +198,23 @@ def enumerate_strategies(
 
 
 def strategies_from_rows(
-    model: ModelSpec | str, devices: int, rows: Sequence[Mapping[str, Any]]
+    model: ModelSpec | str,
+    devices: int,
+    rows: Sequence[Mapping[str, Any]],
+    table: Pipeline | None = None,
 ) -> StrategyGrid:
     """Make a grid of explicitly written strategies; impossible ones keep their status.
 
     ``data_parallel`` is derived where a row leaves it out, ``pipeline_schedule`` follows
-    ``virtual_pipeline``, and ``sequence_parallel`` is off without tensor parallelism.
+    ``virtual_pipeline``, and ``sequence_parallel`` is off without tensor parallelism. A `table` is
+    what strategies run that name it as their schedule.
     """
     devices = _checked_devices(devices)
     completed = [_complete(dict(row), devices) for row in rows]
     columns = columns_from_rows(completed)
     spec = load_model(model) if isinstance(model, str) else model
-    return StrategyGrid(devices, columns, strategy_status(columns, spec, devices))
+    rules = RULES if table is None else TABLE_RULES
+    return StrategyGrid(devices, columns, strategy_status(columns, spec, devices, rules), table)
 
 
 def describe_rejected(rejected: Mapping[str, int], devices: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from perfmodel.strategy.fields import (
     RECOMPUTE,
     StrategyField,
 )
+
+if TYPE_CHECKING:
+    from perfmodel.strategy.pipelines import Pipeline
 
 FEWER_VALUES = "name fewer values per axis, or fewer axes"
 
@@ -111,11 +114,14 @@ class StrategyGrid:
     status : ndarray of uint8, shape (strategies,)
         0 where a strategy is possible, else the code of the rule that it breaks
         (`perfmodel.strategy.rules`).
+    table : Pipeline, optional
+        What strategies run whose ``pipeline_schedule`` is "table".
     """
 
     devices: int
     columns: Mapping[str, Integers]
     status: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    table: Pipeline | None = None
 
     def __repr__(self) -> str:
         possible = int(np.count_nonzero(self.status == 0))
@@ -147,6 +153,7 @@ class StrategyGrid:
             self.devices,
             {name: column[index] for name, column in self.columns.items()},
             self.status[index],
+            self.table,
         )
 
 

@@ -163,6 +163,10 @@ def _schedule_batches(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return (stages > 1) & (even | uneven | few)
 
 
+def _table(c: Columns, model: ModelSpec, devices: int) -> Flags:
+    return c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("table")
+
+
 def _sequence_parallel(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return (c["sequence_parallel"] == 1) & (c["tensor_parallel"] == 1)
 
@@ -303,6 +307,12 @@ RULES: tuple[Rule, ...] = (
         _schedule_batches,
     ),
     Rule(
+        20,
+        "schedule_table_missing",
+        "pipeline_schedule table runs as a file says, and none is given (--schedule-file)",
+        _table,
+    ),
+    Rule(
         9,
         "sequence_parallel_alone",
         "sequence_parallel needs tensor_parallel > 1",
@@ -361,6 +371,8 @@ RULES: tuple[Rule, ...] = (
 LATE_RULES = tuple(
     rule for rule in RULES if rule.broken in (_zero, _shard_group, _expert_mapping, _shard_mapping)
 )
+# What holds where a table of a schedule is given.
+TABLE_RULES = tuple(rule for rule in RULES if rule.broken is not _table)
 VALID = 0
 PRECISION_UNSUPPORTED = 100
 STATUS_NAMES: Mapping[int, str] = {

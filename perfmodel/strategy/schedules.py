@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LOOP, WAVE, BIDIRECTIONAL = "loop", "wave", "bidirectional"
+LOOP, WAVE, BIDIRECTIONAL, TABLE = "loop", "wave", "bidirectional", "table"
 """Where chunk c of p stages lies: on stage c mod p; up and down the stages in turn (a V is one
-wave); or a chunk a stage, with a second copy of the model from the last stage to the first."""
+wave); a chunk a stage, with a second copy of the model from the last stage to the first; or where
+a table says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Schedule:
     name : str
         Label of ``pipeline_schedule``.
     placement : str
-        `LOOP`, `WAVE` or `BIDIRECTIONAL`.
+        `LOOP`, `WAVE`, `BIDIRECTIONAL` or `TABLE`.
     fewest_chunks, chunk_step : int
         Chunks that a stage has at least, and the step from there; a step of 0 means no more.
     splits_backward : bool
@@ -63,6 +64,7 @@ _SCHEDULES = (
     ),
     Schedule("dualpipe_v", WAVE, 2, 0, True, "DualPipe cut in half: one copy in a V", 2),
     Schedule("hanayo", WAVE, 2, 2, False, "1F1B over chunks in waves"),
+    Schedule("table", TABLE, 1, 1, True, "as a file says (--schedule-file)"),
 )  # fmt: skip
 SCHEDULES: Mapping[str, Schedule] = {item.name: item for item in _SCHEDULES}
 """By name, in the order of the codes that columns and stored results hold."""

@@ -6,16 +6,20 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfmodel.base.errors import StrategyError
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.fields import FIELD_BY_NAME, HABITS
+from perfmodel.strategy.grid import batches_of
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, VALID, head_counts
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
     from perfmodel.strategy.grid import StrategyGrid
+    from perfmodel.strategy.pipelines import Pipeline
 
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 """Degrees that multiply, with the data-parallel one, to the number of devices."""
@@ -31,6 +35,7 @@ def one_strategy(
     devices: int,
     axes: Mapping[str, Any],
     framework: str | Framework | None = None,
+    table: Pipeline | None = None,
 ) -> StrategyGrid:
     """Return a grid of one strategy.
 
@@ -42,6 +47,8 @@ def one_strategy(
         Fields of the strategy; those that are missing or None are as runs of the framework usually
         have them (`HABITS`), or have their defaults.
     framework : str or Framework, optional
+    table : Pipeline, optional
+        A schedule that was read from a file: says how many stages, chunks and micro-batches.
 
     Raises
     ------
@@ -49,17 +56,53 @@ def one_strategy(
         The strategy is impossible; the message has the numbers and the reason.
     """
     given = {name: value for name, value in axes.items() if value is not None}
+    if table is not None:
+        given |= stages_of_table(table, given)
     if framework is not None:
         precision = str(given.get("precision", "bf16"))
         run = Run(precision, model.has_experts, 0, sinks=model.has_sinks)
         given = usual(as_run(load_framework(framework), run), given) | given
     check_devices(devices, given)
-    grid = strategies_from_rows(model, devices, [given])
+    grid = strategies_from_rows(model, devices, [given], table)
     status = int(grid.status[0])
+    if table is not None and (batches := int(batches_of(grid)[0])) != table.order.micro_batches:
+        fitting = int(grid["global_batch_size"][0]) // max(batches, 1) * table.order.micro_batches
+        raise StrategyError(
+            f"the schedule's table has {table.order.micro_batches} micro-batches, and the strategy "
+            f"{batches}; --global-batch {fitting} would be right"
+        )
     if status != VALID:
         numbers = _numbers(model, grid.row(0), status)
         raise StrategyError(f"impossible strategy: {STATUS_REASONS[status]} ({numbers})")
     return grid
+
+
+def stages_of_table(table: Pipeline, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that a table of a schedule decides.
+
+    Raises
+    ------
+    StrategyError
+        Other fields say otherwise, or the table has what no strategy can.
+    """
+    order = table.order
+    if order.copies > 1:
+        raise StrategyError(
+            "the schedule's table has two copies of the model; --schedule dualpipe has"
+        )
+    stages, ranks = int(order.rank_of.size), int(order.first.size) - 1
+    if not (np.bincount(order.rank_of, minlength=ranks) * ranks == stages).all():
+        raise StrategyError("the schedule's table gives some ranks more stages than others")
+    found = {
+        "pipeline_parallel": ranks,
+        "virtual_pipeline": stages // ranks,
+        "pipeline_schedule": "table",
+    }
+    for name, value in found.items():
+        if given.get(name, value) != value:
+            option = FIELD_BY_NAME[name].option
+            raise StrategyError(f"--{option} {given[name]}: the schedule's table has {value}")
+    return found
 
 
 def usual(framework: Framework, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.mapping import layer_placement
-from perfmodel.strategy.schedules import SCHEDULES
+from perfmodel.strategy.schedules import SCHEDULES, TABLE
 from perfmodel.training.best_layout import BEST, best_splits
 from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.memory import shared_table
@@ -70,7 +70,7 @@ class Workload:
             {"layer": layer_key, "pipeline": pipeline_key}, ("layer", "pipeline")
         )
         rows = zip(*(column.tolist() for column in pipelines.values()), strict=True)
-        kinds = [(p, v, PLACEMENTS[schedule]) for p, v, schedule in rows]
+        kinds = [(p, v, placement_of(schedule, grid)) for p, v, schedule in rows]
         pipeline = both["pipeline"]
         if split == BEST and parts is not None:  # every stage key has a layout of its own
             keys, first = np.unique(stage_key, return_index=True)
@@ -147,6 +147,22 @@ class Workload:
         )
 
 
+def placement_of(schedule: int, grid: StrategyGrid) -> str:
+    """Return where chunks lie, as `perfmodel.training.schedule.chunk_stages` takes it.
+
+    Parameters
+    ----------
+    schedule : int
+        Code of a strategy's pipeline schedule.
+    grid : StrategyGrid
+        Whose `table` says it of schedules that are tables.
+    """
+    placement = PLACEMENTS[schedule]
+    if placement != TABLE or grid.table is None:
+        return placement
+    return ",".join(map(str, grid.table.order.rank_of.tolist()))
+
+
 def layer_columns(columns: Mapping[str, Integers]) -> dict[str, Integers]:
     """Return the strategy columns on which the operations of a layer depend, shape (n,)."""
     return {name: columns[name] for name in LAYER_KEY_FIELDS} | layer_placement(columns)
@@ -199,11 +215,8 @@ def project_grid(
             out[:, rows] = part
         return
     framework = next(iter(runs.values()))
-    if framework.stage_split not in (work.split, BEST):
-        work = Workload(work.model, work.grid, framework.stage_split)
-    keys = _key_tables(work, hardware, framework)
-    if framework.stage_split == BEST:
-        work = Workload(work.model, work.grid, BEST, keys.parts)
+    work = laid_out(work, hardware, framework)
+    keys = key_tables(work, hardware, framework)
     sums = work.stage_sums(keys)
     settings, network = closing_settings(work, hardware, framework), network_table(hardware)
     rows, waits = pipeline_waits(work, keys, settings, network)
@@ -237,6 +250,16 @@ def project_grid(
         list(pool.map(close, starts[1:]))
 
 
+def laid_out(work: Workload, hardware: Hardware, framework: Framework) -> Workload:
+    """Return a workload with its layers over stages as the software, or its user, lays them out."""
+    if framework.stage_split == BEST:
+        parts = key_tables(work, hardware, framework).parts
+        return Workload(work.model, work.grid, BEST, parts)
+    if framework.stage_split != work.split:
+        return Workload(work.model, work.grid, framework.stage_split)
+    return work
+
+
 def run_of(model: ModelSpec, hardware: Hardware, precision: str) -> Run:
     """Return what facts may depend on that hold for some runs only."""
     return Run(
@@ -266,7 +289,8 @@ def framework_of_run(
     return next(iter(frameworks_of_runs(framework, model, hardware, grid["precision"]).values()))
 
 
-def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyTables:
+def key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyTables:
+    """Return what depends on the layer keys of a workload on one device."""
     from perfmodel.kernels.step.tables import KeyTables
 
     keys = work.keys

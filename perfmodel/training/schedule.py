@@ -67,8 +67,11 @@ def chunk_stages(placement: str, pipeline: int, virtual: int) -> list[int]:
     Chunk c of a loop runs on stage ``c mod p`` (Narayanan et al. 2021, arXiv:2104.04473, section
     2.2); waves go up and down the stages in turn (arXiv:2308.15762; one wave is the V of
     arXiv:2405.15362). Of two copies of the model the second one is the mirror image (DualPipe,
-    arXiv:2412.19437, section 3.2.1): it is left to the caller.
+    arXiv:2412.19437, section 3.2.1): it is left to the caller. A placement of its own lists the
+    stages: "0,1,1,0".
     """
+    if placement not in (LOOP, WAVE, BIDIRECTIONAL):
+        return [int(stage) for stage in placement.split(",")]
     if placement == BIDIRECTIONAL:
         virtual = 1
     up = list(range(pipeline))

@@ -119,7 +119,7 @@ def run_events(
         ordered = OrderedBy(*(int(kinds[name][number]) for name in ORDERED_BY))
         name = list(SCHEDULES)[ordered.schedule]
         with kernel_work(pipeline_passes=ordered.passes * (own.size + 2)):
-            order, program = named_pipeline(
+            order, program = grid.table or named_pipeline(
                 name, ordered.ranks, ordered.batches, ordered.virtual, ordered.group
             )
             kernel.run_schedules(
@@ -128,7 +128,7 @@ def run_events(
                 Strategies(*(column[own] for column in strategies)),
                 keys,
                 chunks_of(work, int(kinds["pipeline"][number])),
-                settings.overlap_pipeline and name not in BLOCKING,
+                sends_are_hidden(name, settings),
                 settings,
                 network,
                 own,
@@ -154,6 +154,11 @@ class OrderedBy(NamedTuple):
     def passes(self) -> int:
         """Passes of a step, with gradients of weights apart."""
         return 3 * self.ranks * self.virtual * self.batches
+
+
+def sends_are_hidden(schedule: str, settings: Settings) -> bool:
+    """Tell whether sends between stages run beside passes; otherwise they keep their sender."""
+    return bool(settings.overlap_pipeline) and schedule not in BLOCKING
 
 
 def groups_of(grid: StrategyGrid) -> Integers:

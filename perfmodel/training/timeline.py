@@ -1,0 +1,153 @@
+"""The pipeline of one strategy, pass by pass: when stages work, wait and send, what they keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.build import ModelSpec
+from perfmodel.operations.parts import model_parts
+from perfmodel.software.framework import Framework
+from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.pipelines import Pipeline, named_pipeline
+from perfmodel.training.project import Workload, closing_settings, key_tables, laid_out
+from perfmodel.training.scheduled import chunks_of, groups_of, sends_are_hidden
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.kernels.pipeline.events import Timeline
+
+
+class StagePasses(NamedTuple):
+    """What one stage of a pipeline does in a step.
+
+    Attributes
+    ----------
+    stage : int
+    layers : tuple of int
+        Layers of each of its chunks, in the order in which they run.
+    forward, backward : float
+        Of one micro-batch through all its chunks, recomputation included [s].
+    busy, sending, waiting : float
+        With passes, kept by sends, and the rest, until the last stage is done [s].
+    in_flight : float
+        Micro-batches whose activations it keeps at most, each chunk its share of one.
+    kept : float
+        Activations and logits that it keeps at most [B].
+    """
+
+    stage: int
+    layers: tuple[int, ...]
+    forward: float
+    backward: float
+    busy: float
+    sending: float
+    waiting: float
+    in_flight: float
+    kept: float
+
+
+class PipelineTimeline(NamedTuple):
+    """The passes of a step over the stages of a pipeline.
+
+    Attributes
+    ----------
+    stages : tuple of StagePasses
+    makespan : float
+        From the first pass to the last, sends included [s].
+    pipeline : Pipeline
+        Which passes run in which order.
+    timeline : Timeline
+        When each of them runs.
+    kept_from, kept : ndarray, shape (passes,)
+        When what its stage keeps changes with a pass [s], and to what [B].
+    """
+
+    stages: tuple[StagePasses, ...]
+    makespan: float
+    pipeline: Pipeline
+    timeline: Timeline
+    kept_from: NDArray[np.float64]
+    kept: NDArray[np.float64]
+
+
+def pipeline_timeline(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> PipelineTimeline:
+    """Run the passes of one strategy.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    grid : StrategyGrid
+        One possible strategy.
+    hardware : Hardware
+    framework : Framework
+        As of the run (`perfmodel.training.project.framework_of_run`).
+    """
+    from perfmodel.kernels.step.tables import strategy_at
+    from perfmodel.kernels.work import kernel_work
+    from perfmodel.network.table import network_table
+
+    work = laid_out(Workload(model, grid), hardware, framework)
+    keys = key_tables(work, hardware, framework)
+    settings, network = closing_settings(work, hardware, framework), network_table(hardware)
+    row = grid.row(0)
+    schedule = str(row["pipeline_schedule"])
+    stages = int(grid["pipeline_parallel"][0])
+    batches = int(grid["global_batch_size"][0]) // int(
+        grid["data_parallel"][0] * grid["micro_batch_size"][0]
+    )
+    with kernel_work(pipeline_passes=30 * stages * batches * int(grid["virtual_pipeline"][0])):
+        from perfmodel.kernels.pipeline.events import KINDS, Durations, run_order
+        from perfmodel.kernels.pipeline.held import held_over_time, peaks
+        from perfmodel.kernels.step.scheduled import passes_of
+
+        pipeline = grid.table or named_pipeline(
+            schedule if stages > 1 else "1f1b",
+            stages,
+            batches,
+            int(grid["virtual_pipeline"][0]),
+            int(groups_of(grid)[0]),
+        )
+        order = pipeline.order
+        chunks = chunks_of(work, 0)
+        strategy = strategy_at(work.strategies, 0)
+        passes, bytes_kept, send = passes_of(order, strategy, 0, keys, chunks, settings, network)
+        sends = np.full((KINDS, order.rank_of.size), send if stages > 1 else 0.0)
+        hidden = sends_are_hidden(schedule, settings)
+        durations = Durations(passes, sends, np.empty((0, 0)), 0.0 if hidden else 1.0, 0.0)
+        timeline = run_order(order, pipeline.program, durations)
+        most = peaks(order, *bytes_kept)
+        ones = np.full(order.rank_of.size, stages / order.rank_of.size)
+        in_flight = peaks(order, np.zeros_like(ones), ones)
+        kept_from, kept = held_over_time(order, timeline, *bytes_kept)
+    layers = _layers_of_chunks(model, chunks.counts)[chunks.row]
+    count = layers.size
+    found = []
+    for stage in range(stages):
+        own = np.flatnonzero(order.rank_of == stage)
+        found.append(
+            StagePasses(
+                stage,
+                tuple(int(layers[chunk % count]) for chunk in own),
+                float(passes[0, own].sum()),
+                float(passes[1, own].sum()),
+                float(timeline.busy[stage]),
+                float(timeline.sending[stage]),
+                float(timeline.idle[stage]),
+                float(in_flight[stage]),
+                float(most[stage]),
+            )
+        )
+    return PipelineTimeline(
+        tuple(found), float(timeline.makespan), pipeline, timeline, kept_from, kept
+    )
+
+
+def _layers_of_chunks(model: ModelSpec, counts: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the layers of every distinct chunk."""
+    of_layers = [part.layer is not None for part in model_parts(model)]
+    return counts[:, of_layers].sum(axis=1).astype(np.int64)
