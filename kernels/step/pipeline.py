@@ -135,7 +135,7 @@ def pipeline_time(m, p, v, load, groups, boundary, settings, network, memo):
     -------
     Pipeline
     """
-    bubble = (load.everything - load.slowest) / v
+    bubble = load.fill
     if p == 1:
         return Pipeline(bubble, 0.0, 0.0, 0.0, 0.0)
     send, beside = boundary_send(boundary, p, groups, settings, network, memo)

@@ -165,9 +165,16 @@ def fill_work(work, order, chunks, parts, shards, slot, sharded):
     sharded : bool
     """
     ranks = order.first.size - 1
+    last = np.zeros(ranks)  # of a stage's reductions, the longest: shows once a micro-batch
     for stage in range(order.rank_of.size):
         held = chunks.counts[chunks.row[stage % chunks.row.size]]
-        forward, backward, weight, last = 0.0, 0.0, 0.0, 0.0
+        rank = order.rank_of[stage]
+        for number in range(held.size):
+            if sharded and held[number] > 0.0:
+                last[rank] = max(last[rank], shards.last[slot, number])
+    for stage in range(order.rank_of.size):
+        held = chunks.counts[chunks.row[stage % chunks.row.size]]
+        forward, backward, weight = 0.0, 0.0, 0.0
         for number in range(held.size):
             count = held[number]
             if count == 0.0:
@@ -179,11 +186,10 @@ def fill_work(work, order, chunks, parts, shards, slot, sharded):
             if sharded:
                 ahead += shards.ahead[slot, number]
                 behind += shards.exposed[slot, number] - shards.ahead[slot, number]
-                last = max(last, shards.last[slot, number])
             forward += count * ahead
             backward += count * behind
             weight += count * part.weight_pass
-        backward += last * ranks / order.rank_of.size  # once a stage
+        backward += last[order.rank_of[stage]] * ranks / order.rank_of.size
         work[FORWARD, stage] = forward
         work[BACKWARD, stage] = backward
         work[INPUT, stage] = max(backward - weight, 0.0)

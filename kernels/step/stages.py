@@ -96,7 +96,7 @@ class Load(NamedTuple):
 
     critical: int  # row of the slowest stage, on which the others wait
     slowest: float  # its time [s]
-    everything: float  # time of all stages together [s]
+    fill: float  # what the slowest stage waits for while the pipeline fills and drains [s]
     executed: float  # matrix FLOP of all stages
     weights: float  # parameters of the stage that has most: those that all ranks hold
     experts: float  # and those of its experts
@@ -109,7 +109,7 @@ class Load(NamedTuple):
 
 @jit_inline
 def stage_load(strategy, stages, shards, slot):
-    """Find the slowest stage, all stages together, and the stage with most parameters.
+    """Find the slowest stage, what it waits for, and the stage with most parameters.
 
     Parameters
     ----------
@@ -131,10 +131,10 @@ def stage_load(strategy, stages, shards, slot):
     a micro-batch, for which the next one waits (PyTorch's FSDP, at the end of every backward). Of
     its parts the one counts that has most to lose: its layers, mostly.
     """
-    slowest, everything, executed, critical = -1.0, 0.0, 0.0, 0
+    slowest, shown, executed, critical = -1.0, 0.0, 0.0, 0
     weights, experts = 0.0, 0.0
     shard_total, shard_exposed, shard_width, shard_widths = 0.0, 0.0, 0.0, 0.0
-    shard_first = 0.0
+    shard_first, critical_shown = 0.0, 0.0
     sharded = shards_parameters(strategy.zero)
     key = strategy.stage_key
     for row in range(stages.offset[key], stages.offset[key + 1]):
@@ -152,18 +152,18 @@ def stage_load(strategy, stages, shards, slot):
         stage = stages.sums[row]
         copies = stages.stages[row]
         executed += copies * stage.flops
-        everything += copies * (stage.busy + exposed)
+        shown += copies * exposed
         shard_widths += copies * width
         if stage.busy + exposed > slowest:
             slowest, critical = stage.busy + exposed, row
             shard_total, shard_exposed, shard_width = total, exposed, width
-            shard_first = first
+            shard_first, critical_shown = first, exposed
         if stage.weights + stage.experts > weights + experts:
             weights, experts = stage.weights, stage.experts
     return Load(
         critical,
         slowest,
-        everything,
+        stages.fill[key] + (shown - critical_shown) / strategy.virtual,
         executed,
         weights,
         experts,

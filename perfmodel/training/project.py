@@ -29,7 +29,7 @@ from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import part_table
 from perfmodel.training.schedule import stage_table
-from perfmodel.training.scheduled import pipeline_waits
+from perfmodel.training.scheduled import fill_times, pipeline_waits
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -144,7 +144,14 @@ class Workload:
             self.first_stage,
             self.stages,
             widths,
+            fill_times(self, keys),
         )
+
+    def keys_of_pipelines(self) -> list[Integers]:
+        """Return the stage keys of every pipeline."""
+        count = self.compositions.offset.size - 1
+        sizes = np.bincount(self.stage_pipeline, minlength=count)
+        return np.split(np.argsort(self.stage_pipeline, kind="stable"), np.cumsum(sizes)[:-1])
 
 
 def placement_of(schedule: int, grid: StrategyGrid) -> str:

@@ -1,9 +1,9 @@
 """Strategies whose pipelines no closed form describes: their passes run one by one.
 
 The closing pass (`perfmodel.kernels.step.close`) knows GPipe, 1F1B and interleaved 1F1B in closed
-form. That is exact where no chunk takes longer than the last one, forward or backward
-(`perfmodel.kernels.pipeline.closed`): so most often, as the last one has the output matrix. All
-others run in `perfmodel.kernels.pipeline`, each distinct order once per distinct work.
+form. That is exact where no chunk takes longer than the last one, forward or backward: so most
+often, as the last one has the output matrix. All others run in `perfmodel.kernels.pipeline`, each
+distinct order once per distinct work.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.strategy.distinct import distinct_keys
@@ -69,22 +70,61 @@ def needs_events(work: Workload, keys: KeyTables) -> Flags:
     return pipelined & ~(closed & heavy_end[work.strategies.stage_key])
 
 
-def ends_heaviest(work: Workload, keys: KeyTables) -> Flags:
-    """Tell of which stage keys the last chunk takes longest, forward and backward."""
+def pass_times(keys: KeyTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what both passes of every part take, each of shape (layer keys, parts) [s]."""
     from perfmodel.kernels.step.stages import BUSY
 
     forward = np.asarray(keys.parts["forward_pass"])
-    backward = sum(np.asarray(keys.parts[name]) for name in BUSY) - forward
+    return forward, sum(np.asarray(keys.parts[name]) for name in BUSY) - forward
+
+
+def ends_heaviest(work: Workload, keys: KeyTables) -> Flags:
+    """Tell of which stage keys the last chunk takes longest, forward and backward.
+
+    With several chunks a stage, all but the first and the last must be alike, too.
+    """
     found = np.ones(work.stage_layer_key.size, bool)
     table = work.compositions
-    for pipeline in np.unique(work.stage_pipeline):
+    times = pass_times(keys)
+    for pipeline, own in enumerate(work.keys_of_pipelines()):
         rows = slice(table.chunk_offset[pipeline], table.chunk_offset[pipeline + 1])
-        last = table.chunk_row[table.place_offset[pipeline + 1] - 1] - rows.start
-        where = np.flatnonzero(work.stage_pipeline == pipeline)
-        layer = work.stage_layer_key[where]
-        for times in (forward, backward):
-            of_chunks = table.chunk_counts[rows] @ times[layer].T
-            found[where] &= (of_chunks <= of_chunks[last] * (1.0 + 1e-12)).all(axis=0)
+        place = table.chunk_row[table.place_offset[pipeline] : table.place_offset[pipeline + 1]]
+        stages = table.stage_offset[pipeline + 1] - table.stage_offset[pipeline]
+        layer = work.stage_layer_key[own]
+        if place.size > stages and (place[1:-1] != place[1]).any():
+            found[own] = False
+            continue
+        for passes in times:
+            of_chunks = table.chunk_counts[rows] @ passes[layer].T
+            longest = of_chunks[place[-1] - rows.start] * (1.0 + 1e-12)
+            found[own] &= (of_chunks <= longest).all(axis=0)
+    return found
+
+
+def fill_times(work: Workload, keys: KeyTables) -> NDArray[np.float64]:
+    """Return what the last stage waits for while its pipeline fills and drains, by stage key [s].
+
+    Notes
+    -----
+    A micro-batch passes the first chunks of all stages ahead of it, and comes back through
+    them. With several chunks a stage, p micro-batches do so in a row, at the pace of the slowest of
+    these chunks, while the last stage would go at that of its own: p - 1 times the difference,
+    either way. Derived here, for chunks as `ends_heaviest` asks for; held against passes run one
+    by one.
+    """
+    table, found = work.compositions, np.zeros(work.stage_layer_key.size)
+    times = pass_times(keys)
+    for pipeline, own in enumerate(work.keys_of_pipelines()):
+        stages = table.stage_offset[pipeline + 1] - table.stage_offset[pipeline]
+        place = slice(table.place_offset[pipeline], table.place_offset[pipeline] + stages)
+        held = table.chunk_counts[table.chunk_row[place]]
+        several = table.place_offset[pipeline + 1] > place.stop
+        layer = work.stage_layer_key[own]
+        for passes in times:
+            first = held @ passes[layer].T
+            found[own] += first[:-1].sum(axis=0)
+            if several:
+                found[own] += (stages - 1) * (first.max(axis=0) - first[-1])
     return found
 
 

@@ -28,9 +28,10 @@ def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
     work = training.Workload(model, grid)
     kinds = [part.kind for part in model_parts(model)]
     table = schedule.stage_table(model, [(p, v, "loop", "even")])
-    counts = table.counts.copy()
-    counts[:, [kinds.index("embedding"), kinds.index("output")]] = 0
-    work.counts = counts
+    counts, chunks = table.counts.copy(), table.chunk_counts.copy()
+    for held in (counts, chunks):
+        held[:, [kinds.index("embedding"), kinds.index("output")]] = 0
+    work.counts, work.compositions = counts, table._replace(chunk_counts=chunks)
     out = np.empty((len(STEP_VARIABLES), 1))
     training.project_grid(work, h100, load_framework("megatron"), out, threads=1)
     found = {item.name: out[i, 0] for i, item in enumerate(STEP_VARIABLES)}
