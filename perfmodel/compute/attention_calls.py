@@ -43,6 +43,8 @@ class Call(NamedTuple):
         Whether the call belongs to latent attention (MLA), absorbed or not.
     causal : bool
     batch, queries, heads, key_value_heads, width_qk, width_v : float
+    planned : bool
+        Whether FlashInfer plans the call on the device: prefill of its kernels for ``tcgen05``.
     """
 
     framework: str
@@ -57,6 +59,7 @@ class Call(NamedTuple):
     key_value_heads: float
     width_qk: float
     width_v: float
+    planned: bool = False
 
 
 class SmallKernels(NamedTuple):
@@ -75,7 +78,7 @@ def small_kernels(call: Call) -> SmallKernels:
     writes them. What comes with it is a fact of the framework
     (`perfmodel.software.library.ServingCalls`): copies of keys and values of unequal width;
     scales and casts to an fp8 cache, in every phase for kernels of TensorRT-LLM, in decode for
-    others; what precedes FlashInfer in prefill; assembly of queries and keys of latent prefill.
+    others; what precedes FlashInfer's prefill on Blackwell; assembly of queries and keys of latent prefill.
     Encoders have no cache; FlashAttention-3 pads their odd head widths.
     """
     element = OPERAND_BYTES[call.kv_precision]
@@ -95,7 +98,7 @@ def small_kernels(call: Call) -> SmallKernels:
     if not call.latent:
         if call.width_qk != call.width_v:
             launches += habits.unequal_width_launches
-        if call.kernel == "flashinfer" and call.phase == "fwd":
+        if call.planned:
             launches += habits.flashinfer_launches
         if narrow and call.kernel == "trtllm_mha":
             launches += habits.scaled_cast_launches

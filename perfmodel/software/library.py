@@ -77,6 +77,17 @@ class AttentionKernel:
     )
     key_tile: float | None = fact("keys of a tile, prefill", positive=True, default=None)
     decode_key_tile: float | None = fact("keys of a tile, decode", positive=True, default=None)
+    smallest_key_tile: float | None = fact(
+        "keys that a tile keeps where the scratchpad is short", positive=True, default=None
+    )
+    key_stages: float | None = fact(
+        "tiles of keys and of values that wait in the scratchpad", positive=True, default=None
+    )
+    tile_readers: float | None = fact(
+        "groups of rows of a block that each read its keys and values from the scratchpad into "
+        "registers; 0: matrix units read them there",
+        default=None,
+    )
     accumulators: float | None = fact(
         "elements of the output that a block holds at most", positive=True, default=None
     )
@@ -88,6 +99,7 @@ class AttentionKernel:
         "0: keys are not split in prefill; 1: spread over the units; 2: one wave", default=None
     )
     most_splits: float | None = fact("parts of the keys at most", positive=True, default=None)
+    smallest_part: float | None = fact("keys of one part at least", default=None)
     latent_splits: float | None = fact("the same for a latent cache", positive=True, default=None)
     residents: float | None = fact(
         "blocks side by side on a unit, prefill", positive=True, default=None

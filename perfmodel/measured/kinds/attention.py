@@ -47,6 +47,9 @@ the kernel has no mask. The rows take the time of the whole cache."""
 UNFUSED = ("pyt_math",)
 """Ends of the frameworks whose attention is no single kernel."""
 
+FLASHINFER = ("flashinfer", "vllm_flashinfer_fiprefill", "vllm_flashinfer_fidecode")
+"""Kernels that are FlashInfer's own; it also launches TensorRT-LLM's."""
+
 GENERATION_2 = ("torch/flash_attention", "torch/pyt_flash_attention")
 """Frameworks that run FlashAttention-2 whatever the device."""
 
@@ -124,8 +127,9 @@ def element_bytes(row: MeasuredRow) -> float:
 def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     """Return the precision of the matrix products and that of the cache.
 
-    With an fp8 cache the libraries cast the queries too, where the device multiplies fp8;
-    portable kernels and FlashInfer's own widen the keys instead in decode.
+    With an fp8 cache the libraries cast the queries too, where the device multiplies fp8.
+    FlashInfer's own kernels and vLLM's portable ones widen the keys instead, SGLang's portable
+    ones in decode.
 
     Raises
     ------
@@ -137,8 +141,10 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     for name in (stated_precision, stored):
         if name not in ATTENTION_PRECISIONS:
             raise Skip("attention has no such precision", name)
-    widened = library_of(row) in ("portable", "flashinfer") and row.lower("phase") == "decode"
-    if widened and stored == "fp8":
+    library = library_of(row)
+    in_prefill = library == "flashinfer" or row.lower("framework") == "vllm"
+    widened = library == "flashinfer" or library == "portable"
+    if widened and stored == "fp8" and (in_prefill or row.lower("phase") == "decode"):
         return "bf16", stored
     if stored == "fp8" and "fp8" in hardware.device.peak_flops:
         return "fp8", stored
@@ -155,11 +161,16 @@ def library_of(row: MeasuredRow) -> str:
     if is_portable(row):
         return "portable"
     kernel = row.lower("kernel")
-    if kernel == "flashinfer":
+    if kernel in FLASHINFER:
         return "flashinfer"
     if kernel.endswith("fa2"):
         return "fa2"
     return "trtllm" if row.lower("framework") == "trtllm" else ""
+
+
+def planned_on(hardware: Hardware) -> bool:
+    """Return whether FlashInfer's prefill is its CUTLASS kernel, planned on the device."""
+    return hardware.device.instruction_class == "tcgen05"
 
 
 def case_of(row: MeasuredRow) -> Case:
@@ -235,6 +246,7 @@ def attention_case(
         sizes["key_value_heads"],
         sizes["head_dim_qk"],
         sizes["head_dim_v"],
+        library_of(row) == "flashinfer" and phase == "fwd" and planned_on(hardware),
     )
     replayed = framework in SERVING
     beside = small_kernels(call)
