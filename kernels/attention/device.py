@@ -62,10 +62,12 @@ class AttentionDevice(NamedTuple):
     key_tile: float  # keys N of a forward tile
     decode_key_tile: float  # the same where few queries meet a long cache
     smallest_key_tile: float  # keys that a tile keeps where the scratchpad is short
+    doubled_tiles: float  # 1: tiles that the scratchpad limits have powers of two of keys
     key_stages: float  # tiles of K and of V that wait in the scratchpad
     tile_readers: float  # groups of rows that each read a tile into registers; 0: none has to
     accumulators: float  # elements of O that a block holds at most
     packs_groups: float  # 1: heads that share keys fill a tile together, else in decode only
+    packs_always: float  # 0: only heads that share keys, without a window; others are not split
     pairs_units: float  # 1: two units share a head whose O is wider than `accumulators` allow
     split_rule: float  # one of the rules of this file
     most_splits: float  # parts of the keys at most

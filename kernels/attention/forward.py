@@ -277,7 +277,7 @@ def attention_forward(
     Executed FLOP count unmasked pairs only: ``2 (width_qk + width_v)`` each.
     """
     group = heads // key_value_heads
-    packed = query_packing(device, queries, prefill, group)
+    packed = query_packing(device, queries, prefill, group, window)
     if device.portable > 0.0 and packed > 0:
         seen = min(keys, window) if window > 0 else keys
         stored = width_qk if latent else width_qk + width_v
@@ -349,7 +349,7 @@ def ragged_attention_time(
         time = serial_latent_time(device, float(keys.size), heads, mean, float(keys.max()))
         return time, flops, traffic, LATENCY_BOUND
     group = heads // key_value_heads
-    packed = query_packing(device, most, prefill, group)
+    packed = query_packing(device, most, prefill, group, window)
     tile = forward_tile(device, most, packed, width_qk, width_v, latent)
     block_heads = float(key_value_heads if packed > 0 else heads)
     blocks, tiles, longest, pairs, tokens, read = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0

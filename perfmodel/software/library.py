@@ -80,6 +80,9 @@ class AttentionKernel:
     smallest_key_tile: float | None = fact(
         "keys that a tile keeps where the scratchpad is short", positive=True, default=None
     )
+    doubled_tiles: float | None = fact(
+        "1: tiles that the scratchpad limits have powers of two of keys", default=None
+    )
     key_stages: float | None = fact(
         "tiles of keys and of values that wait in the scratchpad", positive=True, default=None
     )
@@ -93,6 +96,11 @@ class AttentionKernel:
     )
     packs_groups: float | None = fact(
         "1: heads that share keys fill a tile together in prefill too", default=None
+    )
+    packs_always: float | None = fact(
+        "0: decode packs heads, and splits their keys, only where heads share keys and no window "
+        "is set",
+        default=None,
     )
     pairs_units: float | None = fact("1: two units share a wide head", default=None)
     split_rule: float | None = fact(

@@ -163,7 +163,7 @@ def library_of(row: MeasuredRow) -> str:
     kernel = row.lower("kernel")
     if kernel in FLASHINFER:
         return "flashinfer"
-    if kernel.endswith("fa2"):
+    if kernel == "vllm_flash_attn_fa2":
         return "fa2"
     return "trtllm" if row.lower("framework") == "trtllm" else ""
 
