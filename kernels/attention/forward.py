@@ -74,15 +74,19 @@ def register_time(device, rows, keys, width_qk, width_v):
     """Time of one unit for what a tile costs where operands and O stand in registers [s].
 
     Every group of rows reads all keys and values from the scratchpad, its queries again with
-    every tile of keys, and rescales its O as often: small tiles cost most.
+    every tile of keys, and rescales its O as often: small tiles cost most. What is stored
+    narrower than the queries is widened after it was read.
     """
     if device.tile_readers == 0.0:
         return 0.0
     readers = min(device.tile_readers, math.ceil(rows / READER_ROWS))
-    read = readers * keys * (width_qk + width_v) * device.query_bytes
-    read += rows * width_qk * device.query_bytes
+    elements = readers * keys * (width_qk + width_v)
+    read = elements * device.key_bytes + rows * width_qk * device.query_bytes
+    operations = rows * width_v * RESCALE
+    if device.key_bytes < device.query_bytes:
+        operations += elements * device.conversion_operations
     time = read * device.units / device.scratchpad_bandwidth
-    return time + rows * width_v * device.units * RESCALE / device.vector_rate
+    return time + operations * device.units / device.vector_rate
 
 
 @jit
@@ -157,7 +161,7 @@ def forward_time(
     tile_bytes = read_keys * key_width * device.key_bytes / halved
     load = cold * tile_bytes * units / (device.bandwidth * device.unit_bandwidth)
     load += (1.0 - cold) * tile_bytes * units / (device.cache_bandwidth * device.cache_port)
-    if device.key_bytes < 2.0 and decode and not latent:
+    if device.key_bytes < 2.0 and decode and not latent and device.tile_readers == 0.0:
         converted = tile_keys * width_v * device.conversion_operations
         load += converted * units / device.vector_rate
     each = max(compute, load)
