@@ -13,8 +13,8 @@ parts then fill whole waves; the kernel writes partial results as soon as it may
 (FlashAttention-3, ``prepare_varlen_num_blocks_kernel`` and ``num_splits_heuristic``)."""
 
 ONE_WAVE_SPLIT = 2.0
-"""As many parts as fit one wave of blocks: in decode (TensorRT-LLM, ``multi_ctas_kv``), and where one
-kernel serves both in prefill too (FlashInfer, ``PrefillBinarySearchKVChunkSize``)."""
+"""As many parts as fit one wave of blocks: in decode (TensorRT-LLM, ``multi_ctas_kv``), and where
+one kernel serves both in prefill too (FlashInfer, ``PrefillBinarySearchKVChunkSize``)."""
 
 
 class PortableKernel(NamedTuple):

@@ -78,8 +78,8 @@ def small_kernels(call: Call) -> SmallKernels:
     writes them. What comes with it is a fact of the framework
     (`perfmodel.software.library.ServingCalls`): copies of keys and values of unequal width;
     scales and casts to an fp8 cache, in every phase for kernels of TensorRT-LLM, in decode for
-    others; what precedes FlashInfer's prefill on Blackwell; assembly of queries and keys of latent prefill.
-    Encoders have no cache; FlashAttention-3 pads their odd head widths.
+    others; what precedes FlashInfer's prefill on Blackwell; assembly of queries and keys of latent
+    prefill. Encoders have no cache; FlashAttention-3 pads their odd head widths.
     """
     element = OPERAND_BYTES[call.kv_precision]
     tokens = call.batch * call.queries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest import approx
+import pytest
 
 from perfmodel.compute.attention_device import attention_device
 from perfmodel.hwprofiles import load_hardware
@@ -63,7 +63,7 @@ def test_small_tiles_read_more_operands_into_registers():
     device = DEVICE._replace(tile_readers=4.0)
     read = (4 * 64 * 256 + 128 * 128) * 2 / (128 * 1.98e9)
     rescaled = 2 * 128 * 128 * 132 / 67e12
-    assert register_time(device, 128, 64, 128, 128) == approx(read + rescaled)
+    assert register_time(device, 128, 64, 128, 128) == pytest.approx(read + rescaled)
     assert register_time(DEVICE, 128, 64, 128, 128) == 0.0
     times = [register_time(device, 128, keys, 128, 128) / keys for keys in (16, 32, 64, 128)]
     assert times == sorted(times, reverse=True)
