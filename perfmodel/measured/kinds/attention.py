@@ -127,9 +127,8 @@ def element_bytes(row: MeasuredRow) -> float:
 def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     """Return the precision of the matrix products and that of the cache.
 
-    With an fp8 cache the libraries cast the queries too, where the device multiplies fp8.
-    FlashInfer's own kernels and vLLM's portable ones widen the keys instead, SGLang's portable
-    ones in decode.
+    With an fp8 cache the libraries cast the queries too, where the device multiplies fp8;
+    FlashInfer's own kernels widen the keys instead, portable ones in decode.
 
     Raises
     ------
@@ -142,9 +141,8 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
         if name not in ATTENTION_PRECISIONS:
             raise Skip("attention has no such precision", name)
     library = library_of(row)
-    in_prefill = library == "flashinfer" or row.lower("framework") == "vllm"
-    widened = library == "flashinfer" or library == "portable"
-    if widened and stored == "fp8" and (in_prefill or row.lower("phase") == "decode"):
+    portable_decode = library == "portable" and row.lower("phase") == "decode"
+    if stored == "fp8" and (library == "flashinfer" or portable_decode):
         return "bf16", stored
     if stored == "fp8" and "fp8" in hardware.device.peak_flops:
         return "fp8", stored
