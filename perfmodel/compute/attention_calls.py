@@ -105,8 +105,12 @@ def small_kernels(call: Call) -> SmallKernels:
             if habits.scaled_cast_launches:
                 moved += query_cast + SCALED_CAST * tokens * stored
         elif narrow and call.phase == "decode":
-            portable = "triton" in call.kernel
-            launches += habits.portable_cast_launches if portable else habits.cast_launches
+            if "triton" in call.kernel:
+                launches += habits.portable_cast_launches
+            elif "flashinfer" in call.kernel and "trtllm" not in call.kernel:
+                launches += habits.flashinfer_cast_launches
+            else:
+                launches += habits.cast_launches
     elif call.phase == "fwd":
         launches += habits.latent_launches
         if habits.latent_width:

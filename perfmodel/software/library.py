@@ -179,7 +179,10 @@ class ServingCalls:
     unequal_width_launches: float = fact(
         "kernels that store keys and values of unequal width, beside the append"
     )
-    flashinfer_launches: float = fact("kernels ahead of FlashInfer's in prefill")
+    flashinfer_launches: float = fact("kernels ahead of FlashInfer's prefill on Blackwell")
+    flashinfer_cast_launches: float = fact(
+        "kernels beside FlashInfer's own with an fp8 cache, in decode"
+    )
     scaled_cast_launches: float = fact(
         "kernels that scale and cast to an fp8 cache for TensorRT-LLM's kernel; 0: it casts itself"
     )

@@ -40,3 +40,12 @@ def test_only_flashinfers_prefill_for_blackwell_is_planned_on_the_device() -> No
     call = Call("sglang", "flashinfer", "fwd", "bf16", False, True, 4, 64, 32, 8, 128, 128)
     assert small_kernels(call).launches == 1
     assert small_kernels(call._replace(planned=True)).launches == 4
+
+
+def test_vllm_launches_more_beside_flashinfer_with_a_narrow_cache() -> None:
+    call = Call(
+        "vllm", "vllm_flashinfer_fidecode", "decode", "fp8", False, True, 4, 1, 8, 8, 128, 128
+    )
+    assert small_kernels(call).launches == 4
+    trtllm = call._replace(kernel="vllm_flashinfer_trtllmdecode")
+    assert small_kernels(trtllm).launches == 1
