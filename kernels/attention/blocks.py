@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.attention.tiles import longest_query_block, visited_tiles
-
-SMALLEST_KEY_TILE = 64
-"""Keys of the smallest tile of the libraries' wide heads (FlashAttention tile tables)."""
-
-STAGES = 2
-"""Tiles of K and of V that wait in the scratchpad (FlashAttention-3: two stages)."""
 
 NARROW_HEAD = 96
 """Widest head with `narrow_query_tile` rows (FlashAttention-3 ``tile_size_fwd_sm90``)."""
@@ -23,12 +19,14 @@ SWAPPED_ROWS = 16
 
 
 @jit
-def query_packing(device, queries, prefill, group):
+def query_packing(device, queries, prefill, group, window):
     """Heads whose rows share a tile: the group that shares keys; 0 where none do.
 
     Kernels for decode (one query) always pack; those for prefill only where the library
-    has one kernel for both.
+    has one kernel for both. Some pack neither heads with keys of their own nor under a window.
     """
+    if device.packs_always == 0.0 and (group == 1 or window > 0):
+        return 0
     if device.packs_groups > 0.0 or (queries == 1 and not prefill):
         return group
     return 0
@@ -70,10 +68,13 @@ def forward_tile(device, queries, packed, width_qk, width_v, latent):
     while rows > smallest and rows * width_v > device.accumulators * parts:
         rows //= 2
     keys = int(device.decode_key_tile) if decode else int(device.key_tile)
-    room = device.scratchpad / device.query_bytes - rows * width_qk
+    blocks = 1.0 if decode else device.residents
+    room = device.scratchpad / (blocks * device.query_bytes) - rows * width_qk
     stage = width_qk if latent else width_qk + width_v / parts
-    fitting = int(room / (stage * STAGES)) // 16 * 16
-    keys = max(min(SMALLEST_KEY_TILE, keys), min(keys, fitting))
+    fitting = int(room / (stage * device.key_stages)) // 16 * 16
+    if device.doubled_tiles > 0.0 and fitting > 0:
+        fitting = 16 * 2 ** int(math.log2(fitting // 16))
+    keys = max(min(int(device.smallest_key_tile), keys), min(keys, fitting))
     while rows >= 2 * smallest and max(1, packed) * queries * 2 <= rows:
         rows //= 2
     return rows, keys, parts, decode

@@ -13,7 +13,8 @@ parts then fill whole waves; the kernel writes partial results as soon as it may
 (FlashAttention-3, ``prepare_varlen_num_blocks_kernel`` and ``num_splits_heuristic``)."""
 
 ONE_WAVE_SPLIT = 2.0
-"""As many parts as fit one wave of blocks (TensorRT-LLM, ``multi_ctas_kv``)."""
+"""As many parts as fit one wave of blocks: in decode (TensorRT-LLM, ``multi_ctas_kv``), and where
+one kernel serves both in prefill too (FlashInfer, ``PrefillBinarySearchKVChunkSize``)."""
 
 
 class PortableKernel(NamedTuple):
@@ -49,6 +50,7 @@ class AttentionDevice(NamedTuple):
     cache_bandwidth: float  # sustained, last shared cache [B/s]
     cache_capacity: float  # last shared cache [B]
     scratchpad: float  # of one unit [B]
+    scratchpad_bandwidth: float  # of all units together [B/s]
     power_limit: float  # of the board [W]; 0 where not stated
     query_bytes: float  # an element of Q, dO [B]
     key_bytes: float  # an element of K, V [B]
@@ -59,11 +61,17 @@ class AttentionDevice(NamedTuple):
     smallest_query_tile: float  # rows of the smallest
     key_tile: float  # keys N of a forward tile
     decode_key_tile: float  # the same where few queries meet a long cache
+    smallest_key_tile: float  # keys that a tile keeps where the scratchpad is short
+    doubled_tiles: float  # 1: tiles that the scratchpad limits have powers of two of keys
+    key_stages: float  # tiles of K and of V that wait in the scratchpad
+    tile_readers: float  # groups of rows that each read a tile into registers; 0: none has to
     accumulators: float  # elements of O that a block holds at most
     packs_groups: float  # 1: heads that share keys fill a tile together, else in decode only
+    packs_always: float  # 0: only heads that share keys, without a window; others are not split
     pairs_units: float  # 1: two units share a head whose O is wider than `accumulators` allow
     split_rule: float  # one of the rules of this file
     most_splits: float  # parts of the keys at most
+    smallest_part: float  # keys of one part at least
     latent_splits: float  # the same for a latent cache
     residents: float  # blocks side by side on a unit, prefill
     decode_residents: float  # the same, decode with heads up to 128 wide

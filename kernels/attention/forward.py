@@ -34,6 +34,13 @@ FULL_RATE_ROWS = 128
 """Rows with which the matrix instruction of such a library runs at full rate (``tcgen05``: with
 64 rows at half)."""
 
+READER_ROWS = 16.0
+"""Rows of the smallest group whose matrix instructions share operands in registers (``mma.sync``,
+PTX ISA 9.7.14: m16n8k16)."""
+
+RESCALE = 2.0
+"""Vector FLOP that rescaling an element of O takes: a product has the slot of a multiply-add."""
+
 CACHE_RAMP = 0.3
 """From all to none of a working set in the cache: width of the ramp, share of capacity."""
 
@@ -60,6 +67,26 @@ def softmax_time(device, elements, operations):
     """Time of one unit for the softmax of a tile's elements, `operations` vector FLOP each [s]."""
     time = elements * device.units / device.exponential_rate
     return time + elements * device.units * operations / device.vector_rate
+
+
+@jit
+def register_time(device, rows, keys, width_qk, width_v):
+    """Time of one unit for what a tile costs where operands and O stand in registers [s].
+
+    Every group of rows reads all keys and values from the scratchpad, its queries again with
+    every tile of keys, and rescales its O as often: small tiles cost most. What is stored
+    narrower than the queries is widened after it was read.
+    """
+    if device.tile_readers == 0.0:
+        return 0.0
+    readers = min(device.tile_readers, math.ceil(rows / READER_ROWS))
+    elements = readers * keys * (width_qk + width_v)
+    read = elements * device.key_bytes + rows * width_qk * device.query_bytes
+    operations = rows * width_v * RESCALE
+    if device.key_bytes < device.query_bytes:
+        operations += elements * device.conversion_operations
+    time = read * device.units / device.scratchpad_bandwidth
+    return time + operations * device.units / device.vector_rate
 
 
 @jit
@@ -125,6 +152,7 @@ def forward_time(
     matrix = 2.0 * multiplied * (padded_qk / halved + padded_v / parts) * units
     matrix /= device.matrix_rate * device.matrix_efficiency * share
     softmax = softmax_time(device, elements / halved, device.softmax_operations)
+    softmax += register_time(device, rows, tile_keys, width_qk, width_v)
     compute = overlapped_time(matrix, softmax, device.overlap)
     cold = (1.0 - hit) / readers
     read_keys = min(float(tile_keys), longest_seen / longest) if decode else float(tile_keys)
@@ -133,7 +161,7 @@ def forward_time(
     tile_bytes = read_keys * key_width * device.key_bytes / halved
     load = cold * tile_bytes * units / (device.bandwidth * device.unit_bandwidth)
     load += (1.0 - cold) * tile_bytes * units / (device.cache_bandwidth * device.cache_port)
-    if device.key_bytes < 2.0 and decode and not latent:
+    if device.key_bytes < 2.0 and decode and not latent and device.tile_readers == 0.0:
         converted = tile_keys * width_v * device.conversion_operations
         load += converted * units / device.vector_rate
     each = max(compute, load)
@@ -154,9 +182,11 @@ def forward_time(
                 start += device.split_block_latency
             splits = math.ceil(longest / math.ceil(tiles * SPLIT_MARGIN / units))
             splits = min(splits, device.most_splits)
-    elif device.split_rule == ONE_WAVE_SPLIT and decode and blocks < units:
+    elif device.split_rule == ONE_WAVE_SPLIT and (decode or device.packs_groups > 0.0):
         most = device.latent_splits if latent else device.most_splits
-        splits = min(longest, math.floor(units / blocks), most)
+        if device.smallest_part > 0.0:
+            most = min(most, math.ceil(longest * tile_keys / device.smallest_part))
+        splits = min(longest, math.floor(units * device.residents / blocks), most)
         splits = max(1.0, splits)
         if splits > 1.0:
             latency += device.split_latency
@@ -251,7 +281,7 @@ def attention_forward(
     Executed FLOP count unmasked pairs only: ``2 (width_qk + width_v)`` each.
     """
     group = heads // key_value_heads
-    packed = query_packing(device, queries, prefill, group)
+    packed = query_packing(device, queries, prefill, group, window)
     if device.portable > 0.0 and packed > 0:
         seen = min(keys, window) if window > 0 else keys
         stored = width_qk if latent else width_qk + width_v
@@ -323,7 +353,7 @@ def ragged_attention_time(
         time = serial_latent_time(device, float(keys.size), heads, mean, float(keys.max()))
         return time, flops, traffic, LATENCY_BOUND
     group = heads // key_value_heads
-    packed = query_packing(device, most, prefill, group)
+    packed = query_packing(device, most, prefill, group, window)
     tile = forward_tile(device, most, packed, width_qk, width_v, latent)
     block_heads = float(key_value_heads if packed > 0 else heads)
     blocks, tiles, longest, pairs, tokens, read = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0

@@ -43,6 +43,8 @@ class Call(NamedTuple):
         Whether the call belongs to latent attention (MLA), absorbed or not.
     causal : bool
     batch, queries, heads, key_value_heads, width_qk, width_v : float
+    planned : bool
+        Whether FlashInfer plans the call on the device: prefill of its kernels for ``tcgen05``.
     """
 
     framework: str
@@ -57,6 +59,7 @@ class Call(NamedTuple):
     key_value_heads: float
     width_qk: float
     width_v: float
+    planned: bool = False
 
 
 class SmallKernels(NamedTuple):
@@ -75,8 +78,8 @@ def small_kernels(call: Call) -> SmallKernels:
     writes them. What comes with it is a fact of the framework
     (`perfmodel.software.library.ServingCalls`): copies of keys and values of unequal width;
     scales and casts to an fp8 cache, in every phase for kernels of TensorRT-LLM, in decode for
-    others; what precedes FlashInfer in prefill; assembly of queries and keys of latent prefill.
-    Encoders have no cache; FlashAttention-3 pads their odd head widths.
+    others; what precedes FlashInfer's prefill on Blackwell; assembly of queries and keys of latent
+    prefill. Encoders have no cache; FlashAttention-3 pads their odd head widths.
     """
     element = OPERAND_BYTES[call.kv_precision]
     tokens = call.batch * call.queries
@@ -95,15 +98,19 @@ def small_kernels(call: Call) -> SmallKernels:
     if not call.latent:
         if call.width_qk != call.width_v:
             launches += habits.unequal_width_launches
-        if call.kernel == "flashinfer" and call.phase == "fwd":
+        if call.planned:
             launches += habits.flashinfer_launches
         if narrow and call.kernel == "trtllm_mha":
             launches += habits.scaled_cast_launches
             if habits.scaled_cast_launches:
                 moved += query_cast + SCALED_CAST * tokens * stored
         elif narrow and call.phase == "decode":
-            portable = "triton" in call.kernel
-            launches += habits.portable_cast_launches if portable else habits.cast_launches
+            if "triton" in call.kernel:
+                launches += habits.portable_cast_launches
+            elif "flashinfer" in call.kernel and "trtllm" not in call.kernel:
+                launches += habits.flashinfer_cast_launches
+            else:
+                launches += habits.cast_launches
     elif call.phase == "fwd":
         launches += habits.latent_launches
         if habits.latent_width:

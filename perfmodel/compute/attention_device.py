@@ -21,11 +21,17 @@ CONSTANTS = (
     "smallest_query_tile",
     "key_tile",
     "decode_key_tile",
+    "smallest_key_tile",
+    "doubled_tiles",
+    "key_stages",
+    "tile_readers",
     "accumulators",
     "packs_groups",
+    "packs_always",
     "pairs_units",
     "split_rule",
     "most_splits",
+    "smallest_part",
     "residents",
     "decode_residents",
     "backward_query_tile",
@@ -123,6 +129,7 @@ def attention_device(
         Copies below 1, or a negative number of bytes.
     """
     from perfmodel.kernels.attention.device import AttentionDevice, PortableKernel, SerialKernel
+    from perfmodel.kernels.recurrence.blocks import SHARED_BYTES_PER_CLOCK
 
     check_reuse("attention", resident, copies=copies)
     stored = precision if kv_precision is None else kv_precision
@@ -149,6 +156,7 @@ def attention_device(
         cache_bandwidth=float(memory.l2_bandwidth) * constant("cache_efficiency"),
         cache_capacity=float(memory.last_capacity),
         scratchpad=float(memory.shared_memory_per_unit),
+        scratchpad_bandwidth=SHARED_BYTES_PER_CLOCK * device.boost_clock * device.compute_units,
         power_limit=float(device.tdp),
         query_bytes=OPERAND_BYTES[precision],
         key_bytes=OPERAND_BYTES[stored],

@@ -77,17 +77,37 @@ class AttentionKernel:
     )
     key_tile: float | None = fact("keys of a tile, prefill", positive=True, default=None)
     decode_key_tile: float | None = fact("keys of a tile, decode", positive=True, default=None)
+    smallest_key_tile: float | None = fact(
+        "keys that a tile keeps where the scratchpad is short", positive=True, default=None
+    )
+    doubled_tiles: float | None = fact(
+        "1: tiles that the scratchpad limits have powers of two of keys", default=None
+    )
+    key_stages: float | None = fact(
+        "tiles of keys and of values that wait in the scratchpad", positive=True, default=None
+    )
+    tile_readers: float | None = fact(
+        "groups of rows of a block that each read its keys and values from the scratchpad into "
+        "registers; 0: matrix units read them there",
+        default=None,
+    )
     accumulators: float | None = fact(
         "elements of the output that a block holds at most", positive=True, default=None
     )
     packs_groups: float | None = fact(
         "1: heads that share keys fill a tile together in prefill too", default=None
     )
+    packs_always: float | None = fact(
+        "0: decode packs heads, and splits their keys, only where heads share keys and no window "
+        "is set",
+        default=None,
+    )
     pairs_units: float | None = fact("1: two units share a wide head", default=None)
     split_rule: float | None = fact(
         "0: keys are not split in prefill; 1: spread over the units; 2: one wave", default=None
     )
     most_splits: float | None = fact("parts of the keys at most", positive=True, default=None)
+    smallest_part: float | None = fact("keys of one part at least", default=None)
     latent_splits: float | None = fact("the same for a latent cache", positive=True, default=None)
     residents: float | None = fact(
         "blocks side by side on a unit, prefill", positive=True, default=None
@@ -159,7 +179,10 @@ class ServingCalls:
     unequal_width_launches: float = fact(
         "kernels that store keys and values of unequal width, beside the append"
     )
-    flashinfer_launches: float = fact("kernels ahead of FlashInfer's in prefill")
+    flashinfer_launches: float = fact("kernels ahead of FlashInfer's prefill on Blackwell")
+    flashinfer_cast_launches: float = fact(
+        "kernels beside FlashInfer's own with an fp8 cache, in decode"
+    )
     scaled_cast_launches: float = fact(
         "kernels that scale and cast to an fp8 cache for TensorRT-LLM's kernel; 0: it casts itself"
     )

@@ -34,3 +34,18 @@ def test_kernels_beside_attention_follow_the_framework():
     assert small_kernels(narrow._replace(kernel="trtllm_mha")).launches == 6.0
     assert small_kernels(narrow._replace(kernel="triton")).launches == 2.0
     assert small_kernels(call._replace(causal=False)) == (0.0, 0.0)
+
+
+def test_only_flashinfers_prefill_for_blackwell_is_planned_on_the_device() -> None:
+    call = Call("sglang", "flashinfer", "fwd", "bf16", False, True, 4, 64, 32, 8, 128, 128)
+    assert small_kernels(call).launches == 1
+    assert small_kernels(call._replace(planned=True)).launches == 4
+
+
+def test_vllm_launches_more_beside_flashinfer_with_a_narrow_cache() -> None:
+    call = Call(
+        "vllm", "vllm_flashinfer_fidecode", "decode", "fp8", False, True, 4, 1, 8, 8, 128, 128
+    )
+    assert small_kernels(call).launches == 4
+    trtllm = call._replace(kernel="vllm_flashinfer_trtllmdecode")
+    assert small_kernels(trtllm).launches == 1

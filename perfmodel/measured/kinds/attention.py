@@ -47,6 +47,9 @@ the kernel has no mask. The rows take the time of the whole cache."""
 UNFUSED = ("pyt_math",)
 """Ends of the frameworks whose attention is no single kernel."""
 
+FLASHINFER = ("flashinfer", "vllm_flashinfer_fiprefill", "vllm_flashinfer_fidecode")
+"""Kernels that are FlashInfer's own; it also launches TensorRT-LLM's."""
+
 GENERATION_2 = ("torch/flash_attention", "torch/pyt_flash_attention")
 """Frameworks that run FlashAttention-2 whatever the device."""
 
@@ -125,7 +128,7 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     """Return the precision of the matrix products and that of the cache.
 
     With an fp8 cache the libraries cast the queries too, where the device multiplies fp8;
-    portable kernels and FlashInfer's own widen the keys instead in decode.
+    FlashInfer's own kernels widen the keys instead, portable ones in decode.
 
     Raises
     ------
@@ -137,8 +140,9 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     for name in (stated_precision, stored):
         if name not in ATTENTION_PRECISIONS:
             raise Skip("attention has no such precision", name)
-    widened = library_of(row) in ("portable", "flashinfer") and row.lower("phase") == "decode"
-    if widened and stored == "fp8":
+    library = library_of(row)
+    portable_decode = library == "portable" and row.lower("phase") == "decode"
+    if stored == "fp8" and (library == "flashinfer" or portable_decode):
         return "bf16", stored
     if stored == "fp8" and "fp8" in hardware.device.peak_flops:
         return "fp8", stored
@@ -155,11 +159,16 @@ def library_of(row: MeasuredRow) -> str:
     if is_portable(row):
         return "portable"
     kernel = row.lower("kernel")
-    if kernel == "flashinfer":
+    if kernel in FLASHINFER:
         return "flashinfer"
-    if kernel.endswith("fa2"):
+    if kernel == "vllm_flash_attn_fa2":
         return "fa2"
     return "trtllm" if row.lower("framework") == "trtllm" else ""
+
+
+def planned_on(hardware: Hardware) -> bool:
+    """Return whether FlashInfer's prefill is its CUTLASS kernel, planned on the device."""
+    return hardware.device.instruction_class == "tcgen05"
 
 
 def case_of(row: MeasuredRow) -> Case:
@@ -235,6 +244,7 @@ def attention_case(
         sizes["key_value_heads"],
         sizes["head_dim_qk"],
         sizes["head_dim_v"],
+        library_of(row) == "flashinfer" and phase == "fwd" and planned_on(hardware),
     )
     replayed = framework in SERVING
     beside = small_kernels(call)
