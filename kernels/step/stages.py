@@ -131,10 +131,10 @@ def stage_load(strategy, stages, shards, slot):
     a micro-batch, for which the next one waits (PyTorch's FSDP, at the end of every backward). Of
     its parts the one counts that has most to lose: its layers, mostly.
     """
-    slowest, shown, executed, critical = -1.0, 0.0, 0.0, 0
+    slowest, executed, critical = -1.0, 0.0, 0
     weights, experts = 0.0, 0.0
     shard_total, shard_exposed, shard_width, shard_widths = 0.0, 0.0, 0.0, 0.0
-    shard_first, critical_shown = 0.0, 0.0
+    shard_first = 0.0
     sharded = shards_parameters(strategy.zero)
     key = strategy.stage_key
     for row in range(stages.offset[key], stages.offset[key + 1]):
@@ -152,18 +152,17 @@ def stage_load(strategy, stages, shards, slot):
         stage = stages.sums[row]
         copies = stages.stages[row]
         executed += copies * stage.flops
-        shown += copies * exposed
         shard_widths += copies * width
         if stage.busy + exposed > slowest:
             slowest, critical = stage.busy + exposed, row
             shard_total, shard_exposed, shard_width = total, exposed, width
-            shard_first, critical_shown = first, exposed
+            shard_first = first
         if stage.weights + stage.experts > weights + experts:
             weights, experts = stage.weights, stage.experts
     return Load(
         critical,
         slowest,
-        stages.fill[key] + (shown - critical_shown) / strategy.virtual,
+        stages.fill[key],
         executed,
         weights,
         experts,

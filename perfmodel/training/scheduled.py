@@ -62,6 +62,7 @@ def needs_events(work: Workload, keys: KeyTables) -> Flags:
     if not pipelined.any():
         return pipelined
     closed = np.isin(grid["pipeline_schedule"], [CODES[name] for name in CLOSED])
+    closed &= grid["zero_stage"] < 3  # what shows of gathers differs from part to part
     group = grid["micro_batch_group"]
     if group.any() or not closed.all():
         plain = (group == 0) | (group == grid["pipeline_parallel"])
