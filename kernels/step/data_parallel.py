@@ -191,7 +191,7 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
         tax = experts_tax if part.experts > 0.0 else dense_tax
         dense, sparse = parameters(part.weights, part.experts, groups, settings)
         gather = transfer_time(dense, sparse, network, memo)
-        dense, sparse = gradients(zero, part.weights, part.experts, groups, settings)
+        dense, sparse = gradients(zero, part.trained, part.trained_experts, groups, settings)
         reduce = transfer_time(dense, sparse, network, memo)
         behind, beside = 0.0, 0.0  # among copies: once all of backward has run, or on other links
         if not settings.overlap_copies:
@@ -213,7 +213,9 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
         forward_width = hidden_width(early, part.forward_window, 0.0, tax, relative)
         backward_width = hidden_width(late, part.backward_window, 0.0, tax, relative)
         copies = 2.0 * settings.gather_copy_time + settings.reduce_copy_time
-        copies *= moved(part.weights, part.experts, groups)
+        whole = moved(part.weights, part.experts, groups)
+        frozen = whole - moved(part.trained, part.trained_experts, groups)
+        copies = copies * whole - settings.reduce_copy_time * frozen
         shards.total[slot, number] = 2.0 * gather + reduce + behind + copies
         shards.exposed[slot, number] = forward + backward + shown + copies
         shards.width[slot, number] = forward_width + backward_width + relative * shown

@@ -106,7 +106,7 @@ class StrategyGrid:
     devices : int
         Devices of the run; the same for every strategy.
     columns : mapping of str to ndarray, shape (strategies,)
-        One integer column per field of `FIELDS`.
+        One column per field of `FIELDS`: of floats for shares, else of integers.
     status : ndarray of uint8, shape (strategies,)
         0 where a strategy is possible, else the code of the rule that it breaks
         (`perfmodel.strategy.rules`).
@@ -147,6 +147,12 @@ class StrategyGrid:
             {name: column[index] for name, column in self.columns.items()},
             self.status[index],
         )
+
+
+def attended_lengths(columns: Mapping[str, Integers]) -> Integers:
+    """Return the tokens that attend to each other: of a packed document, or of a sequence."""
+    documents = columns["document_length"]
+    return np.where(documents > 0, documents, columns["sequence_length"])
 
 
 def columns_from_rows(

@@ -19,6 +19,7 @@ from perfmodel.operations.priced import Priced, column_of
 from perfmodel.operations.pricing import price_operations
 from perfmodel.operations.uncertainty import kernel_class
 from perfmodel.software.framework import Framework
+from perfmodel.training.adapters import parameters_of
 from perfmodel.training.memory import part_memory
 
 if TYPE_CHECKING:
@@ -95,8 +96,9 @@ def part_table(
         room = np.maximum(window - adapter_times(priced, keys, domain), 0.0)
         row.forward_window, row.backward_window = room
         kept = part_memory(model, part, keys, framework)
-        row.weights = kept.weights
-        row.experts = kept.experts
+        found = parameters_of(model, part, [item.operation for item in priced], kept)
+        row.weights, row.experts = found.weights, found.experts
+        row.trained, row.trained_experts = found.trained, found.trained_experts
         row.activations = kept.activations
         row.working = kept.working
         row.logits = kept.logits

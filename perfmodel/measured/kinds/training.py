@@ -34,6 +34,7 @@ from perfmodel.measured.row_software import (
     sequence_parallel,
     zero_of,
 )
+from perfmodel.measured.row_tuning import tuned
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import list_models, load_model
@@ -170,8 +171,6 @@ def case_of(row: MeasuredRow) -> Case:
     if length is None:
         # Neither a step nor a token of unknown length can be projected.
         raise Skip("sequence length not stated", scorable=False)
-    if row.lower("task") == "lora":
-        raise Skip("LoRA is not modelled yet")
     if row.lower("pp_schedule") not in SCHEDULES:
         raise Skip("schedule not modelled yet", row.text("pp_schedule"))
     devices, context = _stated(row, "n_gpus"), row.whole("cp") or 1
@@ -185,6 +184,8 @@ def case_of(row: MeasuredRow) -> Case:
     framework, software_notes = framework_of(row, run)
     model, module_notes = _with_modules(row, model, known, framework)
     model_notes += module_notes
+    model, packed, tuning = tuned(row, model)
+    assumed = (*assumed, *tuning)
     tensor, pipeline = _degree(row, "tp", framework), _degree(row, "pp", framework)
     data, rest = divmod(devices, tensor * pipeline * context)
     if rest or not data:
@@ -214,6 +215,7 @@ def case_of(row: MeasuredRow) -> Case:
         "global_batch_size": batch,
         "sequence_length": length,
         "precision": precision,
+        **packed,
     }
     levels, some_layers, recompute_notes = recompute_levels(row, framework)
     open_axes: dict[str, list[Any]] = {
