@@ -22,7 +22,7 @@ from perfmodel.cli.project import (
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import assumed
 from perfmodel.cli.shared.launch_file import from_option
-from perfmodel.cli.shared.models import model_option
+from perfmodel.cli.shared.models import tuned_model_option
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
 from perfmodel.cli.shared.types import WholeRange
 
@@ -38,7 +38,7 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 
 @click.command("explain", cls=Command, short_help="Say where time and memory go, op by op.")
 @from_option
-@model_option
+@tuned_model_option
 @options.hardware_option
 @options.devices_option
 @options.axis_options(single=True)

@@ -345,7 +345,7 @@ def _stated(
         devices,
         _nodes(devices, per_node or 8),
         _nodes(devices, domain or per_node or 8),
-        read.remarks if read is not None else (),
+        remarks=read.remarks if read is not None else (),
     )
     return launch, [f"{model.name} on {devices:,} devices{where}, as {framework.name}"]
 

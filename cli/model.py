@@ -10,7 +10,7 @@ import click
 
 from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.models import reading_options
+from perfmodel.cli.shared.models import tuned_reading_options
 from perfmodel.cli.shared.printing import heading, print_json, say, table
 from perfmodel.cli.shared.types import WholeRange
 
@@ -76,7 +76,7 @@ def list_command(as_json: bool) -> None:
     metavar="TOKENS",
     help="Sequence length for the FLOPs per token and for what serving keeps of a sequence.",
 )
-@reading_options
+@tuned_reading_options
 @options.json_option
 @options.verbosity_options
 def show_command(name: str, seq_len: int, reading: Mapping[str, Any], as_json: bool) -> None:
@@ -128,6 +128,7 @@ def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
             for i, layer in enumerate(distinct)
         ],
         "mtp_layers": len(model.mtp_layers),
+        "adapters": _adapters(model),
         "towers": [
             {
                 "name": tower.name,
@@ -184,6 +185,15 @@ def _parameters(model: ModelSpec) -> dict[str, int]:
     }
 
 
+def _adapters(model: ModelSpec) -> dict[str, int] | None:
+    """Return what is trained beside frozen weights; None where all of them are."""
+    from perfmodel.operations.adapter_counts import adapter_parameters
+
+    if model.adapters is None:
+        return None
+    return {"parameters": adapter_parameters(model), "rank": model.adapters.rank}
+
+
 def _print(document: dict[str, Any]) -> None:
     from perfmodel.base.units import format_si
 
@@ -208,6 +218,9 @@ def _print(document: dict[str, Any]) -> None:
         if count
     ]
     click.echo(table(["parameters", "", "of total"], rows))
+    if document["adapters"]:
+        trained = document["adapters"]["parameters"]
+        click.echo(f"\ntrained in adapters: {trained:,} ({100 * trained / total:.2f} % of total)")
     weights = document["weights"]
     click.echo()
     formats = (

@@ -23,7 +23,7 @@ from perfmodel.cli.shared.launch_file import (
     stated_framework,
     stated_model,
 )
-from perfmodel.cli.shared.models import model_option, reading_document, say_remarks
+from perfmodel.cli.shared.models import reading_document, say_remarks, tuned_model_option
 from perfmodel.cli.shared.printing import (
     detail,
     heading,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @click.command("project", cls=Command, short_help="Project one strategy.")
 @from_option
-@model_option
+@tuned_model_option
 @options.hardware_option
 @options.devices_option
 @options.axis_options(single=True)

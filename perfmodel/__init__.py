@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
     from perfmodel.measured.calibrate import calibrate_file
     from perfmodel.measured.compare import compare_file
+    from perfmodel.model.adapters import AdapterSpec
     from perfmodel.model.presets import list_models, load_model
     from perfmodel.network.collectives import collective_times
     from perfmodel.serving.enumerate import load_grid, serving_grid
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 # Names are looked up on first use, so that importing the package stays fast.
 _HOMES = {
+    "AdapterSpec": "perfmodel.model.adapters",
     "HardwareCosts": "perfmodel.simulation.hardware_costs",
     "PerfModelError": "perfmodel.base.errors",
     "add_cost": "perfmodel.sweeps.cost",
@@ -93,6 +95,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AdapterSpec",
     "HardwareCosts",
     "PerfModelError",
     "__version__",

@@ -11,6 +11,8 @@ from click.core import ParameterSource
 from perfmodel.base.files import user_path
 from perfmodel.cli.group import Option
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.adapters import NAMES as LORA
+from perfmodel.cli.shared.adapters import adapter_defaults
 from perfmodel.cli.shared.printing import remark
 
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | No
         defaults["mtp"] = "stated" if launch.model.mtp_layers else "none"
     if launch.devices:
         defaults["devices"] = str(launch.devices)
+    if launch.adapters is not None:
+        if all(option.name != LORA[0] for option in ctx.command.params):
+            raise click.UsageError(f"{value}: adapters (peft) are for 'perfmodel project'", ctx)
+        defaults |= adapter_defaults(launch.adapters)
     ctx.default_map = defaults
     for text in launch.remarks:
         remark(f"{value}: {text}")
@@ -89,7 +95,8 @@ def stated_model(name: str, reading: Mapping[str, Any]) -> ModelSpec:
     launch = stated_launch()
     if launch is not None and launch.model is not None and _from_file("model"):
         stated = reading["mtp"] == "stated"
-        return launch.model if stated else launch.model.without_mtp()
+        model = launch.model if stated else launch.model.without_mtp()
+        return model.with_adapters(reading.get("adapters"))
     return load_model(name, **reading)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from perfmodel.cli.shared.adapters import NAMES as LORA
+from perfmodel.cli.shared.adapters import adapter_words, given_adapters, lora_options
 from perfmodel.cli.shared.options import MODEL_HELP, PROBLEM, Function, complete_models, option
 from perfmodel.cli.shared.options import stack as stacked
 from perfmodel.cli.shared.printing import remark
@@ -24,8 +26,11 @@ READING = ("mtp", "family")
 
 
 def given_reading(options: dict[str, Any]) -> dict[str, Any]:
-    """Take the options of `READING` out of all options, and return them."""
-    return {name: options.pop(name) for name in READING if name in options}
+    """Take the options of `READING` out of all options, and return them, with adapters."""
+    found = {name: options.pop(name) for name in READING if name in options}
+    if LORA[0] in options:
+        found["adapters"] = given_adapters(options)
+    return found
 
 
 def _collected(function: Function) -> Function:
@@ -79,6 +84,11 @@ _name_option = option(
 )
 reading_options: Callable[[Function], Function] = stacked(_mtp_option, _family_option, _collected)
 model_option = stacked(_name_option, reading_options)
+tuned_reading_options: Callable[[Function], Function] = stacked(
+    _mtp_option, _family_option, lora_options, _collected
+)
+tuned_model_option = stacked(_name_option, tuned_reading_options)
+"""A model that is trained, perhaps only adapters beside it."""
 served_model_option = stacked(_name_option, _family_option, _collected)
 """A served model: its multi-token-prediction modules draft, or lie idle."""
 models_option = stacked(
@@ -90,7 +100,7 @@ models_option = stacked(
         shell_complete=complete_models,
         help=f"{MODEL_HELP}; several to compare.",
     ),
-    reading_options,
+    tuned_reading_options,
 )
 
 
@@ -98,7 +108,8 @@ def reading_words(reading: Mapping[str, Any]) -> str:
     """Return the options that read a model as it was read; empty for the defaults."""
     mtp = reading.get("mtp", "none")
     words = ["--mtp", mtp] if mtp != "none" else []
-    return shlex.join([*words, *(["--as", reading["family"]] if reading["family"] else [])])
+    words += ["--as", reading["family"]] if reading["family"] else []
+    return f"{shlex.join(words)} {adapter_words(reading)}".strip()
 
 
 def say_remarks(models: Iterable[ModelSpec]) -> None:

@@ -93,7 +93,9 @@ class Axis(ListType):
 
     def __init__(self, spec: StrategyField) -> None:
         self.spec = spec
-        self.name = {"int": "N", "bool": "BOOL", "choice": "NAME"}[spec.kind] + ",…"
+        self.name = {"int": "N", "float": "SHARE", "bool": "BOOL", "choice": "NAME"}[
+            spec.kind
+        ] + ",…"
 
     def proposals(self) -> Sequence[str]:
         """Return the labels of the field."""
@@ -112,12 +114,15 @@ class Axis(ListType):
             if text.lower() not in TRUTH:
                 self.fail(f"'{text}' is neither true nor false", param, ctx)
             return [TRUTH[text.lower()]]
+        whole = spec.kind == "int"
         try:
-            number = int(text)
+            number = int(text) if whole else float(text)
         except ValueError:
-            self.fail(f"'{text}' is not a whole number", param, ctx)
-        if number < spec.minimum:
-            self.fail(f"{number} is below {spec.minimum}", param, ctx)
+            self.fail(f"'{text}' is not a {'whole ' if whole else ''}number", param, ctx)
+        if not number >= spec.minimum:
+            self.fail(f"{text} is below {spec.minimum}", param, ctx)
+        if not whole and number > spec.maximum:
+            self.fail(f"{text} is above {spec.maximum}", param, ctx)
         return [number]
 
 

@@ -89,7 +89,7 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
         optimizer = optimizer_time(zero, load, groups, settings, stream_device)
 
         # 4. The data-parallel group: gradients out, parameters in.
-        update, table, scales = optimizer.time, keys.shared_table[key], keys.scale_bytes[key]
+        update, table, scales = optimizer.time, keys.trained_table[key], keys.scale_bytes[key]
         data = data_parallel_time(
             strategy,
             m,
@@ -121,6 +121,7 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
         out[ROW.step_time_low, column] = max(step / width, min(limit, step))
         out[ROW.step_time_high, column] = step * width
         tokens = float(strategy.global_batch) * float(strategy.sequence)
+        tokens *= 1.0 - strategy.padding
         rate = tokens / (step * settings.devices)
         out[ROW.tokens_per_second_per_device, column] = rate
         out[ROW.model_flops_utilization, column] = rate * keys.flops_causal[key] / peak

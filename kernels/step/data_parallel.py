@@ -195,7 +195,7 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
         tax = experts_tax if part.experts > 0.0 else dense_tax
         dense, sparse = parameters(part.weights, part.experts, groups, settings)
         gather = transfer_time(dense, sparse, network, memo)
-        dense, sparse = gradients(zero, part.weights, part.experts, groups, settings)
+        dense, sparse = gradients(zero, part.trained, part.trained_experts, groups, settings)
         reduce = transfer_time(dense, sparse, network, memo)
         behind, beside = 0.0, 0.0  # among copies: once all of backward has run, or on other links
         if not settings.overlap_copies:
@@ -218,6 +218,8 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
         backward_width = hidden_width(late, part.backward_window, 0.0, tax, relative)
         whole = moved(part.weights, part.experts, groups)
         copies = (2.0 * settings.gather_copy_time + settings.reduce_copy_time) * whole
+        frozen = whole - moved(part.trained, part.trained_experts, groups)
+        copies -= settings.reduce_copy_time * frozen
         shards.ahead[slot, number] = forward + gather - early + settings.gather_copy_time * whole
         shards.total[slot, number] = 2.0 * gather + reduce + behind + copies
         shards.exposed[slot, number] = forward + backward + shown + copies

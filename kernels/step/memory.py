@@ -27,7 +27,7 @@ def in_flight(schedule, stage, batches, stages, chunks):
 
 
 @jit_inline
-def transfer_buffers(zero, stage, own, weight_bytes, settings):
+def transfer_buffers(zero, stage, own, trained, weight_bytes, settings):
     """Bytes in which sharded parameters and gradients of a stage are whole for a while.
 
     Gradients: one bucket on the wire; where they are kept as shards, at least those of one
@@ -42,8 +42,8 @@ def transfer_buffers(zero, stage, own, weight_bytes, settings):
     zero : int
         ZeRO stage.
     stage : record of STAGE
-    own : Kept
-        What the device keeps of it.
+    own, trained : Kept
+        What the device keeps of it, and of its trained parameters.
     weight_bytes : float
         Of a stored parameter [B].
     settings : Settings
@@ -53,16 +53,17 @@ def transfer_buffers(zero, stage, own, weight_bytes, settings):
     float
         [B]; 0 with one replica, which shards nothing.
     """
-    whole = stage.weights + stage.experts
-    away = (whole - own.updated) / (1.0 + settings.fragmentation)  # parameters of other ranks
+    whole = stage.trained + stage.trained_experts
+    away = (whole - trained.updated) / (1.0 + settings.fragmentation)  # parameters of other ranks
     bucket = min(settings.bucket_bytes, whole * settings.gradient_bytes)
     if not shards_gradients(zero):
         return min(bucket, away * settings.optimizer_bytes)
-    part = stage.largest * settings.reduce_bytes
+    part = stage.largest_trained * settings.reduce_bytes
     if not shards_parameters(zero):
         return min(max(bucket, part), away * settings.gradient_bytes)
     gathered = 2.0 * stage.largest * settings.gather_bytes
-    gathered = min(gathered, away * min(settings.gather_bytes, weight_bytes))
+    others = (stage.weights + stage.experts - own.updated) / (1.0 + settings.fragmentation)
+    gathered = min(gathered, others * min(settings.gather_bytes, weight_bytes))
     return min(part, away * settings.gradient_bytes) + gathered
 
 
@@ -93,8 +94,9 @@ def stage_memory(strategy, batches, stages, waits, groups, weight_bytes, setting
         stage = stages.sums[row]
         own = kept(zero, stage.weights, stage.experts, groups)
         parameters = own.parameters * weight_bytes
-        gradients = own.gradients * settings.gradient_bytes
-        optimizer = own.updated * settings.optimizer_bytes
+        trained = kept(zero, stage.trained, stage.trained_experts, groups)
+        gradients = trained.gradients * settings.gradient_bytes
+        optimizer = trained.updated * settings.optimizer_bytes
         flight = in_flight(
             strategy.schedule,
             stages.first_stage[row],
@@ -107,7 +109,9 @@ def stage_memory(strategy, batches, stages, waits, groups, weight_bytes, setting
         activations = flight * stage.activations + heads * stage.logits
         if strategy.waits >= 0:
             activations = waits.kept[strategy.waits, row - stages.offset[key]]
-        buffers = stage.working + transfer_buffers(zero, stage, own, weight_bytes, settings)
+        buffers = stage.working + transfer_buffers(
+            zero, stage, own, trained, weight_bytes, settings
+        )
         live = parameters + gradients + optimizer + activations + buffers
         reserve = settings.reserve_bytes + settings.fragmentation * (activations + buffers)
         if live + reserve > worst:

@@ -27,7 +27,7 @@ BUSY = (
 )
 
 
-def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums):
+def sum_stages(parts, row_key, counts, shared, trained, embedding_part, output_part, sums):
     """Sum the part table over the parts of every stage row, one part after the other.
 
     Parameters
@@ -40,6 +40,8 @@ def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums
     shared : float64, shape (keys,)
         Parameters that embedding and output share on a stage that holds both (a tied
         table), 0 for none.
+    trained : float64, shape (keys,)
+        Those of them that are trained.
     embedding_part, output_part : int
         Which parts those are. Several heads (multi-token prediction) share one output
         matrix in any case.
@@ -58,12 +60,15 @@ def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums
         sums["working"][rows] = np.maximum(sums["working"][rows], part["working"])
         size = part["weights"] + part["experts"]
         sums["largest"][rows] = np.maximum(sums["largest"][rows], size)
+        size = part["trained"] + part["trained_experts"]
+        sums["largest_trained"][rows] = np.maximum(sums["largest_trained"][rows], size)
         kept = np.minimum(count, 1.0) if number == output_part else count
-        sums["weights"][rows] += kept * part["weights"]
-        sums["experts"][rows] += kept * part["experts"]
+        for name in ("weights", "experts", "trained", "trained_experts"):
+            sums[name][rows] += kept * part[name]
     sums["compute_width"] = np.sqrt(np.sum(widths * widths, axis=0))
     both = (counts[:, embedding_part] > 0.0) & (counts[:, output_part] > 0.0)
     sums["weights"][both] -= shared[row_key[both]]
+    sums["trained"][both] -= trained[row_key[both]]
     for name in BUSY:
         sums["busy"] += sums[name]
 
@@ -98,7 +103,7 @@ class Load(NamedTuple):
     slowest: float  # its time [s]
     fill: float  # what the slowest stage waits for while the pipeline fills and drains [s]
     executed: float  # matrix FLOP of all stages
-    weights: float  # parameters of the stage that has most: those that all ranks hold
+    weights: float  # trained parameters of the stage that has most: those that all ranks hold
     experts: float  # and those of its experts
     shard_total: float  # ZeRO-3 on the slowest stage: all communication [s],
     shard_exposed: float  # what delays the stage [s],
@@ -157,8 +162,8 @@ def stage_load(strategy, stages, shards, slot):
             slowest, critical = stage.busy + exposed, row
             shard_total, shard_exposed, shard_width = total, exposed, width
             shard_first = first
-        if stage.weights + stage.experts > weights + experts:
-            weights, experts = stage.weights, stage.experts
+        if stage.trained + stage.trained_experts > weights + experts:
+            weights, experts = stage.trained, stage.trained_experts
     return Load(
         critical,
         slowest,

@@ -23,6 +23,8 @@ _SUMMED = [
     ("flops", np.float64),  # matrix FLOP executed
     ("weights", np.float64),  # parameters that every data-parallel rank holds alike
     ("experts", np.float64),  # parameters of the routed experts that live here
+    ("trained", np.float64),  # of both, what has gradients and an optimizer: all, or adapters;
+    ("trained_experts", np.float64),  # those are counted in the bytes in which they are stored
     ("activations", np.float64),  # kept from forward to backward [B]
     ("working", np.float64),  # only while the part runs [B]; of a stage, the largest
     # From first to last kernel (compute, exposed, host), but for what keeps the adapters busy [s].
@@ -53,6 +55,7 @@ STAGE = np.dtype(
     [
         *_SUMMED,
         ("largest", np.float64),  # parameters of the largest part
+        ("largest_trained", np.float64),  # and of that which trains most
         ("busy", np.float64),  # compute, exposed communication and host waits [s]
         ("compute_width", np.float64),  # the classes ahead of streams, in quadrature [s]
         ("stream_width", np.float64),
@@ -122,9 +125,10 @@ def joins_ends(schedule):
 
 
 class Strategies(NamedTuple):
-    """Columns of the strategies to close, all int64 and of shape (n,), or one of them.
+    """Columns of the strategies to close, all of shape (n,), or one of them.
 
-    ``stage_key`` numbers the distinct pairs of layer key and (pipeline, virtual) pair.
+    Int64, but for ``padding``, a share of the tokens. ``stage_key`` numbers the distinct pairs of
+    layer key and (pipeline, virtual) pair.
     """
 
     stage_key: np.ndarray
@@ -142,6 +146,7 @@ class Strategies(NamedTuple):
     global_batch: np.ndarray
     sequence: np.ndarray
     mapping: np.ndarray
+    padding: np.ndarray
     waits: np.ndarray  # row of `Waits`, -1 where a closed form holds
 
 
@@ -164,6 +169,7 @@ def strategy_at(strategies, i):
         strategies.global_batch[i],
         strategies.sequence[i],
         strategies.mapping[i],
+        strategies.padding[i],
         strategies.waits[i],
     )
 
@@ -177,6 +183,8 @@ class KeyTables(NamedTuple):
         Seconds, FLOP, parameters and bytes per part and micro-batch.
     shared_table : float64, shape (keys,)
         Parameters that a stage with embedding and output keeps once (a tied table).
+    trained_table : float64, shape (keys,)
+        Those of them whose gradients both stages add up: all, or none where they are frozen.
     boundary_bytes : float64, shape (keys,)
         Hidden state that a stage sends to the next, per device [B].
     boundary_gather : float64, shape (keys,)
@@ -194,6 +202,7 @@ class KeyTables(NamedTuple):
 
     parts: np.ndarray
     shared_table: np.ndarray
+    trained_table: np.ndarray
     boundary_bytes: np.ndarray
     boundary_gather: np.ndarray
     scale_bytes: np.ndarray

@@ -210,7 +210,7 @@ def _pair(
 def _kept_parameters(
     chunks: Sequence[Sequence[tuple[str, ProjectedPart]]], shared_weights: float
 ) -> list[list[tuple[float, float]]]:
-    """Return the parameters (dense, experts) that each block adds to its stage.
+    """Return the trained parameters (dense, experts) that each block adds to its stage.
 
     Several heads share one output matrix, and a tied table is kept once
     (`kernels.step.stages.sum_stages`).
@@ -222,11 +222,11 @@ def _kept_parameters(
     for chunk in chunks:
         kept.append([])
         for _, part in chunk:
-            weights = part.weights
+            weights = part.trained
             if part.kind == "output":
                 weights = 0.0 if heads else weights - (shared_weights if both else 0.0)
                 heads += 1
-            kept[-1].append((weights, part.experts))
+            kept[-1].append((weights, part.trained_experts))
     return kept
 
 
@@ -250,11 +250,12 @@ def _blocks(
         for (label, part), row in zip(chunk, rows, strict=True):
             gathers: list[ProjectedOperation] = []
             reductions: list[ProjectedOperation] = []
-            whole = (part.weights, part.experts) if single else totals
+            whole = (part.trained, part.trained_experts) if single else totals
+            held = (part.weights, part.experts) if single else totals
             for experts in (False, True):
                 size, own = whole[experts], row[experts]
                 share = 1.0 if single else own / size if size else 0.0
-                gathers += groups.gathers(size, share, experts)
+                gathers += groups.gathers(held[experts], share, experts)
                 reductions += groups.reductions(size, share, experts)
             blocks.append(ProjectedBlock(label, part, tuple(gathers), tuple(reductions)))
         chunked.append(tuple(blocks))

@@ -34,7 +34,7 @@ PHASE_NAMES = {
 }
 
 # A chunk without layers passes on what it receives.
-NOTHING = ProjectedBlock("", ProjectedPart("nothing", "nothing", (), 0.0, 0.0, 0.0, 0.0), (), ())
+NOTHING = ProjectedBlock("", ProjectedPart("nothing", "nothing", (), *[0.0] * 6), (), ())
 # By layers, less of a collective than this is not split off: its latency would outweigh it.
 LEAST_SHARE = 0.1
 

@@ -97,6 +97,8 @@ class ProjectedPart:
         What the device waits for the host in either pass [s].
     weights, experts : float
         Parameters on one device: replicated over data ranks, and of its experts.
+    trained, trained_experts : float
+        Those of them that have gradients.
     """
 
     name: str
@@ -106,6 +108,8 @@ class ProjectedPart:
     host_backward: float
     weights: float
     experts: float
+    trained: float
+    trained_experts: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def projected_workload(
         framework,
         _chunks(model, grid, parts, framework.stage_split),
         boundary_bytes=float(sent_bytes(model, keys, framework)[0]),
-        shared_weights=float(shared_table(model, keys, framework)[0]),
+        shared_weights=float(shared_table(model, keys, framework)[0]) * (model.adapters is None),
     )
     return ProjectedWorkload(
         model,
@@ -143,6 +143,8 @@ def _parts(
                     backward_host,
                     float(row.weights),
                     float(row.experts),
+                    float(row.trained),
+                    float(row.trained_experts),
                 ),
             )
         )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import ModelError, did_you_mean
+from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.checks import check_choice
 from perfmodel.model.config import model_from_config, read_config
@@ -71,6 +72,7 @@ def load_model(
     *,
     family: str = "",
     mtp: str = "none",
+    adapters: AdapterSpec | None = None,
 ) -> ModelSpec:
     """Return a model by preset name, from a file or directory, or from a mapping.
 
@@ -86,6 +88,8 @@ def load_model(
     mtp : {"none", "stated"}
         Whether the multi-token-prediction modules that a description states are left out,
         as published totals and transformers leave them, or trained and counted.
+    adapters : AdapterSpec, optional
+        Train these low-rank adapters, all other weights frozen (`perfmodel.AdapterSpec`).
 
     Returns
     -------
@@ -100,12 +104,15 @@ def load_model(
     --------
     >>> load_model("llama-3.1-70b").parameter_count()
     70553706496
+    >>> load_model("llama-3.1-70b", adapters=AdapterSpec(16)).name
+    'llama-3.1-70b[lora_rank=16]'
     """
     check_choice("mtp", mtp, MTP)
     if isinstance(name_or_path, ModelSpec):
-        return name_or_path
+        return name_or_path.with_adapters(adapters)
     model = _read(name_or_path, family)
-    return model if mtp == "stated" else model.without_mtp()
+    model = model if mtp == "stated" else model.without_mtp()
+    return model.with_adapters(adapters)
 
 
 def _read(name_or_path: str | Path | Mapping[str, Any], family: str) -> ModelSpec:

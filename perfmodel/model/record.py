@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from perfmodel.base.errors import ModelError
+from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.layers import LayerSpec, Mixer
 from perfmodel.model.mlp import MlpSpec
@@ -50,11 +51,17 @@ def model_from_record(record: Mapping[str, Any]) -> ModelSpec:
                     for tower in record["towers"]
                 ),
                 "quantization": _quantization(record["quantization"]),
+                "adapters": _adapters(record.get("adapters")),
                 "remarks": tuple(record["remarks"]),
             }
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"no record of a model: {error}") from None
+
+
+def _adapters(record: Mapping[str, Any] | None) -> AdapterSpec | None:
+    """Adapters; records of models before there were any name none."""
+    return record and AdapterSpec(**{**record, "targets": tuple(record["targets"])})  # type: ignore[return-value]
 
 
 def _quantization(record: Mapping[str, Any] | None) -> QuantizationSpec | None:

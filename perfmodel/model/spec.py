@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from perfmodel.base.errors import ModelError
 from perfmodel.base.notebook import facts_html
 from perfmodel.base.units import counted, format_si
+from perfmodel.model.adapters import AdapterSpec, check_targets
 from perfmodel.model.checks import check_choice, check_flag, check_size
 from perfmodel.model.describe import describe_layer
 from perfmodel.model.layers import (
@@ -66,6 +67,9 @@ class ModelSpec:
         Encoder, vision tower: stacks with a sequence length of their own.
     quantization : QuantizationSpec or None
         Matrices that are published in fewer than 16 bits. Training keeps its own precision.
+    adapters : AdapterSpec or None
+        Low-rank adapters that are trained beside frozen weights; None: all weights are trained.
+        Counts of parameters and FLOP of the model itself leave them out.
     remarks : tuple of str
         What whoever uses the model should know of how it was read, a sentence each.
     source : str
@@ -89,6 +93,7 @@ class ModelSpec:
     extra: Pieces = ()
     towers: tuple[TowerSpec, ...] = ()
     quantization: QuantizationSpec | None = None
+    adapters: AdapterSpec | None = None
     remarks: tuple[str, ...] = ()
     source: str = ""
 
@@ -111,6 +116,9 @@ class ModelSpec:
         check_pieces("extra", self.extra)
         if not self.layers:
             raise ModelError("key 'layers': a model should have at least one layer")
+        if self.adapters is not None:
+            encoders = (layer for tower in self.encoders for layer in tower.layers)
+            check_targets(self.adapters, (*self.layer_kinds()[0], *encoders))
 
     def __repr__(self) -> str:
         count = format_si(float(self.parameter_count()))
@@ -288,6 +296,20 @@ class ModelSpec:
             f"--mtp stated counts {'it' if count == 1 else 'them'}"
         )
         return replace(self, mtp_layers=(), remarks=(*self.remarks, text))
+
+    def with_adapters(self, adapters: AdapterSpec | None) -> ModelSpec:
+        """Return the model with adapters beside frozen weights; its name and a remark say so.
+
+        Raises
+        ------
+        ModelError
+            A target that no layer has.
+        """
+        if adapters is None:
+            return self
+        name = f"{self.name}[{adapters.label()}]"
+        remarks = (*self.remarks, f"{adapters.described()}: all other weights are frozen")
+        return replace(self, name=name, adapters=adapters, remarks=remarks)
 
     def with_vocab_padding(self, multiple: int) -> ModelSpec:
         """Return the model with its vocabulary padded up to a multiple.

@@ -263,8 +263,10 @@ def _flash_core(ops: OperationList, spec: AttentionSpec, heads: Column, groups: 
     keys = ops.keys
     degree = keys.number("context_parallel")
     exchanged = exchanges_heads(keys)
-    batch = keys.number("micro_batch_size")
-    length = keys.number("sequence_length")
+    length = keys.document
+    # Packed documents are sequences of their own to attention, each shared by the context ranks
+    # (Transformer Engine, layout "thd").
+    batch = keys.number("micro_batch_size") * (keys.number("sequence_length") / length)
     local = np.where(exchanged, length, length / degree)
     split = np.where(exchanged, degree, 1.0)
     local_heads, local_groups = np.maximum(heads / split, 1.0), np.maximum(groups / split, 1.0)

@@ -64,7 +64,15 @@ def add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     batch, count = (experts, 1.0) if ops.framework.grouped_gemm else (1.0, experts)
     up = width * (2 if mlp.gated else 1)
     with ops.in_role(Role.EXPERT_PRODUCT):
-        ops.linear("mlp.experts_up", per_expert, hidden, up, batch=batch, count=count)
+        ops.linear(
+            "mlp.experts_up",
+            per_expert,
+            hidden,
+            up,
+            batch=batch,
+            count=count,
+            sides=2 if mlp.gated else 1,
+        )
     add_activation(ops, mlp, "mlp.experts_activation", rows * width)
     with ops.in_role(Role.EXPERT_PRODUCT):
         ops.linear("mlp.experts_down", per_expert, width, hidden, batch=batch, count=count)

@@ -25,6 +25,7 @@ from perfmodel.model.build import (
     TowerSpec,
 )
 from perfmodel.model.pieces import Pieces
+from perfmodel.operations.adapter_counts import adapter_flops
 from perfmodel.operations.towers import encoder_tokens, tower_tokens
 
 FORWARD_AND_BACKWARD = 3.0
@@ -137,9 +138,43 @@ def model_flops_per_token(
     for tower in model.towers:
         tokens = tower_tokens(tower, length)
         total += tokens / length * _tower_flops(tower, tokens, causal)
+    adapters = adapter_flops(model)
     if not backward:
-        return total
-    return FORWARD_AND_BACKWARD * total - (FORWARD_AND_BACKWARD - 1.0) * choosing
+        return total + adapters
+    trained = FORWARD_AND_BACKWARD * total - (FORWARD_AND_BACKWARD - 1.0) * choosing
+    if model.adapters is None:
+        return trained
+    return trained + FORWARD_AND_BACKWARD * adapters - _weight_gradients(model, length)
+
+
+def _weight_gradients(model: ModelSpec, length: Column) -> Column:
+    """FLOP per token that frozen weights save: the gradients of all weights but adapters'.
+
+    What chooses keys has none in either case. Of towers that are no encoder all of backward is
+    left out.
+    """
+    layers = (*model.layers, *model.mtp_layers)
+    products = sum(
+        piece.products
+        for layer in layers
+        for _, piece in layer.pieces(model.hidden_size)
+        if not piece.name.startswith("index_")
+    )
+    heads = 1 + len(model.mtp_layers)
+    products += model.table_width * model.vocab_size * heads + products_of(model.edge_pieces())
+    products += 2 * model.hidden_size**2 * len(model.mtp_layers)
+    found = np.full(length.shape, 2.0 * products)
+    for tower in model.towers:
+        tokens = tower_tokens(tower, length)
+        if tower in model.encoders:
+            pieces = [
+                piece for layer in tower.layers for _, piece in layer.pieces(tower.hidden_size)
+            ]
+            found += tokens / length * 2.0 * products_of(tuple(pieces))
+        else:
+            backward = FORWARD_AND_BACKWARD - 1.0
+            found += tokens / length * backward * _tower_flops(tower, tokens, causal=True)
+    return found
 
 
 def _layer_flops(

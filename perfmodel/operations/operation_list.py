@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,9 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, PRECISIONS
+from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.pieces import Pieces
+from perfmodel.operations.adapters import add_adapters, add_dequantisation
 from perfmodel.operations.operations import (
     Attention,
     Communication,
@@ -46,13 +48,21 @@ result is turned, a pass over 8-bit elements (torchao, float8_linear.py and floa
 class OperationList:
     """Collects the operations of one layer kind, with the habits that they share."""
 
-    def __init__(self, keys: LayerKeys, framework: Framework, machine: Machine) -> None:
+    def __init__(
+        self,
+        keys: LayerKeys,
+        framework: Framework,
+        machine: Machine,
+        adapters: AdapterSpec | None = None,
+    ) -> None:
         self.keys = keys
         self.machine = machine
         self.framework = framework
         self.operations: list[Operation] = []
         self.role = Role.NONE
         self.module = ""  # that selective recomputation may repeat whole
+        self.adapters = adapters
+        self.frozen = adapters is not None  # weights of what is added have no gradient
         # (product, phase) of casts whose tensor is gathered over the tensor ranks afterwards.
         self._cast_ahead_of_gather: set[tuple[str, str]] = set()
         self._products = 0  # so far, of those of which selective recomputation takes every second
@@ -72,6 +82,13 @@ class OperationList:
         former, self.module = self.module, name
         yield
         self.module = former
+
+    @contextmanager
+    def trained(self) -> Iterator[None]:
+        """Give products that are added inside the block gradients of their weights."""
+        former, self.frozen = self.frozen, False
+        yield
+        self.frozen = former
 
     def append(self, operation: Operation) -> None:
         """Append an operation in the present role."""
@@ -163,8 +180,11 @@ class OperationList:
         count: Size = 1.0,
         output_bytes: float = 2.0,
         matrices: Sequence[Size] = (),
+        sides: int = 1,
     ) -> None:
         """Add a linear layer: forward, data gradient, weight gradient and its casts.
+
+        Frozen ones have no weight gradient, but perhaps an adapter.
 
         Parameters
         ----------
@@ -175,6 +195,8 @@ class OperationList:
             Experts of a grouped product.
         matrices : sequence of float or ndarray
             Output features of the matrices that stand in it side by side, where it is of several.
+        sides : int
+            How many equal ones there are, where `matrices` does not say.
         """
         shared: dict[str, Any] = {
             "batch": batch,
@@ -192,6 +214,20 @@ class OperationList:
             alternate = np.where(self.keys.low_precision * quantised > 0, 1.0, alternate)
         self.add(forward, selective=selective, alternate=alternate)
         self.add(Gemm(name, "backward_input", tokens, inputs, outputs, **shared))
+        if self.frozen:
+            add_dequantisation(self, name, inputs * outputs * batch, count)
+            widths = matrices or (outputs / sides,) * sides
+            add_adapters(self, name, tokens, inputs, widths, batch, count)
+        else:
+            self._weight_gradient(name, tokens, inputs, outputs, shared)
+        if quantised and np.any(self.keys.low_precision > 0):
+            self._casts(name, tokens * batch * count, inputs, outputs, count, selective)
+
+    def _weight_gradient(
+        self, name: str, tokens: Size, inputs: Size, outputs: Size, shared: Mapping[str, Any]
+    ) -> None:
+        """Add the gradient of a product's weights, and what adds it up."""
+        batch, count = shared["batch"], shared["count"]
         # The weight gradient is added to the fp32 (or bf16) main gradient in place, or written
         # in 16 bits and added by a kernel of its own.
         accumulation = self.framework.gradient_accumulation
@@ -205,7 +241,7 @@ class OperationList:
                 tokens,
                 output_bytes=self.framework.gradient_bytes if fused else 2.0,
                 accumulate=fused,
-                **{**shared, "launches": launches + GRADIENT_HOOK_LAUNCHES},
+                **{**shared, "launches": shared["launches"] + GRADIENT_HOOK_LAUNCHES},
             )
         )
         if not fused:
@@ -221,8 +257,6 @@ class OperationList:
                     count=count,
                 )
             )
-        if quantised and np.any(self.keys.low_precision > 0):
-            self._casts(name, tokens * batch * count, inputs, outputs, count, selective)
 
     def _casts(
         self,
@@ -248,15 +282,23 @@ class OperationList:
 
         Ahead of a gather of quantised operands a rank casts its own share. Where fp8 products take
         one operand order (Hopper), the column-wise copy is made from the gathered rows; those of
-        block-scaled formats are made with the cast.
+        block-scaled formats are made with the cast. Beside frozen weights none needs a second copy,
+        which is the weight gradient's.
         """
         is_fp8 = self.keys.equals("precision", PRECISIONS.index("fp8"))
         further_read, further_written = SCALING[self.framework.scaling]
+        if self.frozen and self.framework.scaling == "rows":
+            further_read = further_written = 0.0  # scales of columns are the weight gradient's
         read = 2.0 + further_read * is_fp8
-        written = self.keys.by_precision(self.machine.cast_bytes(), 0.0) + further_written * is_fp8
+        copies = OPERAND_BYTES if self.frozen else self.machine.cast_bytes()
+        written = self.keys.by_precision(
+            {name: copies[name] for name in self.machine.copies()}, 0.0
+        )
+        written = written + further_written * is_fp8
         ahead = gathered * self.framework.gathers_quantised * self.keys.sharded
         share = np.where(ahead > 0, 1.0 / self.keys.tensor, 1.0)
-        turned = np.where(ahead > 0, 1.0 * self.machine.fp8_transposed_copies * is_fp8, 0.0)
+        copied = self.machine.fp8_transposed_copies and not self.frozen
+        turned = np.where(ahead > 0, 1.0 * copied * is_fp8, 0.0)
         return elements * (share * read + turned), elements * (share * (written - turned) + turned)
 
     def _gathered_bytes(self, quantised: bool) -> Column | float:
@@ -319,16 +361,17 @@ class OperationList:
         self._tensor(
             f"{name}.all_gather", "forward", "all_gather", width, sharded, product, "full", size
         )
-        self._tensor(
-            f"{name}.all_gather",
-            "backward_input",
-            "all_gather",
-            width,
-            sharded,
-            product,
-            "backward",
-            size,
-        )
+        if not self.frozen:  # for the weight gradient
+            self._tensor(
+                f"{name}.all_gather",
+                "backward_input",
+                "all_gather",
+                width,
+                sharded,
+                product,
+                "backward",
+                size,
+            )
         self._tensor(
             f"{name}.reduce_scatter",
             "backward_weight",

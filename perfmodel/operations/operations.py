@@ -323,6 +323,15 @@ class LayerKeys:
         )
 
     @property
+    def document(self) -> Column:
+        """Tokens of a sequence that attend to each other: of a packed document, or all."""
+        length = self.number("sequence_length")
+        if "document_length" not in self.columns:
+            return length
+        document = self.number("document_length")
+        return np.where(document > 0, document, length)
+
+    @property
     def stream_tokens(self) -> Column:
         """Tokens of the residual stream on one device (fewer with sequence parallelism)."""
         return np.where(self.sharded > 0, self.tokens / self.tensor, self.tokens)
@@ -349,4 +358,5 @@ LAYER_KEY_FIELDS = (
     "sequence_length",
     "recompute",
     "precision",
+    "document_length",
 )

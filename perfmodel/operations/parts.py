@@ -81,14 +81,20 @@ def part_operations(
     list of Operation
         Sizes are columns of shape (keys,) or numbers that hold for every key.
     """
-    ops = OperationList(keys, framework, machine)
+    adapters = model.adapters
+    if adapters is not None and part.layer is None:
+        adapters = adapters.beside_layers()
+    ops = OperationList(keys, framework, machine, adapters)
     if part.layer is not None:
         add_layer(ops, model, part.layer)
+        if adapters is not None:
+            return [item for item in ops.operations if not _trains_indexer(item)]
     elif part.kind == "embedding":
         with ops.in_role(Role.EMBEDDING):
             _add_embedding(ops, model)
         # The edges of a model are not recomputed, the layers of its towers are.
-        return _not_recomputed(ops) + _tower_operations(model, keys, framework, machine)
+        ahead = _not_recomputed(ops) + _tower_operations(model, keys, framework, machine)
+        return ahead if adapters is None else _with_gradients(model, ahead)
     elif part.kind == "output":
         with ops.in_role(Role.OUTPUT):
             _add_output(ops, model)
@@ -100,6 +106,20 @@ def part_operations(
 
 def _not_recomputed(ops: OperationList) -> list[Operation]:
     return [item for item in ops.operations if item.phase != "recompute"]
+
+
+def _trains_indexer(item: Operation) -> bool:
+    """Tell whether an operation is backward of an indexer, which has a loss of its own."""
+    return item.name.startswith("attention.index") and item.phase.startswith("backward")
+
+
+def _with_gradients(model: ModelSpec, ahead: list[Operation]) -> list[Operation]:
+    """Return what runs ahead of the layers where all of it but an encoder is frozen.
+
+    Nothing below the first adapter needs a gradient.
+    """
+    encoders = tuple(f"{tower.name}." for tower in model.encoders)
+    return [item for item in ahead if item.phase == "forward" or item.name.startswith(encoders)]
 
 
 def _tower_operations(
@@ -118,7 +138,10 @@ def _tower_operations(
         own = replace(
             model, hidden_size=tower.hidden_size, layers=tower.layers, towers=(), mtp_layers=()
         )
-        ops = OperationList(LayerKeys(lengths), framework, machine)
+        adapters = model.adapters
+        if adapters is not None and tower not in model.encoders:
+            adapters = adapters.beside_layers()
+        ops = OperationList(LayerKeys(lengths), framework, machine, adapters)
         for layer, times in Counter(tower.layers).items():
             start = len(ops.operations)
             add_layer(ops, own, layer)

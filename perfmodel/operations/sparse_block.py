@@ -148,7 +148,7 @@ def _lengths(keys: LayerKeys) -> tuple[Column, Column]:
     Ranks share early and late tokens so that all have as much to do ("zigzag"). Queries in
     the middle of the sequence meet as many keys as a rank's queries on average.
     """
-    length, degree = keys.number("sequence_length"), keys.number("context_parallel")
+    length, degree = keys.document, keys.number("context_parallel")
     return length / degree, np.ceil(length * (1.0 + 1.0 / degree) / 2.0)
 
 

@@ -21,6 +21,7 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.grid import (
     FEWER_VALUES,
+    FIELD_BY_NAME,
     FIELDS,
     StrategyGrid,
     axis_product,
@@ -47,7 +48,10 @@ if TYPE_CHECKING:
     from perfmodel.strategy.pipelines import Pipeline
 
 # A free axis enters no rule but LATE_RULES, which are checked at the end.
-FREE_AXES = ("recompute", "precision", "mapping", "zero_stage", "shard_group")
+FREE_AXES = (
+    *("recompute", "precision", "mapping", "zero_stage", "shard_group"),
+    *("document_length", "padding"),
+)
 LAYOUT_AXES = tuple(
     spec.name
     for spec in FIELDS
@@ -180,7 +184,7 @@ def enumerate_strategies(
     columns = _multiply(layout, free, free_count)
     status = np.repeat(status, free_count)
     keep = np.ones(status.size, bool)
-    if free["zero_stage"].max() > 3 or free["shard_group"].any() or free["mapping"].any():
+    if _late(free, model):
         late = strategy_status(columns, model, devices, rules=LATE_RULES)
         late[status != VALID] = VALID
         for name, count in _count(late, np.ones(late.size)).items():
@@ -369,12 +373,22 @@ def _free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
         "precision": [0],
         "mapping": [0],
         "zero_stage": [0, 1, 2, 3],
-        "shard_group": [0],
     }
     return {
-        name: given[name] if name in given else np.asarray(sensible[name], np.int64)
+        name: given[name]
+        if name in given
+        else np.asarray(sensible[name], np.int64)
+        if name in sensible
+        else axis_values(name, FIELD_BY_NAME[name].default)
         for name in FREE_AXES
     }
+
+
+def _late(free: Mapping[str, np.ndarray], model: ModelSpec) -> bool:
+    """Tell whether any of `LATE_RULES` may be broken."""
+    named = any(free[name].any() for name in ("shard_group", "mapping", "document_length"))
+    stored = model.adapters is not None and model.adapters.frozen
+    return bool(named or stored or free["zero_stage"].max() > 3)
 
 
 def _free_defaults(layout: Mapping[str, Integers]) -> dict[str, Integers]:

@@ -132,6 +132,23 @@ FIELDS: tuple[StrategyField, ...] = (
         MAPPINGS,
         form=f"an order of {', '.join(MAPPING_AXES)}, joined by '-'",
     ),
+    StrategyField(
+        "document_length",
+        "document-length",
+        "int",
+        0,
+        "tokens of the documents packed into a sequence, mean over their tokens; 0: one document",
+        minimum=0,
+    ),
+    StrategyField(
+        "padding",
+        "padding",
+        "float",
+        0.0,
+        "share of the tokens that only fill sequences up",
+        minimum=0,
+        maximum=0.999,
+    ),
 )
 HABITS: Mapping[str, str] = {
     "sequence_parallel": "tensor_parallel",

@@ -110,7 +110,7 @@ class StrategyGrid:
     devices : int
         Devices of the run; the same for every strategy.
     columns : mapping of str to ndarray, shape (strategies,)
-        One integer column per field of `FIELDS`.
+        One column per field of `FIELDS`: of floats for shares, else of integers.
     status : ndarray of uint8, shape (strategies,)
         0 where a strategy is possible, else the code of the rule that it breaks
         (`perfmodel.strategy.rules`).
@@ -160,6 +160,12 @@ class StrategyGrid:
 def batches_of(grid: StrategyGrid) -> Integers:
     """Return the micro-batches of every strategy."""
     return grid["global_batch_size"] // (grid["data_parallel"] * grid["micro_batch_size"])
+
+
+def attended_lengths(columns: Mapping[str, Integers]) -> Integers:
+    """Return the tokens that attend to each other: of a packed document, or of a sequence."""
+    documents = columns["document_length"]
+    return np.where(documents > 0, documents, columns["sequence_length"])
 
 
 def columns_from_rows(

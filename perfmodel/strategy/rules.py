@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
+from perfmodel.base.precisions import PRECISIONS
 from perfmodel.model.build import (
     AttentionSpec,
     LayerSpec,
@@ -246,6 +247,27 @@ def _shard_group(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return (group > 0) & (uneven | crossed | (c["zero_stage"] == 0))
 
 
+def _documents(c: Columns, model: ModelSpec, devices: int) -> Flags:
+    length = c["document_length"]
+    # Every document is shared by the context ranks, by a causal ring in two pieces each.
+    pieces = np.where(c["context_parallel"] > 1, 2 * c["context_parallel"], 1)
+    return (length > 0) & ((length > c["sequence_length"]) | (length < pieces))
+
+
+def _ranks(c: Columns, model: ModelSpec, devices: int) -> Flags:
+    degree = c["tensor_parallel"]
+    if model.adapters is None:
+        return np.zeros(degree.shape, bool)
+    return model.adapters.rank % degree != 0
+
+
+def _frozen(c: Columns, model: ModelSpec, devices: int) -> Flags:
+    if model.adapters is None or not model.adapters.frozen:
+        return np.zeros(c["precision"].shape, bool)
+    wide = [PRECISIONS.index(name) for name in ("bf16", "fp16")]
+    return ~np.isin(c["precision"], wide)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         1,
@@ -366,10 +388,32 @@ RULES: tuple[Rule, ...] = (
         "the data × context ranks or the copies of an expert",
         _shard_mapping,
     ),
+    Rule(
+        21,
+        "document_length_mismatch",
+        "document_length exceeds sequence_length, or has less than two tokens for each context "
+        "rank",
+        _documents,
+    ),
+    Rule(
+        22,
+        "rank_not_divisible",
+        "the rank of adapters does not divide over tensor_parallel",
+        _ranks,
+    ),
+    Rule(
+        23,
+        "frozen_needs_wide_products",
+        "frozen weights that are stored in another format are multiplied in 16 bits: precision "
+        "bf16 or fp16",
+        _frozen,
+    ),
 )
 # Rules about the axes that multiply an already checked layout.
 LATE_RULES = tuple(
-    rule for rule in RULES if rule.broken in (_zero, _shard_group, _expert_mapping, _shard_mapping)
+    rule
+    for rule in RULES
+    if rule.broken in (_zero, _shard_group, _expert_mapping, _shard_mapping, _documents, _frozen)
 )
 # What holds where a table of a schedule is given.
 TABLE_RULES = tuple(rule for rule in RULES if rule.broken is not _table)

@@ -189,6 +189,9 @@ def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
             "data_parallel",
             "mapping",
         ),
+        "document_length_mismatch": ("document_length", "sequence_length", "context_parallel"),
+        "rank_not_divisible": ("tensor_parallel",),
+        "frozen_needs_wide_products": ("precision",),
         "shard_group_spread": ("shard_group", *DEGREES, "data_parallel", "mapping"),
     }
     name = STATUS_NAMES[status]
@@ -196,6 +199,8 @@ def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
     listed = [f"{field} {row[field]}" for field in fields]
     if name in ("heads_not_divisible", "context_heads_not_divisible"):
         listed += [f"{heads} heads in {groups} groups" for heads, groups in head_counts(model)]
+    if name == "rank_not_divisible" and model.adapters is not None:
+        listed.append(f"rank {model.adapters.rank}")
     if name == "too_few_layers":
         listed.append(f"{model.num_layers} layers")
     if name == "experts_not_divisible":

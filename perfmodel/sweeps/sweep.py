@@ -19,7 +19,7 @@ from perfmodel.base.variables import SCHEMA_VERSION, STEP_VARIABLES, VARIABLES, 
 from perfmodel.hwprofiles.paths import row_names, unit_of
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
-from perfmodel.strategy.grid import FIELDS, StrategyGrid
+from perfmodel.strategy.grid import FIELDS, StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
 from perfmodel.sweeps.trust import add_trust
 
@@ -260,7 +260,7 @@ def _coordinates(
         column = np.concatenate([grid[spec.name] for grid in grids])
         if spec.kind == "int":
             column = narrow(column)
-        else:
+        elif spec.kind != "float":
             column = column.astype(np.int8)
             attributes |= flags(spec.choices or ("false", "true"))
         coordinates[spec.name] = Column("strategy", column, attributes)
@@ -321,7 +321,8 @@ def _add_derived(table: Table, problems: Sequence[Problem]) -> Table:
     ):
         parts = []
         for problem in problems:
-            lengths, at = np.unique(problem.grid["sequence_length"], return_inverse=True)
+            attended = attended_lengths(problem.grid.columns)
+            lengths, at = np.unique(attended, return_inverse=True)
             parts.append(model_flops_per_token(problem.model, lengths, causal=causal)[at])
         table[name] = labelled(VARIABLES[name], np.concatenate(parts), ["strategy"])
     step = table["step_time"].values

@@ -24,6 +24,7 @@ from perfmodel.operations.towers import encoder_tokens, tower_tokens
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
+from perfmodel.training.adapters import frozen_kept
 from perfmodel.training.mixer_activations import attention_kept, convolution_kept
 from perfmodel.training.mlp_activations import mlp_kept
 from perfmodel.training.recurrence_activations import recurrence_kept
@@ -197,6 +198,8 @@ def _layer_memory(
     encoded = encoder_tokens(model, length) / length
     at = Scope(keys, framework)
     found = layer_kept(at, layer, float(model.hidden_size), encoded)
+    if model.adapters is not None:
+        found = found + frozen_kept(at, model.adapters, layer, float(model.hidden_size))
     boundary = boundary_bytes(model, keys, framework.activation_bytes)
     return PartMemory(weights, experts, *_recomputed(at, found, boundary))
 

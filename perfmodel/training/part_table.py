@@ -19,6 +19,7 @@ from perfmodel.operations.priced import Priced, column_of
 from perfmodel.operations.pricing import price_operations
 from perfmodel.operations.uncertainty import kernel_class
 from perfmodel.software.framework import Framework
+from perfmodel.training.adapters import parameters_of
 from perfmodel.training.memory import part_memory
 
 if TYPE_CHECKING:
@@ -97,8 +98,9 @@ def part_table(
         row.forward_pass = window[0]
         row.weight_pass = weight_pass(priced, device[1], window[1])
         kept = part_memory(model, part, keys, framework)
-        row.weights = kept.weights
-        row.experts = kept.experts
+        found = parameters_of(model, part, [item.operation for item in priced], kept)
+        row.weights, row.experts = found.weights, found.experts
+        row.trained, row.trained_experts = found.trained, found.trained_experts
         row.activations = kept.activations
         row.working = kept.working
         row.logits = kept.logits

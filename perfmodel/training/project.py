@@ -99,6 +99,7 @@ class Workload:
             "global_batch": "global_batch_size",
             "sequence": "sequence_length",
             "mapping": "mapping",
+            "padding": "padding",
         }
         chosen = {name: np.ascontiguousarray(grid[field]) for name, field in fields.items()}
         self.strategies = Strategies(stage_key=stage_key, waits=stage_key, **chosen)
@@ -130,6 +131,7 @@ class Workload:
             self.row_layer_key,
             self.counts,
             keys.shared_table,
+            keys.trained_table,
             kinds.index("embedding"),
             kinds.index("output"),
             sums,
@@ -301,14 +303,16 @@ def key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyT
     from perfmodel.kernels.step.tables import KeyTables
 
     keys = work.keys
-    length = keys.number("sequence_length")
+    length = keys.document
     wide_copy = 0.0 if framework.low_precision_parameters else 2.0
     weight_bytes = {
         name: wide_copy + copies for name, copies in machine_of(hardware).cast_bytes().items()
     }
+    shared = shared_table(work.model, keys, framework)
     return KeyTables(
         parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
-        shared_table=shared_table(work.model, keys, framework),
+        shared_table=shared,
+        trained_table=shared * (work.model.adapters is None),
         boundary_bytes=sent_bytes(work.model, keys, framework),
         boundary_gather=arrival_gather(work.model, keys, hardware, framework).time,
         scale_bytes=scale_bytes(work.model, keys, framework),

@@ -144,6 +144,8 @@ def test_one_value_of_every_axis_makes_one_strategy(llama_8b):
         "recompute": "selective",
         "precision": "fp8",
         "mapping": "tensor-context-pipeline-data",
+        "document_length": 512,
+        "padding": 0.125,
     }
     grid = strategy_grid(llama_8b, 64, **RUN, **axes)
     assert len(grid) == 1

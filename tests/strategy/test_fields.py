@@ -25,7 +25,7 @@ def test_every_field_is_described_and_has_a_valid_default():
     assert len({spec.name for spec in FIELDS}) == len(FIELDS)
     assert len({spec.option for spec in FIELDS}) == len(FIELDS)
     for spec in FIELDS:
-        assert spec.kind in ("int", "bool", "choice")
+        assert spec.kind in ("int", "float", "bool", "choice")
         assert len(spec.description) > 10
         assert decode(spec.name, encode(spec.name, spec.default)) == spec.default
 

@@ -25,6 +25,8 @@ def values_of(spec):
         return st.sampled_from(spec.choices)
     if spec.kind == "bool":
         return st.booleans()
+    if spec.kind == "float":
+        return st.floats(spec.minimum, spec.maximum)
     return st.integers(spec.minimum, 2**40)
 
 
@@ -55,7 +57,8 @@ def test_rows_become_columns_with_defaults():
     assert columns["tensor_parallel"].tolist() == [4, 1]
     assert columns["recompute"].tolist() == [2, 0]
     assert columns["zero_stage"].tolist() == [1, 1]
-    assert all(column.dtype == np.int64 for column in columns.values())
+    for name, column in columns.items():
+        assert column.dtype == (np.float64 if FIELD_BY_NAME[name].kind == "float" else np.int64)
 
 
 def test_rows_with_an_unknown_field_are_refused():

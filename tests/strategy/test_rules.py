@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import describe_rejected, strategies_from_rows, strategy_grid
@@ -24,6 +25,8 @@ from tests.operations import layers
 
 RUN = {"sequence_length": 8192, "global_batch_size": 64}
 LLAMA, MIXTRAL = "llama-3.1-8b", "mixtral-8x7b"  # 32 layers, 32 heads over 8 groups; 8 experts
+
+TUNED = load_model(LLAMA, adapters=AdapterSpec(6, frozen="nf4"))
 
 # Rule -> (model, devices, what makes the strategy break just this rule).
 BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
@@ -91,6 +94,9 @@ BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
             "mapping": "data-tensor-context-pipeline",
         },
     ),
+    "document_length_mismatch": (LLAMA, 8, {"document_length": 16384}),
+    "rank_not_divisible": (TUNED, 4, {"tensor_parallel": 4}),
+    "frozen_needs_wide_products": (TUNED, 8, {"precision": "fp8"}),
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.describe import describe_layer, describe_mixer
 from perfmodel.model.presets import load_model
@@ -35,6 +36,8 @@ class Launch:
         0 where unknown.
     domain : int
         Devices of one innermost network: an NVLink domain, a TPU slice; 0 where unknown.
+    adapters : AdapterSpec or None
+        What a file has trained beside frozen weights; `model` is as it is without them.
     remarks : tuple of str
         What the reader, or the projection, could not take as it stands.
     """
@@ -45,6 +48,7 @@ class Launch:
     devices: int = 0
     devices_per_node: int = 0
     domain: int = 0
+    adapters: AdapterSpec | None = None
     remarks: tuple[str, ...] = ()
 
     def __getitem__(self, field: str) -> Any:
@@ -86,6 +90,8 @@ def beyond_common(model: ModelSpec) -> str:
 
     Common are layers of one attention, full, sliding or latent, and one feed-forward block.
     """
+    if model.adapters is not None:
+        return "adapters beside frozen weights"
     for tower in model.towers:
         if tower.name == "encoder" or tower.tokens:  # others are not run
             return f"a tower of {tower.name} layers"

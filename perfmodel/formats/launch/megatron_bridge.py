@@ -11,8 +11,10 @@ cannot be known here: such fields are named in a remark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from perfmodel.formats.launch.adapters import read_adapters
 from perfmodel.formats.launch.core_model import CoreWords, core_facts
 from perfmodel.formats.launch.core_software import core_software
 from perfmodel.formats.launch.describe import Launch, has_experts
@@ -362,10 +364,11 @@ def launch_of(
     strategy = with_replicas(settings, strategy, devices, sets)
     facts["pads_vocabulary_to"] = settings.whole("model.make_vocab_size_divisible_by", 128)
     facts |= core_software(settings, "model.{}".format)
+    adapters = read_adapters(settings)
     silent = [item.key for item in NUMBERS[:3] if settings.silent(item.key)]
     if silent:
         settings.remark(f"the recipe's {', '.join(silent)} is not in the file: taken as 1")
-    return finished(
+    launch = finished(
         settings,
         strategy,
         facts,
@@ -376,6 +379,7 @@ def launch_of(
         presets=presets,
         watched=WATCHED,
     )
+    return replace(launch, adapters=adapters)
 
 
 def _name_precision(settings: Settings) -> None:

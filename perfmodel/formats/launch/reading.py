@@ -129,7 +129,7 @@ def finished(
         devices,
         devices_per_node,
         domain,
-        tuple(dict.fromkeys(settings.remarks)),
+        remarks=tuple(dict.fromkeys(settings.remarks)),
     )
 
 

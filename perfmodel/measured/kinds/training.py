@@ -35,6 +35,7 @@ from perfmodel.measured.row_software import (
     sequence_parallel,
     zero_of,
 )
+from perfmodel.measured.row_tuning import tuned
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import list_models, load_model
@@ -170,8 +171,6 @@ def case_of(row: MeasuredRow) -> Case:
     if length is None:
         # Neither a step nor a token of unknown length can be projected.
         raise Skip("sequence length not stated", scorable=False)
-    if row.lower("task") == "lora":
-        raise Skip("LoRA is not modelled yet")
     schedule = schedule_of(row)
     devices, context = _stated(row, "n_gpus"), row.whole("cp") or 1
     hardware, hardware_notes = hardware_of(row)
@@ -184,6 +183,8 @@ def case_of(row: MeasuredRow) -> Case:
     framework, software_notes = framework_of(row, run)
     model, module_notes = _with_modules(row, model, known, framework)
     model_notes += module_notes
+    model, packed, tuning = tuned(row, model)
+    assumed = (*assumed, *tuning)
     tensor, pipeline = _degree(row, "tp", framework), _degree(row, "pp", framework)
     data, rest = divmod(devices, tensor * pipeline * context)
     if rest or not data:
@@ -213,6 +214,7 @@ def case_of(row: MeasuredRow) -> Case:
         "global_batch_size": batch,
         "sequence_length": length,
         "precision": precision,
+        **packed,
     }
     levels, some_layers, recompute_notes = recompute_levels(row, framework)
     if schedule and pipeline > 1:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfmodel.measured.compare import compare_file
-from perfmodel.measured.kinds.training import case_of, measured_step_time
+from perfmodel.measured.kinds.training import KIND, case_of, measured_step_time
 from perfmodel.measured.rows import MeasuredRow
 from tests.data import MISSING, TRAINING_RUNS
 
@@ -90,7 +90,6 @@ def test_a_row_without_measurement_or_architecture_does_not_count_against_covera
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"task": "lora"}, "LoRA is not modelled yet"),
         ({"pp_schedule": "zbv"}, "schedule not modelled yet"),
         ({"precision": "int8/fp8 (AQT)"}, "int8 training is not modelled yet"),
         ({"precision": "ternary"}, "unknown precision"),
@@ -114,9 +113,45 @@ def test_rows_that_cannot_be_projected_say_why(
 
 
 def test_full_fine_tuning_is_projected_as_pretraining(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", row(), row(task="sft"))
+    """Where the software has no recipe that packs documents."""
+    path = write(tmp_path / "t.csv", row(framework="MaxText"), row(framework="MaxText", task="sft"))
     first, second = compare_file("training", path).rows
     assert first.outcome.projected == second.outcome.projected
+
+
+@pytest.mark.parametrize(
+    ("cells", "assumed"),
+    [
+        (
+            {"task": "lora", "framework": "NeMo", "version": "NeMo 24.07"},
+            {"lora_rank=32", "lora_targets=linear_qkv", "document_length=256"},
+        ),
+        (
+            {"task": "lora", "framework": "Megatron-Bridge", "notes": "LoRA rank 8 on linear_proj"},
+            {"document_length=256"},
+        ),
+        (
+            {"task": "lora", "framework": "PyTorch FSDP", "notes": "LoRA dim 32"},
+            {"lora_targets=all_linear"},
+        ),
+        ({"task": "sft", "framework": "NeMo", "version": "NeMo 24.07"}, {"document_length=256"}),
+    ],
+)
+def test_fine_tuning_is_as_its_recipe_has_it(cells: dict[str, Any], assumed: set[str]) -> None:
+    case = case_of(row(**cells))
+    found = {text for text in case.assumed if text.startswith(("lora", "document"))}
+    assert found == assumed
+    assert (case.model.adapters is not None) == (cells["task"] == "lora")
+
+
+def test_published_fine_tuning_of_nvidia(training_runs: Any) -> None:
+    """NVIDIA's nine LoRA runs of Llama 2 and 3 on H100 and GB200, by tokens per second."""
+    rows = [MeasuredRow(it, "runs.csv", 2) for it in training_runs if it["task"] == "lora"]
+    found = KIND.project(rows, lambda count: None)
+    errors = [it.projected / it.measured - 1.0 for it in found if it.projected and it.measured]
+    assert len(errors) == 9
+    assert max(map(abs, errors)) < 0.10
+    assert sum(map(abs, errors)) / 9 < 0.04
 
 
 def test_a_stated_row_leaves_nothing_open() -> None:

@@ -1,0 +1,85 @@
+"""Options that fine-tune a model with low-rank adapters."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from perfmodel.base.errors import ModelError
+from perfmodel.cli.shared.options import PROBLEM, option, stack
+from perfmodel.cli.shared.types import ListType, WholeRange
+from perfmodel.model.adapters import EVERYTHING, FROZEN_BYTES, WORDS, AdapterSpec
+
+NAMES = ("lora_rank", "lora_targets", "lora_frozen")
+
+
+class Targets(ListType):
+    """Matrices that have adapters."""
+
+    name = "NAME,…"
+
+    def proposals(self) -> tuple[str, ...]:
+        """Return the words for them."""
+        return WORDS
+
+
+lora_options = stack(
+    option(
+        "--lora-rank",
+        section=PROBLEM,
+        type=WholeRange(1),
+        metavar="N",
+        help="Train low-rank adapters of this rank, all other weights frozen (LoRA).  "
+        "[default: all weights are trained]",
+    ),
+    option(
+        "--lora-targets",
+        section=PROBLEM,
+        type=Targets(),
+        help="Matrices that have adapters: attention, mlp, all_linear, Megatron's names "
+        "(linear_qkv, …) or transformers' (q_proj, …; docs/training.md).  [default: all_linear]",
+    ),
+    option(
+        "--lora-frozen",
+        section=PROBLEM,
+        type=click.Choice(tuple(FROZEN_BYTES)),
+        help="Store the layers' frozen weights in this format and turn them into 16 bits ahead of "
+        "every product (QLoRA: nf4).",
+    ),
+)
+
+
+def given_adapters(options: dict[str, Any]) -> AdapterSpec | None:
+    """Take the options of `NAMES` out of all options, and return the adapters that they name.
+
+    Raises
+    ------
+    ModelError
+        Something is said of adapters, but not their rank.
+    """
+    rank, targets, frozen = (options.pop(name, None) for name in NAMES)
+    if rank is None:
+        if targets or frozen:
+            raise ModelError("--lora-targets and --lora-frozen need --lora-rank")
+        return None
+    return AdapterSpec(rank, tuple(targets or EVERYTHING), frozen or "")
+
+
+def adapter_defaults(spec: AdapterSpec) -> dict[str, Any]:
+    """Return the adapters of a launch file as values of the options."""
+    values = (str(spec.rank), list(spec.targets), spec.frozen)
+    return {name: value for name, value in zip(NAMES, values, strict=True) if value}
+
+
+def adapter_words(reading: Mapping[str, Any]) -> str:
+    """Return the options that name the adapters again; empty without."""
+    spec: AdapterSpec | None = reading.get("adapters")
+    if spec is None:
+        return ""
+    words = ["--lora-rank", str(spec.rank)]
+    if spec.targets != EVERYTHING:
+        words += ["--lora-targets", ",".join(spec.targets)]
+    return shlex.join([*words, *(["--lora-frozen", spec.frozen] if spec.frozen else [])])

@@ -1,0 +1,225 @@
+"""Fine-tuning with low-rank adapters: which matrices have one, and how the others are stored.
+
+LoRA (arXiv:2106.09685) freezes every weight of a model and trains, beside some of its matrices,
+a product of two small ones: ``W x + B A x`` with A of rank x inputs and B of outputs x rank. QLoRA
+(arXiv:2305.14314) stores the frozen matrices in 4 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from perfmodel.base.errors import ModelError, did_you_mean
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.checks import check_choice, check_size
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.mlp import MlpSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A product of a layer that may have an adapter.
+
+    Attributes
+    ----------
+    split : {"columns", "rows", "whole"}
+        How tensor parallelism cuts it.
+    word : str
+        What Megatron calls it: one adapter for the product as it runs.
+    matrices : tuple of str
+        What transformers calls the matrices that stand in it side by side: an adapter for each.
+    """
+
+    split: str
+    word: str
+    matrices: tuple[str, ...]
+
+
+_UP = Target("columns", "linear_fc1", ("gate_proj", "up_proj"))
+_DOWN = Target("rows", "linear_fc2", ("down_proj",))
+_IN = Target("columns", "in_proj", ())
+_OUT = Target("rows", "out_proj", ())
+TARGETS: Mapping[str, Target] = {
+    "attention.qkv": Target("columns", "linear_qkv", ("q_proj", "k_proj", "v_proj")),
+    "attention.query": Target("columns", "linear_q", ("q_proj",)),
+    "attention.key_value": Target("columns", "linear_kv", ("k_proj", "v_proj")),
+    "attention.query_down": Target("whole", "linear_q_down_proj", ("q_a_proj",)),
+    "attention.query_up": Target("columns", "linear_q_up_proj", ("q_b_proj",)),
+    "attention.key_value_down": Target("whole", "linear_kv_down_proj", ("kv_a_proj_with_mqa",)),
+    "attention.key_value_up": Target("columns", "linear_kv_up_proj", ("kv_b_proj",)),
+    "attention.output": Target("rows", "linear_proj", ("o_proj",)),
+    "mlp.up": _UP,
+    "mlp.down": _DOWN,
+    "mlp.shared.up": _UP,
+    "mlp.shared.down": _DOWN,
+    "mlp.experts_up": _UP,
+    "mlp.experts_down": _DOWN,
+    "recurrence.input": _IN,
+    "recurrence.output": _OUT,
+    "convolution.input": _IN,
+    "convolution.output": _OUT,
+}
+"""Products by the names of their operations (`perfmodel.operations`)."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "attention": ("attention.",),
+    "mlp": ("mlp.",),
+    "all_linear": ("",),
+}
+"""Words for several products at once -> how their names begin."""
+
+WORDS = tuple(
+    dict.fromkeys(
+        (
+            *GROUPS,
+            *(target.word for target in TARGETS.values()),
+            *(name for target in TARGETS.values() for name in target.matrices),
+        )
+    )
+)
+
+EVERYTHING = ("all_linear",)
+"""Every product of the layers but the router: what Megatron-Bridge and NeMo adapt unless told
+otherwise (peft/lora.py, ``target_modules``: linear_qkv, linear_proj, linear_fc1, linear_fc2)."""
+
+FROZEN_BYTES: Mapping[str, float] = {
+    "nf4": 0.5 + (1.0 + 4.0 / 256.0) / 64.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+}
+"""Formats of frozen matrices that are turned into 16 bits ahead of every product [B/parameter].
+
+NF4 has a scale for every 64 weights, itself stored in 8 bits with one in single precision for
+every 256 of them: 0.127 bits a weight (arXiv:2305.14314, section 3, "double quantization").
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSpec:
+    """Adapters of a model whose other weights are frozen.
+
+    Attributes
+    ----------
+    rank : int
+        Inner dimension r of every adapter.
+    targets : tuple of str
+        Words of `WORDS`: "attention", "mlp" or "all_linear" for all such products, Megatron's
+        names for one product as it runs (``linear_qkv``), or transformers' for each matrix
+        (``q_proj``, ``k_proj``). Routed experts have an adapter each.
+    frozen : str
+        Format of `FROZEN_BYTES` in which the frozen matrices of the layers are stored; empty: as
+        the precision of the run has them.
+    """
+
+    rank: int
+    targets: tuple[str, ...] = EVERYTHING
+    frozen: str = ""
+
+    def __post_init__(self) -> None:
+        check_size("lora_rank", self.rank)
+        if not isinstance(self.targets, tuple):
+            raise ModelError(f"key 'lora_targets': {self.targets!r} should be a tuple of names")
+        for word in self.targets:
+            if word not in WORDS:
+                raise ModelError(
+                    f"key 'lora_targets': {word!r} is no matrix{did_you_mean(str(word), WORDS)}"
+                )
+        check_choice("lora_frozen", self.frozen, ("", *FROZEN_BYTES))
+
+    def beside_layers(self) -> AdapterSpec:
+        """Return what holds of matrices outside of the layers: frozen in 16 bits, no adapters.
+
+        ``lm_head`` and towers: quantisers of transformers leave the first out, PEFT's
+        "all-linear" too.
+        """
+        return AdapterSpec(self.rank, ())
+
+    def whole(self, product: str) -> bool:
+        """Tell whether a product has one adapter for all its outputs."""
+        if product not in TARGETS:
+            return False
+        groups = [start for word in self.targets for start in GROUPS.get(word, ())]
+        return TARGETS[product].word in self.targets or product.startswith(tuple(groups))
+
+    def covers(self, product: str) -> bool:
+        """Tell whether a product has any adapter."""
+        if product not in TARGETS:
+            return False
+        return self.whole(product) or not set(TARGETS[product].matrices).isdisjoint(self.targets)
+
+    def label(self) -> str:
+        """Return what differs from the defaults, as names of models carry it."""
+        words = [f"lora_rank={self.rank}"]
+        if self.targets != EVERYTHING:
+            words.append(f"lora_targets={'+'.join(self.targets)}")
+        if self.frozen:
+            words.append(f"lora_frozen={self.frozen}")
+        return ",".join(words)
+
+    def described(self) -> str:
+        """Return the adapters in a few words."""
+        stored = f", frozen weights in {self.frozen}" if self.frozen else ""
+        return f"LoRA of rank {self.rank} on {', '.join(self.targets)}{stored}"
+
+
+def check_targets(spec: AdapterSpec, layers: tuple[LayerSpec, ...]) -> None:
+    """Refuse a target that no layer has.
+
+    Raises
+    ------
+    ModelError
+        With the words that some layer has.
+    """
+    if not spec.targets:
+        raise ModelError("key 'lora_targets': should name at least one matrix")
+    products = {product for layer in layers for product in layer_products(layer)}
+    for word in spec.targets:
+        if not any(replace(spec, targets=(word,)).covers(product) for product in products):
+            known = [word for word in WORDS if word not in GROUPS]
+            there = [
+                each
+                for each in known
+                if any(replace(spec, targets=(each,)).covers(product) for product in products)
+            ]
+            raise ModelError(
+                f"key 'lora_targets': no layer has {word!r}; there are {', '.join(there)}"
+            )
+
+
+def layer_products(layer: LayerSpec) -> Iterator[str]:
+    """Yield the products of a layer that may have adapters, by the names of `TARGETS`."""
+    for mixer in layer.mixers:
+        kind = mixer.__class__.__name__
+        if isinstance(mixer, AttentionSpec):
+            yield from _attention_products(mixer)
+        else:
+            prefix = "recurrence" if kind == "RecurrenceSpec" else "convolution"
+            yield from (f"{prefix}.input", f"{prefix}.output")
+    for mlp in layer.mlps:
+        yield from _mlp_products(mlp)
+
+
+def _attention_products(spec: AttentionSpec) -> Iterator[str]:
+    yield "attention.output"
+    if spec.cross:
+        yield from ("attention.query", "attention.key_value")
+        return
+    if spec.q_lora_rank:
+        yield "attention.query_down"
+    if spec.kind == "mla":
+        yield from ("attention.key_value_down", "attention.query_up", "attention.key_value_up")
+        return
+    if spec.q_lora_rank:
+        yield "attention.query_up"
+    if not (spec.q_lora_rank and spec.shared_keys):
+        yield "attention.qkv"
+
+
+def _mlp_products(mlp: MlpSpec) -> Iterator[str]:
+    if mlp.kind == "dense":
+        yield from ("mlp.up", "mlp.down")
+        return
+    yield from ("mlp.experts_up", "mlp.experts_down")
+    if mlp.shared_intermediate_size:
+        yield from ("mlp.shared.up", "mlp.shared.down")

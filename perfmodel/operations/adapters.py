@@ -1,0 +1,167 @@
+"""Operations of low-rank adapters beside frozen products, and of weights that are stored narrower.
+
+Shape letters: T tokens on this device, r rank, f output features, t tensor-parallel degree.
+
+Tensor ranks share adapters as Megatron-Bridge's and NeMo's ``ParallelLinearAdapter`` does
+(peft/utils.py): beside a column-parallel product A is column-parallel, its r results are gathered
+and B is column-parallel; beside a row-parallel one A is row-parallel, its results are summed, B is
+column-parallel, and what it puts out is gathered over the hidden size (and in backward over the
+sequence, where that is sharded). Norms hand on their gathered output, so that the input of A is not
+gathered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.base.columns import Column
+from perfmodel.model.adapters import FROZEN_BYTES, TARGETS, AdapterSpec
+from perfmodel.operations.operations import Communication, Size, Stream
+
+if TYPE_CHECKING:
+    from perfmodel.operations.operation_list import OperationList
+
+MARK = ".lora"
+"""What names of an adapter's operations have behind that of its product."""
+
+
+def adapted(spec: AdapterSpec, product: str, widths: Sequence[Size]) -> Iterator[tuple[str, Size]]:
+    """Yield the adapters of a product: what tells them apart, and their output features.
+
+    Parameters
+    ----------
+    spec : AdapterSpec
+    product : str
+    widths : sequence of float or ndarray
+        Output features of the matrices that stand in it side by side.
+    """
+    if spec.whole(product):
+        yield "", sum(widths)
+    elif product in TARGETS:
+        names = TARGETS[product].matrices
+        # A block that is not gated has no gate_proj, queries alone no k_proj.
+        names = names[-len(widths) :] if product.startswith("mlp.") else names
+        for name, width in zip(names, widths, strict=False):
+            if name in spec.targets:
+                yield f".{name}", width
+
+
+def add_adapters(
+    ops: OperationList,
+    product: str,
+    tokens: Size,
+    inputs: Size,
+    widths: Sequence[Size],
+    batch: Size,
+    count: Size,
+) -> None:
+    """Add the adapters of a frozen product.
+
+    Parameters
+    ----------
+    ops : OperationList
+    product : str
+        Its name.
+    tokens, inputs : float or ndarray
+        Rows and input features on this device (per expert with `batch`).
+    widths : sequence of float or ndarray
+        Output features of the matrices in it.
+    batch, count : float or ndarray
+        Experts of a grouped product, and how often it runs: each expert has an adapter.
+    """
+    spec = ops.adapters
+    if spec is None or not spec.covers(product):
+        return
+    # An expert's ranks add up what their parts of it put out, and of its adapter along with it.
+    split = "whole" if product.startswith("mlp.experts") else TARGETS[product].split
+    for label, width in adapted(spec, product, widths):
+        name = f"{product}{MARK}{label}"
+        inner: Size = float(spec.rank)
+        if split == "columns":
+            inner = inner / ops.keys.tensor
+        outer = width / ops.keys.tensor if split == "rows" else width
+        with ops.trained():
+            ops.linear(
+                f"{name}_down", tokens, inputs, inner, quantised=False, batch=batch, count=count
+            )
+            if split != "whole":
+                _share_rank(ops, name, split, float(spec.rank))
+            ops.linear(
+                f"{name}_up",
+                tokens,
+                float(spec.rank),
+                outer,
+                quantised=False,
+                batch=batch,
+                count=count,
+            )
+            if split == "rows":
+                _share_output(ops, name, width)
+            rows = tokens * batch
+            ops.stream(f"{name}_sum", rows * width, (4, 2), (0, 0), count=count)
+            # The input's two gradients are added up.
+            elements = rows * inputs
+            gradient = f"{name}_gradient"
+            ops.add(Stream(gradient, "backward_input", elements * 4, elements * 2, count=count))
+            if split == "columns":
+                _share_gradient(ops, name, inputs)
+
+
+def add_dequantisation(ops: OperationList, product: str, weights: Size, count: Size) -> None:
+    """Turn frozen weights into 16 bits ahead of a product, in both passes.
+
+    Nothing keeps the wide copy (bitsandbytes, ``MatMul4Bit``: forward and backward each call
+    ``dequantize_4bit``).
+    """
+    if ops.adapters is None or not ops.adapters.frozen:
+        return
+    stored = FROZEN_BYTES[ops.adapters.frozen]
+    ops.stream(
+        f"{product}.dequantise", weights, (stored, 2.0), (stored, 2.0), flops=2.0, count=count
+    )
+
+
+def _collective(
+    ops: OperationList, name: str, phase: str, collective: str, width: Size, count: Column
+) -> None:
+    """Add a collective of the tensor ranks over all tokens, with nothing beside it."""
+    if not np.any(count > 0):
+        return
+    ops.add(
+        Communication(
+            f"{name}.{collective}",
+            phase,
+            "tensor",
+            collective,
+            ops.keys.tokens * width * 2.0,
+            ops.keys.tensor,
+            ops.keys.tensor_stride,
+            count=count,
+        )
+    )
+
+
+def _parallel(ops: OperationList) -> Column:
+    return (ops.keys.tensor > 1) * 1.0
+
+
+def _share_rank(ops: OperationList, name: str, split: str, rank: float) -> None:
+    """Have every tensor rank know all r results of A, and sum their gradients."""
+    forward = "all_gather" if split == "columns" else "all_reduce"
+    _collective(ops, f"{name}_down", "forward", forward, rank, _parallel(ops))
+    _collective(ops, f"{name}_down", "backward_input", "all_reduce", rank, _parallel(ops))
+
+
+def _share_output(ops: OperationList, name: str, width: Size) -> None:
+    """Gather what B puts out beside a row-parallel product."""
+    _collective(ops, f"{name}_up", "forward", "all_gather", width, _parallel(ops))
+    _collective(ops, f"{name}_up", "backward_input", "all_gather", width, ops.keys.sharded)
+
+
+def _share_gradient(ops: OperationList, name: str, inputs: Size) -> None:
+    """Sum the gradients of the input of A; with sequence parallelism the product's own sum does."""
+    plain = _parallel(ops) * (1.0 - ops.keys.sharded)
+    _collective(ops, f"{name}_gradient", "backward_input", "all_reduce", inputs, plain)

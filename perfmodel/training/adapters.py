@@ -1,0 +1,135 @@
+"""What frozen weights and their adapters keep on a device.
+
+Frozen products keep no input: it is needed for the gradient of weights alone. Adapters keep theirs
+in 16 bits, and what lies between their two matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from perfmodel.base.columns import Column
+from perfmodel.model.adapters import FROZEN_BYTES, AdapterSpec, layer_products
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.spec import ModelSpec
+from perfmodel.operations.adapter_counts import adapter_weights
+from perfmodel.operations.expert_load import expert_loads
+from perfmodel.operations.operations import Operation, Size
+from perfmodel.operations.parts import Part
+from perfmodel.training.activations import Kept, Scope
+
+if TYPE_CHECKING:
+    from perfmodel.training.memory import PartMemory
+
+WIDE = 2.0  # bytes of a weight in 16 bits, and of what an adapter reads
+
+
+class Parameters(NamedTuple):
+    """Parameters of a part on one device; columns of shape (keys,).
+
+    Frozen ones that are stored in fewer bytes count for as many as take that room in 16 bits, which
+    is what memory and gathers ask for.
+    """
+
+    weights: Column  # that every data-parallel rank holds alike
+    experts: Column
+    trained: Column  # of both, what has gradients
+    trained_experts: Column
+
+
+def parameters_of(
+    model: ModelSpec, part: Part, operations: Sequence[Operation], kept: PartMemory
+) -> Parameters:
+    """Return the parameters of a part: all of them trained, or frozen beside adapters.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    part : Part
+    operations : sequence of Operation
+        Of the part.
+    kept : PartMemory
+        With the model's own parameters.
+    """
+    if model.adapters is None:
+        return Parameters(kept.weights, kept.experts, kept.weights, kept.experts)
+    dense, experts = adapter_weights(list(operations), kept.weights.size)
+    stored = model.adapters.frozen if part.layer is not None else ""
+    share = FROZEN_BYTES[stored] / WIDE if stored else 1.0
+    return Parameters(share * kept.weights + dense, share * kept.experts + experts, dense, experts)
+
+
+def frozen_kept(at: Scope, spec: AdapterSpec, layer: LayerSpec, hidden: float) -> Kept:
+    """Return how much more a layer keeps where its weights are frozen beside adapters.
+
+    That is negative: inputs of products that no adapter reads are not kept. A column-parallel
+    adapter keeps its input as it was gathered over the tensor ranks, in 16 bits. Mixers with a
+    state, and experts without adapters, keep what they keep when they are trained.
+    """
+    change: Size = 0.0
+    cheap: Size = 0.0
+    block_input = at.own * hidden
+    for block in _inputs_of_blocks(layer):
+        read = at.tokens * hidden * WIDE if any(map(spec.covers, block)) else 0.0
+        cheap = cheap + read - block_input * at.inputs
+    for mixer in layer.mixers:
+        if isinstance(mixer, AttentionSpec):
+            change = change + _attention(at, spec, mixer)
+    for mlp in layer.mlps:
+        cheap = cheap + _activated(at, spec, mlp)
+    change = change + _inside(at, spec, layer)
+    return Kept(change + cheap, cheap if at.recomputes_cheap else 0.0)
+
+
+def _inputs_of_blocks(layer: LayerSpec) -> list[tuple[str, ...]]:
+    """Return the products that read each block's input: one normalised tensor each."""
+    products = tuple(layer_products(layer))
+    first = ("attention.qkv", "attention.query", "attention.query_down", "attention.key_value_down")
+    mixers = (*first, "recurrence.input", "convolution.input")
+    found = []
+    if layer.mixers:
+        found.append(tuple(name for name in products if name in mixers))
+    if layer.mlps:
+        found.append(tuple(name for name in products if name in ("mlp.up", "mlp.shared.up")))
+    return found
+
+
+def _attention(at: Scope, spec: AdapterSpec, mixer: AttentionSpec) -> Size:
+    """Inputs of the output projection, cast, and of projections out of latents."""
+    output = at.tokens * at.shard(mixer.heads) * mixer.value_head_dim
+    latents = at.own * (mixer.q_lora_rank + mixer.kv_lora_rank)
+    adapted = spec.covers("attention.query_up") or spec.covers("attention.key_value_up")
+    change = latents * (WIDE * adapted - at.inputs)
+    if mixer.output_gate == "none" and not mixer.output_groups:
+        # What the kernel put out is kept in any case, a cast copy of it is not.
+        return change - np.where(at.keys.low_precision > 0, output * at.inputs, 0.0)
+    return change + output * (WIDE * spec.covers("attention.output") - at.inputs)
+
+
+def _activated(at: Scope, spec: AdapterSpec, mlp: MlpSpec) -> Size:
+    """Inputs of the second products of a feed-forward block, and of experts' first ones."""
+
+    def kept(product: str, elements: Size) -> Size:
+        return elements * (WIDE * spec.covers(product) - at.inputs)
+
+    if mlp.kind == "dense":
+        return kept("mlp.down", at.tokens * mlp.intermediate_size / at.keys.tensor)
+    inner = at.keys.number("expert_tensor_parallel")
+    _, held = expert_loads(at.framework, mlp, at.keys.number("expert_parallel"))
+    received = at.own * mlp.experts_per_token * inner * held
+    change = kept("mlp.experts_down", received * mlp.expert_intermediate_size / inner)
+    if mlp.shared_intermediate_size:
+        width = mlp.shared_intermediate_size / at.keys.tensor
+        change = change + kept("mlp.shared.down", at.tokens * width)
+    return change
+
+
+def _inside(at: Scope, spec: AdapterSpec, layer: LayerSpec) -> Size:
+    """What lies between the two matrices of every adapter."""
+    adapters = sum(map(spec.covers, layer_products(layer)))
+    return at.tokens * float(spec.rank * adapters) * WIDE
