@@ -8,7 +8,7 @@ from typing import Any
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles import constants, schema
 from perfmodel.hwprofiles.parts import Calibrated, Device, Memory, Network, System
-from perfmodel.hwprofiles.schema import Field
+from perfmodel.hwprofiles.schema import BUS_NAMES, Field
 
 UNSOURCED = "not stated"
 CLOSING = ("ring", "torus-2d", "torus-3d")  # topologies that close on themselves
@@ -155,6 +155,19 @@ def _device(document: object, where: Where, source: dict[str, str]) -> Device:
     )
 
 
+def _check_shared_link(level: Network, what: str, where: str) -> None:
+    """Raise unless a link that devices of a level share says how many and at which rate."""
+    devices = getattr(level, f"{what}_devices")
+    bandwidth = getattr(level, f"{what}_bandwidth")
+    if bool(devices) != bool(bandwidth):
+        raise HardwareError(f"{where}_devices' and '{what}_bandwidth' are stated together")
+    if devices and level.name not in BUS_NAMES:
+        raise HardwareError(
+            f"{where}_devices' is for a bus (a level named {' or '.join(BUS_NAMES)}), not "
+            f"'{level.name}'"
+        )
+
+
 def _system(document: object, where: Where, source: dict[str, str]) -> System:
     table = _table(document, "system", where)
     values = _fields(table, schema.SYSTEM, "system", where, source, ("network",))
@@ -179,6 +192,8 @@ def _system(document: object, where: Where, source: dict[str, str]) -> System:
                 f"{where(path)}: '{path}.closing_side' is for {', '.join(CLOSING)}; a "
                 f"{network[index].topology} does not close on itself"
             )
+        for what in ("uplink", "socket"):
+            _check_shared_link(network[index], what, f"{where(path)}: '{path}.{what}")
     names = [level.name for level in network]
     for index, name in enumerate(names):
         if name in names[:index] or name.isdigit():

@@ -142,6 +142,12 @@ class Network:
     peer_path : str
         Of a bus, one of `perfmodel.hwprofiles.schema.PEER_PATHS`: what a message from device to
         device passes.
+    uplink_devices, socket_devices : int
+        Of a bus: devices behind one switch, and on one processor; 0 where each has a port of
+        its own, and where one processor holds all.
+    uplink_bandwidth, socket_bandwidth : float
+        What the devices behind a switch share on the way to the processor, and those of a
+        processor on the way to the next one, per direction [B/s].
     """
 
     name: str
@@ -154,6 +160,10 @@ class Network:
     device_links: int = 0
     closing_side: int = 0
     peer_path: str = "switch"
+    uplink_devices: int = 0
+    uplink_bandwidth: float = 0.0
+    socket_devices: int = 0
+    socket_bandwidth: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ PEER_PATHS = ("switch", "host-bridge", "memory")
 """What a message over a bus passes: a switch of the bus, the processor's bridge (NCCL's path
 PHB), or the host's memory, where devices have no access to each other."""
 
+BUS_NAMES = ("pcie", "pci")
+"""Names of levels that are a bus."""
+
 
 LEAST = 1e-100
 """Smallest of the numbers above 0: those near 5e-324 have no reciprocal."""
@@ -183,6 +186,21 @@ NETWORK = {
         "of a bus (pcie): what a message from device to device passes",
         choices=PEER_PATHS,
         default="switch",
+    ),
+    "uplink_devices": Field(
+        "count", "of a bus: devices behind one switch; 0: each has a port of its own", default=0
+    ),
+    "uplink_bandwidth": Field(
+        "number", "what these share on the way to the processor, per direction", "B/s", default=0.0
+    ),
+    "socket_devices": Field(
+        "count", "of a bus: devices on one processor; 0: all of them", default=0
+    ),
+    "socket_bandwidth": Field(
+        "number",
+        "what these share on the way to the next processor, per direction",
+        "B/s",
+        default=0.0,
     ),
 }
 

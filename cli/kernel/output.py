@@ -98,7 +98,7 @@ def show_grid(
     """Write a grid where a file is named, and print it."""
     from perfmodel.sweeps.files import save_results, stored_size
     from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, kernel_rows
-    from perfmodel.sweeps.trust import TRUST, trust_by_hardware
+    from perfmodel.sweeps.trust import TRUST, trust_by_hardware, uncalibrated
 
     if output is not None:
         save_results(grid, output)
@@ -116,6 +116,8 @@ def show_grid(
         )
     else:
         (tabulate or _print)(kernel_rows(grid, shown), _axes(grid), total)
+        for line in uncalibrated(grid):
+            say(line, 11)
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
 

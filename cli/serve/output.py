@@ -89,17 +89,28 @@ def _print_title(question: Question, row: Mapping[str, Any]) -> None:
     say(" · ".join([*field_words(row), *limits]))
     if question.assumed:
         say(assumed_text(question.assumed), 9)
+    _say_trust(question)
     if not question.is_phase:
         say(LIMITS[limit_of(row)])
     click.echo()
 
 
+def _say_trust(question: Question) -> None:
+    from perfmodel.sweeps.trust import uncalibrated_in_serving
+
+    for line in uncalibrated_in_serving(question.rows):
+        say(line, 11)
+
+
 def _header(question: Question, table: Table) -> dict[str, Any]:
+    from perfmodel.sweeps.trust import trust_document
+
     return (
         points_header(table)
         | costs_header(table)
         | reading_document([question.model])
         | {"assumed": question.assumed}
+        | {"constants_trust": {row.name: trust_document(row) for row in question.rows}}
     )
 
 
@@ -176,6 +187,7 @@ def _print_counts(question: Question, statuses: Counter[str]) -> None:
     click.echo(f"engine {engines}")
     if question.assumed:
         say(assumed_text(question.assumed), 9)
+    _say_trust(question)
     rejected = _rejected(question)
     click.echo(f"deployments possible    {len(question.grid):>11,}")
     click.echo(f"            impossible  {sum(rejected.values()):>11,}")

@@ -20,6 +20,7 @@ from perfmodel.kernels._jit import jit
 from perfmodel.kernels.collective.table import (
     TORUS,
     link_share,
+    members_inside,
     neighbour_share,
 )
 from perfmodel.kernels.collective.torus import (
@@ -245,6 +246,55 @@ def level_load(kind, algorithm, size, members, below, inside, ports, chain):
     if algorithm == DOUBLE_BINARY_TREE:
         load /= TREE_FRACTION
     return load
+
+
+@jit
+def shared_link_times(kind, algorithm, size, members, stride, below, inside, chain, row):
+    """Times on the links of a bus that several devices share.
+
+    Parameters
+    ----------
+    kind, algorithm : int
+    size : float
+        S [B].
+    members, stride : int
+        n; ranks r, r + stride, ...
+    below, inside : float
+        c and C of the level.
+    chain : bool
+        As in `level_load`.
+    row : record of LEVEL
+
+    Returns
+    -------
+    slowest : float
+        Bytes over bandwidth of the busiest link [s]; 0 where the group stays off all of them.
+    longer : float
+        What its bytes take there more than on the devices' own links [s].
+
+    Notes
+    -----
+    A shared link is a level of its own, whose domains are the devices behind it: rings cross it
+    once a channel and way, exchanges with every pair that it separates. What a root alone sends
+    or takes is on it once, whatever the number of devices behind it.
+    """
+    slowest = 0.0
+    longer = 0.0
+    whole = algorithm not in (RING, BIDIRECTIONAL_RING, DOUBLE_BINARY_TREE)
+    rooted = kind in (BROADCAST, MULTICAST, GATHER, SCATTER)
+    for link in range(row.shared_bandwidth.size):
+        bandwidth = row.shared_bandwidth[link]
+        if bandwidth <= 0.0:
+            continue
+        apart = max(below, members_inside(members, stride, row.shared_devices[link]))
+        if apart >= inside:
+            continue
+        load = level_load(kind, algorithm, size, members, apart, inside, apart, chain)
+        if rooted and whole:
+            load /= apart
+        slowest = max(slowest, load / bandwidth)
+        longer = max(longer, load / bandwidth - load / row.bandwidth)
+    return slowest, longer
 
 
 @jit

@@ -29,6 +29,7 @@ from perfmodel.kernels.collective.algorithms import (
     level_load,
     level_share,
     level_steps,
+    shared_link_times,
 )
 from perfmodel.kernels.collective.table import (
     ADAPTER,
@@ -110,6 +111,11 @@ def network_cost(kind, algorithm, size, members, stride, network):
         if row.tuned_bandwidth > 0.0:
             tuned = max(tuned, load / (share * row.tuned_bandwidth))
         time = load / (share * row.bandwidth)
+        shared, longer = shared_link_times(
+            kind, algorithm, size, members, stride, below, inside, chain or level == 0, row
+        )
+        tuned = max(tuned, shared)
+        time = max(time, shared) if pipelined else time + longer
         if level == 0:  # within the device, whatever part of its links the group has
             time += own_copy
         low_time = time / (row.shot_fraction if shot else row.low_latency_fraction)

@@ -15,6 +15,7 @@ from perfmodel.kernels.collective.algorithms import (
     is_pairwise,
     level_load,
     level_share,
+    shared_link_times,
 )
 from perfmodel.kernels.collective.table import domain_of_level, fewest_inside
 
@@ -80,7 +81,10 @@ def _occupy(kind, algorithm, size, members, stride, network, busy, part):
             share = level_share(kind, algorithm, row, positions, max(1.0, stride / domain))
             chain = level == 0 or network.facts.tuned_low_latency_bandwidth <= 0.0
             load = level_load(kind, algorithm, size, members, below, inside, ports, chain)
-            busy[level] += load / (share * row.bandwidth)
+            shared, _ = shared_link_times(
+                kind, algorithm, size, members, stride, below, inside, chain, row
+            )
+            busy[level] += max(load / (share * row.bandwidth), shared)
             # Pairwise exchange leaves part of the links idle, but has them.
             spread = kind != POINT_TO_POINT and is_pairwise(kind)
             part[level] = min(1.0, share / row.pairwise_fraction if spread else share)

@@ -41,6 +41,11 @@ LEVEL = np.dtype(
         ("low_latency_128_fraction", np.float64),  # 0 on level 0: the protocol is not there
         ("shot_fraction", np.float64),  # bandwidth of reads from peers / bandwidth
         ("tuned_bandwidth", np.float64),  # what a library believes when it chooses [B/s]
+        # Links that several devices of a bus share, a switch's uplink and that between sockets:
+        # devices whose messages to each other stay off one, and what a device has of it [B/s],
+        # 0 where there is none.
+        ("shared_devices", np.float64, (2,)),
+        ("shared_bandwidth", np.float64, (2,)),
         # 1 + the level of the bus that all bytes of this level pass on their way out of the
         # device; 0: they have links of their own.
         ("bus", np.int64),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.hwprofiles.schema import BUS_NAMES
 from perfmodel.software.library import collective_library
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ CONSTANTS = (
     "in_network_pair_bandwidth",
     "in_network_tree_bandwidth",
 )
-BUS_NAMES = ("pcie", "pci")
-
 DIMENSIONS = {"ring": 1, "torus-2d": 2, "torus-3d": 3, "mesh-2d": 2}
 
 
@@ -65,8 +64,8 @@ def is_scale_out(network: Network, level: int) -> bool:
     return level > 0 and network.topology in ("switch", "fat-tree")
 
 
-def bus_share(level: Network) -> float:
-    """Return the part of a bus's bandwidth that reaches a peer as data.
+def bridge_share(level: Network) -> float:
+    """Return the part of a link to a processor that reaches a peer as data.
 
     A processor that cuts what passes its bridge into small packets sends more heads. That is a
     fact of the bus, of which constants fitted to other links say nothing.
@@ -165,8 +164,10 @@ def _set_level(
     row.bandwidth = usable * constants[f"{link}_efficiency"]
     bus = level.name in BUS_NAMES
     if bus:
-        usable *= bus_share(level)
+        # Behind a switch with an uplink, neighbours do not meet at the processor.
+        usable *= 1.0 if level.uplink_devices else bridge_share(level)
         row.bandwidth = usable
+        _set_shared_links(row, level)
     row.dimensions = 1.0
     if level.topology in DIMENSIONS:
         row.topology = kernel.TORUS
@@ -220,6 +221,22 @@ def _set_level(
         row.in_network_pipeline_latency = constants["in_network_pipeline_latency"]
     row.message_latency = constants["message_latency"]
     row.irregular_links = constants["irregular_mesh_links"]
+
+
+def _set_shared_links(row: Any, level: Network) -> None:
+    """Fill what several devices of a bus share: a switch's uplink, the link between sockets.
+
+    Without peer access also what goes to a neighbour behind the same switch passes the uplink,
+    on its way to the host's memory and back.
+    """
+    if level.uplink_devices:
+        through_memory = level.peer_path == "memory"
+        row.shared_devices[0] = 1 if through_memory else level.uplink_devices
+        uplink = level.uplink_bandwidth * bridge_share(level)
+        row.shared_bandwidth[0] = uplink / level.uplink_devices
+    if level.socket_devices:
+        row.shared_devices[1] = level.socket_devices
+        row.shared_bandwidth[1] = level.socket_bandwidth / level.socket_devices
 
 
 def _set_bus(network: KernelNetwork, levels: tuple[Network, ...]) -> None:

@@ -8,13 +8,14 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.base.columns import Floats
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles.schema import BUS_NAMES
 from perfmodel.network.collectives import (
     collective_times,
     members_per_domain,
     serving_all_reduce_times,
 )
 from perfmodel.network.expert_exchange import MODES, PHASES, moe_exchange_times
-from perfmodel.network.table import BUS_NAMES, is_scale_out
+from perfmodel.network.table import is_scale_out
 from perfmodel.software.engine import Engine
 
 WIDE_BYTES = 2.0  # of an element that is summed or gathered unquantised: bf16

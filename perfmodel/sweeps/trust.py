@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.trust import KERNELS, LEVELS
 
 TRUST = "constants_trust"
+OF_PHASE = {"forward": "attention", "backward": "attention_backward", "decode": "decode"}
+"""Phase of attention -> its class of kernels."""
 
 
 def add_trust(table: Table, rows: Sequence[Hardware]) -> Table:
@@ -42,6 +44,39 @@ def trust_by_hardware(table: Table) -> dict[str, dict[str, str]]:
         str(name): dict(zip(classes, levels[:, i].tolist(), strict=True))
         for i, name in enumerate(names)
     }
+
+
+def uncalibrated(table: Table) -> list[str]:
+    """Return a line for every device of a grid of kernels that was not measured for them.
+
+    None for kernels that are of no class, and for a table without levels.
+    """
+    if TRUST not in table:
+        return []
+    kernel = str(table.attrs.get("kernel"))
+    wanted = [kernel] if kernel in KERNELS else []
+    if kernel == "attention":
+        wanted = list(dict.fromkeys(OF_PHASE[it] for it in table["phase"].labelled().tolist()))
+    return _lines(trust_by_hardware(table), wanted)
+
+
+def uncalibrated_in_serving(rows: Sequence[Hardware]) -> list[str]:
+    """Return such lines for devices that serve models."""
+    wanted = [name for name in KERNELS if name != OF_PHASE["backward"]]
+    return _lines({row.name: {name: row.trust(name) for name in wanted} for row in rows}, wanted)
+
+
+def _lines(levels: Mapping[str, Mapping[str, str]], wanted: Sequence[str]) -> list[str]:
+    found = []
+    for name, own in levels.items():
+        parts = [
+            f"{level}: {', '.join(words)}"
+            for level in LEVELS[1:]
+            if (words := [it.replace("_", " ") for it in wanted if own[it] == level])
+        ]
+        if parts:
+            found.append(f"constants of {name} {'; '.join(parts)}")
+    return found
 
 
 def trust_document(hardware: Hardware) -> dict[str, dict[str, Any]]:

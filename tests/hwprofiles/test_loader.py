@@ -176,6 +176,17 @@ def test_unknown_parent_is_named(tmp_path: Path) -> None:
             'topology = "fully-connected"\nclosing_side = 4',
             r"network\.0\.closing_side' is for ring, torus-2d, torus-3d; a fully-conn",
         ),
+        ("size = 4", "size = 4\nsocket_devices = 2", r"socket_devices' and 'socket_bandwidth' are"),
+        (
+            "size = 4",
+            "size = 4\nuplink_bandwidth = 1e9",
+            r"network\.0\.uplink_devices' and 'uplink_b",
+        ),
+        (
+            "size = 4",
+            "size = 4\nuplink_devices = 2\nuplink_bandwidth = 1e9",
+            r"uplink_devices' is for a bus \(a level named pcie or pci\), not 'inner'",
+        ),
         ("size = 4", "size = 0", r"system\.network\.0\.size' is 0.*outermost"),
         ("size = 4", "size = 4\noversubscription = 0.5", r"oversubscription.*at least 1"),
         ('name = "outer"', 'name = "inner"', r"system\.network\.1\.name' must be unique"),

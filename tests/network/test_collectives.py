@@ -162,13 +162,14 @@ def test_wrong_requests_say_what_would_be_right(h100, arguments, message):
         collective_times(h100, *arguments)
 
 
+ONE_SOCKET = {"system.network.0.socket_devices": 0, "system.network.0.socket_bandwidth": 0}
 BUSES = ["a100-40gb-pcie", "a100-80gb-pcie", "h100-pcie", "l40s-server", "rtx-pro-6000-server"]
 
 
 @pytest.mark.parametrize("name", [*BUSES, "v100-pcie"])
 def test_adapters_take_their_bytes_over_the_same_bus(name):
     # One link of a device carries what stays in the node and what leaves it.
-    hardware = load_hardware(name)
+    hardware = load_hardware(name).with_values(ONE_SOCKET)
     bus = hardware.system.network[0]
     sizes = 2.0 ** np.arange(23, 34)  # below, another protocol or trees of fewer hops run
     for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"):
@@ -187,7 +188,7 @@ def test_adapters_take_their_bytes_over_the_same_bus(name):
 
 
 def test_a_bus_is_busy_with_what_passes_it_to_the_adapters():
-    hardware = load_hardware("h100-pcie")
+    hardware = load_hardware("h100-pcie").with_values(ONE_SOCKET)
     inside, _ = link_occupancies(hardware, "all_gather", 1e9, [4], 1)
     across, _ = link_occupancies(hardware, "all_gather", 1e9, [4], 4)
     apart, _ = link_occupancies(hardware, "all_gather", 1e9, [4], 8)
