@@ -12,9 +12,9 @@ clocks, and an operation at a higher clock needs a higher voltage.
    (what kernels of the class keep under way, over a latency that no bandwidth of a board
    changes). Only what was measured there counts.
    A variant (of a number format, a library) that none of them states is as their plain one.
-   What a library of collectives takes (``network``) does not depend on matrix units: all
-   measured families of the maker count, then those of the other maker of GPUs, whose library
-   is made of the same code.
+   What a library of collectives takes (``network``) and what streaming operations take
+   (``stream``) does not depend on matrix units: all measured families of the maker count, for
+   collectives then those of the other maker of GPUs, whose library is made of the same code.
 3. A class without a measurement borrows from the classes beside it in `NEIGHBOURS`, the
    nearest first and those equally near together. What physics or literature says before any
    fit (`Constant.estimated`) counts as one more of them: a single neighbour may be odd. Such a
@@ -176,6 +176,8 @@ def _by_distance(group: str, instruction_class: str) -> list[tuple[str, ...]]:
     """Return the classes that may hand on, the own one first, those equally near together."""
     for line in NEIGHBOURS:
         if instruction_class in line:
+            if group == "stream":
+                return [line]
             if group == "network":
                 others = tuple(name for other in NEIGHBOURS[:2] for name in other)
                 return [line, others] if line in NEIGHBOURS[:2] else [line]

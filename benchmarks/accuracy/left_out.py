@@ -1,6 +1,6 @@
 """Predict a device that was never calibrated from the others' constants.
 
-    python benchmarks/accuracy/left_out.py DATA [--write] [--json]
+    python benchmarks/accuracy/left_out.py DATA [--device NAME …] [--rows NAME …] [--write] [--json]
 
 DATA is the folder with ``measured/``. Each measured device is left out in turn: what was fitted to
 it comes from its relatives by the rules of `perfmodel.hwprofiles.transfer`, from its instruction
@@ -15,7 +15,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from perfmodel.hwprofiles.loader import relatives
 from perfmodel.hwprofiles.transfer import HANDED, Handed, handed, measured_value
 from perfmodel.hwprofiles.trust import FILE, quoted
 from perfmodel.measured.calibrate import Calibration, judge_family
+from perfmodel.measured.problem import calibrated_kind
 from perfmodel.measured.subject import MeasuredTable
 
 DEVICES = {
@@ -43,17 +44,22 @@ DEVICES = {
 """Device as tables name it -> family, folder."""
 LIBRARY = "framework == 'sglang' and kernel != 'triton'"
 """The attention library that SGLang has for the device's generation."""
+LATENT = f"({LIBRARY} or framework == 'trtllm' and hardware in ('A100_SXM', 'L40S'))"
+"""The same of latent attention, for which SGLang has none on mma.sync."""
 ROWS = {
     "products, 16 bits": ("gemm", "gemm.csv", "dtype == 'bf16'"),
     "products, quantised": ("gemm", "gemm.csv", "dtype not in ('bf16', 'fp16')"),
     "prefill": ("attention", "attention.csv", f"{LIBRARY} and phase == 'fwd'"),
     "decode": ("attention", "attention.csv", f"{LIBRARY} and phase == 'decode'"),
+    "latent prefill": ("mla", "mla.csv", f"{LATENT} and phase == 'fwd'"),
+    "latent decode": ("mla", "mla.csv", f"{LATENT} and phase == 'decode'"),
     "layers with experts": ("moe", "moe.csv", "framework in ('sglang', 'aiter')"),
     "streams": ("stream", "elementwise.csv", "framework in ('sglang', 'vllm')"),
 }
 ELSEWHERE = {"MI350X|MI355X": ("MI355X", "primus/measured_rccl_mi355x.csv", "")}
 """Device -> the one whose collectives were measured, their table and rows."""
 CLASSES = {"products, 16 bits": "gemm", "prefill": "attention", "decode": "decode",
+           "latent prefill": "attention", "latent decode": "decode",
            "layers with experts": "moe", "streams": "stream",
            "collectives": "collective"}  # fmt: skip
 """Rows -> the kernel class whose band they make; training multiplies 16 bits most."""
@@ -94,7 +100,8 @@ def borrowed(family: Family) -> tuple[Family, dict[str, str]]:
     own = next(relative for relative in relatives() if relative.name == family.name)
     others = [relative for relative in relatives() if relative.name != family.name]
     trust: dict[str, str] = {}
-    for group in ("network", *dict.fromkeys(kind for kind, *_ in ROWS.values())):
+    groups = (calibrated_kind(kind).calibration for kind, *_ in ROWS.values())
+    for group in ("network", *dict.fromkeys(groups)):
         found: dict[str, Handed] = {}
         for key in family.calibration[group]:
             measured = not math.isnan(measured_value(own.calibration[group].get(key)))
@@ -119,16 +126,20 @@ def tables(data: Path) -> Iterator[tuple[str, str, str, str, MeasuredTable]]:
         for rows, (kind, file, where) in ROWS.items():
             selection = f"hardware == '{device}' and ({where})"
             table = MeasuredTable(str(data / folder / file), kind, selection)
-            yield device, family, rows, kind, table
+            yield device, family, rows, calibrated_kind(kind).calibration, table
         own = (device, f"{folder}/collective.csv", f"hardware == '{device}' and impl == 'nccl'")
         name, file, where = ELSEWHERE.get(device, own)
         table = MeasuredTable(str(data / file), "collective", where)
         yield name, family, "collectives", "network", table
 
 
-def left_out(data: Path) -> Iterator[LeftOut]:
-    """Yield every device and kind of rows of which there are enough."""
+def left_out(
+    data: Path, devices: Sequence[str] = (), chosen: Sequence[str] = ()
+) -> Iterator[LeftOut]:
+    """Yield every device and kind of rows of which there are enough, or those that are chosen."""
     for device, name, rows, group, table in tables(data):
+        if (devices and device not in devices) or (chosen and rows not in chosen):
+            continue
         family = load_family(name)
         without, trust = borrowed(family)
         try:
@@ -172,14 +183,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the errors of each device left out."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with measured/")
+    names = (*DEVICES, *(name for name, *_ in ELSEWHERE.values()))
+    parser.add_argument("--device", nargs="+", default=(), choices=names, help="these alone")
+    kinds = (*ROWS, "collectives")
+    parser.add_argument("--rows", nargs="+", default=(), choices=kinds, help="these alone")
     parser.add_argument("--write", action="store_true", help="put the bands into trust.toml")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    if options.write and (options.device or options.rows):
+        print("left_out.py: --write takes all devices and rows", file=sys.stderr)
+        return 2
     found = []
     if not options.json:
         print(*HEADER, sep="\n")
     try:
-        for item in left_out(options.data):
+        for item in left_out(options.data, options.device, options.rows):
             found.append(item)
             if not options.json:
                 print(table_line(item), flush=True)

@@ -1,10 +1,10 @@
 """Decode over a latent cache where the library has no pipelined kernel for it.
 
-TensorRT-LLM on Ampere walks all keys of a sequence in one block: parts of the keys would fill
-the units, but it does not split them. Measured (aiconfigurator 095f58a, A100): the time is
-proportional to the keys, the same for bf16 and fp8, the same from 1 to 64 heads, doubled at 128;
-and steps at 32, 108 and 216 sequences show two blocks per sequence (halves of the values) and two
-blocks side by side on a unit.
+TensorRT-LLM on Ampere and Ada walks all keys of a sequence in one block: parts of the keys would
+fill the units, but it does not split them. Measured (aiconfigurator 095f58a, A100; L40S alike):
+the time is proportional to the keys, the same for bf16 and fp8, the same from 1 to 64 heads,
+doubled at 128; and steps at 32, 108 and 216 sequences show two blocks per sequence (halves of the
+values) and two blocks side by side on a unit.
 """
 
 from __future__ import annotations

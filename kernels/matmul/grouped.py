@@ -54,7 +54,12 @@ class GroupedDevice(NamedTuple):
     resident_elements : float
         Accumulators that the registers of one unit hold.
     stages : float
-        Main-loop steps whose operands are on their way at once.
+        Most main-loop steps whose operands are on their way at once; no more than
+        `resident_bytes` hold count.
+    instruction_rows : float
+        Rows of the matrix instruction; 0: as many as the tile has.
+    full_rate_rows : float
+        Rows from which on it keeps the matrix unit busy; fewer take half of its rate.
     swept_tiles : float
         Row tiles that are worked on together while the weights pass by once.
     launch_latency : float
@@ -84,6 +89,8 @@ class GroupedDevice(NamedTuple):
     resident_bytes: float
     resident_elements: float
     stages: float
+    instruction_rows: float
+    full_rate_rows: float
     swept_tiles: float
     launch_latency: float
     tile_latency: float
@@ -127,6 +134,8 @@ def grouped_gemm_time(sizes, counts, n, k, output_bytes, other_bytes, device, ti
         unit   = max(ceil(t / units) d step_work, ceil(t / (units r)) d latency / stages)
                  + ceil(t / (units r)) tile_latency
         step_work = max(2 a b step / unit_rate', (a + b) step bytes / unit_bandwidth)
+        unit_rate' = unit_rate / (1 + tile_half (1/a + 1/b)), half of it where the matrix
+                     instruction has less than full_rate_rows
         memory = (weights of groups with rows + A + C) / memory_bandwidth
         time   = launch + longest + overlap_loss (other two)
     """
@@ -169,16 +178,20 @@ def grouped_gemm_time(sizes, counts, n, k, output_bytes, other_bytes, device, ti
         columns = min(n, b)
         step_bytes = (mean_rows * device.operand_bytes + columns * device.weight_bytes) * step
         stage_bytes = (a * device.operand_bytes + b * device.weight_bytes) * step
+        stages = max(1.0, min(device.stages, math.floor(device.resident_bytes / stage_bytes)))
         resident = min(
-            device.resident_bytes / (stage_bytes * device.stages),
+            device.resident_bytes / (stage_bytes * stages),
             device.resident_elements / (a * b),
         )
         resident = min(max(1.0, math.floor(resident)), 16.0)
         unit_rate = device.unit_rate / (1.0 + device.tile_half * (1.0 / a + 1.0 / b))
+        rows_at_once = device.instruction_rows if device.instruction_rows > 0.0 else a
+        if rows_at_once < device.full_rate_rows:
+            unit_rate *= 0.5
         step_work = max(2.0 * a * b * step / unit_rate, step_bytes / device.unit_bandwidth)
         waves = math.ceil(count / (device.units * resident))
         compute = math.ceil(count / device.units) * steps * step_work
-        waiting = waves * steps * latency / device.stages
+        waiting = waves * steps * latency / stages
         compute = max(compute, waiting, power_time) + waves * device.tile_latency
         l2_time = count * steps * step_bytes / device.l2_bandwidth
         longest = max(compute, l2_time, memory_time)

@@ -18,6 +18,10 @@ from perfmodel.software.library import MoeKernel, library_facts
 if TYPE_CHECKING:
     from perfmodel.kernels.matmul.grouped import GroupedDevice
 
+FULL_RATE_ROWS: Mapping[str, float] = {"tcgen05": 128.0}
+"""Instruction class -> rows from which on an instruction keeps the matrix unit busy: accumulators
+of 64 rows take half of tensor memory's 128 lanes (PTX ISA, tcgen05.mma); Triton's tiles of fewer
+rows run as mma.sync, no faster. Others: any number."""
 KERNELS: Mapping[str, MoeKernel] = library_facts("moe")
 """Libraries that run the layer, by name (``software/libraries/*.toml``)."""
 
@@ -36,17 +40,18 @@ def moe_kernel(name: str) -> MoeKernel:
 
 
 def default_kernel(hardware: Hardware) -> str:
-    """Return the kernel that serving libraries run on a device: the one that the plain
-    constants of its family describe (docs/routing.md). Systolic arrays have no tiles of a
-    library: a compiler walks the panels of dense products, the loop that `cutlass` shares."""
+    """Return the kernel that serving libraries run on a device: generated ones where its family
+    has constants of theirs (docs/routing.md), else the plain Triton kernel. Systolic arrays have
+    no tiles of a library: a compiler walks the panels of dense products, the loop that `cutlass`
+    shares."""
     if hardware.lookup("gemm")("array_side", 0.0) > 0.0:
         return "cutlass"
     if hardware.device.vendor == "AMD":
         return "aiter"
     if "moe" not in hardware.calibration:
         return "triton"
-    apart = hardware.lookup("moe", kernel="triton").apart("main_loop_efficiency")
-    return "trtllm" if apart else "triton"
+    generated = hardware.lookup("moe", kernel="trtllm").apart("main_loop_efficiency")
+    return "trtllm" if generated else "triton"
 
 
 def moe_constants(hardware: Hardware, precision: str, kernel: str) -> Lookup:
@@ -108,6 +113,9 @@ def grouped_device(
     device = hardware.device
     memory = device.memory
     peak = device.peak(precision)
+    rows = style.instruction_rows
+    if precision == "fp8_block":
+        rows = style.block_instruction_rows or rows
     common = {
         "units": dense.units,
         "power_rate": peak if idle_data else dense.power_rate,
@@ -120,6 +128,8 @@ def grouped_device(
         "resident_bytes": float(memory.shared_memory_per_unit or 1 << 17),
         "resident_elements": float(memory.register_file_per_unit or 1 << 18) / 8.0,
         "stages": style.stages,
+        "instruction_rows": rows,
+        "full_rate_rows": FULL_RATE_ROWS.get(device.instruction_class, 0.0),
         "swept_tiles": style.swept_tiles,
         "cache_latency": constant("cache_latency"),
     }
@@ -162,7 +172,7 @@ def tile_candidates(
     first, last : ndarray of int64, shape (case,)
         A case may take ``tiles[first:last]``.
     """
-    if operand_bytes < 2.0:
+    if 1.0 <= operand_bytes < 2.0:
         large = small = style.block_tiles or style.tiles
     else:
         large, small = style.tiles, style.small_tiles or style.tiles

@@ -40,7 +40,17 @@ class MoeKernel:
         shape=(0, 3),
         default=(),
     )
-    stages: float = fact("main-loop steps whose operands are on their way at once", positive=True)
+    stages: float = fact(
+        "most main-loop steps whose operands are on their way at once; no more than the shared "
+        "memory holds count",
+        positive=True,
+    )
+    instruction_rows: float = fact(
+        "rows of its matrix instruction; 0: as many as the tile has", default=0.0
+    )
+    block_instruction_rows: float = fact(
+        "the same for block-scaled fp8; 0: `instruction_rows`", default=0.0
+    )
     swept_tiles: float = fact(
         "row tiles that share one pass of the weights through the cache", positive=True
     )

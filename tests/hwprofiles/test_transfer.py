@@ -158,6 +158,21 @@ def test_collectives_take_their_constants_from_all_of_the_maker() -> None:
     assert ada.calibration["network"]["base_latency"].trust == "transferred"
 
 
+def test_streams_take_theirs_from_all_of_the_maker_and_from_no_other() -> None:
+    entries = [{"stream": {"launch_latency": {**FITTED, "value": x * 1e-6}}} for x in (1, 2)]
+    a, b = (Relative(f"{i}", c, 2e9, entries[i]) for i, c in enumerate(("wgmma", "tcgen05")))
+    found = handed("stream", "launch_latency", "mma.sync", 2e9, [a, b])
+    assert (found.value, found.trust) == (pytest.approx(1.5e-6), "transferred")
+    assert handed("stream", "launch_latency", "mfma", 2e9, [a, b]).source.startswith("prior: no")
+
+
+def test_plain_constants_of_layers_are_those_of_one_kernel_on_all_of_nvidia() -> None:
+    for name in ("dgx-a100", "l40s-server", "dgx-h100", "dgx-b200"):
+        device = load_hardware(name).device
+        latency = load_hardware(name).calibrated("moe", "memory_latency")
+        assert 1500 < latency * device.boost_clock < 3100  # loads of Triton's kernel
+
+
 def test_another_maker_s_library_hands_on_what_its_own_machines_do_not_say() -> None:
     found = handed("network", "base_latency", "mfma", 2e9, [relative("a", "wgmma", 1e9)])
     assert found.trust == "prior"

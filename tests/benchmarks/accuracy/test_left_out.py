@@ -89,3 +89,42 @@ def test_collectives_are_left_out_too(
     mesh = left_out.borrowed(load_family("amd-cdna4"))[0].calibration["network"]
     assert mesh["irregular_mesh_links"].value == 1.0  # one ring, one link
     assert mesh["scale_up_efficiency"].value == 0.75  # AMD's, of its other machine
+
+
+def test_chosen_devices_and_rows_alone(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_out = script.load("accuracy.left_out")
+    monkeypatch.setattr(left_out, "FEWEST", 1)
+    write(
+        tmp_path,
+        "mla.csv",
+        "hardware,framework,kernel,phase,batch,heads,d_qk,d_v,q_len,kv_len,kv_dtype,time_us",
+        *(
+            f"{name},{library},decode,8,16,576,512,1,4096,bf16,{time}"
+            for name, library, time in (
+                ("A100_SXM", "trtllm,default", 510),
+                ("H100_SXM", "sglang,flash_attention", 30),
+                ("H100_SXM", "trtllm,default", 30),
+            )
+        ),
+    )
+    latent = list(left_out.left_out(tmp_path, [], ["latent decode"]))
+    assert [(item.device, item.errors("own")["count"]) for item in latent] == [
+        ("A100_SXM", 1),
+        ("H100_SXM", 1),  # TensorRT-LLM counts only where SGLang has no library of its own
+    ]
+    # TensorRT-LLM's time per key is that of the other device of the class, in clocks.
+    taken = left_out.borrowed(load_family("nvidia-ampere"))[0].calibration["attention"]
+    clocks = taken["trtllm_latent_key_time"].value * load_family("nvidia-ampere").clock
+    ada = load_family("nvidia-ada")
+    own = ada.calibration["attention"]["trtllm_latent_key_time"].value
+    assert clocks == pytest.approx(own * ada.clock)
+    assert not list(left_out.left_out(tmp_path, ["B200"], []))
+    assert left_out.bands(latent)["prior"] == {"decode": 0.0}
+
+
+def test_bands_are_of_all_devices(script: Any, tmp_path: Path) -> None:
+    code, _, error = script("accuracy.left_out", str(tmp_path), "--rows", "streams", "--write")
+    assert code == 2
+    assert "--write takes all devices and rows" in error

@@ -32,6 +32,8 @@ LOOP = GroupedDevice(
     resident_bytes=1e5,
     resident_elements=32768.0,
     stages=3.0,
+    instruction_rows=0.0,
+    full_rate_rows=0.0,
     swept_tiles=8.0,
     launch_latency=0.0,
     tile_latency=0.0,
@@ -85,6 +87,26 @@ def test_ragged_groups_pay_for_whole_tiles():
 def test_few_rows_take_small_tiles():
     assert time([4.0], [400.0], device=REAL)[2] == 0
     assert time([1280.0], [400.0], device=REAL)[2] == 2
+
+
+def test_no_more_steps_are_under_way_than_the_shared_memory_holds():
+    # Tiles of 64 x 64, steps of 64 elements of 2 B: 16 KiB each, six of them in 1e5 B.
+    waiting = LOOP._replace(unit_rate=1e20, power_rate=1e20, memory_latency=1e-6, stages=6.0)
+    of = {"n": 64.0, "tiles": (1, 2)}
+    six = time([64.0], device=waiting, **of)[0]
+    assert six == pytest.approx(1024 / TILES[1, 2] * 1e-6 / 6)
+    assert time([64.0], device=waiting._replace(stages=60.0), **of)[0] == six
+    assert time([64.0], device=waiting._replace(resident_bytes=1e3), **of)[0] == 6 * six
+
+
+def test_an_instruction_of_too_few_rows_has_half_the_rate():
+    of = {"n": 64.0, "tiles": (1, 2)}
+    full = time([64.0], device=LOOP._replace(full_rate_rows=64.0), **of)[0]
+    assert full == time([64.0], **of)[0]
+    small = LOOP._replace(full_rate_rows=128.0)
+    assert time([64.0], device=small, **of)[0] == pytest.approx(2 * full)
+    # Libraries that swap the operands have the weights' columns as rows.
+    assert time([64.0], device=small._replace(instruction_rows=128.0), **of)[0] == full
 
 
 def test_each_group_with_rows_reads_its_weights_once():
