@@ -158,10 +158,9 @@ def _megatron_layout(text: str, model: ModelSpec, pipeline: int, virtual: int) -
         raise StrategyError(
             f"{WHERE}: E, t, m and L of '{text[:60]}' are not in the order in which they run"
         )
-    place = {
-        letter: next((i for i, it in enumerate(chunks) if letter in it), 0) for letter in "EmL"
-    }
-    return Layout(tuple(it.count("t") for it in chunks), place["E"], place["L"], place["m"])
+    place = {letter: next(i for i, it in enumerate(chunks) if letter in it) for letter in "EL"}
+    modules = next((i for i, it in enumerate(chunks) if "m" in it), place["L"])
+    return Layout(tuple(it.count("t") for it in chunks), place["E"], place["L"], modules)
 
 
 def chunk_sizes(layers: int, chunks: int, *, heavy_end: bool = False) -> list[int]:

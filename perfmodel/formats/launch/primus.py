@@ -17,7 +17,7 @@ from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import shortened
 from perfmodel.formats.launch import maxtext, megatron, torchtitan
 from perfmodel.formats.launch.core_model import core_facts
-from perfmodel.formats.launch.core_stages import ENDS, GROUP, core_schedule
+from perfmodel.formats.launch.core_stages import GROUP, core_schedule
 from perfmodel.formats.launch.describe import Launch, known_as
 from perfmodel.formats.launch.settings import (
     Choice,
@@ -105,7 +105,7 @@ LIMITS = (
     megatron.schedule_limit((*megatron.SCHEDULES, *ALGORITHMS.values())),
     *(limit for limit in megatron.LIMITS if limit.fields != ("pipeline_schedule",)),
     Limit(
-        ("pipeline_schedule", "pipeline_parallel"),
+        ("pipeline_schedule", "pipeline_parallel", "stage_split"),
         _uneven,
         "the chunks of a V hold equally many layers",
     ),
@@ -120,7 +120,6 @@ SPELLED: Mapping[str, tuple[str, bool | None]] = {
     "fp8-format": ("fp8", None),
     "fp4-format": ("fp4", None),
     "microbatch-group-size-per-virtual-pipeline-stage": (GROUP, None),
-    **{megatron.option_of(word): (word, None) for word in ENDS.values()},
 }
 _OPTIONS = {name: (option, off) for option, (name, off) in SPELLED.items()}
 # Defaults that are not Megatron-LM's.
