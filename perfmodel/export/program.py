@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from perfmodel.export.types import ProjectedOperation
+from perfmodel.kernels.pipeline.actions import FORWARD
+from perfmodel.strategy.pipelines import named_pipeline
 
 BACKWARD_PHASES = ("backward_input", "backward_weight")
 
@@ -154,6 +156,7 @@ def stage_slots(
     pipeline: int,
     virtual: int,
     micro_batches: int,
+    group: int = 0,
     *,
     paired: bool = False,
 ) -> list[Slot]:
@@ -161,41 +164,33 @@ def stage_slots(
 
     Parameters
     ----------
-    schedule : {"gpipe", "1f1b", "interleaved"}
+    schedule : str
+        One of `perfmodel.strategy.schedules` that runs backward passes as a whole, on one copy
+        of the model.
     stage, pipeline, virtual, micro_batches : int
+    group : int
+        Micro-batches that an interleaved schedule takes through one chunk before the next; 0: as
+        many as there are stages.
     paired : bool
-        One forward pass more goes ahead, so that every further one and the backward pass
-        behind it are of different micro-batches and can run side by side.
+        One forward pass more goes ahead of every backward pass that another follows, so that the
+        two are of different micro-batches and can run side by side.
 
     Returns
     -------
     list of Slot
-        One forward and one backward pass of every micro-batch and chunk.
-
-    Notes
-    -----
-    1F1B: ``p - s - 1`` forward passes ahead (Narayanan et al. 2021, section 2.2).
-    Interleaved: ``2 (p - s - 1) + (v - 1) p`` ahead, chunks change every p micro-batches
-    (Megatron-Core ``forward_backward_pipelining_with_interleaving``).
+        One forward and one backward pass of every micro-batch and chunk of the stage.
     """
-    if schedule == "gpipe":
-        every = range(micro_batches)
-        return [Slot(True, 0, i) for i in every] + [Slot(False, 0, i) for i in every]
-    total = micro_batches * virtual
-    ahead = pipeline - stage - 1
-    if virtual > 1:
-        ahead = 2 * ahead + (virtual - 1) * pipeline
-    ahead = min(ahead + paired, total)
-
-    def place(index: int, forward: bool) -> Slot:
-        if virtual == 1:
-            return Slot(forward, 0, index)
-        round_, rest = divmod(index, pipeline * virtual)
-        chunk, micro_batch = divmod(rest, pipeline)
-        chunk = chunk if forward else virtual - 1 - chunk
-        return Slot(forward, chunk, round_ * pipeline + micro_batch)
-
-    slots = [place(i, True) for i in range(ahead)]
-    for i in range(total - ahead):
-        slots += [place(ahead + i, True), place(i, False)]
-    return slots + [place(i, False) for i in range(total - ahead, total)]
+    order = named_pipeline(schedule, pipeline, micro_batches, virtual, group or pipeline).order
+    own = slice(*order.first[stage : stage + 2].tolist())
+    columns = (order.kind[own], order.stage[own], order.micro_batch[own])
+    slots = [
+        Slot(kind == FORWARD, chunk // pipeline, micro_batch)  # a chunk a way, up or down
+        for kind, chunk, micro_batch in zip(*(it.tolist() for it in columns), strict=True)
+    ]
+    index = 1
+    while paired and index < len(slots):
+        if slots[index].forward and not slots[index - 1].forward:
+            slots[index - 1 : index + 1] = slots[index], slots[index - 1]
+            index += 1
+        index += 1
+    return slots

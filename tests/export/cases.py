@@ -21,6 +21,25 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "small_dense",
         {"pipeline_parallel": 2, "virtual_pipeline": 2, "tensor_parallel": 2, "micro_batches": 8},
     ),
+    "eager": (
+        "small_dense",
+        {"pipeline_parallel": 4, "data_parallel": 2, "pipeline_schedule": "eager_1f1b",
+         "micro_batches": 8},
+    ),
+    "looped": (
+        "small_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "pipeline_schedule": "looped_bfs",
+         "data_parallel": 2, "micro_batches": 4},
+    ),
+    "waves": (
+        "small_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "pipeline_schedule": "hanayo",
+         "data_parallel": 2, "micro_batches": 4},
+    ),
+    "groups": (
+        "small_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "micro_batch_group": 4, "micro_batches": 8},
+    ),
     "all reduced": ("small_dense", {"data_parallel": 4, "zero_stage": 0}),
     "sharded": ("small_dense", {"data_parallel": 4, "zero_stage": 3}),
     "shards": ("small_dense", {"data_parallel": 8, "zero_stage": 3, "shard_group": 4}),
