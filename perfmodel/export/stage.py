@@ -18,7 +18,15 @@ from perfmodel.export.nodes import (
     both,
     needing,
 )
-from perfmodel.export.program import ProgramStep, Slot, in_pieces, pass_program, stage_slots
+from perfmodel.export.program import (
+    ALL,
+    ProgramStep,
+    Slot,
+    in_pieces,
+    makes,
+    pass_program,
+    stage_slots,
+)
 from perfmodel.export.types import (
     ProjectedBlock,
     ProjectedOperation,
@@ -92,7 +100,7 @@ class _Stage:
         # Expert exchanges hide behind the opposite pass of another micro-batch.
         experts = int(workload.strategy["expert_parallel"]) > 1
         self.paired = experts and self.framework.overlap_expert_parallel
-        self.programs: dict[tuple[str, bool], list[ProgramStep]] = {}
+        self.programs: dict[tuple[str, bool, str], list[ProgramStep]] = {}
 
     def run(self) -> NodeList:
         """Add all nodes of the step."""
@@ -107,7 +115,7 @@ class _Stage:
             paired=self.paired,
         )
         self.first = {slot.chunk: slot for slot in slots[::-1] if slot.forward}
-        self.last = {slot.chunk: slot for slot in slots if not slot.forward}
+        self.last = {slot.chunk: slot for slot in slots if slot.completes}
         passes = [item for slot in slots for item in self._passes(slot)]
         gathered = dict.fromkeys(i for i, item in enumerate(passes) if self._gathers(item))
         following = dict(pairwise(gathered))
@@ -137,13 +145,13 @@ class _Stage:
                 # beside them. Where parameters are not kept, one block ahead.
                 free = begin if self.workload.gathers_per_micro_batch else NOBODY
                 self._gather(following[i], passes[following[i]], free)
-            if not item.slot.forward and self._reduces(item):
+            if item.slot.completes and self._reduces(item):
                 self._reduce(item)
             if item.closes:
                 self._leave(item.slot)
                 if beside:
                     self.tail = both(ended, self.tail)
-                if self.workload.reductions_per_micro_batch and not item.slot.forward:
+                if self.workload.reductions_per_micro_batch and item.slot.completes:
                     # A backward pass ends with its reductions, as FSDP's `finalize_backward`.
                     self.tail = both(self.tail, needing(self.reduced))
                     self.reduced.clear()
@@ -165,7 +173,7 @@ class _Stage:
         if not item.block.gathers:
             return False
         first = item.slot == self.first[item.slot.chunk]
-        return first or self.workload.gathers_per_micro_batch
+        return first or (self.workload.gathers_per_micro_batch and item.slot.sends)
 
     def _reduces(self, item: _Pass) -> bool:
         """Tell whether gradients are reduced as soon as this backward pass has ended."""
@@ -213,9 +221,9 @@ class _Stage:
     def _run_pass(self, item: _Pass) -> None:
         """Add the operations of one pass through one block."""
         part, slot = item.block.part, item.slot
-        key = (part.name, slot.forward)
+        key = (part.name, slot.forward, slot.gradients)
         if key not in self.programs:
-            program = pass_program(part.operations, slot.forward)
+            program = pass_program(part.operations, slot.forward, slot.gradients)
             if self.layers:
                 self.programs[key] = by_layers(in_pieces(program, _exposed_share))
             else:
@@ -242,9 +250,9 @@ class _Stage:
                 )
                 self.tail = needing((node,))
         self.tail = both(self.tail, needing([node for _, node in running]))
-        wait = part.host_forward if slot.forward else part.host_backward
+        wait = part.host_forward if slot.forward else _host_share(slot, part) * part.host_backward
         if wait > 0:
-            name = f"{label} {'forward' if slot.forward else 'backward'} host"
+            name = f"{label} {_direction(slot)} host"
             self.tail = needing((self.nodes.host(name, self.tail, wait),))
 
     def _communicate(self, name: str, parents: Parents, item: ProjectedOperation) -> list[int]:
@@ -271,7 +279,8 @@ class _Stage:
         chunk = self.chunks[slot.chunk]
         ahead = incoming == slot.forward
         other = chunk - 1 if ahead else chunk + 1
-        if not 0 <= other < len(self.places) or self.places[other] == self.number:
+        alone = not slot.sends or not 0 <= other < len(self.places)
+        if alone or self.places[other] == self.number:
             return -1, 0
         number = max(chunk, other) * self.workload.micro_batches + slot.micro_batch
         returns = self.wave and slot.chunk % 2 == 1  # the way back, from the last stage down
@@ -336,7 +345,19 @@ class _Stage:
 
 
 def _direction(slot: Slot) -> str:
+    if not slot.sends:
+        return "weight gradient"
     return "forward" if slot.forward else "backward"
+
+
+def _host_share(slot: Slot, part: ProjectedPart) -> float:
+    """Return the share of the host's time of a backward pass that falls on a part of it."""
+    if slot.gradients == ALL:
+        return 1.0
+    behind = [item for item in part.operations if item.phase != "forward"]
+    own = sum(item.exposed for item in behind if makes(item, slot.gradients))
+    whole = sum(item.exposed for item in behind)
+    return own / whole if whole > 0 else 0.0
 
 
 def _exposed_share(item: ProjectedOperation) -> float:

@@ -46,11 +46,7 @@ from perfmodel.training.schedule import chunk_stages
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-WRITTEN = tuple(
-    item.name
-    for item in SCHEDULES.values()
-    if not item.splits_backward and item.placement != BIDIRECTIONAL
-)
+WRITTEN = tuple(it.name for it in SCHEDULES.values() if it.placement != BIDIRECTIONAL)
 """Schedules whose passes `perfmodel.export.program.stage_slots` puts in order."""
 
 
@@ -199,15 +195,11 @@ def _operation(item: Priced) -> ProjectedOperation:
 
 def _check_schedule(strategy: Mapping[str, Any]) -> None:
     name = strategy["pipeline_schedule"]
-    if name in WRITTEN:
-        return
-    reason = "gradients of weights are passes of their own"
-    if SCHEDULES[name].placement == BIDIRECTIONAL:
-        reason = "every stage has chunks of two copies of the model"
-    raise StrategyError(
-        f"pipeline_schedule {name}: {reason}, which workload files are not written of; they are "
-        f"of {', '.join(WRITTEN)}"
-    )
+    if name not in WRITTEN:
+        raise StrategyError(
+            f"pipeline_schedule {name}: its stages hold two copies of the model, of which no "
+            f"workload files are written; they are of {', '.join(WRITTEN)}"
+        )
 
 
 def _number(value: Any) -> float:
