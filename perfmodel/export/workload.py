@@ -102,9 +102,9 @@ def projected_workload(
         framework,
         _chunks(model, grid, parts, framework.stage_split),
         chunk_stages(
-            SCHEDULES[strategy["pipeline_schedule"]].placement,
-            strategy["pipeline_parallel"],
-            strategy["virtual_pipeline"],
+            SCHEDULES[str(strategy["pipeline_schedule"])].placement,
+            int(grid["pipeline_parallel"][0]),
+            int(grid["virtual_pipeline"][0]),
         ),
         boundary_bytes=float(sent_bytes(model, keys, framework)[0]),
         shared_weights=float(shared_table(model, keys, framework)[0]),

@@ -74,7 +74,13 @@ def test_layers_of_a_stage_divide_over_its_chunks(model):
 
 @pytest.mark.parametrize(
     ("layout", "stages"),
-    [("Et*7|t*8|t*7L", 3), ("E|(t|)*3,m|m||L", 8), ("Et|(tt|)*30L", 32), ("x|y", 0)],
+    [
+        ("Et*7|t*8|t*7L", 3),
+        ("E|(t|)*3,m|m||L", 8),
+        ("Et|(tt|)*30L", 32),
+        ("x|y", 0),
+        ("(t*9999|)*9999", 0),
+    ],
 )
 def test_stages_of_a_layout_are_counted(layout: str, stages: int) -> None:
     assert len(layout_chunks(layout)) == stages

@@ -30,6 +30,8 @@ NAMES: Mapping[str, str] = {
     "dualpipe_v": "DualPipeV",
 }
 """Schedule -> its class in torch."""
+TABLES = {"pipelineschedulesingle": "1F1B", "pipelineschedulemulti": "Interleaved1F1B"}
+"""Classes that run a table, in small letters -> what stands in for it."""
 SINGLE = ("1f1b", "gpipe")
 """Schedules of one stage a rank; others have two at least (``PipelineScheduleMulti``)."""
 
@@ -121,11 +123,23 @@ def _modules(layout: Layout) -> list[list[str]]:
 
 
 def name_schedule(settings: Settings) -> None:
-    """Put the usual spelling of a schedule's name, whose case does not matter."""
+    """Put the usual spelling of a schedule's name, whose case does not matter.
+
+    Of a schedule that only a table says, the one with as many stages a rank.
+    """
     entry = settings.entries.get(SCHEDULE)
-    for name in NAMES.values():
-        if entry is not None and str(settings.stated(SCHEDULE)).lower() == name.lower():
-            settings.entries[SCHEDULE] = entry._replace(value=name)
+    if entry is None:
+        return
+    names = {name.lower(): name for name in NAMES.values()} | TABLES
+    stated = settings.word(SCHEDULE)
+    known = names.get(stated.lower())
+    if known is None:
+        return
+    settings.entries[SCHEDULE] = entry._replace(value=known)
+    if stated.lower() in TABLES:
+        settings.remark(
+            f"{SCHEDULE} {stated}: projected as {known} unless --schedule-file takes its table"
+        )
 
 
 def read_stages(settings: Settings, strategy: Keys, model: ModelSpec | None, local: int) -> Keys:
@@ -214,12 +228,13 @@ def _chunks(settings: Settings, key: str, schedule: str, parts: int, pipeline: i
 
 def _layout_of_parts(settings: Settings, parts: Any) -> Layout:
     """Return the layout of lists of module names, all layers in their order."""
-    lists = [part if isinstance(part, list) else [part] for part in parts]
+    stated = parts if isinstance(parts, list) else []
+    lists = [part if isinstance(part, list) else [part] for part in stated]
     layers = [
         [int(found[1]) for x in part if (found := _LAYER.fullmatch(str(x)))] for part in lists
     ]
     others = {str(x) for part in lists for x in part if not _LAYER.fullmatch(str(x))}
-    if not isinstance(parts, list) or others - {*EMBEDDINGS, *OUTPUTS, "norm"}:
+    if not lists or others - {*EMBEDDINGS, *OUTPUTS, "norm"}:
         raise settings.wrong(PARTS, "lists of modules such as tok_embeddings, layers.0, norm")
     if [number for part in layers for number in part] != list(range(sum(map(len, layers)))):
         raise settings.wrong(PARTS, "all layers, each once and in order")

@@ -306,6 +306,10 @@ def test_layouts_of_primus() -> None:
             "should be lists of modules such as tok_embeddings, layers.0, norm",
         ),
         (
+            TITAN + "module_fqns_per_model_part = true\n",
+            "should be lists of modules such as tok_embeddings, layers.0, norm",
+        ),
+        (
             TITAN + "module_fqns_per_model_part = 'layers.0'\n",
             "should be lists of modules such as tok_embeddings, layers.0, norm",
         ),
@@ -359,3 +363,7 @@ def test_wrong_stages_are_one_line_with_the_key(text: str, message: str) -> None
 def test_a_table_of_a_schedule_is_named() -> None:
     _, launch = parse_launch(TITAN + "pipeline_parallel_schedule_csv = 'a.csv'\n", "x.toml")
     assert any("--schedule-file takes the table" in text for text in launch.remarks)
+    several = "pipeline_parallel_schedule = 'PipelineScheduleMulti'\n"
+    _, launch = parse_launch(TITAN + several, "x.toml")
+    assert (launch["pipeline_schedule"], launch["virtual_pipeline"]) == ("interleaved", 2)
+    assert any("unless --schedule-file takes its table" in text for text in launch.remarks)
