@@ -148,6 +148,7 @@ def stage_data(
     hardware: Hardware,
     framework: Framework,
     chunks: Sequence[Sequence[tuple[str, ProjectedPart]]],
+    placement: Sequence[int],
     *,
     boundary_bytes: float,
     shared_weights: float,
@@ -161,7 +162,9 @@ def stage_data(
     hardware : Hardware
     framework : Framework
     chunks : sequence of sequences of (str, ProjectedPart)
-        Blocks of every model chunk; chunk c is on stage ``c % pipeline_parallel``.
+        Blocks of every model chunk, in the order of the model.
+    placement : sequence of int
+        Stage of each (`perfmodel.training.schedule.chunk_stages`).
     boundary_bytes : float
         Hidden state that a stage sends to the next, per device [B].
     shared_weights : float
@@ -178,13 +181,13 @@ def stage_data(
         boundary = _pair(
             groups, "pipeline.send", "point_to_point", "pipeline", boundary_bytes, span
         )
-        if shared_weights > 0:
+        if shared_weights > 0 and placement[0] != placement[-1]:
             size = shared_weights * framework.gradient_bytes
             span = stride * (pipeline - 1)
             table = _pair(groups, "embedding.table", "all_reduce", "table", size, span)
     stages = []
     for number in range(pipeline):
-        own = chunks[number::pipeline]
+        own = [chunk for chunk, stage in zip(chunks, placement, strict=True) if stage == number]
         kept = _kept_parameters(own, shared_weights)
         edge = number in (0, pipeline - 1)
         stages.append(

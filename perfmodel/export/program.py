@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from perfmodel.export.types import ProjectedOperation
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
+from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.strategy.schedules import SCHEDULES
 
 BACKWARD_PHASES = ("backward_input", "backward_weight")
 
@@ -37,26 +40,57 @@ class ProgramStep:
         return self.first >= 0
 
 
+ALL, INPUT_ONLY, WEIGHTS_ONLY = "all", "input", "weights"
+GRADIENTS = {BACKWARD: ALL, INPUT: INPUT_ONLY, WEIGHT: WEIGHTS_ONLY, FORWARD: ALL}
+
+
 class Slot(NamedTuple):
-    """One pass of one micro-batch through one model chunk."""
+    """One pass of one micro-batch through one model chunk.
+
+    Attributes
+    ----------
+    forward : bool
+    chunk : int
+        Of the stage's own.
+    micro_batch : int
+    gradients : {"all", "input", "weights"}
+        Of a backward pass: what it makes.
+    """
 
     forward: bool
     chunk: int
     micro_batch: int
+    gradients: str = ALL
+
+    @property
+    def sends(self) -> bool:
+        """Whether its result goes to another chunk: gradients of weights do not."""
+        return self.gradients != WEIGHTS_ONLY
+
+    @property
+    def completes(self) -> bool:
+        """Whether the gradients of its weights are there once it has run."""
+        return not self.forward and self.gradients != INPUT_ONLY
 
 
-def pass_program(operations: Sequence[ProjectedOperation], forward: bool) -> list[ProgramStep]:
+def pass_program(
+    operations: Sequence[ProjectedOperation], forward: bool, gradients: str = ALL
+) -> list[ProgramStep]:
     """Order the operations of one pass of a block.
 
     Forward in the order of the list. Backward repeats what is recomputed, then goes
     through the list from its end; a product's data gradient precedes its weight gradient,
     and communication on the way into a product comes ahead of the step that it belongs to.
+    Where gradients of weights are a pass of their own, all communication is in the other one: the
+    stage ahead waits for it. What hid beside products of the later pass then takes its turn.
 
     Parameters
     ----------
     operations : sequence of ProjectedOperation
         Of all phases (`ProjectedPart.operations`).
     forward : bool
+    gradients : str
+        As of `Slot`.
 
     Returns
     -------
@@ -65,10 +99,9 @@ def pass_program(operations: Sequence[ProjectedOperation], forward: bool) -> lis
     if forward:
         ordered = [item for item in operations if item.phase == "forward"]
     else:
-        ordered = [item for item in operations if item.phase == "recompute"]
-        ordered += _backward_order(
-            [item for item in operations if item.phase in BACKWARD_PHASES][::-1]
-        )
+        made = [item for item in operations if makes(item, gradients)]
+        ordered = [item for item in made if item.phase == "recompute"]
+        ordered += _backward_order([item for item in made if item.phase in BACKWARD_PHASES][::-1])
     where: dict[tuple[str, str], list[int]] = {}
     for i, item in enumerate(ordered):
         where.setdefault((item.name, item.phase), []).append(i)
@@ -80,6 +113,12 @@ def pass_program(operations: Sequence[ProjectedOperation], forward: bool) -> lis
         else:
             program.append(ProgramStep(item))
     return program
+
+
+def makes(item: ProjectedOperation, gradients: str) -> bool:
+    """Tell whether an operation of a backward pass runs where it makes these gradients."""
+    later = item.phase == "backward_weight" and not item.communicates
+    return gradients == ALL or later == (gradients == WEIGHTS_ONLY)
 
 
 def in_pieces(
@@ -154,6 +193,7 @@ def stage_slots(
     pipeline: int,
     virtual: int,
     micro_batches: int,
+    group: int = 0,
     *,
     paired: bool = False,
 ) -> list[Slot]:
@@ -161,41 +201,35 @@ def stage_slots(
 
     Parameters
     ----------
-    schedule : {"gpipe", "1f1b", "interleaved"}
+    schedule : str
+        One of `perfmodel.strategy.schedules` on one copy of the model.
     stage, pipeline, virtual, micro_batches : int
+    group : int
+        Micro-batches that an interleaved schedule takes through one chunk before the next; 0: as
+        many as there are stages.
     paired : bool
-        One forward pass more goes ahead, so that every further one and the backward pass
-        behind it are of different micro-batches and can run side by side.
+        One forward pass more goes ahead of every backward pass that another follows, so that the
+        two are of different micro-batches and can run side by side. Schedules that split backward
+        passes stay as they are.
 
     Returns
     -------
     list of Slot
-        One forward and one backward pass of every micro-batch and chunk.
-
-    Notes
-    -----
-    1F1B: ``p - s - 1`` forward passes ahead (Narayanan et al. 2021, section 2.2).
-    Interleaved: ``2 (p - s - 1) + (v - 1) p`` ahead, chunks change every p micro-batches
-    (Megatron-Core ``forward_backward_pipelining_with_interleaving``).
+        One forward and one backward pass of every micro-batch and chunk of the stage, or two.
     """
-    if schedule == "gpipe":
-        every = range(micro_batches)
-        return [Slot(True, 0, i) for i in every] + [Slot(False, 0, i) for i in every]
-    total = micro_batches * virtual
-    ahead = pipeline - stage - 1
-    if virtual > 1:
-        ahead = 2 * ahead + (virtual - 1) * pipeline
-    ahead = min(ahead + paired, total)
-
-    def place(index: int, forward: bool) -> Slot:
-        if virtual == 1:
-            return Slot(forward, 0, index)
-        round_, rest = divmod(index, pipeline * virtual)
-        chunk, micro_batch = divmod(rest, pipeline)
-        chunk = chunk if forward else virtual - 1 - chunk
-        return Slot(forward, chunk, round_ * pipeline + micro_batch)
-
-    slots = [place(i, True) for i in range(ahead)]
-    for i in range(total - ahead):
-        slots += [place(ahead + i, True), place(i, False)]
-    return slots + [place(i, False) for i in range(total - ahead, total)]
+    size = (group or pipeline) if schedule == "interleaved" else None
+    order = named_pipeline(schedule, pipeline, micro_batches, virtual, size).order
+    own = slice(*order.first[stage : stage + 2].tolist())
+    columns = (order.kind[own], order.stage[own], order.micro_batch[own])
+    slots = [
+        # A chunk for each way up or down the stages.
+        Slot(kind == FORWARD, chunk // pipeline, micro_batch, GRADIENTS[kind])
+        for kind, chunk, micro_batch in zip(*(it.tolist() for it in columns), strict=True)
+    ]
+    index, paired = 1, paired and not SCHEDULES[schedule].splits_backward
+    while paired and index < len(slots):
+        if slots[index].forward and not slots[index - 1].forward:
+            slots[index - 1 : index + 1] = slots[index], slots[index - 1]
+            index += 1
+        index += 1
+    return slots

@@ -18,13 +18,23 @@ from perfmodel.export.nodes import (
     both,
     needing,
 )
-from perfmodel.export.program import ProgramStep, Slot, in_pieces, pass_program, stage_slots
+from perfmodel.export.program import (
+    ALL,
+    ProgramStep,
+    Slot,
+    in_pieces,
+    makes,
+    pass_program,
+    stage_slots,
+)
 from perfmodel.export.types import (
     ProjectedBlock,
     ProjectedOperation,
     ProjectedPart,
     ProjectedWorkload,
 )
+from perfmodel.strategy.schedules import SCHEDULES, WAVE
+from perfmodel.training.scheduled import BLOCKING
 
 PHASE_NAMES = {
     "forward": "forward",
@@ -74,6 +84,12 @@ class _Stage:
         self.framework = workload.framework
         self.number = stage
         self.stage = workload.stages[stage]
+        self.places = workload.chunk_stages
+        self.chunks = [chunk for chunk, place in enumerate(self.places) if place == stage]
+        schedule = SCHEDULES[str(workload.strategy["pipeline_schedule"])]
+        self.wave = schedule.placement == WAVE
+        self.first: dict[int, Slot] = {}  # forward pass of each chunk
+        self.last: dict[int, Slot] = {}  # backward pass of each chunk
         self.layers = layers
         self.nodes = NodeList(serial)
         self.tail: Parents = NOBODY  # what comes last in the order of the device
@@ -84,7 +100,7 @@ class _Stage:
         # Expert exchanges hide behind the opposite pass of another micro-batch.
         experts = int(workload.strategy["expert_parallel"]) > 1
         self.paired = experts and self.framework.overlap_expert_parallel
-        self.programs: dict[tuple[str, bool], list[ProgramStep]] = {}
+        self.programs: dict[tuple[str, bool, str], list[ProgramStep]] = {}
 
     def run(self) -> NodeList:
         """Add all nodes of the step."""
@@ -95,8 +111,11 @@ class _Stage:
             len(self.workload.stages),
             len(self.stage.chunks),
             self.workload.micro_batches,
+            int(strategy["micro_batch_group"]),
             paired=self.paired,
         )
+        self.first = {slot.chunk: slot for slot in slots[::-1] if slot.forward}
+        self.last = {slot.chunk: slot for slot in slots if slot.completes}
         passes = [item for slot in slots for item in self._passes(slot)]
         gathered = dict.fromkeys(i for i, item in enumerate(passes) if self._gathers(item))
         following = dict(pairwise(gathered))
@@ -126,13 +145,13 @@ class _Stage:
                 # beside them. Where parameters are not kept, one block ahead.
                 free = begin if self.workload.gathers_per_micro_batch else NOBODY
                 self._gather(following[i], passes[following[i]], free)
-            if not item.slot.forward and self._reduces(item):
+            if item.slot.completes and self._reduces(item):
                 self._reduce(item)
             if item.closes:
                 self._leave(item.slot)
                 if beside:
                     self.tail = both(ended, self.tail)
-                if self.workload.reductions_per_micro_batch and not item.slot.forward:
+                if self.workload.reductions_per_micro_batch and item.slot.completes:
                     # A backward pass ends with its reductions, as FSDP's `finalize_backward`.
                     self.tail = both(self.tail, needing(self.reduced))
                     self.reduced.clear()
@@ -153,12 +172,12 @@ class _Stage:
         """Tell whether the parameters of a block are gathered ahead of this pass."""
         if not item.block.gathers:
             return False
-        first = item.slot.forward and item.slot.micro_batch == 0
-        return first or self.workload.gathers_per_micro_batch
+        first = item.slot == self.first[item.slot.chunk]
+        return first or (self.workload.gathers_per_micro_batch and item.slot.sends)
 
     def _reduces(self, item: _Pass) -> bool:
         """Tell whether gradients are reduced as soon as this backward pass has ended."""
-        last = item.slot.micro_batch == self.workload.micro_batches - 1
+        last = item.slot == self.last[item.slot.chunk]
         every = self.workload.reductions_per_micro_batch
         return every or (last and self.framework.overlap_gradient_reduce)
 
@@ -202,9 +221,9 @@ class _Stage:
     def _run_pass(self, item: _Pass) -> None:
         """Add the operations of one pass through one block."""
         part, slot = item.block.part, item.slot
-        key = (part.name, slot.forward)
+        key = (part.name, slot.forward, slot.gradients)
         if key not in self.programs:
-            program = pass_program(part.operations, slot.forward)
+            program = pass_program(part.operations, slot.forward, slot.gradients)
             if self.layers:
                 self.programs[key] = by_layers(in_pieces(program, _exposed_share))
             else:
@@ -231,9 +250,9 @@ class _Stage:
                 )
                 self.tail = needing((node,))
         self.tail = both(self.tail, needing([node for _, node in running]))
-        wait = part.host_forward if slot.forward else part.host_backward
+        wait = part.host_forward if slot.forward else _host_share(slot, part) * part.host_backward
         if wait > 0:
-            name = f"{label} {'forward' if slot.forward else 'backward'} host"
+            name = f"{label} {_direction(slot)} host"
             self.tail = needing((self.nodes.host(name, self.tail, wait),))
 
     def _communicate(self, name: str, parents: Parents, item: ProjectedOperation) -> list[int]:
@@ -251,34 +270,39 @@ class _Stage:
             parents = needing((send, receive))  # what has come is passed on
         return [send, receive]
 
-    def _boundary(self, slot: Slot, incoming: bool) -> int:
-        """Return the tag of a message of this slot; -1 where there is none.
+    def _message(self, slot: Slot, incoming: bool) -> tuple[int, int]:
+        """Return the tag of a message of this slot, -1 where there is none, and its peer.
 
         Boundary b lies ahead of chunk b of the whole model. Forward comes over the one
         ahead, and leaves over the one behind; backward the other way round.
         """
-        stages, chunks = len(self.workload.stages), len(self.stage.chunks)
-        boundary = slot.chunk * stages + self.number + (incoming != slot.forward)
-        if not 0 < boundary < stages * chunks or stages == 1:
-            return -1
-        number = boundary * self.workload.micro_batches + slot.micro_batch
-        return 2 * number + (not slot.forward)
+        chunk = self.chunks[slot.chunk]
+        ahead = incoming == slot.forward
+        other = chunk - 1 if ahead else chunk + 1
+        alone = not slot.sends or not 0 <= other < len(self.places)
+        if alone or self.places[other] == self.number:
+            return -1, 0
+        number = max(chunk, other) * self.workload.micro_batches + slot.micro_batch
+        returns = self.wave and slot.chunk % 2 == 1  # the way back, from the last stage down
+        peer = PREVIOUS_STAGE if ahead != returns else NEXT_STAGE
+        return 2 * number + (not slot.forward), peer
 
     def _beside(self, passes: Sequence[_Pass], index: int) -> bool:
         """Tell whether a backward pass runs beside the forward pass ahead of it."""
-        before = passes[index - 1].slot if index else None
-        return bool(self.paired and before and before.forward and not passes[index].slot.forward)
+        before, slot = passes[index - 1].slot if index else None, passes[index].slot
+        if not self.paired or before is None or slot.forward or not before.forward:
+            return False
+        return before.micro_batch != slot.micro_batch
 
     def _enter(self, slot: Slot, tail: Parents, earlier: Parents) -> Parents:
         """Return what the first node of a slot waits for: what came last, and its message."""
         start = after(tail)
-        tag = self._boundary(slot, incoming=True)
+        tag, peer = self._message(slot, incoming=True)
         message = self.workload.boundary
         if tag < 0 or message is None:
             return start
         # Interleaved schedules expect the message a slot ahead.
         posted = after(earlier) if self._overlaps else start
-        peer = PREVIOUS_STAGE if slot.forward else NEXT_STAGE
         name = self._name(slot, f"chunk {slot.chunk}", f"{_direction(slot)} receive")
         node = self.nodes.receive(name, posted, message.size, message.time, peer, tag)
         came = both(start, needing((node,)))
@@ -289,11 +313,10 @@ class _Stage:
 
     def _leave(self, slot: Slot) -> None:
         """Send the result of a slot to the next stage."""
-        tag = self._boundary(slot, incoming=False)
+        tag, peer = self._message(slot, incoming=False)
         message = self.workload.boundary
         if tag < 0 or message is None:
             return
-        peer = NEXT_STAGE if slot.forward else PREVIOUS_STAGE
         name = self._name(slot, f"chunk {slot.chunk}", f"{_direction(slot)} send")
         node = self.nodes.send(name, self.tail, message.size, message.time, peer, tag)
         if not self._overlaps:
@@ -301,15 +324,15 @@ class _Stage:
 
     @property
     def _overlaps(self) -> bool:
-        """Whether sends run beside the next chunk (`kernels.step.pipeline.pipeline_sends`)."""
-        return self.framework.overlap_pipeline and len(self.stage.chunks) > 1
+        """Whether sends run beside other passes, as `perfmodel.training.scheduled` has them."""
+        blocking = self.workload.strategy["pipeline_schedule"] in BLOCKING
+        return self.framework.overlap_pipeline and not blocking
 
     def _finish(self, passes: Sequence[_Pass]) -> None:
         """Reduce what is left, sum up a shared table, update, and let the host have its time."""
         if not (self.framework.overlap_gradient_reduce or self.workload.reductions_per_micro_batch):
-            last = self.workload.micro_batches - 1
             for item in passes:
-                if not item.slot.forward and item.slot.micro_batch == last:
+                if item.slot == self.last[item.slot.chunk]:
                     self._reduce(item)
         ended = both(self.tail, needing(self.reduced))
         if self.stage.table:
@@ -322,7 +345,19 @@ class _Stage:
 
 
 def _direction(slot: Slot) -> str:
+    if not slot.sends:
+        return "weight gradient"
     return "forward" if slot.forward else "backward"
+
+
+def _host_share(slot: Slot, part: ProjectedPart) -> float:
+    """Return the share of the host's time of a backward pass that falls on a part of it."""
+    if slot.gradients == ALL:
+        return 1.0
+    behind = [item for item in part.operations if item.phase != "forward"]
+    own = sum(item.exposed for item in behind if makes(item, slot.gradients))
+    whole = sum(item.exposed for item in behind)
+    return own / whole if whole > 0 else 0.0
 
 
 def _exposed_share(item: ProjectedOperation) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import Role
 from perfmodel.software.framework import Framework
+from perfmodel.strategy.schedules import SCHEDULES
 from perfmodel.sweeps.explain import OPERATION_COMPONENTS
+from perfmodel.training.schedule import chunk_stages
 
 if TYPE_CHECKING:
     from perfmodel.kernels.step.sharding import Repeats
@@ -243,6 +246,12 @@ class ProjectedWorkload:
         return int(self._repeats.gathers)
 
     @property
+    def chunk_stages(self) -> list[int]:
+        """Stage of each model chunk, in the order of the model."""
+        placement = SCHEDULES[str(self.strategy["pipeline_schedule"])].placement
+        return chunk_stages(placement, len(self.stages), len(self.stages[0].chunks))
+
+    @property
     def reductions(self) -> int:
         """How often the gradients of a block are reduced per step."""
         return int(self._repeats.reductions)
@@ -256,10 +265,9 @@ class ProjectedWorkload:
 
     def sends(self, stage: int) -> int:
         """How many messages a stage sends to its neighbours per step."""
-        pipeline, virtual = len(self.stages), len(self.stages[0].chunks)
-        chunks = range(stage, pipeline * virtual, pipeline)
-        both = sum((c + 1 < pipeline * virtual) + (c > 0) for c in chunks)
-        return both * self.micro_batches if pipeline > 1 else 0
+        ways = pairwise(self.chunk_stages)
+        crossed = sum((a == stage) + (b == stage) for a, b in ways if a != b)
+        return crossed * self.micro_batches
 
     def totals(self, stage: int) -> StageTotals:
         """Add up what one device of a stage does in one step."""

@@ -28,7 +28,9 @@ from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.schedules import BIDIRECTIONAL, SCHEDULES
 from perfmodel.sweeps.explain import check_one_strategy
+from perfmodel.training.best_layout import BEST
 from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.layout import stage_layout
 from perfmodel.training.memory import shared_table
@@ -39,11 +41,12 @@ from perfmodel.training.project import (
     layer_columns,
     project_grid,
 )
+from perfmodel.training.schedule import chunk_stages
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-WRITTEN = ("gpipe", "1f1b", "interleaved")
+WRITTEN = tuple(it.name for it in SCHEDULES.values() if it.placement != BIDIRECTIONAL)
 """Schedules whose passes `perfmodel.export.program.stage_slots` puts in order."""
 
 
@@ -72,7 +75,8 @@ def projected_workload(
     Raises
     ------
     StrategyError
-        As of `perfmodel.sweeps.explain.check_one_strategy`.
+        As of `perfmodel.sweeps.explain.check_one_strategy`; or nothing is written of such a
+        schedule, or of a layout that is not stated.
     """
     from perfmodel.hwprofiles import load_hardware
 
@@ -81,6 +85,10 @@ def projected_workload(
     check_one_strategy(grid, hardware, "a workload is made of")
     _check_schedule(grid.row(0))
     framework = framework_of_run(load_framework(framework), model, hardware, grid)
+    if framework.stage_split == BEST and grid["pipeline_parallel"][0] > 1:
+        raise StrategyError(
+            "stage_split best: workload files are written of stated layers (--stage-layers 5,8,8,7)"
+        )
     keys = LayerKeys(layer_columns(grid.columns))
     parts = _parts(model, keys, hardware, framework, grid.devices)
     out = np.empty((len(STEP_VARIABLES), 1))
@@ -93,6 +101,11 @@ def projected_workload(
         hardware,
         framework,
         _chunks(model, grid, parts, framework.stage_split),
+        chunk_stages(
+            SCHEDULES[str(strategy["pipeline_schedule"])].placement,
+            int(grid["pipeline_parallel"][0]),
+            int(grid["virtual_pipeline"][0]),
+        ),
         boundary_bytes=float(sent_bytes(model, keys, framework)[0]),
         shared_weights=float(shared_table(model, keys, framework)[0]) * (model.adapters is None),
     )
@@ -183,11 +196,11 @@ def _operation(item: Priced) -> ProjectedOperation:
 
 
 def _check_schedule(strategy: Mapping[str, Any]) -> None:
-    schedule, group = strategy["pipeline_schedule"], strategy["micro_batch_group"]
-    if schedule not in WRITTEN or group not in (0, strategy["pipeline_parallel"]):
+    name = strategy["pipeline_schedule"]
+    if name not in WRITTEN:
         raise StrategyError(
-            f"workload files are written of the schedules {', '.join(WRITTEN)} with groups of "
-            f"pipeline_parallel micro-batches, not of {schedule} with micro_batch_group {group}"
+            f"pipeline_schedule {name}: its stages hold two copies of the model, of which no "
+            f"workload files are written; they are of {', '.join(WRITTEN)}"
         )
 
 

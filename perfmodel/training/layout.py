@@ -16,6 +16,7 @@ FORMS = (
 )
 LAYOUT = re.compile(r"[EmLt|()*\d, ]{1,20000}")
 WHERE = "stage_layers"
+MOST_PARTS = 100_000  # of a layout, written out
 
 
 class Layout(NamedTuple):
@@ -136,8 +137,10 @@ def layout_chunks(text: str) -> list[str]:
     group = re.compile(r"\(([^()]*)\)(?:\*(\d{1,4}))?")
     while found := group.search(plain):
         plain = plain[: found.start()] + found[1] * int(found[2] or 1) + plain[found.end() :]
-        if len(plain) > 100_000:
+        if len(plain) > MOST_PARTS:
             return []
+    if sum(map(int, re.findall(r"\*(\d{1,4})", plain))) > MOST_PARTS:
+        return []
     plain = re.sub(r"([EmLt|])\*(\d{1,4})", lambda item: item[1] * int(item[2]), plain)
     return plain.split("|") if re.fullmatch(r"[EmLt|]*", plain) else []
 
@@ -158,10 +161,9 @@ def _megatron_layout(text: str, model: ModelSpec, pipeline: int, virtual: int) -
         raise StrategyError(
             f"{WHERE}: E, t, m and L of '{text[:60]}' are not in the order in which they run"
         )
-    place = {
-        letter: next((i for i, it in enumerate(chunks) if letter in it), 0) for letter in "EmL"
-    }
-    return Layout(tuple(it.count("t") for it in chunks), place["E"], place["L"], place["m"])
+    place = {letter: next(i for i, it in enumerate(chunks) if letter in it) for letter in "EL"}
+    modules = next((i for i, it in enumerate(chunks) if "m" in it), place["L"])
+    return Layout(tuple(it.count("t") for it in chunks), place["E"], place["L"], modules)
 
 
 def chunk_sizes(layers: int, chunks: int, *, heavy_end: bool = False) -> list[int]:

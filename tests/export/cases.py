@@ -21,6 +21,50 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "small_dense",
         {"pipeline_parallel": 2, "virtual_pipeline": 2, "tensor_parallel": 2, "micro_batches": 8},
     ),
+    "eager": (
+        "small_dense",
+        {"pipeline_parallel": 4, "data_parallel": 2, "pipeline_schedule": "eager_1f1b",
+         "micro_batches": 8},
+    ),
+    "looped": (
+        "small_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "pipeline_schedule": "looped_bfs",
+         "data_parallel": 2, "micro_batches": 4},
+    ),
+    "waves": (
+        "small_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "pipeline_schedule": "hanayo",
+         "data_parallel": 2, "micro_batches": 4},
+    ),
+    "zero bubble": (
+        "small_dense",
+        {"pipeline_parallel": 4, "data_parallel": 2, "pipeline_schedule": "zb_h1",
+         "micro_batches": 8},
+    ),
+    "zero bubble of chunks": (
+        "small_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "zero_stage": 2, "data_parallel": 2,
+         "pipeline_schedule": "interleaved_zero_bubble", "micro_batches": 6},
+    ),
+    "zero bubble in a V": (
+        "small_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "tensor_parallel": 2,
+         "pipeline_schedule": "zb_v", "micro_batches": 8},
+    ),
+    "half of the memory": (
+        "small_dense",
+        {"pipeline_parallel": 4, "virtual_pipeline": 2, "recompute": "selective",
+         "pipeline_schedule": "v_half", "micro_batches": 8},
+    ),
+    "both ways": (
+        "small_moe",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "data_parallel": 2, "expert_parallel": 2,
+         "pipeline_schedule": "dualpipe_v", "micro_batches": 8},
+    ),
+    "groups": (
+        "small_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "micro_batch_group": 4, "micro_batches": 8},
+    ),
     "all reduced": ("small_dense", {"data_parallel": 4, "zero_stage": 0}),
     "sharded": ("small_dense", {"data_parallel": 4, "zero_stage": 3}),
     "shards": ("small_dense", {"data_parallel": 8, "zero_stage": 3, "shard_group": 4}),

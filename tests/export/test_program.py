@@ -10,20 +10,80 @@ import pytest
 
 from perfmodel.export.program import ProgramStep, Slot, in_pieces, pass_program, stage_slots
 from perfmodel.export.types import ProjectedOperation
+from perfmodel.export.workload import WRITTEN
+from perfmodel.kernels.pipeline.actions import Order
 from perfmodel.software.framework import load_framework
+from perfmodel.strategy.pipelines import linked_pipeline, named_pipeline
+from perfmodel.strategy.schedules import SCHEDULES
 from perfmodel.trace import COLLECTIVE
 from tests.export.cases import STATE, named_traces
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
-def test_every_chunk_passes_every_micro_batch_forward_then_backward(schedule):
-    virtual = 3 if schedule == "interleaved" else 1
+def chunks_of(schedule):
+    """Return the fewest chunks of a schedule, above one where it may have more."""
+    kind = SCHEDULES[schedule]
+    return max(kind.fewest_chunks, 2 if kind.chunk_step else 1)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("schedule", WRITTEN)
+def test_every_chunk_passes_every_micro_batch_forward_then_backward(schedule, paired):
+    virtual, split = chunks_of(schedule), SCHEDULES[schedule].splits_backward
     for stage in range(4):
-        slots = stage_slots(schedule, stage, 4, virtual, 8)
-        assert len(slots) == len(set(slots)) == 2 * 8 * virtual
+        slots = stage_slots(schedule, stage, 4, virtual, 8, paired=paired)
+        assert len(slots) == len(set(slots))
+        assert sum(slot.forward for slot in slots) == 8 * virtual
+        # Weights may be left to the pass for the input where nothing waits for it.
+        assert sum(slot.completes for slot in slots) == 8 * virtual
         for slot in slots:
-            if not slot.forward:
-                assert slots.index(slot) > slots.index(slot._replace(forward=True))
+            if slot.forward:
+                continue
+            assert slots.index(slot) > slots.index(Slot(True, slot.chunk, slot.micro_batch))
+            assert split or slot.gradients == "all"
+            if slot.gradients == "weights":
+                ahead = slot._replace(gradients="input")
+                assert slots.index(slot) > slots.index(ahead)
+
+
+@pytest.mark.parametrize("schedule", WRITTEN)
+@pytest.mark.parametrize("pipeline", [2, 3, 5])
+def test_pairs_of_passes_never_wait_for_each_other(schedule, pipeline):
+    # One forward pass more ahead on every stage, and still all of it can be done.
+    virtual, batches = chunks_of(schedule), 2 * pipeline
+    order = named_pipeline(schedule, pipeline, batches, virtual).order
+    kind, chunk, batch, first = [], [], [], [0]
+    for stage in range(pipeline):
+        own = np.flatnonzero(order.rank_of == stage)
+        for slot in stage_slots(schedule, stage, pipeline, virtual, batches, paired=True):
+            kind.append(KINDS[slot.forward, slot.gradients])
+            chunk.append(own[slot.chunk])
+            batch.append(slot.micro_batch)
+        first.append(len(kind))
+    alone = np.zeros(len(kind), bool)
+    columns = (np.array(it) for it in (first, kind, chunk, batch))
+    linked_pipeline(Order(*columns, alone, order.rank_of, 1, batches))
+
+
+KINDS = {(True, "all"): 0, (False, "all"): 1, (False, "input"): 2, (False, "weights"): 3}
+
+
+def test_groups_of_micro_batches_pass_a_chunk_together():
+    slots = stage_slots("interleaved", 1, 2, 2, 8, 4)
+    forward = [(slot.chunk, slot.micro_batch) for slot in slots if slot.forward]
+    assert forward[:8] == [(0, i) for i in range(4)] + [(1, i) for i in range(4)]
+
+
+def test_gradients_of_weights_come_behind_what_the_stage_ahead_waits_for(workload_of):
+    part = workload_of("zero bubble in a V").stages[0].chunks[0][1].part
+    whole, early, late = (
+        pass_program(part.operations, False, it) for it in ("all", "input", "weights")
+    )
+    names = [{(step.operation.name, step.operation.phase) for step in it} for it in (early, late)]
+    assert not names[0] & names[1]
+    assert len(early) + len(late) == len(whole)
+    assert not any(step.operation.communicates for step in late)
+    assert {step.operation.phase for step in late} == {"backward_weight"}
+    assert any(step.operation.communicates for step in early)
 
 
 def test_one_forward_one_backward_of_narayanan_2021_figure_4():

@@ -15,6 +15,7 @@ from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.strategy.schedules import SCHEDULES
 from perfmodel.sweeps.explain import OPERATION_COMPONENTS, operation_costs
 from perfmodel.training.schedule import stage_compositions
 
@@ -28,6 +29,25 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "pipeline": ("small_dense", {"pipeline_parallel": 4, "data_parallel": 2, "tensor_parallel": 2}),
     "gpipe": ("small_dense", {"pipeline_parallel": 2, "pipeline_schedule": "gpipe"}),
     "interleaved": ("small_dense", {"pipeline_parallel": 2, "virtual_pipeline": 2}),
+    "eager": ("small_dense", {"pipeline_parallel": 4, "pipeline_schedule": "eager_1f1b"}),
+    "looped": (
+        "small_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 2, "pipeline_schedule": "looped_bfs"},
+    ),
+    "waves": (
+        "tied_dense",
+        {"pipeline_parallel": 2, "virtual_pipeline": 4, "pipeline_schedule": "hanayo"},
+    ),
+    "zero bubble": ("small_dense", {"pipeline_parallel": 4, "pipeline_schedule": "zb_h2"}),
+    "zero bubble in a V": (
+        "tied_dense",
+        {
+            "pipeline_parallel": 2,
+            "virtual_pipeline": 2,
+            "data_parallel": 2,
+            "pipeline_schedule": "zb_v",
+        },
+    ),
     "tied": ("tied_dense", {"pipeline_parallel": 2, "data_parallel": 2}),
     "tied on one stage": ("tied_dense", {"data_parallel": 2}),
     "zero 0": ("small_dense", {"data_parallel": 4, "zero_stage": 0}),
@@ -194,8 +214,12 @@ def test_blocks_are_those_of_the_schedule(case, request, workload_of):
     model = model_of(request, CASES[case][0])
     workload = workload_of(case)
     names = [part.name for part in model_parts(model)]
+    strategy = workload.strategy
     counts = stage_compositions(
-        model, workload.strategy["pipeline_parallel"], workload.strategy["virtual_pipeline"]
+        model,
+        strategy["pipeline_parallel"],
+        strategy["virtual_pipeline"],
+        placement=SCHEDULES[strategy["pipeline_schedule"]].placement,
     )
     for stage, expected in zip(workload.stages, counts, strict=True):
         held = [block.part.name for block in stage.blocks()]
@@ -297,3 +321,33 @@ def test_impossible_strategies_say_why(small_dense, grid_of, h100, a100):
     )
     with pytest.raises(StrategyError, match="exactly one strategy, not 2"):
         projected_workload(small_dense, two, h100)
+
+
+def test_chunks_of_a_v_lie_up_and_down_the_stages(workload_of):
+    workload = workload_of("zero bubble in a V")
+    held = [[chunk[-1].label for chunk in stage.chunks] for stage in workload.stages]
+    assert held == [["layer 1", "output"], ["layer 3", "layer 5"]]
+    assert workload.chunk_stages == [0, 1, 1, 0]
+    # Both ends of the model, with the table that they share, lie on the first stage.
+    assert [stage.table for stage in workload.stages] == [None, None]
+    # Nothing is sent from the second chunk to the third, on the same stage.
+    assert [workload.sends(stage) for stage in (0, 1)] == [2 * workload.micro_batches] * 2
+
+
+def test_two_copies_of_the_model_are_refused(small_dense, grid_of, h100):
+    grid = grid_of(small_dense, pipeline_parallel=2, pipeline_schedule="dualpipe", micro_batches=8)
+    with pytest.raises(StrategyError) as caught:
+        projected_workload(small_dense, grid, h100)
+    assert str(caught.value).startswith("pipeline_schedule dualpipe: its stages hold two copies")
+
+
+def test_layouts_are_stated(small_dense, grid_of, h100):
+    grid = grid_of(small_dense, pipeline_parallel=2)
+    with pytest.raises(StrategyError, match="stage_split best: workload files are written of"):
+        projected_workload(
+            small_dense, grid, h100, framework=load_framework("megatron", stage_split="best")
+        )
+    framework = load_framework("megatron", stage_split="first=1")
+    workload = projected_workload(small_dense, grid, h100, framework=framework)
+    labels = [block.label for block in workload.stages[0].blocks()]
+    assert labels == ["embedding", "layer 0"]

@@ -70,3 +70,22 @@ def test_layouts_that_do_not_add_up_are_refused(model, text, what):
 def test_layers_of_a_stage_divide_over_its_chunks(model):
     with pytest.raises(StrategyError, match="9 layers of stage 0 don't divide over its 2 chunks"):
         stage_layout(model, 4, 2, "9,8,8,7")
+
+
+@pytest.mark.parametrize(
+    ("layout", "stages"),
+    [
+        ("Et*7|t*8|t*7L", 3),
+        ("E|(t|)*3,m|m||L", 8),
+        ("Et|(tt|)*30L", 32),
+        ("x|y", 0),
+        ("(t*9999|)*9999", 0),
+    ],
+)
+def test_stages_of_a_layout_are_counted(layout: str, stages: int) -> None:
+    assert len(layout_chunks(layout)) == stages
+
+
+def test_one_layout_in_numbers_and_letters() -> None:
+    model = load_model("llama-3.1-8b")
+    assert stage_layout(model, 4, 1, "7,9,9,7") == stage_layout(model, 4, 1, "Et*7|(t*9|)*2t*7L")

@@ -43,6 +43,7 @@ from perfmodel.formats.launch.shell import (
     heredocs,
     parse_arguments,
 )
+from perfmodel.formats.launch.stages import ONLY_EVEN
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.software.facts import Run
@@ -154,6 +155,7 @@ LIMITS = (
         lambda launch: launch["zero_stage"] > 1 and launch["pipeline_parallel"] > 1,
         "with a pipeline it offers zero 0, 1",
     ),
+    ONLY_EVEN,
     Limit(
         ("shard_group", "zero_stage"),
         lambda launch: launch["shard_group"] > 0 and launch["zero_stage"] != 3,

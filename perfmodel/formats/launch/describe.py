@@ -128,6 +128,9 @@ def settled(strategy: Mapping[str, Any], model: ModelSpec | None) -> dict[str, A
         row["context_parallel_kind"] = "ring"
     if row["pipeline_parallel"] == 1 and row["virtual_pipeline"] == 1:
         row["pipeline_schedule"] = "1f1b"
+    interleaved = row["pipeline_schedule"] == "interleaved"
+    if not interleaved or row["micro_batch_group"] == row["pipeline_parallel"]:
+        row["micro_batch_group"] = 0
     copies = ranks * row["tensor_parallel"]
     copies //= row["expert_parallel"] * row["expert_tensor_parallel"]
     if ranks == 1 and (copies <= 1 or not has_experts(model)):

@@ -37,6 +37,7 @@ from perfmodel.formats.launch.settings import (
     write_table,
 )
 from perfmodel.formats.launch.shell import format_comment
+from perfmodel.formats.launch.stages import ONLY_EVEN
 from perfmodel.formats.launch.tree import format_yaml, parse_yaml
 from perfmodel.model.build import ModelSpec, dense_model, moe_model
 from perfmodel.model.presets import find_preset, load_model
@@ -221,6 +222,12 @@ LIMITS = (
             )
         ),
         "stages hold equally many layers, all of one kind",
+    ),
+    ONLY_EVEN,
+    Limit(
+        ("micro_batch_group",),
+        lambda launch: launch["micro_batch_group"] > 0,
+        "its repeats take as many micro-batches as there are stages",
     ),
     Limit(
         ("global_batch_size", "pipeline_parallel"),

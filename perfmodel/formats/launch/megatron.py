@@ -10,12 +10,21 @@ fused gradient accumulation and CUDA_DEVICE_MAX_CONNECTIONS unset.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfmodel.formats.launch.core_model import CoreWords, core_facts, core_model, pattern_text
 from perfmodel.formats.launch.core_software import core_software
+from perfmodel.formats.launch.core_stages import (
+    ENDS,
+    GROUP,
+    LAYOUT,
+    SPLITS,
+    core_schedule,
+    read_layout,
+    read_stages,
+    stage_words,
+)
 from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.settings import (
@@ -30,8 +39,8 @@ from perfmodel.formats.launch.settings import (
     write_table,
 )
 from perfmodel.formats.launch.shell import format_command, format_comment, parse_arguments
+from perfmodel.formats.launch.stages import NAMED
 from perfmodel.model.build import ModelSpec
-from perfmodel.training.layout import chunk_sizes
 
 TITLE = "Megatron-LM"
 PRESET = "megatron"
@@ -137,6 +146,15 @@ def _shards(launch: Launch) -> bool:
     return bool(launch["zero_stage"] > 0)
 
 
+def schedule_limit(offered: Sequence[str]) -> Limit:
+    """Return the limit of a software that has these pipeline schedules."""
+    return Limit(
+        ("pipeline_schedule",),
+        lambda launch: launch["pipeline_schedule"] not in offered,
+        f"it offers {', '.join(offered)}",
+    )
+
+
 def _low(launch: Launch) -> bool:
     return launch["precision"] in ("fp8", "mxfp8")
 
@@ -202,12 +220,10 @@ SOFTWARE = (
     ),
 )
 
+SCHEDULES = ("1f1b", "interleaved")
 LIMITS = (
-    Limit(
-        ("pipeline_schedule",),
-        lambda launch: launch["pipeline_schedule"] == "gpipe",
-        "it offers 1f1b, interleaved",
-    ),
+    schedule_limit(SCHEDULES),
+    NAMED,
     Limit(
         ("deterministic_attention", "fused_cross_entropy"),
         lambda launch: (
@@ -249,8 +265,6 @@ WATCHED: Mapping[str, str] = {
     "use-precision-aware-optimizer": "optimizer states are projected in fp32",
     "use-nccl-ub": "registered buffers are not modelled",
     "use-sharp": "reduction in the network follows the hardware profile",
-    "decoder-first-pipeline-num-layers": "stages are projected as even as layers allow",
-    "decoder-last-pipeline-num-layers": "stages are projected as even as layers allow",
     "hierarchical-context-parallel-sizes": "context parallelism on two levels is not modelled",
     "rampup-batch-size": "the projection is that of the full batch",
     "first-last-layers-bf16": "all layers are projected in the low precision",
@@ -261,8 +275,11 @@ WATCHED: Mapping[str, str] = {
 }
 
 # Megatron-Core's word -> Megatron-LM's option, where it is not the same with dashes.
-RENAMED = {"num_moe_experts": "num-experts"}
-SPLITS = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
+RENAMED = {
+    "num_moe_experts": "num-experts",
+    **{word: f"decoder-{end}-pipeline-num-layers" for end, word in ENDS.items()},
+    GROUP: "microbatch-group-size-per-virtual-pipeline-stage",
+}
 NEGATED = {
     "share_embeddings_and_output_weights": "untie-embeddings-and-output-weights",
     "add_bias_linear": "disable-bias-linear",
@@ -294,25 +311,12 @@ def option_of(name: str) -> str:
 
 
 def stage_arguments(launch: Launch) -> Keys:
-    """Return how a pipeline's stages are cut, as `perfmodel.training.schedule` cuts them."""
-    pipeline, virtual = launch["pipeline_parallel"], launch["virtual_pipeline"]
-    chunks = pipeline * virtual
-    model = launch.model
-    if pipeline == 1 or model is None:
-        return {}
-    interleaved = {"num-virtual-stages-per-pipeline-rank": virtual} if virtual > 1 else {}
-    if model.num_layers % chunks == 0 and not model.mtp_layers:
-        return interleaved
-    if (model.num_layers + 2) % chunks == 0 and not model.mtp_layers:
-        return {
-            **interleaved,
-            **dict.fromkeys(SPLITS, True),
-        }
-    sizes = chunk_sizes(model.num_layers, chunks, heavy_end=bool(model.mtp_layers))
-    stages = [f"t*{size}" if size else "" for size in sizes]
-    stages[0] = "E" + stages[0]
-    stages[-1] += "m" * len(model.mtp_layers) + "L"
-    return {"pipeline-model-parallel-layout": "|".join(stages)}
+    """Return how a pipeline's stages are cut: chunks of a stage, unless a layout says them."""
+    words = stage_words(launch)
+    keys = {option_of(name): value for name, value in words.items()}
+    if launch["virtual_pipeline"] > 1 and LAYOUT not in words:
+        keys["num-virtual-stages-per-pipeline-rank"] = launch["virtual_pipeline"]
+    return keys
 
 
 def keys_of(launch: Launch) -> Keys:
@@ -389,6 +393,7 @@ def launch_of(
     presets: Sequence[str] = PRESETS,
     software: Sequence[Choice] = SOFTWARE,
     watched: Mapping[str, str] | None = None,
+    schedule: Callable[[Settings, int, int], Keys] = core_schedule,
 ) -> Launch:
     """Return what Megatron-LM's options say.
 
@@ -400,6 +405,8 @@ def launch_of(
     presets, software, watched
         What `perfmodel.formats.launch.reading.finished` takes, for software that has
         Megatron-LM's options and more.
+    schedule : callable
+        As of `perfmodel.formats.launch.core_stages.core_schedule`, for such software.
     """
     strategy = read_numbers(settings, NUMBERS)
     spelled, facts = read_choices(settings, CHOICES)
@@ -412,9 +419,15 @@ def launch_of(
         "expert-tensor-parallel-size", strategy["tensor_parallel"] if has_experts(model) else 1
     )
     layers = model.num_layers if model is not None else settings.whole("num-layers", 1)
-    strategy["virtual_pipeline"] = _virtual(settings, pipeline, layers)
-    interleaved = strategy["virtual_pipeline"] > 1
-    strategy["pipeline_schedule"] = "interleaved" if interleaved else "1f1b"
+    virtual, layout = read_layout(
+        settings, option_of, pipeline, lambda: _virtual(settings, pipeline, layers)
+    )
+    strategy |= schedule(settings, pipeline, virtual)
+    virtual = strategy["virtual_pipeline"]
+    strategy["micro_batch_group"], stages = read_stages(
+        settings, option_of, layout, model, pipeline, virtual
+    )
+    facts |= stages
     strategy = with_replicas(settings, strategy, devices, "num-distributed-optimizer-instances")
     facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
     facts |= core_software(settings, option_of)
@@ -494,36 +507,15 @@ def read_model(words: CoreWords, name: str, sequence_length: int) -> ModelSpec |
 
 
 def _virtual(settings: Settings, pipeline: int, layers: int) -> int:
-    """Return the model chunks of a stage, in whichever way they are given."""
-    layout = settings.word("pipeline-model-parallel-layout")
-    if layout:
-        chunks = layout_stages(layout)
-        if not chunks or chunks % pipeline:
-            raise settings.wrong(
-                "pipeline-model-parallel-layout", f"a multiple of {pipeline} stages such as Et|tL"
-            )
-        return chunks // pipeline
+    """Return the model chunks of a stage where no layout says them."""
     if "num-layers-per-virtual-pipeline-stage" in settings:
         per_chunk = settings.whole("num-layers-per-virtual-pipeline-stage")
-        for option in SPLITS:
-            layers += settings.flag(option)
+        for word in SPLITS:
+            layers += settings.flag(option_of(word))
         if layers % (pipeline * per_chunk):
             raise settings.wrong(
                 "num-layers-per-virtual-pipeline-stage",
                 f"a divisor of the {layers / pipeline:g} layers of a stage",
             )
         return layers // (pipeline * per_chunk)
-    for option in SPLITS:
-        settings.flag(option)
     return settings.whole("num-virtual-stages-per-pipeline-rank", 1)
-
-
-def layout_stages(layout: str) -> int:
-    """Return how many stages a layout such as ``Et*7|(t*8|)*14t*7L`` has; 0 where it is none."""
-    plain = layout.replace(",", "").replace(" ", "")
-    if not re.fullmatch(r"[ELtm|()*\d]{1,2000}", plain):
-        return 0
-    stages = 1 + plain.count("|")
-    for group, times in re.findall(r"\(([^()]*)\)\*(\d{1,4})", plain):
-        stages += group.count("|") * (int(times) - 1)
-    return stages

@@ -17,15 +17,15 @@ from typing import Any
 from perfmodel.formats.launch.adapters import read_adapters
 from perfmodel.formats.launch.core_model import CoreWords, core_facts
 from perfmodel.formats.launch.core_software import core_software
+from perfmodel.formats.launch.core_stages import (
+    core_schedule,
+    read_layout,
+    read_stages,
+    stage_words,
+)
 from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.megatron import LIMITS as CORE_LIMITS
-from perfmodel.formats.launch.megatron import (
-    PRESETS,
-    SPLITS,
-    layout_stages,
-    read_model,
-    stage_arguments,
-)
+from perfmodel.formats.launch.megatron import PRESETS, read_model
 from perfmodel.formats.launch.megatron import SOFTWARE as CORE_SOFTWARE
 from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.settings import (
@@ -210,8 +210,6 @@ WATCHED: Mapping[str, str] = {
     "model.fine_grained_activation_offloading": "offloading is not modelled",
     "model.moe_paged_stash": "paged stashes of experts are not modelled",
     "model.moe_expert_capacity_factor": "dropped tokens without padding are not modelled",
-    "model.num_layers_in_first_pipeline_stage": "stages are projected as even as layers allow",
-    "model.num_layers_in_last_pipeline_stage": "stages are projected as even as layers allow",
     "comm_overlap.delay_wgrad_compute": "delayed weight gradients are not modelled",
     "optimizer.use_precision_aware_optimizer": "optimizer states are projected in fp32",
     "mixed_precision.fp8_dot_product_attention": "attention is projected in 16 bits",
@@ -245,12 +243,7 @@ def keys_of(launch: Launch) -> Keys:
     if launch["shard_group"]:
         instances = launch.replicas // launch["shard_group"]
         keys["ddp.num_distributed_optimizer_instances"] = instances
-    stages = stage_arguments(launch)
-    for option in SPLITS:
-        if option in stages:
-            keys["model." + option.replace("-", "_")] = True
-    if "pipeline-model-parallel-layout" in stages:
-        keys["model.pipeline_model_parallel_layout"] = stages["pipeline-model-parallel-layout"]
+    keys |= {_of_model(word): value for word, value in stage_words(launch).items()}
     keys |= write_table(launch, (), SOFTWARE)
     if launch.model is not None:
         keys |= _model_keys(launch)
@@ -353,9 +346,13 @@ def launch_of(
         model = read_model(words, name, strategy.get("sequence_length", 1))
     inner = strategy["tensor_parallel"] if has_experts(model) else 1
     strategy["expert_tensor_parallel"] = settings.whole("model.expert_tensor_parallel_size", inner)
-    strategy["virtual_pipeline"] = _virtual(settings, strategy)
-    interleaved = strategy["virtual_pipeline"] > 1
-    strategy["pipeline_schedule"] = "interleaved" if interleaved else "1f1b"
+    pipeline, stated = strategy["pipeline_parallel"], strategy["virtual_pipeline"]
+    virtual, layout = read_layout(settings, _of_model, pipeline, lambda: stated)
+    strategy |= core_schedule(settings, pipeline, virtual)
+    strategy["micro_batch_group"], stages = read_stages(
+        settings, _of_model, layout, model, pipeline, virtual
+    )
+    facts |= stages
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False
     elif settings.silent("model.sequence_parallel"):
@@ -363,7 +360,7 @@ def launch_of(
     sets = "ddp.num_distributed_optimizer_instances"
     strategy = with_replicas(settings, strategy, devices, sets)
     facts["pads_vocabulary_to"] = settings.whole("model.make_vocab_size_divisible_by", 128)
-    facts |= core_software(settings, "model.{}".format)
+    facts |= core_software(settings, _of_model)
     adapters = read_adapters(settings)
     silent = [item.key for item in NUMBERS[:3] if settings.silent(item.key)]
     if silent:
@@ -402,19 +399,9 @@ def _name_precision(settings: Settings) -> None:
         settings.entries["mixed_precision"] = Entry(name)
 
 
-def _virtual(settings: Settings, strategy: Mapping[str, Any]) -> int:
-    for option in SPLITS:
-        settings.flag("model." + option.replace("-", "_"))
-    key = "model.pipeline_model_parallel_layout"
-    layout = settings.stated(key)
-    if layout is None:
-        return int(strategy["virtual_pipeline"])
-    chunks = len(layout) if isinstance(layout, list) else layout_stages(str(layout))
-    if not chunks or chunks % strategy["pipeline_parallel"]:
-        raise settings.wrong(
-            key, f"a multiple of {strategy['pipeline_parallel']} stages such as Et|tL"
-        )
-    return int(chunks // strategy["pipeline_parallel"])
+def _of_model(word: str) -> str:
+    """Return the field for a word of Megatron-Core."""
+    return f"model.{word}"
 
 
 class BridgeWords(CoreWords):

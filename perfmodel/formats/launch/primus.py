@@ -17,18 +17,28 @@ from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import shortened
 from perfmodel.formats.launch import maxtext, megatron, torchtitan
 from perfmodel.formats.launch.core_model import core_facts
+from perfmodel.formats.launch.core_stages import GROUP, core_schedule
 from perfmodel.formats.launch.describe import Launch, known_as
-from perfmodel.formats.launch.settings import Choice, Entry, Keys, Settings, Spelling, write_table
+from perfmodel.formats.launch.settings import (
+    Choice,
+    Entry,
+    Keys,
+    Limit,
+    Settings,
+    Spelling,
+    write_table,
+)
 from perfmodel.formats.launch.shell import format_comment
+from perfmodel.formats.launch.stages import is_even
 from perfmodel.formats.launch.tree import format_yaml, launcher, parse_yaml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
+from perfmodel.strategy.schedules import SCHEDULES, WAVE
 
 TITLE = "Primus"
 PRESET = "primus"
 PRESETS = ("primus", "primus-turbo")
 CHOICES = megatron.CHOICES
-LIMITS = megatron.LIMITS
 
 _MODULE = "modules.pre_trainer."
 _OVERRIDES = _MODULE + "overrides."
@@ -65,6 +75,42 @@ SOFTWARE = (
     *TURBO,
 )
 
+# Algorithm of the scheduler of primus/core/pipeline_parallel, with patch_primus_pipeline ->
+# schedule; its zero-bubble is ZB1P.
+ALGORITHMS: Mapping[str, str] = {
+    "zero-bubble": "zb_h1",
+    "zbv-formatted": "zb_v",
+    "v-half": "v_half",
+    "v-min": "v_min",
+}
+# zero_bubble_v_schedule_mem_setup, with patch_zero_bubble -> schedule.
+MEMORY: Mapping[str, str] = {"zb": "zb_v", "half": "v_half", "min": "v_min"}
+V_CHUNKS = 2
+_PLAIN = ("1f1b", "1f1b-interleaved")
+_SCHEDULER, _ALGORITHM = "patch-primus-pipeline", "pp-algorithm"
+_PATCH, _ZERO_BUBBLE = "patch-zero-bubble", "enable-zero-bubble"
+_IN_V, _MEMORY = "zero-bubble-v-schedule", "zero-bubble-v-schedule-mem-setup"
+_AHEAD = "zero-bubble-max-pending-backward"
+
+
+def _uneven(launch: Launch) -> bool:
+    """Tell whether chunks of a V differ (``get_transformer_layer_offset`` counts them equal)."""
+    if SCHEDULES[launch["pipeline_schedule"]].placement != WAVE or launch.model is None:
+        return False
+    chunks = V_CHUNKS * launch["pipeline_parallel"]
+    return launch.model.num_layers % chunks != 0 or not is_even(launch)
+
+
+LIMITS = (
+    megatron.schedule_limit((*megatron.SCHEDULES, *ALGORITHMS.values())),
+    *(limit for limit in megatron.LIMITS if limit.fields != ("pipeline_schedule",)),
+    Limit(
+        ("pipeline_schedule", "pipeline_parallel", "stage_split"),
+        _uneven,
+        "the chunks of a V hold equally many layers",
+    ),
+)
+
 # What Megatron-LM's option is called here, and its value where the option switches off.
 SPELLED: Mapping[str, tuple[str, bool | None]] = {
     "disable-bias-linear": ("add_bias_linear", False),
@@ -73,6 +119,7 @@ SPELLED: Mapping[str, tuple[str, bool | None]] = {
     "torch-fsdp2-no-reshard-after-forward": ("torch_fsdp2_reshard_after_forward", False),
     "fp8-format": ("fp8", None),
     "fp4-format": ("fp4", None),
+    "microbatch-group-size-per-virtual-pipeline-stage": (GROUP, None),
 }
 _OPTIONS = {name: (option, off) for option, (name, off) in SPELLED.items()}
 # Defaults that are not Megatron-LM's.
@@ -132,7 +179,8 @@ WATCHED: Mapping[str, str] = {
     "use-turbo-rms-norm": "norms are projected as --framework says",
     "use-turbo-mega-moe": "fused expert layers are not modelled",
     "turbo-fused-grouped-gemm": "fused expert layers are not modelled",
-    "patch-zero-bubble": "zero-bubble schedules are not modelled",
+    "num-seq-splits": "micro-batches are projected as whole sequences",
+    "offload": "offloading is not modelled",
     "moe-router-force-load-balancing": "tokens are spread over experts as --routing says",
 }
 
@@ -156,6 +204,9 @@ def keys_of(launch: Launch) -> Keys:
             options[option] = False
     options |= write_table(launch, (), SOFTWARE)
     options[_TURBO] = launch.framework.name.startswith("primus-turbo")
+    for algorithm, schedule in ALGORITHMS.items():
+        if schedule == launch["pipeline_schedule"]:
+            options |= {_SCHEDULER: True, _ALGORITHM: algorithm}
     for option, value in options.items():
         key, off = SPELLED.get(option, (option.replace("-", "_"), None))
         keys[_OVERRIDES + key] = value if off is None else not value
@@ -185,9 +236,17 @@ def format_launch(launch: Launch, header: Sequence[str]) -> str:
 
 def notes(launch: Launch) -> list[str]:
     """Return what a user of this file should know."""
-    if known_as(launch.model, MODELS):
-        return []
-    return ["Primus has no file of this model: its sizes stand in the overrides"]
+    found = []
+    if not known_as(launch.model, MODELS):
+        found.append("Primus has no file of this model: its sizes stand in the overrides")
+    software = launch.framework
+    overlaps = software.overlap_gradient_reduce or software.overlap_parameter_gather
+    if launch["pipeline_schedule"] in ALGORITHMS.values() and overlaps:
+        found.append(
+            "Primus asks for overlap_grad_reduce and overlap_param_gather off in zero-bubble "
+            "schedules; they are written as projected"
+        )
+    return found
 
 
 def recognises(text: str) -> bool:
@@ -287,8 +346,60 @@ def _of_megatron(
         entries["moe-token-dispatcher-type"] = Entry("flex")
         entries["moe-enable-deepep"] = Entry(True)
     return megatron.launch_of(
-        settings, devices, per_node, presets=PRESETS, software=SOFTWARE, watched=WATCHED
+        settings,
+        devices,
+        per_node,
+        presets=PRESETS,
+        software=SOFTWARE,
+        watched=WATCHED,
+        schedule=_schedule,
     )
+
+
+def _schedule(settings: Settings, pipeline: int, virtual: int) -> Keys:
+    """Return the schedule and its chunks, of whichever of the two schedulers is switched on.
+
+    ``primus/configs/modules/megatron/zero_bubble.yaml`` and ``primus_pipeline.yaml``. The V's have
+    two chunks where the file says nothing, as zerobubble's arguments.py sets them.
+    """
+    usual = core_schedule(settings, pipeline, virtual)
+    patched, scheduled = settings.flag(_PATCH), settings.flag(_SCHEDULER)
+    algorithm = settings.word(_ALGORITHM, _PLAIN[1])
+    enabled, in_v = settings.entries.get(_ZERO_BUBBLE), settings.flag(_IN_V)
+    memory, ahead = settings.word(_MEMORY, "half"), settings.word(_AHEAD, "auto")
+    if patched and scheduled:
+        raise settings.contradiction("only one scheduler can be on", _PATCH, _SCHEDULER)
+    if scheduled and algorithm not in _PLAIN:
+        if algorithm not in ALGORITHMS:
+            known = ", ".join((*_PLAIN, *ALGORITHMS))
+            raise settings.wrong(_ALGORITHM, f"one of {known} (others are not modelled)")
+        return _with_chunks(settings, _ALGORITHM, ALGORITHMS[algorithm], virtual)
+    if not patched or pipeline == 1 or (enabled is not None and not settings.flag(_ZERO_BUBBLE)):
+        return usual
+    if settings.flag("enable-1f1b-v"):
+        raise settings.wrong("enable-1f1b-v", "false (1F1B in a V is not modelled)")
+    if in_v:
+        if memory not in MEMORY:
+            raise settings.wrong(_MEMORY, f"one of {', '.join(MEMORY)}")
+        return _with_chunks(settings, _IN_V, MEMORY[memory], virtual)
+    if ahead not in ("auto", str(pipeline), str(2 * pipeline)):
+        raise settings.wrong(
+            _AHEAD, f"auto, {pipeline} or {2 * pipeline} micro-batches (others are not modelled)"
+        )
+    if ahead == "auto":
+        settings.remark(
+            f"{settings.name(_AHEAD)} auto: a solver finds the schedule; projected as zb_h1"
+        )
+    return _with_chunks(
+        settings, _PATCH, "zb_h2" if ahead == str(2 * pipeline) else "zb_h1", virtual
+    )
+
+
+def _with_chunks(settings: Settings, key: str, name: str, virtual: int) -> Keys:
+    chunks = SCHEDULES[name].fewest_chunks
+    if virtual not in (1, chunks):
+        raise settings.wrong(key, f"another, or {chunks} virtual stages a rank, not {virtual}")
+    return {"pipeline_schedule": name, "virtual_pipeline": chunks}
 
 
 def _put_model(settings: Overrides, model: ModelSpec) -> None:

@@ -90,7 +90,10 @@ def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
             f"projected as {framework.name}; {module.TITLE} overlaps and fuses otherwise: "
             "'perfmodel project --from' projects what is written here"
         )
-        framework = load_framework(module.PRESET)
+        stated = framework.stage_split
+        own = preset in FRAMEWORKS and stated == FRAMEWORKS[preset].stage_split
+        # A layout that was asked for is the launch's, not the other software's.
+        framework = load_framework(module.PRESET, **({} if own else {"stage_split": stated}))
     strategy = settled(launch.strategy, launch.model)
     ready = replace(launch, strategy=strategy, framework=framework, remarks=())
     return ready, notes + list(module.notes(ready))

@@ -32,6 +32,15 @@ from perfmodel.formats.launch.settings import (
     write_table,
 )
 from perfmodel.formats.launch.shell import format_comment, parse_arguments
+from perfmodel.formats.launch.stages import NAMED
+from perfmodel.formats.launch.torchtitan_stages import LIMITS as STAGE_LIMITS
+from perfmodel.formats.launch.torchtitan_stages import (
+    NAMES,
+    SCHEDULE,
+    name_schedule,
+    read_stages,
+    stage_keys,
+)
 from perfmodel.formats.launch.tree import format_toml, launcher, parse_toml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
@@ -43,12 +52,10 @@ PRESETS = ("torchtitan",)
 _SHARD = "parallelism.data_parallel_shard_degree"
 _REPLICATE = "parallelism.data_parallel_replicate_degree"
 _MICRO = "parallelism.pipeline_parallel_microbatch_size"
-_LAYERS = "parallelism.pipeline_parallel_layers_per_stage"
 _LOCAL = "training.local_batch_size"
 _GLOBAL = "training.global_batch_size"
 _EXPERT_TENSOR = "parallelism.expert_tensor_parallel_degree"
 _RESHARD = "parallelism.fsdp_reshard_after_forward"
-_SCHEDULE = "parallelism.pipeline_parallel_schedule"
 _ROTATE = "parallelism.context_parallel_rotate_method"
 _PARAMETERS = "training.mixed_precision_param"
 
@@ -85,12 +92,8 @@ CHOICES = (
     ),
     Choice(
         "pipeline_schedule",
-        (
-            Spelling("1f1b", {_SCHEDULE: "1F1B"}),
-            Spelling("gpipe", {_SCHEDULE: "GPipe"}),
-            Spelling("interleaved", {_SCHEDULE: "Interleaved1F1B"}),
-        ),
-        {_SCHEDULE: "1F1B"},
+        tuple(Spelling(schedule, {SCHEDULE: name}) for schedule, name in NAMES.items()),
+        {SCHEDULE: "1F1B"},
         lambda launch: launch["pipeline_parallel"] > 1,
     ),
     Choice("mapping", (Spelling("tensor-context-data-pipeline"),)),
@@ -169,11 +172,6 @@ def _expert_meshes(launch: Launch) -> bool:
     return bool(inner != 1 or expert % (context * tensor) or shard * tensor % expert)
 
 
-def _uneven_stages(launch: Launch) -> bool:
-    """Tell whether no number of layers per stage makes as many stages as are asked for."""
-    return launch["virtual_pipeline"] > 1 and layers_per_stage(launch) == 0
-
-
 LIMITS = (
     Limit(
         ("zero_stage",),
@@ -195,11 +193,8 @@ LIMITS = (
         "experts are cut by all of tensor parallelism or, with expert parallelism over all tensor "
         "and context ranks, not at all; expert_tensor_parallel 1 or that of the rest",
     ),
-    Limit(
-        ("virtual_pipeline", "pipeline_parallel"),
-        _uneven_stages,
-        "stages hold equally many of the layers, embedding and output counted as one each",
-    ),
+    *STAGE_LIMITS,
+    NAMED,
     Limit(
         ("sequence_length", "tensor_parallel", "context_parallel"),
         lambda launch: (
@@ -217,13 +212,12 @@ WATCHED: Mapping[str, str] = {
     "optimizer.early_step_in_backward": "the optimizer is projected after the backward pass",
     "parallelism.disable_loss_parallel": "the loss is projected as sharded over the vocabulary",
     "parallelism.enable_compiled_autograd": "compiled autograd is not modelled",
-    "parallelism.pipeline_parallel_split_points": "stages are projected as even as layers allow",
-    "parallelism.module_fqns_per_model_part": "stages are projected as even as layers allow",
     "quantize.linear.float8.enable_fsdp_float8_all_gather": "parameters are gathered in 16 bits "
     "unless --set software.low_precision_parameters=true",
     "float8.enable_fsdp_float8_all_gather": "parameters are gathered in 16 bits unless --set "
     "software.low_precision_parameters=true",
-    "parallelism.pipeline_parallel_schedule_csv": "stages run as the named schedule says",
+    "parallelism.pipeline_parallel_schedule_csv": "stages run as the named schedule says; "
+    "--schedule-file takes the table",
     "parallelism.pipeline_parallel_microbatches": "micro-batches of a pipeline hold one sequence "
     "unless pipeline_parallel_microbatch_size says so",
     "parallelism.context_parallel_load_balancer": "sequences are projected as balanced",
@@ -260,11 +254,7 @@ OLD_NAMES: Mapping[str, str] = {
     "experimental.pipeline_parallel_microbatches": "parallelism.pipeline_parallel_microbatches",
 }
 # Keys of [parallelism] that are known and change no time.
-OTHERS = (
-    "pipeline_parallel_first_stage_less_layers",
-    "pipeline_parallel_last_stage_less_layers",
-    "enable_sequence_parallel",
-)
+OTHERS = ("enable_sequence_parallel",)
 _PRESET_OF = re.compile(r"^#.*\bpreset for (\d{1,7}) [\w ]*GPUs?\b", re.MULTILINE)
 
 # torchtitan/models/*/__init__.py of v0.2: (name, flavor) -> preset.
@@ -291,18 +281,6 @@ FLAVORS: Mapping[tuple[str, str], str] = {
     ("gpt_oss", "20b"): "gpt-oss-20b",
     ("gpt_oss", "120b"): "gpt-oss-120b",
 }
-# Embedding and output count as a layer each (pipeline_parallel_{first,last}_stage_less_layers).
-ENDS = 2
-
-
-def layers_per_stage(launch: Launch) -> int:
-    """Return the layers of a stage that make the wanted number of stages; 0 where none does."""
-    if launch.model is None:
-        return 0
-    layers, stages = launch.model.num_layers + ENDS, launch["pipeline_parallel"]
-    stages *= launch["virtual_pipeline"]
-    size = math.ceil(layers / stages)
-    return size if math.ceil(layers / size) == stages else 0
 
 
 def _shard_degree(launch: Launch) -> int:
@@ -335,8 +313,7 @@ def keys_of(launch: Launch) -> Keys:
     keys |= table
     if pipeline:
         keys[_MICRO] = launch["micro_batch_size"]
-        if launch["virtual_pipeline"] > 1:
-            keys[_LAYERS] = layers_per_stage(launch)
+        keys |= stage_keys(launch)
     if launch.experts:
         keys[_EXPERT_TENSOR] = launch["expert_tensor_parallel"]
     else:
@@ -403,6 +380,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
 def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
     """Return what the keys of a job configuration say."""
     _old_names(settings)
+    name_schedule(settings)
     strategy = read_numbers(settings, NUMBERS)
     spelled, _ = read_choices(settings, [item for item in CHOICES if item.field != "zero_stage"])
     strategy |= spelled
@@ -411,7 +389,7 @@ def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
     _read_replicas(settings, strategy, devices)
     _read_sharding(settings, strategy)
     _read_batches(settings, strategy)
-    _read_stages(settings, strategy, model)
+    facts = read_stages(settings, strategy, model, settings.whole(_LOCAL, 8))
     inner = strategy["tensor_parallel"] if has_experts(model) else 1
     if strategy["expert_parallel"] > 1:
         inner = 1
@@ -423,7 +401,7 @@ def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
     return finished(
         settings,
         strategy,
-        {},
+        facts,
         model,
         devices=product if known else 0,
         devices_per_node=per_node,
@@ -528,26 +506,3 @@ def _read_batches(settings: Settings, strategy: Keys) -> None:
             f"{_LOCAL} {local}: the pipeline runs {total // (local * replicas)} times a step; "
             "projected as once over all micro-batches"
         )
-
-
-def _read_stages(settings: Settings, strategy: Keys, model: ModelSpec | None) -> None:
-    strategy["virtual_pipeline"] = 1
-    if strategy["pipeline_parallel"] == 1:
-        strategy["pipeline_schedule"] = "1f1b"
-        return
-    if strategy["pipeline_schedule"] != "interleaved":
-        return
-    strategy["virtual_pipeline"] = 2  # torchtitan's own where nothing is said
-    if _LAYERS in settings:
-        size = settings.whole(_LAYERS)
-        if model is None:
-            settings.remark(f"{_LAYERS} {size}: without the model its stages are taken as 2 a rank")
-            return
-        stages = math.ceil((model.num_layers + ENDS) / size)
-        if stages % strategy["pipeline_parallel"] or stages < 2 * strategy["pipeline_parallel"]:
-            raise settings.wrong(
-                _LAYERS,
-                f"such that {model.num_layers + ENDS} layers make a multiple of "
-                f"{strategy['pipeline_parallel']} stages, two a rank at least",
-            )
-        strategy["virtual_pipeline"] = stages // strategy["pipeline_parallel"]

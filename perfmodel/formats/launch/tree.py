@@ -223,10 +223,16 @@ def _flatten(
         entries.setdefault(name, entry)
 
 
-def _value(node: yaml.Node, loader: yaml.SafeLoader) -> Any:
+def _value(node: yaml.Node, loader: yaml.SafeLoader, longest: int = LONGEST_LIST) -> Any:
+    """Return a scalar, or a list of scalars and lists, of `longest` items in all; others are empty.
+
+    Lists in lists share what is left, or aliases could multiply to more than fits.
+    """
     if isinstance(node, yaml.SequenceNode):
-        items = node.value[:LONGEST_LIST]
-        return [_value(item, loader) if isinstance(item, yaml.ScalarNode) else "" for item in items]
+        items = node.value[:longest]
+        each = longest // max(len(items), 1) - 1
+        kinds = (yaml.ScalarNode, yaml.SequenceNode) if each > 0 else (yaml.ScalarNode,)
+        return [_value(x, loader, each) if isinstance(x, kinds) else "" for x in items]
     try:
         return loader.construct_object(node)
     except (ValueError, OverflowError, yaml.YAMLError):  # dates that are none, endless numbers

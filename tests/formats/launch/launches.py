@@ -57,12 +57,15 @@ def launched_model(name: str, framework: str) -> ModelSpec:
     return load_model(name, mtp="none" if framework == "torchtitan" else "stated")
 
 
-def one_launch(model: str, framework: str = "megatron", *, devices: int, **axes: Any) -> Launch:
-    """Return the launch of one strategy, on nodes of 8."""
+def one_launch(
+    model: str, framework: str = "megatron", *, devices: int, split: str = "", **axes: Any
+) -> Launch:
+    """Return the launch of one strategy, on nodes of 8; `split` lays out its stages."""
     spec = launched_model(model, framework)
     grid = strategies_from_rows(spec, devices, [axes])
     assert grid.status[0] == 0, "no possible strategy"
-    return Launch(grid.row(0), load_framework(framework), spec, devices, 8, 8)
+    facts = {"stage_split": split} if split else {}
+    return Launch(grid.row(0), load_framework(framework, **facts), spec, devices, 8, 8)
 
 
 def launches(

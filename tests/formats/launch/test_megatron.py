@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.base.errors import FormatError, ModelError, StrategyError
-from perfmodel.formats.launch.megatron import layout_stages
 from perfmodel.formats.launch.software import format_launch, parse_launch
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
@@ -343,11 +342,3 @@ def test_architectures_that_megatron_lacks_are_refused() -> None:
     launch = one_launch("gpt-j-6b", devices=8, global_batch_size=8, sequence_length=2048)
     with pytest.raises(StrategyError, match="cannot do gpt-j-6b: attention and MLP side by side"):
         format_launch("megatron", launch)
-
-
-@pytest.mark.parametrize(
-    ("layout", "stages"),
-    [("Et*7|t*8|t*7L", 3), ("E|(t|)*3,m|m||L", 8), ("Et|(tt|)*30L", 32), ("x|y", 0), ("", 0)],
-)
-def test_stages_of_a_layout_are_counted(layout: str, stages: int) -> None:
-    assert layout_stages(layout) == stages

@@ -177,8 +177,17 @@ def test_words_on_a_command_line() -> None:
         ({"precision": "nvfp4"}, "precision nvfp4; it offers bf16, fp8, mxfp8"),
         ({"context_parallel": 2, "context_parallel_kind": "all_to_all"}, "offers all_gather, ring"),
         (
-            {"pipeline_parallel": 2, "virtual_pipeline": 8},
-            "virtual_pipeline 8, pipeline_parallel 2: stages hold equally many",
+            {"pipeline_parallel": 2, "pipeline_schedule": "zb_h1"},
+            "torchtitan cannot do pipeline_schedule zb_h1; it offers 1f1b, gpipe, interleaved, "
+            "looped_bfs, interleaved_zero_bubble, zb_v, dualpipe_v",
+        ),
+        (
+            {"pipeline_parallel": 2, "pipeline_schedule": "looped_bfs"},
+            "pipeline_schedule looped_bfs, virtual_pipeline 1: such a schedule has two stages",
+        ),
+        (
+            {"pipeline_parallel": 2, "virtual_pipeline": 2, "micro_batch_group": 4},
+            "torchtitan cannot do micro_batch_group 4: its groups are the rounds",
         ),
     ],
 )

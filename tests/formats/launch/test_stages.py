@@ -1,0 +1,369 @@
+"""Schedules and layouts of pipelines in launch files: what each software has, both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.formats.launch.describe import Launch, settled
+from perfmodel.formats.launch.software import format_launch, keys_of, parse_launch
+from perfmodel.formats.launch.torchtitan_stages import NAMES, usual_layers
+from perfmodel.strategy.schedules import SCHEDULES, WAVE
+from perfmodel.training.layout import stage_layout
+from tests.formats.launch.launches import one_launch
+
+MEGATRON = """\
+torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --micro-batch-size 1
+  --global-batch-size 64 --seq-length 4096 --pipeline-model-parallel-size 4 --num-layers 32
+  --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8
+  --ffn-hidden-size 14336 --vocab-size 128256 --swiglu --normalization RMSNorm
+  --disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope
+  --max-position-embeddings 131072
+""".replace("\n", " ")
+BRIDGE = "model:\n  tensor_model_parallel_size: 1\n  pipeline_model_parallel_size: 4\n"
+TITAN = "[model]\nname='llama3'\nflavor='8B'\n[parallelism]\npipeline_parallel_degree = 4\n"
+TITAN += "data_parallel_shard_degree = 2\n"
+PRIMUS = (
+    "modules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n"
+    "    model: llama3.1_8B.yaml\n    overrides:\n      pipeline_model_parallel_size: 4\n"
+)
+
+
+def primus(*overrides: str) -> str:
+    """Return an experiment with more overrides."""
+    return PRIMUS + "".join(f"      {line}\n" for line in overrides)
+
+
+def split_of(text: str, software: str = "") -> tuple[int, str]:
+    """Return the chunks of a stage and the layout that a text states."""
+    _, launch = parse_launch(text, "launch", software)
+    return launch["virtual_pipeline"], launch.framework.stage_split
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--pipeline-model-parallel-layout 'Et*7|(t*9|)*2t*7L'", (1, "7,9,9,7")),
+        ("--pipeline-model-parallel-layout 'Et*8|(t*8|)*2t*8L'", (1, "even")),
+        ("--pipeline-model-parallel-layout 'Et*4|(t*4|)*6t*4L'", (2, "even")),
+        ("--pipeline-model-parallel-layout 'E|t*16|t*16|L'", (1, "0,16,16,0")),
+        ("--pipeline-model-parallel-layout 'Et*8|t*8|t*16L|'", (1, "Et*8|t*8|t*16L|")),
+        ("--decoder-first-pipeline-num-layers 5", (1, "first=5")),
+        (
+            "--decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 4",
+            (1, "first=6,last=4"),
+        ),
+        (
+            "--decoder-last-pipeline-num-layers 2 --num-virtual-stages-per-pipeline-rank 2",
+            (2, "last=2"),
+        ),
+        ("", (1, "even")),
+    ],
+)
+def test_layouts_of_megatron(options: str, expected: tuple[int, str]) -> None:
+    assert split_of(MEGATRON + options) == expected
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        ("Ett|tt|tt|tL", (1, "Ett|tt|tt|tL")),
+        ("[[embedding, decoder], [decoder, decoder], [decoder], [decoder, loss]]", "Et|tt|t|tL"),
+        ("[[embedding], [decoder], [decoder], [], [decoder], [decoder], [decoder], [loss]]", None),
+    ],
+)
+def test_layouts_of_megatron_bridge(layout: str, expected: Any) -> None:
+    # The recipe's model is not in the file: the layout stays as it is stated.
+    chunks, split = split_of(f"{BRIDGE}  pipeline_model_parallel_layout: {layout}\n")
+    if expected is None:
+        assert (chunks, split) == (2, "E|t|t||t|t|t|L")
+    elif isinstance(expected, str):
+        assert (chunks, split) == (1, expected)
+    else:
+        assert (chunks, split) == expected
+
+
+def test_ends_and_groups_of_megatron_bridge() -> None:
+    text = (
+        f"{BRIDGE}  virtual_pipeline_model_parallel_size: 2\n"
+        "  num_layers_in_first_pipeline_stage: 6\n  num_layers_in_last_pipeline_stage: 2\n"
+        "  microbatch_group_size_per_vp_stage: 8\n"
+    )
+    _, launch = parse_launch(text, "x.yaml")
+    assert launch["micro_batch_group"] == 8
+    assert launch.framework.stage_split == "first=6,last=2"
+
+
+@pytest.mark.parametrize(("group", "expected"), [(4, 0), (8, 8)])
+def test_groups_of_micro_batches(group: int, expected: int) -> None:
+    option = f"--microbatch-group-size-per-virtual-pipeline-stage {group}"
+    _, launch = parse_launch(
+        f"{MEGATRON} --num-virtual-stages-per-pipeline-rank 2 {option}", "run.sh"
+    )
+    assert launch["micro_batch_group"] == expected
+    assert launch["pipeline_schedule"] == "interleaved"
+    assert (option in format_launch("megatron", launch)) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        # 32 layers and two more on four stages: torchtitan puts the rest on the first ones.
+        ("", (1, "8,9,8,7")),
+        (
+            "pipeline_parallel_first_stage_less_layers = 0\n"
+            "pipeline_parallel_last_stage_less_layers = 0\n",
+            (1, "even"),
+        ),
+        ("pipeline_parallel_split_points = ['layers.6', 'layers.14', 'layers.24']\n",
+         (1, "6,8,10,8")),
+        ("pipeline_parallel_schedule = 'zbvzerobubble'\n", (2, "4,5,4,4,4,4,4,3")),
+        ("pipeline_parallel_schedule = 'LoopedBFS'\npipeline_parallel_layers_per_stage = 3\n",
+         (3, "2,3,3,3,3,3,3,3,3,3,2,1")),
+    ],
+)  # fmt: skip
+def test_how_torchtitan_cuts(keys: str, expected: tuple[int, str]) -> None:
+    assert split_of(TITAN + keys, "torchtitan") == expected
+
+
+def test_modules_of_torchtitan() -> None:
+    launch = one_launch(
+        "llama-3.1-8b",
+        "torchtitan",
+        devices=16,
+        split="Et*2|t*10|t*10|t*10L",
+        zero_stage=2,
+        **ASKED,
+    )
+    parts = keys_of("torchtitan", launch)["parallelism.module_fqns_per_model_part"]
+    assert parts[0] == ["tok_embeddings", "layers.0", "layers.1"]
+    assert parts[3][-2:] == ["norm", "output"]
+    _, read = parse_launch(format_launch("torchtitan", launch), "x.toml")
+    assert read.framework.stage_split == "2,10,10,10"
+
+
+@pytest.mark.parametrize(("layers", "stages"), [(32, 4), (126, 16), (61, 16), (28, 3), (5, 2)])
+def test_torchtitans_rule_keeps_all_layers(layers: int, stages: int) -> None:
+    sizes = usual_layers(layers, stages, 1, 1)
+    assert sizes is not None
+    assert sum(sizes) == layers
+    places = [sizes[0] + 1, *sizes[1:-1], sizes[-1] + 1]
+    assert places == sorted(places, reverse=True)
+    assert places[0] - places[-1] <= 1
+    assert usual_layers(layers, layers + 3, 1, 1) is None
+
+
+ASKED: dict[str, Any] = {"pipeline_parallel": 4, "global_batch_size": 256, "sequence_length": 4096}
+OFFERED = {
+    "megatron": {"1f1b", "interleaved"},
+    "megatron-bridge": {"1f1b", "interleaved"},
+    "torchtitan": set(NAMES),
+    "primus": {"1f1b", "interleaved", "zb_h1", "zb_v", "v_half", "v_min"},
+    "maxtext": {"gpipe", "interleaved"},
+    "deepspeed": {"1f1b"},
+}
+
+
+def scheduled(software: str, schedule: str) -> Launch:
+    """Return a launch of a schedule, all else such as the software has."""
+    kind = SCHEDULES[schedule]
+    chunks = max(kind.fewest_chunks, 2 if kind.chunk_step else 1)
+    framework = {"megatron-bridge": "megatron", "deepspeed": "megatron-deepspeed"}
+    return one_launch(
+        "llama-3.1-8b",
+        framework.get(software, software),
+        devices=16,
+        pipeline_schedule=schedule,
+        virtual_pipeline=chunks,
+        zero_stage={"torchtitan": 2, "maxtext": 3}.get(software, 1),
+        **ASKED,
+    )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("software", OFFERED)
+def test_every_schedule_is_written_or_refused_by_name(software: str, schedule: str) -> None:
+    launch = scheduled(software, schedule)
+    if schedule not in OFFERED[software]:
+        with pytest.raises(StrategyError) as caught:
+            format_launch(software, launch)
+        assert f"cannot do pipeline_schedule {schedule}" in str(caught.value)
+        assert "it offers " in str(caught.value)
+        assert "\n" not in str(caught.value)
+        return
+    text = format_launch(software, launch)
+    found, read = parse_launch(text, "launch")
+    assert found == software
+    assert dict(read.strategy) == settled(launch.strategy, launch.model)
+    assert read.framework.stage_split == "even"
+
+
+@pytest.mark.parametrize("split", ["7,9,9,7", "first=5", "last=2", "Et*9|t*9|t*14|L", "by_cost"])
+@pytest.mark.parametrize("software", ["megatron", "megatron-bridge", "torchtitan", "primus"])
+def test_layouts_come_back(software: str, split: str) -> None:
+    framework = "megatron" if software == "megatron-bridge" else software
+    launch = one_launch(
+        "llama-3.1-8b", framework, devices=16, split=split, zero_stage=2, **ASKED
+    )  # fmt: skip
+    _, read = parse_launch(format_launch(software, launch), "launch")
+    assert launch.model is not None
+    layouts = [stage_layout(launch.model, 4, 1, it) for it in (split, read.framework.stage_split)]
+    assert layouts[0] == layouts[1]
+
+
+def test_a_layout_goes_to_other_software() -> None:
+    launch = one_launch("llama-3.1-8b", devices=16, split="7,9,9,7", zero_stage=2, **ASKED)
+    assert "module_fqns_per_model_part" in format_launch("torchtitan", launch)
+    for software in ("maxtext", "deepspeed"):
+        other = scheduled(software, "gpipe" if software == "maxtext" else "1f1b")
+        stated = Launch(other.strategy, launch.framework, launch.model, 16, 8, 8)
+        with pytest.raises(StrategyError, match="stage_split 7,9,9,7: its stages hold equally"):
+            format_launch(software, stated)
+
+
+def test_no_file_asks_for_the_best_layout() -> None:
+    launch = one_launch("llama-3.1-8b", devices=16, split="best", **ASKED)
+    for software in ("megatron", "megatron-bridge", "primus"):
+        with pytest.raises(StrategyError, match="cannot do stage_split best: a file states the"):
+            format_launch(software, launch)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["patch_primus_pipeline: true", "pp_algorithm: zero-bubble"], "zb_h1"),
+        (["patch_primus_pipeline: true", "pp_algorithm: zbv-formatted"], "zb_v"),
+        (["patch_primus_pipeline: true", "pp_algorithm: v-half"], "v_half"),
+        (["patch_primus_pipeline: true", "pp_algorithm: v-min"], "v_min"),
+        (["patch_primus_pipeline: true", "pp_algorithm: 1f1b"], "1f1b"),
+        (["pp_algorithm: v-min"], "1f1b"),
+        (["patch_zero_bubble: true", "zero_bubble_max_pending_backward: 4"], "zb_h1"),
+        (["patch_zero_bubble: true", "zero_bubble_max_pending_backward: 8"], "zb_h2"),
+        (["patch_zero_bubble: true"], "zb_h1"),
+        (["patch_zero_bubble: true", "enable_zero_bubble: false"], "1f1b"),
+        (["patch_zero_bubble: true", "zero_bubble_v_schedule: true"], "v_half"),
+        (
+            ["patch_zero_bubble: true", "zero_bubble_v_schedule: true",
+             "zero_bubble_v_schedule_mem_setup: zb"],
+            "zb_v",
+        ),
+        (
+            ["patch_zero_bubble: true", "zero_bubble_v_schedule: true",
+             "num_virtual_stages_per_pipeline_rank: 2", "zero_bubble_v_schedule_mem_setup: min"],
+            "v_min",
+        ),
+    ],
+)  # fmt: skip
+def test_schedules_of_primus(overrides: list[str], expected: str) -> None:
+    _, launch = parse_launch(primus(*overrides), "x.yaml")
+    assert launch["pipeline_schedule"] == expected
+    assert (launch["virtual_pipeline"] == 2) == (SCHEDULES[expected].placement == WAVE)
+    solved = expected == "zb_h1" and overrides == ["patch_zero_bubble: true"]
+    assert any("a solver finds the schedule" in text for text in launch.remarks) == solved
+
+
+def test_layouts_of_primus() -> None:
+    _, launch = parse_launch(primus("decoder_first_pipeline_num_layers: 5"), "x.yaml")
+    assert launch.framework.stage_split == "first=5"
+    _, launch = parse_launch(primus("pipeline_model_parallel_layout: Et*7|(t*9|)*2t*7L"), "x.yaml")
+    assert launch.framework.stage_split == "7,9,9,7"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            MEGATRON + "--pipeline-model-parallel-layout 'Et*7|t*8|t*8|t*8L'",
+            "run.sh:1: --pipeline-model-parallel-layout: the stages hold 31 layers, and the model "
+            "has 32",
+        ),
+        (
+            MEGATRON + "--pipeline-model-parallel-layout 'Et*7|t*8|tL'",
+            "--pipeline-model-parallel-layout 'Et*7|t*8|tL': should be a multiple of 4 stages",
+        ),
+        (
+            MEGATRON + "--pipeline-model-parallel-layout 't*7|Et*9|t*8|t*8L'",
+            "--pipeline-model-parallel-layout: E, t, m and L of",
+        ),
+        (
+            MEGATRON + "--decoder-first-pipeline-num-layers 6",
+            "--decoder-first-pipeline-num-layers: 26 layers are left for the 3 other stages",
+        ),
+        (
+            f"{BRIDGE}  pipeline_model_parallel_layout: [[embedding, banana], [loss]]\n",
+            "model.pipeline_model_parallel_layout '[['embedding', 'banana'], ['loss']]': should be "
+            "a multiple of 4 stages such as Et|tL",
+        ),
+        (
+            TITAN + "module_fqns_per_model_part = [['layers.0'], ['layers.2']]\n",
+            "parallelism.module_fqns_per_model_part '[['layers.0'], ['layers.2']]': should be all "
+            "layers, each once and in order",
+        ),
+        (
+            TITAN + "module_fqns_per_model_part = [['layers.0', 'tower'], ['layers.1']]\n",
+            "should be lists of modules such as tok_embeddings, layers.0, norm",
+        ),
+        (
+            TITAN + "module_fqns_per_model_part = true\n",
+            "should be lists of modules such as tok_embeddings, layers.0, norm",
+        ),
+        (
+            TITAN + "module_fqns_per_model_part = 'layers.0'\n",
+            "should be lists of modules such as tok_embeddings, layers.0, norm",
+        ),
+        (
+            TITAN + "module_fqns_per_model_part = [['layers.0'], ['layers.1']]\n",
+            "should be a multiple of 4 stages, one a rank; it makes 2",
+        ),
+        (
+            TITAN + "pipeline_parallel_split_points = ['layers.8', 'layers.4', 'layers.30']\n",
+            "should be layers in order, up to the model's 32",
+        ),
+        (
+            TITAN + "pipeline_parallel_schedule = 'Eager'\n",
+            "parallelism.pipeline_parallel_schedule 'Eager': should be one of 1F1B, GPipe, "
+            "Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV",
+        ),
+        (
+            primus("patch_primus_pipeline: true", "pp_algorithm: zbv-greedy"),
+            "pp_algorithm 'zbv-greedy': should be one of 1f1b, 1f1b-interleaved, zero-bubble, "
+            "zbv-formatted, v-half, v-min (others are not modelled)",
+        ),
+        (
+            primus("patch_primus_pipeline: true", "patch_zero_bubble: true"),
+            "only one scheduler can be on",
+        ),
+        (
+            primus("patch_zero_bubble: true", "enable_1f1b_v: true"),
+            "enable_1f1b_v 'True': should be false (1F1B in a V is not modelled)",
+        ),
+        (
+            primus("patch_zero_bubble: true", "zero_bubble_max_pending_backward: 5"),
+            "zero_bubble_max_pending_backward '5': should be auto, 4 or 8 micro-batches",
+        ),
+        (
+            primus(
+                "patch_primus_pipeline: true",
+                "pp_algorithm: v-half",
+                "num_virtual_stages_per_pipeline_rank: 4",
+            ),
+            "pp_algorithm 'v-half': should be another, or 2 virtual stages a rank, not 4",
+        ),
+    ],
+)
+def test_wrong_stages_are_one_line_with_the_key(text: str, message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_launch(text, "run.sh")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_of_a_schedule_is_named() -> None:
+    _, launch = parse_launch(TITAN + "pipeline_parallel_schedule_csv = 'a.csv'\n", "x.toml")
+    assert any("--schedule-file takes the table" in text for text in launch.remarks)
+    several = "pipeline_parallel_schedule = 'PipelineScheduleMulti'\n"
+    _, launch = parse_launch(TITAN + several, "x.toml")
+    assert (launch["pipeline_schedule"], launch["virtual_pipeline"]) == ("interleaved", 2)
+    assert any("unless --schedule-file takes its table" in text for text in launch.remarks)
