@@ -58,10 +58,11 @@ def plain_durations(forward, input_gradient, weight_gradient):
     """
     stages = forward.size
     work = np.empty((KINDS, stages))
-    work[FORWARD] = forward
-    work[INPUT] = input_gradient
-    work[WEIGHT] = weight_gradient
-    work[BACKWARD] = input_gradient + weight_gradient
+    for stage in range(stages):
+        work[FORWARD, stage] = forward[stage]
+        work[INPUT, stage] = input_gradient[stage]
+        work[WEIGHT, stage] = weight_gradient[stage]
+        work[BACKWARD, stage] = input_gradient[stage] + weight_gradient[stage]
     return Durations(work, np.zeros((KINDS, stages)), np.empty((0, 0)), 0.0, 0.0)
 
 
@@ -123,7 +124,8 @@ def run_program(program, durations, start, end, free):
     float
         When the last action is over [s].
     """
-    free[:] = 0.0
+    for rank in range(free.size):
+        free[rank] = 0.0
     makespan = 0.0
     beside = durations.together.size > 0
     at = 0
