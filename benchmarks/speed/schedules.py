@@ -1,0 +1,94 @@
+"""Count the pipelines whose events one core runs per second.
+
+Usage::
+
+    python benchmarks/speed/schedules.py [--count N] [--runs R] [--json]
+
+Every case has uneven stages of its own, sends among it: for each of the schedules, 4 to 16 ranks,
+and 8 to 64 micro-batches, orders made and linked once. The rate is that of all cases together,
+in the best of R runs after one that compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import numpy as np
+
+from perfmodel.base.pipelines import SCHEDULES
+from perfmodel.kernels.work import kernel_work
+from perfmodel.strategy.pipelines import Pipeline, named_pipeline
+
+RANKS = (4, 8, 16)
+MICRO_BATCHES = (8, 16, 32, 64)
+SHAPES = [(ranks, micro_batches) for ranks in RANKS for micro_batches in MICRO_BATCHES]
+
+
+def pipelines(schedule: str) -> list[Pipeline]:
+    """Return the pipelines of a schedule, of all shapes that it takes."""
+    chunks = 2 if schedule in ("interleaved", "interleaved_zero_bubble") else None
+    fewest = 2 if schedule in ("dualpipe", "dualpipe_v") else 0
+    return [
+        named_pipeline(schedule, ranks, micro_batches, chunks)
+        for ranks, micro_batches in SHAPES
+        if micro_batches >= fewest * ranks
+    ]
+
+
+def seconds(schedule: str, cases: int, runs: int) -> tuple[int, float]:
+    """Return how many cases were run, and the shortest time of some runs [s]."""
+    with kernel_work(scheduled_actions=1e9):
+        from perfmodel.kernels.pipeline.events import KINDS, makespans
+
+    random = np.random.default_rng(3)
+    made = []
+    for pipeline in pipelines(schedule):
+        stages = pipeline.order.rank_of.size
+        work = random.uniform(0.5e-3, 2e-3, (cases, KINDS, stages))
+        send = random.uniform(0.0, 1e-4, (cases, KINDS, stages))
+        made.append((pipeline.program, work, send, np.empty((cases, 0, 0)), 0.0, 0.0))
+    best = np.inf
+    for run in range(runs + 1):
+        start = time.perf_counter()
+        for arguments in made:
+            makespans(*arguments)
+        if run:
+            best = min(best, time.perf_counter() - start)
+    return cases * len(made), best
+
+
+def rates(count: int, runs: int) -> dict[str, tuple[int, float]]:
+    """Return cases and seconds of every schedule."""
+    cases = max(1, count // (len(SCHEDULES) * len(SHAPES)))
+    return {schedule: seconds(schedule, cases, runs) for schedule in SCHEDULES}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=100_000, help="cases per run, about")
+    parser.add_argument("--runs", type=int, default=5, help="runs, the best one counts")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    arguments = parser.parse_args()
+    found = rates(arguments.count, arguments.runs)
+    count = sum(cases for cases, _ in found.values())
+    took = sum(time for _, time in found.values())
+    if arguments.json:
+        document = {
+            "rate_per_core": count / took,
+            "unit": "cases/s",
+            "count": count,
+            "seconds": took,
+            "rates": {name: cases / time for name, (cases, time) in found.items()},
+        }
+        print(json.dumps(document))
+        return
+    for name, (cases, time_taken) in found.items():
+        print(f"{name:24s} {cases / time_taken:12,.0f} cases/s on one core")
+    print(f"{'all together':24s} {count / took:12,.0f} cases/s on one core")
+
+
+if __name__ == "__main__":
+    main()
