@@ -17,14 +17,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_lean
 
 SAME = 1e-14
 """Growth that differs by rounding alone, relative to the time it is measured at."""
 
 
-@jit
-def one_f_one_b_time(forward, backward, forward_send, backward_send, sender, micro_batches):
+ROOM = 4
+"""Rows of what a call of `one_f_one_b_time` works with."""
+
+
+@jit_lean
+def one_f_one_b_time(forward, backward, forward_send, backward_send, sender, micro_batches, room):
     """Return the makespan of 1F1B, one stage per rank [s].
 
     Parameters
@@ -37,6 +41,8 @@ def one_f_one_b_time(forward, backward, forward_send, backward_send, sender, mic
     sender : float
         Share of a send that keeps its sender from working on [1].
     micro_batches : int
+    room : float64[ROOM, stages or more]
+        Overwritten.
 
     Returns
     -------
@@ -44,10 +50,12 @@ def one_f_one_b_time(forward, backward, forward_send, backward_send, sender, mic
     """
     stages = forward.size
     m = micro_batches
-    ahead = np.zeros(stages)  # when each stage is free after its forward pass
-    passed = np.zeros(stages)  # when what it made of it is at the next stage
-    free = np.zeros(stages)  # the same of backward passes
-    returned = np.zeros(stages)
+    ahead = room[0]  # when each stage is free after its forward pass
+    passed = room[1]  # when what it made of it is at the next stage
+    free = room[2]  # the same of backward passes
+    returned = room[3]
+    for stage in range(stages):
+        free[stage] = returned[stage] = 0.0
     for stage in range(stages):
         # Forward passes before the first backward pass. Those of the stage before come out at
         # times that are kept in `returned`, which is not in use yet.
@@ -105,9 +113,40 @@ def one_f_one_b_time(forward, backward, forward_send, backward_send, sender, mic
     return last  # of the first stage, which comes last
 
 
-@jit
+@jit_lean
 def _growth(growing, grown, time):
     """Return by how much all have grown so far: that of the first, or -2 where one differs."""
     if growing == -1.0:
         return grown
     return grown if abs(grown - growing) <= SAME * time else -2.0
+
+
+@jit
+def one_f_one_b_times(forward, backward, forward_send, backward_send, sender, micro_batches):
+    """Return the makespan of 1F1B in every case [s].
+
+    Parameters
+    ----------
+    forward, backward, forward_send, backward_send : float64[cases, stages]
+        As of `one_f_one_b_time` [s].
+    sender : float
+    micro_batches : int64[cases]
+
+    Returns
+    -------
+    float64[cases]
+    """
+    cases, stages = forward.shape
+    room = np.empty((ROOM, stages))
+    found = np.empty(cases)
+    for case in range(cases):
+        found[case] = one_f_one_b_time(
+            forward[case],
+            backward[case],
+            forward_send[case],
+            backward_send[case],
+            sender,
+            micro_batches[case],
+            room,
+        )
+    return found

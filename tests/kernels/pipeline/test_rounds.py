@@ -7,7 +7,7 @@ import pytest
 
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD
 from perfmodel.kernels.pipeline.events import KINDS, Durations, run_order
-from perfmodel.kernels.pipeline.rounds import one_f_one_b_time
+from perfmodel.kernels.pipeline.rounds import ROOM, one_f_one_b_time, one_f_one_b_times
 from perfmodel.strategy.pipelines import named_pipeline
 
 
@@ -33,12 +33,13 @@ def test_rounds_are_events(sends, whole):
         send = random.uniform(0.0, sends, (2, stages))
         sender = float(random.choice([0.0, 0.5, 1.0]))
         arguments = (*times, *send, sender, micro_batches)
-        assert one_f_one_b_time(*arguments) == pytest.approx(by_events(*arguments), rel=1e-12)
+        found = one_f_one_b_time(*arguments, np.empty((ROOM, stages)))
+        assert found == pytest.approx(by_events(*arguments), rel=1e-12)
 
 
 def test_a_million_micro_batches_take_the_slowest_stage_each():
     forward, backward = np.array([1.0, 2.0, 1.5]), np.array([2.0, 3.0, 2.0])
     none = np.zeros(3)
-    few = one_f_one_b_time(forward, backward, none, none, 0.0, 100)
-    many = one_f_one_b_time(forward, backward, none, none, 0.0, 10**6)
+    times = np.stack([np.stack([one, one]) for one in (forward, backward, none, none)])
+    few, many = one_f_one_b_times(*times, 0.0, np.array([100, 10**6]))
     assert many - few == pytest.approx((10**6 - 100) * 5.0, rel=1e-12)
