@@ -45,6 +45,7 @@ bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and
 	$(BIN)/python benchmarks/speed/collectives.py
 	$(BIN)/python benchmarks/speed/simulate.py
 	$(BIN)/python benchmarks/speed/serving.py
+	$(BIN)/python benchmarks/speed/schedules.py
 
 accuracy: $(VENV)/.demo ## Compare projections with measured runs (RUNS=table.csv)
 	@test -n "$(RUNS)" || { echo "name a table of measured runs: make accuracy RUNS=table.csv" >&2; exit 2; }

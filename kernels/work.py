@@ -46,7 +46,7 @@ KINDS = {
     "recurrences": Kind(7e-5, 5.0, 0.1, "chains.recurrence_times"),
     "collectives": Kind(8e-5, 5.0, 0.1, "times.collective_choices"),
     "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times"),
-    "scheduled_actions": Kind(3e-6, 5.0, 0.1, "orders.make_order"),  # of pipelines
+    "scheduled_actions": Kind(5e-6, 8.0, 0.1, "link.link_order"),  # of pipelines
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
     "served_requests": Kind(2e-4, 15.0, 0.15, "replay.replay_requests"),  # of a trace
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),

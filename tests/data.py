@@ -32,6 +32,7 @@ MODEL_CONFIGS = SHARED / "model_configs"
 ASTRA = SHARED / "astra"
 AICB = SHARED / "aicb"
 WAFER = SHARED / "wse"
+TORCH_SCHEDULES = SHARED / "schedules/torch_schedules_dev.json.gz"
 ROUTING_COUNTS = WAFER / "bincounts.json"
 
 

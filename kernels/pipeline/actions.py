@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_lean
+from perfmodel.kernels._jit import jit_lean
 
 # Kinds of actions of a stage on a micro-batch.
 FORWARD = 0
@@ -54,9 +54,8 @@ def put(actions, at, kind, stage, micro_batch, paired):
     return at + 1
 
 
-@jit
-def place_stages(placement, ranks, chunks):
-    """Return the rank of every stage.
+def place_stages(placement: int, ranks: int, chunks: int) -> np.ndarray:
+    """Return the rank of every stage, int64[stages].
 
     Parameters
     ----------
@@ -64,15 +63,8 @@ def place_stages(placement, ranks, chunks):
         `LOOP`, `WAVE` or `BIDIRECTIONAL`.
     ranks, chunks : int
         Ranks of the pipeline, and stages that each of them has of one copy of the model.
-
-    Returns
-    -------
-    int64[stages]
     """
     copies = 2 if placement == BIDIRECTIONAL else 1
-    rank_of = np.empty(copies * ranks * chunks, np.int64)
-    for stage in range(rank_of.size):
-        way, place = divmod(stage, ranks)
-        turned = placement != LOOP and way % 2 == 1
-        rank_of[stage] = ranks - 1 - place if turned else place
-    return rank_of
+    way, place = np.divmod(np.arange(copies * ranks * chunks), ranks)
+    turned = (way % 2 == 1) & (placement != LOOP)
+    return np.where(turned, ranks - 1 - place, place)

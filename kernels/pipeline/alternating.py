@@ -24,8 +24,8 @@ def turn(number, chunks, micro_batches, group):
     """
     begun = number // (group * chunks) * group
     size = min(group, micro_batches - begun)
-    chunk, place = divmod(number - begun * chunks, size)
-    return chunk, begun + place
+    within = number - begun * chunks
+    return within // size, begun + within % size
 
 
 @jit_lean

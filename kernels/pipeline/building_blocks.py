@@ -25,6 +25,7 @@ PERIOD = 6
 PASSES = 4
 WEIGHTS = 4  # the fifth thing, twice as many as there are micro-batches
 EMPTY = -1
+NEVER = 2**62
 
 
 @jit
@@ -97,7 +98,10 @@ def _with_weights(at_slot):
         Slots of the gradients of weights.
     """
     ranks, _, micro_batches = at_slot.shape
-    length = at_slot.max() + 1 + 2 * micro_batches
+    last = 0
+    for rank in range(ranks):
+        last = max(last, at_slot[rank, 3, micro_batches - 1])
+    length = last + 1 + 2 * micro_batches
     slots = np.full((ranks, length), EMPTY)
     weight_slot = np.empty((ranks, 2 * micro_batches), np.int64)
     for rank in range(ranks):
@@ -153,7 +157,6 @@ def _reorder(at_slot, weight_slot, planned, weights_wait):
             for slot in range(length):
                 if now[rank, slot] >= WEIGHTS * micro_batches:
                     now[rank, slot] = EMPTY
-    due = np.empty(2 * micro_batches, np.int64)
     first_back = cooling = False
     for slot in range(length):
         for rank in range(ranks):
@@ -169,7 +172,7 @@ def _reorder(at_slot, weight_slot, planned, weights_wait):
                 continue
             if not first_back and not weights_wait:
                 continue
-            earliest = _earliest(at_slot, weight_slot, due, rank, thing, micro_batch)
+            earliest = _earliest(at_slot, weight_slot, rank, thing, micro_batch)
             now[rank, slot] = EMPTY
             place = slot
             for candidate in range(earliest, slot):
@@ -189,16 +192,19 @@ def _reorder(at_slot, weight_slot, planned, weights_wait):
 
 
 @jit
-def _earliest(at_slot, weight_slot, due, rank, thing, micro_batch):
+def _earliest(at_slot, weight_slot, rank, thing, micro_batch):
     """Return the first slot after all that something has to wait for."""
     ranks, _, micro_batches = at_slot.shape
     after = -1
     if thing == WEIGHTS:
-        for one in range(micro_batches):
-            due[2 * one] = at_slot[rank, 2, one]
-            due[2 * one + 1] = at_slot[rank, 3, one]
-        due.sort()
-        after = due[micro_batch]
+        # As many gradients of the input have to be there as there are then of weights.
+        of_up = of_down = 0
+        for _ in range(micro_batch + 1):
+            up = at_slot[rank, 2, of_up] if of_up < micro_batches else NEVER
+            down = at_slot[rank, 3, of_down] if of_down < micro_batches else NEVER
+            after = min(up, down)
+            of_up += up < down
+            of_down += down < up
         if micro_batch > 0:
             after = max(after, weight_slot[rank, micro_batch - 1])
         return after + 1
@@ -269,8 +275,8 @@ def _write(actions, first, slots, ranks, micro_batches):
     done = np.zeros(2, np.int64)
     for rank in range(ranks):
         first[rank] = at
-        due[:] = 0
-        done[:] = 0
+        for chunk in range(2):
+            due[chunk] = done[chunk] = 0
         down, up = rank, 2 * ranks - 1 - rank
         for slot in range(slots.shape[1]):
             what = slots[rank, slot]

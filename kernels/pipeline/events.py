@@ -19,15 +19,17 @@ from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 
 KINDS = 4
+BLOCK = 8
+"""Cases that run at once."""
 
 
 class Durations(NamedTuple):
-    """What actions and sends of a pipeline take."""
+    """What actions and sends of a pipeline take, in each of some cases."""
 
-    work: np.ndarray  # float64[KINDS, stages] [s]
-    send: np.ndarray  # float64[KINDS, stages]: of what an action makes, to another rank [s]
-    together: np.ndarray  # float64[stages, stages]: forward pass of one stage beside backward pass
-    # of another, from the start of both to the end of both [s]; empty: one after the other
+    work: np.ndarray  # float64[KINDS, stages, cases] [s]
+    send: np.ndarray  # float64[KINDS, stages, cases]: of what an action makes, to another rank [s]
+    together: np.ndarray  # float64[stages, stages, cases]: forward pass of one stage beside the
+    # backward pass of another, both from start to end [s]; no stages: one after the other
     sender: float  # share of a send that keeps its sender [1]
     receiver: float  # share that keeps its receiver [1]
 
@@ -45,7 +47,7 @@ class Timeline(NamedTuple):
 
 @jit
 def plain_durations(forward, input_gradient, weight_gradient):
-    """Return durations of stages without sends, backward passes as long as their two parts.
+    """Return durations of one case without sends; backward passes take as long as their parts.
 
     Parameters
     ----------
@@ -57,108 +59,132 @@ def plain_durations(forward, input_gradient, weight_gradient):
     Durations
     """
     stages = forward.size
-    work = np.empty((KINDS, stages))
-    work[FORWARD] = forward
-    work[INPUT] = input_gradient
-    work[WEIGHT] = weight_gradient
-    work[BACKWARD] = input_gradient + weight_gradient
-    return Durations(work, np.zeros((KINDS, stages)), np.empty((0, 0)), 0.0, 0.0)
+    work = np.empty((KINDS, stages, 1))
+    for stage in range(stages):
+        work[FORWARD, stage, 0] = forward[stage]
+        work[INPUT, stage, 0] = input_gradient[stage]
+        work[WEIGHT, stage, 0] = weight_gradient[stage]
+        work[BACKWARD, stage, 0] = input_gradient[stage] + weight_gradient[stage]
+    return Durations(work, np.zeros((KINDS, stages, 1)), np.empty((0, 0, 1)), 0.0, 0.0)
+
+
+class Run(NamedTuple):
+    """What a run of `BLOCK` cases reads and writes."""
+
+    work: np.ndarray  # float64[KINDS, stages, BLOCK]: of these cases, as in `Durations` [s]
+    send: np.ndarray  # float64[KINDS, stages, BLOCK] [s]
+    together: np.ndarray  # float64[stages, stages, BLOCK] [s]
+    start: np.ndarray  # float64[actions or 0, BLOCK] [s]
+    end: np.ndarray  # float64[actions, BLOCK] [s]
+    arrived: np.ndarray  # float64[actions, BLOCK]: where what an action made is needed [s]
+    free: np.ndarray  # float64[ranks, BLOCK]: the last action, and its send, are over [s]
+    begin: np.ndarray  # float64[BLOCK]: of an action, as far as known [s]
+    makespan: np.ndarray  # float64[BLOCK] [s]
+
+
+@jit
+def new_run(program, durations, starts):
+    """Return room for a run, and for when actions start if that is wanted."""
+    actions = program.rank.size
+    kinds, stages, _ = durations.work.shape
+    pairs = durations.together.shape[0]
+    return Run(
+        np.empty((kinds, stages, BLOCK)),
+        np.empty((kinds, stages, BLOCK)),
+        np.empty((pairs, pairs, BLOCK)),
+        np.empty((actions if starts else 0, BLOCK)),
+        np.empty((actions, BLOCK)),
+        np.empty((actions, BLOCK)),
+        np.empty((program.ranks, BLOCK)),
+        np.empty(BLOCK),
+        np.empty(BLOCK),
+    )
 
 
 @jit_lean
-def _arrival(program, durations, end, at):
-    """When what an action needs has arrived, and when it was made [s]; 0 if it needs nothing."""
-    made_by = program.needs[at]
-    if made_by < 0:
-        return 0.0, 0.0
-    made = end[made_by]
-    if program.receives[at]:
-        return made + durations.send[program.kind[made_by], program.stage[made_by]], made
-    return made, made
+def _take(ours, theirs, case):
+    """Copy the durations of a block of cases; the last case stands in for those there are not."""
+    rows, columns, cases = theirs.shape
+    for row in range(rows):
+        for column in range(columns):
+            for one in range(BLOCK):
+                ours[row, column, one] = theirs[row, column, min(case + one, cases - 1)]
 
 
 @jit_lean
-def _received(program, durations, at, share):
-    """How long a share of the send before an action takes [s]."""
-    if not program.receives[at]:
-        return 0.0
-    made_by = program.needs[at]
-    return share * durations.send[program.kind[made_by], program.stage[made_by]]
+def run_program(program, durations, case, run):
+    """Let all actions run, in `BLOCK` cases at once.
 
-
-@jit_lean
-def _sent(program, durations, at, share):
-    """How long a share of the send after an action takes [s]."""
-    if not program.sends[at]:
-        return 0.0
-    return share * durations.send[program.kind[at], program.stage[at]]
-
-
-@jit_lean
-def _begin(program, durations, end, at, free):
-    """When an action can begin on a rank that is free from some time on [s]."""
-    arrived, made = _arrival(program, durations, end, at)
-    if durations.receiver == 0.0:
-        return max(free, arrived)
-    kept = _received(program, durations, at, durations.receiver)
-    return max(max(free, made) + kept, arrived)
-
-
-@jit_lean
-def run_program(program, durations, start, end, free):
-    """Let all actions run.
+    All cases take the same steps, so that each step is one loop over cases.
 
     Parameters
     ----------
     program : Program
         Of `link_order`, without a problem.
     durations : Durations
-    start, end : float64[actions]
-        Written, by action of the program [s].
-    free : float64[ranks]
-        Written: when the last action of each rank, and its send, are over [s].
-
-    Returns
-    -------
-    float
-        When the last action is over [s].
+    case : int
+        The first of the cases.
+    run : Run
+        Written, by action of the program.
     """
-    free[:] = 0.0
-    makespan = 0.0
-    beside = durations.together.size > 0
-    at = 0
-    actions = program.rank.size
-    while at < actions:
-        rank = program.rank[at]
-        stage = program.stage[at]
-        begin = _begin(program, durations, end, at, free[rank])
-        size = 1
-        over = begin + durations.work[program.kind[at], stage]
-        start[at] = begin
+    _take(run.work, durations.work, case)
+    _take(run.send, durations.send, case)
+    _take(run.together, durations.together, case)
+    sender, receiver = durations.sender, durations.receiver
+    start, end, arrived, free, begin = run.start, run.end, run.arrived, run.free, run.begin
+    beside = run.together.shape[0] > 0
+    for one in range(BLOCK):
+        run.makespan[one] = begin[one] = 0.0
+        for rank in range(free.shape[0]):
+            free[rank, one] = 0.0
+    for at in range(program.rank.size):
+        rank, kind, stage = program.rank[at], program.kind[at], program.stage[at]
+        source = program.needs[at]
+        # 1. What it needs, and its rank.
+        if receiver > 0.0 and program.receives[at]:
+            takes = run.send[program.kind[source], program.stage[source]]
+            for one in range(BLOCK):
+                free[rank, one] = max(free[rank, one], end[source, one]) + receiver * takes[one]
+        if source >= 0:
+            for one in range(BLOCK):
+                begin[one] = max(begin[one], arrived[source, one])
         if beside and program.paired[at]:
-            size = 2
-            # The second one's send is received after the first one's.
-            kept = _received(program, durations, at, durations.receiver)
-            begin = max(begin, _begin(program, durations, end, at + 1, free[rank] + kept))
-            other = program.stage[at + 1]
-            if program.kind[at] == FORWARD:
-                over = begin + durations.together[stage, other]
+            continue  # begins with the next one
+        for one in range(BLOCK):
+            begin[one] = max(begin[one], free[rank, one])
+        # 2. How long it takes.
+        first = at
+        takes = run.work[kind, stage]
+        if beside and at > 0 and program.paired[at - 1]:
+            first = at - 1
+            if kind == FORWARD:
+                takes = run.together[stage, program.stage[first]]
             else:
-                over = begin + durations.together[other, stage]
-            start[at] = start[at + 1] = begin
-        done = over
-        for one in range(at, at + size):
-            end[one] = over
-            done += _sent(program, durations, one, durations.sender)
-        free[rank] = done
-        makespan = max(makespan, over)
-        at += size
-    return makespan
+                takes = run.together[program.stage[first], stage]
+        # 3. What is over then, and what is sent.
+        for one in range(BLOCK):
+            free[rank, one] = begin[one] + takes[one]
+            run.makespan[one] = max(run.makespan[one], free[rank, one])
+            end[at, one] = arrived[at, one] = free[rank, one]
+        if first < at:
+            for one in range(BLOCK):
+                end[first, one] = arrived[first, one] = end[at, one]
+        for action in range(first, at + 1):
+            if start.shape[0] > 0:
+                for one in range(BLOCK):
+                    start[action, one] = begin[one]
+            if program.sends[action]:
+                takes = run.send[program.kind[action], program.stage[action]]
+                for one in range(BLOCK):
+                    arrived[action, one] += takes[one]
+                    free[rank, one] += sender * takes[one]
+        for one in range(BLOCK):
+            begin[one] = 0.0
 
 
 @jit
 def run_order(order, program, durations):
-    """Let a pipeline run.
+    """Let a pipeline run, in the first case.
 
     Parameters
     ----------
@@ -173,56 +199,51 @@ def run_order(order, program, durations):
     """
     actions = program.rank.size
     ranks = program.ranks
+    run = new_run(program, durations, True)
+    run_program(program, durations, 0, run)
     start = np.empty(actions)
     end = np.empty(actions)
-    free = np.empty(ranks)
-    makespan = run_program(program, durations, start, end, free)
-    by_start = np.empty(actions)
-    by_end = np.empty(actions)
     busy = np.zeros(ranks)
     sending = np.zeros(ranks)
-    beside = durations.together.size > 0
+    beside = durations.together.shape[0] > 0
     for at in range(actions):
-        action = program.action[at]
-        by_start[action] = start[at]
-        by_end[action] = end[at]
-        rank = program.rank[at]
+        action, rank = program.action[at], program.rank[at]
+        start[action] = run.start[at, 0]
+        end[action] = run.end[at, 0]
         if not (beside and at > 0 and program.paired[at - 1]):
-            busy[rank] += end[at] - start[at]
-        sending[rank] += _sent(program, durations, at, durations.sender)
-        sending[rank] += _received(program, durations, at, durations.receiver)
-    # A last send may outlast the last action.
+            busy[rank] += end[action] - start[action]
+        if program.sends[at]:
+            takes = durations.send[program.kind[at], program.stage[at], 0]
+            sending[rank] += durations.sender * takes
+        if program.receives[at]:
+            source = program.needs[at]
+            takes = durations.send[program.kind[source], program.stage[source], 0]
+            sending[rank] += durations.receiver * takes
+    # The send of a last action may outlast all actions.
     idle = np.empty(ranks)
     for rank in range(ranks):
-        idle[rank] = max(0.0, makespan - busy[rank] - sending[rank])
-    return Timeline(by_start, by_end, makespan, busy, sending, idle)
+        idle[rank] = max(0.0, run.makespan[0] - busy[rank] - sending[rank])
+    return Timeline(start, end, run.makespan[0], busy, sending, idle)
 
 
 @jit
-def makespans(program, work, send, together, sender, receiver):
-    """Return how long one pipeline takes with many durations [s].
+def makespans(program, durations):
+    """Return how long one pipeline takes in every case [s].
 
     Parameters
     ----------
     program : Program
-    work, send : float64[cases, KINDS, stages]
-        [s].
-    together : float64[cases, stages, stages]
-        [s]; with no stages: pairs run one after the other.
-    sender, receiver : float
-        As in `Durations`.
+    durations : Durations
 
     Returns
     -------
     float64[cases]
     """
-    cases = work.shape[0]
-    actions = program.rank.size
-    start = np.empty(actions)
-    end = np.empty(actions)
-    free = np.empty(program.ranks)
+    cases = durations.work.shape[2]
+    run = new_run(program, durations, False)
     found = np.empty(cases)
-    for case in range(cases):
-        durations = Durations(work[case], send[case], together[case], sender, receiver)
-        found[case] = run_program(program, durations, start, end, free)
+    for case in range(0, cases, BLOCK):
+        run_program(program, durations, case, run)
+        for one in range(min(BLOCK, cases - case)):
+            found[case + one] = run.makespan[one]
     return found

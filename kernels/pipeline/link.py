@@ -163,13 +163,13 @@ def _sequence(order, needs, feeds):
     """
     actions = order.kind.size
     ranks = order.first.size - 1
-    rank_by = np.empty(actions, np.int64)
-    for rank in range(ranks):
-        rank_by[order.first[rank] : order.first[rank + 1]] = rank
     sequence = np.empty(actions, np.int64)
     ran = np.zeros(actions, np.bool_)
-    next_of = order.first[:ranks].copy()
-    awake = np.arange(ranks)[::-1].copy()  # a stack, with the first rank on top
+    next_of = np.empty(ranks, np.int64)
+    awake = np.empty(ranks, np.int64)  # a stack, with the first rank on top
+    for rank in range(ranks):
+        next_of[rank] = order.first[rank]
+        awake[rank] = ranks - 1 - rank
     lies = np.ones(ranks, np.bool_)
     waiting = ranks
     at = 0
@@ -191,7 +191,7 @@ def _sequence(order, needs, feeds):
                 sequence[at] = one
                 at += 1
                 if feeds[one] != NONE:
-                    other = rank_by[feeds[one]]
+                    other = order.rank_of[order.stage[feeds[one]]]
                     if other != rank and not lies[other]:
                         awake[waiting] = other
                         waiting += 1
@@ -210,9 +210,17 @@ def _program(order, needs, feeds, sequence):
     """Return the columns of actions in sequence."""
     actions = sequence.size
     place = np.empty(actions, np.int64)
+    rank = np.empty(actions, np.int64)
+    kind = np.empty(actions, np.int64)
+    stage = np.empty(actions, np.int64)
+    paired = np.empty(actions, np.bool_)
     for at in range(actions):
-        place[sequence[at]] = at
-    rank = order.rank_of[order.stage[sequence]]
+        action = sequence[at]
+        place[action] = at
+        kind[at] = order.kind[action]
+        stage[at] = order.stage[action]
+        rank[at] = order.rank_of[stage[at]]
+        paired[at] = order.paired[action]
     linked = np.full(actions, NONE)
     sends = np.zeros(actions, np.bool_)
     receives = np.zeros(actions, np.bool_)
@@ -226,10 +234,10 @@ def _program(order, needs, feeds, sequence):
     return Program(
         sequence,
         rank,
-        order.kind[sequence],
-        order.stage[sequence],
+        kind,
+        stage,
         linked,
-        order.paired[sequence],
+        paired,
         sends,
         receives,
         order.first.size - 1,

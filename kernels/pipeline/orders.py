@@ -38,14 +38,11 @@ DUALPIPE_V = 12
 HANAYO = 13
 
 
-@jit
-def placement_of(schedule):
+def placement_of(schedule: int) -> int:
     """Return how a schedule places stages: `LOOP`, `WAVE` or `BIDIRECTIONAL`."""
     if schedule == DUALPIPE:
         return BIDIRECTIONAL
-    if ZB_V <= schedule <= HANAYO:
-        return WAVE
-    return LOOP
+    return WAVE if schedule in (ZB_V, V_HALF, V_MIN, DUALPIPE_V, HANAYO) else LOOP
 
 
 @jit
@@ -81,8 +78,57 @@ def weights_behind(schedule, rank):
 
 
 @jit
-def make_order(schedule, ranks, chunks, micro_batches, group):
+def _write_alternating(actions, first, schedule, ranks, chunks, micro_batches, group):
+    """Write schedules that run one forward and one backward pass in turn."""
+    at = 0
+    for rank in range(ranks):
+        ahead = forward_ahead(schedule, rank, ranks, chunks, group)
+        if schedule == GPIPE:
+            ahead = micro_batches
+        behind = weights_behind(schedule, rank)
+        at = write_turns(actions, at, rank, ranks, chunks, micro_batches, group, ahead, behind)
+        first[rank + 1] = at
+    return at
+
+
+@jit
+def _write_looped_bfs(actions, first, ranks, chunks, micro_batches):
+    at = 0
+    for rank in range(ranks):
+        at = write_breadth_first(actions, at, rank, ranks, chunks, micro_batches)
+        first[rank + 1] = at
+    return at
+
+
+@jit
+def _write_zb_v(actions, first, ranks, micro_batches):
+    at = 0
+    for rank in range(ranks):
+        at = write_zb_v(actions, at, rank, ranks, micro_batches)
+        first[rank + 1] = at
+    return at
+
+
+@jit
+def _write_dualpipe(actions, first, ranks, half, each, micro_batches):
+    """Write DualPipe, `each` micro-batches from either end; or DualPipeV: half of one, folded."""
+    at = 0
+    for rank in range(ranks):
+        # Stage 2 ranks - 1 - rank: on the way back, or that of the copy which begins at the end.
+        near, far = rank, 2 * ranks - 1 - rank
+        depth, near_batch, far_batch = rank, 0, micro_batches - each
+        if rank >= half:
+            near, far = far, near
+            depth, near_batch, far_batch = ranks - 1 - rank, far_batch, near_batch
+        at = write_dualpipe(actions, at, depth, half, near, far, near_batch, far_batch, each)
+        first[rank + 1] = at
+    return at
+
+
+def make_order(schedule: int, ranks: int, chunks: int, micro_batches: int, group: int) -> Order:
     """Return what every rank does.
+
+    No kernel itself, so that only what writes the schedule is compiled.
 
     Parameters
     ----------
@@ -99,25 +145,27 @@ def make_order(schedule, ranks, chunks, micro_batches, group):
         least ``2 ranks`` in `DUALPIPE_V`.
     group : int
         Micro-batches that pass through all chunks of a rank before others do, in interleaved
-        schedules.
-
-    Returns
-    -------
-    Order
+        schedules; at least 1 in all.
     """
     rank_of = place_stages(placement_of(schedule), ranks, chunks)
     actions = np.empty((3 * ranks * chunks * micro_batches, COLUMNS), np.int64)
     first = np.zeros(ranks + 1, np.int64)
-    at = 0
     if schedule == HANAYO:
         at = write_hanayo(actions, first, rank_of, ranks, micro_batches)
     elif schedule in (V_HALF, V_MIN):
         memory = HALF if schedule == V_HALF else LEAST
         at = write_blocks(actions, first, ranks, micro_batches, memory)
+    elif schedule == ZB_V:
+        at = _write_zb_v(actions, first, ranks, micro_batches)
+    elif schedule == DUALPIPE_V:
+        at = _write_dualpipe(actions, first, ranks, ranks, micro_batches, micro_batches)
+    elif schedule == DUALPIPE:
+        each = micro_batches // 2
+        at = _write_dualpipe(actions, first, ranks, ranks // 2, each, micro_batches)
+    elif schedule == LOOPED_BFS:
+        at = _write_looped_bfs(actions, first, ranks, chunks, micro_batches)
     else:
-        for rank in range(ranks):
-            at = _write_rank(actions, at, schedule, rank, ranks, chunks, micro_batches, group)
-            first[rank + 1] = at
+        at = _write_alternating(actions, first, schedule, ranks, chunks, micro_batches, group)
     return Order(
         first,
         actions[:at, KIND].copy(),
@@ -128,27 +176,3 @@ def make_order(schedule, ranks, chunks, micro_batches, group):
         2 if schedule == DUALPIPE else 1,
         micro_batches,
     )
-
-
-@jit
-def _write_rank(actions, at, schedule, rank, ranks, chunks, micro_batches, group):
-    """Write the actions of a rank that do not depend on those of others."""
-    if schedule == LOOPED_BFS:
-        return write_breadth_first(actions, at, rank, ranks, chunks, micro_batches)
-    if schedule == ZB_V:
-        return write_zb_v(actions, at, rank, ranks, micro_batches)
-    if schedule == DUALPIPE_V:
-        back = 2 * ranks - 1 - rank
-        return write_dualpipe(actions, at, rank, ranks, rank, back, 0, 0, micro_batches)
-    if schedule == DUALPIPE:
-        half, each = ranks // 2, micro_batches // 2
-        other = 2 * ranks - 1 - rank  # stage ranks - 1 - rank of the second copy
-        if rank < half:
-            return write_dualpipe(actions, at, rank, half, rank, other, 0, each, each)
-        depth = ranks - 1 - rank
-        return write_dualpipe(actions, at, depth, half, other, rank, each, 0, each)
-    ahead = forward_ahead(schedule, rank, ranks, chunks, group)
-    if schedule == GPIPE:
-        ahead = micro_batches
-    behind = weights_behind(schedule, rank)
-    return write_turns(actions, at, rank, ranks, chunks, micro_batches, group, ahead, behind)

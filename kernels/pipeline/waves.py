@@ -42,7 +42,9 @@ def write_hanayo(actions, first, rank_of, ranks, micro_batches):
     length = 2 * chunks * micro_batches
     for rank in range(ranks + 1):
         first[rank] = rank * length
-    at = first[:ranks].copy()
+    at = np.empty(ranks, np.int64)
+    for rank in range(ranks):
+        at[rank] = first[rank]
     left = ranks * length
     time = 0
     while left > 0:

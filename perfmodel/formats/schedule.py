@@ -182,14 +182,16 @@ def _row_actions(row: Sequence[Any], rank: int, where: str) -> Iterator[_Action]
 def _ranks_of_stages(
     actions: Sequence[_Action], stages: int, given: Sequence[int] | None, where: str
 ) -> np.ndarray:
-    """Return the rank of every stage: as given, or where its first action is."""
+    """Return the rank of every stage: as given, or where its first forward pass is."""
     if given is not None:
         if len(given) != stages:
             raise FormatError(
                 f"{where}: 'stage_to_rank' has {len(given)} stages, the actions have {stages}"
             )
         return np.array(given, np.int64)
-    found = {action.stage: action.rank for action in reversed(actions)}
+    found: dict[int, int] = {}
+    for action in sorted(actions, key=lambda action: action.kind):  # forward passes first
+        found.setdefault(action.stage, action.rank)
     for stage in range(stages):
         if stage not in found:
             raise FormatError(f"{where}: stage {stage} has no actions, stage {stages - 1} has")

@@ -148,15 +148,10 @@ def weight_pass(priced: Sequence[Priced], device: Column, window: Column) -> Col
     """
     weights = np.zeros_like(device)
     for item in priced:
-        # Communication of this phase is waited for by the stage ahead.
-        if item.operation.phase == "backward_weight" and not communicates(item):
+        operation = item.operation  # the stage ahead waits for communication of this phase
+        if operation.phase == "backward_weight" and not isinstance(operation, Communication):
             weights = weights + item.exposed
     return weights * np.divide(window, device, out=np.ones_like(device), where=device > 0.0)
-
-
-def communicates(item: Priced) -> bool:
-    """Tell whether an operation is a communication."""
-    return isinstance(item.operation, Communication)
 
 
 def adapter_times(priced: Sequence[Priced], keys: LayerKeys, domain: int) -> Column:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from perfmodel.formats.launch.adapters import read_adapters
 from perfmodel.formats.launch.core_model import CoreWords, core_facts

@@ -1,0 +1,39 @@
+"""Random pipelines with uneven stages and sends, for several tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.base.pipelines import ANY_CHUNKS, EVEN_CHUNKS, SCHEDULES
+from perfmodel.kernels.pipeline.events import KINDS, Durations
+from perfmodel.strategy.pipelines import Pipeline, named_pipeline
+
+MOST_RANKS, MOST_MICRO_BATCHES = 6, 20
+
+
+def random_pipeline(random: np.random.Generator, schedule: str | None = None) -> Pipeline:
+    """Return a pipeline with any schedule and any numbers that it takes."""
+    name = schedule or str(random.choice(SCHEDULES))
+    while True:
+        ranks = int(random.integers(1, MOST_RANKS + 1))
+        micro_batches = int(random.integers(1, MOST_MICRO_BATCHES + 1))
+        chunks = None
+        if name in ANY_CHUNKS:
+            chunks = int(random.integers(1, 4))
+        if name in EVEN_CHUNKS:
+            chunks = 2 * int(random.integers(1, 3))
+        try:
+            return named_pipeline(name, ranks, micro_batches, chunks)
+        except StrategyError:
+            continue
+
+
+def random_durations(random: np.random.Generator, stages: int, cases: int = 1) -> Durations:
+    """Return durations of uneven stages, a share of them without sends, without overlap."""
+    work = random.uniform(0.1, 2.0, (KINDS, stages, cases))
+    send = random.uniform(0.0, 0.5, (KINDS, stages, cases)) * random.integers(0, 2)
+    pairs = stages * int(random.integers(0, 2))
+    together = random.uniform(0.2, 3.0, (pairs, pairs, cases))
+    shares = random.choice([0.0, 0.3, 1.0], 2)
+    return Durations(work, send, together, float(shares[0]), float(shares[1]))

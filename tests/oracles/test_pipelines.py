@@ -1,0 +1,54 @@
+"""Pipelines of all schedules, uneven stages and sends among it, against a slow scheduler.
+
+``PERFMODEL_PIPELINES=10000 pytest tests/oracles/test_pipelines.py`` draws as many.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from perfmodel.formats.schedule import schedule_rows
+from perfmodel.kernels.pipeline.events import makespans, run_order
+from tests.kernels.pipeline.cases import random_durations, random_pipeline
+from tests.oracles import slow_pipeline
+
+COUNT = int(os.environ.get("PERFMODEL_PIPELINES", "500"))
+CLOSE = {"rel": 1e-12, "abs": 1e-12}
+
+
+def reference(pipeline, durations):
+    order = pipeline.order
+    return slow_pipeline.run(
+        schedule_rows(order),
+        order.rank_of.tolist(),
+        order.copies,
+        durations.work[..., 0].tolist(),
+        durations.send[..., 0].tolist(),
+        durations.together[..., 0].tolist(),
+        durations.sender,
+        durations.receiver,
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_pipelines_run_as_the_slow_scheduler_says(seed):
+    random = np.random.default_rng(seed)
+    for _ in range(COUNT // 10):
+        pipeline = random_pipeline(random)
+        durations = random_durations(random, pipeline.order.rank_of.size)
+        timeline = run_order(pipeline.order, pipeline.program, durations)
+        begun, ended, kept = reference(pipeline, durations)
+        names = [
+            name
+            for row in schedule_rows(pipeline.order)
+            for cell in row
+            for name in (cell if isinstance(cell, list) else [cell])
+        ]
+        assert timeline.start.tolist() == pytest.approx([begun[name] for name in names], **CLOSE)
+        assert timeline.end.tolist() == pytest.approx([ended[name] for name in names], **CLOSE)
+        assert timeline.makespan == pytest.approx(max(ended.values()), **CLOSE)
+        assert timeline.sending.tolist() == pytest.approx(kept, **CLOSE)
+        assert makespans(pipeline.program, durations)[0] == timeline.makespan

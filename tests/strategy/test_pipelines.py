@@ -1,0 +1,105 @@
+"""Pipelines by name, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.kernels.pipeline.actions import Order
+from perfmodel.strategy.pipelines import (
+    linked_pipeline,
+    named_pipeline,
+    usual_chunks,
+    usual_group,
+)
+
+
+def test_a_pipeline_is_made_once():
+    assert named_pipeline("1f1b", 4, 8) is named_pipeline("1f1b", 4, 8, 1)
+
+
+def test_groups_are_pytorchs():
+    """PyTorch 2.13, ScheduleInterleaved1F1B: 4 ranks and 10 micro-batches make two groups of 5."""
+    assert usual_group(4, 10) == 5
+    assert usual_group(4, 3) == 3
+    assert usual_group(4, 8) == 4
+    assert usual_group(4, 13) == 0
+
+
+def test_a_v_has_two_chunks_unless_said():
+    assert [usual_chunks(name) for name in ("1f1b", "interleaved", "zb_v", "hanayo")] == [
+        1,
+        1,
+        2,
+        2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("1f1bb", 4, 8), "no schedule '1f1bb'; did you mean 1f1b"),
+        (("1f1b", 0, 8), "1f1b: at least one rank, not 0"),
+        (("1f1b", 4, 0), "1f1b: at least one micro-batch, not 0"),
+        (("1f1b", 4, 8, 2), "1f1b: a rank has 1 chunk, not 2"),
+        (("zb_v", 4, 8, 3), "zb_v: a rank has 2 chunks, not 3"),
+        (("hanayo", 4, 8, 3), "hanayo: a rank has 2 chunks per wave, not 3"),
+        (("dualpipe", 3, 8), "dualpipe: an even number of ranks and of micro-batches, not 3 and 8"),
+        (("dualpipe", 4, 6), "dualpipe: at least two micro-batches per rank, 8, not 6"),
+        (("dualpipe_v", 4, 7), "dualpipe_v: at least two micro-batches per rank, 8, not 7"),
+        (("interleaved", 4, 13, 2), "13 micro-batches make no 3 equal groups on 4 ranks"),
+        (("interleaved", 4, 8, 2, 0), "group size 0: at least one micro-batch"),
+        (("interleaved", 4, 8, 2, 3), "the schedule deadlocks: stage "),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(arguments, text):
+    with pytest.raises(StrategyError) as caught:
+        named_pipeline(*arguments)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def order(kinds, stages, batches, *, rank_of=(0, 1), first=(0, 2, 4), paired=()):
+    columns = (np.array(column) for column in (kinds, stages, batches))
+    marks = np.isin(np.arange(len(kinds)), paired)
+    return Order(np.array(first), *columns, marks, np.array(rank_of), 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (
+            order([0, 1, 1, 0], [0, 0, 1, 1], [0] * 4),
+            "stage 1 (rank 1) runs the backward pass of micro-batch 0 before its forward pass",
+        ),
+        (
+            order([0, 1, 0, 0], [0, 0, 1, 1], [0] * 4),
+            "stage 1 runs the forward pass of micro-batch 0 twice",
+        ),
+        (
+            order([0, 1, 0, 1], [0, 0, 1, 0], [0] * 4),
+            "rank 1 runs the backward pass of micro-batch 0 of stage 0, which is on rank 0",
+        ),
+        (
+            order([0, 1, 0], [0, 0, 1], [0] * 3, first=(0, 2, 3)),
+            "stage 1 never runs the backward pass of micro-batch 0",
+        ),
+        (
+            order([0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 3]),
+            "rank 1 runs the backward pass of micro-batch 3 on stage 1, which there is not",
+        ),
+        (
+            order([0, 1, 0, 1], [0, 0, 1, 1], [0] * 4, paired=[3]),
+            "stage 1 (rank 1) runs the backward pass of micro-batch 0 together with",
+        ),
+        (
+            order([0, 3, 2, 0, 1], [0, 0, 0, 1, 1], [0] * 5, first=(0, 3, 5)),
+            "stage 0 (rank 0) runs the backward pass for the weights of micro-batch 0 before that",
+        ),
+    ],
+)
+def test_a_wrong_order_names_stage_and_micro_batch(made, text):
+    with pytest.raises(StrategyError) as caught:
+        linked_pipeline(made)
+    assert text in str(caught.value)
