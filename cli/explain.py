@@ -164,7 +164,7 @@ def _show_pipeline(
     )
     if as_json:
         header = projection_header(model, software, grid.devices, assumptions, row)
-        print_json(header | row | {"pipeline": pipeline_document(found)})
+        print_json({**header, **row, "pipeline": pipeline_document(found)})
         return
     print_title(model, grid, hardware, software, row, assumptions)
     print_pipeline(found, row)

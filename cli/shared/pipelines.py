@@ -35,11 +35,11 @@ def pipeline_document(found: PipelineTimeline) -> dict[str, Any]:
 
 def print_pipeline(found: PipelineTimeline, row: Mapping[str, Any]) -> None:
     """Print what each stage does in a step; stages that do the same share a line."""
+    from perfmodel.base.pipelines import SCHEDULE_FACTS
     from perfmodel.base.units import format_gib, format_time
-    from perfmodel.strategy.schedules import SCHEDULES
 
     name = str(row["pipeline_schedule"])
-    click.echo(heading(f"Stages of the pipeline: {name}, {SCHEDULES[name].title}"))
+    click.echo(heading(f"Stages of the pipeline: {name}, {SCHEDULE_FACTS[name].title}"))
     say(f"from the first pass to the last {format_time(found.makespan)}; times of a whole step")
     headers = ["stage", "layers", "forward", "backward", "works", "sends", "waits", "", "in flight"]
     headers += ["keeps"]

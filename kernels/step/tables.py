@@ -112,7 +112,7 @@ class ResultRows(NamedTuple):
 
 ROW = ResultRows(*range(len(ResultRows._fields)))
 
-# Codes of `perfmodel.strategy.schedules`.
+# Codes of `perfmodel.base.pipelines`.
 GPIPE = 0
 INTERLEAVED = 2
 ZB_V, DUALPIPE, HANAYO = 8, 11, 13

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.export.types import ProjectedOperation
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.schedules import SCHEDULES
 
 BACKWARD_PHASES = ("backward_input", "backward_weight")
 
@@ -202,7 +202,7 @@ def stage_slots(
     Parameters
     ----------
     schedule : str
-        One of `perfmodel.strategy.schedules` on one copy of the model.
+        One of `perfmodel.base.pipelines` on one copy of the model.
     stage, pipeline, virtual, micro_batches : int
     group : int
         Micro-batches that an interleaved schedule takes through one chunk before the next; 0: as
@@ -226,7 +226,7 @@ def stage_slots(
         Slot(kind == FORWARD, chunk // pipeline, micro_batch, GRADIENTS[kind])
         for kind, chunk, micro_batch in zip(*(it.tolist() for it in columns), strict=True)
     ]
-    index, paired = 1, paired and not SCHEDULES[schedule].splits_backward
+    index, paired = 1, paired and not SCHEDULE_FACTS[schedule].splits_backward
     while paired and index < len(slots):
         if slots[index].forward and not slots[index - 1].forward:
             slots[index - 1 : index + 1] = slots[index], slots[index - 1]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from perfmodel.base.pipelines import SCHEDULE_FACTS, WAVE
 from perfmodel.export.nodes import (
     NEXT_IN_RING,
     NEXT_STAGE,
@@ -33,7 +34,6 @@ from perfmodel.export.types import (
     ProjectedPart,
     ProjectedWorkload,
 )
-from perfmodel.strategy.schedules import SCHEDULES, WAVE
 from perfmodel.training.scheduled import BLOCKING
 
 PHASE_NAMES = {
@@ -86,7 +86,7 @@ class _Stage:
         self.stage = workload.stages[stage]
         self.places = workload.chunk_stages
         self.chunks = [chunk for chunk, place in enumerate(self.places) if place == stage]
-        schedule = SCHEDULES[str(workload.strategy["pipeline_schedule"])]
+        schedule = SCHEDULE_FACTS[str(workload.strategy["pipeline_schedule"])]
         self.wave = schedule.placement == WAVE
         self.first: dict[int, Slot] = {}  # forward pass of each chunk
         self.last: dict[int, Slot] = {}  # backward pass of each chunk

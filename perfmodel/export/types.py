@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import Role
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.schedules import SCHEDULES
 from perfmodel.sweeps.explain import OPERATION_COMPONENTS
 from perfmodel.training.schedule import chunk_stages
 
@@ -248,7 +248,7 @@ class ProjectedWorkload:
     @property
     def chunk_stages(self) -> list[int]:
         """Stage of each model chunk, in the order of the model."""
-        placement = SCHEDULES[str(self.strategy["pipeline_schedule"])].placement
+        placement = SCHEDULE_FACTS[str(self.strategy["pipeline_schedule"])].placement
         return chunk_stages(placement, len(self.stages), len(self.stages[0].chunks))
 
     @property

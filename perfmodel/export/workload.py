@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.pipelines import BIDIRECTIONAL, SCHEDULE_FACTS
 from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.export.data_parallel import stage_data
 from perfmodel.export.types import (
@@ -28,7 +29,6 @@ from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.strategy.schedules import BIDIRECTIONAL, SCHEDULES
 from perfmodel.sweeps.explain import check_one_strategy
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.boundary import arrival_gather, sent_bytes
@@ -46,7 +46,7 @@ from perfmodel.training.schedule import chunk_stages
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-WRITTEN = tuple(it.name for it in SCHEDULES.values() if it.placement != BIDIRECTIONAL)
+WRITTEN = tuple(it.name for it in SCHEDULE_FACTS.values() if it.placement != BIDIRECTIONAL)
 """Schedules whose passes `perfmodel.export.program.stage_slots` puts in order."""
 
 
@@ -102,7 +102,7 @@ def projected_workload(
         framework,
         _chunks(model, grid, parts, framework.stage_split),
         chunk_stages(
-            SCHEDULES[str(strategy["pipeline_schedule"])].placement,
+            SCHEDULE_FACTS[str(strategy["pipeline_schedule"])].placement,
             int(grid["pipeline_parallel"][0]),
             int(grid["virtual_pipeline"][0]),
         ),

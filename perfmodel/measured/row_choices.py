@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.measured.row_software import recompute_of
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.schedules import SCHEDULES
 
 LARGEST_MICRO_BATCH = 64
 RECOMPUTE_LEVELS = ("none", "selective", "full")
@@ -92,7 +92,7 @@ def schedule_of(row: MeasuredRow) -> str:
     if written in USUAL_SCHEDULES:
         return ""
     name = SPELLED_SCHEDULES.get(written.replace("-", ""), written.replace("-", "_"))
-    if name not in SCHEDULES:
+    if name not in SCHEDULE_FACTS:
         raise Skip("schedule not modelled", row.text("pp_schedule"))
     return name
 
@@ -116,8 +116,8 @@ def virtual_chunks(
     """
     text = row.text("vpp")
     if schedule and pipeline > 1:
-        fewest = SCHEDULES[schedule].fewest_chunks
-        more = SCHEDULES[schedule].chunk_step > 0
+        fewest = SCHEDULE_FACTS[schedule].fewest_chunks
+        more = SCHEDULE_FACTS[schedule].chunk_step > 0
         return [max(row.whole("vpp") or 1, fewest) if more else fewest]
     more = text.startswith(">")
     said = more or (not text and "interleaving not in" in row.lower("notes"))

@@ -17,6 +17,7 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.grid import (
@@ -41,7 +42,6 @@ from perfmodel.strategy.rules import (
     head_counts,
     strategy_status,
 )
-from perfmodel.strategy.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -261,7 +261,7 @@ def _complete(row: dict[str, Any], devices: int) -> dict[str, Any]:
         name: encode(name, row.get(name, 1))
         for name in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline")
     }
-    named = SCHEDULES.get(str(row.get("pipeline_schedule")))
+    named = SCHEDULE_FACTS.get(str(row.get("pipeline_schedule")))
     if named and "virtual_pipeline" not in row and degrees["pipeline_parallel"] > 1:
         row["virtual_pipeline"] = degrees["virtual_pipeline"] = named.fewest_chunks
     virtual = degrees.pop("virtual_pipeline")
@@ -307,7 +307,7 @@ def _layout_axes(
     )
     virtual = {1} | {i for i in _divisors(layers) + _divisors(layers + 2) if i <= layers // 2}
     if "pipeline_schedule" in given:
-        virtual |= {item.fewest_chunks for item in SCHEDULES.values()}
+        virtual |= {item.fewest_chunks for item in SCHEDULE_FACTS.values()}
     sensible: dict[str, Sequence[int]] = {
         "tensor_parallel": tensor or [1],
         "sequence_parallel": [0, 1],

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.precisions import PRECISIONS
-from perfmodel.strategy.schedules import SCHEDULES
 
 MOST = 2**40
 """Nothing that is counted is larger in any run."""
@@ -58,7 +58,7 @@ class StrategyField:
 
 
 RECOMPUTE = ("none", "selective", "full")
-PIPELINE_SCHEDULES = tuple(SCHEDULES)
+PIPELINE_SCHEDULES = tuple(SCHEDULE_FACTS)
 CONTEXT_PARALLEL_KINDS = ("ring", "all_to_all", "all_gather")
 MAPPING_AXES = ("tensor", "context", "data", "pipeline")
 # Every order of the axes, innermost first. The codes are those of kernels.placement.ORDERS

@@ -14,7 +14,7 @@ import functools
 from typing import NamedTuple
 
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.base.pipelines import ANY_CHUNKS, EVEN_CHUNKS, SCHEDULES, TWO_CHUNKS
+from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES, WAVE
 from perfmodel.kernels.pipeline.actions import Order
 from perfmodel.kernels.pipeline.link import (
     FINE,
@@ -51,7 +51,8 @@ class Pipeline(NamedTuple):
 
 def usual_chunks(schedule: str) -> int:
     """Return how many stages a rank has where nothing else is said."""
-    return 2 if schedule in TWO_CHUNKS | EVEN_CHUNKS else 1
+    about = SCHEDULE_FACTS[schedule]
+    return about.fewest_chunks if about.placement == WAVE else 1
 
 
 def usual_group(ranks: int, micro_batches: int) -> int:
@@ -115,20 +116,18 @@ def _check_numbers(schedule: str, ranks: int, micro_batches: int, chunks: int) -
     for count, what in ((ranks, "rank"), (micro_batches, "micro-batch"), (chunks, "chunk")):
         if count < 1:
             raise StrategyError(f"{schedule}: at least one {what}, not {count}")
-    if schedule in TWO_CHUNKS:
-        if chunks != 2:
-            raise StrategyError(f"{schedule}: a rank has 2 chunks, not {chunks}")
-    elif schedule in EVEN_CHUNKS:
-        if chunks % 2:
-            raise StrategyError(f"{schedule}: a rank has 2 chunks per wave, not {chunks}")
-    elif schedule not in ANY_CHUNKS and chunks != 1:
-        raise StrategyError(f"{schedule}: a rank has 1 chunk, not {chunks}")
-    if schedule == "dualpipe" and (ranks % 2 or micro_batches % 2):
+    about = SCHEDULE_FACTS[schedule]
+    if about.chunk_step > 1 and chunks % about.chunk_step:
+        raise StrategyError(f"{schedule}: a rank has 2 chunks per wave, not {chunks}")
+    if not about.chunk_step and chunks != about.fewest_chunks:
+        chunk = "chunk" if about.fewest_chunks == 1 else "chunks"
+        raise StrategyError(f"{schedule}: a rank has {about.fewest_chunks} {chunk}, not {chunks}")
+    if about.even and (ranks % 2 or micro_batches % 2):
         raise StrategyError(
             f"dualpipe: an even number of ranks and of micro-batches, not {ranks} and "
             f"{micro_batches}"
         )
-    if schedule in ("dualpipe", "dualpipe_v") and micro_batches < 2 * ranks:
+    if micro_batches < about.batches_per_stage * ranks:
         raise StrategyError(
             f"{schedule}: at least two micro-batches per rank, {2 * ranks}, not {micro_batches}"
         )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.model.build import (
     AttentionSpec,
@@ -24,7 +25,6 @@ from perfmodel.model.build import (
 )
 from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
-from perfmodel.strategy.schedules import SCHEDULES
 
 Columns = Mapping[str, Integers]
 
@@ -120,8 +120,8 @@ def _layers(c: Columns, model: ModelSpec, devices: int) -> Flags:
 
 
 def _schedule_facts(c: Columns, field: str) -> Integers:
-    """Return a number that `SCHEDULES` states, of the schedule of every strategy."""
-    facts = np.array([int(getattr(item, field)) for item in SCHEDULES.values()])
+    """Return a number that `SCHEDULE_FACTS` states, of the schedule of every strategy."""
+    facts = np.array([int(getattr(item, field)) for item in SCHEDULE_FACTS.values()])
     return facts[c["pipeline_schedule"]]
 
 

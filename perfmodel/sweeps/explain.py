@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
 from perfmodel.base.variables import STEP_VARIABLES
@@ -28,7 +29,6 @@ from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
-from perfmodel.strategy.schedules import SCHEDULES
 from perfmodel.training.part_table import price_parts
 from perfmodel.training.project import (
     Workload,
@@ -140,7 +140,7 @@ def operation_costs(
         int(grid["pipeline_parallel"][0]),
         int(grid["virtual_pipeline"][0]),
         framework.stage_split,
-        SCHEDULES[str(grid.row(0)["pipeline_schedule"])].placement,
+        SCHEDULE_FACTS[str(grid.row(0)["pipeline_schedule"])].placement,
     )
     batches = int(
         grid["global_batch_size"][0] // (grid["data_parallel"][0] * grid["micro_batch_size"][0])

@@ -30,7 +30,7 @@ def best_splits(
     ----------
     model : ModelSpec
     pipelines : sequence of tuples
-        Stages, chunks of each, and where they lie (`perfmodel.strategy.schedules`).
+        Stages, chunks of each, and where they lie (`perfmodel.base.pipelines`).
     parts : record array of `perfmodel.kernels.step.tables.PART`, shape (pipelines, parts)
         What each part of the model takes.
     passes : sequence of float

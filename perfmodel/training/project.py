@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column, Integers
+from perfmodel.base.pipelines import SCHEDULE_FACTS, TABLE
 from perfmodel.base.precisions import FORMATS, PRECISIONS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
@@ -23,7 +24,6 @@ from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.mapping import layer_placement
-from perfmodel.strategy.schedules import SCHEDULES, TABLE
 from perfmodel.training.best_layout import BEST, best_splits
 from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.memory import shared_table
@@ -40,7 +40,7 @@ CHUNK = 1 << 17
 PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
-PLACEMENTS = [item.placement for item in SCHEDULES.values()]
+PLACEMENTS = [item.placement for item in SCHEDULE_FACTS.values()]
 
 
 class Workload:

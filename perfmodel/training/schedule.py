@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
+from perfmodel.base.pipelines import BIDIRECTIONAL, LOOP, WAVE
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.parts import model_parts
-from perfmodel.strategy.schedules import BIDIRECTIONAL, LOOP, WAVE
 from perfmodel.training.layout import stage_layout
 
 

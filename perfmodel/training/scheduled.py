@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import batches_of
 from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.table import Network
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CLOSED = ("gpipe", "1f1b", "interleaved")
 """Schedules with a closed form."""
-CODES = {name: code for code, name in enumerate(SCHEDULES)}
+CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
 
 
 def pipeline_waits(
@@ -158,7 +158,7 @@ def run_events(
     for number in range(kinds["batches"].size):
         own = np.flatnonzero(kind == number)
         ordered = OrderedBy(*(int(kinds[name][number]) for name in ORDERED_BY))
-        name = list(SCHEDULES)[ordered.schedule]
+        name = list(SCHEDULE_FACTS)[ordered.schedule]
         with kernel_work(pipeline_passes=ordered.passes * (own.size + 2)):
             order, program = grid.table or named_pipeline(
                 name, ordered.ranks, ordered.batches, ordered.virtual, ordered.group

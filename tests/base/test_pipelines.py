@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.base.pipelines import ANY_CHUNKS, EVEN_CHUNKS, SCHEDULES, TWO_CHUNKS
+from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES, TABLE
 from perfmodel.kernels.pipeline import orders
 
 NUMBERS = {
@@ -27,8 +27,6 @@ def test_names_are_numbered_as_kernels_have_them():
     assert {name: number for number, name in enumerate(SCHEDULES)} == NUMBERS
 
 
-def test_no_schedule_has_two_rules_for_its_chunks():
-    assert sum(map(len, (ANY_CHUNKS, TWO_CHUNKS, EVEN_CHUNKS))) == len(
-        ANY_CHUNKS | TWO_CHUNKS | EVEN_CHUNKS
-    )
-    assert set(SCHEDULES) >= (ANY_CHUNKS | TWO_CHUNKS | EVEN_CHUNKS)
+def test_only_tables_have_no_order_of_their_own():
+    assert set(SCHEDULE_FACTS) - set(SCHEDULES) == {TABLE}
+    assert list(SCHEDULE_FACTS)[: len(SCHEDULES)] == list(SCHEDULES)

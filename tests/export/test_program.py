@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.export.program import ProgramStep, Slot, in_pieces, pass_program, stage_slots
 from perfmodel.export.types import ProjectedOperation
 from perfmodel.export.workload import WRITTEN
 from perfmodel.kernels.pipeline.actions import Order
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.pipelines import linked_pipeline, named_pipeline
-from perfmodel.strategy.schedules import SCHEDULES
 from perfmodel.trace import COLLECTIVE
 from tests.export.cases import STATE, named_traces
 
 
 def chunks_of(schedule):
     """Return the fewest chunks of a schedule, above one where it may have more."""
-    kind = SCHEDULES[schedule]
+    kind = SCHEDULE_FACTS[schedule]
     return max(kind.fewest_chunks, 2 if kind.chunk_step else 1)
 
 
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("schedule", WRITTEN)
 def test_every_chunk_passes_every_micro_batch_forward_then_backward(schedule, paired):
-    virtual, split = chunks_of(schedule), SCHEDULES[schedule].splits_backward
+    virtual, split = chunks_of(schedule), SCHEDULE_FACTS[schedule].splits_backward
     for stage in range(4):
         slots = stage_slots(schedule, stage, 4, virtual, 8, paired=paired)
         assert len(slots) == len(set(slots))

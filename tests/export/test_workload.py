@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.export.workload import projected_workload
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.schedules import SCHEDULES
 from perfmodel.sweeps.explain import OPERATION_COMPONENTS, operation_costs
 from perfmodel.training.schedule import stage_compositions
 
@@ -219,7 +219,7 @@ def test_blocks_are_those_of_the_schedule(case, request, workload_of):
         model,
         strategy["pipeline_parallel"],
         strategy["virtual_pipeline"],
-        placement=SCHEDULES[strategy["pipeline_schedule"]].placement,
+        placement=SCHEDULE_FACTS[strategy["pipeline_schedule"]].placement,
     )
     for stage, expected in zip(workload.stages, counts, strict=True):
         held = [block.part.name for block in stage.blocks()]

@@ -140,6 +140,7 @@ def test_one_value_of_every_axis_makes_one_strategy(llama_8b):
         "shard_group": 4,
         "expert_parallel": 1,
         "expert_tensor_parallel": 1,
+        "micro_batch_group": 2,
         "micro_batch_size": 2,
         "recompute": "selective",
         "precision": "fp8",

@@ -94,6 +94,16 @@ BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
             "mapping": "data-tensor-context-pipeline",
         },
     ),
+    "schedule_batches": (
+        LLAMA,
+        8,
+        {"pipeline_parallel": 4, "pipeline_schedule": "dualpipe", "global_batch_size": 14},
+    ),
+    "schedule_table_missing": (
+        LLAMA,
+        8,
+        {"pipeline_parallel": 4, "pipeline_schedule": "table"},
+    ),
     "document_length_mismatch": (LLAMA, 8, {"document_length": 16384}),
     "rank_not_divisible": (TUNED, 4, {"tensor_parallel": 4}),
     "frozen_needs_wide_products": (TUNED, 8, {"precision": "fp8"}),
@@ -174,7 +184,15 @@ def test_the_first_broken_rule_is_the_status():
         ({"pipeline_parallel": 4, "virtual_pipeline": 8}, True),
         ({"pipeline_parallel": 4, "virtual_pipeline": 9}, False),
         ({"pipeline_parallel": 4, "pipeline_schedule": "gpipe"}, True),
-        ({"pipeline_parallel": 4, "pipeline_schedule": "interleaved"}, False),
+        ({"pipeline_parallel": 4, "pipeline_schedule": "interleaved"}, True),  # two chunks
+        (
+            {
+                "pipeline_parallel": 4,
+                "virtual_pipeline": 1,
+                "pipeline_schedule": "interleaved",
+            },
+            False,
+        ),
         ({"expert_parallel": 2}, False),  # a dense model has no experts
     ],
 )

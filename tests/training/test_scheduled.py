@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.schedules import SCHEDULES
 from perfmodel.strategy.single import one_strategy
 from perfmodel.training import scheduled
 from perfmodel.training.project import Workload, project_grid
 from perfmodel.training.timeline import pipeline_timeline
 
-NAMED = tuple(name for name in SCHEDULES if name != "table")
+NAMED = tuple(name for name in SCHEDULE_FACTS if name != "table")
 RUN = {"global_batch_size": 64, "sequence_length": 2048}
 
 

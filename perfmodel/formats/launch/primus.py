@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import shortened
+from perfmodel.base.pipelines import SCHEDULE_FACTS, WAVE
 from perfmodel.formats.launch import maxtext, megatron, torchtitan
 from perfmodel.formats.launch.core_model import core_facts
 from perfmodel.formats.launch.core_stages import GROUP, core_schedule
@@ -33,7 +34,6 @@ from perfmodel.formats.launch.stages import is_even
 from perfmodel.formats.launch.tree import format_yaml, launcher, parse_yaml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
-from perfmodel.strategy.schedules import SCHEDULES, WAVE
 
 TITLE = "Primus"
 PRESET = "primus"
@@ -95,7 +95,7 @@ _AHEAD = "zero-bubble-max-pending-backward"
 
 def _uneven(launch: Launch) -> bool:
     """Tell whether chunks of a V differ (``get_transformer_layer_offset`` counts them equal)."""
-    if SCHEDULES[launch["pipeline_schedule"]].placement != WAVE or launch.model is None:
+    if SCHEDULE_FACTS[launch["pipeline_schedule"]].placement != WAVE or launch.model is None:
         return False
     chunks = V_CHUNKS * launch["pipeline_parallel"]
     return launch.model.num_layers % chunks != 0 or not is_even(launch)
@@ -396,7 +396,7 @@ def _schedule(settings: Settings, pipeline: int, virtual: int) -> Keys:
 
 
 def _with_chunks(settings: Settings, key: str, name: str, virtual: int) -> Keys:
-    chunks = SCHEDULES[name].fewest_chunks
+    chunks = SCHEDULE_FACTS[name].fewest_chunks
     if virtual not in (1, chunks):
         raise settings.wrong(key, f"another, or {chunks} virtual stages a rank, not {virtual}")
     return {"pipeline_schedule": name, "virtual_pipeline": chunks}

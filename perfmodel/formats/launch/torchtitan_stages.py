@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.formats.launch.describe import Launch
 from perfmodel.formats.launch.settings import Keys, Limit, Settings
 from perfmodel.formats.launch.stages import layout_of, layout_text, stated_split
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.schedules import SCHEDULES
 from perfmodel.training.layout import Layout
 
 SCHEDULE = "parallelism.pipeline_parallel_schedule"
@@ -209,13 +209,13 @@ def read_stages(settings: Settings, strategy: Keys, model: ModelSpec | None, loc
 def _fits(schedule: str, chunks: int) -> bool:
     if schedule in SINGLE:
         return chunks == 1
-    return chunks >= FEWEST and (SCHEDULES[schedule].chunk_step > 0 or chunks == FEWEST)
+    return chunks >= FEWEST and (SCHEDULE_FACTS[schedule].chunk_step > 0 or chunks == FEWEST)
 
 
 def _offered(schedule: str) -> str:
     if schedule in SINGLE:
         return "one a rank"
-    return "two a rank" + (" at least" if SCHEDULES[schedule].chunk_step else "")
+    return "two a rank" + (" at least" if SCHEDULE_FACTS[schedule].chunk_step else "")
 
 
 def _chunks(settings: Settings, key: str, schedule: str, parts: int, pipeline: int) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.pipelines import SCHEDULE_FACTS, WAVE
 from perfmodel.formats.launch.describe import Launch, settled
 from perfmodel.formats.launch.software import format_launch, keys_of, parse_launch
 from perfmodel.formats.launch.torchtitan_stages import NAMES, usual_layers
-from perfmodel.strategy.schedules import SCHEDULES, WAVE
 from perfmodel.training.layout import stage_layout
 from tests.formats.launch.launches import one_launch
 
@@ -168,7 +168,7 @@ OFFERED = {
 
 def scheduled(software: str, schedule: str) -> Launch:
     """Return a launch of a schedule, all else such as the software has."""
-    kind = SCHEDULES[schedule]
+    kind = SCHEDULE_FACTS[schedule]
     chunks = max(kind.fewest_chunks, 2 if kind.chunk_step else 1)
     framework = {"megatron-bridge": "megatron", "deepspeed": "megatron-deepspeed"}
     return one_launch(
@@ -182,7 +182,7 @@ def scheduled(software: str, schedule: str) -> Launch:
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", SCHEDULE_FACTS)
 @pytest.mark.parametrize("software", OFFERED)
 def test_every_schedule_is_written_or_refused_by_name(software: str, schedule: str) -> None:
     launch = scheduled(software, schedule)
@@ -259,7 +259,7 @@ def test_no_file_asks_for_the_best_layout() -> None:
 def test_schedules_of_primus(overrides: list[str], expected: str) -> None:
     _, launch = parse_launch(primus(*overrides), "x.yaml")
     assert launch["pipeline_schedule"] == expected
-    assert (launch["virtual_pipeline"] == 2) == (SCHEDULES[expected].placement == WAVE)
+    assert (launch["virtual_pipeline"] == 2) == (SCHEDULE_FACTS[expected].placement == WAVE)
     solved = expected == "zb_h1" and overrides == ["patch_zero_bubble: true"]
     assert any("a solver finds the schedule" in text for text in launch.remarks) == solved
 

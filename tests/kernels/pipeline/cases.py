@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.pipelines import ANY_CHUNKS, EVEN_CHUNKS, SCHEDULES
+from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
 from perfmodel.kernels.pipeline.events import KINDS, Durations
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 
@@ -19,10 +19,9 @@ def random_pipeline(random: np.random.Generator, schedule: str | None = None) ->
         ranks = int(random.integers(1, MOST_RANKS + 1))
         micro_batches = int(random.integers(1, MOST_MICRO_BATCHES + 1))
         chunks = None
-        if name in ANY_CHUNKS:
-            chunks = int(random.integers(1, 4))
-        if name in EVEN_CHUNKS:
-            chunks = 2 * int(random.integers(1, 3))
+        step = SCHEDULE_FACTS[name].chunk_step
+        if step:
+            chunks = step * int(random.integers(1, 4 if step == 1 else 3))
         try:
             return named_pipeline(name, ranks, micro_batches, chunks)
         except StrategyError:
