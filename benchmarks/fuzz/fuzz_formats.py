@@ -59,6 +59,8 @@ READERS = {
     "flexflow": ("flexflow", "read_flexflow", ".graph"),
     "requests-csv": ("requests", "read_requests", ".csv"),
     "requests-json": ("requests", "read_requests", ".jsonl"),
+    "schedule-csv": ("schedule", "read_schedule", ".csv"),
+    "schedule-json": ("schedule", "read_schedule", ".json"),
     "pytorch-host": ("pytorch.host", "read_host_trace", ".json"),
     "kineto": ("pytorch.kineto", "read_kineto", ".json"),
     "wafer-graph": ("wafer.node_graph", "read_node_graph", ".csv"),
@@ -163,6 +165,12 @@ Emb:
 comm_size=131072|run_time=0.000122071}",shape=record];
   node0 -> node7;
 }
+""",
+    "schedule-csv": """0F0,1F0,,0F1,1B0,0SEND_F1,(1F1;0B0)OVERLAP_F_B,1B1,0I1,0W1
+2RECV_F0,2F0,2B0,2F1,2B1
+""",
+    "schedule-json": """{"stage_to_rank": [0, 0], "order":
+[["0F0", "1F0", "0F1", "1B0", ["1F1", "0B0"], "1B1", "0I1", "0W1"]]}
 """,
     "requests-csv": """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:17:03.9799600,4808,10

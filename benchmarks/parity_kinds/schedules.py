@@ -132,7 +132,7 @@ def figures(pipeline: Pipeline) -> dict[str, np.ndarray]:
     """Return the figures of ``sim``."""
     order = pipeline.order
     one, none = np.ones(order.rank_of.size), np.zeros(order.rank_of.size)
-    with kernel_work(scheduled_actions=2 * order.kind.size):
+    with kernel_work(scheduled_actions=5 * order.kind.size):
         from perfmodel.kernels.pipeline.events import plain_durations, run_order
         from perfmodel.kernels.pipeline.held import peaks
 
