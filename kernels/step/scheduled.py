@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
-from perfmodel.kernels.pipeline.events import KINDS, Durations, run_program
+from perfmodel.kernels.pipeline.events import KINDS, Durations, makespans
 from perfmodel.kernels.pipeline.held import peaks
 from perfmodel.kernels.step.data_parallel import no_shards, shard_slot
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
@@ -53,9 +53,8 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
     program : Program
         The same, linked.
     strategies : Strategies
-        With this order.
+        With this order; `stage_key` holds their layer keys.
     keys : KeyTables
-        `strategies.stage_key` numbers their layer keys here.
     chunks : Chunks
     hidden : bool
         Sends run beside passes; otherwise they keep their sender.
@@ -66,19 +65,14 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
     waits : Waits
         Result.
     """
-    stages, actions = order.rank_of.size, program.rank.size
+    count, stages = strategies.stage_key.size, order.rank_of.size
     memo = np.zeros((MEMO_SLOTS, TIME + 1))
     shards = no_shards(chunks.counts.shape[1])
-    work, send = np.zeros((KINDS, stages)), np.zeros((KINDS, stages))
-    start, end, free = np.empty(actions), np.empty(actions), np.empty(program.ranks)
-    together = np.empty((0, 0))
-    share = 0.0 if hidden else 1.0
-    lone = alone_passes(order)
-    asked, sent = np.full((ANSWERS, 2), -1, np.int64), np.zeros(ANSWERS)
-    answered = np.zeros(ANSWERS, np.int64)
-    for i in range(strategies.stage_key.size):
-        key, row = strategies.stage_key[i], rows[i]
-        strategy = strategy_at(strategies, i)
+    work, send = np.zeros((KINDS, stages, count)), np.zeros((KINDS, stages, count))
+    asked, sent = np.full((ANSWERS, 3), -1, np.int64), np.zeros(ANSWERS)
+    case_of, key_of, cases = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    for i in range(count):
+        key, strategy = strategies.stage_key[i], strategy_at(strategies, i)
         groups = data_groups(strategy, network)
         slot, mark = 0, -1
         if shards_parameters(strategy.zero):
@@ -88,26 +82,33 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
         boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
         size, _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
         place = (key * 31 + int(size * 1e9)) & (ANSWERS - 1)
-        if asked[place, 0] == key and asked[place, 1] == mark and sent[place] == size:
-            copy_answer(waits, answered[place], row)
-            continue
-        fill_work(work, order, chunks, keys.parts[key], shards, slot, mark >= 0)
-        durations = Durations(work, send, together, 0.0, 0.0)
-        send[:] = 0.0
-        waits.makespan[row] = run_program(program, durations, start, end, free)
-        waits.with_sends[row] = waits.makespan[row]
-        if size > 0.0:
-            send[:] = size
-            durations = Durations(work, send, together, share, 0.0)
-            waits.with_sends[row] = run_program(program, durations, start, end, free)
-        waits.alone[row] = lone
-        kept = kept_bytes(order, chunks, keys.parts[key])
-        most = peaks(order, kept[0], kept[1])
-        waits.kept[row] = 0.0
+        same = asked[place, 0] == key and asked[place, 1] == mark and sent[place] == size
+        if not same:
+            fill_work(work[:, :, cases], order, chunks, keys.parts[key], shards, slot, mark >= 0)
+            send[:, :, cases] = size
+            asked[place, 0], asked[place, 1], asked[place, 2] = key, mark, cases
+            sent[place], key_of[cases] = size, key
+            cases += 1
+        case_of[i] = asked[place, 2]
+    work, send = work[:, :, :cases].copy(), send[:, :, :cases].copy()
+    together = np.empty((0, 0, cases))
+    alone = makespans(program, Durations(work, np.zeros_like(send), together, 0.0, 0.0))
+    share = 0.0 if hidden else 1.0
+    with_sends = makespans(program, Durations(work, send, together, share, 0.0))
+    kept = np.zeros((cases, waits.kept.shape[1]))
+    for case in range(cases):
+        size_kept = kept_bytes(order, chunks, keys.parts[key_of[case]])
+        most = peaks(order, size_kept[0], size_kept[1])
         for rank in range(most.size):
             composition = chunks.stage_row[rank]
-            waits.kept[row, composition] = max(waits.kept[row, composition], most[rank])
-        asked[place, 0], asked[place, 1], sent[place], answered[place] = key, mark, size, row
+            kept[case, composition] = max(kept[case, composition], most[rank])
+    lone = alone_passes(order)
+    for i in range(count):
+        row, case = rows[i], case_of[i]
+        waits.makespan[row] = alone[case]
+        waits.with_sends[row] = with_sends[case]
+        waits.kept[row] = kept[case]
+        waits.alone[row] = lone
 
 
 @jit
@@ -226,12 +227,3 @@ def alone_passes(order):
         weights += order.kind[action] == WEIGHT
     passes = order.kind.size - weights
     return 1.0 - 2.0 * pairs / passes
-
-
-@jit_inline
-def copy_answer(waits, source, row):
-    """Give one strategy the answer of another."""
-    waits.makespan[row] = waits.makespan[source]
-    waits.with_sends[row] = waits.with_sends[source]
-    waits.alone[row] = waits.alone[source]
-    waits.kept[row] = waits.kept[source]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 CLOSED = ("gpipe", "1f1b", "interleaved")
 """Schedules with a closed form."""
+TOGETHER = 1024
+"""Strategies of one order that run in one call: bounds what their passes take in memory."""
 CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
 
 
@@ -155,11 +157,16 @@ def run_events(
     )
     columns = work.strategies._replace(stage_key=work.stage_layer_key[work.strategies.stage_key])
     strategies = Strategies(*(column[chosen] for column in columns))
-    for number in range(kinds["batches"].size):
-        own = np.flatnonzero(kind == number)
+    alike = np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])
+    blocks = (
+        (number, own[start : start + TOGETHER])
+        for number, own in enumerate(alike)
+        for start in range(0, own.size, TOGETHER)
+    )
+    for number, own in blocks:
         ordered = OrderedBy(*(int(kinds[name][number]) for name in ORDERED_BY))
         name = list(SCHEDULE_FACTS)[ordered.schedule]
-        with kernel_work(pipeline_passes=ordered.passes * (own.size + 2)):
+        with kernel_work(pipeline_passes=ordered.passes * (2 + own.size // 4)):
             order, program = grid.table or named_pipeline(
                 name, ordered.ranks, ordered.batches, ordered.virtual, ordered.group
             )

@@ -100,7 +100,7 @@ def pipeline_timeline(
     batches = int(grid["global_batch_size"][0]) // int(
         grid["data_parallel"][0] * grid["micro_batch_size"][0]
     )
-    with kernel_work(pipeline_passes=30 * stages * batches * int(grid["virtual_pipeline"][0])):
+    with kernel_work(pipeline_passes=3 * stages * batches * int(grid["virtual_pipeline"][0])):
         from perfmodel.kernels.pipeline.events import KINDS, Durations, run_order
         from perfmodel.kernels.pipeline.held import held_over_time, peaks
         from perfmodel.kernels.step.scheduled import passes_of
@@ -116,9 +116,10 @@ def pipeline_timeline(
         chunks = chunks_of(work, 0)
         strategy = strategy_at(work.strategies, 0)
         passes, bytes_kept, send = passes_of(order, strategy, 0, keys, chunks, settings, network)
-        sends = np.full((KINDS, order.rank_of.size), send if stages > 1 else 0.0)
+        sends = np.full((KINDS, order.rank_of.size, 1), send if stages > 1 else 0.0)
         hidden = sends_are_hidden(schedule, settings)
-        durations = Durations(passes, sends, np.empty((0, 0)), 0.0 if hidden else 1.0, 0.0)
+        kept_busy = 0.0 if hidden else 1.0
+        durations = Durations(passes[:, :, None], sends, np.empty((0, 0, 1)), kept_busy, 0.0)
         timeline = run_order(order, pipeline.program, durations)
         most = peaks(order, *bytes_kept)
         ones = np.full(order.rank_of.size, stages / order.rank_of.size)
