@@ -102,13 +102,20 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
         for rank in range(most.size):
             composition = chunks.stage_row[rank]
             kept[case, composition] = max(kept[case, composition], most[rank])
-    lone = alone_passes(order)
+    lone, slowest = alone_passes(order), np.zeros(cases)
+    busy = np.zeros(program.ranks)
+    for case in range(cases):
+        busy[:] = 0.0
+        for stage in range(stages):
+            busy[order.rank_of[stage]] += work[FORWARD, stage, case] + work[BACKWARD, stage, case]
+        slowest[case] = busy.max()
     for i in range(count):
         row, case = rows[i], case_of[i]
         waits.makespan[row] = alone[case]
         waits.with_sends[row] = with_sends[case]
         waits.kept[row] = kept[case]
         waits.alone[row] = lone
+        waits.slowest[row] = slowest[case]
 
 
 @jit

@@ -256,17 +256,21 @@ class Waits(NamedTuple):
         Activations and logits that a stage of a composition keeps at most [B].
     alone : float64, shape (n,)
         Share of the passes that run without a partner [1].
+    slowest : float64, shape (n,)
+        Both passes of a micro-batch on the stage that takes longest [s].
     """
 
     makespan: np.ndarray
     with_sends: np.ndarray
     kept: np.ndarray
     alone: np.ndarray
+    slowest: np.ndarray
 
 
 def no_waits(rows: int = 0, compositions: int = 0) -> Waits:
     """Return `Waits` of zeros, for so many strategies and compositions of stages."""
-    return Waits(np.zeros(rows), np.zeros(rows), np.zeros((rows, compositions)), np.zeros(rows))
+    kept = np.zeros((rows, compositions))
+    return Waits(np.zeros(rows), np.zeros(rows), kept, np.zeros(rows), np.zeros(rows))
 
 
 class Settings(NamedTuple):

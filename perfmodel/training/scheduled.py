@@ -8,6 +8,7 @@ distinct order once per distinct work.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ def pipeline_waits(
     rows[chosen] = np.arange(chosen.size)
     compositions = int(np.diff(work.stage_offset).max())
     waits = no_waits(chosen.size, compositions)
-    run_events(work, keys, settings, network, chosen, waits)
+    run_events(Problem(work, keys, settings, network, chosen), waits)
     return rows, waits
 
 
@@ -131,32 +132,142 @@ def fill_times(work: Workload, keys: KeyTables) -> NDArray[np.float64]:
     return found
 
 
-def run_events(
-    work: Workload,
-    keys: KeyTables,
-    settings: Settings,
-    network: Network,
-    chosen: Integers,
+class Problem(NamedTuple):
+    """Strategies whose passes run one by one, and what these take.
+
+    Attributes
+    ----------
+    work : Workload
+    keys : KeyTables
+    settings : Settings
+    network : Network
+    chosen : ndarray of int64
+        Strategies of the workload.
+    """
+
+    work: Workload
+    keys: KeyTables
+    settings: Settings
+    network: Network
+    chosen: Integers
+
+
+def run_events(problem: Problem, waits: Waits) -> None:
+    """Fill `waits`, a row for each of the chosen strategies.
+
+    Notes
+    -----
+    1F1B and interleaved 1F1B repeat themselves, micro-batch by micro-batch or p of them at a time.
+    Where there are many, so few run as fill and drain the pipeline, and once and twice more of a
+    repetition. If both have added the work of the slowest stage, each further one does: no
+    schedule is faster, and stages that would wait for each other for longer would have shown it
+    by then. What is kept has long been at its most. All others run as they are.
+    """
+    from perfmodel.kernels.work import expect
+
+    grid = problem.work.grid.take(problem.chosen)
+    batches, stages = batches_of(grid), grid["pipeline_parallel"]
+    repeats = np.isin(grid["pipeline_schedule"], [CODES[name] for name in REPEATING])
+    several = grid["virtual_pipeline"] > 1
+    repeats &= ~several | (groups_of(grid) == stages)
+    period = np.where(several, stages, 1)
+    base = FILLED * stages
+    many = np.flatnonzero(repeats & (batches > base + 2 * period))
+    few = np.setdiff1d(np.arange(batches.size), many)
+    passes = float((stages * grid["virtual_pipeline"]) @ np.minimum(batches, base + 2 * period))
+    expect(pipeline_passes=passes)
+    if many.size:
+        shorter = [waits_like(waits, many.size) for _ in range(3)]
+        for more, found in enumerate(shorter):
+            run_batches(problem, many, (base + more * period)[many], found)
+        rest = (batches[many] - base[many]) / period[many] - 2.0
+        steady = repeated(shorter, rest, period[many], waits, many)
+        few = np.concatenate([few, many[~steady]])
+    if few.size:
+        found = waits_like(waits, few.size)
+        run_batches(problem, few, batches[few], found)
+        for ours, theirs in zip(waits, found, strict=True):
+            ours[few] = theirs
+
+
+REPEATING = ("1f1b", "interleaved")
+"""Schedules in which micro-batch after micro-batch is treated alike."""
+FILLED = 4
+"""Micro-batches per stage with which a pipeline has been full for long."""
+
+
+def waits_like(waits: Waits, rows: int) -> Waits:
+    """Return `Waits` of zeros for other strategies with as many compositions of stages."""
+    from perfmodel.kernels.step.tables import no_waits
+
+    return no_waits(rows, waits.kept.shape[1])
+
+
+def repeated(
+    shorter: Sequence[Waits],
+    rest: NDArray[np.float64],
+    period: Integers,
     waits: Waits,
-) -> None:
-    """Fill `waits`, a row for each of the `chosen` strategies of a grid."""
+    rows: Integers,
+) -> Flags:
+    """Extend runs of fewer micro-batches to all of them, and tell where that is exact.
+
+    Parameters
+    ----------
+    shorter : sequence of three Waits
+        With a repetition more each.
+    rest : ndarray of float64, shape (n,)
+        Repetitions that are missing in the last one.
+    period : ndarray of int64, shape (n,)
+        Micro-batches of a repetition.
+    waits : Waits
+        Result, in `rows`.
+    """
+    least, steady = period * shorter[2].slowest, np.ones(rest.size, bool)
+    for ours, *theirs in zip(waits[:2], *(item[:2] for item in shorter), strict=True):
+        first, second = theirs[1] - theirs[0], theirs[2] - theirs[1]
+        steady &= np.abs(first - second) <= SAME * theirs[2]
+        ours[rows] = theirs[2] + rest * second
+    steady &= np.abs(shorter[2].makespan - shorter[1].makespan - least) <= SAME * least
+    for ours, theirs in zip(waits[2:], shorter[2][2:], strict=True):
+        ours[rows] = theirs
+    return steady
+
+
+SAME = 1e-11
+"""Differences that are roundings, relative."""
+
+
+def run_batches(problem: Problem, rows: Integers, batches: Integers, waits: Waits) -> None:
+    """Run some of a problem's strategies with so many micro-batches each.
+
+    Parameters
+    ----------
+    problem : Problem
+    rows, batches : ndarray of int64, shape (n,)
+        Places in `problem.chosen`, and micro-batches of each.
+    waits : Waits
+        Result, of n rows.
+    """
     from perfmodel.kernels.step import scheduled as kernel
     from perfmodel.kernels.step.tables import Strategies
     from perfmodel.kernels.work import kernel_work
 
+    work, chosen = problem.work, problem.chosen[rows]
     grid = work.grid.take(chosen)
     stage_key = work.strategies.stage_key[chosen]
     kinds, kind = distinct_keys(
         {
             **grid.columns,
             "pipeline": work.stage_pipeline[stage_key],
-            "batches": batches_of(grid),
+            "batches": batches,
             "group": groups_of(grid),
         },
         ("pipeline", *ORDERED_BY),
     )
-    columns = work.strategies._replace(stage_key=work.stage_layer_key[work.strategies.stage_key])
+    columns = work.strategies._replace(waits=work.strategies.stage_key)
     strategies = Strategies(*(column[chosen] for column in columns))
+    strategies = strategies._replace(stage_key=work.stage_layer_key[stage_key])
     alike = np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])
     blocks = (
         (number, own[start : start + TOGETHER])
@@ -174,11 +285,11 @@ def run_events(
                 order,
                 program,
                 Strategies(*(column[own] for column in strategies)),
-                keys,
+                problem.keys,
                 chunks_of(work, int(kinds["pipeline"][number])),
-                sends_are_hidden(name, settings),
-                settings,
-                network,
+                sends_are_hidden(name, problem.settings),
+                problem.settings,
+                problem.network,
                 own,
                 waits,
             )

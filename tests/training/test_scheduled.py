@@ -191,3 +191,20 @@ def test_stages_shown_are_those_projected(model, h100, all_schedules, name):
     work = sum(projected[part] for part in (*shown, "host_time"))
     overhead = h100.calibrated("host", "step_overhead")
     assert busy == pytest.approx(work - overhead, rel=1e-9)
+
+
+@pytest.mark.parametrize("split", ["8,9,9,6", "9,8,8,7", "6,9,9,8", "4,5,5,4,4,4,4,2"])
+def test_pipelines_that_repeat_themselves_run_as_if_to_the_end(model, h100, split, monkeypatch):
+    """Runs of some micro-batches, extended, are those of all."""
+    virtual = {"virtual_pipeline": 2} if split.count(",") == 7 else {}
+    framework = replace(load_framework("megatron"), stage_split=split)
+    rows = [
+        {"pipeline_parallel": 4, **virtual, "recompute": level, "global_batch_size": batch}
+        for level in ("none", "full")
+        for batch in (56, 128, 512)
+    ]
+    extended = project_rows(model, h100, rows, framework)
+    monkeypatch.setattr(scheduled, "REPEATING", ())
+    run = project_rows(model, h100, rows, framework)
+    for name, values in run.items():
+        np.testing.assert_allclose(extended[name], values, rtol=1e-9, atol=1e-12, err_msg=name)
