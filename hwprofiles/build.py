@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles import constants, schema
-from perfmodel.hwprofiles.parts import Calibrated, Device, Memory, Network, System
+from perfmodel.hwprofiles.parts import Calibrated, Device, Host, Memory, Network, System
 from perfmodel.hwprofiles.schema import Field
 
 UNSOURCED = "not stated"
@@ -60,6 +60,7 @@ def _numeric_paths(
     for key in schema.MEMORY:
         yield f"device.memory.{key}"
     yield from (f"system.{key}" for key in schema.SYSTEM)
+    yield from (f"system.host.{key}" for key in schema.HOST)
     for index in range(len(system.network)):
         for key, field in schema.NETWORK.items():
             if field.kind != "text":
@@ -157,7 +158,19 @@ def _device(document: object, where: Where, source: dict[str, str]) -> Device:
 
 def _system(document: object, where: Where, source: dict[str, str]) -> System:
     table = _table(document, "system", where)
-    values = _fields(table, schema.SYSTEM, "system", where, source, ("network",))
+    values = _fields(table, schema.SYSTEM, "system", where, source, ("network", "host"))
+    host = _fields(
+        _table(table.get("host", {}), "system.host", where),
+        schema.HOST,
+        "system.host",
+        where,
+        source,
+    )
+    if host["bandwidth"] and not (host["memory_capacity"] and host["memory_bandwidth"]):
+        raise HardwareError(
+            f"{where('system.host')}: a host with a link needs 'system.host.memory_capacity' and "
+            "'system.host.memory_bandwidth'"
+        )
     levels = table.get("network")
     if not isinstance(levels, list | tuple) or not levels:
         raise HardwareError(
@@ -186,7 +199,7 @@ def _system(document: object, where: Where, source: dict[str, str]) -> System:
                 f"{where('system.network')}: 'system.network.{index}.name' must be unique in "
                 f"the system and not a number, not {name!r}"
             )
-    return System(**values, network=tuple(network))
+    return System(**values, network=tuple(network), host=Host(**host))
 
 
 def build_calibration(

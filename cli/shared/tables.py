@@ -183,8 +183,10 @@ def print_memory(row: Mapping[str, Any]) -> None:
     ]
     lines.append([VARIABLES["memory_total"].long_name, format_gib(whole), "100.0 %"])
     click.echo(table(["memory per device", "", "share"], lines))
-    verdict = "fits in" if row["fits"] else "does NOT fit in"
+    verdict = "fits in" if whole <= row["memory_capacity"] else "does NOT fit in"
     click.echo(f"{verdict} {format_gib(row['memory_capacity'])} of device memory")
+    if row.get("memory_host"):
+        click.echo(f"{format_gib(row['memory_host'])} per device wait in the host's memory")
 
 
 def print_placement(groups: Sequence[GroupPlacement], levels: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.base.errors import StrategyError
 from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.export.data_parallel import stage_data
 from perfmodel.export.types import (
@@ -25,6 +26,7 @@ from perfmodel.operations.operations import Communication, LayerKeys, Role
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.fields import OFFLOAD
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.explain import check_one_strategy
 from perfmodel.training.boundary import arrival_gather, sent_bytes
@@ -74,6 +76,9 @@ def projected_workload(
     model = load_model(model)
     hardware = load_hardware(hardware)
     check_one_strategy(grid, hardware, "a workload is made of")
+    for name in OFFLOAD:
+        if grid[name][0] > 0.0:
+            raise StrategyError(f"{name}: workloads have no copies to and from a host")
     framework = framework_of_run(load_framework(framework), model, hardware, grid)
     keys = LayerKeys(layer_columns(grid.columns))
     parts = _parts(model, keys, hardware, framework, grid.devices)

@@ -19,6 +19,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.strategy.fields import OFFLOAD
 from perfmodel.strategy.grid import (
     FEWER_VALUES,
     FIELD_BY_NAME,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 # A free axis enters no rule but LATE_RULES, which are checked at the end.
 FREE_AXES = (
     *("recompute", "precision", "mapping", "zero_stage", "shard_group"),
-    *("document_length", "padding"),
+    *("document_length", "padding", *OFFLOAD),
 )
 LAYOUT_AXES = tuple(
     spec.name
