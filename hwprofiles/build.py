@@ -28,7 +28,9 @@ def checked_profile(document: Mapping[str, Any], where: Where) -> dict[str, Any]
     check_keys(document, (*schema.TOP_LEVEL, "overrides"), "", where)
     name = document["name"]
     for table in ("device", "system"):
-        if table not in document:
+        stated = document.get(table)
+        # A chip states how it reaches a host, which makes no system.
+        if stated is None or (isinstance(stated, Mapping) and set(stated) == {"host"}):
             raise HardwareError(f"{where(table)}: hardware profile '{name}' has no [{table}]")
     source = dict(document.get("source", {}))
     device = _device(document["device"], where, source)

@@ -622,7 +622,10 @@ def closed(case, device, network, *, dtype: Any = np.float64):
     )
     strategies = columns.Strategies(
         **{
-            name: np.array([row[name] for row in case["strategies"]])
+            name: np.array(
+                [row[name] for row in case["strategies"]],
+                np.float64 if name in ("padding", *OFFLOAD) else np.int64,
+            )
             for name in columns.Strategies._fields
         }
     )
