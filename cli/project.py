@@ -276,9 +276,11 @@ def warn_if_too_large(ctx: click.Context, row: Mapping[str, Any]) -> None:
 
     if row["fits"]:
         return
+    needed = f"{format_gib(row['memory_total'])} needed, {format_gib(row['memory_capacity'])} there"
+    if row["memory_total"] <= row["memory_capacity"]:
+        needed = f"the host has less than {format_gib(row['memory_host'])} per device"
     click.echo(
-        f"perfmodel: warning: does not fit: {format_gib(row['memory_total'])} needed, "
-        f"{format_gib(row['memory_capacity'])} there; the times are what it would take if it did",
+        f"perfmodel: warning: does not fit: {needed}; the times are what it would take if it did",
         err=True,
     )
     ctx.exit(EXIT_NOTHING_FITS)

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles import constants, schema
-from perfmodel.hwprofiles.parts import Calibrated, Device, Memory, Network, System
+from perfmodel.hwprofiles.parts import Calibrated, Device, Host, Memory, Network, System
 from perfmodel.hwprofiles.schema import BUS_NAMES, Field
 
 UNSOURCED = "not stated"
@@ -28,7 +28,9 @@ def checked_profile(document: Mapping[str, Any], where: Where) -> dict[str, Any]
     check_keys(document, (*schema.TOP_LEVEL, "overrides"), "", where)
     name = document["name"]
     for table in ("device", "system"):
-        if table not in document:
+        stated = document.get(table)
+        # A chip states how it reaches a host, which makes no system.
+        if stated is None or (isinstance(stated, Mapping) and set(stated) == {"host"}):
             raise HardwareError(f"{where(table)}: hardware profile '{name}' has no [{table}]")
     source = dict(document.get("source", {}))
     device = _device(document["device"], where, source)
@@ -60,6 +62,7 @@ def _numeric_paths(
     for key in schema.MEMORY:
         yield f"device.memory.{key}"
     yield from (f"system.{key}" for key in schema.SYSTEM)
+    yield from (f"system.host.{key}" for key in schema.HOST)
     for index in range(len(system.network)):
         for key, field in schema.NETWORK.items():
             if field.kind != "text":
@@ -170,7 +173,19 @@ def _check_shared_link(level: Network, what: str, where: str) -> None:
 
 def _system(document: object, where: Where, source: dict[str, str]) -> System:
     table = _table(document, "system", where)
-    values = _fields(table, schema.SYSTEM, "system", where, source, ("network",))
+    values = _fields(table, schema.SYSTEM, "system", where, source, ("network", "host"))
+    host = _fields(
+        _table(table.get("host", {}), "system.host", where),
+        schema.HOST,
+        "system.host",
+        where,
+        source,
+    )
+    if host["bandwidth"] and not (host["memory_capacity"] and host["memory_bandwidth"]):
+        raise HardwareError(
+            f"{where('system.host')}: a host with a link needs 'system.host.memory_capacity' and "
+            "'system.host.memory_bandwidth'"
+        )
     levels = table.get("network")
     if not isinstance(levels, list | tuple) or not levels:
         raise HardwareError(
@@ -201,7 +216,7 @@ def _system(document: object, where: Where, source: dict[str, str]) -> System:
                 f"{where('system.network')}: 'system.network.{index}.name' must be unique in "
                 f"the system and not a number, not {name!r}"
             )
-    return System(**values, network=tuple(network))
+    return System(**values, network=tuple(network), host=Host(**host))
 
 
 def build_calibration(

@@ -167,6 +167,25 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Host:
+    """The host's memory, as each device has it.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Of a device's link to it, each way, while all devices of the node copy [B/s]; 0 for none.
+    memory_capacity : float
+        Of the node over its devices [B].
+    memory_bandwidth : float
+        The same by datasheet [B/s].
+    """
+
+    bandwidth: float = 0.0
+    memory_capacity: float = 0.0
+    memory_bandwidth: float = 0.0
+
+
+@dataclass(frozen=True)
 class System:
     """Node and network.
 
@@ -181,12 +200,15 @@ class System:
         stated.
     price : float
         One device on demand [USD/h]; 0 where none is known.
+    host : Host
+        Where state of training may wait.
     """
 
     devices_per_node: int
     network: tuple[Network, ...]
     host_power: float = 0.0
     price: float = 0.0
+    host: Host = Host()
 
     @property
     def scale_up_devices(self) -> int:

@@ -33,6 +33,7 @@ def known_paths(hardware: Hardware) -> dict[str, Field]:
     }
     fields |= {f"device.memory.{key}": field for key, field in schema.MEMORY.items()}
     fields |= {f"system.{key}": field for key, field in schema.SYSTEM.items()}
+    fields |= {f"system.host.{key}": field for key, field in schema.HOST.items()}
     for index in range(len(hardware.system.network)):
         for key, field in schema.NETWORK.items():
             fields[f"system.network.{index}.{key}"] = field

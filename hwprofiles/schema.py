@@ -163,6 +163,19 @@ SYSTEM = {
     ),
 }
 
+HOST = {
+    "bandwidth": Field(
+        "number",
+        "a device's link to the host's memory, each way, with all devices copying; 0: none",
+        "B/s",
+        default=0.0,
+    ),
+    "memory_capacity": Field("number", "the host's memory, per device", "B", default=0.0),
+    "memory_bandwidth": Field(
+        "number", "datasheet bandwidth of the host's memory, per device", "B/s", default=0.0
+    ),
+}
+
 NETWORK = {
     "name": Field("text", "name of the level, e.g. 'nvlink'"),
     "topology": Field("text", "how the members of the level are joined", choices=TOPOLOGIES),

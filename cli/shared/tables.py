@@ -15,7 +15,7 @@ from perfmodel.base.variables import (
     VARIABLES,
 )
 from perfmodel.cli.shared.printing import heading, percent, say, share, strategy_label, table
-from perfmodel.strategy.fields import FIELDS
+from perfmodel.strategy.fields import FIELDS, OFFLOAD
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -33,6 +33,7 @@ SHORT_TIMES = {
     "expert_parallel_exposed": "EP",
     "pipeline_exposed": "PP",
     "data_parallel_exposed": "DP",
+    "offload_exposed": "offload",
     "pipeline_bubble": "bubble",
 }
 # What tells problems apart, in the order of columns.
@@ -183,8 +184,10 @@ def print_memory(row: Mapping[str, Any]) -> None:
     ]
     lines.append([VARIABLES["memory_total"].long_name, format_gib(whole), "100.0 %"])
     click.echo(table(["memory per device", "", "share"], lines))
-    verdict = "fits in" if row["fits"] else "does NOT fit in"
+    verdict = "fits in" if whole <= row["memory_capacity"] else "does NOT fit in"
     click.echo(f"{verdict} {format_gib(row['memory_capacity'])} of device memory")
+    if row.get("memory_host"):
+        click.echo(f"{format_gib(row['memory_host'])} per device wait in the host's memory")
 
 
 def print_placement(groups: Sequence[GroupPlacement], levels: Sequence[str]) -> None:
@@ -235,6 +238,7 @@ def _common_fields(rows: Sequence[Mapping[str, Any]], shown: set[str]) -> str:
     """Return the fields that all rows share, where they say something."""
     silent = {"shard_group": 0, "expert_parallel": 1, "expert_tensor_parallel": 1}
     silent |= {"context_parallel": 1, "virtual_pipeline": 1}
+    silent |= dict.fromkeys(("document_length", "padding", *OFFLOAD), 0)
     first = rows[0]
     if all(row["context_parallel"] == 1 for row in rows):
         silent["context_parallel_kind"] = first["context_parallel_kind"]

@@ -17,6 +17,7 @@ from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.step.data_parallel import data_parallel_time, no_shards, shard_slot
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.memory import stage_memory
+from perfmodel.kernels.step.offload import update_exposed
 from perfmodel.kernels.step.optimizer import optimizer_time
 from perfmodel.kernels.step.pipeline import alone_share, pipeline_time, waited_pipeline
 from perfmodel.kernels.step.placement import data_groups
@@ -72,7 +73,7 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
         if shards_parameters(zero):
             parts = keys.parts[key]
             slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
-        load = stage_load(strategy, stages, shards, slot)
+        load = stage_load(strategy, stages, shards, slot, groups, settings)
         stage = stages.sums[load.critical]
 
         # 2. The pipeline: waiting for other stages, and sends between them.
@@ -86,7 +87,9 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
             pipeline = pipeline_time(m, p, v, load, groups, boundary, settings, network, memo)
 
         # 3. The update of the parameters.
-        optimizer = optimizer_time(zero, load, groups, settings, stream_device)
+        optimizer = optimizer_time(strategy, load, groups, settings, stream_device)
+        copies = m * load.offload_exposed
+        copies += update_exposed(strategy, load, stage, groups, settings, optimizer.time)
 
         # 4. The data-parallel group: gradients out, parameters in.
         update, table, scales = optimizer.time, keys.trained_table[key], keys.scale_bytes[key]
@@ -113,7 +116,9 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
         alone = alone_share(m, p, v)
         if row >= 0 and strategy.schedule > INTERLEAVED:
             alone = waits.alone[row]
-        step = write_times(m, alone, stage, pipeline, data, optimizer, settings, out, column)
+        step = write_times(
+            m, alone, stage, pipeline, data, optimizer, copies, settings, out, column
+        )
         widths = stages.widths[strategy.stage_key]
         width = band_width(m, v, step, stage, load, widths, pipeline, data, optimizer, settings)
         # No run is faster than its matrix FLOP at the datasheet's rate.
@@ -147,7 +152,7 @@ def same_placement(one, other):
 
 
 @jit_inline
-def write_times(m, alone, stage, pipeline, data, optimizer, settings, out, column):
+def write_times(m, alone, stage, pipeline, data, optimizer, copies, settings, out, column):
     """Write the time of the step [s] and its components, and return it."""
     exposed = pipeline.exposed + data.waits
     exchange = m * stage.expert_exposed
@@ -156,6 +161,7 @@ def write_times(m, alone, stage, pipeline, data, optimizer, settings, out, colum
         exchange += alone * hidden
     step = m * stage.busy + settings.step_overhead + optimizer.time
     step += exposed + data.exposed + pipeline.bubble + exchange - m * stage.expert_exposed
+    step += copies
     out[ROW.step_time, column] = step
     out[ROW.forward_time, column] = m * stage.forward
     out[ROW.backward_time, column] = m * stage.backward
@@ -167,6 +173,7 @@ def write_times(m, alone, stage, pipeline, data, optimizer, settings, out, colum
     out[ROW.expert_parallel_exposed, column] = exchange
     out[ROW.pipeline_exposed, column] = exposed
     out[ROW.data_parallel_exposed, column] = data.exposed
+    out[ROW.offload_exposed, column] = copies
     out[ROW.pipeline_bubble, column] = pipeline.bubble
     out[ROW.tensor_parallel_total, column] = m * stage.tensor_total
     out[ROW.context_parallel_total, column] = m * stage.context_total

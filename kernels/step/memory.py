@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels.step.offload import offload_memory, offloads
 from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
 from perfmodel.kernels.step.tables import GPIPE, INTERLEAVED, ROW
 
@@ -112,6 +113,12 @@ def stage_memory(strategy, batches, stages, waits, groups, weight_bytes, setting
         buffers = stage.working + transfer_buffers(
             zero, stage, own, trained, weight_bytes, settings
         )
+        host = 0.0
+        if offloads(strategy):
+            away = offload_memory(strategy, stage, flight, own, trained, weight_bytes, settings)
+            parameters, gradients = parameters - away.parameters, gradients - away.gradients
+            optimizer = optimizer - away.optimizer
+            activations, host = activations - away.activations, away.host
         live = parameters + gradients + optimizer + activations + buffers
         reserve = settings.reserve_bytes + settings.fragmentation * (activations + buffers)
         if live + reserve > worst:
@@ -123,3 +130,4 @@ def stage_memory(strategy, batches, stages, waits, groups, weight_bytes, setting
             out[ROW.memory_buffers, column] = buffers
             out[ROW.memory_reserve, column] = reserve
             out[ROW.memory_total, column] = live + reserve
+            out[ROW.memory_host, column] = host

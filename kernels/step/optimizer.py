@@ -47,9 +47,13 @@ class Update(NamedTuple):
 
 
 @jit_inline
-def optimizer_time(zero, load, groups, settings, device):
-    """Return the `Update` of a strategy."""
-    updated, read, written = optimizer_work(zero, load.weights, load.experts, groups, settings)
+def optimizer_time(strategy, load, groups, settings, device):
+    """Return the `Update` of a strategy: of what the host does not update."""
+    updated, read, written = optimizer_work(
+        strategy.zero, load.weights, load.experts, groups, settings
+    )
+    own = 1.0 - strategy.offload_optimizer
+    updated, read, written = own * updated, own * read, own * written
     # Nothing cached, nothing read again, no chain.
     time, _ = stream_time(
         device, read, written, OPTIMIZER_FLOPS * updated, OPTIMIZER_LAUNCHES, 0.0, 0.0, 0.0, 0.0

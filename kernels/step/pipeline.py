@@ -109,7 +109,8 @@ def waited_pipeline(m, p, v, load, groups, boundary, waits, row, settings, netwo
     relative = width_of(boundary[0], settings.collective_widths)
     exposed = waits.with_sends[row] - waits.makespan[row]
     total = max(exposed, 2.0 * (m * v + p - 1.0) * send)
-    bubble = waits.makespan[row] - m * load.slowest
+    # Copies to and from a host come on top of passes, `load.offload_exposed` each micro-batch.
+    bubble = max(0.0, waits.makespan[row] - m * (load.slowest - load.offload_exposed))
     return Pipeline(bubble, total, exposed, relative * exposed, v * beside)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels.step.offload import offloads, pass_exposed
 from perfmodel.kernels.step.sharding import shards_parameters
 
 # What the parts of a stage add up to, `count` times each.
@@ -60,6 +61,7 @@ def sum_stages(parts, row_key, counts, shared, trained, embedding_part, output_p
         sums["working"][rows] = np.maximum(sums["working"][rows], part["working"])
         size = part["weights"] + part["experts"]
         sums["largest"][rows] = np.maximum(sums["largest"][rows], size)
+        sums["widest_part"][rows] = np.maximum(sums["widest_part"][rows], part["activations"])
         size = part["trained"] + part["trained_experts"]
         sums["largest_trained"][rows] = np.maximum(sums["largest_trained"][rows], size)
         kept = np.minimum(count, 1.0) if number == output_part else count
@@ -110,10 +112,11 @@ class Load(NamedTuple):
     shard_width: float  # and its half-width [s]
     shard_widths: float  # half-widths of all stages together [s]
     shard_first: float  # what the first gather of a step delays the slowest stage by [s]
+    offload_exposed: float  # copies to and from the host on the slowest stage [s]
 
 
 @jit_inline
-def stage_load(strategy, stages, shards, slot):
+def stage_load(strategy, stages, shards, slot, groups, settings):
     """Find the slowest stage, what it waits for, and the stage with most parameters.
 
     Parameters
@@ -125,6 +128,8 @@ def stage_load(strategy, stages, shards, slot):
     slot : int
         Of `shard_slot`; read where parameters are sharded (ZeRO-3), and a stage waits
         for those that it gathers.
+    groups : Groups
+    settings : Settings
 
     Returns
     -------
@@ -139,8 +144,9 @@ def stage_load(strategy, stages, shards, slot):
     slowest, executed, critical = -1.0, 0.0, 0
     weights, experts = 0.0, 0.0
     shard_total, shard_exposed, shard_width, shard_widths = 0.0, 0.0, 0.0, 0.0
-    shard_first = 0.0
+    shard_first, copies_exposed, all_copies = 0.0, 0.0, 0.0
     sharded = shards_parameters(strategy.zero)
+    copied = offloads(strategy)
     key = strategy.stage_key
     for row in range(stages.offset[key], stages.offset[key + 1]):
         total, exposed, width, first, last = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -155,19 +161,24 @@ def stage_load(strategy, stages, shards, slot):
                 width += count * shards.width[slot, part]
         exposed += last
         stage = stages.sums[row]
+        beside = 0.0
+        if copied:
+            beside = pass_exposed(strategy, stage, groups, settings)
+            exposed += beside
         copies = stages.stages[row]
+        all_copies += copies * beside
         executed += copies * stage.flops
         shard_widths += copies * width
         if stage.busy + exposed > slowest:
             slowest, critical = stage.busy + exposed, row
-            shard_total, shard_exposed, shard_width = total, exposed, width
-            shard_first = first
+            shard_total, shard_exposed, shard_width = total, exposed - beside, width
+            shard_first, copies_exposed = first, beside
         if stage.trained + stage.trained_experts > weights + experts:
             weights, experts = stage.trained, stage.trained_experts
     return Load(
         critical,
         slowest,
-        stages.fill[key],
+        stages.fill[key] + (all_copies - copies_exposed) / strategy.virtual,
         executed,
         weights,
         experts,
@@ -176,4 +187,5 @@ def stage_load(strategy, stages, shards, slot):
         shard_width,
         shard_widths,
         shard_first,
+        copies_exposed,
     )

@@ -56,6 +56,7 @@ STAGE = np.dtype(
         *_SUMMED,
         ("largest", np.float64),  # parameters of the largest part
         ("largest_trained", np.float64),  # and of that which trains most
+        ("widest_part", np.float64),  # activations of the part that keeps most [B]
         ("busy", np.float64),  # compute, exposed communication and host waits [s]
         ("compute_width", np.float64),  # the classes ahead of streams, in quadrature [s]
         ("stream_width", np.float64),
@@ -91,6 +92,7 @@ class ResultRows(NamedTuple):
     expert_parallel_exposed: int
     pipeline_exposed: int
     data_parallel_exposed: int
+    offload_exposed: int
     pipeline_bubble: int
     tensor_parallel_total: int
     context_parallel_total: int
@@ -108,6 +110,7 @@ class ResultRows(NamedTuple):
     memory_buffers: int
     memory_reserve: int
     memory_total: int
+    memory_host: int
 
 
 ROW = ResultRows(*range(len(ResultRows._fields)))
@@ -127,8 +130,8 @@ def joins_ends(schedule):
 class Strategies(NamedTuple):
     """Columns of the strategies to close, all of shape (n,), or one of them.
 
-    Int64, but for ``padding``, a share of the tokens. ``stage_key`` numbers the distinct pairs of
-    layer key and (pipeline, virtual) pair.
+    Int64, but for ``padding`` and what is offloaded, which are shares. ``stage_key`` numbers the
+    distinct pairs of layer key and (pipeline, virtual) pair.
     """
 
     stage_key: np.ndarray
@@ -147,6 +150,9 @@ class Strategies(NamedTuple):
     sequence: np.ndarray
     mapping: np.ndarray
     padding: np.ndarray
+    offload_activations: np.ndarray
+    offload_optimizer: np.ndarray
+    offload_parameters: np.ndarray
     waits: np.ndarray  # row of `Waits`, -1 where a closed form holds
 
 
@@ -170,6 +176,9 @@ def strategy_at(strategies, i):
         strategies.sequence[i],
         strategies.mapping[i],
         strategies.padding[i],
+        strategies.offload_activations[i],
+        strategies.offload_optimizer[i],
+        strategies.offload_parameters[i],
         strategies.waits[i],
     )
 
@@ -297,6 +306,8 @@ class Settings(NamedTuple):
     pairs: bool  # exchanges of experts hide behind another micro-batch's passes
     tax_inside: float  # compute lost beside a collective inside a node [1]
     tax_outside: float  # the same between nodes [1]
+    host_bandwidth: float  # of a device's link to its host, each way; 0: none [B/s]
+    host_memory_bandwidth: float  # of the host's memory, per device [B/s]
     step_overhead: float  # host time per step that nothing hides [s]
     reserve_bytes: float  # context and communicators [B]
     fragmentation: float  # share of live memory that the allocator cannot use [1]

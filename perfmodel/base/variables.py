@@ -51,6 +51,7 @@ STEP_VARIABLES: tuple[Variable, ...] = (
     Variable("expert_parallel_exposed", "s", "expert-parallel communication that delays the step"),
     Variable("pipeline_exposed", "s", "stage-to-stage sends that delay the step"),
     Variable("data_parallel_exposed", "s", "data-parallel communication that delays the step"),
+    Variable("offload_exposed", "s", "copies to and from the host, and its update, that show"),
     Variable("pipeline_bubble", "s", "time in which the slowest stage waits for other stages"),
     Variable("tensor_parallel_total", "s", "tensor-parallel communication, hidden included"),
     Variable("context_parallel_total", "s", "context-parallel communication, hidden included"),
@@ -80,13 +81,16 @@ STEP_VARIABLES: tuple[Variable, ...] = (
     Variable("memory_buffers", "B", "working set and communication buffers"),
     Variable("memory_reserve", "B", "device context, communicators and fragmentation"),
     Variable("memory_total", "B", "memory of the fullest stage"),
+    Variable("memory_host", "B", "what the fullest stage keeps in the memory of its host"),
 )
 OTHER_VARIABLES: tuple[Variable, ...] = (
     Variable("model_flops_per_token", "FLOP", "model FLOP per token, causal attention"),
     Variable(
         "model_flops_per_token_non_causal", "FLOP", "model FLOP per token, full-square attention"
     ),
-    Variable("fits", "1", "memory_total is within the device's capacity"),
+    Variable(
+        "fits", "1", "memory_total is within the device's capacity, memory_host within the host's"
+    ),
     Variable("status", "1", "valid, or why the strategy is impossible"),
 )
 COST_VARIABLES: tuple[Variable, ...] = (
@@ -127,6 +131,7 @@ TIME_COMPONENTS = (
     "expert_parallel_exposed",
     "pipeline_exposed",
     "data_parallel_exposed",
+    "offload_exposed",
     "pipeline_bubble",
 )
 MEMORY_COMPONENTS = (

@@ -28,6 +28,7 @@ from perfmodel.operations.operations import Communication, LayerKeys, Role
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.fields import OFFLOAD
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.explain import check_one_strategy
 from perfmodel.training.best_layout import BEST
@@ -84,6 +85,9 @@ def projected_workload(
     hardware = load_hardware(hardware)
     check_one_strategy(grid, hardware, "a workload is made of")
     _check_schedule(grid.row(0))
+    for name in OFFLOAD:
+        if grid[name][0] > 0.0:
+            raise StrategyError(f"{name}: workloads have no copies to and from a host")
     framework = framework_of_run(load_framework(framework), model, hardware, grid)
     if framework.stage_split == BEST and grid["pipeline_parallel"][0] > 1:
         raise StrategyError(

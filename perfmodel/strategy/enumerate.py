@@ -20,6 +20,7 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.strategy.fields import OFFLOAD
 from perfmodel.strategy.grid import (
     FEWER_VALUES,
     FIELD_BY_NAME,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 # A free axis enters no rule but LATE_RULES, which are checked at the end.
 FREE_AXES = (
     *("recompute", "precision", "mapping", "zero_stage", "shard_group"),
-    *("document_length", "padding"),
+    *("document_length", "padding", *OFFLOAD),
 )
 LAYOUT_AXES = tuple(
     spec.name

@@ -149,7 +149,37 @@ FIELDS: tuple[StrategyField, ...] = (
         minimum=0,
         maximum=0.999,
     ),
+    StrategyField(
+        "offload_activations",
+        "offload-activations",
+        "float",
+        0.0,
+        "share of the stored activations that waits in the host's memory",
+        minimum=0,
+        maximum=1,
+    ),
+    StrategyField(
+        "offload_optimizer",
+        "offload-optimizer",
+        "float",
+        0.0,
+        "share of the parameters whose optimizer state the host holds and updates",
+        minimum=0,
+        maximum=1,
+    ),
+    StrategyField(
+        "offload_parameters",
+        "offload-parameters",
+        "float",
+        0.0,
+        "share of the parameters that waits in the host's memory",
+        minimum=0,
+        maximum=1,
+    ),
 )
+
+OFFLOAD = ("offload_activations", "offload_optimizer", "offload_parameters")
+"""Fields that need a host's memory, and a link to it."""
 HABITS: Mapping[str, str] = {
     "sequence_parallel": "tensor_parallel",
     "context_parallel_kind": "context_parallel",

@@ -181,7 +181,7 @@ def sweep_problems(
         _attributes(problems, rows),
         {"strategy": total, "hardware": len(rows)},
     )
-    return add_trust(_add_derived(table, problems), rows)
+    return add_trust(_add_derived(table, problems, rows), rows)
 
 
 def hardware_rows(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Hardware]:
@@ -311,7 +311,7 @@ def narrow(column: NDArray[Any]) -> NDArray[Any]:
     return column.astype(np.int32 if column.max(initial=0) < 2**31 else np.int64)
 
 
-def _add_derived(table: Table, problems: Sequence[Problem]) -> Table:
+def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardware]) -> Table:
     """Add FLOP per token, the memory verdict and the status of every pair."""
     from perfmodel.operations.flops import model_flops_per_token
 
@@ -328,6 +328,9 @@ def _add_derived(table: Table, problems: Sequence[Problem]) -> Table:
     step = table["step_time"].values
     capacity = table["memory_capacity"].values
     fits = np.isfinite(step) & (table["memory_total"].values <= capacity)
+    held = table["memory_host"].values
+    if held.any():
+        fits &= held <= np.array([row.system.host.memory_capacity for row in rows])
     table["fits"] = labelled(VARIABLES["fits"], fits)
     broken = np.concatenate([problem.grid.status for problem in problems])[:, None]
     status = np.where(

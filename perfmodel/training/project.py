@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column, Integers
+from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULE_FACTS, TABLE
 from perfmodel.base.precisions import FORMATS, PRECISIONS
 from perfmodel.model.build import ModelSpec
@@ -22,6 +23,7 @@ from perfmodel.operations.uncertainty import kernel_widths, step_width
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
+from perfmodel.strategy.fields import OFFLOAD
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.best_layout import BEST, best_splits
@@ -100,6 +102,7 @@ class Workload:
             "sequence": "sequence_length",
             "mapping": "mapping",
             "padding": "padding",
+            **{name: name for name in OFFLOAD},
         }
         chosen = {name: np.ascontiguousarray(grid[field]) for name, field in fields.items()}
         self.strategies = Strategies(stage_key=stage_key, waits=stage_key, **chosen)
@@ -211,6 +214,7 @@ def project_grid(
 
     if not len(work.grid):
         return
+    check_host(work.grid, hardware)
     runs = frameworks_of_runs(framework, work.model, hardware, work.grid["precision"])
     habits = {code: (it, gather_bytes(it, code)) for code, it in runs.items()}
     if len(set(habits.values())) > 1:  # what the software does depends on the precision
@@ -267,6 +271,24 @@ def laid_out(work: Workload, hardware: Hardware, framework: Framework) -> Worklo
     if framework.stage_split != work.split:
         return Workload(work.model, work.grid, framework.stage_split)
     return work
+
+
+def check_host(grid: StrategyGrid, hardware: Hardware) -> None:
+    """Refuse to leave anything to a host to which a profile states no link.
+
+    Raises
+    ------
+    StrategyError
+        Names the field and the profile.
+    """
+    if hardware.system.host.bandwidth > 0.0:
+        return
+    for name in OFFLOAD:
+        if np.any(grid[name] > 0.0):
+            raise StrategyError(
+                f"{name}: offload without a host: {hardware.name} states no link to one "
+                "(system.host.bandwidth)"
+            )
 
 
 def run_of(model: ModelSpec, hardware: Hardware, precision: str) -> Run:
@@ -377,6 +399,8 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         pairs=framework.overlap_expert_parallel,
         tax_inside=hardware.calibrated("network", "overlap_compute_tax"),
         tax_outside=hardware.calibrated("network", "overlap_compute_tax_scale_out"),
+        host_bandwidth=hardware.system.host.bandwidth,
+        host_memory_bandwidth=hardware.system.host.memory_bandwidth,
         step_overhead=hardware.calibrated("host", "step_overhead"),
         reserve_bytes=hardware.calibrated("host", "reserve_bytes"),
         fragmentation=hardware.calibrated("host", "fragmentation"),

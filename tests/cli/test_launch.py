@@ -132,10 +132,10 @@ def test_what_the_file_switches_on_is_projected(folder: Path) -> None:
 def test_what_is_not_modelled_is_remarked(folder: Path) -> None:
     run("launch", *PROBLEM, "--for", "megatron", "-o", "run.sh")
     with (folder / "run.sh").open("a", encoding="utf-8") as file:
-        file.write("--optimizer-cpu-offload\n--lr 1e-4\n")
+        file.write("--delay-wgrad-compute\n--lr 1e-4\n")
     result = run("project", "--from", "run.sh", "--hardware", "dgx-h100")
     assert result.exit_code == 0
-    assert "run.sh: --optimizer-cpu-offload: offloading is not modelled" in result.stderr
+    assert "run.sh: --delay-wgrad-compute: delayed weight gradients are not" in result.stderr
     assert "--lr" not in result.stderr
 
 

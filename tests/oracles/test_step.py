@@ -27,7 +27,7 @@ from perfmodel.kernels.step.overlap import beside_sends, hide
 from perfmodel.kernels.step.stages import sum_stages, sum_widths
 from perfmodel.kernels.stream import stream_time
 from perfmodel.network.table import network_table
-from perfmodel.strategy.fields import MAPPINGS
+from perfmodel.strategy.fields import MAPPINGS, OFFLOAD
 
 NAMES = [item.name for item in STEP_VARIABLES]
 EXPOSED = ("tensor_exposed", "context_exposed", "expert_exposed")
@@ -268,7 +268,7 @@ class Oracle:
             s.step_width, np.linalg.norm([*self.widths.values()]) / out["step_time"]
         )
         out["step_time_high"] = out["step_time"] * np.exp(relative)
-        tokens = f["global_batch"] * f["sequence"]
+        tokens = f["global_batch"] * f["sequence"] * (1 - f["padding"])
         rate = tokens / (out["step_time"] * s.devices)
         out["tokens_per_second_per_device"] = rate
         peak = self.key["peak"]
@@ -478,7 +478,7 @@ def relative_width(size, regimes):
 def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     """Random tables for the pass, and the same as plain Python for the oracle."""
     rng = np.random.default_rng(seed)
-    apart = ("recurrence_width", "sparse_width")  # drawn last
+    apart = ("recurrence_width", "sparse_width", "trained", "trained_experts")  # drawn last
     scale = dict.fromkeys((x for x in columns.PART.names if x not in apart), 1e-3)  # s
     scale |= {name: 1e-4 for name in scale if name.endswith("_width")}  # s
     scale |= {"flops": 1e12, "weights": 1e8, "experts": 1e8}
@@ -487,11 +487,12 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     parts = columns.blank_parts(keys, 4)
     for number, name in enumerate(scale):
         parts[name] = values[..., number]
-    for name in apart:
+    for name in apart[:2]:
         parts[name] = np.random.default_rng(seed + 1).uniform(1e-5, 1e-4, (keys, 4))
     for exposed in EXPOSED:
         parts[exposed] *= 0.3
     parts["experts"][:, [0, 2, 3]] = 0.0  # one of two layers has experts
+    parts["trained"], parts["trained_experts"] = parts["weights"], parts["experts"]
     parts["host"] *= rng.integers(0, 2)  # sometimes the host is fast enough
     pairs = [(1, 1), (2, 1), (4, 1), (4, 2), (8, 3)]
     layer_key, offset, rows, row_key, first, copies = [], [0], [], [], [], []
@@ -541,6 +542,8 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
                 "global_batch": data * micro_batch * p * int(rng.integers(1, 9)),
                 "sequence": 4096,
                 "mapping": int(rng.integers(0, len(MAPPINGS))),
+                "padding": 0.125 * (seed % 2),
+                **dict.fromkeys(OFFLOAD, 0.0),
             }
         )
     scalars: dict[str, np.ndarray] = {
@@ -575,6 +578,8 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "pairs": True,
         "tax_inside": 0.1,
         "tax_outside": 0.03,
+        "host_bandwidth": 5e10,
+        "host_memory_bandwidth": 1e11,
         "step_overhead": 0.01,
         "reserve_bytes": 2e9,
         "fragmentation": 0.04,
@@ -605,6 +610,7 @@ def closed(case, device, network, *, dtype: Any = np.float64):
         case["row_key"],
         case["rows"],
         scalars["shared_table"],
+        scalars["shared_table"],
         EMBEDDING_PART,
         OUTPUT_PART,
         sums,
@@ -616,12 +622,16 @@ def closed(case, device, network, *, dtype: Any = np.float64):
     )
     strategies = columns.Strategies(
         **{
-            name: np.array([row[name] for row in case["strategies"]], np.int64)
+            name: np.array(
+                [row[name] for row in case["strategies"]],
+                np.float64 if name in ("padding", *OFFLOAD) else np.int64,
+            )
             for name in columns.Strategies._fields
         }
     )
     keys = columns.KeyTables(
         case["parts"],
+        scalars["shared_table"],
         scalars["shared_table"],
         scalars["boundary"],
         scalars["boundary_gather"],

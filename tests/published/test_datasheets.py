@@ -35,6 +35,12 @@ FACTS = [
     ("h100-nvl", "device.memory.bandwidth", 3938e9),  # H100 NVL product brief
     ("h100-96gb-hbm2e", "device.memory.bandwidth", 2.4e12),  # torchtitan docs/performance.md
     ("h100-96gb-hbm2e", "device.tdp", 500),  # torchtitan docs/performance.md
+    # NVIDIA DGX H100 datasheet: 2 TB; two processors with eight channels of DDR5-4800.
+    ("dgx-h100", "system.host.memory_capacity", 2048e9 / 8),
+    ("dgx-h100", "system.host.memory_bandwidth", 2 * 8 * 4800e6 * 8 / 8),
+    ("dgx-a100", "system.host.memory_bandwidth", 2 * 8 * 3200e6 * 8 / 8),
+    ("dgx-b200", "system.host.memory_bandwidth", 2 * 8 * 5600e6 * 8 / 8),
+    ("dgx-1-v100", "system.host.memory_bandwidth", 2 * 4 * 2400e6 * 8 / 8),
     ("dgx-h100", "system.host_power", (10.2e3 - 8 * 700) / 8),  # NVIDIA DGX H100 datasheet
     ("dgx-a100", "system.host_power", (6.5e3 - 8 * 400) / 8),  # NVIDIA DGX A100 datasheet
     ("dgx-b200", "system.host_power", (14.3e3 - 8 * 1000) / 8),  # NVIDIA DGX B200 datasheet

@@ -147,6 +147,9 @@ def test_one_value_of_every_axis_makes_one_strategy(llama_8b):
         "mapping": "tensor-context-pipeline-data",
         "document_length": 512,
         "padding": 0.125,
+        "offload_activations": 0.5,
+        "offload_optimizer": 1.0,
+        "offload_parameters": 0.25,
     }
     grid = strategy_grid(llama_8b, 64, **RUN, **axes)
     assert len(grid) == 1

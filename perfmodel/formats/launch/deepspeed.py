@@ -23,6 +23,7 @@ from perfmodel.base.precisions import FORMATS
 from perfmodel.formats.launch.core_model import CoreWords, core_facts
 from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.megatron import read_devices, read_model
+from perfmodel.formats.launch.offload import Switch, read_offload
 from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.settings import (
     Choice,
@@ -185,15 +186,22 @@ LIMITS = (
     ),
 )
 
+OFFLOADED = (
+    Switch("cpu-optimizer", ("offload_optimizer",)),
+    Switch(
+        "zero_optimization.offload_optimizer.device",
+        ("offload_optimizer",),
+        "zero_optimization.offload_optimizer.ratio",
+    ),
+    Switch("zero_optimization.offload_param.device", ("offload_parameters",)),
+)
+
 WATCHED: Mapping[str, str] = {
-    "zero_optimization.offload_optimizer.device": "offloading is not modelled",
-    "zero_optimization.offload_param.device": "offloading is not modelled",
     "zero_optimization.zero_hpz_partition_size": "secondary shards (hpZ) are not modelled",
     "zero_optimization.zero_quantized_weights": "quantised gathers are not modelled",
     "zero_optimization.zero_quantized_gradients": "quantised gradients are not modelled",
     "activation_checkpointing.cpu_checkpointing": "offloading is not modelled",
     "activation_checkpointing.partition_activations": "saved activations are projected as whole",
-    "cpu-optimizer": "offloading is not modelled",
     "moe-train-capacity-factor": "dropped and padded tokens are not modelled",
     "num-layers-per-virtual-pipeline-stage": "DeepSpeed's pipeline is not interleaved",
     "mlp-type": "residual experts are not modelled",
@@ -399,6 +407,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         strategy["shard_group"] = settings.whole(_MICS)
     if not trainer:
         facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
+    strategy |= read_offload(settings, OFFLOADED)
     return finished(
         settings,
         strategy,

@@ -240,8 +240,10 @@ LIMITS = (
 )
 
 WATCHED: Mapping[str, str] = {
-    "optimizer_memory_host_offload": "offloading is not modelled",
-    "parameter_memory_host_offload": "offloading is not modelled",
+    "optimizer_memory_host_offload": "say it with --offload-optimizer, on a machine whose host is "
+    "known",
+    "parameter_memory_host_offload": "say it with --offload-parameters, on a machine whose host is "
+    "known",
     "capacity_factor": "counts where sparse_matmul is false and a model has experts",
     "use_ragged_sort": "permutations are projected over the whole buffer",
     "merge_gating_gmm": "both products into an expert are projected as one",

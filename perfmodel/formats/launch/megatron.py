@@ -26,6 +26,7 @@ from perfmodel.formats.launch.core_stages import (
     stage_words,
 )
 from perfmodel.formats.launch.describe import Launch, has_experts
+from perfmodel.formats.launch.offload import Switch, read_offload
 from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.settings import (
     Choice,
@@ -255,11 +256,12 @@ LIMITS = (
     ),
 )
 
+OFFLOADED = (Switch("optimizer-cpu-offload", ("offload_optimizer",), "optimizer-offload-fraction"),)
+
 # What changes the speed or the memory of a run, and no projection follows.
 WATCHED: Mapping[str, str] = {
     "recompute-modules": "selective recomputation is projected as attention and cheap operations",
-    "cpu-offloading-num-layers": "offloading is not modelled",
-    "optimizer-cpu-offload": "offloading is not modelled",
+    "cpu-offloading-num-layers": "say it with --offload-activations: the share of the layers",
     "moe-expert-capacity-factor": "dropped tokens without padding are not modelled",
     "delay-wgrad-compute": "delayed weight gradients are not modelled",
     "use-precision-aware-optimizer": "optimizer states are projected in fp32",
@@ -431,6 +433,7 @@ def launch_of(
     strategy = with_replicas(settings, strategy, devices, "num-distributed-optimizer-instances")
     facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
     facts |= core_software(settings, option_of)
+    strategy |= read_offload(settings, OFFLOADED)
     return finished(
         settings,
         strategy,

@@ -26,6 +26,7 @@ from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.megatron import LIMITS as CORE_LIMITS
 from perfmodel.formats.launch.megatron import PRESETS, read_model
 from perfmodel.formats.launch.megatron import SOFTWARE as CORE_SOFTWARE
+from perfmodel.formats.launch.offload import Switch, read_offload
 from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.settings import (
     Choice,
@@ -202,11 +203,20 @@ SOFTWARE = (
     ),
 )
 
+OFFLOADED = (
+    Switch(
+        "optimizer.optimizer_cpu_offload",
+        ("offload_optimizer",),
+        "optimizer.optimizer_offload_fraction",
+    ),
+)
+
 WATCHED: Mapping[str, str] = {
     "model.recompute_modules": "selective recomputation is projected as attention and cheap "
     "operations",
-    "model.cpu_offloading": "offloading is not modelled",
-    "model.fine_grained_activation_offloading": "offloading is not modelled",
+    "model.cpu_offloading": "say it with --offload-activations: the share of the layers",
+    "model.fine_grained_activation_offloading": "say it with --offload-activations: the share of "
+    "what is stored",
     "model.moe_paged_stash": "paged stashes of experts are not modelled",
     "model.moe_expert_capacity_factor": "dropped tokens without padding are not modelled",
     "comm_overlap.delay_wgrad_compute": "delayed weight gradients are not modelled",
@@ -361,6 +371,7 @@ def launch_of(
     facts["pads_vocabulary_to"] = settings.whole("model.make_vocab_size_divisible_by", 128)
     facts |= core_software(settings, _of_model)
     adapters = read_adapters(settings)
+    strategy |= read_offload(settings, OFFLOADED)
     silent = [item.key for item in NUMBERS[:3] if settings.silent(item.key)]
     if silent:
         settings.remark(f"the recipe's {', '.join(silent)} is not in the file: taken as 1")

@@ -19,7 +19,7 @@ from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import shortened
 from perfmodel.formats.launch.describe import Launch
 from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
-from perfmodel.strategy.fields import FIELD_BY_NAME
+from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD
 
 LARGEST = 2**40  # of a whole number: larger than any run
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
@@ -346,6 +346,22 @@ class Limit:
     fields: tuple[str, ...]
     broken: Callable[[Launch], bool]
     offers: str
+
+
+def refuse_offload(title: str, launch: Launch) -> None:
+    """Refuse to write what is left to the host: each software has modules of its own for it.
+
+    Raises
+    ------
+    StrategyError
+        Names the field and its value.
+    """
+    for name in OFFLOAD:
+        share = launch.strategy.get(name, 0.0)
+        if share > 0.0:
+            raise StrategyError(
+                f"{name} {share:g}: offloading is read from launch files of {title}, not written"
+            )
 
 
 def refuse(title: str, launch: Launch, choices: Iterable[Choice], limits: Iterable[Limit]) -> None:

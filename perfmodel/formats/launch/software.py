@@ -12,7 +12,7 @@ from typing import Any
 from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import read_text
 from perfmodel.formats.launch.describe import Launch, settled
-from perfmodel.formats.launch.settings import refuse
+from perfmodel.formats.launch.settings import refuse, refuse_offload
 from perfmodel.software.framework import FRAMEWORKS, load_framework
 
 MODULES: Mapping[str, str] = {
@@ -118,6 +118,7 @@ def format_launch(name: str, launch: Launch, header: Sequence[str] = ()) -> str:
     """
     module = software_module(name)
     ready, _ = prepared(name, launch)
+    refuse_offload(module.TITLE, ready)
     refuse(module.TITLE, ready, module.CHOICES, module.LIMITS)
     text: str = module.format_launch(ready, [" ".join(line.split()) for line in header])
     return text

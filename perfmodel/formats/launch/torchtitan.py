@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.formats.launch.describe import Launch, has_experts, known_as
+from perfmodel.formats.launch.offload import Switch, read_offload
 from perfmodel.formats.launch.reading import finished
 from perfmodel.formats.launch.settings import (
     Choice,
@@ -207,8 +208,10 @@ LIMITS = (
     ),
 )
 
+# FSDP2's CPUOffloadPolicy: shards, their gradients and the optimizer stay with the host.
+OFFLOADED = (Switch("training.enable_cpu_offload", ("offload_parameters", "offload_optimizer")),)
+
 WATCHED: Mapping[str, str] = {
-    "training.enable_cpu_offload": "offloading is not modelled",
     "optimizer.early_step_in_backward": "the optimizer is projected after the backward pass",
     "parallelism.disable_loss_parallel": "the loss is projected as sharded over the vocabulary",
     "parallelism.enable_compiled_autograd": "compiled autograd is not modelled",
@@ -398,6 +401,7 @@ def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
     for name in ("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"):
         product *= strategy.get(name, 1)
     known = "data_parallel" in strategy
+    strategy |= read_offload(settings, OFFLOADED)
     return finished(
         settings,
         strategy,

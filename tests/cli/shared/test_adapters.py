@@ -87,3 +87,18 @@ def test_bad_input_is_one_line_and_exit_code_2(more: str, message: str) -> None:
 def test_model_show_counts_the_adapters() -> None:
     result = run("model", "show llama-3.1-8b --lora-rank 16 --json")
     assert json.loads(result.stdout)["adapters"] == {"parameters": 35651584, "rank": 16}
+
+
+def test_offload_shows_in_time_and_in_the_hosts_memory() -> None:
+    result = run("project", f"{PROBLEM} --offload-optimizer 1 --zero 2")
+    assert result.exit_code == 0, result.stderr
+    assert "copies to and from the host" in result.stdout
+    assert "per device wait in the host's memory" in result.stdout
+    full = run(
+        "project", f"{PROBLEM} --offload-optimizer 1 --set system.host.memory_capacity=1e9 --zero 2"
+    )
+    assert full.exit_code == 3
+    assert "the host has less than" in full.stderr
+    refused = run("project", f"{PROBLEM} --offload-parameters 0.5".replace("dgx-h100", "l4-server"))
+    assert refused.exit_code == 2
+    assert "offload_parameters: offload without a host: l4-server" in refused.stderr

@@ -1,0 +1,154 @@
+"""State in the host's memory: what leaves the device, what shows, and what needs a host."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel import load_hardware, load_model, projected_workload, strategies_from_rows, sweep
+from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
+from perfmodel.hwprofiles import list_hardware
+from perfmodel.kernels.step.offload import update_exposed
+from perfmodel.strategy.fields import OFFLOAD
+
+
+def tupled(**values):
+    return namedtuple("Tupled", values)(**values)
+
+
+RUN = {"sequence_length": 4096, "micro_batches": 2, "data_parallel": 8}
+FAST = {"system.host.bandwidth": 1e15, "system.host.memory_bandwidth": 1e15}
+
+
+@pytest.mark.parametrize("field", OFFLOAD)
+@pytest.mark.parametrize("stage", [1, 3])
+def test_what_leaves_the_device_waits_with_the_host(project, h100, llama_8b, field, stage):
+    fields = {"zero_stage": stage, "framework": "fsdp" if stage == 3 else "megatron", **RUN}
+    plain, half, whole = (project(llama_8b, h100, **{field: x}, **fields) for x in (0.0, 0.5, 1.0))
+    assert plain["memory_host"] == plain["offload_exposed"] == 0.0
+    assert plain["memory_total"] > half["memory_total"] > whole["memory_total"]
+    assert half["memory_host"] == pytest.approx(whole["memory_host"] / 2)
+    for found in (plain, half, whole):
+        assert sum(found[x] for x in TIME_COMPONENTS) == pytest.approx(found["step_time"])
+        assert sum(found[x] for x in MEMORY_COMPONENTS) == pytest.approx(found["memory_total"])
+    component = field.replace("offload", "memory")
+    left = {name: plain[name] - whole[name] for name in MEMORY_COMPONENTS}
+    assert 0 < left[component] <= whole["memory_host"] * (1 + 1e-12)
+    # Nothing but that, what is lost around it, and gradient shards that the host adds up.
+    others = ("memory_reserve", "memory_gradients", "memory_buffers", component)
+    assert all(left[name] == 0 for name in MEMORY_COMPONENTS if name not in others)
+
+
+def test_a_link_without_limits_hides_all_but_the_update(project, h100, llama_8b):
+    free = h100.with_values(FAST)
+    for field in OFFLOAD:
+        found = project(llama_8b, free, **{field: 1.0}, **RUN)
+        assert found["offload_exposed"] < 1e-4 * found["step_time"]
+
+
+def test_activations_show_where_they_outlast_their_pass(project, h100, small_dense):
+    """Bytes over the link, out and back, less both passes of the lone stage."""
+    slow = h100.with_values({"system.host.bandwidth": 1e9})
+    fields = {"sequence_length": 4096, "micro_batches": 3}
+    plain = project(small_dense, slow, **fields)
+    found = project(small_dense, slow, offload_activations=1.0, **fields)
+    copies = 2 * found["memory_host"] / 1e9
+    passes = (plain["forward_time"] + plain["backward_time"]) / 3
+    assert found["offload_exposed"] / 3 == pytest.approx(copies - passes, rel=1e-2)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    shares=st.tuples(*[st.sampled_from([0.0, 0.25, 1.0])] * 3),
+    zero=st.integers(0, 3),
+    pipeline=st.sampled_from([1, 2]),
+    recompute=st.sampled_from(["none", "full"]),
+)
+def test_more_with_the_host_is_never_faster_nor_larger(project, shares, zero, pipeline, recompute):
+    model = load_model("llama-3.2-1b")
+    fields = {
+        "zero_stage": zero,
+        "pipeline_parallel": pipeline,
+        "recompute": recompute,
+        **RUN,
+    }
+    plain = project(model, "dgx-h100", **fields)
+    found = project(model, "dgx-h100", **fields, **dict(zip(OFFLOAD, shares, strict=True)))
+    assert found["memory_total"] <= plain["memory_total"]
+    assert found["offload_exposed"] >= 0.0
+    if shares[1] == 0.0:
+        assert found["step_time"] >= plain["step_time"] * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("billions", "seconds"), [(1, 0.22), (2, 0.51), (4, 1.03), (8, 2.41), (10, 2.57)]
+)
+def test_updates_of_the_host_as_zero_offload_measured_them(billions, seconds):
+    """CPU-Adam on two Xeon 8168 (arXiv:2101.06840, table 4), 256 GB/s of host memory."""
+    strategy = tupled(zero=0, offload_optimizer=1.0, offload_parameters=1.0)
+    load = tupled(weights=billions * 1e9, experts=0.0)
+    stage = tupled(backward_window=1e9)
+    host = tupled(
+        optimizer_bytes=12.0,
+        gradient_bytes=4.0,
+        gather_bytes=2.0,
+        reduce_bytes=2.0,
+        host_bandwidth=12e9,
+        host_memory_bandwidth=256e9,
+    )
+    group = tupled(members=1, shard_set=0)
+    found = update_exposed(strategy, load, stage, tupled(dense=group, sparse=group), host, 0.0)
+    assert found == pytest.approx(seconds, rel=0.18)
+
+
+def test_the_device_updates_its_part_beside_the_host(project, h100, llama_8b):
+    plain, half = (project(llama_8b, h100, offload_optimizer=x, **RUN) for x in (0.0, 0.5))
+    assert half["optimizer_time"] == pytest.approx(plain["optimizer_time"] / 2, rel=0.01)
+
+
+def test_what_the_host_cannot_hold_does_not_fit(h100, llama_8b):
+    row = {"sequence_length": 4096, "global_batch_size": 8, "offload_optimizer": 1.0}
+    grid = strategies_from_rows(llama_8b, 8, [row])
+    small = h100.with_values({"system.host.memory_capacity": 1e9})
+    for hardware, fits in ((h100, True), (small, False)):
+        found = sweep(llama_8b, grid, hardware)
+        assert bool(found["fits"].values.flat[0]) is fits
+
+
+@pytest.mark.parametrize("field", OFFLOAD)
+def test_offload_without_a_host_is_one_line(project, llama_8b, field):
+    with pytest.raises(StrategyError, match=f"{field}: offload without a host: l4-server"):
+        project(llama_8b, "l4-server", **{field: 0.5})
+
+
+def test_workloads_refuse_what_they_cannot_hold(llama_8b):
+    row = {"sequence_length": 4096, "global_batch_size": 8, "offload_activations": 1.0}
+    grid = strategies_from_rows(llama_8b, 8, [row])
+    with pytest.raises(StrategyError, match="no copies to and from a host"):
+        projected_workload(llama_8b, grid, "dgx-h100")
+
+
+def test_hosts_of_profiles_are_whole(h100):
+    for name in list_hardware():
+        host = load_hardware(name).system.host
+        given = (host.bandwidth, host.memory_capacity, host.memory_bandwidth)
+        assert all(given) or not host.bandwidth, name
+        # No link outruns the memory behind it but where a processor has one channel per device.
+        assert host.bandwidth <= host.memory_bandwidth or not host.bandwidth, name
+    with pytest.raises(HardwareError, match=r"needs 'system\.host\.memory_capacity'"):
+        h100.with_values({"system.host.memory_capacity": 0.0})
+    with pytest.raises(HardwareError, match=r"system\.host\.bandwidth"):
+        h100.with_values({"system.host.bandwidth": -1.0})
+
+
+def test_recomputed_layers_leave_their_inputs_alone(project, h100, small_dense):
+    """MaxText's host offload of decoder layer inputs: full recomputation, inputs with the host."""
+    fields = {"sequence_length": 4096, "recompute": "full", "offload_activations": 1.0}
+    found = project(small_dense, h100, **fields)
+    assert found["memory_host"] == pytest.approx(8 * 4096 * 2048 * 2)
+    assert np.isfinite(found["step_time"])
