@@ -106,13 +106,15 @@ def stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out,
         activations = flight * stage.activations + heads * stage.logits
         buffers = stage.working + transfer_buffers(zero, stage, own, weight_bytes, settings)
         live = parameters + gradients + optimizer + activations + buffers
-        reserve = settings.reserve_bytes + settings.fragmentation * (activations + buffers)
-        if live + reserve > worst:
-            worst = live + reserve
+        lost = settings.fragmentation * (activations + buffers)
+        total = live + lost + settings.reserve_bytes
+        if total > worst:
+            worst = total
             out[ROW.memory_parameters, column] = parameters
             out[ROW.memory_gradients, column] = gradients
             out[ROW.memory_optimizer, column] = optimizer
             out[ROW.memory_activations, column] = activations
             out[ROW.memory_buffers, column] = buffers
-            out[ROW.memory_reserve, column] = reserve
-            out[ROW.memory_total, column] = live + reserve
+            out[ROW.memory_fragmentation, column] = lost
+            out[ROW.memory_reserve, column] = settings.reserve_bytes
+            out[ROW.memory_total, column] = total

@@ -98,6 +98,7 @@ class ResultRows(NamedTuple):
     memory_optimizer: int
     memory_activations: int
     memory_buffers: int
+    memory_fragmentation: int
     memory_reserve: int
     memory_total: int
 

@@ -461,9 +461,8 @@ class Oracle:
                 + (m if self.f["schedule"] == 0 and p > 1 else 1) * self.stage(counts, "logits"),
                 "memory_buffers": buffers,
             }
-            memory["memory_reserve"] = s.reserve_bytes + s.fragmentation * (
-                memory["memory_activations"] + buffers
-            )
+            lost = s.fragmentation * (memory["memory_activations"] + buffers)
+            memory |= {"memory_fragmentation": lost, "memory_reserve": s.reserve_bytes}
             memory["memory_total"] = sum(memory.values())
             if worst is None or memory["memory_total"] > worst["memory_total"]:
                 worst = memory
