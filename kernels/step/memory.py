@@ -1,10 +1,24 @@
-"""Memory of the pipeline stage that needs most."""
+"""Memory of a pipeline stage at the moments of a step that may be its peak.
+
+What is alive changes through a step, so the peak is a maximum over moments, never a sum over what
+does not live together: logits are gone before the first layer goes backward, gathered parameters
+come and go part by part, gradients appear in the first backward where no buffer holds them always.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
 from perfmodel.kernels.step.tables import GPIPE, INTERLEAVED, ROW
+
+# Moments, in the order in which a step comes to them.
+LOSS = 0  # the last forward of those in flight has ended; on the last stage its loss goes backward
+BACKWARD = 1  # a layer goes backward, the others still wait
+GRADIENTS = 2  # that micro-batch has gone backward, its gradients are there
+UPDATE = 3  # the optimizer's step
+MOMENTS = 4
 
 
 @jit
@@ -27,48 +41,185 @@ def in_flight(schedule, stage, batches, stages, chunks):
 
 
 @jit_inline
-def transfer_buffers(zero, stage, own, weight_bytes, settings):
-    """Bytes in which sharded parameters and gradients of a stage are whole for a while.
+def stage_flight(strategy, batches, stages, row):
+    """Micro-batches in flight on the stages of a row, of its mean layers."""
+    first, p, v = stages.first_stage[row], strategy.pipeline, strategy.virtual
+    flight = in_flight(strategy.schedule, first, batches, p, v)
+    if strategy.schedule == INTERLEAVED:
+        flight = min(float(batches), flight * stages.warm_up[row])
+    return flight
 
-    Gradients: one bucket on the wire; where they are kept as shards, at least those of one
-    part, which are whole until they are reduced (ZeRO-3: these alone, part by part).
-    Parameters (ZeRO-3): two parts gathered, the one at work and the next. No buffer counts
-    for more than what sharding has taken away, the allocator's loss included: what a rank
-    owns is gathered in its place (software that copies its own shard, as PyTorch's FSDP does,
-    needs 1/n of the part more).
+
+class Held(NamedTuple):
+    """What one device holds at a moment [B]."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float  # logits included
+    buffers: float  # what lives shorter: working sets, parts that are whole for a while
+    idle: float  # held by the allocator for what is not there now
+
+
+@jit_inline
+def held_at(moment, strategy, batches, flight, stage, groups, sizes, settings):
+    """Return what a stage holds at a moment, but for a reserve and what fragments.
 
     Parameters
     ----------
-    zero : int
-        ZeRO stage.
+    moment : int
+        One of `LOSS` to `UPDATE`.
+    strategy : Strategies
+        One of them.
+    batches : int
+        Micro-batches.
+    flight : float
+        Of `in_flight`.
     stage : record of STAGE
-    own : Kept
-        What the device keeps of it.
-    weight_bytes : float
-        Of a stored parameter [B].
+    groups : Groups
+    sizes : tuple of two floats
+        Of a stored parameter, low-precision copies included, and of the hidden state that a
+        stage sends to the next [B].
     settings : Settings
 
     Returns
     -------
-    float
-        [B]; 0 with one replica, which shards nothing.
+    Held
     """
+    weight_bytes, boundary = sizes
+    zero, of = strategy.zero, settings.memory
+    own = kept(zero, stage.weights, stage.experts, groups)
     whole = stage.weights + stage.experts
-    away = (whole - own.updated) / (1.0 + settings.fragmentation)  # parameters of other ranks
-    bucket = min(settings.bucket_bytes, whole * settings.gradient_bytes)
-    if not shards_gradients(zero):
-        return min(bucket, away * settings.optimizer_bytes)
-    part = stage.largest * settings.reduce_bytes
-    if not shards_parameters(zero):
-        return min(max(bucket, part), away * settings.gradient_bytes)
-    gathered = 2.0 * stage.largest * settings.gather_bytes
-    gathered = min(gathered, away * min(settings.gather_bytes, weight_bytes))
-    return min(part, away * settings.gradient_bytes) + gathered
+
+    # Parameters. Where they are the master themselves, the 16-bit ones that other stages of ZeRO
+    # keep beside it come and go with the gathers.
+    copies = own.parameters * weight_bytes
+    if of.master_bytes > 0.0 and shards_parameters(zero):
+        copies = 0.0
+    parameters = copies + of.master_bytes * own.updated
+    optimizer = (settings.optimizer_bytes - of.master_bytes) * own.updated
+
+    # Gradients.
+    gradients = own.gradients * settings.gradient_bytes
+    idle = 0.0
+    if of.whole_in_pipeline and strategy.pipeline > 1 and zero == 2:
+        if of.own_pool:
+            idle = gradients  # the shards, which come last
+        gradients = whole * settings.reduce_bytes
+    if groups.dense.members > 1:
+        gradients += whole * of.beside_bytes
+    if moment < GRADIENTS and not of.persistent_gradients and batches <= flight:
+        if of.own_pool and shards_gradients(zero):
+            idle += gradients  # of a pool that the next moments fill
+        gradients = 0.0
+
+    # Activations. Backward follows the output's forward at once, but in GPipe.
+    heads = float(batches) if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1.0
+    buffers = gathered_bytes(moment, zero, stage, whole, own.updated, weight_bytes, settings)
+    if moment == LOSS:
+        activations = flight * stage.activations + heads * stage.logits
+        buffers += stage.loss
+        idle += stage.loss_idle
+    elif moment == BACKWARD:
+        activations = flight * stage.activations + (heads - 1.0) * stage.logits
+        buffers += stage.working
+    elif moment == GRADIENTS:
+        before = max(flight - 1.0, 0.0)
+        activations = before * stage.activations + (heads - 1.0) * stage.logits
+        buffers += stage.working
+    else:
+        activations = 0.0
+        buffers += (of.update_bytes + of.idle_update_bytes) * own.updated
+    if moment != UPDATE:
+        idle += of.idle_update_bytes * own.updated
+    if of.receives_ahead and strategy.pipeline > 1:
+        buffers += 2.0 * batches * boundary
+    if moment != LOSS:
+        buffers += reduced_bytes(zero, stage, whole, own.updated, settings)
+    return Held(parameters, gradients, optimizer, activations, buffers, idle)
 
 
 @jit_inline
-def stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out, column):
-    """Write the memory of the stage that needs most; components add up to the total [B].
+def gathered_bytes(moment, zero, stage, whole, updated, weight_bytes, settings):
+    """Bytes of sharded parameters that are whole at a moment; 0 unless ZeRO shards them.
+
+    A layer at work and the next one; at the loss the output's. Software that gathers embedding
+    and output with the root of the model keeps these throughout, and the layer that is last
+    forward and first backward. No more than what sharding has taken away, the allocator's loss
+    included: what a rank owns is gathered in its place, unless it is the master, which is cast.
+    """
+    if not shards_parameters(zero) or moment == UPDATE:
+        return 0.0
+    of = settings.memory
+    if moment == LOSS:
+        parts = stage.head if stage.head > 0.0 else 2.0 * stage.layer
+        if of.ends_in_root:
+            parts = stage.ends + stage.layer
+    else:
+        parts = 2.0 * stage.layer
+        if of.ends_in_root:
+            parts += stage.ends
+        elif stage.layer == 0.0:
+            parts = stage.ends
+    most = whole if of.master_bytes > 0.0 else whole - updated
+    most *= min(settings.gather_bytes, weight_bytes) / (1.0 + settings.fragmentation)
+    return min(parts * settings.gather_bytes, most)
+
+
+@jit_inline
+def reduced_bytes(zero, stage, whole, updated, settings):
+    """Bytes of gradients on their way to the ranks that own them.
+
+    One bucket on the wire; where gradients are kept as shards, at least those of one layer, which
+    are whole until they are reduced, and the buffer that is reduced (ZeRO-3: these alone, layer by
+    layer). No more than what sharding has taken away, the allocator's loss included.
+    """
+    away = (whole - updated) / (1.0 + settings.fragmentation)  # parameters of other ranks
+    bucket = min(settings.bucket_bytes, whole * settings.gradient_bytes)
+    if not shards_gradients(zero):
+        return min(bucket, away * settings.optimizer_bytes)
+    layer = stage.layer if stage.layer > 0.0 else stage.ends
+    part = layer * (settings.reduce_bytes + settings.memory.unreduced_bytes)
+    if not shards_parameters(zero):
+        part = max(bucket, part)
+    return min(part, away * settings.gradient_bytes)
+
+
+@jit_inline
+def lost_bytes(held, settings):
+    """Return what the allocator holds in vain: a share of what comes and goes, and idle pools."""
+    return settings.fragmentation * (held.activations + held.buffers) + held.idle
+
+
+@jit_inline
+def live_bytes(held):
+    """Return what is alive."""
+    state = held.parameters + held.gradients + held.optimizer
+    return state + held.activations + held.buffers
+
+
+@jit_inline
+def reserve(strategy, settings):
+    """Return what context, libraries and communicators of a process take.
+
+    One communicator of all ranks and one for each axis of more than one; the pipeline has a
+    second, of its ends (tied embeddings, the loss).
+    """
+    of = settings.memory
+    groups = 0.0
+    for degree in (strategy.tensor, strategy.context, strategy.data, strategy.expert):
+        if degree > 1:
+            groups += 1.0
+    if strategy.pipeline > 1:
+        groups += 2.0
+    if groups > 0.0:
+        groups += 1.0
+    return settings.reserve_bytes + groups * of.communicator_bytes
+
+
+@jit_inline
+def stage_memory(strategy, batches, stages, groups, sizes, settings, out, column):
+    """Write the memory of the stage that needs most, at its peak; components add up [B].
 
     Parameters
     ----------
@@ -78,43 +229,55 @@ def stage_memory(strategy, batches, stages, groups, weight_bytes, settings, out,
         Micro-batches.
     stages : Stages
     groups : Groups
-    weight_bytes : float
-        Bytes of one stored parameter [B].
+    sizes : tuple of two floats
+        As of `held_at`.
     settings : Settings
     out : ndarray, shape (RESULT_ROWS, n)
     column : int
         Of `out`.
     """
-    zero = strategy.zero
     worst = -1.0
+    context = reserve(strategy, settings)
     key = strategy.stage_key
     for row in range(stages.offset[key], stages.offset[key + 1]):
         stage = stages.sums[row]
-        own = kept(zero, stage.weights, stage.experts, groups)
-        parameters = own.parameters * weight_bytes
-        gradients = own.gradients * settings.gradient_bytes
-        optimizer = own.updated * settings.optimizer_bytes
-        flight = in_flight(
-            strategy.schedule,
-            stages.first_stage[row],
-            batches,
-            strategy.pipeline,
-            strategy.virtual,
-        )
-        # Backward follows the output's forward at once, but in GPipe.
-        heads = batches if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1
-        activations = flight * stage.activations + heads * stage.logits
-        buffers = stage.working + transfer_buffers(zero, stage, own, weight_bytes, settings)
-        live = parameters + gradients + optimizer + activations + buffers
-        lost = settings.fragmentation * (activations + buffers)
-        total = live + lost + settings.reserve_bytes
-        if total > worst:
-            worst = total
-            out[ROW.memory_parameters, column] = parameters
-            out[ROW.memory_gradients, column] = gradients
-            out[ROW.memory_optimizer, column] = optimizer
-            out[ROW.memory_activations, column] = activations
-            out[ROW.memory_buffers, column] = buffers
-            out[ROW.memory_fragmentation, column] = lost
-            out[ROW.memory_reserve, column] = settings.reserve_bytes
-            out[ROW.memory_total, column] = total
+        flight = stage_flight(strategy, batches, stages, row)
+        for moment in range(MOMENTS):
+            held = held_at(moment, strategy, batches, flight, stage, groups, sizes, settings)
+            lost = lost_bytes(held, settings)
+            total = live_bytes(held) + lost + context
+            if total > worst:
+                worst = total
+                out[ROW.memory_parameters, column] = held.parameters
+                out[ROW.memory_gradients, column] = held.gradients
+                out[ROW.memory_optimizer, column] = held.optimizer
+                out[ROW.memory_activations, column] = held.activations
+                out[ROW.memory_buffers, column] = held.buffers
+                out[ROW.memory_fragmentation, column] = lost
+                out[ROW.memory_reserve, column] = context
+                out[ROW.memory_total, column] = total
+                out[ROW.memory_high, column] = total * settings.memory.high
+
+
+@jit
+def memory_curve(strategy, batches, stages, groups, sizes, settings, out):
+    """Write what every distinct stage of one strategy holds at every moment.
+
+    Parameters
+    ----------
+    strategy, batches, stages, groups, sizes, settings
+        As `stage_memory`.
+    out : ndarray, shape (rows of the stage key, MOMENTS, components)
+        Result [B]: parameters, gradients, optimizer, activations, buffers, fragmentation, reserve.
+    """
+    key = strategy.stage_key
+    start = stages.offset[key]
+    for row in range(start, stages.offset[key + 1]):
+        stage = stages.sums[row]
+        flight = stage_flight(strategy, batches, stages, row)
+        for moment in range(MOMENTS):
+            held = held_at(moment, strategy, batches, flight, stage, groups, sizes, settings)
+            place = out[row - start, moment]
+            place[0], place[1], place[2] = held.parameters, held.gradients, held.optimizer
+            place[3], place[4] = held.activations, held.buffers
+            place[5], place[6] = lost_bytes(held, settings), reserve(strategy, settings)

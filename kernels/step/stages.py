@@ -14,6 +14,7 @@ ADDED = (
     *("forward", "backward", "recompute", "tensor_exposed", "tensor_total"),
     *("context_exposed", "context_total", "expert_exposed", "expert_total", "host", "flops"),
     *("activations", "forward_window", "backward_window", "logits"),
+    *("loss", "loss_idle"),
     *("stream_width", "collective_width"),
 )
 # Parts of one class err together, classes independently.
@@ -57,13 +58,19 @@ def sum_stages(parts, row_key, counts, shared, embedding_part, output_part, sums
             width[rows] += count * part[name]
         sums["working"][rows] = np.maximum(sums["working"][rows], part["working"])
         size = part["weights"] + part["experts"]
-        sums["largest"][rows] = np.maximum(sums["largest"][rows], size)
+        if number in (embedding_part, output_part):
+            sums["ends"][rows] += size
+        else:
+            sums["layer"][rows] = np.maximum(sums["layer"][rows], size)
+        if number == output_part:
+            sums["head"][rows] = size
         kept = np.minimum(count, 1.0) if number == output_part else count
         sums["weights"][rows] += kept * part["weights"]
         sums["experts"][rows] += kept * part["experts"]
     sums["compute_width"] = np.sqrt(np.sum(widths * widths, axis=0))
     both = (counts[:, embedding_part] > 0.0) & (counts[:, output_part] > 0.0)
-    sums["weights"][both] -= shared[row_key[both]]
+    for name in ("weights", "ends"):
+        sums[name][both] -= shared[row_key[both]]
     for name in BUSY:
         sums["busy"] += sums[name]
 

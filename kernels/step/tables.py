@@ -22,11 +22,13 @@ _SUMMED = [
     ("weights", np.float64),  # parameters that every data-parallel rank holds alike
     ("experts", np.float64),  # parameters of the routed experts that live here
     ("activations", np.float64),  # kept from forward to backward [B]
-    ("working", np.float64),  # only while the part runs [B]; of a stage, the largest
+    ("working", np.float64),  # only while the part goes backward [B]; of a stage, the largest
     # From first to last kernel (compute, exposed, host), but for what keeps the adapters busy [s].
     ("forward_window", np.float64),
     ("backward_window", np.float64),  # the same of backward with its recomputation [s]
     ("logits", np.float64),  # kept until the output's backward, which follows at once [B]
+    ("loss", np.float64),  # beside them while the loss goes forward and backward [B]
+    ("loss_idle", np.float64),  # freed before, but in blocks that the loss cannot use [B]
 ]
 PART = np.dtype(
     [
@@ -47,7 +49,10 @@ PART = np.dtype(
 STAGE = np.dtype(
     [
         *_SUMMED,
-        ("largest", np.float64),  # parameters of the largest part
+        # Parameters of the largest layer, of the output, and of embedding and output together.
+        ("layer", np.float64),
+        ("head", np.float64),
+        ("ends", np.float64),
         ("busy", np.float64),  # compute, exposed communication and host waits [s]
         ("compute_width", np.float64),  # the classes ahead of streams, in quadrature [s]
         ("stream_width", np.float64),
@@ -101,6 +106,7 @@ class ResultRows(NamedTuple):
     memory_fragmentation: int
     memory_reserve: int
     memory_total: int
+    memory_high: int
 
 
 ROW = ResultRows(*range(len(ResultRows._fields)))
@@ -184,6 +190,8 @@ class Stages(NamedTuple):
         Earliest stage of this composition, and number of such stages.
     widths : float64, shape (stage keys, 3)
         Half-widths of compute, streams and collectives over all stages together [s].
+    warm_up : float64, shape (rows,)
+        Layers of an interleaved warm-up over those of as many mean chunks [1].
     """
 
     layer_key: np.ndarray
@@ -193,6 +201,24 @@ class Stages(NamedTuple):
     first_stage: np.ndarray
     stages: np.ndarray
     widths: np.ndarray
+    warm_up: np.ndarray
+
+
+class MemorySettings(NamedTuple):
+    """What the software keeps, and when."""
+
+    master_bytes: float  # of optimizer_bytes: sharded parameters that are the master [B/parameter]
+    persistent_gradients: bool  # main gradients are buffers that are there throughout
+    beside_bytes: float  # gradients that stay beside the main ones [B/parameter]
+    whole_in_pipeline: bool  # gradients of ZeRO 2 stay whole until a pipeline has drained
+    unreduced_bytes: float  # a gradient ahead of the copy that is reduced [B/parameter]
+    own_pool: bool  # reduced gradients come from a pool of a stream of their own
+    receives_ahead: bool  # buffers of all micro-batches that a stage receives are there throughout
+    ends_in_root: bool  # embedding and output are gathered for the whole step
+    update_bytes: float  # temporaries of the update [B/parameter]
+    idle_update_bytes: float  # those that the allocator holds beside the next step [B/parameter]
+    communicator_bytes: float  # of one group of ranks in the communication library [B]
+    high: float  # 90th percentile of the memory over the projected one [1]
 
 
 class Settings(NamedTuple):
@@ -220,8 +246,9 @@ class Settings(NamedTuple):
     tax_inside: float  # compute lost beside a collective inside a node [1]
     tax_outside: float  # the same between nodes [1]
     step_overhead: float  # host time per step that nothing hides [s]
-    reserve_bytes: float  # context and communicators [B]
-    fragmentation: float  # share of live memory that the allocator cannot use [1]
+    reserve_bytes: float  # context and libraries [B]
+    fragmentation: float  # share of activations and buffers that the allocator cannot use [1]
+    memory: MemorySettings
     # Two limits [B], then the relative half-widths of small, middle and large operations.
     # Tuples: unlike arrays, they need no reference counting when settings are passed on.
     stream_widths: tuple[float, float, float, float, float]

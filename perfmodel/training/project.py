@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine_of
 from perfmodel.operations.parts import model_parts
 from perfmodel.operations.priced import matrix_rates
-from perfmodel.operations.uncertainty import kernel_widths, step_width
+from perfmodel.operations.uncertainty import kernel_widths, memory_width, step_width
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
@@ -37,6 +38,7 @@ CHUNK = 1 << 17
 PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
+MASTER_BYTES = 4.0  # of a parameter in single precision
 
 
 class Workload:
@@ -101,6 +103,7 @@ class Workload:
         self.counts = compositions.counts[row]
         self.first_stage = compositions.first_stage[row]
         self.stages = compositions.stages[row]
+        self.warm_up = compositions.warm_up[row]
 
     def stage_sums(self, keys: KeyTables) -> Stages:
         """Sum the parts of every distinct stage on one device."""
@@ -128,6 +131,7 @@ class Workload:
             self.first_stage,
             self.stages,
             widths,
+            self.warm_up,
         )
 
 
@@ -185,7 +189,7 @@ def project_grid(
     framework = next(iter(runs.values()))
     if framework.stage_split != work.split:
         work = Workload(work.model, work.grid, framework.stage_split)
-    keys = _key_tables(work, hardware, framework)
+    keys = key_tables(work, hardware, framework)
     sums = work.stage_sums(keys)
     shared = (
         keys,
@@ -251,14 +255,17 @@ def framework_of_run(
     return next(iter(frameworks_of_runs(framework, model, hardware, grid["precision"]).values()))
 
 
-def _key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyTables:
+def key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyTables:
+    """Return what depends on the layer key, on one device."""
     from perfmodel.kernels.step.tables import KeyTables
 
     keys = work.keys
     length = keys.number("sequence_length")
     wide_copy = 0.0 if framework.low_precision_parameters else 2.0
+    cached = framework.fp8_library == "transformer-engine"  # others cast for every product
     weight_bytes = {
-        name: wide_copy + copies for name, copies in machine_of(hardware).cast_bytes().items()
+        name: wide_copy + copies * cached
+        for name, copies in machine_of(hardware).cast_bytes().items()
     }
     return KeyTables(
         parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
@@ -300,7 +307,7 @@ def gather_bytes(framework: Framework, precision: int) -> float:
 def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -> Settings:
     """Return what holds for all strategies of one device when they are closed."""
     from perfmodel.compute.stream import stream_times
-    from perfmodel.kernels.step.tables import Settings
+    from perfmodel.kernels.step.tables import MemorySettings, Settings
 
     gathered = gather_bytes(framework, int(work.grid["precision"][0]))
     copied = stream_times(hardware, COPIED / 2, COPIED / 2).time[0] / COPIED  # [s/B]
@@ -330,6 +337,21 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         step_overhead=hardware.calibrated("host", "step_overhead"),
         reserve_bytes=hardware.calibrated("host", "reserve_bytes"),
         fragmentation=hardware.calibrated("host", "fragmentation"),
+        memory=MemorySettings(
+            master_bytes=MASTER_BYTES * framework.master_parameters,
+            persistent_gradients=framework.persistent_gradients,
+            beside_bytes=framework.beside_gradient_bytes,
+            whole_in_pipeline=framework.whole_gradients_in_pipeline,
+            unreduced_bytes=gathered * (framework.reduce_copy_bytes > 0.0),
+            own_pool=framework.gradients_in_own_pool,
+            receives_ahead=framework.receives_ahead,
+            ends_in_root=framework.gathers_ends_with_root,
+            update_bytes=framework.update_bytes,
+            idle_update_bytes=framework.idle_update_bytes,
+            communicator_bytes=framework.groups_per_axis
+            * hardware.calibrated("host", "communicator_bytes"),
+            high=math.exp(memory_width(hardware)),
+        ),
         stream_widths=kernel_widths(hardware, "stream"),
         collective_widths=kernel_widths(hardware, "collective"),
         step_width=step_width(hardware, work.experts),

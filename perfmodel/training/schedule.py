@@ -30,12 +30,15 @@ class StageTable(NamedTuple):
         Earliest stage with this composition, which keeps most micro-batches in flight.
     stages : ndarray of float64, shape (rows,)
         Number of stages with this composition.
+    warm_up : ndarray of float64, shape (rows,)
+        Layers of the chunk passes of its warm-up, over those of as many mean chunks [1].
     """
 
     offset: NDArray[np.int64]
     counts: NDArray[np.float64]
     first_stage: NDArray[np.float64]
     stages: NDArray[np.float64]
+    warm_up: NDArray[np.float64]
 
 
 def chunk_sizes(layers: int, chunks: int, *, heavy_end: bool = False) -> list[int]:
@@ -124,12 +127,38 @@ def stage_compositions(
     return counts
 
 
+def warm_up_share(stage: int, sizes: Sequence[int], pipeline: int) -> float:
+    """Return the layers of a stage's warm-up over those of as many chunks of its mean size.
+
+    Interleaved 1F1B runs ``2 (p - s - 1) + (v - 1) p + 1`` chunks ahead of the first backward, p
+    micro-batches of one chunk and then of the next, after the last the first again: where the
+    first is light, as it holds the embedding too, less is kept.
+
+    Parameters
+    ----------
+    stage : int
+    sizes : sequence of int
+        Layers of its chunks.
+    pipeline : int
+        Number of stages p.
+    """
+    layers = np.asarray(sizes, np.float64)
+    if not layers.any():
+        return 1.0
+    passes = 2 * (pipeline - stage - 1) + (layers.size - 1) * pipeline + 1
+    rounds, rest = divmod(passes, layers.size * pipeline)
+    ahead = rest - pipeline * np.arange(layers.size)
+    times = rounds * pipeline + ahead.clip(0, pipeline)
+    return float(times @ layers / (passes * layers.mean()))
+
+
 def stage_table(
     model: ModelSpec, pairs: Sequence[tuple[int, int]], split: str = "even"
 ) -> StageTable:
     """Build the rows of every distinct (pipeline_parallel, virtual_pipeline) pair."""
     empty = np.zeros(0)
     offset, counts, first, stages = [0], [np.zeros((0, len(model_parts(model))))], [empty], [empty]
+    warm_up = [empty]
     for pipeline, virtual in pairs:
         rows, index, times = np.unique(
             stage_compositions(model, pipeline, virtual, split),
@@ -140,10 +169,14 @@ def stage_table(
         counts.append(rows)
         first.append(index.astype(np.float64))
         stages.append(times.astype(np.float64))
+        sizes = layers_of_chunks(model, pipeline * virtual, split)
+        shares = [warm_up_share(it, sizes[it::pipeline], pipeline) for it in index.tolist()]
+        warm_up.append(np.asarray(shares, np.float64))
         offset.append(offset[-1] + len(rows))
     return StageTable(
         np.asarray(offset, np.int64),
         np.concatenate(counts),
         np.concatenate(first),
         np.concatenate(stages),
+        np.concatenate(warm_up),
     )

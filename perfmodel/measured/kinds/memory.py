@@ -18,6 +18,8 @@ from perfmodel.measured.kinds import training
 from perfmodel.measured.kinds.training import Case, TrainingKind
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.model.presets import find_preset, load_model
+from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.training.stage_memory import stage_memories
 
 if TYPE_CHECKING:
     from perfmodel.measured.compare import ComparedRow
@@ -248,9 +250,32 @@ class MemoryKind(TrainingKind):
             rows[i].replaced("recompute", "none").replaced("sequence_parallel", "no")
             for i in relative
         ]
-        found = super().project([*rows, *baselines], progress)
+        everything = [*rows, *baselines]
+        found = super().project(everything, progress)
+        found = [
+            _on_one_stage(row, outcome) for row, outcome in zip(everything, found, strict=True)
+        ]
         base = dict(zip(relative, found[len(rows) :], strict=True))
         return [_read(row, found[i], base.get(i)) for i, row in enumerate(rows)]
+
+
+def _on_one_stage(row: MeasuredRow, found: Outcome) -> Outcome:
+    """Return the outcome with the memory of the first stage, where a row speaks of that alone.
+
+    ``rank 0``, or the first stage of a paper's formulas, which leave out the embedding.
+    """
+    formula = reading_of(row)[0] in COLUMNS
+    if found.projected is None or not (formula or re.search(r"rank 0\b", row.lower("meaning"))):
+        return found
+    case = case_of(row)
+    strategy = next(
+        it
+        for it in case.candidates
+        if all(found.details.get(name) == value for name, value in it.items())
+    )
+    grid = strategies_from_rows(case.model, case.devices, [strategy])
+    stages = stage_memories(case.model, grid, case.hardware, case.framework, embedding=not formula)
+    return replace(found, details={**found.details, **stages[0].at_peak()})
 
 
 def _read(row: MeasuredRow, found: Outcome, baseline: Outcome | None) -> Outcome:
