@@ -28,6 +28,9 @@ from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.software.framework import Framework
+    from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.sweeps.explain import OperationCost
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute")
@@ -147,7 +150,10 @@ def explain_command(
 
 
 def _explain_memory(
-    problem: Problem, row: Mapping[str, Any], assumptions: Mapping[str, Any], as_json: bool
+    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
+    row: Mapping[str, Any],
+    assumptions: Mapping[str, Any],
+    as_json: bool,
 ) -> None:
     """Print what every stage holds at every moment, and its components at the peak."""
     from perfmodel.base.units import format_gib
