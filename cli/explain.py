@@ -175,7 +175,7 @@ def _explain_memory(
             }
             for stage in stages
         ]
-        print_json(header | row | {"memory": found})
+        print_json({**header, **row, "memory": found})
         return
     print_title(spec, grid, device, software, row, assumptions)
     click.echo(heading("Memory of every stage at the moments of a step"))

@@ -166,7 +166,7 @@ def scores(folder: Path, nanotron: bool) -> dict[str, Any]:
     runs = folder / "dev_memory_runs.csv"
     if runs.exists():
         rows = compare_file("memory", runs).rows
-        families = {row.cells["family"]: [] for row in rows}
+        families: dict[str, list[ComparedRow]] = {row.cells["family"]: [] for row in rows}
         for row in rows:
             families[row.cells["family"]].append(row)
         found["development rows"] = {name: score(those) for name, those in families.items()}

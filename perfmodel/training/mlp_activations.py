@@ -27,13 +27,13 @@ def mlp_kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
 
 def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
     if mlp.kind == "dense":
-        width = mlp.intermediate_size / at.keys.tensor
+        own = mlp.intermediate_size / at.keys.tensor
         # By operation (`Kept.alternate`): counted through the layer behind the four products of
         # attention, the gate, not what stands beside it, and the last, ahead of its sum over
         # tensor ranks; of a plain block the first.
-        kept = width + (hidden if mlp.gated else 0.0)
-        block = _block(at, mlp, at.tokens, width)
-        return block + Kept(at.products(mlp.extra), alternate=at.tokens * kept * at.stored)
+        odd = own + (hidden if mlp.gated else 0.0)
+        block = _block(at, mlp, at.tokens, own)
+        return block + Kept(at.products(mlp.extra), alternate=at.tokens * odd * at.stored)
     inner = at.keys.number("expert_tensor_parallel")
     _, held = expert_loads(at.framework, mlp, at.keys.number("expert_parallel"))
     received = at.own * mlp.experts_per_token * inner * held
