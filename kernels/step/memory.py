@@ -50,6 +50,12 @@ def stage_flight(strategy, batches, stages, row):
     return flight
 
 
+@jit_inline
+def heads_kept(strategy, batches):
+    """Micro-batches whose logits are kept: backward follows the output at once, but in GPipe."""
+    return float(batches) if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1.0
+
+
 class Held(NamedTuple):
     """What one device holds at a moment [B]."""
 
@@ -61,20 +67,31 @@ class Held(NamedTuple):
     idle: float  # held by the allocator for what is not there now
 
 
+class Standing(NamedTuple):
+    """What holds for a stage at every moment [B]."""
+
+    whole: float  # its parameters [1], those of other ranks included
+    updated: float  # those that this rank updates [1]
+    parameters: float
+    optimizer: float
+    gradients: float  # once they are there
+    idle: float  # held by the allocator until the next step
+    early: bool  # gradients are there before the backward in question
+    received: float  # buffers of the pipeline
+
+
 @jit_inline
-def held_at(moment, strategy, batches, flight, stage, groups, sizes, settings):
-    """Return what a stage holds at a moment, but for a reserve and what fragments.
+def standing(strategy, batches, flight, stage, groups, sizes, settings):
+    """Return what holds for a stage at every moment.
 
     Parameters
     ----------
-    moment : int
-        One of `LOSS` to `UPDATE`.
     strategy : Strategies
         One of them.
     batches : int
         Micro-batches.
     flight : float
-        Of `in_flight`.
+        Of `stage_flight`.
     stage : record of STAGE
     groups : Groups
     sizes : tuple of two floats
@@ -84,7 +101,7 @@ def held_at(moment, strategy, batches, flight, stage, groups, sizes, settings):
 
     Returns
     -------
-    Held
+    Standing
     """
     weight_bytes, boundary = sizes
     zero, of = strategy.zero, settings.memory
@@ -99,7 +116,6 @@ def held_at(moment, strategy, batches, flight, stage, groups, sizes, settings):
     parameters = copies + of.master_bytes * own.updated
     optimizer = (settings.optimizer_bytes - of.master_bytes) * own.updated
 
-    # Gradients.
     gradients = own.gradients * settings.gradient_bytes
     idle = 0.0
     if of.whole_in_pipeline and strategy.pipeline > 1 and zero == 2:
@@ -108,48 +124,71 @@ def held_at(moment, strategy, batches, flight, stage, groups, sizes, settings):
         gradients = whole * settings.reduce_bytes
     if groups.dense.members > 1:
         gradients += whole * of.beside_bytes
-    if moment < GRADIENTS and not of.persistent_gradients and batches <= flight:
-        if of.own_pool and shards_gradients(zero):
-            idle += gradients  # of a pool that the next moments fill
-        gradients = 0.0
-
-    # Activations. Backward follows the output's forward at once, but in GPipe.
-    heads = float(batches) if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1.0
-    buffers = gathered_bytes(moment, zero, stage, whole, own.updated, weight_bytes, settings)
-    if moment == LOSS:
-        activations = flight * stage.activations + heads * stage.logits
-        buffers += stage.loss
-        idle += stage.loss_idle
-    elif moment == BACKWARD:
-        activations = flight * stage.activations + (heads - 1.0) * stage.logits
-        buffers += stage.working
-    elif moment == GRADIENTS:
-        before = max(flight - 1.0, 0.0)
-        activations = before * stage.activations + (heads - 1.0) * stage.logits
-        buffers += stage.working
-    else:
-        activations = 0.0
-        buffers += (of.update_bytes + of.idle_update_bytes) * own.updated
-    if moment != UPDATE:
-        idle += of.idle_update_bytes * own.updated
+    early = of.persistent_gradients or batches > flight
+    received = 0.0
     if of.receives_ahead and strategy.pipeline > 1:
-        buffers += 2.0 * batches * boundary
-    if moment != LOSS:
-        buffers += reduced_bytes(zero, stage, whole, own.updated, settings)
-    return Held(parameters, gradients, optimizer, activations, buffers, idle)
+        received = 2.0 * batches * boundary
+    return Standing(whole, own.updated, parameters, optimizer, gradients, idle, early, received)
 
 
 @jit_inline
-def gathered_bytes(moment, zero, stage, whole, updated, weight_bytes, settings):
-    """Bytes of sharded parameters that are whole at a moment; 0 unless ZeRO shards them.
+def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
+    """Return what a stage holds at a moment, but for a reserve and what fragments.
+
+    Parameters
+    ----------
+    moment : int
+        One of `LOSS` to `UPDATE`.
+    strategy : Strategies
+        One of them.
+    flight, heads : float
+        Micro-batches whose layers, and whose logits, are kept.
+    stage : record of STAGE
+    at : Standing
+    weight_bytes : float
+        Of a stored parameter [B].
+    settings : Settings
+
+    Returns
+    -------
+    Held
+    """
+    zero, of = strategy.zero, settings.memory
+    gradients, idle = at.gradients, at.idle
+    if moment < GRADIENTS and not at.early:
+        if of.own_pool and shards_gradients(zero):
+            idle += gradients  # of a pool that the next moments fill
+        gradients = 0.0
+    update = of.idle_update_bytes * at.updated
+    buffers = at.received
+    if moment == LOSS:
+        activations = flight * stage.activations + heads * stage.logits
+        buffers += stage.loss
+        idle += stage.loss_idle + update
+    elif moment == UPDATE:
+        activations = 0.0
+        buffers += update + of.update_bytes * at.updated
+    else:
+        layers = flight if moment == BACKWARD else max(flight - 1.0, 0.0)
+        activations = layers * stage.activations + (heads - 1.0) * stage.logits
+        buffers += stage.working
+        idle += update
+    if shards_parameters(zero) and moment != UPDATE:
+        buffers += gathered_bytes(moment, stage, at, weight_bytes, settings)
+    if moment != LOSS:
+        buffers += reduced_bytes(zero, stage, at.whole, at.updated, settings)
+    return Held(at.parameters, gradients, at.optimizer, activations, buffers, idle)
+
+
+@jit_inline
+def gathered_bytes(moment, stage, at, weight_bytes, settings):
+    """Bytes of sharded parameters (ZeRO-3) that are whole at a moment ahead of the update.
 
     A layer at work and the next one; at the loss the output's. Software that gathers embedding
     and output with the root of the model keeps these throughout, and the layer that is last
     forward and first backward. No more than what sharding has taken away, the allocator's loss
     included: what a rank owns is gathered in its place, unless it is the master, which is cast.
     """
-    if not shards_parameters(zero) or moment == UPDATE:
-        return 0.0
     of = settings.memory
     if moment == LOSS:
         parts = stage.head if stage.head > 0.0 else 2.0 * stage.layer
@@ -161,7 +200,7 @@ def gathered_bytes(moment, zero, stage, whole, updated, weight_bytes, settings):
             parts += stage.ends
         elif stage.layer == 0.0:
             parts = stage.ends
-    most = whole if of.master_bytes > 0.0 else whole - updated
+    most = at.whole if of.master_bytes > 0.0 else at.whole - at.updated
     most *= min(settings.gather_bytes, weight_bytes) / (1.0 + settings.fragmentation)
     return min(parts * settings.gather_bytes, most)
 
@@ -230,33 +269,42 @@ def stage_memory(strategy, batches, stages, groups, sizes, settings, out, column
     stages : Stages
     groups : Groups
     sizes : tuple of two floats
-        As of `held_at`.
+        As of `standing`.
     settings : Settings
     out : ndarray, shape (RESULT_ROWS, n)
     column : int
         Of `out`.
     """
     worst = -1.0
-    context = reserve(strategy, settings)
+    peak = Held(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    heads = heads_kept(strategy, batches)
+    updates = settings.memory.update_bytes + settings.memory.idle_update_bytes > 0.0
     key = strategy.stage_key
     for row in range(stages.offset[key], stages.offset[key + 1]):
         stage = stages.sums[row]
         flight = stage_flight(strategy, batches, stages, row)
-        for moment in range(MOMENTS):
-            held = held_at(moment, strategy, batches, flight, stage, groups, sizes, settings)
-            lost = lost_bytes(held, settings)
-            total = live_bytes(held) + lost + context
+        at = standing(strategy, batches, flight, stage, groups, sizes, settings)
+        # Where gradients are there before, what follows a backward holds less than it, unless the
+        # update has temporaries.
+        last = MOMENTS if updates or not at.early else GRADIENTS
+        for moment in range(last):
+            if moment == GRADIENTS and at.early:
+                continue
+            held = held_at(moment, strategy, flight, heads, stage, at, sizes[0], settings)
+            total = live_bytes(held) + lost_bytes(held, settings)
             if total > worst:
-                worst = total
-                out[ROW.memory_parameters, column] = held.parameters
-                out[ROW.memory_gradients, column] = held.gradients
-                out[ROW.memory_optimizer, column] = held.optimizer
-                out[ROW.memory_activations, column] = held.activations
-                out[ROW.memory_buffers, column] = held.buffers
-                out[ROW.memory_fragmentation, column] = lost
-                out[ROW.memory_reserve, column] = context
-                out[ROW.memory_total, column] = total
-                out[ROW.memory_high, column] = total * settings.memory.high
+                worst, peak = total, held
+    context, lost = reserve(strategy, settings), lost_bytes(peak, settings)
+    total = live_bytes(peak) + lost + context
+    out[ROW.memory_parameters, column] = peak.parameters
+    out[ROW.memory_gradients, column] = peak.gradients
+    out[ROW.memory_optimizer, column] = peak.optimizer
+    out[ROW.memory_activations, column] = peak.activations
+    out[ROW.memory_buffers, column] = peak.buffers
+    out[ROW.memory_fragmentation, column] = lost
+    out[ROW.memory_reserve, column] = context
+    out[ROW.memory_total, column] = total
+    out[ROW.memory_high, column] = total * settings.memory.high
 
 
 @jit
@@ -275,8 +323,10 @@ def memory_curve(strategy, batches, stages, groups, sizes, settings, out):
     for row in range(start, stages.offset[key + 1]):
         stage = stages.sums[row]
         flight = stage_flight(strategy, batches, stages, row)
+        at = standing(strategy, batches, flight, stage, groups, sizes, settings)
+        heads = heads_kept(strategy, batches)
         for moment in range(MOMENTS):
-            held = held_at(moment, strategy, batches, flight, stage, groups, sizes, settings)
+            held = held_at(moment, strategy, flight, heads, stage, at, sizes[0], settings)
             place = out[row - start, moment]
             place[0], place[1], place[2] = held.parameters, held.gradients, held.optimizer
             place[3], place[4] = held.activations, held.buffers
