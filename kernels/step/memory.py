@@ -231,10 +231,10 @@ def lost_bytes(held, settings):
 
 
 @jit_inline
-def live_bytes(held):
-    """Return what is alive."""
+def taken_bytes(held, settings):
+    """Return what is alive, and what the allocator holds beside it."""
     state = held.parameters + held.gradients + held.optimizer
-    return state + held.activations + held.buffers
+    return state + held.activations + held.buffers + lost_bytes(held, settings)
 
 
 @jit_inline
@@ -284,18 +284,29 @@ def stage_memory(strategy, batches, stages, groups, sizes, settings, out, column
         stage = stages.sums[row]
         flight = stage_flight(strategy, batches, stages, row)
         at = standing(strategy, batches, flight, stage, groups, sizes, settings)
-        # Where gradients are there before, what follows a backward holds less than it, unless the
-        # update has temporaries.
-        last = MOMENTS if updates or not at.early else GRADIENTS
-        for moment in range(last):
-            if moment == GRADIENTS and at.early:
-                continue
-            held = held_at(moment, strategy, flight, heads, stage, at, sizes[0], settings)
-            total = live_bytes(held) + lost_bytes(held, settings)
+        weight_bytes = sizes[0]
+        held = held_at(LOSS, strategy, flight, heads, stage, at, weight_bytes, settings)
+        total = taken_bytes(held, settings)
+        if total > worst:
+            worst, peak = total, held
+        held = held_at(BACKWARD, strategy, flight, heads, stage, at, weight_bytes, settings)
+        total = taken_bytes(held, settings)
+        if total > worst:
+            worst, peak = total, held
+        # Where gradients were there before, what follows a backward holds less than it, unless
+        # the update has temporaries.
+        if not at.early:
+            held = held_at(GRADIENTS, strategy, flight, heads, stage, at, weight_bytes, settings)
+            total = taken_bytes(held, settings)
+            if total > worst:
+                worst, peak = total, held
+        if updates or not at.early:
+            held = held_at(UPDATE, strategy, flight, heads, stage, at, weight_bytes, settings)
+            total = taken_bytes(held, settings)
             if total > worst:
                 worst, peak = total, held
     context, lost = reserve(strategy, settings), lost_bytes(peak, settings)
-    total = live_bytes(peak) + lost + context
+    total = worst + context
     out[ROW.memory_parameters, column] = peak.parameters
     out[ROW.memory_gradients, column] = peak.gradients
     out[ROW.memory_optimizer, column] = peak.optimizer
