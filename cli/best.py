@@ -56,6 +56,7 @@ RATE = "tokens_per_second_per_device"
     is_flag=True,
     help="Also what does not fit in memory.",
 )
+@options.safe_option
 @cost_options
 @options.json_option
 @options.verbosity_options
@@ -68,6 +69,7 @@ def best_command(
     where: str | None,
     pareto: list[str] | None,
     everything: bool,
+    safe: bool,
     costs: Mapping[str, Any],
     as_json: bool,
 ) -> None:
@@ -102,6 +104,8 @@ def best_command(
     from perfmodel.sweeps.subject import SERVING, WAFER, subject_of
 
     table = with_costs(results.open_table(file), costs, by, where, *(pareto or ()))
+    if safe:
+        results.decide_safely(table)
     view: Strategies | Points | Mappings = Strategies()
     if subject_of(table) is SERVING:
         view = Points()

@@ -32,6 +32,7 @@ STATISTICS = {
     "worst_absolute_error": "worst",
     "bias": "bias",
 }
+BELOW = "share_below_peak"
 
 
 def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
@@ -106,11 +107,11 @@ def compare_command(
     """Project every row of a table of measurements and print the errors by group.
 
     KIND is what the table holds: 'training' (time of a step; columns of
-    docs/accuracy.md), 'serving' (--metric of runs of served models; columns of
-    docs/serving.md), kernels: 'gemm', 'attention', 'mla', 'sparse-attention', 'moe',
-    'stream', or of communication: 'collective', 'serving-all-reduce', 'moe-alltoall'
-    (columns of docs/calibration.md), or 'wafer' (runs on wafer-scale engines and meshes of
-    chips; columns of docs/accuracy.md).
+    docs/accuracy.md), 'memory' (peaks of such runs; the same page), 'serving' (--metric of
+    runs of served models; columns of docs/serving.md), kernels: 'gemm', 'attention', 'mla',
+    'sparse-attention', 'moe', 'stream', or of communication: 'collective',
+    'serving-all-reduce', 'moe-alltoall' (columns of docs/calibration.md), or 'wafer' (runs on
+    wafer-scale engines and meshes of chips; columns of docs/accuracy.md).
     'serving' also reads the result files of 'vllm bench serve', SGLang, AIPerf,
     GenAI-Perf and InferenceX.
     'collective' also reads what nccl-tests and rccl-tests print, and their -J files.
@@ -123,6 +124,7 @@ def compare_command(
       perfmodel compare training runs.csv --by hardware,precision --json
       perfmodel compare training runs.csv --where 'n_gpus <= 512' --max-error 15%
       perfmodel compare training runs.csv --output errors.csv
+      perfmodel compare memory runs.csv --by read,hardware
       perfmodel compare serving runs.csv --metric ttft --by engine,model
       perfmodel compare gemm gemm.csv --where 'dtype == "bf16"' --plot gemm.png
       perfmodel compare gemm gemm.csv --hardware my-h100.toml
@@ -130,7 +132,8 @@ def compare_command(
       perfmodel compare wafer runs.csv --by phase,model
 
     Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0
-    where projected steps take too long.
+    where projected steps take too long. Of memory, what is too low costs: '10.0% below' is
+    the share of rows projected so far under the measured peak.
 
     Exit codes: 0 done, 1 failure or --max-error exceeded, 2 wrong input.
     """
@@ -199,10 +202,13 @@ def _print(found: Comparison, document: Mapping[str, Any]) -> None:
         + ("" if coverage is None else f", coverage {percent(coverage)}")
     )
     headers = ["group", *STATISTICS.values()]
+    if BELOW in document:
+        headers.append(f"{percent(found.below)} below")
+    blank = [""] * (len(headers) - 1)
     lines = [_line("all", document)]
     for column, groups in document["groups"].items():
-        lines.append(["", *[""] * len(STATISTICS)])
-        lines.append([f"by {column}", *[""] * len(STATISTICS)])
+        lines.append(["", *blank])
+        lines.append([f"by {column}", *blank])
         lines += [_line(f"  {value}", statistics) for value, statistics in groups.items()]
     click.echo()
     click.echo(table(headers, lines))
@@ -222,11 +228,12 @@ def _cell(name: str, value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return percent(value) if name.endswith("error") else f"{value:.4g}"
+        return percent(value) if name.endswith(("error", "share")) else f"{value:.4g}"
     return str(value)
 
 
 def _line(label: str, statistics: Mapping[str, Any]) -> list[str]:
     count = f"{statistics['count']:,} of {statistics['rows']:,}"
-    errors = [error_statistic(name, statistics[name]) for name in STATISTICS if name != "count"]
+    names = [*STATISTICS, *([BELOW] if BELOW in statistics else [])]
+    errors = [error_statistic(name, statistics[name]) for name in names if name != "count"]
     return [label, count, *errors]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.variables import TIME_COMPONENTS, VARIABLES
+from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 from perfmodel.cli.group import Command
 from perfmodel.cli.project import (
     load_problem,
@@ -70,6 +70,12 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
     help="Show the stages of the pipeline in place of operations: layers, passes, waits, and the "
     "micro-batches and bytes that each keeps (with --json over time, too).",
 )
+@options.option(
+    "--memory",
+    section=options.OUTPUT,
+    is_flag=True,
+    help="What every pipeline stage holds at the moments of a step, instead of the operations.",
+)
 @options.json_option
 @options.verbosity_options
 @click.pass_context
@@ -84,6 +90,7 @@ def explain_command(
     top: int,
     phase: str | None,
     stages: bool,
+    memory: bool,
     as_json: bool,
     **axes: Any,
 ) -> None:
@@ -96,6 +103,9 @@ def explain_command(
     'perfmodel project'; optimizer, pipeline, data-parallel and host times belong to the
     whole step and stand below the operations. Passes of a served model are explained by
     'perfmodel serve … --explain'.
+
+    --memory shows when a stage needs most, and of what: the peak is a maximum over moments,
+    for logits, gathered parameters and gradients do not live together.
 
     \b
     Bounds:
@@ -110,6 +120,8 @@ def explain_command(
           --tp 8 --pp 4 --micro-batch 1 --global-batch 512 --seq-len 8192
       perfmodel explain --model mixtral-8x7b --hardware dgx-h100 --devices 64 --ep 8 \\
           --pp 2 --global-batch 256 --seq-len 4096 --phase backward_input --top 10
+      perfmodel explain --model llama-3.1-8b --hardware dgx-h100 --devices 8 --zero 3 \\
+          --global-batch 8 --seq-len 8192 --framework torchtitan --memory
 
     Units: as 'perfmodel project'; shapes of matrix products are m×n×k.
 
@@ -126,6 +138,10 @@ def explain_command(
     assumptions = assumed(framework, grid, axes)
     if stages:
         _show_pipeline(problem, row, assumptions, as_json)
+        warn_if_too_large(ctx, row)
+        return
+    if memory:
+        _explain_memory(problem, row, assumptions, as_json)
         warn_if_too_large(ctx, row)
         return
     costs = operation_costs(spec, grid, device, framework=software)
@@ -168,6 +184,60 @@ def _show_pipeline(
         return
     print_title(model, grid, hardware, software, row, assumptions)
     print_pipeline(found, row)
+
+
+def _explain_memory(
+    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
+    row: Mapping[str, Any],
+    assumptions: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    """Print what every stage holds at every moment, and its components at the peak."""
+    from perfmodel.base.units import format_gib
+    from perfmodel.cli.shared.tables import print_memory
+    from perfmodel.training.stage_memory import MOMENTS, stage_memories
+
+    spec, grid, device, software = problem
+    stages = stage_memories(spec, grid, device, software)
+    if as_json:
+        header = projection_header(spec, software, grid.devices, assumptions, row)
+        found = [
+            {
+                "first_stage": stage.first,
+                "stages": stage.stages,
+                "moments": [
+                    {"moment": moment, **dict(zip(MEMORY_COMPONENTS, held.tolist(), strict=True))}
+                    for moment, held in zip(MOMENTS, stage.held, strict=True)
+                ],
+            }
+            for stage in stages
+        ]
+        print_json({**header, **row, "memory": found})
+        return
+    print_title(spec, grid, device, software, row, assumptions)
+    click.echo(heading("Memory of every stage at the moments of a step"))
+    names = [f"stage {stage.first}" for stage in stages]
+    names = [
+        name if stage.stages == 1 else f"{name} and {stage.stages - 1} like it"
+        for name, stage in zip(names, stages, strict=True)
+    ]
+    lines = []
+    for number, moment in enumerate(MOMENTS):
+        cells = [
+            format_gib(stage.totals[number]) + (" *" if number == stage.totals.argmax() else "")
+            for stage in stages
+        ]
+        lines.append([moment, *cells])
+    click.echo(table(["moment", *names], lines))
+    say("* the peak of that stage")
+    click.echo()
+    lines = []
+    for name in MEMORY_COMPONENTS:
+        cells = [format_gib(stage.at_peak()[name]) for stage in stages]
+        lines.append([VARIABLES[name].long_name, *cells])
+    click.echo(table(["at its peak", *names], lines))
+    click.echo()
+    print_memory(row)
 
 
 def _operation(cost: OperationCost, hardware: Hardware, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 @options.framework_option
 @cost_options
 @options.config_option
+@options.safe_option
 @options.json_option
 @options.verbosity_options
 @click.pass_context
@@ -65,6 +66,7 @@ def project_command(
     settings: Mapping[str, Any],
     framework: str | None,
     costs: Mapping[str, Any],
+    safe: bool,
     as_json: bool,
     **axes: Any,
 ) -> None:
@@ -109,6 +111,8 @@ def project_command(
     """
     problem = load_problem(model, reading, hardware, devices, settings, framework, axes)
     row = project_row(*problem, costs=costs)
+    if safe:
+        row["fits"] = row["memory_high"] <= row["memory_capacity"]
     spec, grid, device, software = problem
     assumptions = assumed(framework, grid, axes)
     if as_json:

@@ -92,6 +92,7 @@ APART = ("model", "framework", "hardware")
     metavar="N",
     help="Threads over chunks of strategies.  [default: one per core]",
 )
+@options.safe_option
 @options.json_option
 @options.verbosity_options
 @click.pass_context
@@ -111,6 +112,7 @@ def sweep_command(
     float32: bool,
     threads: int | None,
     costs: Mapping[str, Any],
+    safe: bool,
     as_json: bool,
     **axes: Any,
 ) -> None:
@@ -171,6 +173,7 @@ def sweep_command(
 
     from perfmodel.model.presets import load_model
     from perfmodel.sweeps.files import check_results_path, save_results, stored_size
+    from perfmodel.sweeps.results import decide_safely
     from perfmodel.sweeps.several import enumerate_problems
     from perfmodel.sweeps.sweep import sweep_problems
 
@@ -217,6 +220,8 @@ def sweep_command(
             f"no device of {', '.join(lacking)} has a matrix rate for the wanted precision; "
             "'perfmodel hardware show NAME' lists the rates"
         )
+    if safe:
+        decide_safely(table)
     table = with_costs(table, costs)
     if output is not None:
         save_results(table, output)

@@ -290,6 +290,12 @@ json_option = option(
     is_flag=True,
     help="Print JSON with SI units and a schema_version instead of text.",
 )
+safe_option = option(
+    "--safe",
+    section=OUTPUT,
+    is_flag=True,
+    help="A strategy fits where the 90th percentile of its memory (memory_high) does.",
+)
 config_option = option(
     "--config",
     section=PROBLEM,

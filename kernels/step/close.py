@@ -3,7 +3,7 @@
 One fused pass over strategies. Everything that needs a tile-level model is already
 in the part table; here a strategy only adds up parts per stage, finds the slowest
 stage, lets the pipeline, the data-parallel group and the host have their share,
-and sums memory. Letters in formulas: m micro-batches, p stages, v chunks per
+and finds the peak of memory. Letters in formulas: m micro-batches, p stages, v chunks per
 stage, t_s time of one micro-batch on stage s.
 """
 
@@ -109,8 +109,8 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
         )
 
         # 5. Memory of the stage that needs most.
-        weight_bytes = keys.weight_bytes[key]
-        stage_memory(strategy, batches, stages, waits, groups, weight_bytes, settings, out, column)
+        sizes = keys.weight_bytes[key], keys.boundary_bytes[key]
+        stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out, column)
 
         # All that shows adds up to the step.
         alone = alone_share(m, p, v)

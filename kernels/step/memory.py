@@ -1,11 +1,25 @@
-"""Memory of the pipeline stage that needs most."""
+"""Memory of a pipeline stage at the moments of a step that may be its peak.
+
+What is alive changes through a step, so the peak is a maximum over moments, never a sum over what
+does not live together: logits are gone before the first layer goes backward, gathered parameters
+come and go part by part, gradients appear in the first backward where no buffer holds them always.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.step.offload import offload_memory, offloads
 from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
 from perfmodel.kernels.step.tables import GPIPE, INTERLEAVED, ROW
+
+# Moments, in the order in which a step comes to them.
+LOSS = 0  # the last forward of those in flight has ended; on the last stage its loss goes backward
+BACKWARD = 1  # a layer goes backward, the others still wait
+GRADIENTS = 2  # that micro-batch has gone backward, its gradients are there
+UPDATE = 3  # the optimizer's step
+MOMENTS = 4
 
 
 @jit
@@ -28,49 +42,267 @@ def in_flight(schedule, stage, batches, stages, chunks):
 
 
 @jit_inline
-def transfer_buffers(zero, stage, own, trained, weight_bytes, settings):
-    """Bytes in which sharded parameters and gradients of a stage are whole for a while.
+def stage_flight(strategy, batches, stages, waits, row):
+    """Micro-batches in flight on the stages of a row, of its mean layers."""
+    if strategy.waits >= 0:
+        return waits.flight[strategy.waits, row - stages.offset[strategy.stage_key]]
+    first, p, v = stages.first_stage[row], strategy.pipeline, strategy.virtual
+    return in_flight(strategy.schedule, first, batches, p, v)
 
-    Gradients: one bucket on the wire; where they are kept as shards, at least those of one
-    part, which are whole until they are reduced (ZeRO-3: these alone, part by part).
-    Parameters (ZeRO-3): two parts gathered, the one at work and the next. No buffer counts
-    for more than what sharding has taken away, the allocator's loss included: what a rank
-    owns is gathered in its place (software that copies its own shard, as PyTorch's FSDP does,
-    needs 1/n of the part more).
+
+@jit_inline
+def heads_kept(strategy, batches, waits):
+    """Micro-batches whose logits are kept: backward follows the output at once, but in GPipe."""
+    if strategy.waits >= 0:
+        return waits.heads[strategy.waits]
+    return float(batches) if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1.0
+
+
+class Held(NamedTuple):
+    """What one device holds at a moment [B]."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float  # logits included
+    buffers: float  # what lives shorter: working sets, parts that are whole for a while
+    idle: float  # held by the allocator for what is not there now
+
+
+class Standing(NamedTuple):
+    """What holds for a stage at every moment [B]."""
+
+    whole: float  # its parameters [1], those of other ranks included
+    owned: float  # those of which this rank holds the shard [1]
+    trained: float  # of the whole, those that are trained [1]
+    updated: float  # of these, those that this rank updates [1]
+    parameters: float
+    optimizer: float
+    gradients: float  # once they are there
+    idle: float  # held by the allocator until the next step
+    early: bool  # gradients are there before the backward in question
+    received: float  # buffers of the pipeline
+
+
+@jit_inline
+def standing(strategy, batches, flight, stage, groups, sizes, settings):
+    """Return what holds for a stage at every moment.
 
     Parameters
     ----------
-    zero : int
-        ZeRO stage.
+    strategy : Strategies
+        One of them.
+    batches : int
+        Micro-batches.
+    flight : float
+        Of `stage_flight`.
     stage : record of STAGE
-    own, trained : Kept
-        What the device keeps of it, and of its trained parameters.
+    groups : Groups
+    sizes : tuple of two floats
+        Of a stored parameter, low-precision copies included, and of the hidden state that a
+        stage sends to the next [B].
+    settings : Settings
+
+    Returns
+    -------
+    Standing
+    """
+    weight_bytes, boundary = sizes
+    zero, of = strategy.zero, settings.memory
+    own = kept(zero, stage.weights, stage.experts, groups)
+    trained = kept(zero, stage.trained, stage.trained_experts, groups)
+    whole = stage.trained + stage.trained_experts
+
+    # Parameters. Where they are the master themselves, the 16-bit ones that other stages of ZeRO
+    # keep beside it come and go with the gathers; frozen ones have no master.
+    copies = own.parameters * weight_bytes
+    if of.master_bytes > 0.0 and shards_parameters(zero):
+        copies = (own.parameters - trained.parameters) * weight_bytes
+    parameters = copies + of.master_bytes * trained.updated
+    optimizer = (settings.optimizer_bytes - of.master_bytes) * trained.updated
+
+    gradients = trained.gradients * settings.gradient_bytes
+    idle = 0.0
+    if of.whole_in_pipeline and strategy.pipeline > 1 and zero == 2:
+        if of.own_pool:
+            idle = gradients  # the shards, which come last
+        gradients = whole * settings.reduce_bytes
+    if groups.dense.members > 1:
+        gradients += whole * of.beside_bytes
+    early = of.persistent_gradients or batches > flight
+    received = 0.0
+    if of.receives_ahead and strategy.pipeline > 1:
+        received = 2.0 * batches * boundary
+    return Standing(
+        stage.weights + stage.experts,
+        own.updated,
+        whole,
+        trained.updated,
+        parameters,
+        optimizer,
+        gradients,
+        idle,
+        early,
+        received,
+    )
+
+
+@jit_inline
+def without_offloaded(strategy, at, flight, stage, groups, weight_bytes, settings):
+    """Return what holds for a stage, and its micro-batches in flight, less what the host keeps.
+
+    Third, what the host keeps [B]. Of activations on the device are left those of the layers that
+    leave or come.
+    """
+    own = kept(strategy.zero, stage.weights, stage.experts, groups)
+    trained = kept(strategy.zero, stage.trained, stage.trained_experts, groups)
+    away = offload_memory(strategy, stage, flight, own, trained, weight_bytes, settings)
+    left = flight
+    if stage.activations > 0.0:
+        left -= away.activations / stage.activations
+    device = Standing(
+        at.whole,
+        at.owned,
+        at.trained,
+        at.updated,
+        at.parameters - away.parameters,
+        at.optimizer - min(at.optimizer, away.optimizer),
+        at.gradients - min(at.gradients, away.gradients),
+        at.idle,
+        at.early,
+        at.received,
+    )
+    return device, left, away.host
+
+
+@jit_inline
+def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
+    """Return what a stage holds at a moment, but for a reserve and what fragments.
+
+    Parameters
+    ----------
+    moment : int
+        One of `LOSS` to `UPDATE`.
+    strategy : Strategies
+        One of them.
+    flight, heads : float
+        Micro-batches whose layers, and whose logits, are kept.
+    stage : record of STAGE
+    at : Standing
     weight_bytes : float
         Of a stored parameter [B].
     settings : Settings
 
     Returns
     -------
-    float
-        [B]; 0 with one replica, which shards nothing.
+    Held
     """
-    whole = stage.trained + stage.trained_experts
-    away = (whole - trained.updated) / (1.0 + settings.fragmentation)  # parameters of other ranks
-    bucket = min(settings.bucket_bytes, whole * settings.gradient_bytes)
-    if not shards_gradients(zero):
-        return min(bucket, away * settings.optimizer_bytes)
-    part = stage.largest_trained * settings.reduce_bytes
-    if not shards_parameters(zero):
-        return min(max(bucket, part), away * settings.gradient_bytes)
-    gathered = 2.0 * stage.largest * settings.gather_bytes
-    others = (stage.weights + stage.experts - own.updated) / (1.0 + settings.fragmentation)
-    gathered = min(gathered, others * min(settings.gather_bytes, weight_bytes))
-    return min(part, away * settings.gradient_bytes) + gathered
+    zero, of = strategy.zero, settings.memory
+    gradients, idle = at.gradients, at.idle
+    if moment < GRADIENTS and not at.early:
+        if of.own_pool and shards_gradients(zero):
+            idle += gradients  # of a pool that the next moments fill
+        gradients = 0.0
+    update = of.idle_update_bytes * at.updated
+    buffers = at.received
+    if moment == LOSS:
+        activations = flight * stage.activations + heads * stage.logits
+        buffers += stage.loss
+        idle += stage.loss_idle + update
+    elif moment == UPDATE:
+        activations = 0.0
+        buffers += update + of.update_bytes * at.updated
+    else:
+        layers = flight if moment == BACKWARD else max(flight - 1.0, 0.0)
+        activations = layers * stage.activations + (heads - 1.0) * stage.logits
+        buffers += stage.working
+        idle += update
+    if shards_parameters(zero) and moment != UPDATE:
+        buffers += gathered_bytes(moment, stage, at, weight_bytes, settings)
+    if moment != LOSS:
+        buffers += reduced_bytes(zero, stage, at.trained, at.updated, settings)
+    return Held(at.parameters, gradients, at.optimizer, activations, buffers, idle)
 
 
 @jit_inline
-def stage_memory(strategy, batches, stages, waits, groups, weight_bytes, settings, out, column):
-    """Write the memory of the stage that needs most; components add up to the total [B].
+def gathered_bytes(moment, stage, at, weight_bytes, settings):
+    """Bytes of sharded parameters (ZeRO-3) that are whole at a moment ahead of the update.
+
+    A layer at work and the next one; at the loss the output's. Software that gathers embedding
+    and output with the root of the model keeps these throughout, and the layer that is last
+    forward and first backward. No more than what sharding has taken away, the allocator's loss
+    included: what a rank owns is gathered in its place, unless it is the master, which is cast.
+    """
+    of = settings.memory
+    if moment == LOSS:
+        parts = stage.head if stage.head > 0.0 else 2.0 * stage.layer
+        if of.ends_in_root:
+            parts = stage.ends + stage.layer
+    else:
+        parts = 2.0 * stage.layer
+        if of.ends_in_root:
+            parts += stage.ends
+        elif stage.layer == 0.0:
+            parts = stage.ends
+    most = at.whole if of.master_bytes > 0.0 else at.whole - at.owned
+    most *= min(settings.gather_bytes, weight_bytes) / (1.0 + settings.fragmentation)
+    return min(parts * settings.gather_bytes, most)
+
+
+@jit_inline
+def reduced_bytes(zero, stage, whole, updated, settings):
+    """Bytes of gradients on their way to the ranks that own them.
+
+    One bucket on the wire; where gradients are kept as shards, at least those of one layer, which
+    are whole until they are reduced, and the buffer that is reduced (ZeRO-3: these alone, layer by
+    layer). No more than what sharding has taken away, the allocator's loss included.
+    """
+    away = (whole - updated) / (1.0 + settings.fragmentation)  # parameters of other ranks
+    bucket = min(settings.bucket_bytes, whole * settings.gradient_bytes)
+    if not shards_gradients(zero):
+        return min(bucket, away * settings.optimizer_bytes)
+    layer = stage.layer_trained if stage.layer_trained > 0.0 else stage.ends_trained
+    part = layer * (settings.reduce_bytes + settings.memory.unreduced_bytes)
+    if not shards_parameters(zero):
+        part = max(bucket, part)
+    return min(part, away * settings.gradient_bytes)
+
+
+@jit_inline
+def lost_bytes(held, settings):
+    """Return what the allocator holds in vain: a share of what comes and goes, and idle pools."""
+    return settings.fragmentation * (held.activations + held.buffers) + held.idle
+
+
+@jit_inline
+def taken_bytes(held, settings):
+    """Return what is alive, and what the allocator holds beside it."""
+    state = held.parameters + held.gradients + held.optimizer
+    return state + held.activations + held.buffers + lost_bytes(held, settings)
+
+
+@jit_inline
+def reserve(strategy, settings):
+    """Return what context, libraries and communicators of a process take.
+
+    One communicator of all ranks and one for each axis of more than one; the pipeline has a
+    second, of its ends (tied embeddings, the loss).
+    """
+    of = settings.memory
+    groups = 0.0
+    for degree in (strategy.tensor, strategy.context, strategy.data, strategy.expert):
+        if degree > 1:
+            groups += 1.0
+    if strategy.pipeline > 1:
+        groups += 2.0
+    if groups > 0.0:
+        groups += 1.0
+    return settings.reserve_bytes + groups * of.communicator_bytes
+
+
+@jit_inline
+def stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out, column):
+    """Write the memory of the stage that needs most, at its peak; components add up [B].
 
     Parameters
     ----------
@@ -81,53 +313,86 @@ def stage_memory(strategy, batches, stages, waits, groups, weight_bytes, setting
     stages : Stages
     waits : Waits
     groups : Groups
-    weight_bytes : float
-        Bytes of one stored parameter [B].
+    sizes : tuple of two floats
+        As of `standing`.
     settings : Settings
     out : ndarray, shape (RESULT_ROWS, n)
     column : int
         Of `out`.
     """
-    zero = strategy.zero
     worst = -1.0
+    peak = Held(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    heads, away, host = heads_kept(strategy, batches, waits), offloads(strategy), 0.0
+    updates = settings.memory.update_bytes + settings.memory.idle_update_bytes > 0.0
     key = strategy.stage_key
     for row in range(stages.offset[key], stages.offset[key + 1]):
         stage = stages.sums[row]
-        own = kept(zero, stage.weights, stage.experts, groups)
-        parameters = own.parameters * weight_bytes
-        trained = kept(zero, stage.trained, stage.trained_experts, groups)
-        gradients = trained.gradients * settings.gradient_bytes
-        optimizer = trained.updated * settings.optimizer_bytes
-        flight = in_flight(
-            strategy.schedule,
-            stages.first_stage[row],
-            batches,
-            strategy.pipeline,
-            strategy.virtual,
-        )
-        # Backward follows the output's forward at once, but in GPipe.
-        heads = batches if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1
-        activations = flight * stage.activations + heads * stage.logits
-        if strategy.waits >= 0:
-            activations = waits.kept[strategy.waits, row - stages.offset[key]]
-        buffers = stage.working + transfer_buffers(
-            zero, stage, own, trained, weight_bytes, settings
-        )
-        host = 0.0
+        flight = stage_flight(strategy, batches, stages, waits, row)
+        at = standing(strategy, batches, flight, stage, groups, sizes, settings)
+        weight_bytes, on_host = sizes[0], 0.0
+        if away:
+            at, flight, on_host = without_offloaded(
+                strategy, at, flight, stage, groups, weight_bytes, settings
+            )
+        held = held_at(LOSS, strategy, flight, heads, stage, at, weight_bytes, settings)
+        total = taken_bytes(held, settings)
+        if total > worst:
+            worst, peak, host = total, held, on_host
+        held = held_at(BACKWARD, strategy, flight, heads, stage, at, weight_bytes, settings)
+        total = taken_bytes(held, settings)
+        if total > worst:
+            worst, peak, host = total, held, on_host
+        # Where gradients were there before, what follows a backward holds less than it, unless
+        # the update has temporaries.
+        if not at.early:
+            held = held_at(GRADIENTS, strategy, flight, heads, stage, at, weight_bytes, settings)
+            total = taken_bytes(held, settings)
+            if total > worst:
+                worst, peak, host = total, held, on_host
+        if updates or not at.early:
+            held = held_at(UPDATE, strategy, flight, heads, stage, at, weight_bytes, settings)
+            total = taken_bytes(held, settings)
+            if total > worst:
+                worst, peak, host = total, held, on_host
+    context, lost = reserve(strategy, settings), lost_bytes(peak, settings)
+    total = worst + context
+    out[ROW.memory_parameters, column] = peak.parameters
+    out[ROW.memory_gradients, column] = peak.gradients
+    out[ROW.memory_optimizer, column] = peak.optimizer
+    out[ROW.memory_activations, column] = peak.activations
+    out[ROW.memory_buffers, column] = peak.buffers
+    out[ROW.memory_fragmentation, column] = lost
+    out[ROW.memory_reserve, column] = context
+    out[ROW.memory_total, column] = total
+    out[ROW.memory_high, column] = total * settings.memory.high
+    out[ROW.memory_host, column] = host
+
+
+@jit
+def memory_curve(strategy, batches, stages, waits, groups, sizes, settings, out):
+    """Write what every distinct stage of one strategy holds at every moment.
+
+    Parameters
+    ----------
+    strategy, batches, stages, waits, groups, sizes, settings
+        As `stage_memory`.
+    out : ndarray, shape (rows of the stage key, MOMENTS, components)
+        Result [B]: parameters, gradients, optimizer, activations, buffers, fragmentation, reserve.
+    """
+    key = strategy.stage_key
+    start = stages.offset[key]
+    for row in range(start, stages.offset[key + 1]):
+        stage = stages.sums[row]
+        flight = stage_flight(strategy, batches, stages, waits, row)
+        at = standing(strategy, batches, flight, stage, groups, sizes, settings)
         if offloads(strategy):
-            away = offload_memory(strategy, stage, flight, own, trained, weight_bytes, settings)
-            parameters, gradients = parameters - away.parameters, gradients - away.gradients
-            optimizer = optimizer - away.optimizer
-            activations, host = activations - away.activations, away.host
-        live = parameters + gradients + optimizer + activations + buffers
-        reserve = settings.reserve_bytes + settings.fragmentation * (activations + buffers)
-        if live + reserve > worst:
-            worst = live + reserve
-            out[ROW.memory_parameters, column] = parameters
-            out[ROW.memory_gradients, column] = gradients
-            out[ROW.memory_optimizer, column] = optimizer
-            out[ROW.memory_activations, column] = activations
-            out[ROW.memory_buffers, column] = buffers
-            out[ROW.memory_reserve, column] = reserve
-            out[ROW.memory_total, column] = live + reserve
-            out[ROW.memory_host, column] = host
+            at, flight, _ = without_offloaded(
+                strategy, at, flight, stage, groups, sizes[0], settings
+            )
+        heads = heads_kept(strategy, batches, waits)
+        for moment in range(MOMENTS):
+            held = held_at(moment, strategy, flight, heads, stage, at, sizes[0], settings)
+            place = out[row - start, moment]
+            place[0], place[1], place[2] = held.parameters, held.gradients, held.optimizer
+            place[3], place[4] = held.activations, held.buffers
+            place[5], place[6] = lost_bytes(held, settings), reserve(strategy, settings)

@@ -129,7 +129,7 @@ def offload_memory(strategy, stage, flight, own, trained, weight_bytes, settings
     """
     weights = strategy.offload_parameters * own.parameters * weight_bytes
     whole = stage.weights + stage.experts
-    layers = AHEAD * stage.largest / whole if whole > 0.0 else 0.0  # share of a stage
+    layers = AHEAD * stage.layer / whole if whole > 0.0 else 0.0  # share of a stage
     buffer = min(weights, layers * own.parameters * weight_bytes)
     gradients = 0.0
     if shards_gradients(strategy.zero):  # the host adds up what it updates with

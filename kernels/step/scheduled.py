@@ -95,13 +95,10 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
     alone = makespans(program, Durations(work, np.zeros_like(send), together, 0.0, 0.0))
     share = 0.0 if hidden else 1.0
     with_sends = makespans(program, Durations(work, send, together, share, 0.0))
-    kept = np.zeros((cases, waits.kept.shape[1]))
+    flight = np.zeros((cases, waits.flight.shape[1]))
     for case in range(cases):
-        size_kept = kept_bytes(order, chunks, keys.parts[key_of[case]])
-        most = peaks(order, size_kept[0], size_kept[1])
-        for rank in range(most.size):
-            composition = chunks.stage_row[rank]
-            kept[case, composition] = max(kept[case, composition], most[rank])
+        write_flight(flight[case], order, chunks, keys.parts[key_of[case]])
+    heads = heads_in_flight(order)
     lone, slowest = alone_passes(order), np.zeros(cases)
     busy = np.zeros(program.ranks)
     for case in range(cases):
@@ -113,7 +110,8 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
         row, case = rows[i], case_of[i]
         waits.makespan[row] = alone[case]
         waits.with_sends[row] = with_sends[case]
-        waits.kept[row] = kept[case]
+        waits.flight[row] = flight[case]
+        waits.heads[row] = heads
         waits.alone[row] = lone
         waits.slowest[row] = slowest[case]
 
@@ -223,6 +221,42 @@ def kept_bytes(order, chunks, parts):
             size[0, stage] += (1.0 - LOGIT_GRADIENTS) * logits
             size[1, stage] += held[number] * parts[number].activations + LOGIT_GRADIENTS * logits
     return size
+
+
+@jit_inline
+def write_flight(flight, order, chunks, parts):
+    """Write how many micro-batches stages of every composition keep, by bytes of activations.
+
+    Parameters
+    ----------
+    flight : float64[compositions]
+        Result.
+    order, chunks
+        As of `run_schedules`.
+    parts : record array of PART, shape (parts,)
+    """
+    stages = order.rank_of.size
+    size, whole = np.zeros(stages), np.zeros(order.first.size - 1)
+    for stage in range(stages):
+        held = chunks.counts[chunks.row[stage % chunks.row.size]]
+        for number in range(held.size):
+            size[stage] += held[number] * parts[number].activations
+        whole[order.rank_of[stage]] += size[stage]
+    most = peaks(order, np.zeros(stages), size)
+    for rank in range(most.size):
+        composition = chunks.stage_row[rank]
+        if whole[rank] > 0.0:
+            flight[composition] = max(flight[composition], most[rank] / whole[rank])
+
+
+@jit_inline
+def heads_in_flight(order):
+    """Return how many micro-batches keep their logits at most, by bytes."""
+    stages = order.rank_of.size
+    first, second = np.zeros(stages), np.zeros(stages)
+    last = stages // order.copies - 1
+    first[last], second[last] = 1.0 - LOGIT_GRADIENTS, LOGIT_GRADIENTS
+    return peaks(order, first, second).max()
 
 
 @jit_inline

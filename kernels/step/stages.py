@@ -15,6 +15,7 @@ ADDED = (
     *("forward", "backward", "recompute", "tensor_exposed", "tensor_total"),
     *("context_exposed", "context_total", "expert_exposed", "expert_total", "host", "flops"),
     *("activations", "forward_window", "backward_window", "logits"),
+    *("loss", "loss_idle"),
     *("stream_width", "collective_width", "forward_pass", "weight_pass"),
 )
 # Parts of one class err together, classes independently.
@@ -60,17 +61,25 @@ def sum_stages(parts, row_key, counts, shared, trained, embedding_part, output_p
             width[rows] += count * part[name]
         sums["working"][rows] = np.maximum(sums["working"][rows], part["working"])
         size = part["weights"] + part["experts"]
-        sums["largest"][rows] = np.maximum(sums["largest"][rows], size)
+        own = part["trained"] + part["trained_experts"]
         sums["widest_part"][rows] = np.maximum(sums["widest_part"][rows], part["activations"])
-        size = part["trained"] + part["trained_experts"]
-        sums["largest_trained"][rows] = np.maximum(sums["largest_trained"][rows], size)
+        if number in (embedding_part, output_part):
+            sums["ends"][rows] += size
+            sums["ends_trained"][rows] += own
+        else:
+            sums["layer"][rows] = np.maximum(sums["layer"][rows], size)
+            sums["layer_trained"][rows] = np.maximum(sums["layer_trained"][rows], own)
+        if number == output_part:
+            sums["head"][rows] = size
         kept = np.minimum(count, 1.0) if number == output_part else count
         for name in ("weights", "experts", "trained", "trained_experts"):
             sums[name][rows] += kept * part[name]
     sums["compute_width"] = np.sqrt(np.sum(widths * widths, axis=0))
     both = (counts[:, embedding_part] > 0.0) & (counts[:, output_part] > 0.0)
-    sums["weights"][both] -= shared[row_key[both]]
-    sums["trained"][both] -= trained[row_key[both]]
+    for name in ("weights", "ends"):
+        sums[name][both] -= shared[row_key[both]]
+    for name in ("trained", "ends_trained"):
+        sums[name][both] -= trained[row_key[both]]
     for name in BUSY:
         sums["busy"] += sums[name]
 

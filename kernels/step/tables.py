@@ -26,11 +26,13 @@ _SUMMED = [
     ("trained", np.float64),  # of both, what has gradients and an optimizer: all, or adapters;
     ("trained_experts", np.float64),  # those are counted in the bytes in which they are stored
     ("activations", np.float64),  # kept from forward to backward [B]
-    ("working", np.float64),  # only while the part runs [B]; of a stage, the largest
+    ("working", np.float64),  # only while the part goes backward [B]; of a stage, the largest
     # From first to last kernel (compute, exposed, host), but for what keeps the adapters busy [s].
     ("forward_window", np.float64),
     ("backward_window", np.float64),  # the same of backward with its recomputation [s]
     ("logits", np.float64),  # kept until the output's backward, which follows at once [B]
+    ("loss", np.float64),  # beside them while the loss goes forward and backward [B]
+    ("loss_idle", np.float64),  # freed before, but in blocks that the loss cannot use [B]
     # From first to last kernel of forward, and of backward what makes gradients of weights [s].
     ("forward_pass", np.float64),
     ("weight_pass", np.float64),
@@ -54,8 +56,12 @@ PART = np.dtype(
 STAGE = np.dtype(
     [
         *_SUMMED,
-        ("largest", np.float64),  # parameters of the largest part
-        ("largest_trained", np.float64),  # and of that which trains most
+        # Parameters of the largest layer, of the output, and of embedding and output together.
+        ("layer", np.float64),
+        ("head", np.float64),
+        ("ends", np.float64),
+        ("layer_trained", np.float64),  # of the first and the last of these, what is trained
+        ("ends_trained", np.float64),
         ("widest_part", np.float64),  # activations of the part that keeps most [B]
         ("busy", np.float64),  # compute, exposed communication and host waits [s]
         ("compute_width", np.float64),  # the classes ahead of streams, in quadrature [s]
@@ -108,8 +114,10 @@ class ResultRows(NamedTuple):
     memory_optimizer: int
     memory_activations: int
     memory_buffers: int
+    memory_fragmentation: int
     memory_reserve: int
     memory_total: int
+    memory_high: int
     memory_host: int
 
 
@@ -261,8 +269,10 @@ class Waits(NamedTuple):
         Of a step's passes, without sends [s].
     with_sends : float64, shape (n,)
         The same with them [s].
-    kept : float64, shape (n, distinct compositions)
-        Activations and logits that a stage of a composition keeps at most [B].
+    flight : float64, shape (n, distinct compositions)
+        Micro-batches whose activations a stage of a composition keeps at most, by their bytes.
+    heads : float64, shape (n,)
+        Micro-batches whose logits are kept at most, by their bytes.
     alone : float64, shape (n,)
         Share of the passes that run without a partner [1].
     slowest : float64, shape (n,)
@@ -271,15 +281,35 @@ class Waits(NamedTuple):
 
     makespan: np.ndarray
     with_sends: np.ndarray
-    kept: np.ndarray
+    flight: np.ndarray
+    heads: np.ndarray
     alone: np.ndarray
     slowest: np.ndarray
 
 
 def no_waits(rows: int = 0, compositions: int = 0) -> Waits:
     """Return `Waits` of zeros, for so many strategies and compositions of stages."""
-    kept = np.zeros((rows, compositions))
-    return Waits(np.zeros(rows), np.zeros(rows), kept, np.zeros(rows), np.zeros(rows))
+    flight = np.zeros((rows, compositions))
+    return Waits(
+        np.zeros(rows), np.zeros(rows), flight, np.zeros(rows), np.zeros(rows), np.zeros(rows)
+    )
+
+
+class MemorySettings(NamedTuple):
+    """What the software keeps, and when."""
+
+    master_bytes: float  # of optimizer_bytes: sharded parameters that are the master [B/parameter]
+    persistent_gradients: bool  # main gradients are buffers that are there throughout
+    beside_bytes: float  # gradients that stay beside the main ones [B/parameter]
+    whole_in_pipeline: bool  # gradients of ZeRO 2 stay whole until a pipeline has drained
+    unreduced_bytes: float  # a gradient ahead of the copy that is reduced [B/parameter]
+    own_pool: bool  # reduced gradients come from a pool of a stream of their own
+    receives_ahead: bool  # buffers of all micro-batches that a stage receives are there throughout
+    ends_in_root: bool  # embedding and output are gathered for the whole step
+    update_bytes: float  # temporaries of the update [B/parameter]
+    idle_update_bytes: float  # those that the allocator holds beside the next step [B/parameter]
+    communicator_bytes: float  # of one group of ranks in the communication library [B]
+    high: float  # 90th percentile of the memory over the projected one [1]
 
 
 class Settings(NamedTuple):
@@ -309,8 +339,9 @@ class Settings(NamedTuple):
     host_bandwidth: float  # of a device's link to its host, each way; 0: none [B/s]
     host_memory_bandwidth: float  # of the host's memory, per device [B/s]
     step_overhead: float  # host time per step that nothing hides [s]
-    reserve_bytes: float  # context and communicators [B]
-    fragmentation: float  # share of live memory that the allocator cannot use [1]
+    reserve_bytes: float  # context and libraries [B]
+    fragmentation: float  # share of activations and buffers that the allocator cannot use [1]
+    memory: MemorySettings
     # Two limits [B], then the relative half-widths of small, middle and large operations.
     # Tuples: unlike arrays, they need no reference counting when settings are passed on.
     stream_widths: tuple[float, float, float, float, float]

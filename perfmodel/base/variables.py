@@ -79,8 +79,15 @@ STEP_VARIABLES: tuple[Variable, ...] = (
     Variable("memory_optimizer", "B", "optimizer state on the fullest stage"),
     Variable("memory_activations", "B", "stored activations and logits on the fullest stage"),
     Variable("memory_buffers", "B", "working set and communication buffers"),
-    Variable("memory_reserve", "B", "device context, communicators and fragmentation"),
-    Variable("memory_total", "B", "memory of the fullest stage"),
+    Variable("memory_fragmentation", "B", "held by the allocator, of no use to it"),
+    Variable("memory_reserve", "B", "device context, libraries and communicators"),
+    Variable("memory_total", "B", "peak memory of the fullest stage"),
+    Variable(
+        "memory_high",
+        "B",
+        "90th percentile of that peak",
+        "memory_total * exp(calibration.uncertainty.memory)",
+    ),
     Variable("memory_host", "B", "what the fullest stage keeps in the memory of its host"),
 )
 OTHER_VARIABLES: tuple[Variable, ...] = (
@@ -140,5 +147,6 @@ MEMORY_COMPONENTS = (
     "memory_optimizer",
     "memory_activations",
     "memory_buffers",
+    "memory_fragmentation",
     "memory_reserve",
 )

@@ -81,6 +81,8 @@ class Comparison:
         Of what was compared.
     further : mapping of str to sequence of mapping
         Tables beside the statistics, by title.
+    below, ranked_by
+        See `Kind`.
     """
 
     kind: str
@@ -92,6 +94,8 @@ class Comparison:
     rows: tuple[ComparedRow, ...]
     unit: str = "s"
     further: Further = field(default_factory=dict)
+    below: float = 0.0
+    ranked_by: str = "gbs"
 
     def to_json_dict(self, throughput: bool = False) -> dict[str, Any]:
         """Return statistics, groups and skip reasons, fit for JSON.
@@ -107,7 +111,7 @@ class Comparison:
             "error_of": "throughput" if throughput else self.quantity,
             "file": self.file,
             "where": self.where,
-            **statistics(self.rows, throughput),
+            **statistics(self.rows, throughput, self.below),
             "assumed": sum(row.scored and bool(row.outcome.assumed) for row in self.rows),
             "rank_correlation": self.rank_correlation(),
             "groups": {column: self.group(column, throughput) for column in self.by},
@@ -121,7 +125,7 @@ class Comparison:
         for row in self.rows:
             groups.setdefault(row.cells.get(column) or "not stated", []).append(row)
         ordered = sorted(groups.items(), key=natural_order)
-        return {value: statistics(rows, throughput) for value, rows in ordered}
+        return {value: statistics(rows, throughput, self.below) for value, rows in ordered}
 
     def skipped(self) -> dict[str, int]:
         """Count the rows that are not scored by reason, most frequent first."""
@@ -148,7 +152,7 @@ class Comparison:
         -------
         dict
             Label -> ``count`` and ``spearman``, of the time per sequence (so that runs
-            may differ in batch).
+            may differ in batch), or of what else the kind measures.
         """
         sets: dict[str, dict[float, list[float]]] = {}
         for row in self.rows if "model" in self.columns else ():
@@ -158,7 +162,7 @@ class Comparison:
             names = ("family", "model", "hardware", "precision")
             label = ", ".join(row.cells.get(name) or "?" for name in names)
             label += f" × {row.cells.get('n_gpus', '?')}, seq {row.cells.get('seq', '?')}"
-            work = float(row.cells.get("gbs") or 1)
+            work = float(row.cells.get(self.ranked_by) or 1)
             sets.setdefault(label, {}).setdefault(projected / work, []).append(measured / work)
         found = {}
         for label, runs in sorted(sets.items()):
@@ -319,23 +323,30 @@ def compare_file(
         compared,
         table.kind.unit,
         table.kind.further(priced),
+        table.kind.below,
+        table.kind.ranked_by,
     )
 
 
-def statistics(rows: Sequence[ComparedRow], throughput: bool = False) -> dict[str, Any]:
+def statistics(
+    rows: Sequence[ComparedRow], throughput: bool = False, below: float = 0.0
+) -> dict[str, Any]:
     """Return count, coverage and errors of rows; None where there is nothing to count.
 
     ``bias`` is the mean signed relative error: above 0, projected steps take too long
-    (or, with `throughput`, projected throughput is too low).
+    (or, with `throughput`, projected throughput is too low). With `below`,
+    ``share_below_peak`` is the share of rows projected by more than that under the measurement.
     """
     found = [row.throughput_error if throughput else row.error for row in rows]
     errors = np.array([error for error in found if error is not None], float)
     scorable = sum(row.outcome.scorable for row in rows)
+    under = {"share_below_peak": float((errors < -below).mean()) if errors.size else None}
     return {
         "count": int(errors.size),
         "rows": len(rows),
         "coverage": errors.size / scorable if scorable else None,
         **error_statistics(errors),
+        **(under if below else {}),
     }
 
 

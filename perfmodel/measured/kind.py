@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 KINDS: Mapping[str, str] = {
     "training": "training",
+    "memory": "memory",
     "serving": "serving",
     "gemm": "gemm",
     "attention": "attention",
@@ -91,6 +92,11 @@ class Kind(ABC):
         Loads a profile by name or path; raises `HardwareError` where there is none.
     further : callable
         Compared rows -> tables beside the statistics, by title: lines of columns by name.
+    below : float
+        Statistics tell the share of rows projected more than this below the measurement, where
+        that is the side that costs; 0: they don't.
+    ranked_by : str
+        Column of the work that a measurement is divided by where runs are ranked; empty for none.
     """
 
     name: str
@@ -111,6 +117,8 @@ class Kind(ABC):
     metric: str = ""
     load_profile: Callable[[str], object] = load_hardware
     further: Callable[[Sequence[ComparedRow]], Further] = lambda rows: {}
+    below: float = 0.0
+    ranked_by: str = "gbs"
 
     def of_metric(self, metric: str | None) -> Kind:
         """Return the kind that compares one of its metrics; None: what it compares anyway.

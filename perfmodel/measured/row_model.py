@@ -1,7 +1,7 @@
 """Models from rows of tables of measured runs, whose columns state an architecture.
 
 The columns are those of our training table: ``layers``, ``hidden``, ``ffn``,
-``gated_mlp``, ``heads``, ``kv_heads``, ``head_dim``, ``vocab``, ``seq``, for experts
+``gated_mlp``, ``tied``, ``heads``, ``kv_heads``, ``head_dim``, ``vocab``, ``seq``, for experts
 ``n_experts``, ``topk``, ``n_shared_experts``, ``moe_ffn``, ``first_dense_layers``,
 ``moe_every``, for latent attention ``mla_q_lora``, ``mla_kv_lora``, ``mla_nope``,
 ``mla_rope``, ``mla_v``, and ``attn_note``. An empty cell means that the row has no such thing.
@@ -68,13 +68,16 @@ def model_from_row(row: Mapping[str, Any], **overrides: Any) -> ModelSpec:
         found = _optional(row, column)
         if found:
             shared[key] = found
+    if str(row.get("tied") or "").strip():
+        shared["tied_embeddings"] = _flag(row, "tied", False)
     if _optional(row, "n_experts"):
         return moe_model(name, **{**shared, **_experts(row, ffn), **overrides})
     if not ffn:
         raise ModelError("column 'ffn': empty")
-    fields = {**shared, "intermediate_size": ffn, "gated": gated}
+    fields = {"intermediate_size": ffn, "gated": gated}
     if not gated:
         fields |= _plain_fields(name, _optional(row, "seq"))
+    fields |= shared
     return _with_windows(dense_model(name, **{**fields, **overrides}), row)
 
 

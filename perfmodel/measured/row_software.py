@@ -238,6 +238,14 @@ RULES = (
             and (row.number("n_gpus") or 1) > (row.number("gpus_per_node") or 8)
         ),
     ),
+    # Runs without a pipeline were started by an earlier version, it seems: their peaks hold the
+    # gathered inputs of two products of every layer, those of the others do not
+    # (parallel/tensor_parallel/functional.py, tp_recompute_allgather).
+    Rule(
+        {"keeps_gathered_inputs": True},
+        where={"framework": "nanotron"},
+        given=lambda row, _: (row.number("pp") or 1) == 1,
+    ),
     # NVIDIA's scripts for experts (Megatron-MoE-ModelZoo): --expert-tensor-parallel-size 1 and
     # --moe-permute-fusion.
     Rule(

@@ -134,3 +134,13 @@ def step_width(hardware: Hardware, experts: bool) -> float:
     width = hardware.lookup("uncertainty")
     step = width("step", 0.0)
     return width("step_moe", step) if experts else step
+
+
+def memory_width(hardware: Hardware) -> float:
+    """Relative half-width of the band of the peak memory; 0 where the profile has none.
+
+    ``calibration.uncertainty.memory``.
+    """
+    if "uncertainty" not in hardware.calibration:
+        return 0.0
+    return hardware.lookup("uncertainty")("memory", 0.0)

@@ -207,6 +207,64 @@ class Framework:
         "the same to bring one gradient into the buffer that is reduced", "B"
     )
     optimizer_bytes: float = fact("optimizer state per parameter: master copy and two moments", "B")
+    master_parameters: bool = fact(
+        "sharded parameters are the fp32 master themselves; 16-bit ones are cast when a part is "
+        "gathered, and stay only where all of them are gathered at once"
+    )
+    persistent_gradients: bool = fact(
+        "main gradients are buffers that exist throughout; otherwise they appear in the first "
+        "backward of a step"
+    )
+    beside_gradient_bytes: float = fact(
+        "16-bit gradients that stay beside the main ones, with more than one replica: buckets of "
+        "DistributedDataParallel, low-precision gradients that wait for the next backward",
+        "B",
+        minimum=0.0,
+    )
+    whole_gradients_in_pipeline: bool = fact(
+        "gradients stay whole, in the type in which they are reduced, until a pipeline has drained"
+    )
+    gradients_in_own_pool: bool = fact(
+        "sharded gradients come from the allocator's pool of another stream, whose memory the "
+        "activations of the next step cannot use"
+    )
+    receives_ahead: bool = fact(
+        "a pipeline stage keeps what it sends and has buffers for what it receives, of every "
+        "micro-batch of a step"
+    )
+    gathers_ends_with_root: bool = fact(
+        "embedding and output are gathered with the root of the model, for the whole step; "
+        "otherwise as parts of their own"
+    )
+    update_bytes: float = fact(
+        "temporaries of the update per parameter, as tensors no larger than one", "B", minimum=0.0
+    )
+    idle_update_bytes: float = fact(
+        "the same in blocks larger than any that activations free, so that the caching allocator "
+        "holds them through the next step",
+        "B",
+        minimum=0.0,
+    )
+    logit_bytes: float = fact("kept of a logit from the loss to its backward", "B", minimum=0.0)
+    loss_bytes: float = fact(
+        "beside that, while the loss goes forward or backward", "B", minimum=0.0
+    )
+    sharded_loss_bytes: float = fact(
+        "the same where tensor ranks share the vocabulary; 0: as without", "B", minimum=0.0
+    )
+    idle_logit_bytes: float = fact(
+        "of a logit that is freed ahead of the wider copies, in blocks that the caching allocator "
+        "keeps and cannot use for them",
+        "B",
+        minimum=0.0,
+    )
+    keeps_gathered_inputs: bool = fact(
+        "with sequence parallelism products keep the input that they have gathered; otherwise "
+        "this rank's share, and gather it again in backward"
+    )
+    groups_per_axis: float = fact(
+        "communicators for each group of ranks: as many as libraries that make their own", minimum=1
+    )
     bucket_bytes: float = fact("gradients per data-parallel bucket", "B", positive=True)
     bucket_bytes_per_rank: float = fact(
         "gradients that a bucket has at least for each data-parallel rank, so that pieces of rings "

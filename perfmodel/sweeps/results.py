@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import user_path
-from perfmodel.base.table import Table, from_xarray
+from perfmodel.base.table import Column, Table, from_xarray
 from perfmodel.sweeps.ranked import Ranked
 from perfmodel.sweeps.subject import RATE as RATE
 from perfmodel.sweeps.subject import TRAINING, subject_of
@@ -157,6 +157,21 @@ def _meant(table: Table, name: str, text: str) -> str:
     hint = did_you_mean(text, known)
     hint = hint or f"; there are {', '.join(known[:MOST_NAMED])}"
     raise DataError(f"{name} is never '{text}' here{hint}")
+
+
+def decide_safely(table: Table) -> None:
+    """Let the 90th percentile of the memory decide what fits, in place of the projected peak.
+
+    Raises
+    ------
+    DataError
+        Results of served models or of wafers, or of a version that did not have it.
+    """
+    if "memory_high" not in table:
+        raise DataError("--safe: these results have no memory_high; sweep again")
+    high, capacity = table["memory_high"].values, table["memory_capacity"].values
+    fits = np.isfinite(high) & (high <= capacity)
+    table["fits"] = Column(table["fits"].dims, fits, table["fits"].attrs)
 
 
 def select(

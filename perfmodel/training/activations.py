@@ -48,17 +48,22 @@ class Kept:
         Those of them that selective recomputation drops [B].
     widest : ndarray or float
         The part's largest tensor, whose gradient backward holds [B].
+    alternate : ndarray or float
+        Outputs of attention and of every second product, which alone are kept where selective
+        recomputation is by operation [B].
     """
 
     everything: Size = 0.0
     cheap: Size = 0.0
     widest: Size = 0.0
+    alternate: Size = 0.0
 
     def __add__(self, other: Kept) -> Kept:
         return Kept(
             self.everything + other.everything,
             self.cheap + other.cheap,
             np.maximum(self.widest, other.widest),
+            self.alternate + other.alternate,
         )
 
 
@@ -76,7 +81,12 @@ class Scope:
 
     @property
     def inputs(self) -> Column:
-        """Bytes of one stored input of a product: only the column-wise copy is kept."""
+        """Bytes of one stored input of a product: only the column-wise copy is kept.
+
+        torchao keeps the 16-bit input and casts it again (float8_linear.py, matmul of hp tensors).
+        """
+        if self.framework.fp8_library == "torchao":
+            return np.full(len(self.keys), self.stored)
         cast = {name: OPERAND_BYTES[name] for name in QUANTISED}
         return self.keys.by_precision(cast, self.stored)
 
@@ -104,6 +114,11 @@ class Scope:
         """Tokens of the residual stream."""
         return self.keys.stream_tokens
 
+    @property
+    def gathered(self) -> Column:
+        """Tokens of the input that a product keeps behind its gather."""
+        return self.tokens if self.framework.keeps_gathered_inputs else self.own
+
     def shard(self, size: float) -> Column:
         """Heads or groups on one device: at least one."""
         return np.maximum(size / self.keys.tensor, 1.0)
@@ -114,7 +129,8 @@ class Scope:
         Fused ones keep their input. Unfused ones keep it in single precision, and a copy
         that is normalised but not scaled, for the gradient of the weights.
         """
-        if self.fused or norm not in UNFUSED_NORM_BYTES:
+        fused = self.fused or self.framework.fused_norm_and_rotary
+        if fused or norm not in UNFUSED_NORM_BYTES:
             return elements * self.stored
         copy = 0.0 if norm == "no_weight" else self.stored
         return elements * (UNFUSED_NORM_BYTES[norm] + copy)
@@ -144,7 +160,7 @@ def norms_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
     (Gemma 2 and 3); where all norms are there (OLMo 2), the bytes are the same.
     """
     elements = at.own * hidden
-    product_input = elements * at.inputs
+    product_input = at.gathered * hidden * at.inputs
     blocks = 1 if layer.parallel_block else len(blocks_of(layer))
     ahead = layer.norms if layer.parallel_block else min(layer.norms, blocks)
     own = at.norm_input(elements, layer.norm)

@@ -43,10 +43,14 @@ class PartMemory:
     activations : ndarray
         Bytes kept per micro-batch from its forward to its backward [B].
     working : ndarray
-        Bytes that only exist while this part runs [B].
+        Bytes that only exist while this part goes backward [B].
     logits : ndarray or float
         Bytes kept per micro-batch by the output, whose backward follows at once unless the
         schedule puts all forwards first [B].
+    loss : ndarray or float
+        Bytes beside them while the loss goes forward and backward [B].
+    loss_idle : ndarray or float
+        Bytes freed ahead of those, in blocks that the allocator cannot use for them [B].
     """
 
     weights: Column
@@ -54,6 +58,8 @@ class PartMemory:
     activations: Column
     working: Column
     logits: Column | float = 0.0
+    loss: Column | float = 0.0
+    loss_idle: Column | float = 0.0
 
 
 def part_memory(model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework) -> PartMemory:
@@ -113,15 +119,23 @@ def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> P
     at = Scope(keys, framework)
     vocabulary = padded_vocabulary(model, keys, framework)
     logits = keys.tokens * vocabulary
-    # Logits in 16 bits and their fp32 softmax, the latter once more where it is unfused.
-    per_logit = 6.0 if framework.fused_cross_entropy else 10.0
+    working = np.full(len(keys), framework.loss_bytes)
+    if framework.sharded_loss_bytes:
+        working = np.where(keys.tensor > 1, framework.sharded_loss_bytes, working)
     hidden = keys.stream_tokens * float(model.hidden_size)
     behind = [piece for piece in model.edge_pieces() if piece.name in BEHIND_LAYERS]
-    kept = at.norm_input(hidden, model.layers[-1].norm) + hidden * at.stored + at.products(behind)
+    kept = at.norm_input(hidden, model.layers[-1].norm) + at.products(behind)
+    kept = kept + at.gathered * float(model.hidden_size) * at.stored
     weights = _token_table(model, keys, framework) + model.final_norm_parameters()
     weights = weights + (vocabulary if model.lm_head_bias else 0)
     return PartMemory(
-        weights + pieces_weights(behind, keys), zeros, zeros, zeros, logits * per_logit + kept
+        weights + pieces_weights(behind, keys),
+        zeros,
+        zeros,
+        zeros,
+        logits * framework.logit_bytes + kept,
+        logits * working,
+        logits * framework.idle_logit_bytes,
     )
 
 
@@ -210,8 +224,7 @@ def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Colum
     kept = np.where(level == RECOMPUTE.index("none"), found.everything, 0.0)
     dropped = found.cheap
     if at.framework.selective_recompute == "alternate_products":
-        # Of a dense layer attention, the sums and every second product keep 0.45 of all: a prior.
-        dropped = (found.everything - boundary).clip(0.0) / 2.0
+        dropped = (found.everything - boundary - found.alternate).clip(0.0)
     elif at.framework.selective_recompute == "all_but_qkv":
         dropped = (found.everything - boundary).clip(0.0)
     kept += np.where(level == RECOMPUTE.index("selective"), found.everything - dropped, 0.0)

@@ -45,7 +45,13 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
     kept = kept + _selection(at, spec) + _compressed(at, spec) + at.products(spec.extra)
     if at.framework.flash_attention:
         cheap: Size = projected if spec.kind == "mla" and at.recomputes_cheap else 0.0
-        return Kept(kept + SINGLE * tokens * heads, cheap, projected)
+        statistic = SINGLE * tokens * heads
+        # By operation: of queries, keys, values and the output's product every second, and the
+        # kernel's own; the sum over tensor ranks behind.
+        values = known * at.shard(spec.key_value_heads) * spec.value_head_dim
+        odd = tokens * heads * spec.head_dim + values
+        alternate = odd * stored + output * stored + statistic
+        return Kept(kept + statistic, cheap, projected, alternate)
     # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
     length = at.keys.number("sequence_length") * (encoded if spec.cross else 1.0)
     dropped = 1.0 + stored if at.framework.dropout else 0.0

@@ -27,8 +27,13 @@ def mlp_kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
 
 def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
     if mlp.kind == "dense":
-        block = _block(at, mlp, at.tokens, mlp.intermediate_size / at.keys.tensor)
-        return block + Kept(at.products(mlp.extra))
+        own = mlp.intermediate_size / at.keys.tensor
+        # By operation (`Kept.alternate`): counted through the layer behind the four products of
+        # attention, the gate, not what stands beside it, and the last, ahead of its sum over
+        # tensor ranks; of a plain block the first.
+        odd = own + (hidden if mlp.gated else 0.0)
+        block = _block(at, mlp, at.tokens, own)
+        return block + Kept(at.products(mlp.extra), alternate=at.tokens * odd * at.stored)
     inner = at.keys.number("expert_tensor_parallel")
     _, held = expert_loads(at.framework, mlp, at.keys.number("expert_parallel"))
     received = at.own * mlp.experts_per_token * inner * held
@@ -42,7 +47,14 @@ def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
         kept = kept + at.own * width * at.inputs
     if mlp.shared_expert_gate:  # what the gate scales
         kept = kept + at.own * hidden * at.stored
-    routed = routed + Kept(kept + at.products(mlp.extra), 0.0, received * width * at.stored)
+    # By operation what arrives and what comes back is kept; grouped products are not.
+    exchanged = np.where(at.keys.number("expert_parallel") > 1, 2.0 * received * width, 0.0)
+    routed = routed + Kept(
+        kept + at.products(mlp.extra),
+        0.0,
+        received * width * at.stored,
+        exchanged * at.stored,
+    )
     if not mlp.shared_intermediate_size:
         return routed
     shared = _block(at, mlp, at.tokens, mlp.shared_intermediate_size / at.keys.tensor)

@@ -104,6 +104,8 @@ def part_table(
         row.activations = kept.activations
         row.working = kept.working
         row.logits = kept.logits
+        row.loss = kept.loss
+        row.loss_idle = kept.loss_idle
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine_of
 from perfmodel.operations.parts import model_parts
 from perfmodel.operations.priced import matrix_rates
-from perfmodel.operations.uncertainty import kernel_widths, step_width
+from perfmodel.operations.uncertainty import kernel_widths, memory_width, step_width
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
@@ -43,6 +44,7 @@ PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
 PLACEMENTS = [item.placement for item in SCHEDULE_FACTS.values()]
+MASTER_BYTES = 4.0  # of a parameter in single precision
 
 
 class Workload:
@@ -327,8 +329,10 @@ def key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyT
     keys = work.keys
     length = keys.document
     wide_copy = 0.0 if framework.low_precision_parameters else 2.0
+    cached = framework.fp8_library == "transformer-engine"  # others cast for every product
     weight_bytes = {
-        name: wide_copy + copies for name, copies in machine_of(hardware).cast_bytes().items()
+        name: wide_copy + copies * cached
+        for name, copies in machine_of(hardware).cast_bytes().items()
     }
     shared = shared_table(work.model, keys, framework)
     return KeyTables(
@@ -372,7 +376,7 @@ def gather_bytes(framework: Framework, precision: int) -> float:
 def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -> Settings:
     """Return what holds for all strategies of one device when they are closed."""
     from perfmodel.compute.stream import stream_times
-    from perfmodel.kernels.step.tables import Settings
+    from perfmodel.kernels.step.tables import MemorySettings, Settings
 
     gathered = gather_bytes(framework, int(work.grid["precision"][0]))
     copied = stream_times(hardware, COPIED / 2, COPIED / 2).time[0] / COPIED  # [s/B]
@@ -404,6 +408,21 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         step_overhead=hardware.calibrated("host", "step_overhead"),
         reserve_bytes=hardware.calibrated("host", "reserve_bytes"),
         fragmentation=hardware.calibrated("host", "fragmentation"),
+        memory=MemorySettings(
+            master_bytes=MASTER_BYTES * framework.master_parameters,
+            persistent_gradients=framework.persistent_gradients,
+            beside_bytes=framework.beside_gradient_bytes,
+            whole_in_pipeline=framework.whole_gradients_in_pipeline,
+            unreduced_bytes=gathered * (framework.reduce_copy_bytes > 0.0),
+            own_pool=framework.gradients_in_own_pool,
+            receives_ahead=framework.receives_ahead,
+            ends_in_root=framework.gathers_ends_with_root,
+            update_bytes=framework.update_bytes,
+            idle_update_bytes=framework.idle_update_bytes,
+            communicator_bytes=framework.groups_per_axis
+            * hardware.calibrated("host", "communicator_bytes"),
+            high=math.exp(memory_width(hardware)),
+        ),
         stream_widths=kernel_widths(hardware, "stream"),
         collective_widths=kernel_widths(hardware, "collective"),
         step_width=step_width(hardware, work.experts),

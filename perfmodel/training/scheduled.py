@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.operations.parts import model_parts
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import batches_of
 from perfmodel.strategy.pipelines import named_pipeline
@@ -85,17 +86,20 @@ def pass_times(keys: KeyTables) -> tuple[NDArray[np.float64], NDArray[np.float64
 def ends_heaviest(work: Workload, keys: KeyTables) -> Flags:
     """Tell of which stage keys the last chunk takes longest, forward and backward.
 
-    With several chunks a stage, all but the first and the last must be alike, too.
+    With several chunks a stage, all but the first and the last must be alike, too, and all have as
+    many layers.
     """
     found = np.ones(work.stage_layer_key.size, bool)
     table = work.compositions
     times = pass_times(keys)
+    of_layers = [part.layer is not None for part in model_parts(work.model)]
     for pipeline, own in enumerate(work.keys_of_pipelines()):
         rows = slice(table.chunk_offset[pipeline], table.chunk_offset[pipeline + 1])
         place = table.chunk_row[table.place_offset[pipeline] : table.place_offset[pipeline + 1]]
         stages = table.stage_offset[pipeline + 1] - table.stage_offset[pipeline]
         layer = work.stage_layer_key[own]
-        if place.size > stages and (place[1:-1] != place[1]).any():
+        layers = table.chunk_counts[rows][:, of_layers].sum(axis=1)
+        if place.size > stages and ((place[1:-1] != place[1]).any() or np.ptp(layers) > 0):
             found[own] = False
             continue
         for passes in times:
@@ -200,7 +204,7 @@ def waits_like(waits: Waits, rows: int) -> Waits:
     """Return `Waits` of zeros for other strategies with as many compositions of stages."""
     from perfmodel.kernels.step.tables import no_waits
 
-    return no_waits(rows, waits.kept.shape[1])
+    return no_waits(rows, waits.flight.shape[1])
 
 
 def repeated(

@@ -122,3 +122,15 @@ def test_the_front_of_served_models_trades_throughput_for_speed(served: Path) ->
     nothing = run("best", served, "--where", "ttft < 0")
     assert nothing.exit_code == 3
     assert "no operating point fits in memory and passes the filter" in nothing.stderr
+
+
+def test_a_safe_choice_fits_at_its_ninetieth_percentile(tmp_path: Path) -> None:
+    path = str(tmp_path / "sweep.nc")
+    problem = "--model llama-3.1-8b --hardware dgx-h100 --devices 8 --seq-len 8192"
+    run("sweep", *problem.split(), "--global-batch", "16", "--micro-batch", "1,2", "-o", path)
+
+    def selected(*words: str) -> int:
+        return int(json.loads(run("best", path, "--json", *words).stdout)["selected"])
+
+    high = selected("--where", "memory_high <= memory_capacity")
+    assert 0 < selected("--safe") == high < selected()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel import load_hardware, load_model, strategies_from_rows
+from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.sweeps.explain import OPERATION_COMPONENTS, operation_costs
 from tests.cli.projecting import DENSE, PROBLEMS, document, run
 
@@ -49,3 +50,16 @@ def test_explain_takes_exactly_one_possible_strategy() -> None:
         operation_costs(
             model, strategies_from_rows(model, 7, [row | {"tensor_parallel": 7}]), hardware
         )
+
+
+def test_memory_is_explained_by_stage_and_moment() -> None:
+    found = document("explain", f"{DENSE} --memory")
+    peaks = [
+        sum(moment[name] for name in MEMORY_COMPONENTS)
+        for stage in found["memory"]
+        for moment in stage["moments"]
+    ]
+    assert max(peaks) == pytest.approx(found["memory_total"], rel=1e-9)
+    text = run("explain", DENSE, "--memory").stdout
+    assert "first layer backward" in text
+    assert "memory of the fullest stage" in text

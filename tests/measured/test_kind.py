@@ -15,14 +15,14 @@ from perfmodel.measured.kind import KINDS, KernelKind, calibrated_kinds, load_ki
 from perfmodel.measured.problem import fitted_keys
 from perfmodel.measured.rows import MeasuredRow
 
-KERNELS = sorted(set(KINDS) - {"training", "serving", "wafer"})
+KERNELS = sorted(set(KINDS) - {"training", "memory", "serving", "wafer"})
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_kind_goes_by_the_name_it_is_loaded_with(name: str) -> None:
     kind = load_kind(name)
     assert kind.name == name
-    assert kind.unit == "s"
+    assert kind.unit == ("B" if name == "memory" else "s")
     assert kind.measurements
     with pytest.raises(dataclasses.FrozenInstanceError):
         kind.name = "other"  # type: ignore[misc]
@@ -49,7 +49,7 @@ def test_classes_depend_on_the_phase_where_that_makes_a_difference() -> None:
 
 def test_calibrated_kinds_have_constants_to_fit() -> None:
     kinds = calibrated_kinds()
-    assert set(kinds) == set(KINDS) - {"training", "serving", "wafer", "sparse-attention"}
+    assert set(kinds) == set(KINDS) - {"training", "memory", "serving", "wafer", "sparse-attention"}
     calibration = load_hardware("dgx-h100").calibration
     for kind in kinds.values():
         assert fitted_keys(kind, calibration[kind.calibration])

@@ -61,7 +61,8 @@ def spacing(ranks, domain):
 class Oracle:
     """One strategy on one device, as the docstrings of `perfmodel.kernels.step.close` tell it."""
 
-    def __init__(self, fields, parts, stages, key, settings, device, network):
+    def __init__(self, fields, parts, stages, key, settings, device, network, warm_up):
+        self.warm_up = warm_up
         self.f, self.parts, self.stages, self.key = fields, parts, stages, key
         self.settings, self.device, self.network = settings, device, network
         self.m = fields["global_batch"] // (fields["data"] * fields["micro_batch"])
@@ -427,47 +428,108 @@ class Oracle:
         self.widths["stream"] += relative * time
 
     def add_memory(self, out):
-        s, zero = self.settings, self.f["zero"]
+        """The worst moment of the worst stage; what lives together is written down per moment."""
+        s, f = self.settings, self.f
+        axes = [f["tensor"], f["context"], f["data"], f["expert"], *[f["pipeline"]] * 2]
+        groups = sum(degree > 1 for degree in axes)
+        reserve = s.reserve_bytes + (groups + (groups > 0)) * s.memory.communicator_bytes
+        found = [
+            moment
+            for (counts, first, _), share in zip(self.stages, self.warm_up, strict=True)
+            for moment in self.moments(counts, first, share, reserve)
+        ]
+        worst = max(found, key=lambda moment: sum(moment.values()))
+        out.update(worst, memory_total=sum(worst.values()))
+        out["memory_high"] = out["memory_total"] * s.memory.high
+
+    def moments(self, counts, first, share, reserve):
+        s, zero, of = self.settings, self.f["zero"], self.settings.memory
         p, v, m = self.f["pipeline"], self.f["virtual"], self.m
         dense, expert = self.shards
-        worst = None
-        for counts, first, _ in self.stages:
-            weights = self.stored(counts, "weights")
-            experts = self.stored(counts, "experts")
-            own, whole = weights / dense + experts / expert, weights + experts
-            flight = {
-                0: m if p > 1 else 1,
-                1: min(m, p - first),
-                2: min(m, (2 * (p - first - 1) + (v - 1) * p + 1) / v),
-            }[self.f["schedule"]]
-            held = [part for n, part in zip(counts, self.parts, strict=True) if n]
-            buffers = max(part["working"] for part in held)
-            largest = max(part["weights"] + part["experts"] for part in held)
-            away = (whole - own) / (1 + s.fragmentation)
-            bucket, part = min(s.bucket_bytes, whole * s.gradient_bytes), largest * s.reduce_bytes
-            if zero == 1:
-                buffers += min(bucket, away * s.optimizer_bytes)
-            elif zero > 1:
-                gradients = part if zero == 3 else max(bucket, part)
-                buffers += min(gradients, away * s.gradient_bytes)
-            if zero == 3:
-                each = min(s.gather_bytes, self.key["weight_bytes"])
-                buffers += min(2 * largest * s.gather_bytes, away * each)
-            memory = {
-                "memory_parameters": (own if zero == 3 else whole) * self.key["weight_bytes"],
-                "memory_gradients": (own if zero >= 2 else whole) * s.gradient_bytes,
-                "memory_optimizer": own * s.optimizer_bytes,
-                "memory_activations": flight * self.stage(counts, "activations")
-                + (m if self.f["schedule"] == 0 and p > 1 else 1) * self.stage(counts, "logits"),
+        weights, experts = self.stored(counts, "weights"), self.stored(counts, "experts")
+        own, whole = weights / dense + experts / expert, weights + experts
+        flight = {
+            0: m if p > 1 else 1,
+            1: min(m, p - first),
+            2: min(m, (2 * (p - first - 1) + (v - 1) * p + 1) / v),
+        }[self.f["schedule"]]
+        if self.f["schedule"] == 2:
+            flight = min(m, flight * share)
+        heads = m if self.f["schedule"] == 0 and p > 1 else 1
+        size = [part["weights"] + part["experts"] for part in self.parts]
+        layer = max(
+            (size[i] for i in range(len(counts)) if i < EMBEDDING_PART and counts[i]), default=0
+        )
+        head = size[OUTPUT_PART] if counts[OUTPUT_PART] else 0
+        ends = counts[EMBEDDING_PART] * size[EMBEDDING_PART] + head
+        if counts[EMBEDDING_PART] and counts[OUTPUT_PART]:
+            ends -= self.key["shared_table"]
+        working = max(part["working"] for n, part in zip(counts, self.parts, strict=True) if n)
+        state = {
+            "memory_parameters": own * of.master_bytes,
+            "memory_optimizer": own * (s.optimizer_bytes - of.master_bytes),
+            "memory_reserve": reserve,
+        }
+        if zero < 3 or not of.master_bytes:
+            kept = own if zero == 3 else whole
+            state["memory_parameters"] += kept * self.key["weight_bytes"]
+        shards = (own if zero >= 2 else whole) * s.gradient_bytes
+        gradients, late = shards, 0.0
+        if of.whole_in_pipeline and p > 1 and zero == 2:
+            late = shards * of.own_pool
+            gradients = whole * s.reduce_bytes
+        if self.replicas > 1:
+            gradients += whole * of.beside_bytes
+        there = of.persistent_gradients or m > flight
+        absent = 0.0 if there or not (of.own_pool and zero >= 2) else gradients
+        loss = 1 + s.fragmentation
+        away = (whole - own) / loss
+        bucket, part = min(s.bucket_bytes, whole * s.gradient_bytes), layer or ends
+        part *= s.reduce_bytes + of.unreduced_bytes
+        reduced = min(bucket, away * s.optimizer_bytes)
+        if zero >= 2:
+            reduced = min(part if zero == 3 else max(bucket, part), away * s.gradient_bytes)
+        each = min(s.gather_bytes, self.key["weight_bytes"])
+        most = (whole if of.master_bytes else whole - own) * each / loss
+
+        def gathered(parts):
+            return min(parts * s.gather_bytes, most) if zero == 3 else 0.0
+
+        first_gather = head or 2 * layer
+        later = 2 * layer or ends
+        if of.ends_in_root:
+            first_gather, later = ends + layer, 2 * layer + ends
+        received = 2 * m * self.key["boundary"] if of.receives_ahead and p > 1 else 0.0
+        acts, logits = self.stage(counts, "activations"), self.stage(counts, "logits")
+        kept_update = of.idle_update_bytes * own
+        for there_now, activations, buffers, idle in (
+            (
+                there,
+                flight * acts + heads * logits,
+                self.stage(counts, "loss") + gathered(first_gather) + received,
+                self.stage(counts, "loss_idle") + absent + kept_update,
+            ),
+            (
+                there,
+                flight * acts + (heads - 1) * logits,
+                working + gathered(later) + reduced + received,
+                absent + kept_update,
+            ),
+            (
+                True,
+                max(flight - 1, 0) * acts + (heads - 1) * logits,
+                working + gathered(later) + reduced + received,
+                kept_update,
+            ),
+            (True, 0.0, of.update_bytes * own + kept_update + reduced + received, 0.0),
+        ):
+            yield {
+                **state,
+                "memory_gradients": gradients if there_now else 0.0,
+                "memory_activations": activations,
                 "memory_buffers": buffers,
+                "memory_fragmentation": s.fragmentation * (activations + buffers) + idle + late,
             }
-            memory["memory_reserve"] = s.reserve_bytes + s.fragmentation * (
-                memory["memory_activations"] + buffers
-            )
-            memory["memory_total"] = sum(memory.values())
-            if worst is None or memory["memory_total"] > worst["memory_total"]:
-                worst = memory
-        out.update(worst)
 
 
 def relative_width(size, regimes):
@@ -483,10 +545,14 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     scale |= {name: 1e-4 for name in scale if name.endswith("_width")}  # s
     scale |= {"flops": 1e12, "weights": 1e8, "experts": 1e8}
     scale |= dict.fromkeys(("activations", "working", "logits"), 1e9)
+    losses = ("loss", "loss_idle")  # of the output alone
+    scale = {name: size for name, size in scale.items() if name not in losses}
     values = rng.uniform(0.1, 1.0, (keys, 4, len(scale))) * np.array([*scale.values()])
     parts = columns.blank_parts(keys, 4)
     for number, name in enumerate(scale):
         parts[name] = values[..., number]
+    for number, name in enumerate(losses):
+        parts[name][:, OUTPUT_PART] = 10.0 ** (9 - number)
     for name in apart[:2]:
         parts[name] = np.random.default_rng(seed + 1).uniform(1e-5, 1e-4, (keys, 4))
     for exposed in EXPOSED:
@@ -583,6 +649,20 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "step_overhead": 0.01,
         "reserve_bytes": 2e9,
         "fragmentation": 0.04,
+        "memory": columns.MemorySettings(
+            master_bytes=4.0 * (seed % 2),
+            persistent_gradients=seed % 3 == 0,
+            beside_bytes=2.0 * (seed % 4 == 1),
+            whole_in_pipeline=seed % 5 == 1,
+            unreduced_bytes=2.0 * (seed % 3 == 1),
+            own_pool=seed % 2 == 1,
+            receives_ahead=seed % 3 == 2,
+            ends_in_root=seed % 4 == 3,
+            update_bytes=4.0 * (seed % 3 == 1),
+            idle_update_bytes=6.0 * (seed % 4 == 2),
+            communicator_bytes=4e8,
+            high=1.1,
+        ),
         "stream_widths": (1e6, 1e8, 0.2, 0.15, 0.1),
         "collective_widths": (1e6, 1e8, 0.3, 0.2, 0.15),
         "step_width": 0.05,
@@ -595,6 +675,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "row_key": np.array(row_key),
         "first": np.array(first),
         "copies": np.array(copies),
+        "warm_up": np.random.default_rng(seed + 2).uniform(0.8, 1.1, len(rows)),
         "strategies": strategies,
         "scalars": scalars,
         "settings": columns.Settings(**{**made, **(settings or {})}),
@@ -618,7 +699,14 @@ def closed(case, device, network, *, dtype: Any = np.float64):
     widths = np.empty((len(case["layer_key"]), 3))
     sum_widths(sums, np.array(case["offset"]), case["copies"], widths)
     stages = columns.Stages(
-        case["layer_key"], case["offset"], sums, case["rows"], case["first"], case["copies"], widths
+        case["layer_key"],
+        case["offset"],
+        sums,
+        case["rows"],
+        case["first"],
+        case["copies"],
+        widths,
+        case["warm_up"],
     )
     strategies = columns.Strategies(
         **{
@@ -669,6 +757,7 @@ def test_the_pass_agrees_with_the_oracle(machine, seed):
             case["settings"],
             device,
             network,
+            [case["warm_up"][r] for r in rows],
         ).result()
         wrong = {
             name: (float(found[name][i]), expected[name])

@@ -134,6 +134,10 @@ def test_what_software_keeps_is_a_fact_of_its_own():
     layer = SAVED["Llama-3.1-8B"].layer
     fused = load_framework("torchtitan")
     unfused = load_framework("torchtitan", fused_elementwise=False)
-    kept = load_framework("torchtitan", keeps_intermediates=True)
+    kept = load_framework("torchtitan", keeps_intermediates=True, fused_norm_and_rotary=False)
+    norms_fused = load_framework("torchtitan", keeps_intermediates=True)
     assert per_token(layer, 4096, unfused) == per_token(layer, 4096, fused)
     assert per_token(layer, 4096, kept) == per_token(layer, 4096, "fsdp")
+    # Of each of two norms a single-precision input and a normalised copy less.
+    less = per_token(layer, 4096, kept) - per_token(layer, 4096, norms_fused)
+    assert less == 2 * (4 - 2 + 2) * 4096

@@ -30,10 +30,10 @@ def test_gpipe_keeps_the_logits_of_every_micro_batch(project, h100, small_dense)
     parts = model_parts(small_dense)
     kept = [part_memory(small_dense, part, keys, load_framework("megatron")) for part in parts]
     logits = float(np.asarray(kept[[part.kind for part in parts].index("output")].logits)[0])
-    # Two bytes of logits and four of softmax a row of the padded vocabulary, and two hidden
-    # states of 2 bytes a token.
+    # Four bytes of softmax a row of the padded vocabulary, and two hidden states of 2 bytes a
+    # token.
     vocabulary = -(-small_dense.vocab_size // 128) * 128
-    assert logits == 2048 * vocabulary * 6 + 2048 * small_dense.hidden_size * 2 * 2
+    assert logits == 2048 * vocabulary * 4 + 2048 * small_dense.hidden_size * 2 * 2
     first, second = (
         project(
             small_dense,
@@ -196,20 +196,23 @@ def test_memory_falls_with_sharding_and_recomputation(project, small_moe, fields
     model = replace(small_moe, layers=small_moe.layers * 4)  # so that no one layer is a large part
 
     def total(**changes):
-        return project(model, "dgx-h100", framework, **{**fields, **changes})["memory_total"]
+        """Without the reserve, which grows by a communicator with every axis in use."""
+        found = project(model, "dgx-h100", framework, **{**fields, **changes})
+        return found["memory_total"] - found["memory_reserve"]
 
     base = project(model, "dgx-h100", framework, **fields)
+    whole = base["memory_total"] - base["memory_reserve"]
     assert base["memory_total"] == pytest.approx(
         sum(base[name] for name in MEMORY_COMPONENTS), rel=1e-14
     )
     assert all(base[name] >= 0 for name in MEMORY_COMPONENTS)
     tolerance = 1 + 1e-12
-    assert total(tensor_parallel=2 * fields["tensor_parallel"]) <= base["memory_total"] * tolerance
+    assert total(tensor_parallel=2 * fields["tensor_parallel"]) <= whole * tolerance
     for stage in range(fields["zero_stage"] + 1, 4):
-        assert total(zero_stage=stage) <= base["memory_total"] * tolerance
+        assert total(zero_stage=stage) <= whole * tolerance
     for level in LEVELS[LEVELS.index(fields["recompute"]) + 1 :]:
-        assert total(recompute=level) <= base["memory_total"] * tolerance
-    assert total(micro_batch_size=2 * fields["micro_batch_size"]) >= base["memory_total"]
+        assert total(recompute=level) <= whole * tolerance
+    assert total(micro_batch_size=2 * fields["micro_batch_size"]) >= whole
     plane = fields["tensor_parallel"] * fields["data_parallel"]
     most = min(plane, 16)
     assert total(expert_parallel=most) <= total(expert_parallel=1) * tolerance

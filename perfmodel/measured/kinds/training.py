@@ -79,7 +79,7 @@ class Case:
         Layers that are recomputed, where only some are; candidates then come in pairs
         without and with full recompute. Otherwise 1.
     measured : float
-        Seconds per step.
+        Seconds per step, or what else a kind of table holds.
     opened : tuple of str
         Strategy fields that the row leaves open.
     """
@@ -156,7 +156,31 @@ def measured_step_time(row: MeasuredRow, batch: int) -> float:
 
 
 def case_of(row: MeasuredRow) -> Case:
-    """Turn a row into what a sweep needs.
+    """Turn a row with a time or a throughput into what a sweep needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    if not any(row.positive(column) for column in MEASUREMENTS):
+        raise Skip("no usable measurement", scorable=False)
+    timed = row.positive("meas_iter_s") or not row.positive("meas_tokens_s_gpu")
+    return run_of(row, measured_step_time, batch_needed=bool(timed))
+
+
+def run_of(
+    row: MeasuredRow, measure: Callable[[MeasuredRow, int], float], *, batch_needed: bool
+) -> Case:
+    """Turn a row into what a sweep needs, whatever was measured of the run.
+
+    Parameters
+    ----------
+    row : MeasuredRow
+    measure : callable
+        Row and global batch -> what was measured.
+    batch_needed : bool
+        A row without a global batch is refused, instead of taking a likely one.
 
     Raises
     ------
@@ -164,8 +188,6 @@ def case_of(row: MeasuredRow) -> Case:
         With the reason why it cannot be.
     """
     batch, length = row.whole("gbs"), row.whole("seq")
-    if not any(row.positive(column) for column in MEASUREMENTS):
-        raise Skip("no usable measurement", scorable=False)
     if row.lower("arch_known") in ("no", "0", "false"):
         raise Skip("architecture not stated", scorable=False)
     if length is None:
@@ -190,11 +212,11 @@ def case_of(row: MeasuredRow) -> Case:
     if rest or not data:
         raise Skip(STATUS_REASONS[1], f"{devices} devices, tp {tensor} pp {pipeline} cp {context}")
     if batch is None:
-        if row.positive("meas_iter_s") or not row.positive("meas_tokens_s_gpu"):
+        if batch_needed:
             raise Skip("global batch not stated", "nor a throughput, to which a likely one does")
         batch = assumed_batch(row, framework, pipeline, data)
         assumed = (*assumed, f"global_batch_size={batch}")
-    measured = measured_step_time(row, batch)
+    measured = measure(row, batch)
     expert = row.whole("ep") or 1
     zero, shards = zero_of(row, framework, pipeline, tensor * pipeline)
     fixed: dict[str, Any] = {

@@ -1,0 +1,239 @@
+"""Score projected peaks of memory: measured runs, torch's own FSDP2, and papers' formulas.
+
+    python benchmarks/accuracy/memory.py DATA/e2e [--no-nanotron] [--json]
+
+Reads ``dev_memory_runs.csv``, ``dev_nanotron_runs.csv`` and ``dev_memory_torch.csv`` of a folder;
+a file that is not there is left out. Errors are projected over measured, less one.
+
+*torch*: peaks of one training step by category, as MemTracker counts them on fake tensors: eager
+modules of Hugging Face, 16-bit parameters and moments where nothing is sharded, fp32 shards under
+FSDP2. The `fsdp` preset with what the table states is their like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.errors import PerfModelError
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.measured.compare import ComparedRow, compare_file, statistics
+from perfmodel.measured.kinds.memory import BELOW
+from perfmodel.model.build import ModelSpec, dense_model
+from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.training.stage_memory import stage_memories
+
+NAMES = {
+    "median_absolute_error": "median",
+    "mean_absolute_error": "mean",
+    "p90_absolute_error": "p90",
+    "worst_absolute_error": "worst",
+    "bias": "bias",
+    "share_below_peak": "10 % below",
+}
+FIGURES = {"state and activations": "Korthikanti figure 1", "relative activations": "figure 7"}
+# Categories of MemTracker -> components of a projection.
+CATEGORIES = {
+    "state": ("memory_parameters", "memory_gradients", "memory_optimizer"),
+    "activations": ("memory_activations",),
+    "temporary": ("memory_buffers",),
+}
+TRACKED = {
+    "PARAM": "state",
+    "SHARDED_PARAM": "state",
+    "GRAD": "state",
+    "SHARDED_GRAD": "state",
+    "OPT": "state",
+    "ACT": "activations",
+    "TEMP": "temporary",
+    "UNSHARDED_PARAM": "temporary",
+    "UNSHARDED_GRAD": "temporary",
+    "ALL_GATHER": "temporary",
+    "REDUCE_SCATTER": "temporary",
+}
+SIZES: Mapping[str, dict[str, Any]] = {
+    "llama-3.1-8b": dict(
+        hidden_size=4096,
+        heads=32,
+        key_value_heads=8,
+        vocab_size=128256,
+        intermediate_size=14336,
+        gated=True,
+    ),
+    "tiny-llama": dict(
+        hidden_size=256,
+        heads=4,
+        key_value_heads=2,
+        vocab_size=1024,
+        intermediate_size=704,
+        gated=True,
+    ),
+}
+"""Models of torch's table whose sizes follow from its parameters."""
+
+
+def torch_model(name: str, layers: int) -> ModelSpec | None:
+    """Return the model of a row of torch's table; None where its sizes are not known here."""
+    if name not in SIZES:
+        return None
+    return dense_model(name, layers=layers, source="dev_memory_torch.csv", **SIZES[name])
+
+
+def torch_framework(sharding: str) -> Framework:
+    """Return eager Hugging Face modules as a row of torch's table runs them."""
+    changes: dict[str, Any] = {"gradient_reduce_bytes": 4.0, "update_bytes": 0.0}
+    if "freed" in sharding:
+        changes["logit_bytes"] = 4.0
+    if sharding.startswith("none"):
+        changes |= {"master_parameters": False, "optimizer_bytes": 4.0, "gradient_bytes": 2.0}
+    changes["gathers_ends_with_root"] = "embed+head" not in sharding
+    return load_framework("fsdp", **changes)
+
+
+def torch_rows(path: Path) -> list[dict[str, Any]]:
+    """Compare every configuration of torch's table by category, in bytes."""
+    keys = ("model", "layers", "seq", "mbs", "ranks", "sharding", "recompute")
+    tables: dict[tuple[str, ...], dict[str, float]] = {}
+    with path.open(newline="", encoding="utf-8") as stream:
+        for row in csv.DictReader(stream):
+            tables.setdefault(tuple(row[key] for key in keys), {})[row["category"]] = float(
+                row["bytes"]
+            )
+    hardware = load_hardware("dgx-h100")
+    found = []
+    for key, cells in tables.items():
+        row = dict(zip(keys, key, strict=True))
+        model = torch_model(row["model"], int(row["layers"]))
+        if model is None:
+            continue
+        ranks, batch = int(row["ranks"]), int(row["mbs"])
+        strategy = {
+            "data_parallel": ranks,
+            "zero_stage": 0 if row["sharding"].startswith("none") else 3,
+            "micro_batch_size": batch,
+            "global_batch_size": batch * ranks,
+            "sequence_length": int(row["seq"]),
+            "recompute": row["recompute"],
+            "precision": "bf16",
+        }
+        grid = strategies_from_rows(model, ranks, [strategy])
+        (stage,) = stage_memories(model, grid, hardware, torch_framework(row["sharding"]))
+        held = stage.at_peak()
+        pairs = {}
+        for name, components in CATEGORIES.items():
+            measured = sum(
+                value
+                for category, value in cells.items()
+                if category.startswith("peak.") and TRACKED.get(category[5:]) == name
+            )
+            pairs[name] = (sum(held[part] for part in components), measured)
+        pairs["total"] = (sum(one for one, _ in pairs.values()), cells["peak.Total"])
+        found.append({**row, "pairs": pairs})
+    return found
+
+
+def torch_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return median and worst error of every category."""
+    found = {}
+    for name in (*CATEGORIES, "total"):
+        errors = np.array([abs(row["pairs"][name][0] / row["pairs"][name][1] - 1) for row in rows])
+        found[name] = {
+            "rows": errors.size,
+            "median": float(np.median(errors)),
+            "worst": float(errors.max()),
+        }
+    return found
+
+
+def score(rows: Sequence[ComparedRow]) -> dict[str, Any]:
+    """Return the statistics of some rows."""
+    found = statistics(rows, below=BELOW)
+    return {"rows": found["count"], **{short: found[name] for name, short in NAMES.items()}}
+
+
+def scores(folder: Path, nanotron: bool) -> dict[str, Any]:
+    """Return everything that the files of a folder say."""
+    found: dict[str, Any] = {}
+    runs = folder / "dev_memory_runs.csv"
+    if runs.exists():
+        rows = compare_file("memory", runs).rows
+        families: dict[str, list[ComparedRow]] = {row.cells["family"]: [] for row in rows}
+        for row in rows:
+            families[row.cells["family"]].append(row)
+        found["development rows"] = {name: score(those) for name, those in families.items()}
+        found["development rows"]["all"] = score(rows)
+        found["formulas"] = {
+            title: score([row for row in rows if row.cells["read"] == reading])
+            for reading, title in FIGURES.items()
+        }
+        found["band"] = band(families)
+    runs = folder / "dev_nanotron_runs.csv"
+    if nanotron and runs.exists():
+        comparison = compare_file("memory", runs)
+        found["nanotron"] = {"all": score(comparison.rows)}
+        found["runs that fit"] = list(comparison.further["runs that fit"])
+    table = folder / "dev_memory_torch.csv"
+    if table.exists():
+        found["torch FSDP2"] = torch_scores(torch_rows(table))
+    return found
+
+
+def band(families: Mapping[str, Sequence[ComparedRow]]) -> dict[str, float]:
+    """Return the width with which nine of ten peaks lie below, sources of equal weight."""
+    logs, weights = [], []
+    for rows in families.values():
+        errors = [row.error for row in rows if row.error is not None]
+        logs += [-math.log1p(error) for error in errors]
+        weights += [1.0 / max(len(errors), 1)] * len(errors)
+    order = np.argsort(logs)
+    reached = np.cumsum(np.array(weights)[order]) / sum(weights)
+    at = int(np.searchsorted(reached, 0.9))
+    return {"calibration.uncertainty.memory": max(0.0, logs[int(order[at])])}
+
+
+def report(found: Mapping[str, Any]) -> str:
+    """Write the scores as text."""
+    lines = []
+    for title, table in found.items():
+        lines.append(f"{title}")
+        if isinstance(table, list):
+            lines += ["  " + ", ".join(f"{k} {v}" for k, v in line.items()) for line in table]
+            continue
+        for name, line in table.items():
+            cells = line if isinstance(line, dict) else {"": line}
+            text = "".join(
+                f"{k:>12} {v}" if k == "rows" else f"{k:>12} {100 * v:6.1f} %"
+                for k, v in cells.items()
+                if v is not None
+            )
+            lines.append(f"  {name:34}{text}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the scores."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("folder", type=Path, help="folder with the tables of measured runs")
+    parser.add_argument("--no-nanotron", action="store_true", help="leave its 1,600 rows out")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    try:
+        found = scores(options.folder, not options.no_nanotron)
+    except PerfModelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(found, indent=1) if options.json else report(found))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
