@@ -61,8 +61,8 @@ def spacing(ranks, domain):
 class Oracle:
     """One strategy on one device, as the docstrings of `perfmodel.kernels.step.close` tell it."""
 
-    def __init__(self, fields, parts, stages, key, settings, device, network, warm_up):
-        self.warm_up = warm_up
+    def __init__(self, fields, parts, stages, key, settings, device, network, fill):
+        self.fill = fill
         self.f, self.parts, self.stages, self.key = fields, parts, stages, key
         self.settings, self.device, self.network = settings, device, network
         self.m = fields["global_batch"] // (fields["data"] * fields["micro_batch"])
@@ -231,7 +231,6 @@ class Oracle:
             times += (copies - (counts is critical)) / v
             for name, width in self.stage_widths(counts, shard_width).items():
                 self.widths[name] += times * width
-        everything = sum(load[0] * load[1] for load in loads)
         out = dict.fromkeys(NAMES, 0.0)
         for name, column in (
             ("forward_time", "forward"),
@@ -250,7 +249,7 @@ class Oracle:
             alone = min(1.0, (ahead / p + 1) / (m * v))
             hidden = out["expert_parallel_total"] - out["expert_parallel_exposed"]
             out["expert_parallel_exposed"] += alone * hidden
-        out["pipeline_bubble"] = (everything - stage_time) / v
+        out["pipeline_bubble"] = self.fill
         out["host_time"] = m * self.stage(critical, "host") + s.step_overhead
         self.add_sends(out, stage_time)
         weights, experts = self.most_parameters()
@@ -435,14 +434,14 @@ class Oracle:
         reserve = s.reserve_bytes + (groups + (groups > 0)) * s.memory.communicator_bytes
         found = [
             moment
-            for (counts, first, _), share in zip(self.stages, self.warm_up, strict=True)
-            for moment in self.moments(counts, first, share, reserve)
+            for counts, first, _ in self.stages
+            for moment in self.moments(counts, first, reserve)
         ]
         worst = max(found, key=lambda moment: sum(moment.values()))
         out.update(worst, memory_total=sum(worst.values()))
         out["memory_high"] = out["memory_total"] * s.memory.high
 
-    def moments(self, counts, first, share, reserve):
+    def moments(self, counts, first, reserve):
         s, zero, of = self.settings, self.f["zero"], self.settings.memory
         p, v, m = self.f["pipeline"], self.f["virtual"], self.m
         dense, expert = self.shards
@@ -453,8 +452,6 @@ class Oracle:
             1: min(m, p - first),
             2: min(m, (2 * (p - first - 1) + (v - 1) * p + 1) / v),
         }[self.f["schedule"]]
-        if self.f["schedule"] == 2:
-            flight = min(m, flight * share)
         heads = m if self.f["schedule"] == 0 and p > 1 else 1
         size = [part["weights"] + part["experts"] for part in self.parts]
         layer = max(
@@ -675,7 +672,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "row_key": np.array(row_key),
         "first": np.array(first),
         "copies": np.array(copies),
-        "warm_up": np.random.default_rng(seed + 2).uniform(0.8, 1.1, len(rows)),
+        "fill": np.random.default_rng(seed + 2).uniform(0.0, 0.1, len(layer_key)),
         "strategies": strategies,
         "scalars": scalars,
         "settings": columns.Settings(**{**made, **(settings or {})}),
@@ -706,12 +703,12 @@ def closed(case, device, network, *, dtype: Any = np.float64):
         case["first"],
         case["copies"],
         widths,
-        case["warm_up"],
+        case["fill"],
     )
     strategies = columns.Strategies(
         **{
             name: np.array(
-                [row[name] for row in case["strategies"]],
+                [row.get(name, -1) for row in case["strategies"]],
                 np.float64 if name in ("padding", *OFFLOAD) else np.int64,
             )
             for name in columns.Strategies._fields
@@ -730,7 +727,8 @@ def closed(case, device, network, *, dtype: Any = np.float64):
         scalars["peak"],
     )
     out = np.empty((len(columns.ROW), len(case["strategies"])), dtype)
-    close_strategies(strategies, keys, stages, case["settings"], device, network, 0, out)
+    waits = columns.no_waits()
+    close_strategies(strategies, keys, stages, waits, case["settings"], device, network, 0, out)
     return dict(zip(NAMES, out, strict=True))
 
 
@@ -757,7 +755,7 @@ def test_the_pass_agrees_with_the_oracle(machine, seed):
             case["settings"],
             device,
             network,
-            [case["warm_up"][r] for r in rows],
+            case["fill"][stage_key],
         ).result()
         wrong = {
             name: (float(found[name][i]), expected[name])

@@ -10,9 +10,10 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.strategy.single import one_strategy
 from perfmodel.sweeps.sweep import sweep_table
-from perfmodel.training.schedule import warm_up_share
 from perfmodel.training.stage_memory import MOMENTS, stage_memories
+from perfmodel.training.timeline import pipeline_timeline
 
 STRATEGY = {
     "tensor_parallel": 2,
@@ -72,7 +73,17 @@ def test_fsdp_holds_twelve_bytes_a_parameter_until_gradients_come():
 
 
 def test_a_light_first_chunk_keeps_less():
-    """126 layers of Llama 3.1 405B on 8 stages of 8 chunks: 71 passes, 15 of the first chunk."""
-    assert warm_up_share(0, [1] + [2] * 7, 8) == pytest.approx((15 + 56 * 2) / (71 * 15 / 8))
-    assert warm_up_share(0, [2] * 8, 8) == pytest.approx(1.0)
-    assert warm_up_share(3, [0, 0], 4) == 1.0
+    """126 layers of Llama 3.1 405B on 8 stages of 8 chunks: 71 passes ahead, 15 of the first chunk.
+
+    Of the first stage's chunks the first has one layer and the others two.
+    """
+    model = load_model("llama-3.1-405b")
+    fields = {"tensor_parallel": 8, "pipeline_parallel": 8, "virtual_pipeline": 8}
+    axes = {**fields, "global_batch_size": 256, "sequence_length": 2048}
+    grid = one_strategy(model, 64, axes)
+    hardware, framework = load_hardware("dgx-h100"), load_framework("megatron")
+    first = stage_memories(model, grid, hardware, framework)[0]
+    timeline = pipeline_timeline(model, grid, hardware, framework)
+    assert timeline.stages[0].layers == (1, *[2] * 7)
+    activations = first.held[0, list(MEMORY_COMPONENTS).index("memory_activations")]
+    assert activations == pytest.approx(timeline.stages[0].kept, rel=1e-9)
