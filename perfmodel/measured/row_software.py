@@ -1,7 +1,7 @@
 """The software that a row of a table of measured runs names, and how it was set.
 
 Every rule states what the software does by its own documentation or source; none was
-chosen because it brings a projection nearer to a measurement.
+chosen because it brings a projection nearer to a measurement, but for one that says so.
 """
 
 from __future__ import annotations
@@ -238,9 +238,9 @@ RULES = (
             and (row.number("n_gpus") or 1) > (row.number("gpus_per_node") or 8)
         ),
     ),
-    # Runs without a pipeline were started by an earlier version, it seems: their peaks hold the
-    # gathered inputs of two products of every layer, those of the others do not
-    # (parallel/tensor_parallel/functional.py, tp_recompute_allgather).
+    # Read off the peaks, not off a source: most runs without a pipeline hold the gathered inputs
+    # of two products of every layer, most of the others do not. functional.py has both ways
+    # (tp_recompute_allgather); tables do not say which one a run took.
     Rule(
         {"keeps_gathered_inputs": True},
         where={"framework": "nanotron"},

@@ -79,7 +79,8 @@ READ_AS = (
     # figures over 1024**3 (logging.py, "Mem Alloc (GB)", "Mem Res (GB)").
     Told("framework", r"torchtitan", "reserved", "gib"),
     Told("framework", r"nanotron", "reserved", "gib"),
-    # The callback of NVIDIA's MLPerf containers logs torch.cuda.max_memory_allocated.
+    # What NVIDIA's MLPerf containers log as max_memory_usage is not in the sources that we have
+    # read; taken for tensors alone, an assumption.
     Told("version", r"mlperf", "allocated", "gb"),
 )
 

@@ -61,8 +61,8 @@ def test_readings_add_up_to_parts_of_one_projection(tmp_path: Path) -> None:
 def test_crashed_runs_are_counted_as_refused_or_admitted_and_not_scored(tmp_path: Path) -> None:
     path = write(
         tmp_path / "t.csv",
-        row(meas_peak_mem_GB=75),
-        row(meas_peak_mem_GB="", outcome="crashed_unknown"),
+        row(meas_peak_mem_GB=75, recompute="full"),
+        row(meas_peak_mem_GB="", outcome="crashed_unknown", recompute="full"),
         row(meas_peak_mem_GB="", outcome="crashed_unknown", tp=1, pp=1, vpp=1, mbs=2),
         row(meas_peak_mem_GB=""),
     )
