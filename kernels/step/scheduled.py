@@ -14,6 +14,7 @@ from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.pipeline.events import KINDS, Durations, makespans
 from perfmodel.kernels.pipeline.held import peaks
+from perfmodel.kernels.pipeline.rounds import one_f_one_b_times
 from perfmodel.kernels.step.data_parallel import no_shards, shard_slot
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.pipeline import boundary_send
@@ -22,7 +23,7 @@ from perfmodel.kernels.step.sharding import shards_parameters
 from perfmodel.kernels.step.tables import strategy_at
 
 LOGIT_GRADIENTS = 1.0 / 3.0  # of what logits keep: 2 bytes beside a softmax in single precision
-ANSWERS = 256  # a power of two: strategies that differ in neither work nor sends share one
+ANSWERS = 1024  # a power of two: strategies that differ in neither work nor sends share one
 
 
 class Chunks(NamedTuple):
@@ -65,55 +66,119 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
     waits : Waits
         Result.
     """
-    count, stages = strategies.stage_key.size, order.rank_of.size
-    memo = np.zeros((MEMO_SLOTS, TIME + 1))
-    shards = no_shards(chunks.counts.shape[1])
-    work, send = np.zeros((KINDS, stages, count)), np.zeros((KINDS, stages, count))
-    asked, sent = np.full((ANSWERS, 3), -1, np.int64), np.zeros(ANSWERS)
-    case_of, key_of, cases = np.empty(count, np.int64), np.empty(count, np.int64), 0
-    for i in range(count):
-        key, strategy = strategies.stage_key[i], strategy_at(strategies, i)
-        groups = data_groups(strategy, network)
-        slot, mark = 0, -1
-        if shards_parameters(strategy.zero):
-            parts = keys.parts[key]
-            slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
-            mark = i  # slots are used again: no answer is shared
-        boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
-        size, _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
-        place = (key * 31 + int(size * 1e9)) & (ANSWERS - 1)
-        same = asked[place, 0] == key and asked[place, 1] == mark and sent[place] == size
-        if not same:
-            fill_work(work[:, :, cases], order, chunks, keys.parts[key], shards, slot, mark >= 0)
-            send[:, :, cases] = size
-            asked[place, 0], asked[place, 1], asked[place, 2] = key, mark, cases
-            sent[place], key_of[cases] = size, key
-            cases += 1
-        case_of[i] = asked[place, 2]
-    work, send = work[:, :, :cases].copy(), send[:, :, :cases].copy()
-    together = np.empty((0, 0, cases))
+    alike = np.zeros(rows.size, np.int64)
+    case_of, first, sends = distinct_cases(strategies, alike, keys, settings, network)
+    work = work_of_cases(order.rank_of, strategies, first, keys, chunks, settings, network)
+    cases, stages = first.size, order.rank_of.size
+    send, together = np.empty((KINDS, stages, cases)), np.empty((0, 0, cases))
+    send[:] = sends
     alone = makespans(program, Durations(work, np.zeros_like(send), together, 0.0, 0.0))
     share = 0.0 if hidden else 1.0
     with_sends = makespans(program, Durations(work, send, together, share, 0.0))
     flight = np.zeros((cases, waits.flight.shape[1]))
     for case in range(cases):
-        write_flight(flight[case], order, chunks, keys.parts[key_of[case]])
-    heads = heads_in_flight(order)
-    lone, slowest = alone_passes(order), np.zeros(cases)
-    busy = np.zeros(program.ranks)
-    for case in range(cases):
-        busy[:] = 0.0
-        for stage in range(stages):
-            busy[order.rank_of[stage]] += work[FORWARD, stage, case] + work[BACKWARD, stage, case]
-        slowest[case] = busy.max()
-    for i in range(count):
+        write_flight(flight[case], order, chunks, keys.parts[strategies.stage_key[first[case]]])
+    lone, heads = alone_passes(order), heads_in_flight(order)
+    for i in range(rows.size):
         row, case = rows[i], case_of[i]
-        waits.makespan[row] = alone[case]
-        waits.with_sends[row] = with_sends[case]
+        waits.makespan[row], waits.with_sends[row] = alone[case], with_sends[case]
         waits.flight[row] = flight[case]
-        waits.heads[row] = heads
-        waits.alone[row] = lone
-        waits.slowest[row] = slowest[case]
+        waits.heads[row], waits.alone[row] = heads, lone
+
+
+@jit
+def run_one_f_one_b(strategies, batches, keys, chunks, hidden, settings, network, rows, waits):
+    """The same of 1F1B, round by round and whatever the micro-batches (`kernels.pipeline.rounds`).
+
+    Parameters
+    ----------
+    batches : int64, shape (strategies,)
+        Micro-batches.
+    strategies, keys, chunks, hidden, settings, network, rows, waits
+        As of `run_schedules`.
+    """
+    stages = chunks.row.size
+    rank_of = np.arange(stages)
+    case_of, first, sends = distinct_cases(strategies, batches, keys, settings, network)
+    work = work_of_cases(rank_of, strategies, first, keys, chunks, settings, network)
+    cases = first.size
+    forward, backward = np.empty((cases, stages)), np.empty((cases, stages))
+    send, none = np.empty((cases, stages)), np.zeros((cases, stages))
+    for case in range(cases):
+        for stage in range(stages):
+            forward[case, stage] = work[FORWARD, stage, case]
+            backward[case, stage] = work[BACKWARD, stage, case]
+            send[case, stage] = sends[case]
+    own = batches[first]
+    alone = one_f_one_b_times(forward, backward, none, none, 0.0, own)
+    share = 0.0 if hidden else 1.0
+    with_sends = one_f_one_b_times(forward, backward, send, send, share, own)
+    for i in range(rows.size):
+        row, case = rows[i], case_of[i]
+        waits.makespan[row], waits.with_sends[row] = alone[case], with_sends[case]
+        waits.heads[row], waits.alone[row] = 1.0, 1.0
+        for stage in range(stages):
+            kept = float(min(batches[i], stages - stage))
+            composition = chunks.stage_row[stage]
+            waits.flight[row, composition] = max(waits.flight[row, composition], kept)
+
+
+@jit
+def distinct_cases(strategies, batches, keys, settings, network):
+    """Find the strategies that differ in work, micro-batches or sends.
+
+    Returns
+    -------
+    case_of : int64, shape (strategies,)
+    first : int64, shape (cases,)
+        The first strategy of each case.
+    sends : float64, shape (cases,)
+        What a send between stages takes [s].
+    """
+    count = strategies.stage_key.size
+    memo = np.zeros((MEMO_SLOTS, TIME + 1))
+    asked, sent = np.full((ANSWERS, 7), -1, np.int64), np.zeros(ANSWERS)
+    case_of, first, sends = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
+    cases = 0
+    for i in range(count):
+        key, strategy = strategies.stage_key[i], strategy_at(strategies, i)
+        groups = data_groups(strategy, network)
+        boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
+        send, _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
+        # Gathers depend on who shares the parameters, too.
+        sharers = shards_parameters(strategy.zero)
+        data, mapping = strategy.data * sharers, strategy.mapping * sharers
+        sets, spread = strategy.shard_group * sharers, strategy.expert * sharers
+        place = (key * 31 + 7 * batches[i] + 5 * data + 3 * mapping + int(send * 1e9)) & (
+            ANSWERS - 1
+        )
+        slot = asked[place]
+        known = slot[0] == key and slot[1] == batches[i] and sent[place] == send
+        known = known and slot[3] == data and slot[4] == mapping
+        if not (known and slot[5] == sets and slot[6] == spread):
+            slot[0], slot[1], slot[2] = key, batches[i], cases
+            slot[3], slot[4], slot[5], slot[6] = data, mapping, sets, spread
+            sent[place], first[cases], sends[cases] = send, i, send
+            cases += 1
+        case_of[i] = slot[2]
+    return case_of, first[:cases].copy(), sends[:cases].copy()
+
+
+@jit
+def work_of_cases(rank_of, strategies, first, keys, chunks, settings, network):
+    """Return what passes take in every case, float64[KINDS, stages, cases] [s]."""
+    memo = np.zeros((MEMO_SLOTS, TIME + 1))
+    shards = no_shards(chunks.counts.shape[1])
+    work = np.empty((KINDS, rank_of.size, first.size))
+    for case in range(first.size):
+        strategy = strategy_at(strategies, first[case])
+        key, slot, sharded = strategy.stage_key, 0, shards_parameters(strategy.zero)
+        parts = keys.parts[key]
+        if sharded:
+            groups = data_groups(strategy, network)
+            slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
+        fill_work(work[:, :, case], rank_of, chunks, parts, shards, slot, sharded)
+    return work
 
 
 @jit
@@ -147,22 +212,22 @@ def passes_of(order, strategy, key, keys, chunks, settings, network):
     if sharded:
         slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
     work = np.zeros((KINDS, order.rank_of.size))
-    fill_work(work, order, chunks, parts, shards, slot, sharded)
+    fill_work(work, order.rank_of, chunks, parts, shards, slot, sharded)
     boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
     send, _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
     return work, kept_bytes(order, chunks, parts), send
 
 
 @jit_inline
-def fill_work(work, order, chunks, parts, shards, slot, sharded):
+def fill_work(work, rank_of, chunks, parts, shards, slot, sharded):
     """Write what the passes of every stage of an order take, float64[KINDS, stages] [s].
 
     Parameters
     ----------
     work : ndarray
         Result.
-    order : Order
-        Stages of a second copy of the model are its chunks again.
+    rank_of : int64, shape (stages,)
+        Rank of each stage. Those of a second copy of the model are its chunks again.
     chunks : Chunks
     parts : record array of PART, shape (parts,)
     shards : Shards
@@ -170,15 +235,15 @@ def fill_work(work, order, chunks, parts, shards, slot, sharded):
         Of `shards`; read where parameters are `sharded`.
     sharded : bool
     """
-    ranks = order.first.size - 1
+    ranks = rank_of.max() + 1
     last = np.zeros(ranks)  # of a stage's reductions, the longest: shows once a micro-batch
-    for stage in range(order.rank_of.size):
+    for stage in range(rank_of.size):
         held = chunks.counts[chunks.row[stage % chunks.row.size]]
-        rank = order.rank_of[stage]
+        rank = rank_of[stage]
         for number in range(held.size):
             if sharded and held[number] > 0.0:
                 last[rank] = max(last[rank], shards.last[slot, number])
-    for stage in range(order.rank_of.size):
+    for stage in range(rank_of.size):
         held = chunks.counts[chunks.row[stage % chunks.row.size]]
         forward, backward, weight = 0.0, 0.0, 0.0
         for number in range(held.size):
@@ -195,7 +260,7 @@ def fill_work(work, order, chunks, parts, shards, slot, sharded):
             forward += count * ahead
             backward += count * behind
             weight += count * part.weight_pass
-        backward += last[order.rank_of[stage]] * ranks / order.rank_of.size
+        backward += last[rank_of[stage]] * ranks / rank_of.size
         work[FORWARD, stage] = forward
         work[BACKWARD, stage] = backward
         work[INPUT, stage] = max(backward - weight, 0.0)

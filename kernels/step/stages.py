@@ -148,12 +148,13 @@ def stage_load(strategy, stages, shards, slot, groups, settings):
     -----
     A stage has nothing to do beside the first gather of a step, nor beside the last reduction of
     a micro-batch, for which the next one waits (PyTorch's FSDP, at the end of every backward). Of
-    its parts the one counts that has most to lose: its layers, mostly.
+    its parts the one counts that has most to lose: its layers, mostly. Of what shows of gathers and
+    copies, each chunk of a stage has an equal share.
     """
     slowest, executed, critical = -1.0, 0.0, 0
     weights, experts = 0.0, 0.0
     shard_total, shard_exposed, shard_width, shard_widths = 0.0, 0.0, 0.0, 0.0
-    shard_first, copies_exposed, all_copies = 0.0, 0.0, 0.0
+    shard_first, copies_exposed, shown, critical_shown = 0.0, 0.0, 0.0, 0.0
     sharded = shards_parameters(strategy.zero)
     copied = offloads(strategy)
     key = strategy.stage_key
@@ -175,19 +176,19 @@ def stage_load(strategy, stages, shards, slot, groups, settings):
             beside = pass_exposed(strategy, stage, groups, settings)
             exposed += beside
         copies = stages.stages[row]
-        all_copies += copies * beside
+        shown += copies * exposed
         executed += copies * stage.flops
         shard_widths += copies * width
         if stage.busy + exposed > slowest:
             slowest, critical = stage.busy + exposed, row
             shard_total, shard_exposed, shard_width = total, exposed - beside, width
-            shard_first, copies_exposed = first, beside
+            shard_first, copies_exposed, critical_shown = first, beside, exposed
         if stage.trained + stage.trained_experts > weights + experts:
             weights, experts = stage.trained, stage.trained_experts
     return Load(
         critical,
         slowest,
-        stages.fill[key] + (all_copies - copies_exposed) / strategy.virtual,
+        stages.fill[key] + (shown - critical_shown) / strategy.virtual,
         executed,
         weights,
         experts,

@@ -275,8 +275,6 @@ class Waits(NamedTuple):
         Micro-batches whose logits are kept at most, by their bytes.
     alone : float64, shape (n,)
         Share of the passes that run without a partner [1].
-    slowest : float64, shape (n,)
-        Both passes of a micro-batch on the stage that takes longest [s].
     """
 
     makespan: np.ndarray
@@ -284,15 +282,12 @@ class Waits(NamedTuple):
     flight: np.ndarray
     heads: np.ndarray
     alone: np.ndarray
-    slowest: np.ndarray
 
 
 def no_waits(rows: int = 0, compositions: int = 0) -> Waits:
     """Return `Waits` of zeros, for so many strategies and compositions of stages."""
     flight = np.zeros((rows, compositions))
-    return Waits(
-        np.zeros(rows), np.zeros(rows), flight, np.zeros(rows), np.zeros(rows), np.zeros(rows)
-    )
+    return Waits(np.zeros(rows), np.zeros(rows), flight, np.zeros(rows), np.zeros(rows))
 
 
 class MemorySettings(NamedTuple):

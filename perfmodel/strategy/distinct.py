@@ -36,6 +36,8 @@ def distinct_keys(
     span = 1
     for name in names:
         column = np.ascontiguousarray(columns[name])
+        if rows and column.min() == column.max():
+            continue  # one value tells no rows apart
         rank, values = _rank(column)
         if values.size * span > 2**62:
             code, span = _compact_by_sorting(code)

@@ -1,9 +1,9 @@
 """Strategies whose pipelines no closed form describes: their passes run one by one.
 
 The closing pass (`perfmodel.kernels.step.close`) knows GPipe, 1F1B and interleaved 1F1B in closed
-form. That is exact where no chunk takes longer than the last one, forward or backward: so most
-often, as the last one has the output matrix. All others run in `perfmodel.kernels.pipeline`, each
-distinct order once per distinct work.
+form, of chunks with equal layers. That is exact where none of them takes longer than the last one,
+forward or backward: so most often, as the last one has the output matrix. All others run in
+`perfmodel.kernels.pipeline`, each distinct order once per distinct work.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CLOSED = ("gpipe", "1f1b", "interleaved")
 """Schedules with a closed form."""
-TOGETHER = 1024
+TOGETHER = 8192
 """Strategies of one order that run in one call: bounds what their passes take in memory."""
 CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
 
@@ -48,7 +48,7 @@ def pipeline_waits(
     """
     from perfmodel.kernels.step.tables import no_waits
 
-    chosen = np.flatnonzero(needs_events(work, keys))
+    chosen = np.flatnonzero(needs_events(work))
     rows = np.full(len(work.grid), -1, np.int64)
     if not chosen.size:
         return rows, no_waits()
@@ -59,20 +59,18 @@ def pipeline_waits(
     return rows, waits
 
 
-def needs_events(work: Workload, keys: KeyTables) -> Flags:
-    """Tell which strategies no closed form describes exactly, shape (strategies,)."""
+def needs_events(work: Workload) -> Flags:
+    """Tell which strategies no closed form describes, shape (strategies,)."""
     grid = work.grid
     pipelined = grid["pipeline_parallel"] > 1
     if not pipelined.any():
         return pipelined
     closed = np.isin(grid["pipeline_schedule"], [CODES[name] for name in CLOSED])
-    closed &= grid["zero_stage"] < 3  # what shows of gathers differs from part to part
     group = grid["micro_batch_group"]
     if group.any() or not closed.all():
         plain = (group == 0) | (group == grid["pipeline_parallel"])
         closed &= plain | (grid["virtual_pipeline"] == 1)
-    heavy_end = ends_heaviest(work, keys)
-    return pipelined & ~(closed & heavy_end[work.strategies.stage_key])
+    return pipelined & ~(closed & evenly_laid_out(work)[work.strategies.stage_key])
 
 
 def pass_times(keys: KeyTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -83,29 +81,15 @@ def pass_times(keys: KeyTables) -> tuple[NDArray[np.float64], NDArray[np.float64
     return forward, sum(np.asarray(keys.parts[name]) for name in BUSY) - forward
 
 
-def ends_heaviest(work: Workload, keys: KeyTables) -> Flags:
-    """Tell of which stage keys the last chunk takes longest, forward and backward.
-
-    With several chunks a stage, all but the first and the last must be alike, too, and all have as
-    many layers.
-    """
+def evenly_laid_out(work: Workload) -> Flags:
+    """Tell in which stage keys every chunk holds as many layers of every kind."""
     found = np.ones(work.stage_layer_key.size, bool)
     table = work.compositions
-    times = pass_times(keys)
     of_layers = [part.layer is not None for part in model_parts(work.model)]
     for pipeline, own in enumerate(work.keys_of_pipelines()):
         rows = slice(table.chunk_offset[pipeline], table.chunk_offset[pipeline + 1])
-        place = table.chunk_row[table.place_offset[pipeline] : table.place_offset[pipeline + 1]]
-        stages = table.stage_offset[pipeline + 1] - table.stage_offset[pipeline]
-        layer = work.stage_layer_key[own]
-        layers = table.chunk_counts[rows][:, of_layers].sum(axis=1)
-        if place.size > stages and ((place[1:-1] != place[1]).any() or np.ptp(layers) > 0):
-            found[own] = False
-            continue
-        for passes in times:
-            of_chunks = table.chunk_counts[rows] @ passes[layer].T
-            longest = of_chunks[place[-1] - rows.start] * (1.0 + 1e-12)
-            found[own] &= (of_chunks <= longest).all(axis=0)
+        layers = table.chunk_counts[rows][:, of_layers]
+        found[own] = (layers == layers[0]).all()
     return found
 
 
@@ -117,8 +101,8 @@ def fill_times(work: Workload, keys: KeyTables) -> NDArray[np.float64]:
     A micro-batch passes the first chunks of all stages ahead of it, and comes back through
     them. With several chunks a stage, p micro-batches do so in a row, at the pace of the slowest of
     these chunks, while the last stage would go at that of its own: p - 1 times the difference,
-    either way. Derived here, for chunks as `ends_heaviest` asks for; held against passes run one
-    by one.
+    either way. Derived here, for chunks with equal layers of which the last takes longest; held
+    against passes run one by one.
     """
     table, found = work.compositions, np.zeros(work.stage_layer_key.size)
     times = pass_times(keys)
@@ -161,42 +145,41 @@ def run_events(problem: Problem, waits: Waits) -> None:
 
     Notes
     -----
-    1F1B and interleaved 1F1B repeat themselves, micro-batch by micro-batch or p of them at a time.
-    Where there are many, so few run as fill and drain the pipeline, and once and twice more of a
-    repetition. If both have added the work of the slowest stage, each further one does: no
-    schedule is faster, and stages that would wait for each other for longer would have shown it
-    by then. What is kept has long been at its most. All others run as they are.
+    1F1B goes round by round, and skips rounds that are all alike. Interleaved 1F1B repeats itself,
+    p micro-batches at a time: where there are many, so few run as fill and drain the pipeline, and
+    one and two repetitions more. If both have added the same, each further one does: what a
+    repetition adds never falls, as times are the longest of many ways, and the longest way in the
+    end, through the slowest stage or the slowest chunk of each round, is long enough by then to
+    show. What is kept has long been at its most. All others run as they are.
     """
     from perfmodel.kernels.work import expect
 
     grid = problem.work.grid.take(problem.chosen)
     batches, stages = batches_of(grid), grid["pipeline_parallel"]
-    repeats = np.isin(grid["pipeline_schedule"], [CODES[name] for name in REPEATING])
-    several = grid["virtual_pipeline"] > 1
-    repeats &= ~several | (groups_of(grid) == stages)
-    period = np.where(several, stages, 1)
-    base = FILLED * stages
-    many = np.flatnonzero(repeats & (batches > base + 2 * period))
-    few = np.setdiff1d(np.arange(batches.size), many)
-    passes = float((stages * grid["virtual_pipeline"]) @ np.minimum(batches, base + 2 * period))
-    expect(pipeline_passes=passes)
+    schedule = grid["pipeline_schedule"]
+    by_rounds = np.isin(schedule, [CODES[name] for name in BY_ROUNDS])
+    repeats = np.isin(schedule, [CODES[name] for name in REPEATING]) & (groups_of(grid) == stages)
+    many = np.flatnonzero(repeats & (batches > (FILLED + 2) * stages))
+    shown = np.minimum(batches, np.where(repeats, (FILLED + 2) * stages, batches))
+    passes = stages * grid["virtual_pipeline"] * np.where(by_rounds, stages, shown)
+    expect(pipeline_passes=float(passes.sum()) / 4.0)
+    run_groups(problem, np.flatnonzero(by_rounds), batches[by_rounds], waits, rounds=True)
+    rest = np.ones(batches.size, bool)
+    rest[by_rounds] = False
     if many.size:
         shorter = [waits_like(waits, many.size) for _ in range(3)]
         for more, found in enumerate(shorter):
-            run_batches(problem, many, (base + more * period)[many], found)
-        rest = (batches[many] - base[many]) / period[many] - 2.0
-        steady = repeated(shorter, rest, period[many], waits, many)
-        few = np.concatenate([few, many[~steady]])
-    if few.size:
-        found = waits_like(waits, few.size)
-        run_batches(problem, few, batches[few], found)
-        for ours, theirs in zip(waits, found, strict=True):
-            ours[few] = theirs
+            run_groups(problem, many, (FILLED + more) * stages[many], found)
+        missing = batches[many] / stages[many] - FILLED - 2.0
+        rest[many] = ~repeated(shorter, missing, waits, many)
+    run_groups(problem, np.flatnonzero(rest), batches[rest], waits)
 
 
-REPEATING = ("1f1b", "interleaved")
-"""Schedules in which micro-batch after micro-batch is treated alike."""
-FILLED = 4
+BY_ROUNDS = ("1f1b",)
+"""Schedules that run round by round."""
+REPEATING = ("interleaved",)
+"""Schedules in which p micro-batches after p are treated alike."""
+FILLED = 3
 """Micro-batches per stage with which a pipeline has been full for long."""
 
 
@@ -209,8 +192,7 @@ def waits_like(waits: Waits, rows: int) -> Waits:
 
 def repeated(
     shorter: Sequence[Waits],
-    rest: NDArray[np.float64],
-    period: Integers,
+    missing: NDArray[np.float64],
     waits: Waits,
     rows: Integers,
 ) -> Flags:
@@ -220,21 +202,17 @@ def repeated(
     ----------
     shorter : sequence of three Waits
         With a repetition more each.
-    rest : ndarray of float64, shape (n,)
-        Repetitions that are missing in the last one.
-    period : ndarray of int64, shape (n,)
-        Micro-batches of a repetition.
+    missing : ndarray of float64, shape (n,)
+        Repetitions that the last one lacks.
     waits : Waits
         Result, in `rows`.
     """
-    least, steady = period * shorter[2].slowest, np.ones(rest.size, bool)
+    steady = np.ones(missing.size, bool)
     for ours, *theirs in zip(waits[:2], *(item[:2] for item in shorter), strict=True):
-        first, second = theirs[1] - theirs[0], theirs[2] - theirs[1]
-        steady &= np.abs(first - second) <= SAME * theirs[2]
-        ours[rows] = theirs[2] + rest * second
-    steady &= np.abs(shorter[2].makespan - shorter[1].makespan - least) <= SAME * least
-    for ours, theirs in zip(waits[2:], shorter[2][2:], strict=True):
-        ours[rows] = theirs
+        ours[rows] = theirs[2] + missing * (theirs[2] - theirs[1])
+        steady &= np.abs(theirs[2] - 2.0 * theirs[1] + theirs[0]) <= SAME * theirs[2]
+    for ours, last in zip(waits[2:], shorter[2][2:], strict=True):
+        ours[rows] = last
     return steady
 
 
@@ -242,7 +220,9 @@ SAME = 1e-11
 """Differences that are roundings, relative."""
 
 
-def run_batches(problem: Problem, rows: Integers, batches: Integers, waits: Waits) -> None:
+def run_groups(
+    problem: Problem, rows: Integers, batches: Integers, waits: Waits, *, rounds: bool = False
+) -> None:
     """Run some of a problem's strategies with so many micro-batches each.
 
     Parameters
@@ -251,72 +231,64 @@ def run_batches(problem: Problem, rows: Integers, batches: Integers, waits: Wait
     rows, batches : ndarray of int64, shape (n,)
         Places in `problem.chosen`, and micro-batches of each.
     waits : Waits
-        Result, of n rows.
+        Result, a row for each or, where it has as many as the problem, in `rows`.
+    rounds : bool
+        Round by round, with no order.
     """
     from perfmodel.kernels.step import scheduled as kernel
     from perfmodel.kernels.step.tables import Strategies
     from perfmodel.kernels.work import kernel_work
 
+    if not rows.size:
+        return
     work, chosen = problem.work, problem.chosen[rows]
+    target = rows if waits.makespan.size == problem.chosen.size else np.arange(rows.size)
     grid = work.grid.take(chosen)
     stage_key = work.strategies.stage_key[chosen]
-    kinds, kind = distinct_keys(
-        {
-            **grid.columns,
-            "pipeline": work.stage_pipeline[stage_key],
-            "batches": batches,
-            "group": groups_of(grid),
-        },
-        ("pipeline", *ORDERED_BY),
-    )
-    columns = work.strategies._replace(waits=work.strategies.stage_key)
-    strategies = Strategies(*(column[chosen] for column in columns))
+    columns = {
+        **grid.columns,
+        "pipeline": work.stage_pipeline[stage_key],
+        "batches": batches,
+        "group": groups_of(grid),
+    }
+    kinds, kind = distinct_keys(columns, ("pipeline", *ORDERED_BY[: 3 if rounds else None]))
+    held = work.strategies._replace(waits=work.strategies.stage_key)
+    strategies = Strategies(*(column[chosen] for column in held))
     strategies = strategies._replace(stage_key=work.stage_layer_key[stage_key])
-    alike = np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])
+    # Strategies that share work lie together.
+    alike = np.split(np.lexsort((stage_key, kind)), np.cumsum(np.bincount(kind))[:-1])
     blocks = (
         (number, own[start : start + TOGETHER])
         for number, own in enumerate(alike)
         for start in range(0, own.size, TOGETHER)
     )
     for number, own in blocks:
-        ordered = OrderedBy(*(int(kinds[name][number]) for name in ORDERED_BY))
-        name = list(SCHEDULE_FACTS)[ordered.schedule]
-        with kernel_work(pipeline_passes=ordered.passes * (2 + own.size // 4)):
-            order, program = grid.table or named_pipeline(
-                name, ordered.ranks, ordered.batches, ordered.virtual, ordered.group
-            )
-            kernel.run_schedules(
-                order,
-                program,
-                Strategies(*(column[own] for column in strategies)),
-                problem.keys,
-                chunks_of(work, int(kinds["pipeline"][number])),
-                sends_are_hidden(name, problem.settings),
-                problem.settings,
-                problem.network,
-                own,
-                waits,
-            )
+        name = list(SCHEDULE_FACTS)[int(kinds["pipeline_schedule"][number])]
+        ranks, virtual = (int(kinds[it][number]) for it in ORDERED_BY[1:3])
+        shared = (
+            problem.keys,
+            chunks_of(work, int(kinds["pipeline"][number])),
+            sends_are_hidden(name, problem.settings),
+            problem.settings,
+            problem.network,
+            target[own],
+            waits,
+        )
+        some = Strategies(*(column[own] for column in strategies))
+        if rounds:
+            with kernel_work(pipeline_passes=2 * ranks * ranks * own.size):
+                kernel.run_one_f_one_b(some, batches[own], *shared)
+            continue
+        count, group = int(kinds["batches"][number]), int(kinds["group"][number])
+        with kernel_work(pipeline_passes=3 * ranks * virtual * count * (2 + own.size // 4)):
+            order, program = grid.table or named_pipeline(name, ranks, count, virtual, group)
+            kernel.run_schedules(order, program, some, *shared)
 
 
 ORDERED_BY = ("pipeline_schedule", "pipeline_parallel", "virtual_pipeline", "batches", "group")
+"""What the order of a pipeline's passes depends on."""
 BLOCKING = ("gpipe", "1f1b")
 """Schedules whose sends nothing runs beside, whatever the software does in others."""
-
-
-class OrderedBy(NamedTuple):
-    """What the order of a pipeline's passes depends on; columns `ORDERED_BY`."""
-
-    schedule: int
-    ranks: int
-    virtual: int
-    batches: int
-    group: int
-
-    @property
-    def passes(self) -> int:
-        """Passes of a step, with gradients of weights apart."""
-        return 3 * self.ranks * self.virtual * self.batches
 
 
 def sends_are_hidden(schedule: str, settings: Settings) -> bool:

@@ -88,7 +88,6 @@ def test_both_copies_of_the_model_are_there(all_schedules):
         {"pipeline_schedule": "1f1b"},
         {"virtual_pipeline": 2},
         {"virtual_pipeline": 4},
-        {"virtual_pipeline": 2, "zero_stage": 3},
         {"pipeline_schedule": "1f1b", "recompute": "full"},
     ],
 )
@@ -96,9 +95,7 @@ def test_closed_forms_are_what_passes_come_to(model, h100, row, monkeypatch):
     """The last chunk has the output matrix: no chunk takes longer."""
     rows = [{"pipeline_parallel": 4, **row, "global_batch_size": batch} for batch in (16, 64, 128)]
     closed = project_rows(model, h100, rows)
-    monkeypatch.setattr(
-        scheduled, "needs_events", lambda work, keys: work.grid["pipeline_parallel"] > 1
-    )
+    monkeypatch.setattr(scheduled, "needs_events", lambda work: work.grid["pipeline_parallel"] > 1)
     run = project_rows(model, h100, rows)
     np.testing.assert_allclose(run["pipeline_bubble"], closed["pipeline_bubble"], rtol=1e-9)
     if row.get("pipeline_schedule") != "gpipe":  # where the last stage keeps all logits
@@ -110,9 +107,7 @@ def test_light_ends_wait_less_than_the_closed_form_says(model, h100, monkeypatch
     framework = replace(load_framework("megatron"), stage_split="8,9,9,6")
     rows = [{"pipeline_parallel": 4, "data_parallel": 2}]
     exact = project_rows(model, h100, rows, framework)
-    monkeypatch.setattr(
-        scheduled, "needs_events", lambda work, keys: np.zeros(len(work.grid), bool)
-    )
+    monkeypatch.setattr(scheduled, "needs_events", lambda work: np.zeros(len(work.grid), bool))
     closed = project_rows(model, h100, rows, framework)
     assert exact["pipeline_bubble"] < closed["pipeline_bubble"]
     assert exact["step_time"] > 0.9 * closed["step_time"]
@@ -204,7 +199,8 @@ def test_pipelines_that_repeat_themselves_run_as_if_to_the_end(model, h100, spli
         for batch in (56, 128, 512)
     ]
     extended = project_rows(model, h100, rows, framework)
-    monkeypatch.setattr(scheduled, "REPEATING", ())
+    for name in ("REPEATING", "BY_ROUNDS"):
+        monkeypatch.setattr(scheduled, name, ())
     run = project_rows(model, h100, rows, framework)
     for name, values in run.items():
         np.testing.assert_allclose(extended[name], values, rtol=1e-9, atol=1e-12, err_msg=name)
