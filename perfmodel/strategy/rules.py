@@ -322,19 +322,6 @@ RULES: tuple[Rule, ...] = (
         _interleaved_batches,
     ),
     Rule(
-        19,
-        "schedule_batches",
-        "dualpipe and dualpipe_v need two micro-batches per stage, dualpipe an even number of "
-        "both; interleaved_zero_bubble as many in each of its rounds of pipeline_parallel",
-        _schedule_batches,
-    ),
-    Rule(
-        20,
-        "schedule_table_missing",
-        "pipeline_schedule table runs as a file says, and none is given (--schedule-file)",
-        _table,
-    ),
-    Rule(
         9,
         "sequence_parallel_alone",
         "sequence_parallel needs tensor_parallel > 1",
@@ -387,6 +374,19 @@ RULES: tuple[Rule, ...] = (
         "ZeRO shard sets neither fill nor divide the blocks of ranks into which the mapping cuts "
         "the data × context ranks or the copies of an expert",
         _shard_mapping,
+    ),
+    Rule(
+        19,
+        "schedule_batches",
+        "dualpipe and dualpipe_v need two micro-batches per stage, dualpipe an even number of "
+        "both; interleaved_zero_bubble as many in each of its rounds of pipeline_parallel",
+        _schedule_batches,
+    ),
+    Rule(
+        20,
+        "schedule_table_missing",
+        "pipeline_schedule table runs as a file says, and none is given (--schedule-file)",
+        _table,
     ),
     Rule(
         21,
