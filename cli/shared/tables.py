@@ -238,7 +238,7 @@ def _common_fields(rows: Sequence[Mapping[str, Any]], shown: set[str]) -> str:
     """Return the fields that all rows share, where they say something."""
     silent = {"shard_group": 0, "expert_parallel": 1, "expert_tensor_parallel": 1}
     silent |= {"context_parallel": 1, "virtual_pipeline": 1}
-    silent |= dict.fromkeys(("document_length", "padding", *OFFLOAD), 0)
+    silent |= dict.fromkeys(("micro_batch_group", "document_length", "padding", *OFFLOAD), 0)
     first = rows[0]
     if all(row["context_parallel"] == 1 for row in rows):
         silent["context_parallel_kind"] = first["context_parallel_kind"]
