@@ -43,23 +43,20 @@ def print_pipeline(found: PipelineTimeline, row: Mapping[str, Any]) -> None:
     say(f"from the first pass to the last {format_time(found.makespan)}; times of a whole step")
     headers = ["stage", "layers", "forward", "backward", "works", "sends", "waits", "", "in flight"]
     headers += ["keeps"]
-    lines = []
-    for cells, stages in groupby(found.stages, lambda item: item[1:]):
-        numbers = [item.stage for item in stages]
-        layers, forward, backward, busy, sending, waiting, in_flight, kept = cells
-        lines.append(
-            [
-                f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}",
-                " + ".join(map(str, layers)) if len(layers) <= 4 else f"{sum(layers)}",
-                format_time(forward),
-                format_time(backward),
-                format_time(busy),
-                format_time(sending),
-                format_time(waiting),
-                share(waiting, found.makespan),
-                f"{in_flight:.3g}",
-                format_gib(kept),
-            ]
-        )
+    cells = [
+        [
+            " + ".join(map(str, it.layers)) if len(it.layers) <= 4 else f"{sum(it.layers)}",
+            *map(format_time, (it.forward, it.backward, it.busy, it.sending, it.waiting)),
+            share(it.waiting, found.makespan),
+            f"{it.in_flight:.3g}",
+            format_gib(it.kept),
+        ]
+        for it in found.stages
+    ]
+    lines, first = [], 0
+    for line, alike in groupby(cells):
+        last = first + len(list(alike)) - 1
+        lines.append([f"{first}" if first == last else f"{first}–{last}", *line])
+        first = last + 1
     click.echo(table(headers, lines, left=(0, 1)))
     say("forward and backward of one micro-batch; in flight: micro-batches kept at most")
