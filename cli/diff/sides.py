@@ -86,7 +86,8 @@ def _projected(ctx: click.Context, text: str, given: Mapping[str, Any]) -> Side:
     arguments = _arguments(given, {} if text == "-" else _changes(text))
     with project_command.make_context(ctx.info_name, arguments, parent=ctx.parent) as own:
         values = dict(own.params)
-        values.pop("as_json")
+        for name in ("as_json", "safe"):
+            values.pop(name)
         costs, reading = given_costs(values), given_reading(values)
         named = {
             name: values.pop(name)

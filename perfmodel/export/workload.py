@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.pipelines import BIDIRECTIONAL, SCHEDULE_FACTS
+from perfmodel.base.pipelines import BIDIRECTIONAL, SCHEDULE_FACTS, SCHEDULES, TABLE
 from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.export.data_parallel import stage_data
 from perfmodel.export.types import (
@@ -47,7 +47,7 @@ from perfmodel.training.schedule import chunk_stages
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
-WRITTEN = tuple(it.name for it in SCHEDULE_FACTS.values() if it.placement != BIDIRECTIONAL)
+WRITTEN = tuple(it for it in SCHEDULES if SCHEDULE_FACTS[it].placement != BIDIRECTIONAL)
 """Schedules whose passes `perfmodel.export.program.stage_slots` puts in order."""
 
 
@@ -202,9 +202,10 @@ def _operation(item: Priced) -> ProjectedOperation:
 def _check_schedule(strategy: Mapping[str, Any]) -> None:
     name = strategy["pipeline_schedule"]
     if name not in WRITTEN:
+        what = "is in a file" if name == TABLE else "holds two copies of the model"
         raise StrategyError(
-            f"pipeline_schedule {name}: its stages hold two copies of the model, of which no "
-            f"workload files are written; they are of {', '.join(WRITTEN)}"
+            f"pipeline_schedule {name} {what}, of which no workload files are written; they are "
+            f"of {', '.join(WRITTEN)}"
         )
 
 

@@ -249,7 +249,8 @@ class Oracle:
             alone = min(1.0, (ahead / p + 1) / (m * v))
             hidden = out["expert_parallel_total"] - out["expert_parallel_exposed"]
             out["expert_parallel_exposed"] += alone * hidden
-        out["pipeline_bubble"] = self.fill
+        shown = sum(load[1] * load[4] for load in loads)
+        out["pipeline_bubble"] = self.fill + (shown - gather_exposed) / v
         out["host_time"] = m * self.stage(critical, "host") + s.step_overhead
         self.add_sends(out, stage_time)
         weights, experts = self.most_parameters()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from perfmodel import (
 )
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.errors import PerfModelError
+from perfmodel.base.pipelines import SCHEDULES
 from perfmodel.compute.attention import ragged_attention_time
 from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
 from perfmodel.compute.indexer import indexer_times
@@ -49,8 +51,12 @@ from perfmodel.parity.wse.core_products import CoreNode, attention_pieces, produ
 from perfmodel.parity.wse.core_transfers import all_reduce_pieces, multicast_piece
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
+from perfmodel.software.framework import load_framework
 from perfmodel.strategy.fields import MAPPINGS
+from perfmodel.strategy.pipelines import usual_chunks
 from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+from perfmodel.training.stage_memory import stage_memories
+from perfmodel.training.timeline import pipeline_timeline
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
 from perfmodel.wafer.cores.instructions import multicasts
 from perfmodel.wafer.cores.layout import even_layout
@@ -63,6 +69,7 @@ from perfmodel.wafer.nodes.workload import node_operations
 from perfmodel.wafer.search.mapping import search_mapping
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
+from tests.kernels.pipeline.cases import random_durations
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
 from tests.network.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
@@ -76,6 +83,8 @@ def everything(random: np.random.Generator) -> None:
     """Call all that calls kernels."""
     for drive in (
         training,
+        pipelines,
+        schedules,
         single_operations,
         recurrent_mixers,
         expert_routing,
@@ -121,6 +130,58 @@ def training(random: np.random.Generator) -> None:
         row = {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 4, "zero_stage": 1}
         row |= {"sequence_length": 4096, "global_batch_size": 16}
         projected_workload(model, strategies_from_rows(model, 16, [row]), load_hardware("dgx-h100"))
+
+
+def pipelines(random: np.random.Generator) -> None:
+    """Every schedule, its passes over uneven stages, what ranks keep, and closed forms."""
+    from perfmodel.kernels.pipeline import closed, events, held, link, orders, rounds
+
+    for schedule, name in enumerate(SCHEDULES):
+        chunks = usual_chunks(name)
+        for ranks, batches in ((4, 8), (2, 12)):
+            order = orders.make_order(schedule, ranks, chunks, batches, ranks)
+            program = link.link_order(order)
+            stages = order.rank_of.size
+            work = random_durations(random, stages, 3)
+            events.makespans(program, work)
+            timeline = events.run_order(order, program, random_durations(random, stages))
+            until_input, until_weight = random.uniform(0.0, 1.0, (2, stages))
+            held.peaks(order, until_input, until_weight)
+            held.held_over_time(order, timeline, until_input, until_weight)
+            closed.most_held(schedule, ranks, chunks, batches, ranks)
+            closed.equal_bubble(schedule, ranks, chunks, batches, 1.0, 1.0, 0.7, 2.5)
+    link.link_order(order._replace(stage=order.stage[::-1].copy()))  # out of order
+    events.plain_durations(*random.uniform(0.1, 2.0, (3, 4)))
+    closed.zb_h2_wait(4, 1.0, 1.1, 0.6)
+    forward, backward, there, back = random.uniform(0.1, 1.0, (4, 5, 4))
+    batches = random.integers(1, 200, 5)
+    rounds.one_f_one_b_times(forward, backward, there, back, 0.3, batches)
+    closed.last_is_slowest(forward[0], backward[0])
+    closed.slowest_time(forward[0], backward[0], 1, 8)
+    closed.gpipe_time(forward[0], backward[0], there[0], back[0], 8)
+
+
+def schedules(random: np.random.Generator) -> None:
+    """Strategies whose passes run one by one: each schedule, uneven, sharded and offloaded."""
+    hardware, model = load_hardware("dgx-h100"), load_model("llama-3.1-8b")
+    run = {"pipeline_parallel": 4, "global_batch_size": 64, "sequence_length": 2048}
+    rows = [
+        {**run, "pipeline_schedule": name, "zero_stage": int(random.choice([0, 3]))}
+        for name in SCHEDULES
+    ]
+    rows += [{**run, "virtual_pipeline": chunks, "zero_stage": 3} for chunks in (1, 2)]
+    rows += [{**run, "offload_optimizer": 0.5, "offload_activations": 0.25}]
+    rows += [{**run, "pipeline_schedule": "gpipe", "recompute": "full"}]
+    for split in ("even", "by_cost", "first=6,last=4"):
+        framework = replace(load_framework("megatron"), stage_split=split)
+        with contextlib.suppress(PerfModelError):  # not every schedule takes a layout
+            sweep(model, strategies_from_rows(model, 8, rows), hardware, framework=framework)
+    framework = load_framework("megatron")
+    for row in rows:
+        grid = strategies_from_rows(model, 8, [row])
+        if not grid.status.any():
+            pipeline_timeline(model, grid, hardware, framework)
+            stage_memories(model, grid, hardware, load_framework("fsdp"))
 
 
 def single_operations(random: np.random.Generator) -> None:

@@ -175,6 +175,7 @@ def _draw_columns(rng: np.random.Generator, model: ModelSpec, count: int, bits: 
     usual = pick(PIPELINE_SCHEDULES.index("gpipe"), PIPELINE_SCHEDULES.index("1f1b"))
     interleaved = PIPELINE_SCHEDULES.index("interleaved")
     columns["pipeline_schedule"] = np.where(columns["virtual_pipeline"] > 1, interleaved, usual)
+    columns["micro_batch_group"] = pick(0)
     columns["zero_stage"] = pick(0, 1, 2, 3)
     columns["shard_group"] = np.where(columns["zero_stage"] > 0, pick(0, 0, 0, 2, 8), 0)
     columns["expert_parallel"] = pick(1, 2, 4, 8) if experts else pick(1)

@@ -40,7 +40,7 @@ def test_objects_do_as_well_as_names() -> None:
 
 
 def test_it_shows_itself_in_one_line_and_as_a_page() -> None:
-    found = perfmodel.project("llama-3.1-8b", "dgx-h100", 8, **RUN)
+    found = perfmodel.project("llama-3.1-8b", "dgx-h100", 8, micro_batch_size=2, **RUN)
     assert "\n" not in repr(found)
     assert len(repr(found)) < 200
     assert "does not fit" in repr(found)

@@ -140,10 +140,11 @@ def test_a_tied_matrix_is_kept_by_the_first_and_the_last_stage(name):
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "bloom-176b", "gemma-3-27b"])
 def test_projected_parameters_are_the_models(name, project, h100):
-    """One device holds everything once, tied tables included, in 2 bytes a parameter."""
+    """One device holds everything once, tied tables included: the fp32 master, cast to 2 bytes."""
     model = load_model(name)
     found = project(model, h100, load_framework("fsdp"))
-    assert found["memory_parameters"] == pytest.approx(2.0 * model.parameter_count(), rel=1e-12)
+    assert found["memory_parameters"] == pytest.approx(6.0 * model.parameter_count(), rel=1e-12)
+    assert found["memory_optimizer"] == pytest.approx(8.0 * model.parameter_count(), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", UNTIED)

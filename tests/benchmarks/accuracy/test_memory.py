@@ -6,7 +6,9 @@ import pytest
 
 from tests.data import SHARED, needed
 
-memory = pytest.importorskip("benchmarks.accuracy.memory")
+memory = pytest.importorskip(
+    "benchmarks.accuracy.memory", reason="an installed package has no benchmarks beside the tests"
+)
 
 
 def test_peaks_of_fsdp2_by_category_and_in_all():

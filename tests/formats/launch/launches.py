@@ -146,3 +146,9 @@ def round_trips(
         )
         done += 1
     return done, refused
+
+
+def split_of(text: str, software: str = "") -> tuple[int, str]:
+    """Return the chunks of a stage and the layout that a text states."""
+    _, launch = parse_launch(text, "launch", software)
+    return launch["virtual_pipeline"], launch.framework.stage_split

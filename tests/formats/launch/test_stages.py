@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
-from perfmodel.base.pipelines import SCHEDULE_FACTS, WAVE
+from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES, WAVE
 from perfmodel.formats.launch.describe import Launch, settled
-from perfmodel.formats.launch.software import format_launch, keys_of, parse_launch
-from perfmodel.formats.launch.torchtitan_stages import NAMES, usual_layers
+from perfmodel.formats.launch.software import format_launch, parse_launch
+from perfmodel.formats.launch.torchtitan_stages import NAMES
 from perfmodel.training.layout import stage_layout
 from tests.formats.launch.launches import one_launch
 
@@ -34,125 +34,6 @@ PRIMUS = (
 def primus(*overrides: str) -> str:
     """Return an experiment with more overrides."""
     return PRIMUS + "".join(f"      {line}\n" for line in overrides)
-
-
-def split_of(text: str, software: str = "") -> tuple[int, str]:
-    """Return the chunks of a stage and the layout that a text states."""
-    _, launch = parse_launch(text, "launch", software)
-    return launch["virtual_pipeline"], launch.framework.stage_split
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("--pipeline-model-parallel-layout 'Et*7|(t*9|)*2t*7L'", (1, "7,9,9,7")),
-        ("--pipeline-model-parallel-layout 'Et*8|(t*8|)*2t*8L'", (1, "even")),
-        ("--pipeline-model-parallel-layout 'Et*4|(t*4|)*6t*4L'", (2, "even")),
-        ("--pipeline-model-parallel-layout 'E|t*16|t*16|L'", (1, "0,16,16,0")),
-        ("--pipeline-model-parallel-layout 'Et*8|t*8|t*16L|'", (1, "Et*8|t*8|t*16L|")),
-        ("--decoder-first-pipeline-num-layers 5", (1, "first=5")),
-        (
-            "--decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 4",
-            (1, "first=6,last=4"),
-        ),
-        (
-            "--decoder-last-pipeline-num-layers 2 --num-virtual-stages-per-pipeline-rank 2",
-            (2, "last=2"),
-        ),
-        ("", (1, "even")),
-    ],
-)
-def test_layouts_of_megatron(options: str, expected: tuple[int, str]) -> None:
-    assert split_of(MEGATRON + options) == expected
-
-
-@pytest.mark.parametrize(
-    ("layout", "expected"),
-    [
-        ("Ett|tt|tt|tL", (1, "Ett|tt|tt|tL")),
-        ("[[embedding, decoder], [decoder, decoder], [decoder], [decoder, loss]]", "Et|tt|t|tL"),
-        ("[[embedding], [decoder], [decoder], [], [decoder], [decoder], [decoder], [loss]]", None),
-    ],
-)
-def test_layouts_of_megatron_bridge(layout: str, expected: Any) -> None:
-    # The recipe's model is not in the file: the layout stays as it is stated.
-    chunks, split = split_of(f"{BRIDGE}  pipeline_model_parallel_layout: {layout}\n")
-    if expected is None:
-        assert (chunks, split) == (2, "E|t|t||t|t|t|L")
-    elif isinstance(expected, str):
-        assert (chunks, split) == (1, expected)
-    else:
-        assert (chunks, split) == expected
-
-
-def test_ends_and_groups_of_megatron_bridge() -> None:
-    text = (
-        f"{BRIDGE}  virtual_pipeline_model_parallel_size: 2\n"
-        "  num_layers_in_first_pipeline_stage: 6\n  num_layers_in_last_pipeline_stage: 2\n"
-        "  microbatch_group_size_per_vp_stage: 8\n"
-    )
-    _, launch = parse_launch(text, "x.yaml")
-    assert launch["micro_batch_group"] == 8
-    assert launch.framework.stage_split == "first=6,last=2"
-
-
-@pytest.mark.parametrize(("group", "expected"), [(4, 0), (8, 8)])
-def test_groups_of_micro_batches(group: int, expected: int) -> None:
-    option = f"--microbatch-group-size-per-virtual-pipeline-stage {group}"
-    _, launch = parse_launch(
-        f"{MEGATRON} --num-virtual-stages-per-pipeline-rank 2 {option}", "run.sh"
-    )
-    assert launch["micro_batch_group"] == expected
-    assert launch["pipeline_schedule"] == "interleaved"
-    assert (option in format_launch("megatron", launch)) == bool(expected)
-
-
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        # 32 layers and two more on four stages: torchtitan puts the rest on the first ones.
-        ("", (1, "8,9,8,7")),
-        (
-            "pipeline_parallel_first_stage_less_layers = 0\n"
-            "pipeline_parallel_last_stage_less_layers = 0\n",
-            (1, "even"),
-        ),
-        ("pipeline_parallel_split_points = ['layers.6', 'layers.14', 'layers.24']\n",
-         (1, "6,8,10,8")),
-        ("pipeline_parallel_schedule = 'zbvzerobubble'\n", (2, "4,5,4,4,4,4,4,3")),
-        ("pipeline_parallel_schedule = 'LoopedBFS'\npipeline_parallel_layers_per_stage = 3\n",
-         (3, "2,3,3,3,3,3,3,3,3,3,2,1")),
-    ],
-)  # fmt: skip
-def test_how_torchtitan_cuts(keys: str, expected: tuple[int, str]) -> None:
-    assert split_of(TITAN + keys, "torchtitan") == expected
-
-
-def test_modules_of_torchtitan() -> None:
-    launch = one_launch(
-        "llama-3.1-8b",
-        "torchtitan",
-        devices=16,
-        split="Et*2|t*10|t*10|t*10L",
-        zero_stage=2,
-        **ASKED,
-    )
-    parts = keys_of("torchtitan", launch)["parallelism.module_fqns_per_model_part"]
-    assert parts[0] == ["tok_embeddings", "layers.0", "layers.1"]
-    assert parts[3][-2:] == ["norm", "output"]
-    _, read = parse_launch(format_launch("torchtitan", launch), "x.toml")
-    assert read.framework.stage_split == "2,10,10,10"
-
-
-@pytest.mark.parametrize(("layers", "stages"), [(32, 4), (126, 16), (61, 16), (28, 3), (5, 2)])
-def test_torchtitans_rule_keeps_all_layers(layers: int, stages: int) -> None:
-    sizes = usual_layers(layers, stages, 1, 1)
-    assert sizes is not None
-    assert sum(sizes) == layers
-    places = [sizes[0] + 1, *sizes[1:-1], sizes[-1] + 1]
-    assert places == sorted(places, reverse=True)
-    assert places[0] - places[-1] <= 1
-    assert usual_layers(layers, layers + 3, 1, 1) is None
 
 
 ASKED: dict[str, Any] = {"pipeline_parallel": 4, "global_batch_size": 256, "sequence_length": 4096}
@@ -182,7 +63,7 @@ def scheduled(software: str, schedule: str) -> Launch:
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULE_FACTS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("software", OFFERED)
 def test_every_schedule_is_written_or_refused_by_name(software: str, schedule: str) -> None:
     launch = scheduled(software, schedule)

@@ -40,7 +40,7 @@ def test_what_leaves_the_device_waits_with_the_host(project, h100, llama_8b, fie
     left = {name: plain[name] - whole[name] for name in MEMORY_COMPONENTS}
     assert 0 < left[component] <= whole["memory_host"] * (1 + 1e-12)
     # Nothing but that, what is lost around it, and gradient shards that the host adds up.
-    others = ("memory_reserve", "memory_gradients", "memory_buffers", component)
+    others = ("memory_fragmentation", "memory_gradients", "memory_buffers", component)
     assert all(left[name] == 0 for name in MEMORY_COMPONENTS if name not in others)
 
 

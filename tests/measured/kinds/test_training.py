@@ -90,7 +90,7 @@ def test_a_row_without_measurement_or_architecture_does_not_count_against_covera
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"pp_schedule": "zbv"}, "schedule not modelled yet"),
+        ({"pp_schedule": "chimera"}, "schedule not modelled"),
         ({"precision": "int8/fp8 (AQT)"}, "int8 training is not modelled yet"),
         ({"precision": "ternary"}, "unknown precision"),
         ({"hardware": "H900"}, "no hardware profile"),
