@@ -338,7 +338,7 @@ def test_two_copies_of_the_model_are_refused(small_dense, grid_of, h100):
     grid = grid_of(small_dense, pipeline_parallel=2, pipeline_schedule="dualpipe", micro_batches=8)
     with pytest.raises(StrategyError) as caught:
         projected_workload(small_dense, grid, h100)
-    assert str(caught.value).startswith("pipeline_schedule dualpipe: its stages hold two copies")
+    assert str(caught.value).startswith("pipeline_schedule dualpipe holds two copies of")
 
 
 def test_layouts_are_stated(small_dense, grid_of, h100):
