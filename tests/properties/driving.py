@@ -176,6 +176,8 @@ def schedules(random: np.random.Generator) -> None:
         framework = replace(load_framework("megatron"), stage_split=split)
         with contextlib.suppress(PerfModelError):  # not every schedule takes a layout
             sweep(model, strategies_from_rows(model, 8, rows), hardware, framework=framework)
+    tied = load_model("bloom-176b")
+    sweep(tied, strategies_from_rows(tied, 8, rows[:3]), hardware)
     framework = load_framework("megatron")
     for row in rows:
         grid = strategies_from_rows(model, 8, [row])

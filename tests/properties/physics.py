@@ -30,7 +30,7 @@ from perfmodel.strategy.fields import (
     PIPELINE_SCHEDULES,
     RECOMPUTE,
 )
-from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.grid import StrategyGrid, encode
 from perfmodel.strategy.mapping import axis_order
 from perfmodel.strategy.rules import VALID, strategy_status
 from perfmodel.training.project import Workload, project_grid
@@ -175,7 +175,6 @@ def _draw_columns(rng: np.random.Generator, model: ModelSpec, count: int, bits: 
     usual = pick(PIPELINE_SCHEDULES.index("gpipe"), PIPELINE_SCHEDULES.index("1f1b"))
     interleaved = PIPELINE_SCHEDULES.index("interleaved")
     columns["pipeline_schedule"] = np.where(columns["virtual_pipeline"] > 1, interleaved, usual)
-    columns["micro_batch_group"] = pick(0)
     columns["zero_stage"] = pick(0, 1, 2, 3)
     columns["shard_group"] = np.where(columns["zero_stage"] > 0, pick(0, 0, 0, 2, 8), 0)
     columns["expert_parallel"] = pick(1, 2, 4, 8) if experts else pick(1)
@@ -189,7 +188,8 @@ def _draw_columns(rng: np.random.Generator, model: ModelSpec, count: int, bits: 
     bf16 = PRECISIONS.index("bf16")
     columns["precision"] = np.where(pick(0, 1) > 0, bf16, pick(*range(len(PRECISIONS))))
     columns["mapping"] = np.where(pick(0, 1) > 0, 0, pick(*range(len(MAPPINGS))))
-    return {field.name: columns[field.name] for field in FIELDS}
+    usual_values = {field.name: encode(field.name, field.default) for field in FIELDS}
+    return {name: columns.get(name, np.full(count, value)) for name, value in usual_values.items()}
 
 
 # Laws ------------------------------------------------------------------------------------------
