@@ -22,19 +22,12 @@ from parity_kinds.rows import error_statistics, group_table
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import json_object, read_unpacked, shortened
+from perfmodel.formats.launch.torchtitan_stages import NAMES
 from perfmodel.formats.schedule import schedule_rows
 from perfmodel.kernels.work import kernel_work
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 
-SCHEDULES = {
-    "GPipe": "gpipe",
-    "1F1B": "1f1b",
-    "Interleaved1F1B": "interleaved",
-    "LoopedBFS": "looped_bfs",
-    "InterleavedZeroBubble": "interleaved_zero_bubble",
-    "ZBVZeroBubble": "zb_v",
-    "DualPipeV": "dualpipe_v",
-}
+SCHEDULES = {theirs: ours for ours, theirs in NAMES.items()}
 """PyTorch's names, and ours."""
 
 ROUNDED = 1e-12  # figures of a file may have been written with so many digits

@@ -366,10 +366,24 @@ def _one_replica(case: Case) -> Any:
     return (replicas == 1) & (not experts or spread == columns["tensor_parallel"])
 
 
+def _zero_alone(case: Case, base: Values) -> Found:
+    """Return what ZeRO-3 changes for a lone replica: no time, and no memory.
+
+    But where sharded parameters are the master: ZeRO-3 casts part by part, others keep all cast.
+    """
+    kept = () if case.framework.master_parameters else ("memory_total",)
+    return _same("step_time", *kept, where=_one_replica, zero_stage=3, shard_group=0)(case, base)
+
+
 def _next_zero(case: Case, base: Values) -> Found:
-    """Return what more ZeRO costs; copies cast from a master come beside it and may cost more."""
+    """Return what more ZeRO costs, but for shards of gradients in a pool of their own.
+
+    Where sharded parameters are the master, gradients come late and their shards (from stage 2 on)
+    from a pool that nothing else uses: held, of no use, at a peak before they are there.
+    """
     stage, apart = case.columns["zero_stage"], not case.framework.master_parameters
-    rows, new = case.changed((stage < 3) & apart & _finite(base), zero_stage=stage + 1)
+    asked = (stage < 3) & (apart | (stage != 1))
+    rows, new = case.changed(asked & _finite(base), zero_stage=stage + 1)
     return _worse(base, rows, new, "memory_total")
 
 
@@ -487,20 +501,7 @@ LAWS = (
         "with data inside tensor or context ranks, more replicas place every group elsewhere: more "
         "adapters share what leaves a node, rings close",
     ),
-    Law(
-        # In time alone: sharded parameters that are the master are cast part by part, others kept.
-        "one replica: the ZeRO stage takes no time",
-        _same("step_time", where=_one_replica, zero_stage=3, shard_group=0),
-    ),
-    Law(
-        "one stage: the schedule changes nothing",
-        _same(
-            "step_time",
-            "memory_total",
-            where=_lone("pipeline_parallel"),
-            pipeline_schedule=PIPELINE_SCHEDULES.index("gpipe"),
-        ),
-    ),
+    Law("one replica: the ZeRO stage changes nothing", _zero_alone),
     Law("the next ZeRO stage never needs more memory", _next_zero),
     Law(
         "data parallelism alone: the mapping changes nothing",

@@ -17,6 +17,17 @@ from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import enumerate_strategies, strategies_from_rows
 from perfmodel.strategy.grid import StrategyGrid
 
+MEGATRON = """\
+torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --micro-batch-size 1
+  --global-batch-size 64 --seq-length 4096 --pipeline-model-parallel-size 4 --num-layers 32
+  --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8
+  --ffn-hidden-size 14336 --vocab-size 128256 --swiglu --normalization RMSNorm
+  --disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope
+  --max-position-embeddings 131072
+""".replace("\n", " ")
+BRIDGE = "model:\n  tensor_model_parallel_size: 1\n  pipeline_model_parallel_size: 4\n"
+TITAN = "[model]\nname='llama3'\nflavor='8B'\n[parallelism]\npipeline_parallel_degree = 4\n"
+TITAN += "data_parallel_shard_degree = 2\n"
 MODELS = (
     "llama-3.1-8b",
     "llama-3.1-405b",

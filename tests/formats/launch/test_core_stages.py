@@ -7,17 +7,7 @@ from typing import Any
 import pytest
 
 from perfmodel.formats.launch.software import format_launch, parse_launch
-from tests.formats.launch.launches import split_of
-
-MEGATRON = """\
-torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --micro-batch-size 1
-  --global-batch-size 64 --seq-length 4096 --pipeline-model-parallel-size 4 --num-layers 32
-  --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8
-  --ffn-hidden-size 14336 --vocab-size 128256 --swiglu --normalization RMSNorm
-  --disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope
-  --max-position-embeddings 131072
-""".replace("\n", " ")
-BRIDGE = "model:\n  tensor_model_parallel_size: 1\n  pipeline_model_parallel_size: 4\n"
+from tests.formats.launch.launches import BRIDGE, MEGATRON, split_of
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,7 @@ import pytest
 
 from perfmodel.formats.launch.software import format_launch, keys_of, parse_launch
 from perfmodel.formats.launch.torchtitan_stages import usual_layers
-from tests.formats.launch.launches import one_launch, split_of
-
-TITAN = "[model]\nname='llama3'\nflavor='8B'\n[parallelism]\npipeline_parallel_degree = 4\n"
-TITAN += "data_parallel_shard_degree = 2\n"
+from tests.formats.launch.launches import TITAN, one_launch, split_of
 
 
 @pytest.mark.parametrize(

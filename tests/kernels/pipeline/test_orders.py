@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.pipelines import SCHEDULES
+from perfmodel.formats.launch.torchtitan_stages import NAMES
 from perfmodel.formats.schedule import schedule_rows
 from perfmodel.kernels.pipeline.actions import (
     BIDIRECTIONAL,
@@ -22,15 +23,7 @@ from perfmodel.strategy.pipelines import named_pipeline
 from tests.data import TORCH_SCHEDULES, needed
 from tests.kernels.pipeline.cases import random_pipeline
 
-TORCH = {
-    "GPipe": "gpipe",
-    "1F1B": "1f1b",
-    "Interleaved1F1B": "interleaved",
-    "LoopedBFS": "looped_bfs",
-    "InterleavedZeroBubble": "interleaved_zero_bubble",
-    "ZBVZeroBubble": "zb_v",
-    "DualPipeV": "dualpipe_v",
-}
+TORCH = {theirs: ours for ours, theirs in NAMES.items()}
 
 
 def rows(schedule, ranks, micro_batches, chunks=None, group_size=None):
