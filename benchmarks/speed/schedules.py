@@ -87,6 +87,7 @@ def rounds(cases: int, runs: int) -> tuple[int, float]:
             *random.uniform(0.0, 1e-4, (2, cases, ranks)),
             0.0,
             np.full(cases, micro_batches),
+            np.arange(cases),
         )
         for ranks, micro_batches in SHAPES
     ]

@@ -48,6 +48,78 @@ def peaks(order, until_input, until_weight):
 
 
 @jit
+def fullest(order, class_of, classes):
+    """Return what ranks hold at the moments of which one is the fullest, whatever stages keep.
+
+    Of stages of every class, micro-batches between their forward pass and the gradients of their
+    weights. No other moment of the rank has as many of every class. What a rank holds at most is
+    the largest of these numbers times what stages of their class keep.
+
+    Parameters
+    ----------
+    order : Order
+    class_of : int64[stages]
+        Stages of one class keep as much.
+    classes : int
+
+    Returns
+    -------
+    held : int64[moments, classes]
+    first : int64[ranks + 1]
+        Moments of rank r are ``first[r]`` to ``first[r + 1] - 1``.
+    """
+    ranks = order.first.size - 1
+    held = np.zeros((order.kind.size, classes), np.int64)
+    first = np.zeros(ranks + 1, np.int64)
+    now = np.zeros(classes, np.int64)
+    for rank in range(ranks):
+        now[:] = 0
+        start = end = first[rank]
+        for action in range(order.first[rank], order.first[rank + 1]):
+            kind, own = order.kind[action], class_of[order.stage[action]]
+            if kind != FORWARD:
+                now[own] -= kind != INPUT
+                continue
+            now[own] += 1
+            last = action + 1 == order.first[rank + 1]
+            if not last and order.kind[action + 1] == FORWARD:
+                continue  # the next moment is fuller
+            if not _covered(now, held, start, end):
+                end = _without_covered(now, held, start, end)
+                held[end] = now
+                end += 1
+        first[rank + 1] = end
+    return held[: first[ranks]].copy(), first
+
+
+@jit_lean
+def _covered(now, held, start, end):
+    """Tell whether some of the moments has as many of every class."""
+    for moment in range(start, end):
+        most = True
+        for own in range(now.size):
+            most = most and now[own] <= held[moment, own]
+        if most:
+            return True
+    return False
+
+
+@jit_lean
+def _without_covered(now, held, start, end):
+    """Take out moments that have no more of any class, and return where the rest ends."""
+    kept = start
+    for moment in range(start, end):
+        more = False
+        for own in range(now.size):
+            more = more or held[moment, own] > now[own]
+        if more:
+            for own in range(now.size):
+                held[kept, own] = held[moment, own]
+            kept += 1
+    return kept
+
+
+@jit
 def held_over_time(order, timeline, until_input, until_weight):
     """Return what every rank holds from when on, a step per action of its order.
 

@@ -29,7 +29,7 @@ ROOM = 4
 
 @jit_lean
 def one_f_one_b_time(forward, backward, forward_send, backward_send, sender, micro_batches, room):
-    """Return the makespan of 1F1B, one stage per rank [s].
+    """Return the makespan of 1F1B, one stage per rank, as a line over micro-batches.
 
     Parameters
     ----------
@@ -46,7 +46,12 @@ def one_f_one_b_time(forward, backward, forward_send, backward_send, sender, mic
 
     Returns
     -------
-    float
+    least : float
+        With `steady` micro-batches [s].
+    growth : float
+        What each further one adds [s]; 0 where a run of all of them came to no pace.
+    steady : int
+        Micro-batches from which on that holds: all of them at most.
     """
     stages = forward.size
     m = micro_batches
@@ -69,13 +74,12 @@ def one_f_one_b_time(forward, backward, forward_send, backward_send, sender, mic
                 time += sender * forward_send[stage]
         ahead[stage] = time
         passed[stage] = returned[first - 1]
-    last = 0.0
-    skipped = 0
-    for number in range(m):
+    last = growth = 0.0
+    for number in range(micro_batches):
         growing = -1.0  # by how much everything has grown in this round; -2: not by the same
         for stage in range(stages - 1 if number > 0 else -1, -1, -1):
             # Last stage first: a stage takes what the one before made in the round before.
-            if number + skipped + stages - stage - 1 >= m:
+            if number + stages - stage - 1 >= m:
                 ahead[stage] = free[stage]
                 continue
             begin = free[stage]
@@ -99,18 +103,12 @@ def one_f_one_b_time(forward, backward, forward_send, backward_send, sender, mic
                 over += sender * backward_send[stage]
             growing = _growth(growing, over - free[stage], over)
             free[stage] = over
-        left = m - stages - number - skipped
-        if number > 0 and growing > 0.0 and left > 0:
-            skipped += left
-            last += left * growing
-            for stage in range(stages):
-                ahead[stage] += left * growing
-                passed[stage] += left * growing
-                free[stage] += left * growing
-                returned[stage] += left * growing
-        if number + skipped == m - 1:
+        if number > 0 and growing > 0.0 and m > stages + number:
+            # All that is left would grow alike: without it the rest follows at once.
+            growth, m = growing, stages + number
+        if number == m - 1:
             break
-    return last  # of the first stage, which comes last
+    return last, growth, m  # the first stage comes last
 
 
 @jit_lean
@@ -122,31 +120,38 @@ def _growth(growing, grown, time):
 
 
 @jit
-def one_f_one_b_times(forward, backward, forward_send, backward_send, sender, micro_batches):
+def one_f_one_b_times(forward, backward, forward_send, backward_send, sender, micro_batches, work):
     """Return the makespan of 1F1B in every case [s].
 
     Parameters
     ----------
-    forward, backward, forward_send, backward_send : float64[cases, stages]
+    forward, backward, forward_send, backward_send : float64[works, stages]
         As of `one_f_one_b_time` [s].
     sender : float
-    micro_batches : int64[cases]
+    micro_batches, work : int64[cases]
+        Of each case, and its row in the former.
 
     Returns
     -------
     float64[cases]
+
+    Notes
+    -----
+    Once a run has come to a steady growth, the same work with other numbers of micro-batches needs
+    no run.
     """
-    cases, stages = forward.shape
+    works, stages = forward.shape
     room = np.empty((ROOM, stages))
-    found = np.empty(cases)
-    for case in range(cases):
-        found[case] = one_f_one_b_time(
-            forward[case],
-            backward[case],
-            forward_send[case],
-            backward_send[case],
-            sender,
-            micro_batches[case],
-            room,
-        )
+    found = np.empty(micro_batches.size)
+    least, growth, steady = np.empty(works), np.zeros(works), np.empty(works)
+    for case in range(found.size):
+        m, own = micro_batches[case], work[case]
+        if growth[own] == 0.0 or m < steady[own]:
+            times = forward[own], backward[own], forward_send[own], backward_send[own]
+            line = one_f_one_b_time(*times, sender, m, room)
+            found[case] = line[0] + (m - line[2]) * line[1]
+            if line[1] > 0.0:
+                least[own], growth[own], steady[own] = line
+        else:
+            found[case] = least[own] + (m - steady[own]) * growth[own]
     return found

@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.pipeline.events import KINDS, Durations, makespans
-from perfmodel.kernels.pipeline.held import peaks
+from perfmodel.kernels.pipeline.held import fullest, peaks
 from perfmodel.kernels.pipeline.rounds import one_f_one_b_times
 from perfmodel.kernels.step.data_parallel import no_shards, shard_slot
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
@@ -76,13 +76,16 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
     share = 0.0 if hidden else 1.0
     with_sends = makespans(program, Durations(work, send, together, share, 0.0))
     flight = np.zeros((cases, waits.flight.shape[1]))
+    held, moments = fullest(order, chunk_rows(order, chunks), chunks.counts.shape[0])
     for case in range(cases):
-        write_flight(flight[case], order, chunks, keys.parts[strategies.stage_key[first[case]]])
+        parts = keys.parts[strategies.stage_key[first[case]]]
+        write_flight(flight[case], order, held, moments, chunks, parts)
     lone, heads = alone_passes(order), heads_in_flight(order)
     for i in range(rows.size):
         row, case = rows[i], case_of[i]
         waits.makespan[row], waits.with_sends[row] = alone[case], with_sends[case]
-        waits.flight[row] = flight[case]
+        for composition in range(flight.shape[1]):
+            waits.flight[row, composition] = flight[case, composition]
         waits.heads[row], waits.alone[row] = heads, lone
 
 
@@ -98,29 +101,29 @@ def run_one_f_one_b(strategies, batches, keys, chunks, hidden, settings, network
         As of `run_schedules`.
     """
     stages = chunks.row.size
-    rank_of = np.arange(stages)
-    case_of, first, sends = distinct_cases(strategies, batches, keys, settings, network)
-    work = work_of_cases(rank_of, strategies, first, keys, chunks, settings, network)
-    cases = first.size
-    forward, backward = np.empty((cases, stages)), np.empty((cases, stages))
-    send, none = np.empty((cases, stages)), np.zeros((cases, stages))
-    for case in range(cases):
-        for stage in range(stages):
-            forward[case, stage] = work[FORWARD, stage, case]
-            backward[case, stage] = work[BACKWARD, stage, case]
-            send[case, stage] = sends[case]
-    own = batches[first]
-    alone = one_f_one_b_times(forward, backward, none, none, 0.0, own)
+    # Work is shared by strategies that differ in nothing but micro-batches.
+    alike = np.zeros(rows.size, np.int64)
+    work_of, leader, sends = distinct_cases(strategies, alike, keys, settings, network)
+    case_of, first, _ = distinct_cases(strategies, batches, keys, settings, network)
+    work = work_of_cases(np.arange(stages), strategies, leader, keys, chunks, settings, network)
+    forward = np.ascontiguousarray(work[FORWARD].T)
+    backward = np.ascontiguousarray(work[BACKWARD].T)
+    send, none = np.empty(forward.shape), np.zeros(forward.shape)
+    for stage in range(stages):
+        send[:, stage] = sends
+    own, of_case = batches[first], work_of[first]
+    alone = one_f_one_b_times(forward, backward, none, none, 0.0, own, of_case)
     share = 0.0 if hidden else 1.0
-    with_sends = one_f_one_b_times(forward, backward, send, send, share, own)
+    with_sends = one_f_one_b_times(forward, backward, send, send, share, own, of_case)
+    ahead = np.zeros(waits.flight.shape[1], np.int64)  # micro-batches ahead of a first backward
+    for stage in range(stages - 1, -1, -1):
+        ahead[chunks.stage_row[stage]] = stages - stage
     for i in range(rows.size):
         row, case = rows[i], case_of[i]
         waits.makespan[row], waits.with_sends[row] = alone[case], with_sends[case]
         waits.heads[row], waits.alone[row] = 1.0, 1.0
-        for stage in range(stages):
-            kept = float(min(batches[i], stages - stage))
-            composition = chunks.stage_row[stage]
-            waits.flight[row, composition] = max(waits.flight[row, composition], kept)
+        for composition in range(ahead.size):
+            waits.flight[row, composition] = min(batches[i], ahead[composition])
 
 
 @jit
@@ -235,35 +238,34 @@ def fill_work(work, rank_of, chunks, parts, shards, slot, sharded):
         Of `shards`; read where parameters are `sharded`.
     sharded : bool
     """
-    ranks = rank_of.max() + 1
-    last = np.zeros(ranks)  # of a stage's reductions, the longest: shows once a micro-batch
-    for stage in range(rank_of.size):
-        held = chunks.counts[chunks.row[stage % chunks.row.size]]
-        rank = rank_of[stage]
-        for number in range(held.size):
-            if sharded and held[number] > 0.0:
-                last[rank] = max(last[rank], shards.last[slot, number])
-    for stage in range(rank_of.size):
-        held = chunks.counts[chunks.row[stage % chunks.row.size]]
-        forward, backward, weight = 0.0, 0.0, 0.0
-        for number in range(held.size):
-            count = held[number]
+    rows = chunks.counts.shape[0]
+    times, longest = np.zeros((KINDS, rows)), np.zeros(rows)
+    for row in range(rows):
+        for number in range(parts.size):
+            count, part = chunks.counts[row, number], parts[number]
             if count == 0.0:
                 continue
-            part = parts[number]
             busy = part.forward + part.backward + part.recompute + part.host
             busy += part.tensor_exposed + part.context_exposed + part.expert_exposed
             ahead, behind = part.forward_pass, busy - part.forward_pass
             if sharded:
                 ahead += shards.ahead[slot, number]
                 behind += shards.exposed[slot, number] - shards.ahead[slot, number]
-            forward += count * ahead
-            backward += count * behind
-            weight += count * part.weight_pass
-        backward += last[rank_of[stage]] * ranks / rank_of.size
-        work[FORWARD, stage] = forward
+                longest[row] = max(longest[row], shards.last[slot, number])
+            times[FORWARD, row] += count * ahead
+            times[BACKWARD, row] += count * behind
+            times[WEIGHT, row] += count * part.weight_pass
+    ranks = rank_of.max() + 1
+    last = np.zeros(ranks)  # of a stage's reductions, the longest: shows once a micro-batch
+    for stage in range(rank_of.size):
+        row, rank = chunks.row[stage % chunks.row.size], rank_of[stage]
+        last[rank] = max(last[rank], longest[row])
+    for stage in range(rank_of.size):
+        row = chunks.row[stage % chunks.row.size]
+        backward = times[BACKWARD, row] + last[rank_of[stage]] * ranks / rank_of.size
+        work[FORWARD, stage] = times[FORWARD, row]
         work[BACKWARD, stage] = backward
-        work[INPUT, stage] = max(backward - weight, 0.0)
+        work[INPUT, stage] = max(backward - times[WEIGHT, row], 0.0)
         work[WEIGHT, stage] = backward - work[INPUT, stage]
 
 
@@ -289,7 +291,13 @@ def kept_bytes(order, chunks, parts):
 
 
 @jit_inline
-def write_flight(flight, order, chunks, parts):
+def chunk_rows(order, chunks):
+    """Return the row of `chunks` that every stage of an order holds, int64[stages]."""
+    return chunks.row[np.arange(order.rank_of.size) % chunks.row.size]
+
+
+@jit
+def write_flight(flight, order, held, moments, chunks, parts):
     """Write how many micro-batches stages of every composition keep, by bytes of activations.
 
     Parameters
@@ -298,20 +306,26 @@ def write_flight(flight, order, chunks, parts):
         Result.
     order, chunks
         As of `run_schedules`.
+    held, moments
+        Of `perfmodel.kernels.pipeline.held.fullest`, by row of `chunks`.
     parts : record array of PART, shape (parts,)
     """
-    stages = order.rank_of.size
-    size, whole = np.zeros(stages), np.zeros(order.first.size - 1)
-    for stage in range(stages):
-        held = chunks.counts[chunks.row[stage % chunks.row.size]]
-        for number in range(held.size):
-            size[stage] += held[number] * parts[number].activations
-        whole[order.rank_of[stage]] += size[stage]
-    most = peaks(order, np.zeros(stages), size)
-    for rank in range(most.size):
+    size, whole = np.zeros(chunks.counts.shape[0]), np.zeros(moments.size - 1)
+    for row in range(size.size):
+        for number in range(parts.size):
+            size[row] += chunks.counts[row, number] * parts[number].activations
+    for stage in range(order.rank_of.size):
+        whole[order.rank_of[stage]] += size[chunks.row[stage % chunks.row.size]]
+    for rank in range(whole.size):
+        most = 0.0
+        for moment in range(moments[rank], moments[rank + 1]):
+            kept = 0.0
+            for row in range(size.size):
+                kept += held[moment, row] * size[row]
+            most = max(most, kept)
         composition = chunks.stage_row[rank]
         if whole[rank] > 0.0:
-            flight[composition] = max(flight[composition], most[rank] / whole[rank])
+            flight[composition] = max(flight[composition], most / whole[rank])
 
 
 @jit_inline

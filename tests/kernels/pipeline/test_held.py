@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from perfmodel.kernels.pipeline.events import plain_durations, run_order
-from perfmodel.kernels.pipeline.held import held_over_time, peaks
+from perfmodel.kernels.pipeline.held import fullest, held_over_time, peaks
 from perfmodel.strategy.pipelines import named_pipeline
 from tests.kernels.pipeline.cases import random_durations, random_pipeline
 
@@ -38,6 +40,18 @@ def test_over_time_it_begins_and_ends_with_nothing_and_peaks_alike():
             assert abs(held[own][-1]) < 1e-9
             assert held[own].max() == most[rank]
             assert times[own].min() >= 0
+
+
+def test_the_fullest_moments_tell_every_peak():
+    random = np.random.default_rng(4)
+    for _ in range(60):
+        order = random_pipeline(random).order
+        stages = order.rank_of.size
+        class_of, kept = random.integers(0, 3, stages), random.uniform(1, 9, (5, 3))
+        held, first = fullest(order, class_of, 3)
+        for size in kept:
+            own = [(held[start:end] @ size).max() for start, end in itertools.pairwise(first)]
+            np.testing.assert_allclose(own, peaks(order, np.zeros(stages), size[class_of]))
 
 
 def test_steps_come_when_actions_do():

@@ -33,13 +33,27 @@ def test_rounds_are_events(sends, whole):
         send = random.uniform(0.0, sends, (2, stages))
         sender = float(random.choice([0.0, 0.5, 1.0]))
         arguments = (*times, *send, sender, micro_batches)
-        found = one_f_one_b_time(*arguments, np.empty((ROOM, stages)))
+        least, growth, steady = one_f_one_b_time(*arguments, np.empty((ROOM, stages)))
+        assert steady <= micro_batches
+        found = least + (micro_batches - steady) * growth
         assert found == pytest.approx(by_events(*arguments), rel=1e-12)
 
 
 def test_a_million_micro_batches_take_the_slowest_stage_each():
     forward, backward = np.array([1.0, 2.0, 1.5]), np.array([2.0, 3.0, 2.0])
     none = np.zeros(3)
-    times = np.stack([np.stack([one, one]) for one in (forward, backward, none, none)])
-    few, many = one_f_one_b_times(*times, 0.0, np.array([100, 10**6]))
+    times = np.stack([forward, backward, none, none])[:, np.newaxis]
+    few, many = one_f_one_b_times(*times, 0.0, np.array([100, 10**6]), np.array([0, 0]))
     assert many - few == pytest.approx((10**6 - 100) * 5.0, rel=1e-12)
+
+
+def test_cases_that_share_work_are_what_each_is_alone():
+    random = np.random.default_rng(3)
+    times = random.uniform(0.5, 3.0, (4, 5, 7))
+    work, micro_batches = random.integers(0, 5, 200), random.integers(1, 60, 200)
+    together = one_f_one_b_times(*times, 0.4, micro_batches, work)
+    alone = [
+        one_f_one_b_times(*times, 0.4, micro_batches[i : i + 1], work[i : i + 1])[0]
+        for i in range(200)
+    ]
+    assert together.tolist() == alone

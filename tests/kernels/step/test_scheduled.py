@@ -7,11 +7,13 @@ import pytest
 
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.pipeline.events import KINDS
+from perfmodel.kernels.pipeline.held import fullest
 from perfmodel.kernels.step.data_parallel import no_shards
 from perfmodel.kernels.step.scheduled import (
     LOGIT_GRADIENTS,
     Chunks,
     alone_passes,
+    chunk_rows,
     fill_work,
     heads_in_flight,
     kept_bytes,
@@ -39,6 +41,12 @@ def parts():
     return found
 
 
+def flights(order, parts):
+    found = np.zeros(3)
+    write_flight(found, order, *fullest(order, chunk_rows(order, CHUNKS), 3), CHUNKS, parts)
+    return found.tolist()
+
+
 def test_passes_take_what_their_layers_take(parts):
     work = np.zeros((KINDS, 4))
     with kernel_work():
@@ -52,17 +60,13 @@ def test_passes_take_what_their_layers_take(parts):
 
 def test_stages_of_1f1b_keep_as_many_as_come_after_them(parts):
     order = named_pipeline("1f1b", 4, 8).order
-    flight = np.zeros(3)
-    write_flight(flight, order, CHUNKS, parts)
-    assert flight.tolist() == [4.0, 3.0, 1.0]  # of a composition, the stage that keeps most
+    assert flights(order, parts) == [4.0, 3.0, 1.0]  # of a composition, the stage that keeps most
     assert heads_in_flight(order) == pytest.approx(1.0)
 
 
 def test_gpipe_keeps_every_micro_batch(parts):
     order = named_pipeline("gpipe", 4, 8).order
-    flight = np.zeros(3)
-    write_flight(flight, order, CHUNKS, parts)
-    assert flight.tolist() == [8.0, 8.0, 8.0]
+    assert flights(order, parts) == [8.0, 8.0, 8.0]
     assert heads_in_flight(order) == pytest.approx(8.0)
 
 
