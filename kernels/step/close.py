@@ -84,7 +84,9 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
                 m, p, v, load, groups, boundary, waits, row, settings, network, memo
             )
         else:
-            pipeline = pipeline_time(m, p, v, load, groups, boundary, settings, network, memo)
+            pipeline = pipeline_time(
+                strategy.schedule, m, p, v, load, groups, boundary, settings, network, memo
+            )
 
         # 3. The update of the parameters.
         optimizer = optimizer_time(strategy, load, groups, settings, stream_device)

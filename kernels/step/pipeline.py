@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.collective.times import POINT_TO_POINT
+from perfmodel.kernels.pipeline.closed import ends_wait
+from perfmodel.kernels.pipeline.orders import GPIPE
 from perfmodel.kernels.step.memo import remembered_time
 from perfmodel.kernels.step.overlap import width_of
 from perfmodel.kernels.step.placement import leaves_domain
@@ -115,13 +117,13 @@ def waited_pipeline(m, p, v, load, groups, boundary, waits, row, settings, netwo
 
 
 @jit_inline
-def pipeline_time(m, p, v, load, groups, boundary, settings, network, memo):
+def pipeline_time(schedule, m, p, v, load, groups, boundary, settings, network, memo):
     """Bubble and sends of a strategy.
 
     Parameters
     ----------
-    m, p, v
-        Micro-batches, stages, chunks per stage.
+    schedule, m, p, v
+        Which it is, micro-batches, stages, chunks per stage.
     load : Load
     groups : Groups
     boundary : tuple of two floats
@@ -136,9 +138,9 @@ def pipeline_time(m, p, v, load, groups, boundary, settings, network, memo):
     -------
     Pipeline
     """
-    bubble = load.fill
     if p == 1:
-        return Pipeline(bubble, 0.0, 0.0, 0.0, 0.0)
+        return Pipeline(0.0, 0.0, 0.0, 0.0, 0.0)
+    bubble = ends_wait(schedule == GPIPE, p, v, m, load.ends)
     send, beside = boundary_send(boundary, p, groups, settings, network, memo)
     relative = width_of(boundary[0], settings.collective_widths)
     total, exposed, width = pipeline_sends(

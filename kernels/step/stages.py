@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels.pipeline.closed import Ends
 from perfmodel.kernels.step.offload import offloads, pass_exposed
 from perfmodel.kernels.step.sharding import shards_parameters
 
@@ -112,7 +113,7 @@ class Load(NamedTuple):
 
     critical: int  # row of the slowest stage, on which the others wait
     slowest: float  # its time [s]
-    fill: float  # what the slowest stage waits for while the pipeline fills and drains [s]
+    ends: Ends  # what passes of its chunks take, where all hold equal layers [s]
     executed: float  # matrix FLOP of all stages
     weights: float  # trained parameters of the stage that has most: those that all ranks hold
     experts: float  # and those of its experts
@@ -148,18 +149,21 @@ def stage_load(strategy, stages, shards, slot, groups, settings):
     -----
     A stage has nothing to do beside the first gather of a step, nor beside the last reduction of
     a micro-batch, for which the next one waits (PyTorch's FSDP, at the end of every backward). Of
-    its parts the one counts that has most to lose: its layers, mostly. Of what shows of gathers and
-    copies, each chunk of a stage has an equal share.
+    its parts the one counts that has most to lose: its layers, mostly. What shows of gathers and
+    copies on all stages alike, all chunks share evenly; what the first or last stage has beyond it
+    is of its embedding or output, and so of its first or last chunk.
     """
     slowest, executed, critical = -1.0, 0.0, 0
     weights, experts = 0.0, 0.0
     shard_total, shard_exposed, shard_width, shard_widths = 0.0, 0.0, 0.0, 0.0
-    shard_first, copies_exposed, shown, critical_shown = 0.0, 0.0, 0.0, 0.0
+    shard_first, copies_exposed = 0.0, 0.0
+    first_ahead, first_shown, last_ahead, last_shown = 0.0, 0.0, 0.0, 0.0
+    least_ahead, least_shown = np.inf, np.inf  # in forward and in backward passes, on any stage
     sharded = shards_parameters(strategy.zero)
     copied = offloads(strategy)
     key = strategy.stage_key
     for row in range(stages.offset[key], stages.offset[key + 1]):
-        total, exposed, width, first, last = 0.0, 0.0, 0.0, 0.0, 0.0
+        total, exposed, width, first, last, ahead = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         if sharded:
             for part in range(stages.counts.shape[1]):
                 count = stages.counts[row, part]
@@ -168,6 +172,7 @@ def stage_load(strategy, stages, shards, slot, groups, settings):
                     last = max(last, shards.last[slot, part])
                 total += count * shards.total[slot, part]
                 exposed += count * shards.exposed[slot, part]
+                ahead += count * shards.ahead[slot, part]
                 width += count * shards.width[slot, part]
         exposed += last
         stage = stages.sums[row]
@@ -176,19 +181,32 @@ def stage_load(strategy, stages, shards, slot, groups, settings):
             beside = pass_exposed(strategy, stage, groups, settings)
             exposed += beside
         copies = stages.stages[row]
-        shown += copies * exposed
+        least_ahead, least_shown = min(least_ahead, ahead), min(least_shown, exposed - ahead)
+        if stages.first_stage[row] == 0:
+            first_ahead, first_shown = ahead, exposed - ahead
+        elif stages.first_stage[row] == strategy.pipeline - 1:
+            last_ahead, last_shown = ahead, exposed - ahead
         executed += copies * stage.flops
         shard_widths += copies * width
         if stage.busy + exposed > slowest:
             slowest, critical = stage.busy + exposed, row
             shard_total, shard_exposed, shard_width = total, exposed - beside, width
-            shard_first, copies_exposed, critical_shown = first, beside, exposed
+            shard_first, copies_exposed = first, beside
         if stage.trained + stage.trained_experts > weights + experts:
             weights, experts = stage.trained, stage.trained_experts
+    plain = stages.ends[key]
+    ends = Ends(
+        plain[0] + least_ahead / strategy.virtual,
+        plain[1] + least_shown / strategy.virtual,
+        plain[2] + first_ahead - least_ahead,
+        plain[3] + first_shown - least_shown,
+        plain[4] + max(0.0, last_ahead - least_ahead),
+        plain[5] + max(0.0, last_shown - least_shown),
+    )
     return Load(
         critical,
         slowest,
-        stages.fill[key] + (shown - critical_shown) / strategy.virtual,
+        ends,
         executed,
         weights,
         experts,

@@ -246,8 +246,8 @@ class Stages(NamedTuple):
         Earliest stage of this composition, and number of such stages.
     widths : float64, shape (stage keys, 3)
         Half-widths of compute, streams and collectives over all stages together [s].
-    fill : float64, shape (stage keys,)
-        Both passes of the first chunk of every stage but the last [s].
+    ends : float64, shape (stage keys, 6)
+        Of pipelines with chunks of equal layers: `perfmodel.kernels.pipeline.closed.Ends` [s].
     """
 
     layer_key: np.ndarray
@@ -257,7 +257,7 @@ class Stages(NamedTuple):
     first_stage: np.ndarray
     stages: np.ndarray
     widths: np.ndarray
-    fill: np.ndarray
+    ends: np.ndarray
 
 
 class Waits(NamedTuple):

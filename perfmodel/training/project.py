@@ -32,7 +32,7 @@ from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import part_table
 from perfmodel.training.schedule import stage_table
-from perfmodel.training.scheduled import fill_times, pipeline_waits
+from perfmodel.training.scheduled import end_times, pipeline_waits
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -151,7 +151,7 @@ class Workload:
             self.first_stage,
             self.stages,
             widths,
-            fill_times(self, keys),
+            end_times(self, keys),
         )
 
     def keys_of_pipelines(self) -> list[Integers]:

@@ -1,9 +1,8 @@
 """Strategies whose pipelines no closed form describes: their passes run one by one.
 
 The closing pass (`perfmodel.kernels.step.close`) knows GPipe, 1F1B and interleaved 1F1B in closed
-form, of chunks with equal layers. That is exact where none of them takes longer than the last one,
-forward or backward: so most often, as the last one has the output matrix. All others run in
-`perfmodel.kernels.pipeline`, each distinct order once per distinct work.
+form, of chunks with equal layers, whatever embedding and output add to the first and the last one.
+All others run in `perfmodel.kernels.pipeline`, each distinct order once per distinct work.
 """
 
 from __future__ import annotations
@@ -93,30 +92,23 @@ def evenly_laid_out(work: Workload) -> Flags:
     return found
 
 
-def fill_times(work: Workload, keys: KeyTables) -> NDArray[np.float64]:
-    """Return what the last stage waits for while its pipeline fills and drains, by stage key [s].
+def end_times(work: Workload, keys: KeyTables) -> NDArray[np.float64]:
+    """Return what passes of chunks with equal layers take, by stage key, shape (stage keys, 6) [s].
 
-    Notes
-    -----
-    A micro-batch passes the first chunks of all stages ahead of it, and comes back through
-    them. With several chunks a stage, p micro-batches do so in a row, at the pace of the slowest of
-    these chunks, while the last stage would go at that of its own: p - 1 times the difference,
-    either way. Derived here, for chunks with equal layers of which the last takes longest; held
-    against passes run one by one.
+    As `perfmodel.kernels.pipeline.closed.Ends` has them.
     """
-    table, found = work.compositions, np.zeros(work.stage_layer_key.size)
+    table, found = work.compositions, np.zeros((work.stage_layer_key.size, 6))
     times = pass_times(keys)
+    of_layers = np.array([part.layer is not None for part in model_parts(work.model)])
     for pipeline, own in enumerate(work.keys_of_pipelines()):
-        stages = table.stage_offset[pipeline + 1] - table.stage_offset[pipeline]
-        place = slice(table.place_offset[pipeline], table.place_offset[pipeline] + stages)
-        held = table.chunk_counts[table.chunk_row[place]]
-        several = table.place_offset[pipeline + 1] > place.stop
+        first, last = table.chunk_row[table.place_offset[pipeline : pipeline + 2] - [0, 1]]
         layer = work.stage_layer_key[own]
-        for passes in times:
-            first = held @ passes[layer].T
-            found[own] += first[:-1].sum(axis=0)
-            if several:
-                found[own] += (stages - 1) * (first.max(axis=0) - first[-1])
+        for column, passes in enumerate(times):
+            held = table.chunk_counts[first] * of_layers
+            found[own, column] = passes[layer] @ held
+            for end, chunk in ((2, first), (4, last)):
+                beside = table.chunk_counts[chunk] * ~of_layers
+                found[own, end + column] = passes[layer] @ beside
     return found
 
 

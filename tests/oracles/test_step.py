@@ -21,6 +21,7 @@ from perfmodel.kernels.collective.times import (
     REDUCE_SCATTER,
     collective_time,
 )
+from perfmodel.kernels.pipeline.closed import Ends, ends_wait
 from perfmodel.kernels.step import tables as columns
 from perfmodel.kernels.step.close import close_strategies
 from perfmodel.kernels.step.overlap import beside_sends, hide
@@ -61,8 +62,8 @@ def spacing(ranks, domain):
 class Oracle:
     """One strategy on one device, as the docstrings of `perfmodel.kernels.step.close` tell it."""
 
-    def __init__(self, fields, parts, stages, key, settings, device, network, fill):
-        self.fill = fill
+    def __init__(self, fields, parts, stages, key, settings, device, network, ends):
+        self.ends = ends
         self.f, self.parts, self.stages, self.key = fields, parts, stages, key
         self.settings, self.device, self.network = settings, device, network
         self.m = fields["global_batch"] // (fields["data"] * fields["micro_batch"])
@@ -169,11 +170,11 @@ class Oracle:
     def shard_times(self, counts):
         """ZeRO-3's communication per micro-batch: total, exposed, its half-width.
 
-        Besides, what the first gather of a step shows beyond that.
+        Besides, what the first gather of a step shows beyond that, and what of it is forward.
         """
-        total = exposed = width = 0.0
+        total = exposed = width = ahead = 0.0
         if self.f["zero"] != 3:
-            return total, exposed, width, 0.0
+            return total, exposed, width, 0.0, ahead
         s = self.settings
         firsts, lasts = [0.0], [0.0]
         for n, part in zip(counts, self.parts, strict=True):
@@ -200,6 +201,7 @@ class Oracle:
             copies *= self.moved(weights, experts)
             total += n * copies
             exposed += n * (shown + copies)
+            ahead += n * (gather - forward + s.gather_copy_time * self.moved(weights, experts))
             width += n * self.half_width(shown, size)
             for time, window in ((forward, "forward_window"), (backward, "backward_window")):
 
@@ -207,21 +209,24 @@ class Oracle:
                     return self.hidden(time, window, experts)
 
                 exposed += n * delays(time)
+                ahead += n * delays(time) * (window == "forward_window")
                 width += n * self.half_width(time, size, delays)
                 saved = time - delays(time)
                 if n and window == "forward_window":  # nothing goes ahead of the first gather,
                     firsts.append(saved)
                 elif n and time:  # and nothing follows the last reduction of a micro-batch
                     lasts.append(saved * (time - forward) / time)
-        return total, exposed + max(lasts), width, max(firsts)
+        return total, exposed + max(lasts), width, max(firsts), ahead
 
     def result(self):
         f, s, m = self.f, self.settings, self.m
         p, v = f["pipeline"], f["virtual"]
         loads = []
-        for counts, _, copies in self.stages:
-            total, exposed, width, first = self.shard_times(counts)
+        shown = {}
+        for counts, number, copies in self.stages:
+            total, exposed, width, first, ahead = self.shard_times(counts)
             busy = self.busy(counts) + exposed
+            shown[number] = np.array([ahead, exposed - ahead])
             loads.append((busy, copies, counts, total, exposed, width, first))
         slowest = max(loads, key=lambda load: load[0])
         stage_time, _, critical, gathered, gather_exposed, _, gathered_first = slowest
@@ -249,8 +254,13 @@ class Oracle:
             alone = min(1.0, (ahead / p + 1) / (m * v))
             hidden = out["expert_parallel_total"] - out["expert_parallel_exposed"]
             out["expert_parallel_exposed"] += alone * hidden
-        shown = sum(load[1] * load[4] for load in loads)
-        out["pipeline_bubble"] = self.fill + (shown - gather_exposed) / v
+        if p > 1:
+            least = np.min(list(shown.values()), axis=0)
+            ends = self.ends + np.concatenate(
+                [least / v, shown[0] - least, shown.get(p - 1, least) - least]
+            )
+            schedule = f["schedule"] == 0
+            out["pipeline_bubble"] = ends_wait(schedule, p, v, m, Ends(*ends.tolist()))
         out["host_time"] = m * self.stage(critical, "host") + s.step_overhead
         self.add_sends(out, stage_time)
         weights, experts = self.most_parameters()
@@ -673,7 +683,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "row_key": np.array(row_key),
         "first": np.array(first),
         "copies": np.array(copies),
-        "fill": np.random.default_rng(seed + 2).uniform(0.0, 0.1, len(layer_key)),
+        "ends": np.random.default_rng(seed + 2).uniform(0.0, 0.1, (len(layer_key), 6)),
         "strategies": strategies,
         "scalars": scalars,
         "settings": columns.Settings(**{**made, **(settings or {})}),
@@ -704,7 +714,7 @@ def closed(case, device, network, *, dtype: Any = np.float64):
         case["first"],
         case["copies"],
         widths,
-        case["fill"],
+        case["ends"],
     )
     strategies = columns.Strategies(
         **{
@@ -756,7 +766,7 @@ def test_the_pass_agrees_with_the_oracle(machine, seed):
             case["settings"],
             device,
             network,
-            case["fill"][stage_key],
+            case["ends"][stage_key],
         ).result()
         wrong = {
             name: (float(found[name][i]), expected[name])

@@ -10,14 +10,23 @@ import pytest
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULES
 from perfmodel.kernels.pipeline.closed import (
+    Ends,
+    ends_wait,
     equal_bubble,
     gpipe_time,
     last_is_slowest,
     most_held,
+    one_f_one_b_makespan,
     slowest_time,
     zb_h2_wait,
 )
-from perfmodel.kernels.pipeline.events import KINDS, Durations, plain_durations, run_order
+from perfmodel.kernels.pipeline.events import (
+    KINDS,
+    Durations,
+    makespans,
+    plain_durations,
+    run_order,
+)
 from perfmodel.kernels.pipeline.held import peaks
 from perfmodel.strategy.pipelines import named_pipeline, usual_group
 
@@ -141,3 +150,49 @@ def test_gpipe_with_any_stages_and_sends():
         makespan = run_order(pipeline.order, pipeline.program, durations).makespan
         own = gpipe_time(*work[:2, :, 0], *send[:2, :, 0], micro_batches)
         assert own == pytest.approx(makespan)
+
+
+def test_1f1b_of_any_stages_and_sends():
+    """With sends that keep their sender, which lengthen all passes but the outermost."""
+    random = np.random.default_rng(7)
+    for _ in range(600):
+        stages, micro_batches = int(random.integers(1, 9)), int(random.integers(1, 25))
+        work = random.uniform(0.1, 2.0, (KINDS, stages, 1)) ** random.integers(1, 5)
+        send = random.uniform(0.0, 1.0, (KINDS, stages, 1)) * random.integers(0, 2)
+        pipeline = named_pipeline("1f1b", stages, micro_batches)
+        durations = Durations(work, send, np.empty((0, 0, 1)), 1.0, 0.0)
+        makespan = run_order(pipeline.order, pipeline.program, durations).makespan
+        forward, backward = work[:2, :, 0].copy()
+        forward[:-1] += send[0, :-1, 0]
+        backward[1:] += send[1, 1:, 0]
+        own = one_f_one_b_makespan(forward, backward, micro_batches)
+        assert own == pytest.approx(makespan, rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+def test_first_and_last_chunks_of_any_length(schedule):
+    """Whichever takes longer, in either pass, by little or much."""
+    random = np.random.default_rng(8)
+    cases = 64
+    for _ in range(60):
+        ranks, chunks = int(random.integers(2, 10)), 1
+        micro_batches = int(random.integers(1, 30))
+        if schedule == "interleaved":
+            chunks, micro_batches = int(random.integers(2, 5)), ranks * random.integers(1, 6)
+        ends = random.uniform(0.05, 2.0, (6, cases)) ** random.integers(1, 7, cases)
+        ends[2:] *= 10.0 ** random.uniform(-2.0, 1.0, cases)
+        ends[2:] *= random.random((4, cases)) < 0.8
+        work = np.zeros((KINDS, ranks * chunks, cases))
+        work[:2] += ends[:2, None]
+        work[:2, 0] += ends[2:4]
+        work[:2, -1] += ends[4:]
+        pipeline = named_pipeline(schedule, ranks, int(micro_batches), chunks)
+        durations = Durations(work, np.zeros_like(work), np.empty((0, 0, cases)), 0.0, 0.0)
+        run = makespans(pipeline.program, durations)
+        slowest = work[:2].sum(axis=0).reshape(chunks, ranks, cases).sum(axis=0).max(axis=0)
+        for case in range(cases):
+            own = ends_wait(
+                schedule == "gpipe", ranks, chunks, micro_batches, Ends(*ends[:, case].tolist())
+            )
+            whole = own + micro_batches * slowest[case]
+            assert whole == pytest.approx(run[case], rel=1e-12)
