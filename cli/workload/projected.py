@@ -31,6 +31,7 @@ def projection_options(function: Function) -> Function:
         options.hardware_option,
         options.devices_option,
         options.axis_options(single=True),
+        options.schedule_file_option,
         options.set_option,
         options.framework_option,
         options.config_option,

@@ -80,8 +80,9 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
         boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
         row = strategy.waits
         if row >= 0:
+            passes = float(batches) * v
             pipeline = waited_pipeline(
-                m, p, v, load, groups, boundary, waits, row, settings, network, memo
+                m, passes, p, v, load, groups, boundary, waits, row, settings, network, memo
             )
         else:
             pipeline = pipeline_time(

@@ -91,13 +91,15 @@ def boundary_send(boundary, p, groups, settings, network, memo):
 
 
 @jit_inline
-def waited_pipeline(m, p, v, load, groups, boundary, waits, row, settings, network, memo):
+def waited_pipeline(m, passes, p, v, load, groups, boundary, waits, row, settings, network, memo):
     """Bubble and sends of a strategy whose passes ran one by one.
 
     Parameters
     ----------
     m, p, v, load, groups, boundary, settings, network, memo
-        As of `pipeline_time`.
+        As of `pipeline_time`; m of either copy of the model.
+    passes : float
+        Forward passes of all chunks of a stage.
     waits : Waits
         Of `perfmodel.kernels.step.scheduled.run_schedules`.
     row : int
@@ -110,7 +112,7 @@ def waited_pipeline(m, p, v, load, groups, boundary, waits, row, settings, netwo
     send, beside = boundary_send(boundary, p, groups, settings, network, memo)
     relative = width_of(boundary[0], settings.collective_widths)
     exposed = waits.with_sends[row] - waits.makespan[row]
-    total = max(exposed, 2.0 * (m * v + p - 1.0) * send)
+    total = max(exposed, 2.0 * (passes + p - 1.0) * send)
     # Copies to and from a host come on top of passes, `load.offload_exposed` each micro-batch.
     bubble = max(0.0, waits.makespan[row] - m * (load.slowest - load.offload_exposed))
     return Pipeline(bubble, total, exposed, relative * exposed, v * beside)

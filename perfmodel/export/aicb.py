@@ -113,7 +113,7 @@ def corrected_workload(workload: ProjectedWorkload, stage: int | None = None) ->
             "ep": group,
             "pp": pipeline,
             "vpp": len(workload.stages[0].chunks),
-            "ga": workload.micro_batches,
+            "ga": workload.runs,
             "all_gpus": workload.devices,
             "checkpoints": 0,
             "checkpoint_initiates": 0,
@@ -131,13 +131,13 @@ def corrected_workload(workload: ProjectedWorkload, stage: int | None = None) ->
         for block in own.blocks()
         for row in block_rows(block, sharded=sharded, context_parallel=context)
     ]
-    lines = len(layers + every) * workload.micro_batches
+    lines = len(layers + every) * workload.runs
     if lines > MOST_LINES:
         raise StrategyError(
-            f"{workload.micro_batches:,} micro-batches make a text of {lines:,} lines; at most "
+            f"{workload.runs:,} micro-batches make a text of {lines:,} lines; at most "
             f"{MOST_LINES:,}: use a smaller global batch or larger micro-batches"
         )
-    rows = [*head, *(layers + every) * workload.micro_batches]
+    rows = [*head, *(layers + every) * workload.runs]
     return workload_from_columns(header, _columns(rows, copies_of_experts=replicas // group))
 
 

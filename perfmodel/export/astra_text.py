@@ -107,8 +107,8 @@ def _optimizer_row(stage: ProjectedStage) -> _Row:
     """Return the row of the update, with the sum of a tied table's gradients."""
     row = _Row("optimizer")
     row.times[WEIGHT_GRADIENT] = stage.optimizer.time
-    if stage.table:
-        row.add_size(WEIGHT_GRADIENT, "ALLREDUCE", stage.table.size)
+    for item in stage.sums():
+        row.add_size(WEIGHT_GRADIENT, "ALLREDUCE", item.size)
     return row
 
 
@@ -117,7 +117,7 @@ def _block_row(workload: ProjectedWorkload, block: ProjectedBlock) -> _Row:
     row = _Row(block.label.replace(" ", "_"))
     operations = block.part.operations
     row.repeats = _is_repeated(operations)
-    batches = workload.micro_batches
+    batches = workload.runs
     ring = int(workload.strategy["context_parallel"])
     for item in operations:
         if row.repeats and item.phase == "recompute":

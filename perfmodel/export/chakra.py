@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.export.groups import RankGroups, rank_groups
-from perfmodel.export.nodes import PEERS, NodeList
+from perfmodel.export.nodes import FIRST_STAGE, NEXT_IN_RING, PREVIOUS_IN_RING, NodeList
 from perfmodel.export.stage import stage_nodes
 from perfmodel.export.types import ProjectedWorkload
 from perfmodel.trace import ABSENT, SEND, Ragged, Trace, TraceSet
@@ -82,7 +82,7 @@ def projected_traces(
     used = sorted({kind for stage in stages for kind in stage.group_kinds})
     names = _names(groups, used, numbered_groups)
     templates = [_template(workload, number, stage) for number, stage in enumerate(stages)]
-    peers = [np.array(stage.peers, np.int8) for stage in stages]
+    peers = [np.array(stage.peers, np.int32) for stage in stages]
     traces: list[Trace] = []
     shared: dict[tuple[int, tuple[str, ...]], Trace] = {}
     for rank in range(workload.devices):
@@ -147,16 +147,12 @@ def _with_peers(trace: Trace, peers: np.ndarray, groups: RankGroups, rank: int) 
     """Return a rank's trace with the peers of its messages."""
     ring = groups.members["context"][groups.number["context"][rank]]
     place = int(np.flatnonzero(ring == rank)[0])
-    stage, stride = int(groups.stage[rank]), groups.pipeline_stride
-    first, stages = rank - stage * stride, int(groups.stage.max()) + 1
-    ranks = {
-        "": ABSENT,
-        "next in ring": int(ring[(place + 1) % len(ring)]),
-        "previous in ring": int(ring[place - 1]),
-        "next stage": first + (stage + 1) % stages * stride,
-        "previous stage": first + (stage - 1) % stages * stride,
-    }
-    other = np.array([ranks[name] for name in PEERS], np.int32)[peers]
+    first = rank - int(groups.stage[rank]) * groups.pipeline_stride
+    stages = np.arange(int(groups.stage.max()) + 1) * groups.pipeline_stride + first
+    ranks = np.full(FIRST_STAGE + stages.size, ABSENT, np.int32)
+    ranks[NEXT_IN_RING], ranks[PREVIOUS_IN_RING] = ring[(place + 1) % len(ring)], ring[place - 1]
+    ranks[FIRST_STAGE:] = stages
+    other = ranks[peers]
     here = np.where(peers > 0, rank, ABSENT).astype(np.int32)
     sends = trace.kinds == SEND
     return replace(

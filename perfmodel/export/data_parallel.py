@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from perfmodel.export.types import (
     COMMUNICATION,
     ProjectedBlock,
@@ -24,6 +26,7 @@ from perfmodel.training.project import Workload, closing_settings
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.kernels.pipeline.actions import Order
     from perfmodel.kernels.step.placement import Group
     from perfmodel.kernels.step.sharding import Transfer
 
@@ -148,7 +151,7 @@ def stage_data(
     hardware: Hardware,
     framework: Framework,
     chunks: Sequence[Sequence[tuple[str, ProjectedPart]]],
-    placement: Sequence[int],
+    order: Order,
     *,
     boundary_bytes: float,
     shared_weights: float,
@@ -162,9 +165,9 @@ def stage_data(
     hardware : Hardware
     framework : Framework
     chunks : sequence of sequences of (str, ProjectedPart)
-        Blocks of every model chunk, in the order of the model.
-    placement : sequence of int
-        Stage of each (`perfmodel.training.schedule.chunk_stages`).
+        Blocks of every model chunk, in the order of the model; then those of a second copy.
+    order : Order
+        Which stage each of them lies on.
     boundary_bytes : float
         Hidden state that a stage sends to the next, per device [B].
     shared_weights : float
@@ -181,13 +184,17 @@ def stage_data(
         boundary = _pair(
             groups, "pipeline.send", "point_to_point", "pipeline", boundary_bytes, span
         )
+        placement = order.rank_of[: order.rank_of.size // order.copies]
         if shared_weights > 0 and placement[0] != placement[-1]:
             size = shared_weights * framework.gradient_bytes
             span = stride * (pipeline - 1)
             table = _pair(groups, "embedding.table", "all_reduce", "table", size, span)
+    held = [
+        [chunks[chunk] for chunk in np.flatnonzero(order.rank_of == number)]
+        for number in range(pipeline)
+    ]
     stages = []
-    for number in range(pipeline):
-        own = [chunk for chunk, stage in zip(chunks, placement, strict=True) if stage == number]
+    for number, own in enumerate(held):
         kept = _kept_parameters(own, shared_weights)
         edge = number in (0, pipeline - 1)
         stages.append(
@@ -196,16 +203,29 @@ def stage_data(
                 _blocks(groups, own, kept),
                 _optimizer(groups, kept),
                 table if edge else None,
+                _mirror(groups, kept, stride * (pipeline - 1)) if order.copies > 1 else None,
             )
         )
     return tuple(stages), boundary
+
+
+def _mirror(
+    groups: _Groups, parameters: list[list[tuple[float, float]]], span: int
+) -> ProjectedOperation:
+    """Return the sum of a stage's gradients with those of the other copy of the model."""
+    from perfmodel.kernels.step.sharding import kept
+
+    weights, experts = _summed(parameters)
+    owned = kept(groups.zero, weights, experts, groups.groups).updated
+    size = float(owned * groups.settings.reduce_bytes)
+    return _pair(groups, "copies.gradients", "all_reduce", "mirror", size, span)
 
 
 def _pair(
     groups: _Groups, name: str, collective: str, group: str, size: float, span: int
 ) -> ProjectedOperation:
     """Return communication between two stages that are `span` devices apart."""
-    axis, phase = ("data", "backward_weight") if group == "table" else ("pipeline", "forward")
+    axis, phase = ("pipeline", "forward") if group == "pipeline" else ("data", "backward_weight")
     time = groups.time(collective, size, 2, span)
     return _communication(name, phase, collective, axis, group, size, 2, span, time)
 

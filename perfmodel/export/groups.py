@@ -22,7 +22,7 @@ class RankGroups:
     members : mapping of str to int64[groups, members]
         Integers of each group, ascending, by kind: "tensor", "context", "expert",
         "expert_tensor", "data", "expert_data", "shard", "shard_copies", "expert_shard",
-        "expert_shard_copies", "table".
+        "expert_shard_copies", "table", "mirror".
     number : mapping of str to int64[ranks]
         Which group of a kind a rank belongs to; -1: none.
     stage : int64[ranks]
@@ -84,6 +84,8 @@ def rank_groups(strategy: Mapping[str, Any]) -> RankGroups:
         members |= _shard_sets(members["expert_data"], held, "expert_")
     if pipeline > 1:
         members["table"] = np.stack([stage_ranks[0], stage_ranks[-1]], axis=1)
+        near, far = stage_ranks[: pipeline // 2], stage_ranks[::-1][: pipeline // 2]
+        members["mirror"] = np.stack([near.reshape(-1), far.reshape(-1)], axis=1)
     number = {}
     for kind, rows in members.items():
         number[kind] = np.full(devices, -1, np.int64)

@@ -14,9 +14,8 @@ from perfmodel.export.types import ProjectedOperation
 from perfmodel.trace import ABSENT, COMPUTE, RECEIVE, SEND, Ragged
 from perfmodel.trace import COLLECTIVE as COLLECTIVE_NODE
 
-# Whom a message goes to or comes from; the position is the code in `NodeList.peers`.
-PEERS = ("", "next in ring", "previous in ring", "next stage", "previous stage")
-NEXT_IN_RING, PREVIOUS_IN_RING, NEXT_STAGE, PREVIOUS_STAGE = range(1, 5)
+# Whom a message goes to or comes from, as `NodeList.peers` has it; from the last one on, a stage.
+NEXT_IN_RING, PREVIOUS_IN_RING, FIRST_STAGE = 1, 2, 3  # 0: it is no message
 
 # Identifiers that a node waits for: whose results it needs, and what merely comes first.
 Parents = tuple[tuple[int, ...], tuple[int, ...]]

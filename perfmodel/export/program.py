@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from perfmodel.base.pipelines import SCHEDULE_FACTS
+import numpy as np
+
 from perfmodel.export.types import ProjectedOperation
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
-from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Order
 
 BACKWARD_PHASES = ("backward_input", "backward_weight")
 
@@ -187,26 +187,14 @@ def _backward_order(items: list[ProjectedOperation]) -> list[ProjectedOperation]
     return items
 
 
-def stage_slots(
-    schedule: str,
-    stage: int,
-    pipeline: int,
-    virtual: int,
-    micro_batches: int,
-    group: int = 0,
-    *,
-    paired: bool = False,
-) -> list[Slot]:
+def stage_slots(order: Order, stage: int, *, paired: bool = False) -> list[Slot]:
     """Return the passes of one stage in the order of its pipeline schedule.
 
     Parameters
     ----------
-    schedule : str
-        One of `perfmodel.base.pipelines` on one copy of the model.
-    stage, pipeline, virtual, micro_batches : int
-    group : int
-        Micro-batches that an interleaved schedule takes through one chunk before the next; 0: as
-        many as there are stages.
+    order : Order
+        Of all stages.
+    stage : int
     paired : bool
         One forward pass more goes ahead of every backward pass that another follows, so that the
         two are of different micro-batches and can run side by side. Schedules that split backward
@@ -217,16 +205,14 @@ def stage_slots(
     list of Slot
         One forward and one backward pass of every micro-batch and chunk of the stage, or two.
     """
-    size = (group or pipeline) if schedule == "interleaved" else None
-    order = named_pipeline(schedule, pipeline, micro_batches, virtual, size).order
     own = slice(*order.first[stage : stage + 2].tolist())
-    columns = (order.kind[own], order.stage[own], order.micro_batch[own])
+    chunks = np.flatnonzero(order.rank_of == stage).searchsorted(order.stage[own])
+    columns = (order.kind[own], chunks, order.micro_batch[own])
     slots = [
-        # A chunk for each way up or down the stages.
-        Slot(kind == FORWARD, chunk // pipeline, micro_batch, GRADIENTS[kind])
+        Slot(kind == FORWARD, chunk, micro_batch, GRADIENTS[kind])
         for kind, chunk, micro_batch in zip(*(it.tolist() for it in columns), strict=True)
     ]
-    index, paired = 1, paired and not SCHEDULE_FACTS[schedule].splits_backward
+    index, paired = 1, paired and not (order.kind == INPUT).any()
     while paired and index < len(slots):
         if slots[index].forward and not slots[index - 1].forward:
             slots[index - 1 : index + 1] = slots[index], slots[index - 1]

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from perfmodel.base.pipelines import SCHEDULE_FACTS, WAVE
 from perfmodel.export.nodes import (
+    FIRST_STAGE,
     NEXT_IN_RING,
-    NEXT_STAGE,
     NOBODY,
     PREVIOUS_IN_RING,
-    PREVIOUS_STAGE,
     NodeList,
     Parents,
     after,
@@ -86,8 +84,6 @@ class _Stage:
         self.stage = workload.stages[stage]
         self.places = workload.chunk_stages
         self.chunks = [chunk for chunk, place in enumerate(self.places) if place == stage]
-        schedule = SCHEDULE_FACTS[str(workload.strategy["pipeline_schedule"])]
-        self.wave = schedule.placement == WAVE
         self.first: dict[int, Slot] = {}  # forward pass of each chunk
         self.last: dict[int, Slot] = {}  # backward pass of each chunk
         self.layers = layers
@@ -104,16 +100,7 @@ class _Stage:
 
     def run(self) -> NodeList:
         """Add all nodes of the step."""
-        strategy = self.workload.strategy
-        slots = stage_slots(
-            str(strategy["pipeline_schedule"]),
-            self.number,
-            len(self.workload.stages),
-            len(self.stage.chunks),
-            self.workload.micro_batches,
-            int(strategy["micro_batch_group"]),
-            paired=self.paired,
-        )
+        slots = stage_slots(self.workload.order, self.number, paired=self.paired)
         self.first = {slot.chunk: slot for slot in slots[::-1] if slot.forward}
         self.last = {slot.chunk: slot for slot in slots if slot.completes}
         passes = [item for slot in slots for item in self._passes(slot)]
@@ -283,9 +270,7 @@ class _Stage:
         if alone or self.places[other] == self.number:
             return -1, 0
         number = max(chunk, other) * self.workload.micro_batches + slot.micro_batch
-        returns = self.wave and slot.chunk % 2 == 1  # the way back, from the last stage down
-        peer = PREVIOUS_STAGE if ahead != returns else NEXT_STAGE
-        return 2 * number + (not slot.forward), peer
+        return 2 * number + (not slot.forward), FIRST_STAGE + self.places[other]
 
     def _beside(self, passes: Sequence[_Pass], index: int) -> bool:
         """Tell whether a backward pass runs beside the forward pass ahead of it."""
@@ -335,9 +320,9 @@ class _Stage:
                 if item.slot == self.last[item.slot.chunk]:
                     self._reduce(item)
         ended = both(self.tail, needing(self.reduced))
-        if self.stage.table:
-            name = "gradients of the shared table"
-            ended = needing((self.nodes.collectives(name, ended, self.stage.table),))
+        for item in self.stage.sums():
+            name = f"gradients of the {'shared table' if item.group == 'table' else 'other copy'}"
+            ended = needing((self.nodes.collectives(name, ended, item),))
         optimizer = self.stage.optimizer
         node = self.nodes.compute("optimizer", ended, optimizer.time, 0.0, optimizer.traffic)
         if self.workload.step_overhead > 0:

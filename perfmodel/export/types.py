@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import Role
 from perfmodel.software.framework import Framework
 from perfmodel.sweeps.explain import OPERATION_COMPONENTS
-from perfmodel.training.schedule import chunk_stages
 
 if TYPE_CHECKING:
+    from perfmodel.kernels.pipeline.actions import Order
     from perfmodel.kernels.step.sharding import Repeats
 
 COMMUNICATION = "communication"
@@ -46,7 +45,8 @@ class ProjectedOperation:
         Of communication: kind (`perfmodel.base.collectives.COLLECTIVES`) and parallel axis.
     group : str
         Which ranks: "tensor", "context", "expert", "expert_tensor", "data", "expert_data",
-        "shard", "shard_copies", "expert_shard", "expert_shard_copies", "pipeline", "table".
+        "shard", "shard_copies", "expert_shard", "expert_shard_copies", "pipeline", "table",
+        "mirror".
     size : float
         Of one call [B]: the whole buffer of a rank (nccl-tests), also for gathers.
     members, stride : int
@@ -142,16 +142,24 @@ class ProjectedStage:
     ----------
     number : int
     chunks : tuple of tuple of ProjectedBlock
-        Its model chunks, in the order of the model; one without virtual stages.
+        Its model chunks, in the order of the model; one without virtual stages. Then those of
+        a second copy of the model.
     optimizer : ProjectedOperation
     table : ProjectedOperation or None
         Sum of the gradients of a tied table, on the first and the last stage.
+    mirror : ProjectedOperation or None
+        Sum of all gradients with those of the other copy of the model, on the mirrored stage.
     """
 
     number: int
     chunks: tuple[tuple[ProjectedBlock, ...], ...]
     optimizer: ProjectedOperation
     table: ProjectedOperation | None
+    mirror: ProjectedOperation | None = None
+
+    def sums(self) -> list[ProjectedOperation]:
+        """Return what adds up gradients of stages once all of them are there."""
+        return [item for item in (self.table, self.mirror) if item]
 
     def blocks(self) -> Iterator[ProjectedBlock]:
         """Yield the blocks of all chunks."""
@@ -199,6 +207,8 @@ class ProjectedWorkload:
         Name of the profile.
     framework : Framework
     micro_batches : int
+    order : Order
+        What every stage does when.
     stages : tuple of ProjectedStage
         By number.
     boundary : ProjectedOperation or None
@@ -219,6 +229,7 @@ class ProjectedWorkload:
     hardware: str
     framework: Framework
     micro_batches: int
+    order: Order
     stages: tuple[ProjectedStage, ...]
     boundary: ProjectedOperation | None
     arrival: ProjectedOperation | None
@@ -247,9 +258,14 @@ class ProjectedWorkload:
 
     @property
     def chunk_stages(self) -> list[int]:
-        """Stage of each model chunk, in the order of the model."""
-        placement = SCHEDULE_FACTS[str(self.strategy["pipeline_schedule"])].placement
-        return chunk_stages(placement, len(self.stages), len(self.stages[0].chunks))
+        """Stage of each model chunk, in the order of the model; then those of a second copy."""
+        places: list[int] = self.order.rank_of.tolist()
+        return places
+
+    @property
+    def runs(self) -> int:
+        """How many micro-batches pass through each chunk per step."""
+        return self.micro_batches // self.order.copies
 
     @property
     def reductions(self) -> int:
@@ -260,14 +276,14 @@ class ProjectedWorkload:
     def _repeats(self) -> Repeats:
         from perfmodel.kernels.step.sharding import repeats
 
-        found: Repeats = repeats(self.strategy["zero_stage"], float(self.micro_batches))
+        found: Repeats = repeats(self.strategy["zero_stage"], float(self.runs))
         return found
 
     def sends(self, stage: int) -> int:
         """How many messages a stage sends to its neighbours per step."""
         ways = pairwise(self.chunk_stages)
         crossed = sum((a == stage) + (b == stage) for a, b in ways if a != b)
-        return crossed * self.micro_batches
+        return crossed * self.runs
 
     def totals(self, stage: int) -> StageTotals:
         """Add up what one device of a stage does in one step."""
@@ -276,12 +292,12 @@ class ProjectedWorkload:
         sizes: dict[tuple[str, str], float] = defaultdict(float)
         for block in self.stages[stage].blocks():
             for item in block.part.operations:
-                components[component_of(item)] += self.micro_batches * item.exposed
+                components[component_of(item)] += self.runs * item.exposed
                 if item.communicates:
-                    _add_size(sizes, item, self.micro_batches)
+                    _add_size(sizes, item, self.runs)
                 else:
-                    flops += self.micro_batches * item.flops
-                    compute += self.micro_batches * item.time
+                    flops += self.runs * item.flops
+                    compute += self.runs * item.time
             for items, runs in ((block.gathers, self.gathers), (block.reductions, self.reductions)):
                 for item in items:
                     _add_size(sizes, item, runs)
@@ -289,9 +305,8 @@ class ProjectedWorkload:
             _add_size(sizes, self.boundary, self.sends(stage))
         if self.arrival:  # a stage receives as often as it sends
             _add_size(sizes, self.arrival, self.sends(stage))
-        table = self.stages[stage].table
-        if table:
-            _add_size(sizes, table, 1)
+        for item in self.stages[stage].sums():
+            _add_size(sizes, item, 1)
         optimizer = self.stages[stage].optimizer.time
         return StageTotals(flops, compute, optimizer, dict(sizes), components)
 

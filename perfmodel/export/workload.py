@@ -7,13 +7,11 @@ that they agree with the projection and with each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.pipelines import BIDIRECTIONAL, SCHEDULE_FACTS, SCHEDULES, TABLE
 from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.export.data_parallel import stage_data
 from perfmodel.export.types import (
@@ -29,7 +27,8 @@ from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.fields import OFFLOAD
-from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.grid import StrategyGrid, batches_of
+from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.sweeps.explain import check_one_strategy
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.boundary import arrival_gather, sent_bytes
@@ -42,13 +41,11 @@ from perfmodel.training.project import (
     layer_columns,
     project_grid,
 )
-from perfmodel.training.schedule import chunk_stages
+from perfmodel.training.scheduled import groups_of
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-
-WRITTEN = tuple(it for it in SCHEDULES if SCHEDULE_FACTS[it].placement != BIDIRECTIONAL)
-"""Schedules whose passes `perfmodel.export.program.stage_slots` puts in order."""
+    from perfmodel.kernels.pipeline.actions import Order
 
 
 def projected_workload(
@@ -76,15 +73,14 @@ def projected_workload(
     Raises
     ------
     StrategyError
-        As of `perfmodel.sweeps.explain.check_one_strategy`; or nothing is written of such a
-        schedule, or of a layout that is not stated.
+        As of `perfmodel.sweeps.explain.check_one_strategy`; or nothing is written of a
+        layout that is not stated.
     """
     from perfmodel.hwprofiles import load_hardware
 
     model = load_model(model)
     hardware = load_hardware(hardware)
     check_one_strategy(grid, hardware, "a workload is made of")
-    _check_schedule(grid.row(0))
     for name in OFFLOAD:
         if grid[name][0] > 0.0:
             raise StrategyError(f"{name}: workloads have no copies to and from a host")
@@ -99,17 +95,16 @@ def projected_workload(
     work = Workload(model, grid)
     project_grid(work, hardware, framework, out, threads=1)
     strategy = grid.row(0)
-    replicas = int(grid["data_parallel"][0] * grid["micro_batch_size"][0])
+    order = _order(grid)
+    chunks = _chunks(model, grid, parts, framework.stage_split)
+    if order.copies > 1:
+        chunks += [[(f"{label} of the other copy", part) for label, part in it] for it in chunks]
     stages, boundary = stage_data(
         work,
         hardware,
         framework,
-        _chunks(model, grid, parts, framework.stage_split),
-        chunk_stages(
-            SCHEDULE_FACTS[str(strategy["pipeline_schedule"])].placement,
-            int(grid["pipeline_parallel"][0]),
-            int(grid["virtual_pipeline"][0]),
-        ),
+        chunks,
+        order,
         boundary_bytes=float(sent_bytes(model, keys, framework)[0]),
         shared_weights=float(shared_table(model, keys, framework)[0]) * (model.adapters is None),
     )
@@ -119,7 +114,8 @@ def projected_workload(
         grid.devices,
         hardware.name,
         framework,
-        int(grid["global_batch_size"][0]) // replicas,
+        order.micro_batches,
+        order,
         stages,
         boundary,
         _arrival(model, keys, hardware, framework) if boundary else None,
@@ -199,14 +195,17 @@ def _operation(item: Priced) -> ProjectedOperation:
     )
 
 
-def _check_schedule(strategy: Mapping[str, Any]) -> None:
-    name = strategy["pipeline_schedule"]
-    if name not in WRITTEN:
-        what = "is in a file" if name == TABLE else "holds two copies of the model"
-        raise StrategyError(
-            f"pipeline_schedule {name} {what}, of which no workload files are written; they are "
-            f"of {', '.join(WRITTEN)}"
-        )
+def _order(grid: StrategyGrid) -> Order:
+    """Return what the stages of a strategy do when."""
+    if grid.table is not None:
+        return grid.table.order
+    return named_pipeline(
+        str(grid.row(0)["pipeline_schedule"]),
+        int(grid["pipeline_parallel"][0]),
+        int(batches_of(grid)[0]),
+        int(grid["virtual_pipeline"][0]),
+        int(groups_of(grid)[0]),
+    ).order
 
 
 def _number(value: Any) -> float:

@@ -61,6 +61,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"pipeline_parallel": 2, "virtual_pipeline": 2, "data_parallel": 2, "expert_parallel": 2,
          "pipeline_schedule": "dualpipe_v", "micro_batches": 8},
     ),
+    "two copies": (
+        "small_moe",
+        {"pipeline_parallel": 2, "data_parallel": 2, "expert_parallel": 2,
+         "pipeline_schedule": "dualpipe", "micro_batches": 8},
+    ),
+    "two copies of four stages": (
+        "small_dense",
+        {"pipeline_parallel": 4, "tensor_parallel": 2, "data_parallel": 2, "zero_stage": 2,
+         "pipeline_schedule": "dualpipe", "micro_batches": 12},
+    ),
     "groups": (
         "small_dense",
         {"pipeline_parallel": 2, "virtual_pipeline": 2, "micro_batch_group": 4, "micro_batches": 8},

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
 from perfmodel.export.program import ProgramStep, Slot, in_pieces, pass_program, stage_slots
 from perfmodel.export.types import ProjectedOperation
-from perfmodel.export.workload import WRITTEN
 from perfmodel.kernels.pipeline.actions import Order
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.pipelines import linked_pipeline, named_pipeline
@@ -26,11 +25,12 @@ def chunks_of(schedule):
 
 
 @pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("schedule", WRITTEN)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_chunk_passes_every_micro_batch_forward_then_backward(schedule, paired):
     virtual, split = chunks_of(schedule), SCHEDULE_FACTS[schedule].splits_backward
+    order = named_pipeline(schedule, 4, 8, virtual).order
     for stage in range(4):
-        slots = stage_slots(schedule, stage, 4, virtual, 8, paired=paired)
+        slots = stage_slots(order, stage, paired=paired)
         assert len(slots) == len(set(slots))
         assert sum(slot.forward for slot in slots) == 8 * virtual
         # Weights may be left to the pass for the input where nothing waits for it.
@@ -45,30 +45,33 @@ def test_every_chunk_passes_every_micro_batch_forward_then_backward(schedule, pa
                 assert slots.index(slot) > slots.index(ahead)
 
 
-@pytest.mark.parametrize("schedule", WRITTEN)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("pipeline", [2, 3, 5])
 def test_pairs_of_passes_never_wait_for_each_other(schedule, pipeline):
     # One forward pass more ahead on every stage, and still all of it can be done.
     virtual, batches = chunks_of(schedule), 2 * pipeline
+    if SCHEDULE_FACTS[schedule].even:
+        pipeline += pipeline % 2
+        batches = 2 * pipeline
     order = named_pipeline(schedule, pipeline, batches, virtual).order
     kind, chunk, batch, first = [], [], [], [0]
     for stage in range(pipeline):
         own = np.flatnonzero(order.rank_of == stage)
-        for slot in stage_slots(schedule, stage, pipeline, virtual, batches, paired=True):
+        for slot in stage_slots(order, stage, paired=True):
             kind.append(KINDS[slot.forward, slot.gradients])
             chunk.append(own[slot.chunk])
             batch.append(slot.micro_batch)
         first.append(len(kind))
     alone = np.zeros(len(kind), bool)
     columns = (np.array(it) for it in (first, kind, chunk, batch))
-    linked_pipeline(Order(*columns, alone, order.rank_of, 1, batches))
+    linked_pipeline(Order(*columns, alone, order.rank_of, order.copies, batches))
 
 
 KINDS = {(True, "all"): 0, (False, "all"): 1, (False, "input"): 2, (False, "weights"): 3}
 
 
 def test_groups_of_micro_batches_pass_a_chunk_together():
-    slots = stage_slots("interleaved", 1, 2, 2, 8, 4)
+    slots = stage_slots(named_pipeline("interleaved", 2, 8, 2, 4).order, 1)
     forward = [(slot.chunk, slot.micro_batch) for slot in slots if slot.forward]
     assert forward[:8] == [(0, i) for i in range(4)] + [(1, i) for i in range(4)]
 
@@ -91,7 +94,7 @@ def test_one_forward_one_backward_of_narayanan_2021_figure_4():
     def written(stage):
         return " ".join(
             f"{'F' if slot.forward else 'B'}{slot.micro_batch + 1}"
-            for slot in stage_slots("1f1b", stage, 4, 1, 8)
+            for slot in stage_slots(named_pipeline("1f1b", 4, 8).order, stage)
         )
 
     assert written(0).startswith("F1 F2 F3 F4 B1 F5 B2 F6")
@@ -101,7 +104,7 @@ def test_one_forward_one_backward_of_narayanan_2021_figure_4():
 
 def test_interleaved_schedule_of_two_chunks():
     # Megatron-Core, 2 stages of 2 chunks: the first has 2 · 1 + 1 · 2 passes ahead.
-    slots = stage_slots("interleaved", 0, 2, 2, 4)
+    slots = stage_slots(named_pipeline("interleaved", 2, 4, 2).order, 0)
     assert slots[:6] == [
         Slot(True, 0, 0), Slot(True, 0, 1), Slot(True, 1, 0), Slot(True, 1, 1),
         Slot(True, 0, 2), Slot(False, 1, 0),

@@ -16,8 +16,11 @@ from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.strategy.single import one_strategy
 from perfmodel.sweeps.explain import OPERATION_COMPONENTS, operation_costs
 from perfmodel.training.schedule import stage_compositions
+from tests.export.cases import named_traces
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "one device": ("small_dense", {}),
@@ -47,6 +50,20 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "data_parallel": 2,
             "pipeline_schedule": "zb_v",
         },
+    ),
+    "two copies": (
+        "small_moe",
+        {
+            "pipeline_parallel": 4,
+            "data_parallel": 2,
+            "expert_parallel": 2,
+            "micro_batches": 8,
+            "pipeline_schedule": "dualpipe",
+        },
+    ),
+    "two tied copies": (
+        "tied_dense",
+        {"pipeline_parallel": 2, "pipeline_schedule": "dualpipe", "micro_batches": 8},
     ),
     "tied": ("tied_dense", {"pipeline_parallel": 2, "data_parallel": 2}),
     "tied on one stage": ("tied_dense", {"data_parallel": 2}),
@@ -139,8 +156,7 @@ def data_time(workload, stage):
     for block in workload.stages[stage].blocks():
         total += workload.gathers * sum(item.time for item in block.gathers)
         total += workload.reductions * sum(item.time for item in block.reductions)
-    table = workload.stages[stage].table
-    return total + (table.time if table else 0.0)
+    return total + sum(item.time for item in workload.stages[stage].sums())
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -153,7 +169,7 @@ def test_operations_add_up_to_the_projected_step(case, framework, workload_of):
             workload.projection[name], rel=1e-9, abs=1e-15
         ), name
     parts = [block.part for block in workload.stages[workload.slowest].blocks()]
-    host = workload.micro_batches * sum(part.host_forward + part.host_backward for part in parts)
+    host = workload.runs * sum(part.host_forward + part.host_backward for part in parts)
     assert host + workload.step_overhead == pytest.approx(
         workload.projection["host_time"], rel=1e-6
     )
@@ -170,7 +186,7 @@ def test_what_the_projection_prices_per_stage_is_there(case, workload_of):
     assert slowest == pytest.approx(workload.projection["optimizer_time"], rel=1e-9)
     pipeline, virtual = len(stages), len(workload.stages[0].chunks)
     sends = workload.boundary.time if workload.boundary else 0.0
-    each = 2 * (workload.micro_batches * virtual + pipeline - 1) * sends
+    each = 2 * (workload.runs * virtual + pipeline - 1) * sends
     # What sends lose to gradients on the same links is in the projection's total as well.
     assert each <= workload.projection["pipeline_total"] * (1 + 1e-9)
     if case in ("pipeline", "gpipe", "interleaved", "llama"):
@@ -334,11 +350,32 @@ def test_chunks_of_a_v_lie_up_and_down_the_stages(workload_of):
     assert [workload.sends(stage) for stage in (0, 1)] == [2 * workload.micro_batches] * 2
 
 
-def test_two_copies_of_the_model_are_refused(small_dense, grid_of, h100):
-    grid = grid_of(small_dense, pipeline_parallel=2, pipeline_schedule="dualpipe", micro_batches=8)
-    with pytest.raises(StrategyError) as caught:
-        projected_workload(small_dense, grid, h100)
-    assert str(caught.value).startswith("pipeline_schedule dualpipe holds two copies of")
+def test_stages_hold_a_chunk_of_either_copy(workload_of):
+    workload = workload_of("two copies")
+    assert workload.chunk_stages == [0, 1, 2, 3, 3, 2, 1, 0]
+    assert workload.runs == workload.micro_batches / 2
+    first = [[block.part.name for block in chunk] for chunk in workload.stages[0].chunks]
+    last = [[block.part.name for block in chunk] for chunk in workload.stages[3].chunks]
+    assert first == last[::-1]
+    assert first[0][0] == "embedding"
+    assert first[1][-1] == "output"
+    gradients = workload.stages[1].mirror
+    assert gradients is not None
+    assert (gradients.collective, gradients.members) == ("all_reduce", 2)
+
+
+def test_a_table_is_written_as_the_schedule_that_it_is_of(small_dense, h100):
+    axes = {"global_batch_size": 8, "sequence_length": 2048, "pipeline_parallel": 4}
+    table = named_pipeline("zb_v", 4, 8)
+    grids = (
+        one_strategy(small_dense, 4, {**axes, "pipeline_schedule": "zb_v"}),
+        one_strategy(small_dense, 4, axes, table=table),
+    )
+    named, read = (named_traces(projected_workload(small_dense, grid, h100)) for grid in grids)
+    for one, other in zip(named.traces, read.traces, strict=True):
+        assert one.names == other.names
+        for column in ("kinds", "duration", "source", "destination", "tag"):
+            np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
 
 
 def test_layouts_are_stated(small_dense, grid_of, h100):

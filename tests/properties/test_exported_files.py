@@ -153,14 +153,14 @@ class Totals:
         own = workload.stages[stage]
         for block in own.blocks():
             for item in block.part.operations:
-                self._add(item, workload.micro_batches)
+                self._add(item, workload.runs)
             for item in block.gathers:
                 self._add(item, workload.gathers)
             for item in block.reductions:
                 self._add(item, workload.reductions)
         self._add(own.optimizer, 1)
-        if own.table:
-            self._add(own.table, 1)
+        for item in own.sums():
+            self._add(item, 1)
         if workload.boundary and workload.sends(stage):
             self._add(workload.boundary, workload.sends(stage))
             if arrival := workload.arrival:
@@ -253,7 +253,7 @@ def assert_aicb_says_the_same(workload, file, stage):
     ring = int(workload.strategy["context_parallel"])
     expected = totals.as_text(ring, shards=False, group=suffix_of)
     assert_same_sizes(sizes, expected, dict.fromkeys(expected, 0.5 * file.rows))
-    assert header.micro_batches == workload.micro_batches
+    assert header.micro_batches == workload.runs
     assert header.world_size == workload.devices
     boundary = workload.boundary
     assert header.pipeline_message == (round(boundary.size) if boundary else 0)
