@@ -26,7 +26,6 @@ from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 
 RANKS = (4, 8, 16)
 MICRO_BATCHES = (8, 16, 32, 64)
-ROUNDS = "1f1b round by round"
 SHAPES = [(ranks, micro_batches) for ranks in RANKS for micro_batches in MICRO_BATCHES]
 
 
@@ -75,26 +74,6 @@ def best_time(run: Callable[[], object], runs: int) -> float:
     return min(times)
 
 
-def rounds(cases: int, runs: int) -> tuple[int, float]:
-    """Return the same of 1F1B round by round."""
-    with kernel_work(scheduled_actions=1e9):
-        from perfmodel.kernels.pipeline.rounds import one_f_one_b_times
-
-    random = np.random.default_rng(3)
-    made = [
-        (
-            *random.uniform(0.5e-3, 2e-3, (2, cases, ranks)),
-            *random.uniform(0.0, 1e-4, (2, cases, ranks)),
-            0.0,
-            np.full(cases, micro_batches),
-            np.arange(cases),
-        )
-        for ranks, micro_batches in SHAPES
-    ]
-    run = functools.partial(run_all, one_f_one_b_times, made)
-    return cases * len(made), best_time(run, runs)
-
-
 def rates(count: int, runs: int) -> dict[str, tuple[int, float]]:
     """Return cases and seconds of every schedule."""
     cases = max(1, count // (len(SCHEDULES) * len(SHAPES)))
@@ -109,7 +88,6 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     arguments = parser.parse_args()
     found = rates(arguments.count, arguments.runs)
-    cases, seconds_of_rounds = rounds(arguments.count // len(SHAPES), arguments.runs)
     count = sum(cases for cases, _ in found.values())
     took = sum(taken for _, taken in found.values())
     if arguments.json:
@@ -118,16 +96,11 @@ def main() -> None:
             "unit": "cases/s",
             "count": count,
             "seconds": took,
-            "rates": {name: number / taken for name, (number, taken) in found.items()}
-            | {ROUNDS: cases / seconds_of_rounds},
+            "rates": {name: number / taken for name, (number, taken) in found.items()},
         }
         print(json.dumps(document))
         return
-    for name, (number, taken) in {
-        **found,
-        "all together": (count, took),
-        ROUNDS: (cases, seconds_of_rounds),
-    }.items():
+    for name, (number, taken) in {**found, "all together": (count, took)}.items():
         print(f"{name:24s} {number / taken:12,.0f} cases/s on one core")
 
 

@@ -203,7 +203,8 @@ def gpipe_time(forward, backward, forward_send, backward_send, micro_batches):
     forward, backward : float64[stages]
         [s].
     forward_send, backward_send : float64[stages]
-        As in `perfmodel.kernels.pipeline.rounds.one_f_one_b_time`.
+        From a stage to the one after, and to the one before [s]; the last, or the first, is of no
+        use.
     micro_batches : int
     """
     slowest_forward = slowest_backward = total = 0.0

@@ -17,6 +17,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
+from perfmodel.kernels.pipeline.repetition import growths
 
 KINDS = 4
 BLOCK = 8
@@ -75,7 +76,7 @@ class Run(NamedTuple):
     send: np.ndarray  # float64[KINDS, stages, BLOCK] [s]
     together: np.ndarray  # float64[stages, stages, BLOCK] [s]
     start: np.ndarray  # float64[actions or 0, BLOCK] [s]
-    end: np.ndarray  # float64[actions, BLOCK] [s]
+    end: np.ndarray  # float64[actions or 0, BLOCK] [s]
     arrived: np.ndarray  # float64[actions, BLOCK]: where what an action made is needed [s]
     free: np.ndarray  # float64[ranks, BLOCK]: the last action, and its send, are over [s]
     begin: np.ndarray  # float64[BLOCK]: of an action, as far as known [s]
@@ -84,7 +85,7 @@ class Run(NamedTuple):
 
 @jit
 def new_run(program, durations, starts):
-    """Return room for a run, and for when actions start if that is wanted."""
+    """Return room for a run, and for when actions start and end if that is wanted or needed."""
     actions = program.rank.size
     kinds, stages, _ = durations.work.shape
     pairs = durations.together.shape[0]
@@ -93,7 +94,7 @@ def new_run(program, durations, starts):
         np.empty((kinds, stages, BLOCK)),
         np.empty((pairs, pairs, BLOCK)),
         np.empty((actions if starts else 0, BLOCK)),
-        np.empty((actions, BLOCK)),
+        np.empty((actions if starts or durations.receiver > 0.0 else 0, BLOCK)),
         np.empty((actions, BLOCK)),
         np.empty((program.ranks, BLOCK)),
         np.empty(BLOCK),
@@ -132,7 +133,7 @@ def run_program(program, durations, case, run):
     _take(run.together, durations.together, case)
     sender, receiver = durations.sender, durations.receiver
     start, end, arrived, free, begin = run.start, run.end, run.arrived, run.free, run.begin
-    beside = run.together.shape[0] > 0
+    beside, starts, ends = run.together.shape[0] > 0, start.shape[0] > 0, end.shape[0] > 0
     for one in range(BLOCK):
         run.makespan[one] = begin[one] = 0.0
         for rank in range(free.shape[0]):
@@ -165,14 +166,16 @@ def run_program(program, durations, case, run):
         for one in range(BLOCK):
             free[rank, one] = begin[one] + takes[one]
             run.makespan[one] = max(run.makespan[one], free[rank, one])
-            end[at, one] = arrived[at, one] = free[rank, one]
-        if first < at:
-            for one in range(BLOCK):
-                end[first, one] = arrived[first, one] = end[at, one]
         for action in range(first, at + 1):
-            if start.shape[0] > 0:
+            for one in range(BLOCK):
+                arrived[action, one] = free[rank, one]
+            if ends:
+                for one in range(BLOCK):
+                    end[action, one] = free[rank, one]
+            if starts:
                 for one in range(BLOCK):
                     start[action, one] = begin[one]
+        for action in range(first, at + 1):
             if program.sends[action]:
                 takes = run.send[program.kind[action], program.stage[action]]
                 for one in range(BLOCK):
@@ -239,11 +242,33 @@ def makespans(program, durations):
     -------
     float64[cases]
     """
+    return paced_makespans(program, durations, np.empty((1, 0), np.int64))[0]
+
+
+@jit
+def paced_makespans(program, durations, steady):
+    """Return how long one pipeline takes in every case, and what repetitions would add [s].
+
+    Parameters
+    ----------
+    program : Program
+    durations : Durations
+    steady : int64[SHOWN, n]
+        Of `perfmodel.kernels.pipeline.repetition.repetitions`.
+
+    Returns
+    -------
+    makespan : float64[cases]
+    growth : float64[cases]
+        What each further repetition adds; NaN where that does not show.
+    """
     cases = durations.work.shape[2]
     run = new_run(program, durations, False)
-    found = np.empty(cases)
+    found, growth = np.empty(cases), np.empty(cases)
+    grown, room = np.empty(BLOCK), np.empty(BLOCK)
     for case in range(0, cases, BLOCK):
         run_program(program, durations, case, run)
+        growths(steady, run, grown, room)
         for one in range(min(BLOCK, cases - case)):
-            found[case + one] = run.makespan[one]
-    return found
+            found[case + one], growth[case + one] = run.makespan[one], grown[one]
+    return found, growth

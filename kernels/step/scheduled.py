@@ -12,9 +12,9 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
-from perfmodel.kernels.pipeline.events import KINDS, Durations, makespans
+from perfmodel.kernels.pipeline.closed import one_f_one_b_makespan
+from perfmodel.kernels.pipeline.events import KINDS, Durations, paced_makespans
 from perfmodel.kernels.pipeline.held import fullest, peaks
-from perfmodel.kernels.pipeline.rounds import one_f_one_b_times
 from perfmodel.kernels.step.data_parallel import no_shards, shard_slot
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.pipeline import boundary_send
@@ -45,7 +45,9 @@ class Chunks(NamedTuple):
 
 
 @jit
-def run_schedules(order, program, strategies, keys, chunks, hidden, settings, network, rows, waits):
+def run_schedules(
+    order, program, steady, more, strategies, keys, chunks, hidden, settings, network, rows, waits
+):
     """Run the passes of strategies that have one order.
 
     Parameters
@@ -53,6 +55,10 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
     order : Order
     program : Program
         The same, linked.
+    steady : int64[SHOWN, n]
+        Of `perfmodel.kernels.pipeline.repetition.repetitions`.
+    more : float64, shape (strategies,)
+        Repetitions that each strategy has beyond those of the order.
     strategies : Strategies
         With this order; `stage_key` holds their layer keys.
     keys : KeyTables
@@ -65,6 +71,11 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
         Of `waits`, one for each strategy.
     waits : Waits
         Result.
+
+    Returns
+    -------
+    bool, shape (strategies,)
+        Whether its row is right: not where there are more repetitions and none that add alike.
     """
     alike = np.zeros(rows.size, np.int64)
     case_of, first, sends = distinct_cases(strategies, alike, keys, settings, network)
@@ -72,33 +83,42 @@ def run_schedules(order, program, strategies, keys, chunks, hidden, settings, ne
     cases, stages = first.size, order.rank_of.size
     send, together = np.empty((KINDS, stages, cases)), np.empty((0, 0, cases))
     send[:] = sends
-    alone = makespans(program, Durations(work, np.zeros_like(send), together, 0.0, 0.0))
+    plain = Durations(work, np.zeros_like(send), together, 0.0, 0.0)
+    alone, growth = paced_makespans(program, plain, steady)
     share = 0.0 if hidden else 1.0
-    with_sends = makespans(program, Durations(work, send, together, share, 0.0))
+    sending = Durations(work, send, together, share, 0.0)
+    with_sends, growth_with_sends = paced_makespans(program, sending, steady)
     flight = np.zeros((cases, waits.flight.shape[1]))
     held, moments = fullest(order, chunk_rows(order, chunks), chunks.counts.shape[0])
     for case in range(cases):
         parts = keys.parts[strategies.stage_key[first[case]]]
         write_flight(flight[case], order, held, moments, chunks, parts)
     lone, heads = alone_passes(order), heads_in_flight(order)
+    right = np.ones(rows.size, np.bool_)
     for i in range(rows.size):
         row, case = rows[i], case_of[i]
-        waits.makespan[row], waits.with_sends[row] = alone[case], with_sends[case]
+        makespan, sent = alone[case], with_sends[case]
+        if more[i] > 0.0:
+            makespan += more[i] * growth[case]
+            sent += more[i] * growth_with_sends[case]
+            right[i] = sent >= makespan  # neither is NaN
+        waits.makespan[row], waits.with_sends[row] = makespan, sent
         for composition in range(flight.shape[1]):
             waits.flight[row, composition] = flight[case, composition]
         waits.heads[row], waits.alone[row] = heads, lone
+    return right
 
 
 @jit
-def run_one_f_one_b(strategies, batches, keys, chunks, hidden, settings, network, rows, waits):
-    """The same of 1F1B, round by round and whatever the micro-batches (`kernels.pipeline.rounds`).
+def close_one_f_one_b(strategies, batches, keys, chunks, settings, network, rows, waits):
+    """The same of 1F1B, in closed form, whatever the micro-batches.
 
     Parameters
     ----------
     batches : int64, shape (strategies,)
         Micro-batches.
-    strategies, keys, chunks, hidden, settings, network, rows, waits
-        As of `run_schedules`.
+    strategies, keys, chunks, settings, network, rows, waits
+        As of `run_schedules`. Nothing runs beside sends.
     """
     stages = chunks.row.size
     # Work is shared by strategies that differ in nothing but micro-batches.
@@ -106,15 +126,16 @@ def run_one_f_one_b(strategies, batches, keys, chunks, hidden, settings, network
     work_of, leader, sends = distinct_cases(strategies, alike, keys, settings, network)
     case_of, first, _ = distinct_cases(strategies, batches, keys, settings, network)
     work = work_of_cases(np.arange(stages), strategies, leader, keys, chunks, settings, network)
-    forward = np.ascontiguousarray(work[FORWARD].T)
-    backward = np.ascontiguousarray(work[BACKWARD].T)
-    send, none = np.empty(forward.shape), np.zeros(forward.shape)
-    for stage in range(stages):
-        send[:, stage] = sends
-    own, of_case = batches[first], work_of[first]
-    alone = one_f_one_b_times(forward, backward, none, none, 0.0, own, of_case)
-    share = 0.0 if hidden else 1.0
-    with_sends = one_f_one_b_times(forward, backward, send, send, share, own, of_case)
+    alone, with_sends = np.empty(first.size), np.empty(first.size)
+    forward, backward = np.empty(stages), np.empty(stages)
+    for case in range(first.size):
+        own = work_of[first[case]]
+        for stage in range(stages):
+            forward[stage], backward[stage] = work[FORWARD, stage, own], work[BACKWARD, stage, own]
+        alone[case] = one_f_one_b_makespan(forward, backward, batches[first[case]])
+        forward[:-1] += sends[own]
+        backward[1:] += sends[own]
+        with_sends[case] = one_f_one_b_makespan(forward, backward, batches[first[case]])
     ahead = np.zeros(waits.flight.shape[1], np.int64)  # micro-batches ahead of a first backward
     for stage in range(stages - 1, -1, -1):
         ahead[chunks.stage_row[stage]] = stages - stage

@@ -7,7 +7,7 @@ All others run in `perfmodel.kernels.pipeline`, each distinct order once per dis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,12 +23,12 @@ from perfmodel.strategy.pipelines import named_pipeline
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.table import Network
     from perfmodel.kernels.step.scheduled import Chunks
-    from perfmodel.kernels.step.tables import KeyTables, Settings, Waits
+    from perfmodel.kernels.step.tables import KeyTables, Settings, Strategies, Waits
     from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.training.project import Workload
 
 CLOSED = ("gpipe", "1f1b", "interleaved")
-"""Schedules with a closed form."""
+"""Schedules with a closed form for chunks of equal layers."""
 TOGETHER = 8192
 """Strategies of one order that run in one call: bounds what their passes take in memory."""
 CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
@@ -137,104 +137,63 @@ def run_events(problem: Problem, waits: Waits) -> None:
 
     Notes
     -----
-    1F1B goes round by round, and skips rounds that are all alike. Interleaved 1F1B repeats itself,
-    p micro-batches at a time: where there are many, so few run as fill and drain the pipeline, and
-    one and two repetitions more. If both have added the same, each further one does: what a
-    repetition adds never falls, as times are the longest of many ways, and the longest way in the
-    end, through the slowest stage or the slowest chunk of each round, is long enough by then to
-    show. What is kept has long been at its most. All others run as they are.
+    1F1B has a closed form for stages of any length. Most others repeat themselves, p micro-batches
+    at a time: where there are many, so few run as fill and drain the pipeline and show three
+    repetitions. If everything in two of them comes later than in the one before by the same time,
+    so it does in all that are left out. Otherwise all micro-batches run. What is kept has long been
+    at its most.
     """
     from perfmodel.kernels.work import expect
 
     grid = problem.work.grid.take(problem.chosen)
     batches, stages = batches_of(grid), grid["pipeline_parallel"]
     schedule = grid["pipeline_schedule"]
-    by_rounds = np.isin(schedule, [CODES[name] for name in BY_ROUNDS])
+    closed = np.isin(schedule, [CODES[name] for name in UNEVEN_CLOSED])
     repeats = np.isin(schedule, [CODES[name] for name in REPEATING]) & (groups_of(grid) == stages)
-    many = np.flatnonzero(repeats & (batches > (FILLED + 2) * stages))
-    shown = np.minimum(batches, np.where(repeats, (FILLED + 2) * stages, batches))
-    passes = stages * grid["virtual_pipeline"] * np.where(by_rounds, stages, shown)
+    more = np.where(repeats, np.maximum(batches // stages - FILLED, 0), 0)
+    passes = stages * grid["virtual_pipeline"] * np.where(closed, 1, batches - more * stages)
     expect(pipeline_passes=float(passes.sum()) / 4.0)
-    run_groups(problem, np.flatnonzero(by_rounds), batches[by_rounds], waits, rounds=True)
-    rest = np.ones(batches.size, bool)
-    rest[by_rounds] = False
-    if many.size:
-        shorter = [waits_like(waits, many.size) for _ in range(3)]
-        for more, found in enumerate(shorter):
-            run_groups(problem, many, (FILLED + more) * stages[many], found)
-        missing = batches[many] / stages[many] - FILLED - 2.0
-        rest[many] = ~repeated(shorter, missing, waits, many)
-    run_groups(problem, np.flatnonzero(rest), batches[rest], waits)
+    rows = np.flatnonzero(closed)
+    if rows.size:
+        run_closed(problem, rows, batches[rows], waits)
+    rows = np.flatnonzero(~closed)
+    right = run_orders(problem, rows, batches[rows], more[rows], waits)
+    rows = rows[~right]
+    run_orders(problem, rows, batches[rows], np.zeros_like(rows), waits)
 
 
-BY_ROUNDS = ("1f1b",)
-"""Schedules that run round by round."""
-REPEATING = ("interleaved",)
-"""Schedules in which p micro-batches after p are treated alike."""
-FILLED = 3
-"""Micro-batches per stage with which a pipeline has been full for long."""
+UNEVEN_CLOSED = ("1f1b",)
+"""Schedules with a closed form for stages of any length."""
+REPEATING = ("interleaved", "zb_h1")
+"""Schedules in which p micro-batches after p are treated alike, however many there are."""
+FILLED = 5
+"""Micro-batches per stage that fill a pipeline, drain it, and show what it repeats."""
 
 
-def waits_like(waits: Waits, rows: int) -> Waits:
-    """Return `Waits` of zeros for other strategies with as many compositions of stages."""
-    from perfmodel.kernels.step.tables import no_waits
+class Blocks(NamedTuple):
+    """Strategies that run in one call each."""
 
-    return no_waits(rows, waits.flight.shape[1])
-
-
-def repeated(
-    shorter: Sequence[Waits],
-    missing: NDArray[np.float64],
-    waits: Waits,
-    rows: Integers,
-) -> Flags:
-    """Extend runs of fewer micro-batches to all of them, and tell where that is exact.
-
-    Parameters
-    ----------
-    shorter : sequence of three Waits
-        With a repetition more each.
-    missing : ndarray of float64, shape (n,)
-        Repetitions that the last one lacks.
-    waits : Waits
-        Result, in `rows`.
-    """
-    steady = np.ones(missing.size, bool)
-    for ours, *theirs in zip(waits[:2], *(item[:2] for item in shorter), strict=True):
-        ours[rows] = theirs[2] + missing * (theirs[2] - theirs[1])
-        steady &= np.abs(theirs[2] - 2.0 * theirs[1] + theirs[0]) <= SAME * theirs[2]
-    for ours, last in zip(waits[2:], shorter[2][2:], strict=True):
-        ours[rows] = last
-    return steady
+    strategies: Strategies  # with their layer keys
+    kinds: Mapping[str, Integers]  # what the strategies of a block share, by kind
+    rows: Iterable[tuple[int, Integers]]  # kind of a block, and places of its strategies
 
 
-SAME = 1e-11
-"""Differences that are roundings, relative."""
-
-
-def run_groups(
-    problem: Problem, rows: Integers, batches: Integers, waits: Waits, *, rounds: bool = False
-) -> None:
-    """Run some of a problem's strategies with so many micro-batches each.
+def blocks_of(
+    problem: Problem, rows: Integers, batches: Integers, ordered_by: Sequence[str]
+) -> Blocks:
+    """Return blocks of strategies with one pipeline and one order of passes.
 
     Parameters
     ----------
     problem : Problem
     rows, batches : ndarray of int64, shape (n,)
         Places in `problem.chosen`, and micro-batches of each.
-    waits : Waits
-        Result, a row for each or, where it has as many as the problem, in `rows`.
-    rounds : bool
-        Round by round, with no order.
+    ordered_by : sequence of str
+        Of `ORDERED_BY`, what counts.
     """
-    from perfmodel.kernels.step import scheduled as kernel
     from perfmodel.kernels.step.tables import Strategies
-    from perfmodel.kernels.work import kernel_work
 
-    if not rows.size:
-        return
     work, chosen = problem.work, problem.chosen[rows]
-    target = rows if waits.makespan.size == problem.chosen.size else np.arange(rows.size)
     grid = work.grid.take(chosen)
     stage_key = work.strategies.stage_key[chosen]
     columns = {
@@ -243,7 +202,7 @@ def run_groups(
         "batches": batches,
         "group": groups_of(grid),
     }
-    kinds, kind = distinct_keys(columns, ("pipeline", *ORDERED_BY[: 3 if rounds else None]))
+    kinds, kind = distinct_keys(columns, ("pipeline", *ordered_by))
     held = work.strategies._replace(waits=work.strategies.stage_key)
     strategies = Strategies(*(column[chosen] for column in held))
     strategies = strategies._replace(stage_key=work.stage_layer_key[stage_key])
@@ -254,27 +213,87 @@ def run_groups(
         for number, own in enumerate(alike)
         for start in range(0, own.size, TOGETHER)
     )
+    return Blocks(strategies, kinds, blocks)
+
+
+def run_closed(problem: Problem, rows: Integers, batches: Integers, waits: Waits) -> None:
+    """Fill `rows` of the result for strategies that run 1F1B with so many micro-batches."""
+    from perfmodel.kernels.step import scheduled as kernel
+    from perfmodel.kernels.work import kernel_work
+
+    strategies, kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY[:2])
+    for number, own in blocks:
+        some = strategies._replace(**{k: v[own] for k, v in strategies._asdict().items()})
+        chunks = chunks_of(problem.work, int(kinds["pipeline"][number]))
+        with kernel_work(pipeline_passes=chunks.row.size * own.size):
+            kernel.close_one_f_one_b(
+                some,
+                batches[own],
+                problem.keys,
+                chunks,
+                problem.settings,
+                problem.network,
+                rows[own],
+                waits,
+            )
+
+
+def run_orders(
+    problem: Problem, rows: Integers, batches: Integers, more: Integers, waits: Waits
+) -> Flags:
+    """Run some of a problem's strategies, pass by pass.
+
+    Parameters
+    ----------
+    problem : Problem
+    rows, batches : ndarray of int64, shape (n,)
+        Places in `problem.chosen`, and micro-batches of each.
+    more : ndarray of int64, shape (n,)
+        Repetitions of p micro-batches each that need not run.
+    waits : Waits
+        Result, in `rows`.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+        Whether a row is right: not where what does not run does not follow.
+    """
+    from perfmodel.kernels.pipeline.repetition import SHOWN, repetitions
+    from perfmodel.kernels.step import scheduled as kernel
+    from perfmodel.kernels.work import kernel_work
+
+    right = np.ones(rows.size, bool)
+    if not rows.size:
+        return right
+    work = problem.work
+    stages = work.grid["pipeline_parallel"][problem.chosen[rows]]
+    run = batches - more * stages
+    strategies, kinds, blocks = blocks_of(problem, rows, run, ORDERED_BY)
     for number, own in blocks:
         name = list(SCHEDULE_FACTS)[int(kinds["pipeline_schedule"][number])]
         ranks, virtual = (int(kinds[it][number]) for it in ORDERED_BY[1:3])
-        shared = (
-            problem.keys,
-            chunks_of(work, int(kinds["pipeline"][number])),
-            sends_are_hidden(name, problem.settings),
-            problem.settings,
-            problem.network,
-            target[own],
-            waits,
-        )
-        some = Strategies(*(column[own] for column in strategies))
-        if rounds:
-            with kernel_work(pipeline_passes=2 * ranks * ranks * own.size):
-                kernel.run_one_f_one_b(some, batches[own], *shared)
-            continue
         count, group = int(kinds["batches"][number]), int(kinds["group"][number])
+        some = strategies._replace(**{k: v[own] for k, v in strategies._asdict().items()})
         with kernel_work(pipeline_passes=3 * ranks * virtual * count * (2 + own.size // 4)):
-            order, program = grid.table or named_pipeline(name, ranks, count, virtual, group)
-            kernel.run_schedules(order, program, some, *shared)
+            order, program = work.grid.table or named_pipeline(name, ranks, count, virtual, group)
+            steady = np.empty((SHOWN, 0), np.int64)
+            if more[own].any():
+                steady = repetitions(order, program, ranks)
+            right[own] = kernel.run_schedules(
+                order,
+                program,
+                steady,
+                more[own].astype(np.float64),
+                some,
+                problem.keys,
+                chunks_of(work, int(kinds["pipeline"][number])),
+                sends_are_hidden(name, problem.settings),
+                problem.settings,
+                problem.network,
+                rows[own],
+                waits,
+            )
+    return right
 
 
 ORDERED_BY = ("pipeline_schedule", "pipeline_parallel", "virtual_pipeline", "batches", "group")

@@ -134,7 +134,7 @@ def training(random: np.random.Generator) -> None:
 
 def pipelines(random: np.random.Generator) -> None:
     """Every schedule, its passes over uneven stages, what ranks keep, and closed forms."""
-    from perfmodel.kernels.pipeline import closed, events, held, link, orders, rounds
+    from perfmodel.kernels.pipeline import closed, events, held, link, orders, repetition
 
     for schedule, name in enumerate(SCHEDULES):
         chunks = usual_chunks(name)
@@ -143,6 +143,8 @@ def pipelines(random: np.random.Generator) -> None:
             program = link.link_order(order)
             stages = order.rank_of.size
             work = random_durations(random, stages, 3)
+            steady = repetition.repetitions(order, program, ranks)
+            events.paced_makespans(program, work, steady)
             events.makespans(program, work)
             timeline = events.run_order(order, program, random_durations(random, stages))
             until_input, until_weight = random.uniform(0.0, 1.0, (2, stages))
@@ -155,8 +157,7 @@ def pipelines(random: np.random.Generator) -> None:
     events.plain_durations(*random.uniform(0.1, 2.0, (3, 4)))
     closed.zb_h2_wait(4, 1.0, 1.1, 0.6)
     forward, backward, there, back = random.uniform(0.1, 1.0, (4, 5, 4))
-    batches = random.integers(1, 200, 5)
-    rounds.one_f_one_b_times(forward, backward, there, back, 0.3, batches, np.arange(5))
+    closed.one_f_one_b_makespan(forward[0], backward[0], 9)
     closed.last_is_slowest(forward[0], backward[0])
     closed.slowest_time(forward[0], backward[0], 1, 8)
     closed.gpipe_time(forward[0], backward[0], there[0], back[0], 8)

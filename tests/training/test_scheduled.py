@@ -204,7 +204,7 @@ def test_pipelines_that_repeat_themselves_run_as_if_to_the_end(model, h100, spli
         for batch in (56, 128, 512)
     ]
     extended = project_rows(model, h100, rows, framework)
-    for name in ("REPEATING", "BY_ROUNDS"):
+    for name in ("REPEATING", "UNEVEN_CLOSED"):
         monkeypatch.setattr(scheduled, name, ())
     run = project_rows(model, h100, rows, framework)
     for name, values in run.items():
