@@ -16,6 +16,7 @@ from perfmodel.kernels.step.overlap import (
     overlap_tax,
     width_of,
 )
+from perfmodel.kernels.step.pipeline import boundary_span
 from perfmodel.kernels.step.sharding import (
     gradient_transfers,
     kept,
@@ -381,12 +382,12 @@ def data_parallel_time(
     if p > 1 and table_parameters > 0.0 and not joins_ends(strategy.schedule):
         # First and last stage add up its gradients.
         size = table_parameters * settings.gradient_bytes
-        span = groups.pipeline_stride * (p - 1)
+        span = boundary_span(groups.pipeline_stride, p)
         table = remembered_time(ALL_REDUCE, size, 2, span, network, memo)
         table_width = width_of(size, settings.collective_widths) * table
     if strategy.schedule == DUALPIPE and p > 1:  # either copy of the model on the mirrored stage
         owned = kept(zero, load.weights, load.experts, groups).updated
-        span = groups.pipeline_stride * (p - 1)
+        span = boundary_span(groups.pipeline_stride, p)
         size = owned * settings.reduce_bytes
         table += remembered_time(ALL_REDUCE, size, 2, span, network, memo)
     table += scales_time(m, strategy, scale_bytes, network, memo)

@@ -15,7 +15,7 @@ from perfmodel.kernels.step.placement import leaves_domain
 
 @jit
 def boundary_span(stride, members):
-    """Distance that stands for the neighbours of a row, the farthest of which set the pace.
+    """Distance that stands for neighbours of a row, or its ends, the farthest setting the pace.
 
     Two ranks this far apart lie in one domain of an even number of devices where the whole
     row does: half of what the row spans, at least a stride. (A row that fills a domain of an

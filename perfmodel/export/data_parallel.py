@@ -179,15 +179,14 @@ def stage_data(
     stride = int(groups.groups.pipeline_stride)
     pipeline = int(work.grid["pipeline_parallel"][0])
     table = boundary = None
+    span = int(boundary_span(stride, pipeline))
     if pipeline > 1:
-        span = int(boundary_span(stride, pipeline))
         boundary = _pair(
             groups, "pipeline.send", "point_to_point", "pipeline", boundary_bytes, span
         )
         placement = order.rank_of[: order.rank_of.size // order.copies]
         if shared_weights > 0 and placement[0] != placement[-1]:
             size = shared_weights * framework.gradient_bytes
-            span = stride * (pipeline - 1)
             table = _pair(groups, "embedding.table", "all_reduce", "table", size, span)
     held = [
         [chunks[chunk] for chunk in np.flatnonzero(order.rank_of == number)]
@@ -203,7 +202,7 @@ def stage_data(
                 _blocks(groups, own, kept),
                 _optimizer(groups, kept),
                 table if edge else None,
-                _mirror(groups, kept, stride * (pipeline - 1)) if order.copies > 1 else None,
+                _mirror(groups, kept, span) if order.copies > 1 else None,
             )
         )
     return tuple(stages), boundary

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import HardwareError, StrategyError
-from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.base.pipelines import BIDIRECTIONAL
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
 from perfmodel.base.variables import STEP_VARIABLES
@@ -27,13 +27,14 @@ from perfmodel.operations.operations import (
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
-from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
 from perfmodel.training.part_table import price_parts
 from perfmodel.training.project import (
     Workload,
     framework_of_run,
     layer_columns,
+    placement_of,
     project_grid,
 )
 from perfmodel.training.schedule import stage_compositions
@@ -135,16 +136,16 @@ def operation_costs(
     framework = framework_of_run(load_framework(framework), model, hardware, grid)
     keys = LayerKeys(layer_columns(grid.columns))
     priced = price_parts(model, keys, hardware, framework, grid.devices)
+    placement = placement_of(int(grid["pipeline_schedule"][0]), grid)
     counts = stage_compositions(
         model,
         int(grid["pipeline_parallel"][0]),
         int(grid["virtual_pipeline"][0]),
         framework.stage_split,
-        SCHEDULE_FACTS[str(grid.row(0)["pipeline_schedule"])].placement,
+        placement,
     )
-    batches = int(
-        grid["global_batch_size"][0] // (grid["data_parallel"][0] * grid["micro_batch_size"][0])
-    )
+    copies = 2 if placement == BIDIRECTIONAL else 1  # of the model; each takes its share
+    batches = int(batches_of(grid)[0]) // copies
     stage = counts[_critical_stage(model, grid, hardware, framework, batches * counts, priced)]
     costs = []
     for (part, items), held in zip(priced, stage, strict=True):

@@ -127,6 +127,13 @@ def test_a_pipeline_without_overlap_takes_the_projected_time(workload_of, wall_t
     assert wall == pytest.approx(workload.projection["step_time"], rel=0.02)
 
 
+@pytest.mark.parametrize("case", ["two copies", "two copies of four stages"])
+def test_two_copies_of_the_model_take_the_projected_time(case, workload_of, wall_time):
+    workload = workload_of(case)
+    wall = wall_time(named_traces(workload))
+    assert wall == pytest.approx(workload.projection["step_time"], rel=0.03)
+
+
 @pytest.mark.parametrize(
     ("case", "field"),
     [

@@ -376,6 +376,8 @@ def test_a_table_is_written_as_the_schedule_that_it_is_of(small_dense, h100):
         assert one.names == other.names
         for column in ("kinds", "duration", "source", "destination", "tag"):
             np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
+    first, second = (operation_costs(small_dense, grid, h100) for grid in grids)
+    assert first == second
 
 
 def test_layouts_are_stated(small_dense, grid_of, h100):

@@ -298,10 +298,14 @@ class Oracle:
         return self.pipeline_stride * self.f["pipeline"] > self.settings.domain
 
     @property
+    def far(self):
+        """Distance of two stages, in different domains where any are."""
+        return max(self.pipeline_stride, -(-self.pipeline_stride * self.f["pipeline"] // 2))
+
+    @property
     def send(self):
         """Over the slowest boundary: between domains where there is one."""
-        far = max(self.pipeline_stride, -(-self.pipeline_stride * self.f["pipeline"] // 2))
-        return self.collective(POINT_TO_POINT, self.key["boundary"], 2, far)
+        return self.collective(POINT_TO_POINT, self.key["boundary"], 2, self.far)
 
     def add_sends(self, out, stage_time):
         p, v, m = self.f["pipeline"], self.f["virtual"], self.m
@@ -331,7 +335,7 @@ class Oracle:
         table, p = self.key["shared_table"], self.f["pipeline"]
         if p > 1 and table:
             size = table * self.settings.gradient_bytes
-            time = self.collective(ALL_REDUCE, size, 2, self.pipeline_stride * (p - 1))
+            time = self.collective(ALL_REDUCE, size, 2, self.far)
             out["data_parallel_exposed"] += time
             out["data_parallel_total"] += time
             self.widths["collective"] += self.half_width(time, size)
