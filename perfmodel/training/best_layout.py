@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.pipelines import BIDIRECTIONAL
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.parts import model_parts
 from perfmodel.training.schedule import chunk_stages
 
 BEST = "best"
 """What asks for such a layout in place of a stated one."""
+SEARCHED = 4000
+"""Beginnings of layouts that are looked at."""
+SAME = 1e-12
+"""Differences that are roundings, relative."""
 Cost = Callable[[Sequence[int]], tuple[tuple[float, float], int]]
 """Borders between chunks -> what is minimised, first and among equals, and the slowest stage."""
 
@@ -22,7 +29,6 @@ def best_splits(
     model: ModelSpec,
     pipelines: Sequence[tuple[int, int, str]],
     parts: np.recarray[Any, Any],
-    passes: Sequence[float],
 ) -> list[str]:
     """Return the best layout of each of some pipelines, as `stage_layout` reads it.
 
@@ -33,8 +39,6 @@ def best_splits(
         Stages, chunks of each, and where they lie (`perfmodel.base.pipelines`).
     parts : record array of `perfmodel.kernels.step.tables.PART`, shape (pipelines, parts)
         What each part of the model takes.
-    passes : sequence of float
-        Micro-batches.
     """
     from perfmodel.kernels.step.stages import BUSY
 
@@ -44,27 +48,29 @@ def best_splits(
     }
     found: dict[tuple[Any, ...], str] = {}
     splits = []
-    for kind, row, count in zip(pipelines, parts, passes, strict=True):
+    for kind, row in zip(pipelines, parts, strict=True):
         busy = sum(row[name] for name in BUSY)
         times = tuple(float(busy[position[layer]]) for layer in model.layers)
         last = float(busy[names.index("output")]) * (1 + len(model.mtp_layers))
         for layer in model.mtp_layers:
             last += float(busy[position[layer]] + busy[names.index("mtp")])
         ends = float(busy[names.index("embedding")]), last
-        asked = (kind, times, ends, int(count))
+        asked = (kind, times, ends)
         if asked not in found:
             pipeline, virtual, placement = kind
             stages = chunk_stages(placement, pipeline, virtual)
-            sizes = best_layout(times, ends, stages, float(count))
+            if placement == BIDIRECTIONAL:  # mirrored stages hold the same two chunks
+                stages = [min(stage, pipeline - 1 - stage) for stage in stages]
+            sizes = best_layout(times, ends, stages)
             found[asked] = ",".join(map(str, sizes))
         splits.append(found[asked])
     return splits
 
 
 def best_layout(
-    layers: Sequence[float], ends: tuple[float, float], stages: Sequence[int], passes: float
+    layers: Sequence[float], ends: tuple[float, float], stages: Sequence[int]
 ) -> list[int]:
-    """Return the layers of each chunk with which the slowest stage and the bubble take least.
+    """Return the layers of each chunk with which the slowest stage takes least.
 
     Parameters
     ----------
@@ -74,8 +80,6 @@ def best_layout(
         Of what the first chunk holds beside layers, and of what the last one does [s].
     stages : sequence of int
         Stage of each chunk, in the order in which layers run.
-    passes : float
-        Micro-batches.
 
     Returns
     -------
@@ -84,31 +88,142 @@ def best_layout(
 
     Notes
     -----
-    Minimised is ``m max t + (sum t - max t) / v`` of the times t of the stages: the work of the
-    slowest stage, and the bubble of schedules that fill and drain once; among equals the sum of
-    squares of t, so that stages which share the maximum can lose it one after the other. From
-    chunks that are even, and from those of which the longest is as short as can be, layers leave
-    the slowest stage one by one while that gains anything. With one chunk a stage nothing is
-    better; with several, of unequal layers, something may be.
+    Times t of the stages add up to the same in any layout, so that the work of the slowest stage
+    and the bubble of schedules that fill and drain once, ``m max t + (sum t - max t) / v``, are
+    least where max t is. Among equals the sum of squares of t decides, as far as it is looked at.
+
+    Exact with one chunk a stage (bisection), with equal layers (each goes where least is), and
+    where the slowest stage takes no longer than `least_slowest`. Otherwise layers leave the
+    slowest stage one by one while that gains anything, from chunks that are even and from those of
+    which the longest is as short as can be; then all layouts are gone through that might be
+    better, which proves the best of them unless there are more than `SEARCHED`.
     """
+    count = max(stages) + 1
+    if len(set(layers)) == 1:
+        return _levelled(layers[0], len(layers), ends, stages)
     times = np.asarray(layers, np.float64)
     cumulated = np.concatenate(([0.0], np.cumsum(times)))
-    pipeline = max(stages) + 1
-    virtual = len(stages) / pipeline
 
     def cost(borders: Sequence[int]) -> tuple[tuple[float, float], int]:
         chunks = np.diff(cumulated[list(borders)])
         chunks[0] += ends[0]
         chunks[-1] += ends[1]
-        busy = np.bincount(stages, weights=chunks, minlength=pipeline)
-        slowest = float(busy.max())
-        step = passes * slowest + (float(busy.sum()) - slowest) / virtual
-        return (step, float(busy @ busy)), int(busy.argmax())
+        busy = np.bincount(stages, weights=chunks, minlength=count)
+        return (float(busy.max()), float(busy @ busy)), int(busy.argmax())
 
     even = [len(times) * i // len(stages) for i in range(len(stages) + 1)]
     starts = (_shortest_longest(times, ends, len(stages)), even)
-    found = (_improved(start, cost, stages) for start in starts)
-    return np.diff(min(found, key=lambda borders: cost(borders)[0])).tolist()
+    found = [_improved(start, cost, stages) for start in starts]
+    best = min(found, key=lambda borders: cost(borders)[0])
+    least = least_slowest(layers, ends, stages) * (1.0 + SAME)
+    search = _Search(cumulated.tolist(), ends, stages)
+    while len(stages) > count and cost(best)[0][0] > least:
+        better = search.below(cost(best)[0][0] * (1.0 - SAME))
+        if better is None:
+            break
+        best = _improved(better, cost, stages)
+    return np.diff(best).tolist()
+
+
+def least_slowest(
+    layers: Sequence[float], ends: tuple[float, float], stages: Sequence[int]
+) -> float:
+    """Return a time that the slowest stage takes in any layout, at least [s].
+
+    The mean of all stages; the longest layer; what the stages of the ends hold beside layers. With
+    two kinds of layers, such as dense ones and experts, also the least with which so many of
+    either kind find room, in whatever order they come.
+    """
+    beside = np.bincount([stages[0], stages[-1]], weights=ends, minlength=max(stages) + 1)
+    least = max((sum(layers) + sum(ends)) / beside.size, max(layers), float(beside.max()))
+    kinds = sorted(Counter(layers).items(), key=lambda kind: kind[1])
+    if len(kinds) != 2:
+        return least
+    (one, few), (other, many) = kinds
+    held = one * np.arange(few + 1)[:, None] + other * np.arange(many + 1)
+    possible = np.unique(np.unique(beside)[:, None, None] + held)
+    possible = possible[possible >= least * (1.0 - SAME)]
+    first = bisect_left(
+        range(possible.size), True, key=lambda i: _find_room(possible[i], beside, kinds)
+    )
+    return float(possible[first])
+
+
+def _find_room(
+    limit: float, beside: NDArray[np.float64], kinds: Sequence[tuple[float, int]]
+) -> bool:
+    """Tell whether layers of two kinds (time, number) fit on stages that take no longer."""
+    (one, few), (other, many) = kinds
+    room = limit * (1.0 + SAME) - beside[:, None] - one * np.arange(few + 1)
+    beside_them = np.where(room >= 0.0, np.floor(room / other), -np.inf)
+    most = np.full(few + 1, -np.inf)  # of the second kind, by how many of the first are placed
+    most[0] = 0.0
+    for own in beside_them:
+        most = np.array([(most[: n + 1] + own[n::-1]).max() for n in range(few + 1)])
+    return bool(most[few] >= many)
+
+
+def _levelled(
+    time: float, layers: int, ends: tuple[float, float], stages: Sequence[int]
+) -> list[int]:
+    """Return the layers of each chunk where all are equal: each goes to the stage with least."""
+    busy = np.bincount([stages[0], stages[-1]], weights=ends, minlength=max(stages) + 1)
+    held = np.zeros(busy.size, np.int64)
+    for _ in range(layers):
+        stage = int(busy.argmin())
+        busy[stage] += time
+        held[stage] += 1
+    sizes = []
+    left = np.bincount(stages)  # chunks of each stage
+    for stage in stages:
+        sizes.append(int(held[stage] // left[stage]))
+        held[stage] -= sizes[-1]
+        left[stage] -= 1
+    return sizes
+
+
+class _Search:
+    """Goes through layouts chunk by chunk, and leaves those that cannot be good enough."""
+
+    def __init__(
+        self, cumulated: list[float], ends: tuple[float, float], stages: Sequence[int]
+    ) -> None:
+        self.cumulated, self.ends, self.stages = cumulated, ends, stages
+        self.after = [stages[chunk:] for chunk in range(len(stages) + 1)]
+        self.left = SEARCHED
+
+    def below(self, limit: float) -> list[int] | None:
+        """Return borders with which no stage takes longer; None: there are none, or too many."""
+        self.limit = limit
+        self.failed: set[tuple[int, int, tuple[float, ...]]] = set()
+        busy = [0.0] * (max(self.stages) + 1)
+        busy[self.stages[0]] += self.ends[0]
+        busy[self.stages[-1]] += self.ends[1]
+        return self._continued([0], busy)
+
+    def _continued(self, borders: list[int], busy: list[float]) -> list[int] | None:
+        chunk, begin = len(borders) - 1, borders[-1]
+        if chunk == len(self.stages):
+            return borders if begin + 1 == len(self.cumulated) else None
+        key = (chunk, begin, tuple(busy))
+        room = sum(self.limit - busy[stage] for stage in set(self.after[chunk]))
+        left = self.cumulated[-1] - self.cumulated[begin]
+        if key in self.failed or left > room or self.left <= 0:
+            return None
+        self.left -= 1
+        stage = self.stages[chunk]
+        free = self.limit - busy[stage]
+        share = self.cumulated[begin] + free / self.after[chunk].count(stage)
+        sizes = range(begin, len(self.cumulated))
+        possible = [end for end in sizes if self.cumulated[end] - self.cumulated[begin] <= free]
+        for end in sorted(possible, key=lambda end: abs(self.cumulated[end] - share)):
+            busy[stage] += self.cumulated[end] - self.cumulated[begin]
+            found = self._continued([*borders, end], busy)
+            busy[stage] = self.limit - free
+            if found is not None:
+                return found
+        self.failed.add(key)
+        return None
 
 
 def _shortest_longest(
@@ -163,7 +278,7 @@ def _improved(start: Sequence[int], cost: Cost, stages: Sequence[int]) -> list[i
                 for border in range(min(source, target) + 1, max(source, target) + 1):
                     tried[border] += step
                 found, other = cost(tried)
-                if found < tuple(part * (1.0 - 1e-12) for part in least):
+                if found < tuple(part * (1.0 - SAME) for part in least):
                     best, least, slowest, moved = tried, found, other, True
                     break
             if moved:

@@ -25,7 +25,7 @@ from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.fields import OFFLOAD
-from perfmodel.strategy.grid import StrategyGrid, batches_of
+from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.best_layout import BEST, best_splits
 from perfmodel.training.boundary import arrival_gather, sent_bytes
@@ -77,10 +77,9 @@ class Workload:
         kinds = [(p, v, placement_of(schedule, grid)) for p, v, schedule in rows]
         pipeline = both["pipeline"]
         if split == BEST and parts is not None:  # every stage key has a layout of its own
-            keys, first = np.unique(stage_key, return_index=True)
-            passes = batches_of(grid)[first]
+            keys = np.unique(stage_key)
             kinds = [kinds[i] for i in pipeline]
-            splits = best_splits(model, kinds, parts[both["layer"]], passes.tolist())
+            splits = best_splits(model, kinds, parts[both["layer"]])
             pipeline = keys
         else:
             splits = ["even" if split == BEST else split] * len(kinds)
