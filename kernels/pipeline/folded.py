@@ -15,6 +15,14 @@ def _put_if(actions, at, kind, stage, micro_batch, micro_batches):
 
 
 @jit_lean
+def _put_turn(actions, at, stage, forward, backward, micro_batches):
+    """Write the forward pass of a micro-batch, and both parts of another's backward pass."""
+    at = _put_if(actions, at, FORWARD, stage, forward, micro_batches)
+    at = _put_if(actions, at, INPUT, stage, backward, micro_batches)
+    return _put_if(actions, at, WEIGHT, stage, backward, micro_batches)
+
+
+@jit_lean
 def write_zb_v(actions, at, rank, ranks, micro_batches):
     """Write ZB-V: two chunks per rank in a V, no bubble where F, I and W take equally long.
 
@@ -34,19 +42,12 @@ def write_zb_v(actions, at, rank, ranks, micro_batches):
         at = _put_if(actions, at, FORWARD, first, f0, micro_batches)
         f0, f1 = f0 + 1, f1 + 1
     for _ in range(ranks - rank):
-        at = _put_if(actions, at, FORWARD, second, f1, micro_batches)
-        at = _put_if(actions, at, INPUT, second, b1, micro_batches)
-        at = _put_if(actions, at, WEIGHT, second, b1, micro_batches)
+        at = _put_turn(actions, at, second, f1, b1, micro_batches)
         f1, b1 = f1 + 1, b1 + 1
     while f1 < f0 or f0 < filled:
-        if f0 < filled:
-            at = _put_if(actions, at, FORWARD, first, f0, micro_batches)
-            f0 += 1
-        at = _put_if(actions, at, INPUT, first, b0, micro_batches)
-        at = _put_if(actions, at, WEIGHT, first, b0, micro_batches)
-        at = _put_if(actions, at, FORWARD, second, f1, micro_batches)
-        at = _put_if(actions, at, INPUT, second, b1, micro_batches)
-        at = _put_if(actions, at, WEIGHT, second, b1, micro_batches)
+        at = _put_turn(actions, at, first, f0, b0, micro_batches)
+        at = _put_turn(actions, at, second, f1, b1, micro_batches)
+        f0 = min(f0 + 1, filled)
         b0, f1, b1 = b0 + 1, f1 + 1, b1 + 1
     w0, w1 = b0, b1
     for _ in range(rank):
