@@ -189,7 +189,7 @@ def stage_data(
             size = shared_weights * framework.gradient_bytes
             table = _pair(groups, "embedding.table", "all_reduce", "table", size, span)
     held = [
-        [chunks[chunk] for chunk in np.flatnonzero(order.rank_of == number)]
+        [chunks[chunk] for chunk in np.flatnonzero(order.rank_of == number).tolist()]
         for number in range(pipeline)
     ]
     stages = []

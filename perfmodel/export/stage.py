@@ -320,9 +320,10 @@ class _Stage:
                 if item.slot == self.last[item.slot.chunk]:
                     self._reduce(item)
         ended = both(self.tail, needing(self.reduced))
-        for item in self.stage.sums():
-            name = f"gradients of the {'shared table' if item.group == 'table' else 'other copy'}"
-            ended = needing((self.nodes.collectives(name, ended, item),))
+        for operation in self.stage.sums():
+            with_whom = "shared table" if operation.group == "table" else "other copy"
+            name = f"gradients of the {with_whom}"
+            ended = needing((self.nodes.collectives(name, ended, operation),))
         optimizer = self.stage.optimizer
         node = self.nodes.compute("optimizer", ended, optimizer.time, 0.0, optimizer.traffic)
         if self.workload.step_overhead > 0:

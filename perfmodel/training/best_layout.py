@@ -134,7 +134,8 @@ def least_slowest(
     two kinds of layers, such as dense ones and experts, also the least with which so many of
     either kind find room, in whatever order they come.
     """
-    beside = np.bincount([stages[0], stages[-1]], weights=ends, minlength=max(stages) + 1)
+    beside: NDArray[np.float64] = np.zeros(max(stages) + 1)
+    np.add.at(beside, [stages[0], stages[-1]], ends)
     least = max((sum(layers) + sum(ends)) / beside.size, max(layers), float(beside.max()))
     kinds = sorted(Counter(layers).items(), key=lambda kind: kind[1])
     if len(kinds) != 2:
@@ -144,7 +145,7 @@ def least_slowest(
     possible = np.unique(np.unique(beside)[:, None, None] + held)
     possible = possible[possible >= least * (1.0 - SAME)]
     first = bisect_left(
-        range(possible.size), True, key=lambda i: _find_room(possible[i], beside, kinds)
+        range(possible.size), True, key=lambda i: _find_room(float(possible[i]), beside, kinds)
     )
     return float(possible[first])
 
