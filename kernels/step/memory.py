@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.step.offload import offload_memory, offloads
-from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
+from perfmodel.kernels.step.sharding import (
+    kept,
+    shard_count,
+    shards_gradients,
+    shards_optimizer,
+    shards_parameters,
+)
 from perfmodel.kernels.step.tables import GPIPE, INTERLEAVED, ROW
 
 # Moments, in the order in which a step comes to them.
@@ -82,6 +88,7 @@ class Standing(NamedTuple):
     idle: float  # held by the allocator until the next step
     early: bool  # gradients are there before the backward in question
     received: float  # buffers of the pipeline
+    flat: float  # parameters that one buffer gathers behind the update [1]
 
 
 @jit_inline
@@ -127,12 +134,17 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
         if of.own_pool:
             idle = gradients  # the shards, which come last
         gradients = whole * settings.reduce_bytes
-    if groups.dense.members > 1:
+    if groups.dense.members > 1 and (of.beside_with_zero or not shards_optimizer(zero)):
         gradients += whole * of.beside_bytes
     early = of.persistent_gradients or batches > flight
     received = 0.0
     if of.receives_ahead and strategy.pipeline > 1:
         received = 2.0 * batches * boundary
+    flat = 0.0
+    if of.gathers_flat and not shards_parameters(zero):
+        # What other ranks update.
+        flat += stage.weights if shard_count(zero, groups.dense) > 1 else 0.0
+        flat += stage.experts if shard_count(zero, groups.sparse) > 1 else 0.0
     return Standing(
         stage.weights + stage.experts,
         own.updated,
@@ -144,6 +156,7 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
         idle,
         early,
         received,
+        flat,
     )
 
 
@@ -171,6 +184,7 @@ def without_offloaded(strategy, at, flight, stage, groups, weight_bytes, setting
         at.idle,
         at.early,
         at.received,
+        at.flat,
     )
     return device, left, away.host
 
@@ -204,6 +218,9 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
             idle += gradients  # of a pool that the next moments fill
         gradients = 0.0
     update = of.idle_update_bytes * at.updated
+    flat = settings.gather_bytes * at.flat
+    if moment != UPDATE:
+        idle += flat  # no other tensor is as large
     buffers = at.received
     if moment == LOSS:
         activations = flight * stage.activations + heads * stage.logits
@@ -212,7 +229,11 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
     elif moment == UPDATE:
         activations = 0.0
         buffers += update + of.update_bytes * at.updated
+        if flat > 0.0:  # beside it the shares of all ranks, and a copy of this one's
+            buffers += 2.0 * flat + settings.gather_bytes * at.updated
     else:
+        # Autograd's own gradients, ahead of their sum with the main ones: first the output's.
+        gradients += of.pass_bytes * (stage.head if moment == BACKWARD else at.trained)
         layers = flight if moment == BACKWARD else max(flight - 1.0, 0.0)
         activations = layers * stage.activations + (heads - 1.0) * stage.logits
         buffers += stage.working
@@ -301,8 +322,8 @@ def reserve(strategy, settings):
 
 
 @jit_inline
-def stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out, column):
-    """Write the memory of the stage that needs most, at its peak; components add up [B].
+def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
+    """Walk through the moments of a step on every distinct stage, and return the one at the peak.
 
     Parameters
     ----------
@@ -316,52 +337,71 @@ def stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out,
     sizes : tuple of two floats
         As of `standing`.
     settings : Settings
+    curve : ndarray, shape (rows of the stage key * MOMENTS, components), or without rows
+        Result [B], where it has rows: as of `memory_curve`.
+
+    Returns
+    -------
+    tuple
+        `Held` of the stage that needs most, at its peak, and what its host keeps [B].
+    """
+    worst, host, every = -1.0, 0.0, curve.shape[0] > 0
+    peak = Held(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    heads, away = heads_kept(strategy, batches, waits), offloads(strategy)
+    of, context = settings.memory, reserve(strategy, settings)
+    updates = of.update_bytes + of.idle_update_bytes > 0.0
+    start = stages.offset[strategy.stage_key]
+    for row in range(start, stages.offset[strategy.stage_key + 1]):
+        stage = stages.sums[row]
+        flight = stage_flight(strategy, batches, stages, waits, row)
+        at = standing(strategy, batches, flight, stage, groups, sizes, settings)
+        on_host = 0.0
+        if away:
+            at, flight, on_host = without_offloaded(
+                strategy, at, flight, stage, groups, sizes[0], settings
+            )
+        for moment in range(MOMENTS):
+            # Where gradients were there before, what follows a backward holds less than it, but
+            # for what the moment itself brings.
+            lower = at.early and (
+                (moment == GRADIENTS and of.pass_bytes == 0.0)
+                or (moment == UPDATE and not updates and at.flat == 0.0)
+            )
+            if lower and not every:
+                continue
+            held = held_at(moment, strategy, flight, heads, stage, at, sizes[0], settings)
+            total = taken_bytes(held, settings)
+            if total > worst:
+                worst, peak, host = total, held, on_host
+            if every:
+                place = curve[(row - start) * MOMENTS + moment]
+                place[0], place[1], place[2] = held.parameters, held.gradients, held.optimizer
+                place[3], place[4] = held.activations, held.buffers
+                place[5], place[6] = lost_bytes(held, settings), context
+    return peak, host
+
+
+@jit_inline
+def stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out, column):
+    """Write the memory of the stage that needs most, at its peak; components add up [B].
+
+    Parameters
+    ----------
+    strategy, batches, stages, waits, groups, sizes, settings
+        As `walk`.
     out : ndarray, shape (RESULT_ROWS, n)
     column : int
         Of `out`.
     """
-    worst = -1.0
-    peak = Held(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    heads, away, host = heads_kept(strategy, batches, waits), offloads(strategy), 0.0
-    updates = settings.memory.update_bytes + settings.memory.idle_update_bytes > 0.0
-    key = strategy.stage_key
-    for row in range(stages.offset[key], stages.offset[key + 1]):
-        stage = stages.sums[row]
-        flight = stage_flight(strategy, batches, stages, waits, row)
-        at = standing(strategy, batches, flight, stage, groups, sizes, settings)
-        weight_bytes, on_host = sizes[0], 0.0
-        if away:
-            at, flight, on_host = without_offloaded(
-                strategy, at, flight, stage, groups, weight_bytes, settings
-            )
-        held = held_at(LOSS, strategy, flight, heads, stage, at, weight_bytes, settings)
-        total = taken_bytes(held, settings)
-        if total > worst:
-            worst, peak, host = total, held, on_host
-        held = held_at(BACKWARD, strategy, flight, heads, stage, at, weight_bytes, settings)
-        total = taken_bytes(held, settings)
-        if total > worst:
-            worst, peak, host = total, held, on_host
-        # Where gradients were there before, what follows a backward holds less than it, unless
-        # the update has temporaries.
-        if not at.early:
-            held = held_at(GRADIENTS, strategy, flight, heads, stage, at, weight_bytes, settings)
-            total = taken_bytes(held, settings)
-            if total > worst:
-                worst, peak, host = total, held, on_host
-        if updates or not at.early:
-            held = held_at(UPDATE, strategy, flight, heads, stage, at, weight_bytes, settings)
-            total = taken_bytes(held, settings)
-            if total > worst:
-                worst, peak, host = total, held, on_host
-    context, lost = reserve(strategy, settings), lost_bytes(peak, settings)
-    total = worst + context
+    peak, host = walk(strategy, batches, stages, waits, groups, sizes, settings, out[:0])
+    context = reserve(strategy, settings)
+    total = taken_bytes(peak, settings) + context
     out[ROW.memory_parameters, column] = peak.parameters
     out[ROW.memory_gradients, column] = peak.gradients
     out[ROW.memory_optimizer, column] = peak.optimizer
     out[ROW.memory_activations, column] = peak.activations
     out[ROW.memory_buffers, column] = peak.buffers
-    out[ROW.memory_fragmentation, column] = lost
+    out[ROW.memory_fragmentation, column] = lost_bytes(peak, settings)
     out[ROW.memory_reserve, column] = context
     out[ROW.memory_total, column] = total
     out[ROW.memory_high, column] = total * settings.memory.high
@@ -375,24 +415,8 @@ def memory_curve(strategy, batches, stages, waits, groups, sizes, settings, out)
     Parameters
     ----------
     strategy, batches, stages, waits, groups, sizes, settings
-        As `stage_memory`.
-    out : ndarray, shape (rows of the stage key, MOMENTS, components)
+        As `walk`.
+    out : ndarray, shape (rows of the stage key * MOMENTS, components)
         Result [B]: parameters, gradients, optimizer, activations, buffers, fragmentation, reserve.
     """
-    key = strategy.stage_key
-    start = stages.offset[key]
-    for row in range(start, stages.offset[key + 1]):
-        stage = stages.sums[row]
-        flight = stage_flight(strategy, batches, stages, waits, row)
-        at = standing(strategy, batches, flight, stage, groups, sizes, settings)
-        if offloads(strategy):
-            at, flight, _ = without_offloaded(
-                strategy, at, flight, stage, groups, sizes[0], settings
-            )
-        heads = heads_kept(strategy, batches, waits)
-        for moment in range(MOMENTS):
-            held = held_at(moment, strategy, flight, heads, stage, at, sizes[0], settings)
-            place = out[row - start, moment]
-            place[0], place[1], place[2] = held.parameters, held.gradients, held.optimizer
-            place[3], place[4] = held.activations, held.buffers
-            place[5], place[6] = lost_bytes(held, settings), reserve(strategy, settings)
+    walk(strategy, batches, stages, waits, groups, sizes, settings, out)

@@ -296,6 +296,9 @@ class MemorySettings(NamedTuple):
     master_bytes: float  # of optimizer_bytes: sharded parameters that are the master [B/parameter]
     persistent_gradients: bool  # main gradients are buffers that are there throughout
     beside_bytes: float  # gradients that stay beside the main ones [B/parameter]
+    beside_with_zero: bool  # these are there with a sharded optimizer, too
+    pass_bytes: float  # autograd's own, until a micro-batch has gone backward [B/parameter]
+    gathers_flat: bool  # what ranks have updated is gathered through one buffer
     whole_in_pipeline: bool  # gradients of ZeRO 2 stay whole until a pipeline has drained
     unreduced_bytes: float  # a gradient ahead of the copy that is reduced [B/parameter]
     own_pool: bool  # reduced gradients come from a pool of a stream of their own

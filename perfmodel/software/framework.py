@@ -71,7 +71,8 @@ class Framework:
     )
     copies_heads: bool = fact(
         "hidden states are ordered by position, attention's tensors by sequence: keys and values "
-        "are joined and turned, and what comes out is turned back, in copies"
+        "are joined and turned, and what comes out is turned back, in copies; without grouped "
+        "heads queries stay a part of the copy of all three, which is kept with them"
     )
     keeps_intermediates: bool = fact(
         "autograd keeps what lies between the kernels of norms and activations, besides the inputs "
@@ -221,6 +222,20 @@ class Framework:
         "B",
         minimum=0.0,
     )
+    beside_with_zero: bool = fact(
+        "those are there where ranks share the optimizer's state, too; otherwise with ZeRO 0 alone"
+    )
+    pass_gradient_bytes: float = fact(
+        "autograd's own gradients beside the main ones: of all parameters, from their backward "
+        "until that of the micro-batch has ended",
+        "B",
+        minimum=0.0,
+    )
+    gathers_flat: bool = fact(
+        "with ZeRO 1 and 2 all parameters of a device are gathered at once: shares are copied from "
+        "and to lists of tensors, and received in one buffer as large as all of them, which the "
+        "caching allocator then holds through the next step"
+    )
     whole_gradients_in_pipeline: bool = fact(
         "gradients stay whole, in the type in which they are reduced, until a pipeline has drained"
     )
@@ -261,6 +276,11 @@ class Framework:
     keeps_gathered_inputs: bool = fact(
         "with sequence parallelism products keep the input that they have gathered; otherwise "
         "this rank's share, and gather it again in backward"
+    )
+    gather_buffers: float = fact(
+        "global buffers, each of a hidden state as tensor ranks have gathered it, that stay while "
+        "others are gathered",
+        minimum=0.0,
     )
     groups_per_axis: float = fact(
         "communicators for each group of ranks: as many as libraries that make their own", minimum=1

@@ -215,7 +215,19 @@ def _layer_memory(
     if model.adapters is not None:
         found = found + frozen_kept(at, model.adapters, layer, float(model.hidden_size))
     boundary = boundary_bytes(model, keys, framework.activation_bytes)
-    return PartMemory(weights, experts, *_recomputed(at, found, boundary))
+    kept, working = _recomputed(at, found, boundary)
+    return PartMemory(weights, experts, kept, working + gathered_working(at, model.hidden_size))
+
+
+def gathered_working(at: Scope, hidden: int) -> Column:
+    """Bytes of whole hidden states in the backward of a layer with sequence parallelism.
+
+    The gradient of a column-parallel input, ahead of its reduction and scatter; that input, where
+    it is gathered again for the gradient of the weights; and what global buffers keep.
+    """
+    whole = np.where(at.tokens > at.own, at.tokens * float(hidden), 0.0)
+    again = 0.0 if at.framework.keeps_gathered_inputs else at.inputs
+    return whole * ((1.0 + at.framework.gather_buffers) * at.stored + again)
 
 
 def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Column]:

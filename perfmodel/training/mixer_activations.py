@@ -88,7 +88,11 @@ def _projected(at: Scope, spec: AttentionSpec, known: Size) -> Size:
     kept = tokens * heads * spec.head_dim * stored + known * groups * spec.head_dim * stored
     if spec.compression is not None:  # values are the keys themselves
         return kept
-    return kept + known * groups * spec.value_head_dim * stored
+    values = known * groups * spec.value_head_dim * stored
+    if at.framework.copies_heads and spec.heads == spec.key_value_heads and not spec.cross:
+        # Queries are a slice of the copy of all three, and rotated in place: it stays with them.
+        kept = kept + known * groups * spec.head_dim * stored + values
+    return kept + values
 
 
 def _latent_results(at: Scope, spec: AttentionSpec) -> Size:

@@ -102,7 +102,9 @@ def stage_memories(
     with kernel_work(strategies=1):
         groups = data_groups(strategy, plain(network))
         shared = plain(stages), plain(waits), groups, sizes, plain(settings)
-        kernel.memory_curve(plain(strategy), int(batches), *shared, held)
+        kernel.memory_curve(
+            plain(strategy), int(batches), *shared, held.reshape(-1, held.shape[-1])
+        )
     distinct = zip(stages.first_stage, stages.stages, held, strict=True)
     found = [StageMemory(int(first), int(count), one) for first, count, one in distinct]
     return sorted(found, key=lambda stage: stage.first)

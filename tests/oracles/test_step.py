@@ -490,7 +490,7 @@ class Oracle:
         if of.whole_in_pipeline and p > 1 and zero == 2:
             late = shards * of.own_pool
             gradients = whole * s.reduce_bytes
-        if self.replicas > 1:
+        if self.replicas > 1 and (zero == 0 or of.beside_with_zero):
             gradients += whole * of.beside_bytes
         there = of.persistent_gradients or m > flight
         absent = 0.0 if there or not (of.own_pool and zero >= 2) else gradients
@@ -514,30 +514,38 @@ class Oracle:
         received = 2 * m * self.key["boundary"] if of.receives_ahead and p > 1 else 0.0
         acts, logits = self.stage(counts, "activations"), self.stage(counts, "logits")
         kept_update = of.idle_update_bytes * own
-        for there_now, activations, buffers, idle in (
+        flat = 0.0
+        if of.gathers_flat and zero in (1, 2):
+            flat = s.gather_bytes * (weights * (dense > 1) + experts * (expert > 1))
+        update = of.update_bytes * own + kept_update + reduced + received
+        update += (2 * flat + s.gather_bytes * own) if flat else 0.0
+        for there_now, passing, activations, buffers, idle in (
             (
                 there,
+                0.0,
                 flight * acts + heads * logits,
                 self.stage(counts, "loss") + gathered(first_gather) + received,
-                self.stage(counts, "loss_idle") + absent + kept_update,
+                self.stage(counts, "loss_idle") + absent + kept_update + flat,
             ),
             (
                 there,
+                head,
                 flight * acts + (heads - 1) * logits,
                 working + gathered(later) + reduced + received,
-                absent + kept_update,
+                absent + kept_update + flat,
             ),
             (
                 True,
+                whole,
                 max(flight - 1, 0) * acts + (heads - 1) * logits,
                 working + gathered(later) + reduced + received,
-                kept_update,
+                kept_update + flat,
             ),
-            (True, 0.0, of.update_bytes * own + kept_update + reduced + received, 0.0),
+            (True, 0.0, 0.0, update, 0.0),
         ):
             yield {
                 **state,
-                "memory_gradients": gradients if there_now else 0.0,
+                "memory_gradients": gradients * there_now + passing * of.pass_bytes,
                 "memory_activations": activations,
                 "memory_buffers": buffers,
                 "memory_fragmentation": s.fragmentation * (activations + buffers) + idle + late,
@@ -665,6 +673,9 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
             master_bytes=4.0 * (seed % 2),
             persistent_gradients=seed % 3 == 0,
             beside_bytes=2.0 * (seed % 4 == 1),
+            beside_with_zero=seed % 8 == 1,
+            pass_bytes=2.0 * (seed % 5 == 2),
+            gathers_flat=seed % 5 < 2,
             whole_in_pipeline=seed % 5 == 1,
             unreduced_bytes=2.0 * (seed % 3 == 1),
             own_pool=seed % 2 == 1,

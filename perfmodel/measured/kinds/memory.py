@@ -84,6 +84,13 @@ READ_AS = (
     Told("version", r"mlperf", "allocated", "gb"),
 )
 
+RANK_0 = (
+    ("meaning", r"rank 0\b"),
+    # helpers.py, log_throughput: the global rank 0, on the first stage, writes its own peaks.
+    ("framework", r"nanotron"),
+)
+"""Column and words of runs whose first stage alone was read."""
+
 
 def reading_of(row: MeasuredRow) -> tuple[str, float]:
     """Return what was read, one of `READINGS`, and the bytes of its unit."""
@@ -266,7 +273,8 @@ def _on_one_stage(row: MeasuredRow, found: Outcome) -> Outcome:
     ``rank 0``, or the first stage of a paper's formulas, which leave out the embedding.
     """
     formula = reading_of(row)[0] in COLUMNS
-    if found.projected is None or not (formula or re.search(r"rank 0\b", row.lower("meaning"))):
+    first = formula or any(re.search(words, row.lower(column)) for column, words in RANK_0)
+    if found.projected is None or not first or (row.number("pp") or 1) == 1 and not formula:
         return found
     case = case_of(row)
     strategy = next(
