@@ -274,7 +274,7 @@ def _on_one_stage(row: MeasuredRow, found: Outcome) -> Outcome:
     """
     formula = reading_of(row)[0] in COLUMNS
     first = formula or any(re.search(words, row.lower(column)) for column, words in RANK_0)
-    if found.projected is None or not first or (row.number("pp") or 1) == 1 and not formula:
+    if found.projected is None or not first or ((row.number("pp") or 1) == 1 and not formula):
         return found
     case = case_of(row)
     strategy = next(
