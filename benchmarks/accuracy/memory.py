@@ -24,13 +24,15 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import PerfModelError
+from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import ComparedRow, compare_file, statistics
 from perfmodel.measured.kinds.memory import BELOW
-from perfmodel.model.build import ModelSpec, dense_model
+from perfmodel.model.config import model_from_config
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.training.stage_memory import stage_memories
+from perfmodel.training.stage_memory import StageMemory, stage_memories
 
 NAMES = {
     "median_absolute_error": "median",
@@ -60,32 +62,45 @@ TRACKED = {
     "ALL_GATHER": "temporary",
     "REDUCE_SCATTER": "temporary",
 }
-SIZES: Mapping[str, dict[str, Any]] = {
-    "llama-3.1-8b": dict(
-        hidden_size=4096,
-        heads=32,
-        key_value_heads=8,
-        vocab_size=128256,
-        intermediate_size=14336,
-        gated=True,
-    ),
-    "tiny-llama": dict(
-        hidden_size=256,
-        heads=4,
-        key_value_heads=2,
-        vocab_size=1024,
-        intermediate_size=704,
-        gated=True,
-    ),
+TINY = {"hidden_size": 256, "num_attention_heads": 4, "vocab_size": 1024}
+CONFIGS: Mapping[str, dict[str, Any]] = {
+    "llama-3.1-8b": {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "intermediate_size": 14336,
+    },
+    "tiny-llama": {
+        **TINY,
+        "model_type": "llama",
+        "num_key_value_heads": 2,
+        "intermediate_size": 704,
+    },
+    "tiny-mixtral": {
+        **TINY,
+        "model_type": "mixtral",
+        "num_key_value_heads": 2,
+        "intermediate_size": 352,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+    "tiny-gpt_neox": {**TINY, "model_type": "gpt_neox", "intermediate_size": 1024},
 }
-"""Models of torch's table whose sizes follow from its parameters."""
+"""Models of torch's table, with sizes that follow from its parameters."""
 
 
-def torch_model(name: str, layers: int) -> ModelSpec | None:
+def torch_model(name: str, layers: int, parameters: int) -> ModelSpec | None:
     """Return the model of a row of torch's table; None where its sizes are not known here."""
-    if name not in SIZES:
+    if name not in CONFIGS:
         return None
-    return dense_model(name, layers=layers, source="dev_memory_torch.csv", **SIZES[name])
+    model = model_from_config({**CONFIGS[name], "num_hidden_layers": layers}, name=name)
+    if model.parameter_count() != parameters:
+        raise SystemExit(
+            f"{name}: {model.parameter_count():,} parameters, the table says {parameters:,}"
+        )
+    return model
 
 
 def torch_framework(sharding: str) -> Framework:
@@ -101,7 +116,7 @@ def torch_framework(sharding: str) -> Framework:
 
 def torch_rows(path: Path) -> list[dict[str, Any]]:
     """Compare every configuration of torch's table by category, in bytes."""
-    keys = ("model", "layers", "seq", "mbs", "ranks", "sharding", "recompute")
+    keys = ("model", "layers", "seq", "mbs", "ranks", "sharding", "recompute", "parameters")
     tables: dict[tuple[str, ...], dict[str, float]] = {}
     with path.open(newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
@@ -112,7 +127,7 @@ def torch_rows(path: Path) -> list[dict[str, Any]]:
     found = []
     for key, cells in tables.items():
         row = dict(zip(keys, key, strict=True))
-        model = torch_model(row["model"], int(row["layers"]))
+        model = torch_model(row["model"], int(row["layers"]), int(row["parameters"]))
         if model is None:
             continue
         ranks, batch = int(row["ranks"]), int(row["mbs"])
@@ -127,25 +142,40 @@ def torch_rows(path: Path) -> list[dict[str, Any]]:
         }
         grid = strategies_from_rows(model, ranks, [strategy])
         (stage,) = stage_memories(model, grid, hardware, torch_framework(row["sharding"]))
-        held = stage.at_peak()
-        pairs = {}
-        for name, components in CATEGORIES.items():
-            measured = sum(
-                value
-                for category, value in cells.items()
-                if category.startswith("peak.") and TRACKED.get(category[5:]) == name
-            )
-            pairs[name] = (sum(held[part] for part in components), measured)
-        pairs["total"] = (sum(one for one, _ in pairs.values()), cells["peak.Total"])
-        found.append({**row, "pairs": pairs})
+        found.append({**row, "pairs": pairs_of(stage, cells)})
     return found
+
+
+def pairs_of(stage: StageMemory, cells: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Return projected and counted bytes of each category at torch's peak, and of both peaks.
+
+    Torch's peak is at the loss, or where gradients are there already, in the backward of the last
+    layer. What that repeats are activations to torch, buffers here: then they are compared
+    together.
+    """
+    late = any(cells.get(f"peak.{name}", 0.0) > 0.0 for name in ("GRAD", "SHARDED_GRAD"))
+    held = dict(zip(MEMORY_COMPONENTS, stage.held[2 if late else 0].tolist(), strict=True))
+    sums = {
+        name: (
+            sum(held[part] for part in components),
+            sum(cells.get(f"peak.{it}", 0.0) for it, to in TRACKED.items() if to == name),
+        )
+        for name, components in CATEGORIES.items()
+    }
+    if late:
+        both = [sums.pop(name) for name in ("activations", "temporary")]
+        sums["activations and temporary"] = (sum(it[0] for it in both), sum(it[1] for it in both))
+    peak = stage.at_peak()
+    live = sum(peak[part] for parts in CATEGORIES.values() for part in parts)
+    return {**sums, "total": (live, cells["peak.Total"])}
 
 
 def torch_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Return median and worst error of every category."""
     found = {}
-    for name in (*CATEGORIES, "total"):
-        errors = np.array([abs(row["pairs"][name][0] / row["pairs"][name][1] - 1) for row in rows])
+    for name in (*CATEGORIES, "activations and temporary", "total"):
+        pairs = [row["pairs"][name] for row in rows if name in row["pairs"]]
+        errors = np.array([abs(ours / counted - 1) for ours, counted in pairs])
         found[name] = {
             "rows": errors.size,
             "median": float(np.median(errors)),

@@ -23,7 +23,7 @@ from perfmodel.kernels.step.tables import GPIPE, INTERLEAVED, ROW
 # Moments, in the order in which a step comes to them.
 LOSS = 0  # the last forward of those in flight has ended; on the last stage its loss goes backward
 BACKWARD = 1  # a layer goes backward, the others still wait
-GRADIENTS = 2  # that micro-batch has gone backward, its gradients are there
+GRADIENTS = 2  # that micro-batch has gone backward, but for a last layer; or the next one begins
 UPDATE = 3  # the optimizer's step
 MOMENTS = 4
 
@@ -213,10 +213,10 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
     """
     zero, of = strategy.zero, settings.memory
     gradients, idle = at.gradients, at.idle
-    if moment < GRADIENTS and not at.early:
+    if not at.early:
+        gradients *= gradients_there(moment, flight, stage, at)
         if of.own_pool and shards_gradients(zero):
-            idle += gradients  # of a pool that the next moments fill
-        gradients = 0.0
+            idle += at.gradients - gradients  # of a pool that the next moments fill
     update = of.idle_update_bytes * at.updated
     flat = settings.gather_bytes * at.flat
     if moment != UPDATE:
@@ -227,15 +227,19 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
         buffers += stage.loss
         idle += stage.loss_idle + update
     elif moment == UPDATE:
-        activations = 0.0
+        activations = stage.logits_held
         buffers += update + of.update_bytes * at.updated
         if flat > 0.0:  # beside it the shares of all ranks, and a copy of this one's
             buffers += 2.0 * flat + settings.gather_bytes * at.updated
     else:
         # Autograd's own gradients, ahead of their sum with the main ones: first the output's.
         gradients += of.pass_bytes * (stage.head if moment == BACKWARD else at.trained)
-        layers = flight if moment == BACKWARD else max(flight - 1.0, 0.0)
-        activations = layers * stage.activations + (heads - 1.0) * stage.logits
+        if moment == GRADIENTS and flight <= 1.0:
+            activations = stage.widest_part  # of the layer that is last
+        else:
+            layers = flight if moment == BACKWARD else flight - 1.0
+            activations = layers * stage.activations + (heads - 1.0) * stage.logits
+        activations += stage.logits_held
         buffers += stage.working
         idle += update
     if shards_parameters(zero) and moment != UPDATE:
@@ -243,6 +247,24 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
     if moment != LOSS:
         buffers += reduced_bytes(zero, stage, at.trained, at.updated, settings)
     return Held(at.parameters, gradients, at.optimizer, activations, buffers, idle)
+
+
+@jit_inline
+def gradients_there(moment, flight, stage, at):
+    """Share of the gradients that the first backward of a step has made at a moment.
+
+    The output's as the first layer goes backward; all but the embedding's and a layer's as the
+    last one does. With more micro-batches in flight the next one begins with all of them.
+    """
+    if moment == LOSS or at.trained == 0.0:
+        return 0.0
+    output = min(stage.head, stage.ends_trained)
+    if moment == BACKWARD:
+        return min(output / at.trained, 1.0)
+    if moment == GRADIENTS and flight <= 1.0:
+        late = stage.ends_trained - output + stage.layer_trained
+        return max(1.0 - late / at.trained, 0.0)
+    return 1.0
 
 
 @jit_inline

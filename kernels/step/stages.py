@@ -16,7 +16,7 @@ ADDED = (
     *("forward", "backward", "recompute", "tensor_exposed", "tensor_total"),
     *("context_exposed", "context_total", "expert_exposed", "expert_total", "host", "flops"),
     *("activations", "forward_window", "backward_window", "logits"),
-    *("loss", "loss_idle"),
+    *("loss", "loss_idle", "logits_held"),
     *("stream_width", "collective_width", "forward_pass", "weight_pass"),
 )
 # Parts of one class err together, classes independently.

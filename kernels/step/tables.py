@@ -33,6 +33,7 @@ _SUMMED = [
     ("logits", np.float64),  # kept until the output's backward, which follows at once [B]
     ("loss", np.float64),  # beside them while the loss goes forward and backward [B]
     ("loss_idle", np.float64),  # freed before, but in blocks that the loss cannot use [B]
+    ("logits_held", np.float64),  # of those, what stays until the step has ended [B]
     # From first to last kernel of forward, and of backward what makes gradients of weights [s].
     ("forward_pass", np.float64),
     ("weight_pass", np.float64),

@@ -159,8 +159,20 @@ class AttentionSpec:
     output_groups, output_lora_rank : int
         The output projection goes through a low rank, in groups of heads (DeepSeek-V4);
         0 for a plain one.
+    fused_projection : bool
+        Queries, keys and values are slices of one projection, of which values stay a view
+        (transformers, `GPTNeoXAttention`: `query_key_value`, then chunk).
+    partial_rotary : bool
+        Only a part of each head is rotated and joined with the rest again, so that queries lie
+        head by head in memory, and what attention makes of them as well (the same class:
+        `rotary_pct`).
     extra : tuple of Piece
         What else stands in the block.
+
+    Notes
+    -----
+    How projections lie in memory (`fused_projection`, `partial_rotary`) is that of the class in
+    transformers; only code that keeps what lies between its kernels depends on it.
     """
 
     kind: str
@@ -188,6 +200,8 @@ class AttentionSpec:
     output_groups: int = 0
     output_lora_rank: int = 0
     qk_norm_bias: bool = False
+    fused_projection: bool = False
+    partial_rotary: bool = False
     extra: Pieces = ()
 
     def __post_init__(self) -> None:
@@ -215,6 +229,8 @@ class AttentionSpec:
             "key_is_value",
             "shared_keys",
             "cross",
+            "fused_projection",
+            "partial_rotary",
         ):
             check_flag(key, getattr(self, key))
         check_choice("output_gate", self.output_gate, OUTPUT_GATES)

@@ -273,6 +273,11 @@ class Framework:
         "B",
         minimum=0.0,
     )
+    held_logit_bytes: float = fact(
+        "of what is kept of a logit, what the caller holds until the step has ended",
+        "B",
+        minimum=0.0,
+    )
     keeps_gathered_inputs: bool = fact(
         "with sequence parallelism products keep the input that they have gathered; otherwise "
         "this rank's share, and gather it again in backward"

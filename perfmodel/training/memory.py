@@ -51,6 +51,8 @@ class PartMemory:
         Bytes beside them while the loss goes forward and backward [B].
     loss_idle : ndarray or float
         Bytes freed ahead of those, in blocks that the allocator cannot use for them [B].
+    logits_held : ndarray or float
+        Of the logits what stays until the step has ended [B].
     """
 
     weights: Column
@@ -60,6 +62,7 @@ class PartMemory:
     logits: Column | float = 0.0
     loss: Column | float = 0.0
     loss_idle: Column | float = 0.0
+    logits_held: Column | float = 0.0
 
 
 def part_memory(model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework) -> PartMemory:
@@ -136,6 +139,7 @@ def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> P
         logits * framework.logit_bytes + kept,
         logits * working,
         logits * framework.idle_logit_bytes,
+        logits * framework.held_logit_bytes,
     )
 
 
@@ -241,8 +245,11 @@ def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Colum
         dropped = (found.everything - boundary).clip(0.0)
     kept += np.where(level == RECOMPUTE.index("selective"), found.everything - dropped, 0.0)
     kept += np.where(level == RECOMPUTE.index("full"), boundary, 0.0)
-    # Backward of one layer holds what was recomputed and the widest gradients.
-    return kept, (found.everything - kept).clip(0.0) + 2.0 * found.widest
+    # Backward of one layer holds what was recomputed, and the gradients of the residual stream and
+    # of the widest tensor: what the product behind that read is freed as its own is made.
+    # Of a layer that is repeated whole the output is there beside them (torch.utils.checkpoint).
+    output = np.where(level == RECOMPUTE.index("full"), boundary, 0.0)
+    return kept, (found.everything - kept).clip(0.0) + found.widest + boundary + output
 
 
 def _tower_memory(tower: TowerSpec, keys: LayerKeys, framework: Framework) -> PartMemory:

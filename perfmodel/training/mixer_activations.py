@@ -92,6 +92,12 @@ def _projected(at: Scope, spec: AttentionSpec, known: Size) -> Size:
     if at.framework.copies_heads and spec.heads == spec.key_value_heads and not spec.cross:
         # Queries are a slice of the copy of all three, and rotated in place: it stays with them.
         kept = kept + known * groups * spec.head_dim * stored + values
+    elif spec.fused_projection and not at.fused:
+        # Values are a view of the projection: queries and keys ahead of their rotation stay, too.
+        kept = kept + tokens * (heads + groups) * spec.head_dim * stored
+    if spec.partial_rotary and not at.fused:
+        # What comes out lies head by head, as the queries do, and is copied for its projection.
+        kept = kept + tokens * heads * spec.value_head_dim * stored
     return kept + values
 
 

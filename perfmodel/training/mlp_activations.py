@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.operations.expert_load import expert_loads
 from perfmodel.operations.operations import Size
-from perfmodel.training.activations import Kept, Scope
+from perfmodel.training.activations import SINGLE, Kept, Scope
 
 
 def mlp_kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
@@ -39,6 +39,10 @@ def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
     received = at.own * mlp.experts_per_token * inner * held
     width = float(mlp.latent_size or hidden)
     routed = _block(at, mlp, received, mlp.expert_intermediate_size / inner)
+    if not at.fused:
+        # Weights of the choice are in single precision and widen what they scale: its gradient,
+        # and those of both factors (transformers, integrations/moe.py).
+        routed = replace(routed, widest=np.maximum(routed.widest, 3 * SINGLE * received * hidden))
     # Permuted inputs of the experts, their outputs (the router's gradient needs them)
     # and the router's scores in fp32.
     kept = received * width * at.inputs + at.own * mlp.experts_per_token * width * at.stored

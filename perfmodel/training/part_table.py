@@ -106,6 +106,7 @@ def part_table(
         row.logits = kept.logits
         row.loss = kept.loss
         row.loss_idle = kept.loss_idle
+        row.logits_held = kept.logits_held
     return table
 
 

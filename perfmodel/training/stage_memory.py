@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOMENTS = (
     "last forward in flight, and its loss",
     "first layer backward",
-    "its micro-batch backward",
+    "last layer, or the next micro-batch, backward",
     "update",
 )
 """Moments that may be the peak, as `perfmodel.kernels.step.memory` numbers them."""

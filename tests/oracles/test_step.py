@@ -493,7 +493,15 @@ class Oracle:
         if self.replicas > 1 and (zero == 0 or of.beside_with_zero):
             gradients += whole * of.beside_bytes
         there = of.persistent_gradients or m > flight
-        absent = 0.0 if there or not (of.own_pool and zero >= 2) else gradients
+        # All parts are trained here: the output's gradients come first, the embedding's last.
+        widest_part = max(
+            part["activations"] for n, part in zip(counts, self.parts, strict=True) if n
+        )
+        made = [0.0, min(min(head, ends) / whole, 1.0), 1.0]
+        if flight <= 1:
+            made[2] = max(1.0 - (ends - min(head, ends) + layer) / whole, 0.0)
+        made = [1.0] * 3 if there else made
+        absent = [(1.0 - share) * gradients * (of.own_pool and zero >= 2) for share in made]
         loss = 1 + s.fragmentation
         away = (whole - own) / loss
         bucket, part = min(s.bucket_bytes, whole * s.gradient_bytes), layer or ends
@@ -519,33 +527,35 @@ class Oracle:
             flat = s.gather_bytes * (weights * (dense > 1) + experts * (expert > 1))
         update = of.update_bytes * own + kept_update + reduced + received
         update += (2 * flat + s.gather_bytes * own) if flat else 0.0
-        for there_now, passing, activations, buffers, idle in (
+        logits_held = self.stage(counts, "logits_held")
+        last = widest_part if flight <= 1 else (flight - 1) * acts + (heads - 1) * logits
+        for share, passing, activations, buffers, idle in (
             (
-                there,
+                made[0],
                 0.0,
                 flight * acts + heads * logits,
                 self.stage(counts, "loss") + gathered(first_gather) + received,
-                self.stage(counts, "loss_idle") + absent + kept_update + flat,
+                self.stage(counts, "loss_idle") + absent[0] + kept_update + flat,
             ),
             (
-                there,
+                made[1],
                 head,
-                flight * acts + (heads - 1) * logits,
+                flight * acts + (heads - 1) * logits + logits_held,
                 working + gathered(later) + reduced + received,
-                absent + kept_update + flat,
+                absent[1] + kept_update + flat,
             ),
             (
-                True,
+                made[2],
                 whole,
-                max(flight - 1, 0) * acts + (heads - 1) * logits,
+                last + logits_held,
                 working + gathered(later) + reduced + received,
-                kept_update + flat,
+                absent[2] + kept_update + flat,
             ),
-            (True, 0.0, 0.0, update, 0.0),
+            (1.0, 0.0, logits_held, update, 0.0),
         ):
             yield {
                 **state,
-                "memory_gradients": gradients * there_now + passing * of.pass_bytes,
+                "memory_gradients": gradients * share + passing * of.pass_bytes,
                 "memory_activations": activations,
                 "memory_buffers": buffers,
                 "memory_fragmentation": s.fragmentation * (activations + buffers) + idle + late,
@@ -565,7 +575,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     scale |= {name: 1e-4 for name in scale if name.endswith("_width")}  # s
     scale |= {"flops": 1e12, "weights": 1e8, "experts": 1e8}
     scale |= dict.fromkeys(("activations", "working", "logits"), 1e9)
-    losses = ("loss", "loss_idle")  # of the output alone
+    losses = ("loss", "loss_idle", "logits_held")  # of the output alone
     scale = {name: size for name, size in scale.items() if name not in losses}
     values = rng.uniform(0.1, 1.0, (keys, 4, len(scale))) * np.array([*scale.values()])
     parts = columns.blank_parts(keys, 4)

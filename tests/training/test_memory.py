@@ -277,7 +277,7 @@ def test_an_encoder_is_held_ahead_of_the_first_layer():
     assert found.activations[0] == 3 * own.everything[0]
     full = part_of(model, "embedding", recompute="full")
     assert full.activations[0] == 3 * 256 * 64 * 2
-    assert full.working[0] == own.everything[0] - 256 * 64 * 2 + 2 * own.widest[0]
+    assert full.working[0] == own.everything[0] + own.widest[0] + 256 * 64 * 2
 
 
 def test_a_tower_of_unknown_length_is_left_out():

@@ -93,3 +93,25 @@ def test_a_short_convolution():
     assert kept(
         ShortConvolutionSpec(48, 3), tensor_parallel=2, sequence_parallel=False
     ) == 24 * 2 * (3 + 1 + 1 + 1)
+
+
+def test_values_that_are_views_keep_the_projection():
+    """Transformers' GPTNeoXAttention: queries and keys ahead of their rotation stay with values.
+
+    34 h a layer of GPT-NeoX-20B (torch's saved tensors) where attention is a kernel that returns
+    tokens in order; torch's own lies head by head behind a partial rotation, and is copied: 36 h.
+    """
+    plain = AttentionSpec("full", 4, 4, 16)
+    fused = replace(plain, fused_projection=True)
+    partial = replace(fused, partial_rotary=True)
+    assert kept(fused, "fsdp") - kept(plain, "fsdp") == 4 * H
+    assert kept(partial, "fsdp") - kept(plain, "fsdp") == 6 * H
+    assert kept(plain) == kept(fused) == kept(partial)
+
+
+def test_nanotron_keeps_the_copy_of_which_queries_are_a_slice():
+    """6 h of queries, keys and values, and 4 h of keys and values as attention reads them."""
+    without = load_framework("nanotron", copies_heads=False)
+    whole = AttentionSpec("full", 4, 4, 16)
+    assert kept(whole, "nanotron") - kept(whole, without) == 4 * H
+    assert kept(PLAIN, "nanotron") == kept(PLAIN, without)  # each a copy of its own

@@ -36,6 +36,16 @@ def test_routed_experts():
     assert kept(ROUTED) == 2 * 2 * (64 + 64 + 3 * 32) + 8 * 8
 
 
+def test_the_weighted_sum_of_eager_experts_goes_backward_in_single_precision():
+    """transformers, integrations/moe.py: weights of the choice are fp32 and widen the product."""
+    tokens = 128
+    at = Scope(keys_of(sequence_length=tokens), load_framework("fsdp"))
+    narrow = replace(ROUTED, expert_intermediate_size=16)
+    assert mlp_kept(at, narrow, 64.0).widest == 3 * 4 * 2 * 64 * tokens
+    fused = Scope(at.keys, load_framework("megatron"))
+    assert mlp_kept(fused, narrow, 64.0).widest == 2 * 2 * 2 * 16 * tokens
+
+
 @pytest.mark.parametrize(
     ("facts", "held"),
     [({"capacity_factor": 1.5}, 1.5), ({"expert_buffer": 1e9}, 4), ({"routing": "identical"}, 4)],

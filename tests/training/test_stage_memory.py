@@ -7,13 +7,17 @@ import pytest
 
 from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.model.layers import layer_parameters
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.single import one_strategy
 from perfmodel.sweeps.sweep import sweep_table
+from perfmodel.training.activations import Scope
+from perfmodel.training.memory import gathered_working
 from perfmodel.training.stage_memory import MOMENTS, stage_memories
 from perfmodel.training.timeline import pipeline_timeline
+from tests.training.gpt import keys_of
 
 STRATEGY = {
     "tensor_parallel": 2,
@@ -56,8 +60,16 @@ def test_gradients_without_buffers_appear_in_the_first_backward():
         memories("torchtitan", **fields),
         memories("torchtitan", **{**fields, "global_batch_size": 16}),
     )
-    assert np.all(stage.held[:2, column] == 0.0)
-    assert np.all(stage.held[2:, column] > 0.0)
+    gradients = stage.held[:, column]
+    assert gradients[0] == 0.0
+    # The output's come first; the embedding's and those of a layer last.
+    model = load_model("llama-3.1-8b")
+    table, layer = 128256 * 4096, layer_parameters(model.layers[0], 4096).total
+    parameters = model.parameter_count()
+    assert gradients[1] / gradients[3] == pytest.approx((table + 4096) / parameters, rel=1e-4)
+    assert 1.0 - gradients[2] / gradients[3] == pytest.approx(
+        (table + layer) / parameters, rel=1e-3
+    )
     assert np.all(accumulating.held[:, column] > 0.0)
     ((kept,), _) = memories("megatron", **{**fields, "zero_stage": 1})
     assert np.ptp(kept.held[:, column]) == 0.0
@@ -69,7 +81,8 @@ def test_fsdp_holds_twelve_bytes_a_parameter_until_gradients_come():
     ((stage,), _) = memories("fsdp", **flat, data_parallel=16, zero_stage=3)
     owned = load_model("llama-3.1-8b").parameter_count() / 16
     state = stage.held[:, :3].sum(axis=1) / owned
-    assert state == pytest.approx([12.0, 12.0, 16.0, 16.0])
+    assert state[[0, 3]] == pytest.approx([12.0, 16.0])
+    assert 12.0 < state[1] < state[2] < 16.0
 
 
 def test_a_light_first_chunk_keeps_less():
@@ -87,3 +100,53 @@ def test_a_light_first_chunk_keeps_less():
     assert timeline.stages[0].layers == (1, *[2] * 7)
     activations = first.held[0, list(MEMORY_COMPONENTS).index("memory_activations")]
     assert activations == pytest.approx(timeline.stages[0].kept, rel=1e-9)
+
+
+NANOTRON = {
+    **{"tensor_parallel": 2, "pipeline_parallel": 1, "virtual_pipeline": 1},
+    **{"data_parallel": 8, "global_batch_size": 32},
+}
+
+
+def held_by(name, **changes):
+    """Columns of one component over the moments of a lone stage of nanotron."""
+    ((stage,), _) = memories("nanotron", **{**NANOTRON, **changes})
+    return stage.held[:, MEMORY_COMPONENTS.index(name)], stage.held[0, 0] / 2.0
+
+
+def test_nanotron_gathers_updated_parameters_in_one_buffer():
+    """Flat shares of all ranks and the buffer that receives them, 2 B a parameter each.
+
+    distributed.py, all_gather_coalesced; the allocator holds the buffer beside the next step.
+    """
+    idle, parameters = held_by("memory_fragmentation")
+    without, _ = held_by("memory_fragmentation", zero_stage=0)
+    assert idle[:3] - without[:3] == pytest.approx(2.0 * parameters, rel=1e-3)
+    at_update, whole = (held_by("memory_buffers", zero_stage=zero)[0][3] for zero in (1, 0))
+    bucket = 5e7  # on its way in both
+    assert at_update - bucket == pytest.approx((4.0 + 2.0 / 8) * parameters)
+    assert whole == bucket
+    alone, _ = held_by("memory_buffers", data_parallel=1, tensor_parallel=16)
+    assert alone[3] == 0.0
+
+
+def test_nanotron_holds_autograds_gradients_until_a_pass_ends():
+    """4 B of main gradients; 2 B more of the output, then of all; 2 B of buckets without ZeRO."""
+    gradients, parameters = held_by("memory_gradients")
+    output = 128256 // 2 * 4096 + 4096
+    assert gradients[[0, 3]] == pytest.approx(4.0 * parameters)
+    assert gradients[1] - gradients[0] == pytest.approx(2.0 * output)
+    assert gradients[2] == pytest.approx(6.0 * parameters)
+    replicated, _ = held_by("memory_gradients", zero_stage=0)
+    assert replicated == pytest.approx(gradients + 2.0 * parameters)
+
+
+def test_tensor_ranks_hold_whole_hidden_states_in_backward():
+    """Beside the gradient of a gathered input that input again, and nanotron's global buffer."""
+    whole = 2.0 * 4096 * 4096
+    found = {}
+    for framework in ("megatron", "nanotron", "torchtitan"):
+        keys = keys_of(sequence_length=4096, tensor_parallel=2, sequence_parallel=True)
+        at = Scope(keys, load_framework(framework))
+        found[framework] = float(np.asarray(gathered_working(at, 4096)).reshape(-1)[0])
+    assert found == {"megatron": 2 * whole, "nanotron": 3 * whole, "torchtitan": whole}

@@ -10,6 +10,7 @@ import pytest
 from perfmodel.base.errors import DataError
 from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.measured.compare import compare_file
+from perfmodel.measured.kinds import memory
 from perfmodel.measured.kinds.memory import (
     case_of,
     measured_peak,
@@ -56,6 +57,19 @@ def test_readings_add_up_to_parts_of_one_projection(tmp_path: Path) -> None:
     assert device == pytest.approx(sum(details[name] for name in MEMORY_COMPONENTS))
     assert reserved == pytest.approx(device - details["memory_reserve"])
     assert allocated == pytest.approx(reserved - details["memory_fragmentation"])
+
+
+def test_nanotron_writes_the_peak_of_the_first_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """helpers.py, log_throughput: the global rank 0; the logits of large batches are elsewhere."""
+    cells = {"framework": "nanotron", "tp": 1, "pp": 2, "vpp": 1, "mbs": 4, "layers": 2}
+    path = write(tmp_path / "t.csv", row(**cells))
+    (first,) = compare_file("memory", path).rows
+    monkeypatch.setattr(memory, "RANK_0", ())
+    (fullest,) = compare_file("memory", path).rows
+    assert first.outcome.projected < 0.8 * fullest.outcome.projected
+    assert first.outcome.details["fits"] == fullest.outcome.details["fits"]
 
 
 def test_crashed_runs_are_counted_as_refused_or_admitted_and_not_scored(tmp_path: Path) -> None:
