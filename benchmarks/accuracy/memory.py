@@ -27,7 +27,8 @@ from perfmodel.base.errors import PerfModelError
 from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import ComparedRow, compare_file, statistics
-from perfmodel.measured.kinds.memory import BELOW
+from perfmodel.measured.kinds.memory import BELOW, KIND
+from perfmodel.measured.rows import MeasuredRow
 from perfmodel.model.config import model_from_config
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
@@ -206,6 +207,7 @@ def scores(folder: Path, nanotron: bool) -> dict[str, Any]:
             for reading, title in FIGURES.items()
         }
         found["band"] = band(families)
+        found["Primus' schedules"] = primus_schedules(runs)
     runs = folder / "dev_nanotron_runs.csv"
     if nanotron and runs.exists():
         comparison = compare_file("memory", runs)
@@ -215,6 +217,34 @@ def scores(folder: Path, nanotron: bool) -> dict[str, Any]:
     if table.exists():
         found["torch FSDP2"] = torch_scores(torch_rows(table))
     return found
+
+
+PRIMUS = {"layers": "16", "seq": "4096", "mbs": "1", "gbs": "32"}
+"""What Primus' six runs of Llama 2 7B do not state. Their FLOP per token are those of 16 layers;
+4,096 tokens is what Primus' own configuration has (examples/megatron/configs, llama2_7B); one
+sequence a micro-batch and 32 of them are assumed. ``zbb`` is ZB-H1, of one chunk a stage."""
+
+
+def primus_schedules(path: Path) -> list[dict[str, Any]]:
+    """Return projected and measured memory of each schedule, in the measured order [B]."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        cells = [row for row in csv.DictReader(stream) if "primus_pipeline" in row["source"]]
+    for row in cells:
+        row.update(PRIMUS, vpp="1" if row["pp_schedule"] == "zbb" else row["vpp"])
+    cells.sort(key=lambda row: float(row["meas_peak_mem_GB"]))
+    rows = [MeasuredRow(row, str(path), number) for number, row in enumerate(cells, 2)]
+    outcomes = KIND.project(rows, lambda done: None)
+    found: list[dict[str, Any]] = [
+        {
+            "schedule": row["pp_schedule"],
+            "GB": 1e-9 * one.projected,
+            "measured": 1e-9 * one.measured,
+        }
+        for row, one in zip(cells, outcomes, strict=True)
+        if one.projected is not None and one.measured is not None
+    ]
+    ours = [line["GB"] for line in found]
+    return [*found, {"in the measured order": ours == sorted(ours) and len(ours) == len(cells) > 0}]
 
 
 def band(families: Mapping[str, Sequence[ComparedRow]]) -> dict[str, float]:
@@ -236,7 +266,10 @@ def report(found: Mapping[str, Any]) -> str:
     for title, table in found.items():
         lines.append(f"{title}")
         if isinstance(table, list):
-            lines += ["  " + ", ".join(f"{k} {v}" for k, v in line.items()) for line in table]
+            lines += [
+                "  " + ", ".join(f"{k} {v:.2f}" if type(v) is float else f"{k} {v}" for k, v in it)
+                for it in (line.items() for line in table)
+            ]
             continue
         for name, line in table.items():
             cells = line if isinstance(line, dict) else {"": line}

@@ -13,9 +13,17 @@ memory = pytest.importorskip(
 
 def test_peaks_of_fsdp2_by_category_and_in_all():
     rows = memory.torch_rows(needed(SHARED / "e2e/dev_memory_torch.csv"))
-    large = [row for row in rows if row["model"] == "llama-3.1-8b"]
-    assert len(large) >= 16
-    for row in large:
-        for name, (projected, measured) in row["pairs"].items():
-            limit = 0.02 if name == "total" else 0.03
-            assert projected == pytest.approx(measured, rel=limit), (row["sharding"], name)
+    assert len(rows) == 28
+    assert {row["model"] for row in rows} == set(memory.CONFIGS)
+    for row in rows:
+        repeats = row["model"] != "llama-3.1-8b" and "activations" not in row["pairs"]
+        for name, (projected, counted) in row["pairs"].items():
+            # Of a small layer whose backward is the peak, the last product's gradient is missing.
+            limit = 0.02 if name == "total" else 0.045 if repeats else 0.03
+            assert projected == pytest.approx(counted, rel=limit), (row["model"], name)
+
+
+def test_schedules_take_memory_in_the_order_that_primus_measured():
+    lines = memory.primus_schedules(needed(SHARED / "e2e/dev_memory_runs.csv"))
+    assert len(lines) == 7
+    assert lines[-1] == {"in the measured order": True}
