@@ -87,7 +87,7 @@ class Standing(NamedTuple):
     gradients: float  # once they are there
     idle: float  # held by the allocator until the next step
     early: bool  # gradients are there before the backward in question
-    received: float  # buffers of the pipeline
+    static: float  # buffers that are there throughout: of the pipeline, of graphs
     flat: float  # parameters that one buffer gathers behind the update [1]
 
 
@@ -137,9 +137,11 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
     if groups.dense.members > 1 and (of.beside_with_zero or not shards_optimizer(zero)):
         gradients += whole * of.beside_bytes
     early = of.persistent_gradients or batches > flight
-    received = 0.0
+    static = 0.0
     if of.receives_ahead and strategy.pipeline > 1:
-        received = 2.0 * batches * boundary
+        static = 2.0 * batches * boundary
+    if of.layer_graphs:  # the gradient that comes to the last graph of every micro-batch
+        static += flight * boundary
     flat = 0.0
     if of.gathers_flat and not shards_parameters(zero):
         # What other ranks update.
@@ -155,7 +157,7 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
         gradients,
         idle,
         early,
-        received,
+        static,
         flat,
     )
 
@@ -183,7 +185,7 @@ def without_offloaded(strategy, at, flight, stage, groups, weight_bytes, setting
         at.gradients - min(at.gradients, away.gradients),
         at.idle,
         at.early,
-        at.received,
+        at.static,
         at.flat,
     )
     return device, left, away.host
@@ -221,7 +223,7 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
     flat = settings.gather_bytes * at.flat
     if moment != UPDATE:
         idle += flat  # no other tensor is as large
-    buffers = at.received
+    buffers = at.static
     if moment == LOSS:
         activations = flight * stage.activations + heads * stage.logits
         buffers += stage.loss
@@ -242,6 +244,8 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
         activations += stage.logits_held
         buffers += stage.working
         idle += update
+    if of.layer_graphs:
+        idle += graph_idle_bytes(moment, flight, stage)
     if shards_parameters(zero) and moment != UPDATE:
         buffers += gathered_bytes(moment, stage, at, weight_bytes, settings)
     if moment != LOSS:
@@ -265,6 +269,20 @@ def gradients_there(moment, flight, stage, at):
         late = stage.ends_trained - output + stage.layer_trained
         return max(1.0 - late / at.trained, 0.0)
     return 1.0
+
+
+@jit_inline
+def graph_idle_bytes(moment, flight, stage):
+    """Bytes that one of two pools holds in vain where each layer is a captured graph.
+
+    The graphs' own pool keeps its working set while the loss runs, and everything while the
+    optimizer does; that of eager code keeps logits and loss while layers go backward.
+    """
+    if moment == LOSS:
+        return stage.working
+    if moment == UPDATE:
+        return flight * stage.activations + stage.working
+    return max(stage.logits + stage.loss - stage.logits_held, 0.0)
 
 
 @jit_inline
@@ -387,7 +405,7 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
             # for what the moment itself brings.
             lower = at.early and (
                 (moment == GRADIENTS and of.pass_bytes == 0.0)
-                or (moment == UPDATE and not updates and at.flat == 0.0)
+                or (moment == UPDATE and not updates and at.flat == 0.0)  # nor what pools hold
             )
             if lower and not every:
                 continue

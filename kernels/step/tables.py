@@ -307,6 +307,7 @@ class MemorySettings(NamedTuple):
     ends_in_root: bool  # embedding and output are gathered for the whole step
     update_bytes: float  # temporaries of the update [B/parameter]
     idle_update_bytes: float  # those that the allocator holds beside the next step [B/parameter]
+    layer_graphs: bool  # each layer is a graph, all of which share a private pool of the allocator
     communicator_bytes: float  # of one group of ranks in the communication library [B]
     high: float  # 90th percentile of the memory over the projected one [1]
 

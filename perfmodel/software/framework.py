@@ -304,6 +304,11 @@ class Framework:
         "what captured graphs hold where they hold no whole layers",
         choices=("none", "router", "attention", "attention_router"),
     )
+    layer_graphs: bool = fact(
+        "each layer is a captured graph of its own: what it keeps and needs lies in a private pool "
+        "of the allocator, which eager code (the loss) cannot use, nor the graphs what that has "
+        "freed"
+    )
     operators_per_kernel: float = fact(
         "operators that the host dispatches for each kernel outside of graphs: the one that "
         "launches it, views, allocations and autograd's nodes around it",

@@ -7,7 +7,7 @@ from typing import Any
 # Word of Megatron-Core's ``cuda_graph_scope`` -> part of the fact `graph_scope`.
 PARTS = (("attn", "attention"), ("router", "router"))
 
-NO_GRAPHS = {"graph_launch": False, "graph_scope": "none"}
+NO_GRAPHS = {"graph_launch": False, "graph_scope": "none", "layer_graphs": False}
 
 
 def graph_facts(scope: str) -> dict[str, Any]:
@@ -24,4 +24,5 @@ def graph_facts(scope: str) -> dict[str, Any]:
     return {
         "graph_launch": whole,
         "graph_scope": "_".join(parts) if parts and not whole else "none",
+        "layer_graphs": whole and "full_iteration" not in scope,
     }

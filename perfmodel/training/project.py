@@ -421,6 +421,7 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
             ends_in_root=framework.gathers_ends_with_root,
             update_bytes=framework.update_bytes,
             idle_update_bytes=framework.idle_update_bytes,
+            layer_graphs=framework.layer_graphs,
             communicator_bytes=framework.groups_per_axis
             * hardware.calibrated("host", "communicator_bytes"),
             high=math.exp(memory_width(hardware)),

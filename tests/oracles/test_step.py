@@ -520,8 +520,12 @@ class Oracle:
         if of.ends_in_root:
             first_gather, later = ends + layer, 2 * layer + ends
         received = 2 * m * self.key["boundary"] if of.receives_ahead and p > 1 else 0.0
+        received += flight * self.key["boundary"] * of.layer_graphs
         acts, logits = self.stage(counts, "activations"), self.stage(counts, "logits")
         kept_update = of.idle_update_bytes * own
+        eager = max(logits + self.stage(counts, "loss") - self.stage(counts, "logits_held"), 0.0)
+        pools = [working, eager, eager, flight * acts + working]
+        pools = [one * of.layer_graphs for one in pools]
         flat = 0.0
         if of.gathers_flat and zero in (1, 2):
             flat = s.gather_bytes * (weights * (dense > 1) + experts * (expert > 1))
@@ -535,23 +539,23 @@ class Oracle:
                 0.0,
                 flight * acts + heads * logits,
                 self.stage(counts, "loss") + gathered(first_gather) + received,
-                self.stage(counts, "loss_idle") + absent[0] + kept_update + flat,
+                self.stage(counts, "loss_idle") + absent[0] + kept_update + flat + pools[0],
             ),
             (
                 made[1],
                 head,
                 flight * acts + (heads - 1) * logits + logits_held,
                 working + gathered(later) + reduced + received,
-                absent[1] + kept_update + flat,
+                absent[1] + kept_update + flat + pools[1],
             ),
             (
                 made[2],
                 whole,
                 last + logits_held,
                 working + gathered(later) + reduced + received,
-                absent[2] + kept_update + flat,
+                absent[2] + kept_update + flat + pools[2],
             ),
-            (1.0, 0.0, logits_held, update, 0.0),
+            (1.0, 0.0, logits_held, update, pools[3]),
         ):
             yield {
                 **state,
@@ -693,6 +697,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
             ends_in_root=seed % 4 == 3,
             update_bytes=4.0 * (seed % 3 == 1),
             idle_update_bytes=6.0 * (seed % 4 == 2),
+            layer_graphs=seed % 7 == 3,
             communicator_bytes=4e8,
             high=1.1,
         ),

@@ -150,3 +150,24 @@ def test_tensor_ranks_hold_whole_hidden_states_in_backward():
         at = Scope(keys, load_framework(framework))
         found[framework] = float(np.asarray(gathered_working(at, 4096)).reshape(-1)[0])
     assert found == {"megatron": 2 * whole, "nanotron": 3 * whole, "torchtitan": whole}
+
+
+def test_graphs_of_layers_and_eager_code_have_pools_of_their_own():
+    """What either needs at its peak is reserved at once (Megatron-Core, CudaGraphManager)."""
+    model, hardware = load_model("llama-3.1-8b"), load_hardware("dgx-h100")
+    fields = {"pipeline_parallel": 1, "virtual_pipeline": 1, "data_parallel": 8}
+    grid = strategies_from_rows(model, 16, [{**STRATEGY, **fields}])
+    (eager,), (graphs,) = (
+        stage_memories(model, grid, hardware, load_framework("megatron", layer_graphs=captured))
+        for captured in (False, True)
+    )
+    more = graphs.held - eager.held
+    hidden = 2.0 * 4096 * 4096 / 2  # one gradient, of a rank's share of the tokens
+    buffers = MEMORY_COMPONENTS.index("memory_buffers")
+    idle = MEMORY_COMPONENTS.index("memory_fragmentation")
+    assert more[:, buffers] == pytest.approx(hidden)
+    # The loss leaves the graphs' working set alone, and a backward pass the logits.
+    working = eager.held[1, buffers] - eager.held[3, buffers]
+    assert more[0, idle] == pytest.approx(working, rel=0.1)
+    logits = eager.held[0, buffers] + eager.held[0, 3] - eager.held[1, 3]
+    assert more[1, idle] == pytest.approx(logits, rel=0.1)

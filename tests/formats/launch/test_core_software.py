@@ -30,7 +30,9 @@ def read(**words: object) -> dict[str, object]:
     ],
 )
 def test_what_graphs_hold(words: dict[str, object], launch: bool, scope: str) -> None:
-    assert read(**words) == {"graph_launch": launch, "graph_scope": scope}
+    found = read(**words)
+    layers = launch and "full_iteration" not in str(words)
+    assert found == {"graph_launch": launch, "graph_scope": scope, "layer_graphs": layers}
 
 
 def test_nothing_said_is_no_fact() -> None:
