@@ -25,7 +25,11 @@ from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
 from perfmodel.training.adapters import frozen_kept
-from perfmodel.training.mixer_activations import attention_kept, convolution_kept
+from perfmodel.training.mixer_activations import (
+    attention_kept,
+    context_working,
+    convolution_kept,
+)
 from perfmodel.training.mlp_activations import mlp_kept
 from perfmodel.training.recurrence_activations import recurrence_kept
 
@@ -220,7 +224,11 @@ def _layer_memory(
         found = found + frozen_kept(at, model.adapters, layer, float(model.hidden_size))
     boundary = boundary_bytes(model, keys, framework.activation_bytes)
     kept, working = _recomputed(at, found, boundary)
-    return PartMemory(weights, experts, kept, working + gathered_working(at, model.hidden_size))
+    working = working + gathered_working(at, model.hidden_size)
+    for mixer in layer.mixers:  # or attention, before the widest gradients of the layer
+        if isinstance(mixer, AttentionSpec):
+            working = working + np.maximum(context_working(at, mixer) - found.widest, 0.0)
+    return PartMemory(weights, experts, kept, working)
 
 
 def gathered_working(at: Scope, hidden: int) -> Column:

@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.recurrence import ShortConvolutionSpec
+from perfmodel.operations.context_block import ALL_TO_ALL, RING
 from perfmodel.operations.operations import Size
 from perfmodel.operations.sparse_block import absorbs_keys
 from perfmodel.training.activations import SINGLE, Kept, Scope
@@ -57,6 +58,30 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
     dropped = 1.0 + stored if at.framework.dropout else 0.0
     matrix = tokens * length * heads * (stored + dropped)
     return Kept(kept + matrix, matrix, projected)
+
+
+def context_working(at: Scope, spec: AttentionSpec) -> Size:
+    """Bytes of one attention at work among context ranks, beside what it keeps; 0 for a lone rank.
+
+    Gradients of queries, keys and values, and by kind: a *ring* receives every piece of keys and
+    values in a buffer of its own and leaves an output for each, or sends and receives keys and
+    values with their gradients in two buffers (Transformer Engine, context_parallel.py,
+    `AttnFuncWithCPAndKVP2P`: ``p2p_comm_buffers``, ``out_per_step``); an *all-gather* holds all of
+    them and their gradients (`AttnFuncWithCPAndKVAllGather`); an *all-to-all* all four tensors as
+    they came and as they leave (``flash_attn_a2a_communicate``).
+    """
+    degree, kind = at.keys.number("context_parallel"), at.keys.columns["context_parallel_kind"]
+    tokens, stored = at.tokens, at.stored
+    heads, groups = at.shard(spec.heads), at.shard(spec.key_value_heads)
+    pieces = tokens * groups * (spec.head_dim + spec.value_head_dim) * stored
+    queries = tokens * heads * spec.head_dim * stored
+    output = tokens * heads * spec.value_head_dim * stored
+    buffers = np.select(
+        [kind == RING, kind == ALL_TO_ALL],
+        [np.maximum(4.0 * pieces, degree * (pieces + output)), queries + pieces + output],
+        2.0 * degree * pieces,
+    )
+    return np.where((degree > 1) & (not spec.cross), queries + pieces + buffers, 0.0)
 
 
 def _latents(at: Scope, spec: AttentionSpec) -> Size:

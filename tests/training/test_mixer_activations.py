@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.recurrence import ShortConvolutionSpec
 from perfmodel.software.framework import load_framework
 from perfmodel.training.activations import Scope
-from perfmodel.training.mixer_activations import attention_kept
+from perfmodel.training.mixer_activations import attention_kept, context_working
 from tests.training.gpt import keys_of
 from tests.training.saved_layers import SAVED, TOKENS, per_token
 
@@ -115,3 +117,28 @@ def test_nanotron_keeps_the_copy_of_which_queries_are_a_slice():
     whole = AttentionSpec("full", 4, 4, 16)
     assert kept(whole, "nanotron") - kept(whole, without) == 4 * H
     assert kept(PLAIN, "nanotron") == kept(PLAIN, without)  # each a copy of its own
+
+
+@pytest.mark.parametrize(
+    ("kind", "buffers"),
+    [
+        # Four pieces of two key-value heads and eight outputs; or two gathered copies; or all.
+        ("ring", 4 * (2 * 2 + 8)),
+        ("all_gather", 2 * 4 * 2 * 2),
+        ("all_to_all", 8 + 2 * 2 + 8),
+    ],
+)
+def test_buffers_of_context_ranks(kind, buffers):
+    """Heads of 16 numbers per token of a rank; besides gradients of queries, keys and values."""
+    fields = {"context_parallel": 4, "context_parallel_kind": kind, "sequence_length": 4 * TOKENS}
+    found = context_working(Scope(keys_of(**fields), load_framework("megatron")), PLAIN)
+    assert found / TOKENS == (8 + 2 * 2 + buffers) * 16 * 2
+    assert context_working(Scope(keys_of(), load_framework("megatron")), PLAIN) == 0.0
+
+
+def test_two_context_ranks_hold_gradients_beside_keys_and_values():
+    """A ring of two: four pieces in its two buffers in backward, where outputs are small."""
+    wide = AttentionSpec("full", 2, 2, 16)
+    fields = {"context_parallel": 2, "sequence_length": 2 * TOKENS}
+    found = context_working(Scope(keys_of(**fields), load_framework("megatron")), wide)
+    assert found / TOKENS == (2 + 4 + 4 * 4) * 16 * 2
