@@ -26,5 +26,5 @@ def add_activation(
     if not fused and mlp.gated:
         forward, backward = (6.0, 4.0), (16.0, 10.0)
     passes = launches if fused else launches * inputs
-    cheap = ops.framework.flash_attention  # selective recompute of unfused attention is its core
-    ops.stream(name, elements, forward, backward, flops=8.0, launches=passes, selective=cheap)
+    module = "moe_act" if name.startswith("mlp.experts") else "activation"
+    ops.stream(name, elements, forward, backward, flops=8.0, launches=passes, module=module)

@@ -188,23 +188,27 @@ def _latent_projections(ops: OperationList, hidden: float, spec: AttentionSpec) 
     if spec.output_gate == "channel":
         width = width + heads * spec.value_head_dim
     ops.enter_tensor_parallel("attention.input", gathered, "attention.query_up")
-    ops.linear("attention.query_up", tokens, query_inputs, width, selective=True)
+    ops.linear("attention.query_up", tokens, query_inputs, width, module="mla_up_proj")
     if absorbs_keys(spec):
         # Queries go into latent space instead, where keys and values are one (arXiv:2405.04434,
         # §2.1.2); `add_sparse_core` takes its results back.
         nope, rank = float(spec.qk_nope_head_dim), float(spec.kv_lora_rank)
-        ops.linear("attention.query_latent", tokens, nope, rank, batch=heads, selective=True)
+        ops.linear("attention.query_latent", tokens, nope, rank, batch=heads, module="mla_up_proj")
         return
     ops.linear(
         "attention.key_value_up",
         tokens,
         float(spec.kv_lora_rank),
         heads * (spec.qk_nope_head_dim + spec.value_head_dim),
-        selective=True,
+        module="mla_up_proj",
     )
     # Keys are assembled from their two parts, and one rotary part is copied to all heads.
     ops.stream(
-        "attention.assemble_keys", tokens * heads * spec.head_dim, (2, 2), (2, 2), selective=True
+        "attention.assemble_keys",
+        tokens * heads * spec.head_dim,
+        (2, 2),
+        (2, 2),
+        module="mla_up_proj",
     )
 
 
@@ -353,15 +357,15 @@ def _unfused_core(ops: OperationList, spec: AttentionSpec, heads: Column, groups
 
         width = np.full_like(length, inner)
         m, n, k = (length, whole, width) if first else (length, width, whole)
-        add("forward", m, n, k, selective=True)
+        add("forward", m, n, k, module="core_attn")
         # Gradients of the two inputs: each contracts over one of the other two dimensions.
         add("backward_input", m, k, n)
         add("backward_input", k, n, m)
 
     product("attention.scores", float(spec.head_dim), True)
-    ops.stream("attention.softmax", scores, (2, 2), (4, 2), flops=8.0, selective=True)
+    ops.stream("attention.softmax", scores, (2, 2), (4, 2), flops=8.0, module="core_attn")
     if ops.framework.dropout:
-        ops.stream("attention.dropout", scores, (2, 3), (3, 2), selective=True)
+        ops.stream("attention.dropout", scores, (2, 3), (3, 2), module="core_attn")
     product("attention.values", float(spec.value_head_dim), False)
     # Heads are gathered into one row per token for the output projection.
     ops.add(

@@ -68,6 +68,17 @@ def blocks_of(layer: LayerSpec) -> list[Block]:
     return found
 
 
+def norm_module(block: Block) -> str:
+    """Return the module of `perfmodel.software.recompute.MODULES` that a norm ahead of a block is.
+
+    Those ahead of latent attention and of experts stand by themselves, others are one function with
+    the product behind them (Megatron-Core's gpt_layer_specs.py with Transformer Engine's
+    ``LayerNormLinear``).
+    """
+    latent = any(isinstance(part, AttentionSpec) and part.kind == "mla" for part in block.parts)
+    return "layernorm" if latent or block.role is Role.EXPERTS else "norm_linear"
+
+
 def add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
     """Add all blocks of a layer.
 
@@ -84,16 +95,16 @@ def add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
             if layer.streams > 1:
                 _narrow_streams(ops, model, layer, block)
             if ahead:
-                add_norm(ops, f"{block.name}.norm", elements, layer.norm)
+                add_norm(ops, f"{block.name}.norm", elements, layer.norm, norm_module(block))
         for part in block.parts:
             with ops.in_role(_role(part)):
                 _add_part(ops, model, part)
         with ops.in_role(block.output_role):
             if behind:
-                add_norm(ops, f"{block.name}.post_norm", elements, layer.norm, selective=False)
+                add_norm(ops, f"{block.name}.post_norm", elements, layer.norm, "")
             if rest:
                 apart = f"{block.name}.part_norms"
-                add_norm(ops, apart, rest * elements, layer.norm, selective=False)
+                add_norm(ops, apart, rest * elements, layer.norm, "")
             if len(block.parts) > 1:
                 count = float(len(block.parts) - 1)
                 ops.stream(f"{block.name}.sum", elements, (4, 2), (0, 0), count=count)
@@ -141,7 +152,7 @@ def _add_part(ops: OperationList, model: ModelSpec, part: Mixer | MlpSpec) -> No
 
 
 def add_norm(
-    ops: OperationList, name: str, elements: np.ndarray, kind: str, *, selective: bool = True
+    ops: OperationList, name: str, elements: np.ndarray, kind: str, module: str = "norm_linear"
 ) -> None:
     """Norm: read and write once; its gradient reads input and output gradient.
 
@@ -154,8 +165,7 @@ def add_norm(
         passes = [composed_norm(1, backward=b) for b in (False, True)]
         launches = COMPOSED_LAUNCHES
     forward, backward = map(traffic, passes)
-    cheap = selective and ops.framework.flash_attention
-    ops.stream(name, elements, forward, backward, flops=6.0, launches=launches, selective=cheap)
+    ops.stream(name, elements, forward, backward, flops=6.0, launches=launches, module=module)
 
 
 def add_residual(ops: OperationList, name: str, elements: np.ndarray) -> None:

@@ -13,9 +13,14 @@ from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Role, Size
 
 
+def mlp_module(mlp: MlpSpec) -> str:
+    """Return the module of `perfmodel.software.recompute.MODULES` that a whole block is."""
+    return "moe" if mlp.kind == "moe" else "mlp"
+
+
 def add_mlp(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
     """Add the block's products, activation, routing and communication."""
-    with ops.in_module("moe" if mlp.kind == "moe" else "mlp"):
+    with ops.in_module(mlp_module(mlp)):
         if mlp.kind == "moe":
             add_experts(ops, model, mlp)
             if mlp.shared_intermediate_size:

@@ -27,6 +27,7 @@ from perfmodel.operations.operations import (
     Stream,
 )
 from perfmodel.software.framework import Framework
+from perfmodel.software.recompute import policy_of
 from perfmodel.strategy.grid import RECOMPUTE
 
 # Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
@@ -60,7 +61,8 @@ class OperationList:
         self.framework = framework
         self.operations: list[Operation] = []
         self.role = Role.NONE
-        self.module = ""  # that selective recomputation may repeat whole
+        self.modules: tuple[str, ...] = ()  # that selective recomputation may repeat
+        self._policy = policy_of(framework.selective_recompute, framework.flash_attention)
         self.adapters = adapters
         self.frozen = adapters is not None  # weights of what is added have no gradient
         # (product, phase) of casts whose tensor is gathered over the tensor ranks afterwards.
@@ -79,9 +81,9 @@ class OperationList:
     @contextmanager
     def in_module(self, name: str) -> Iterator[None]:
         """Have operations that are added inside the block repeated where this module is."""
-        former, self.module = self.module, name
+        former, self.modules = self.modules, (*self.modules, name)
         yield
-        self.module = former
+        self.modules = former
 
     @contextmanager
     def trained(self) -> Iterator[None]:
@@ -94,21 +96,21 @@ class OperationList:
         """Append an operation in the present role."""
         self.operations.append(replace(operation, role=self.role))
 
-    def add(self, operation: Operation, *, selective: bool = False, alternate: Size = 1.0) -> None:
+    def add(self, operation: Operation, *, module: str = "", alternate: Size = 1.0) -> None:
         """Append an operation; a forward one is repeated where it is recomputed.
 
         Parameters
         ----------
         operation : Operation
-        selective : bool
-            The operation is among those that selective recomputation of what is cheap repeats.
+        module : str
+            The smallest one to which it belongs (`perfmodel.software.recompute.MODULES`).
         alternate : float or ndarray
             Share of it that is repeated where every second product is.
         """
         self.append(operation)
         if operation.phase != "forward":
             return
-        share = self._repeated(operation, selective, alternate)
+        share = self._repeated(operation, module, alternate)
         again = self._recompute_full + self._recompute_selective * share
         if np.any(again > 0):
             changes: dict[str, Any] = {"phase": "recompute", "count": operation.count * again}
@@ -116,21 +118,18 @@ class OperationList:
                 changes["hidden_by"] = tuple((name, "recompute") for name, _ in operation.hidden_by)
             self.append(replace(operation, **changes))
 
-    def _repeated(self, operation: Operation, selective: bool, alternate: Size) -> Size:
+    def _repeated(self, operation: Operation, module: str, alternate: Size) -> Size:
         """Return the share of a forward operation that selective recomputation repeats."""
-        repeated = self.framework.selective_recompute.split()
-        if self.module in repeated:
+        core = isinstance(operation, Attention | SparseAttention)
+        if self._policy.repeats((*self.modules, "core_attn" if core else module)):
             return 1.0
-        if "all_but_qkv" in repeated:
+        if self._policy.all_but_qkv:
             return float(not operation.name.startswith("attention.qkv"))
-        if "attention" in repeated:
-            core = isinstance(operation, Attention | SparseAttention)
-            return float(core if self.framework.flash_attention else selective)
-        if "alternate_products" not in repeated:
-            return float(selective and "cheap" in repeated)
+        if not self._policy.alternate:
+            return 0.0
         if isinstance(operation, Communication):
             return float(operation.collective not in ("reduce_scatter", "all_to_all"))
-        return 0.0 if isinstance(operation, Attention | SparseAttention) else alternate
+        return 0.0 if core else alternate
 
     def _every_second(self, widths: Sequence[Size]) -> Size:
         """Return the share of matrices side by side that have even numbers in their layer."""
@@ -148,7 +147,7 @@ class OperationList:
         flops: float = 0.0,
         launches: Size = 1.0,
         count: Size = 1.0,
-        selective: bool = False,
+        module: str = "",
     ) -> None:
         """Add a stream and its gradient; (read, written) bytes are per element."""
         for phase, (read, written) in (("forward", forward), ("backward_input", backward)):
@@ -163,7 +162,7 @@ class OperationList:
                         launches,
                         count,
                     ),
-                    selective=selective,
+                    module=module,
                 )
 
     def linear(
@@ -175,7 +174,7 @@ class OperationList:
         *,
         batch: Size = 1.0,
         quantised: bool = True,
-        selective: bool = False,
+        module: str = "",
         launches: Size = 1.0,
         count: Size = 1.0,
         output_bytes: float = 2.0,
@@ -212,7 +211,7 @@ class OperationList:
         if np.all(np.asarray(batch) == 1.0):
             alternate = self._every_second(matrices or (outputs,))
             alternate = np.where(self.keys.low_precision * quantised > 0, 1.0, alternate)
-        self.add(forward, selective=selective, alternate=alternate)
+        self.add(forward, module=module, alternate=alternate)
         self.add(Gemm(name, "backward_input", tokens, inputs, outputs, **shared))
         if self.frozen:
             add_dequantisation(self, name, inputs * outputs * batch, count)
@@ -221,7 +220,7 @@ class OperationList:
         else:
             self._weight_gradient(name, tokens, inputs, outputs, shared)
         if quantised and np.any(self.keys.low_precision > 0):
-            self._casts(name, tokens * batch * count, inputs, outputs, count, selective)
+            self._casts(name, tokens * batch * count, inputs, outputs, count, module)
 
     def _weight_gradient(
         self, name: str, tokens: Size, inputs: Size, outputs: Size, shared: Mapping[str, Any]
@@ -265,7 +264,7 @@ class OperationList:
         inputs: Size,
         outputs: Size,
         launches: Size,
-        selective: bool,
+        module: str,
     ) -> None:
         """Cast a product's input (forward) and its output gradient (backward)."""
         active = self.keys.low_precision
@@ -274,7 +273,7 @@ class OperationList:
             read, written = self._cast_traffic(rows * width, gathered)
             self.add(
                 Stream(f"{name}.cast", phase, read, written, launches=launches, count=active),
-                selective=selective,
+                module=module,
             )
 
     def _cast_traffic(self, elements: Size, gathered: bool) -> tuple[Column, Column]:

@@ -13,8 +13,8 @@ which keeps one statistic per query instead of the attention matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.pieces import Piece
-from perfmodel.operations.layer_block import SINKHORN_STEPS, blocks_of
+from perfmodel.operations.layer_block import SINKHORN_STEPS, blocks_of, norm_module
 from perfmodel.operations.operations import LayerKeys, Size
 from perfmodel.software.framework import Framework
+from perfmodel.software.recompute import Policy, policy_of
 
 SINGLE = 4.0
 """Bytes of a number in single precision."""
@@ -36,6 +37,9 @@ UNFUSED_NORM_BYTES = {"rms": SINGLE, "no_weight": SINGLE}
 norms are one kernel of PyTorch, which keeps the input as it is (``native_layer_norm``)."""
 
 
+Modules = tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """What a part of a layer keeps; fields are columns of shape (keys,) or numbers.
@@ -44,8 +48,9 @@ class Kept:
     ----------
     everything : ndarray or float
         Bytes from forward to backward without recomputation [B].
-    cheap : ndarray or float
-        Those of them that selective recomputation drops [B].
+    modules : mapping
+        Those of them that recomputation drops, by the modules in which they lie, one in the other
+        (`perfmodel.software.recompute.MODULES`) [B].
     widest : ndarray or float
         The part's largest tensor, whose gradient backward holds [B].
     alternate : ndarray or float
@@ -54,17 +59,30 @@ class Kept:
     """
 
     everything: Size = 0.0
-    cheap: Size = 0.0
+    modules: Mapping[Modules, Size] = field(default_factory=dict)
     widest: Size = 0.0
     alternate: Size = 0.0
 
     def __add__(self, other: Kept) -> Kept:
         return Kept(
             self.everything + other.everything,
-            self.cheap + other.cheap,
+            {
+                place: self.modules.get(place, 0.0) + other.modules.get(place, 0.0)
+                for place in (*self.modules, *other.modules)
+            },
             np.maximum(self.widest, other.widest),
             self.alternate + other.alternate,
         )
+
+    def inside(self, module: str) -> Kept:
+        """Return the same in a module that may be repeated whole."""
+        rest = self.everything - sum(self.modules.values())
+        inner = {(module, *place): size for place, size in self.modules.items()}
+        return replace(self, modules={(module,): rest, **inner})
+
+    def dropped(self, policy: Policy) -> Size:
+        """Return what is not kept where modules are repeated [B]."""
+        return sum(size for place, size in self.modules.items() if policy.repeats(place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +114,9 @@ class Scope:
         return not self.framework.keeps_intermediates
 
     @property
-    def recomputes_cheap(self) -> bool:
-        """Selective recomputation repeats norms and activations; before fused attention only it."""
-        return self.framework.flash_attention and self.repeats("cheap")
-
-    def repeats(self, module: str) -> bool:
-        """Tell whether selective recomputation repeats a module."""
-        return module in self.framework.selective_recompute.split()
+    def policy(self) -> Policy:
+        """What selective recomputation repeats."""
+        return policy_of(self.framework.selective_recompute, self.framework.flash_attention)
 
     @property
     def tokens(self) -> Column:
@@ -168,10 +182,9 @@ def norms_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
     # Of parallel norms the stream is shared, what unfused ones write for themselves is not.
     kept = streams * own + (ahead - streams) * (own - elements * at.stored)
     kept = kept + max(ahead, blocks) * product_input + (layer.norms - ahead) * own
-    cheap: Size = 0.0
-    if at.recomputes_cheap:
-        cheap = ahead * (product_input + own - elements * at.stored)
-    return Kept(kept, cheap)
+    dropped = product_input + own - elements * at.stored
+    modules = [norm_module(block) for block in blocks_of(layer)[:ahead]]
+    return Kept(kept, {(name,): modules.count(name) * dropped for name in modules})
 
 
 def streams_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:

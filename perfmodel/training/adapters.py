@@ -19,6 +19,8 @@ from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.adapter_counts import adapter_weights
 from perfmodel.operations.expert_load import expert_loads
+from perfmodel.operations.layer_block import blocks_of, norm_module
+from perfmodel.operations.mlp_block import mlp_module
 from perfmodel.operations.operations import Operation, Size
 from perfmodel.operations.parts import Part
 from perfmodel.training.activations import Kept, Scope
@@ -71,19 +73,21 @@ def frozen_kept(at: Scope, spec: AdapterSpec, layer: LayerSpec, hidden: float) -
     adapter keeps its input as it was gathered over the tensor ranks, in 16 bits. Mixers with a
     state, and experts without adapters, keep what they keep when they are trained.
     """
-    change: Size = 0.0
-    cheap: Size = 0.0
+    found = Kept(_inside(at, spec, layer))
     block_input = at.own * hidden
-    for block in _inputs_of_blocks(layer):
-        read = at.tokens * hidden * WIDE if any(map(spec.covers, block)) else 0.0
-        cheap = cheap + read - block_input * at.inputs
+    for block, products in zip(blocks_of(layer), _inputs_of_blocks(layer), strict=False):
+        read = at.tokens * hidden * WIDE if any(map(spec.covers, products)) else 0.0
+        found = found + _labelled(read - block_input * at.inputs, norm_module(block))
     for mixer in layer.mixers:
         if isinstance(mixer, AttentionSpec):
-            change = change + _attention(at, spec, mixer)
+            found = found + Kept(_attention(at, spec, mixer))
     for mlp in layer.mlps:
-        cheap = cheap + _activated(at, spec, mlp)
-    change = change + _inside(at, spec, layer)
-    return Kept(change + cheap, cheap if at.recomputes_cheap else 0.0)
+        found = found + _activated(at, spec, mlp).inside(mlp_module(mlp))
+    return found
+
+
+def _labelled(size: Size, module: str) -> Kept:
+    return Kept(size, {(module,): size})
 
 
 def _inputs_of_blocks(layer: LayerSpec) -> list[tuple[str, ...]]:
@@ -111,21 +115,23 @@ def _attention(at: Scope, spec: AdapterSpec, mixer: AttentionSpec) -> Size:
     return change + output * (WIDE * spec.covers("attention.output") - at.inputs)
 
 
-def _activated(at: Scope, spec: AdapterSpec, mlp: MlpSpec) -> Size:
+def _activated(at: Scope, spec: AdapterSpec, mlp: MlpSpec) -> Kept:
     """Inputs of the second products of a feed-forward block, and of experts' first ones."""
 
     def kept(product: str, elements: Size) -> Size:
         return elements * (WIDE * spec.covers(product) - at.inputs)
 
     if mlp.kind == "dense":
-        return kept("mlp.down", at.tokens * mlp.intermediate_size / at.keys.tensor)
+        outputs = at.tokens * mlp.intermediate_size / at.keys.tensor
+        return _labelled(kept("mlp.down", outputs), "activation")
     inner = at.keys.number("expert_tensor_parallel")
     _, held = expert_loads(at.framework, mlp, at.keys.number("expert_parallel"))
     received = at.own * mlp.experts_per_token * inner * held
-    change = kept("mlp.experts_down", received * mlp.expert_intermediate_size / inner)
+    rows = received * mlp.expert_intermediate_size / inner
+    change = _labelled(kept("mlp.experts_down", rows), "moe_act")
     if mlp.shared_intermediate_size:
         width = mlp.shared_intermediate_size / at.keys.tensor
-        change = change + kept("mlp.shared.down", at.tokens * width)
+        change = change + _labelled(kept("mlp.shared.down", at.tokens * width), "activation")
     return change
 
 

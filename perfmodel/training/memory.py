@@ -246,10 +246,10 @@ def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Colum
     """Bytes that a layer keeps at its level of recomputation, and those of its backward alone."""
     level = at.keys.columns["recompute"]
     kept = np.where(level == RECOMPUTE.index("none"), found.everything, 0.0)
-    dropped = found.cheap
-    if at.framework.selective_recompute == "alternate_products":
+    dropped = found.dropped(at.policy)
+    if at.policy.alternate:
         dropped = (found.everything - boundary - found.alternate).clip(0.0)
-    elif at.framework.selective_recompute == "all_but_qkv":
+    elif at.policy.all_but_qkv:
         dropped = (found.everything - boundary).clip(0.0)
     kept += np.where(level == RECOMPUTE.index("selective"), found.everything - dropped, 0.0)
     kept += np.where(level == RECOMPUTE.index("full"), boundary, 0.0)

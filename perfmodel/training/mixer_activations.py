@@ -13,7 +13,7 @@ from perfmodel.model.recurrence import ShortConvolutionSpec
 from perfmodel.operations.context_block import ALL_TO_ALL, RING
 from perfmodel.operations.operations import Size
 from perfmodel.operations.sparse_block import absorbs_keys
-from perfmodel.training.activations import SINGLE, Kept, Scope
+from perfmodel.training.activations import SINGLE, Kept, Modules, Scope
 
 
 def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
@@ -45,19 +45,21 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
         kept = kept + tokens * spec.output_groups * spec.output_lora_rank / at.keys.tensor * inputs
     kept = kept + _selection(at, spec) + _compressed(at, spec) + at.products(spec.extra)
     if at.framework.flash_attention:
-        cheap: Size = projected if spec.kind == "mla" and at.recomputes_cheap else 0.0
+        modules: dict[Modules, Size] = {}
+        if spec.kind == "mla":
+            modules["mla_up_proj",] = projected
         statistic = SINGLE * tokens * heads
         # By operation: of queries, keys, values and the output's product every second, and the
         # kernel's own; the sum over tensor ranks behind.
         values = known * at.shard(spec.key_value_heads) * spec.value_head_dim
         odd = tokens * heads * spec.head_dim + values
         alternate = odd * stored + output * stored + statistic
-        return Kept(kept + statistic, cheap, projected, alternate)
+        return Kept(kept + statistic, modules, projected, alternate)
     # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
     length = at.keys.number("sequence_length") * (encoded if spec.cross else 1.0)
     dropped = 1.0 + stored if at.framework.dropout else 0.0
     matrix = tokens * length * heads * (stored + dropped)
-    return Kept(kept + matrix, matrix, projected)
+    return Kept(kept + matrix, {("core_attn",): matrix}, projected)
 
 
 def context_working(at: Scope, spec: AttentionSpec) -> Size:
@@ -186,4 +188,4 @@ def convolution_kept(at: Scope, spec: ShortConvolutionSpec) -> Kept:
     """
     channels = at.tokens * spec.channels / at.keys.tensor
     kept = channels * (5 * at.stored + at.inputs) + at.products(spec.extra)
-    return Kept(kept, 0.0, channels * 3 * at.stored)
+    return Kept(kept, widest=channels * 3 * at.stored)

@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.operations.expert_load import expert_loads
+from perfmodel.operations.mlp_block import mlp_module
 from perfmodel.operations.operations import Size
 from perfmodel.training.activations import SINGLE, Kept, Scope
 
@@ -20,9 +21,7 @@ def mlp_kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
 
     One that is repeated whole keeps its input alone, which is counted with the norm.
     """
-    kept = _kept(at, mlp, hidden)
-    repeated = at.repeats("moe" if mlp.kind == "moe" else "mlp")
-    return replace(kept, cheap=kept.everything) if repeated else kept
+    return _kept(at, mlp, hidden).inside(mlp_module(mlp))
 
 
 def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
@@ -32,13 +31,13 @@ def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
         # attention, the gate, not what stands beside it, and the last, ahead of its sum over
         # tensor ranks; of a plain block the first.
         odd = own + (hidden if mlp.gated else 0.0)
-        block = _block(at, mlp, at.tokens, own)
+        block = _block(at, mlp, at.tokens, own, "activation")
         return block + Kept(at.products(mlp.extra), alternate=at.tokens * odd * at.stored)
     inner = at.keys.number("expert_tensor_parallel")
     _, held = expert_loads(at.framework, mlp, at.keys.number("expert_parallel"))
     received = at.own * mlp.experts_per_token * inner * held
     width = float(mlp.latent_size or hidden)
-    routed = _block(at, mlp, received, mlp.expert_intermediate_size / inner)
+    routed = _block(at, mlp, received, mlp.expert_intermediate_size / inner, "moe_act")
     if not at.fused:
         # Weights of the choice are in single precision and widen what they scale: its gradient,
         # and those of both factors (transformers, integrations/moe.py).
@@ -55,17 +54,17 @@ def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
     exchanged = np.where(at.keys.number("expert_parallel") > 1, 2.0 * received * width, 0.0)
     routed = routed + Kept(
         kept + at.products(mlp.extra),
-        0.0,
-        received * width * at.stored,
-        exchanged * at.stored,
+        widest=received * width * at.stored,
+        alternate=exchanged * at.stored,
     )
     if not mlp.shared_intermediate_size:
         return routed
-    shared = _block(at, mlp, at.tokens, mlp.shared_intermediate_size / at.keys.tensor)
-    return routed + Kept(shared.everything, shared.cheap)
+    shared_width = mlp.shared_intermediate_size / at.keys.tensor
+    shared = _block(at, mlp, at.tokens, shared_width, "activation")
+    return routed + replace(shared, widest=0.0)
 
 
-def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size) -> Kept:
+def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size, module: str) -> Kept:
     """Two products with an activation between: what it reads, and the second one's input.
 
     Unfused, the activation of a gated block is a factor of a product of its own.
@@ -74,4 +73,4 @@ def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size) -> Kept:
     after = rows * width * at.inputs
     if mlp.gated and not at.fused:
         after = after + rows * width * at.stored
-    return Kept(before + after, after if at.recomputes_cheap else 0.0, np.asarray(before))
+    return Kept(before + after, {(module,): after}, np.asarray(before))

@@ -34,7 +34,7 @@ def recurrence_kept(at: Scope, spec: RecurrenceSpec) -> Kept:
     }[spec.kind](at, spec)
     kept = at.tokens * (saved + around) + at.products(spec.extra)
     widest = at.tokens * (_read(at, spec) + _inner(at, spec)) * at.stored
-    return Kept(kept, 0.0, widest)
+    return Kept(kept, widest=widest)
 
 
 def _inner(at: Scope, spec: RecurrenceSpec) -> Size:

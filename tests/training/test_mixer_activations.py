@@ -73,7 +73,7 @@ def test_selective_recomputation_spares_what_sparse_attention_puts_out():
     sparse = replace(SAVED["DeepSeek-V3 dense"].layer.attention, indexer=IndexerSpec(64, 128, 2048))
     at = Scope(keys_of(sequence_length=TOKENS), load_framework("megatron"))
     found = attention_kept(at, sparse)
-    assert found.cheap[0] / TOKENS == 2 * 128 * (192 + 512 + 64)
+    assert found.modules["mla_up_proj",][0] / TOKENS == 2 * 128 * (192 + 512 + 64)
 
 
 def test_compressed_keys():
