@@ -131,7 +131,7 @@ _RECIPE = r"\bddp\.|dispatcher="  # a list of all that a recipe of NVIDIA's sets
 # values (save_qkv_proj, qkv_proj_offloaded); all products but the feed-forward block's; all
 # products; those and attention. 'custom' keeps a layer's input unless more is named (base.yml).
 _REMAT_POLICIES = (
-    (r"qkv_proj", "selective", "all_but_qkv"),
+    (r"qkv_proj", "selective", "save_qkv_proj"),
     (r"save_dot\w*_except_mlp\b", "selective", "cheap mlp"),
     (r"^minimal_(with_context|flash)", "none", ""),
     (r"^minimal", "selective", "cheap"),

@@ -69,6 +69,7 @@ def add_attention(ops: OperationList, model: ModelSpec, spec: AttentionSpec) -> 
             forward,
             backward,
             launches=2.0 if fused else 2.0 * COMPOSED_LAUNCHES,
+            module="mla_up_proj" if spec.kind == "mla" else "",
         )
     if ops.framework.copies_heads and not spec.cross:
         _head_copies(ops, spec, heads, groups)
@@ -313,7 +314,9 @@ def _flash_core(ops: OperationList, spec: AttentionSpec, heads: Column, groups: 
                 )
             )
     if np.any(degree > 1):
-        context_communication(ops, spec, heads, groups, (CORE, RING_STEP))
+        # Inside the function that the core is (Transformer Engine, context_parallel.py).
+        with ops.in_module("core_attn"):
+            context_communication(ops, spec, heads, groups, (CORE, RING_STEP))
 
 
 def _own_calls(
@@ -339,7 +342,8 @@ def _unfused_core(ops: OperationList, spec: AttentionSpec, heads: Column, groups
     """Two batched products with masked softmax and dropout between (full square, no skipping)."""
     keys = ops.keys
     if np.any(keys.number("context_parallel") > 1):
-        context_communication(ops, spec, heads, groups, (CORE, RING_STEP))
+        with ops.in_module("core_attn"):
+            context_communication(ops, spec, heads, groups, (CORE, RING_STEP))
     batch = keys.number("micro_batch_size") * heads
     length = keys.number("sequence_length") / keys.number("context_parallel")
     whole = keys.number("sequence_length")

@@ -68,15 +68,17 @@ def blocks_of(layer: LayerSpec) -> list[Block]:
     return found
 
 
-def norm_module(block: Block) -> str:
-    """Return the module of `perfmodel.software.recompute.MODULES` that a norm ahead of a block is.
+def norm_modules(block: Block) -> tuple[str, ...]:
+    """Return the modules in which a norm ahead of a block lies, one in the other.
 
-    Those ahead of latent attention and of experts stand by themselves, others are one function with
-    the product behind them (Megatron-Core's gpt_layer_specs.py with Transformer Engine's
-    ``LayerNormLinear``).
+    Norms ahead of latent attention and of experts stand by themselves, others are one function with
+    the product behind them, for feed-forward blocks inside the block (Megatron-Core's
+    gpt_layer_specs.py with Transformer Engine's ``LayerNormLinear``).
     """
     latent = any(isinstance(part, AttentionSpec) and part.kind == "mla" for part in block.parts)
-    return "layernorm" if latent or block.role is Role.EXPERTS else "norm_linear"
+    if latent or block.role is Role.EXPERTS:
+        return ("layernorm",)
+    return ("mlp", "norm_linear") if block.role is Role.MLP else ("norm_linear",)
 
 
 def add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
@@ -86,6 +88,7 @@ def add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
     norms of their own, the rest is with the last block.
     """
     blocks = blocks_of(layer)
+    ops.normed_behind = layer.norms >= 2 * len(blocks)
     elements = ops.keys.stream_tokens * model.hidden_size
     for index, block in enumerate(blocks):
         ahead = layer.norms > index
@@ -95,16 +98,17 @@ def add_layer(ops: OperationList, model: ModelSpec, layer: LayerSpec) -> None:
             if layer.streams > 1:
                 _narrow_streams(ops, model, layer, block)
             if ahead:
-                add_norm(ops, f"{block.name}.norm", elements, layer.norm, norm_module(block))
+                with ops.in_module(*norm_modules(block)):
+                    add_norm(ops, f"{block.name}.norm", elements, layer.norm)
         for part in block.parts:
             with ops.in_role(_role(part)):
                 _add_part(ops, model, part)
         with ops.in_role(block.output_role):
             if behind:
-                add_norm(ops, f"{block.name}.post_norm", elements, layer.norm, "")
+                add_norm(ops, f"{block.name}.post_norm", elements, layer.norm)
             if rest:
                 apart = f"{block.name}.part_norms"
-                add_norm(ops, apart, rest * elements, layer.norm, "")
+                add_norm(ops, apart, rest * elements, layer.norm)
             if len(block.parts) > 1:
                 count = float(len(block.parts) - 1)
                 ops.stream(f"{block.name}.sum", elements, (4, 2), (0, 0), count=count)
@@ -151,9 +155,7 @@ def _add_part(ops: OperationList, model: ModelSpec, part: Mixer | MlpSpec) -> No
         add_short_convolution(ops, model, part)
 
 
-def add_norm(
-    ops: OperationList, name: str, elements: np.ndarray, kind: str, module: str = "norm_linear"
-) -> None:
+def add_norm(ops: OperationList, name: str, elements: np.ndarray, kind: str) -> None:
     """Norm: read and write once; its gradient reads input and output gradient.
 
     Unfused (PyTorch ``layer_norm``) statistics are a pass of their own, and so is the
@@ -165,7 +167,7 @@ def add_norm(
         passes = [composed_norm(1, backward=b) for b in (False, True)]
         launches = COMPOSED_LAUNCHES
     forward, backward = map(traffic, passes)
-    ops.stream(name, elements, forward, backward, flops=6.0, launches=launches, module=module)
+    ops.stream(name, elements, forward, backward, flops=6.0, launches=launches)
 
 
 def add_residual(ops: OperationList, name: str, elements: np.ndarray) -> None:

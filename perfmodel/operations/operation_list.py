@@ -62,6 +62,7 @@ class OperationList:
         self.operations: list[Operation] = []
         self.role = Role.NONE
         self.modules: tuple[str, ...] = ()  # that selective recomputation may repeat
+        self.normed_behind = False  # a norm reads what the last product puts out
         self._policy = policy_of(framework.selective_recompute, framework.flash_attention)
         self.adapters = adapters
         self.frozen = adapters is not None  # weights of what is added have no gradient
@@ -79,9 +80,9 @@ class OperationList:
         self.role = former
 
     @contextmanager
-    def in_module(self, name: str) -> Iterator[None]:
-        """Have operations that are added inside the block repeated where this module is."""
-        former, self.modules = self.modules, (*self.modules, name)
+    def in_module(self, *names: str) -> Iterator[None]:
+        """Have operations that are added inside the block repeated where these modules are."""
+        former, self.modules = self.modules, (*self.modules, *names)
         yield
         self.modules = former
 
@@ -123,13 +124,27 @@ class OperationList:
         core = isinstance(operation, Attention | SparseAttention)
         if self._policy.repeats((*self.modules, "core_attn" if core else module)):
             return 1.0
-        if self._policy.all_but_qkv:
-            return float(not operation.name.startswith("attention.qkv"))
+        if self._policy.saved:
+            return float(not self._saved(operation))
         if not self._policy.alternate:
             return 0.0
         if isinstance(operation, Communication):
             return float(operation.collective not in ("reduce_scatter", "all_to_all"))
         return 0.0 if core else alternate
+
+    def _saved(self, operation: Operation) -> bool:
+        """Tell whether an operation makes an output that is saved, or one that nobody reads.
+
+        What is behind the last product of a layer only leads to the next layer's input, which is
+        kept: remaking it is dead code (jax.checkpoint leaves it out, ``dce_jaxpr``), unless a norm
+        stands between, or experts' outputs wait to be weighted.
+        """
+        made = operation.name
+        if isinstance(operation, Communication):
+            made = made.rpartition(".")[0]  # a sum over ranks is named after its product
+        if not self.normed_behind and made in ("mlp.down", "mlp.output", "mlp.residual"):
+            return True
+        return self._policy.saves(made)
 
     def _every_second(self, widths: Sequence[Size]) -> Size:
         """Return the share of matrices side by side that have even numbers in their layer."""

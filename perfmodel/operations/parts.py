@@ -154,7 +154,8 @@ def _tower_operations(
             if tower.final_norm:
                 elements = ops.keys.stream_tokens * tower.hidden_size
                 kind = tower.layers[-1].norm if tower.layers else "layer"
-                add_norm(ops, "tower.norm", elements, kind)
+                with ops.in_module("norm_linear"):
+                    add_norm(ops, "tower.norm", elements, kind)
         ops.operations[start:] = [_within(tower, item, 1) for item in ops.operations[start:]]
         found += ops.operations
     return found
@@ -268,7 +269,8 @@ def _add_mtp(ops: OperationList, model: ModelSpec) -> None:
     """Norms of hidden state and next token, and their projection 2h -> h."""
     keys = ops.keys
     elements = keys.stream_tokens * model.hidden_size
-    add_norm(ops, "mtp.norms", 2.0 * elements, model.layers[-1].norm)
+    with ops.in_module("norm_linear"):
+        add_norm(ops, "mtp.norms", 2.0 * elements, model.layers[-1].norm)
     ops.enter_tensor_parallel("mtp.input", 2.0 * model.hidden_size, "mtp.projection")
     ops.linear(
         "mtp.projection",

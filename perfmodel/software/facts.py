@@ -139,6 +139,7 @@ def fact(
     minimum: float = 0.0,
     positive: bool = False,
     choices: tuple[str, ...] = (),
+    several: bool = False,
     shape: tuple[int, ...] = (),
     default: Any = MISSING,
 ) -> Any:
@@ -156,13 +157,15 @@ def fact(
         Whether numbers must exceed zero.
     choices : tuple of str
         Texts allowed; empty for any.
+    several : bool
+        Whether a text may have several of the choices, a space between them.
     shape : tuple of int
         Of tuples and tuples in tuples; 0 for any length.
     default : optional
         Where files are silent; without it they must speak.
     """
     limits = dict(unit=unit, minimum=minimum, positive=positive, choices=choices, shape=shape)
-    return field(default=default, metadata={"meaning": meaning, **limits})
+    return field(default=default, metadata={"meaning": meaning, "several": several, **limits})
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,7 @@ class Fact:
     minimum: float
     positive: bool
     choices: tuple[str, ...]
+    several: bool
     shape: tuple[int, ...]
     required: bool
     kind: type
@@ -198,7 +202,7 @@ class Fact:
                 raise ValueError
             return items
         if self.kind in (bool, str):
-            if not isinstance(value, self.kind) or (self.choices and value not in self.choices):
+            if not isinstance(value, self.kind) or (self.choices and self._unknown(value)):
                 raise ValueError
             return value
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -208,12 +212,24 @@ class Fact:
             raise ValueError
         return self.kind(value)
 
+    def _unknown(self, value: Any) -> list[Any]:
+        """Return what of a text is no choice."""
+        words = str(value).split() or [value] if self.several else [value]
+        return [word for word in words if word not in self.choices]
+
+    def hint(self, value: Any) -> str:
+        """Return the choices nearest to a wrong word among several, for messages."""
+        if not self.several or not isinstance(value, str):
+            return ""
+        return "".join(did_you_mean(word, self.choices) for word in self._unknown(value)[:1])
+
     def expectation(self) -> str:
         """Return what a right value looks like, for messages."""
         if self.kind is bool:
             single = "true or false"
         elif self.kind is str:
-            single = "one of " + ", ".join(self.choices) if self.choices else "a text"
+            which = "words of " if self.several else "one of "
+            single = which + ", ".join(self.choices) if self.choices else "a text"
         else:
             noun = "a whole number" if self.kind is int else "a finite number"
             limit = "above 0" if self.positive else f"of at least {self.minimum:g}"
@@ -355,8 +371,8 @@ def _stated(
             try:
                 values[dotted] = known[key].convert(value)
             except ValueError:
-                wanted = known[key].expectation()
-                raise error(f"{file}: '{dotted}' must be {wanted}, not {value!r}") from None
+                wanted, hint = known[key].expectation(), known[key].hint(value)
+                raise error(f"{file}: '{dotted}' must be {wanted}, not {value!r}{hint}") from None
     source = document.get("source", {})
     for key in values:
         if not source.get(key):
@@ -461,8 +477,8 @@ def with_changes(
         try:
             values[key] = declared[key].convert(value)
         except ValueError:
-            wanted = declared[key].expectation()
-            raise error(f"{noun} field '{key}' must be {wanted}, not {value!r}") from None
+            wanted, hint = declared[key].expectation(), declared[key].hint(value)
+            raise error(f"{noun} field '{key}' must be {wanted}, not {value!r}{hint}") from None
     changed = replace(item, **values)
     return replace(changed, name=_name(changed, presets))
 

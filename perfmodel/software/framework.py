@@ -25,6 +25,7 @@ from perfmodel.software.facts import (
     text_of,
     with_changes,
 )
+from perfmodel.software.recompute import WORDS
 
 FOLDER = Path(__file__).parent / "frameworks"
 
@@ -354,15 +355,12 @@ class Framework:
         choices=("", "none", "selective", "full"),
     )
     selective_recompute: str = fact(
-        "what selective recomputation repeats: 'cheap', the core of unfused and what is cheap "
-        "beside fused attention; 'attention' its core, fused or not; 'mlp' whole dense "
-        "feed-forward blocks, 'moe' whole layers of experts, their exchanges included; all but "
-        "queries, keys and values, which wait in host memory; or all but attention, reductions, "
-        "exchanges and every second matrix product",
-        choices=(
-            *("cheap", "attention", "mlp", "cheap mlp", "cheap moe", "cheap mlp moe"),
-            *("all_but_qkv", "alternate_products"),
-        ),
+        "what selective recomputation repeats, in words: modules of Megatron-Core's "
+        "recompute_modules; 'cheap', the core of unfused and what is cheap beside fused attention; "
+        "'alternate_products', all but attention, reductions, exchanges and every second matrix "
+        "product; or with save_… all but what makes the outputs saved",
+        choices=WORDS,
+        several=True,
     )
     prediction_modules: bool = fact(
         "models published with multi-token-prediction modules are trained with them in a run that "

@@ -1,8 +1,10 @@
 """What selective recomputation repeats, word by word.
 
-Words name modules of a layer, as Megatron-Core's ``recompute_modules`` do, or rules over all of it.
-Operations and what a layer keeps for its backward pass carry the same names: time repeats the
-operations of a module, memory drops what it keeps.
+Words name modules of a layer, as Megatron-Core's ``recompute_modules`` do (transformer_config.py),
+outputs that alone are saved, as MaxText's ``remat_policy`` does (layers/decoders.py,
+``get_remat_policy``), or rules over all of a layer. Operations and what a layer keeps for its
+backward pass carry the same names: time repeats the operations of a module, memory drops what it
+keeps.
 """
 
 from __future__ import annotations
@@ -18,35 +20,69 @@ MODULES: Mapping[str, str] = {
     "norm_linear": "norms that are one function with the products behind them",
     "activation": "activations of dense blocks and of shared experts",
     "moe_act": "activations of routed experts",
-    "mlp": "dense feed-forward blocks",
+    "mlp": "dense feed-forward blocks, their norms included",
     "moe": "blocks of experts, their exchanges included",
+    "shared_experts": "experts that every token meets",
 }
 """Module -> what it is."""
 
-NORMS_AND_ACTIVATIONS = ("layernorm", "norm_linear", "activation", "moe_act", "mla_up_proj")
+NORMS_AND_ACTIVATIONS = frozenset(
+    ("layernorm", "norm_linear", "activation", "moe_act", "mla_up_proj")
+)
 """What is cheap beside fused attention."""
+
+SAVED: Mapping[str, str] = {
+    "save_qkv_proj": "queries, keys and values",
+    "save_context": "what attention puts out",
+    "save_out_proj": "output of attention's last product",
+    "save_mlpwi": "output of the first products of feed-forward blocks",
+    "save_mlpwo": "output of their last one",
+}
+"""Word -> outputs that are saved, beside which a layer keeps its input alone."""
+
+MADE_BY: Mapping[str, tuple[str, ...]] = {
+    "save_qkv_proj": (
+        *("attention.qkv", "attention.query", "attention.key_value", "attention.query_up"),
+        *("attention.key_value_up", "attention.query_latent", "attention.assemble_keys"),
+        *("attention.split_qkv", "attention.rope"),
+    ),
+    "save_context": (
+        *("attention.core", "attention.core_remote", "attention.core_rest", "attention.cross"),
+    ),
+    "save_out_proj": ("attention.output", "attention.output_down"),
+    "save_mlpwi": ("mlp.up", "mlp.shared.up", "mlp.experts_up"),
+    "save_mlpwo": ("mlp.down", "mlp.output", "mlp.shared.down", "mlp.experts_down"),
+}
+"""Saved outputs -> operations that make them, sums over tensor ranks included."""
+
+WORDS = (*MODULES, "cheap", "alternate_products", *SAVED)
+"""All that may be said."""
 
 
 class Policy(NamedTuple):
-    """What is repeated where recomputation is selective.
+    """What is repeated where recomputation is selective: all that any of these says.
 
     Attributes
     ----------
     modules : frozenset of str
         Of `MODULES`.
-    all_but_qkv : bool
-        All is, but queries, keys and values.
+    saved : tuple of str
+        Of `SAVED`: all is repeated but what makes these. Empty: nothing is for that reason.
     alternate : bool
         All is, but attention, reductions, exchanges and every second matrix product.
     """
 
     modules: frozenset[str]
-    all_but_qkv: bool
+    saved: tuple[str, ...]
     alternate: bool
 
     def repeats(self, modules: Iterable[str]) -> bool:
         """Tell whether something is repeated that lies in these modules, one in the other."""
         return not self.modules.isdisjoint(modules)
+
+    def saves(self, operation: str) -> bool:
+        """Tell whether the output of an operation is saved, which then is not repeated."""
+        return any(operation in MADE_BY[word] for word in self.saved)
 
 
 @cache
@@ -56,15 +92,13 @@ def policy_of(words: str, fused_attention: bool) -> Policy:
     Parameters
     ----------
     words : str
-        The fact `selective_recompute`.
+        The fact `selective_recompute`: words of `WORDS`.
     fused_attention : bool
         ``cheap`` is what costs little beside fused attention, and the core of unfused one.
     """
     chosen = words.split()
-    modules = set(MODULES).intersection(chosen)
-    if "attention" in chosen or ("cheap" in chosen and not fused_attention):
-        # Around unfused attention the up-projections of a latent one are repeated, too.
-        modules |= {"core_attn"} if fused_attention else {"core_attn", "mla_up_proj"}
-    elif "cheap" in chosen:
-        modules |= set(NORMS_AND_ACTIVATIONS)
-    return Policy(frozenset(modules), "all_but_qkv" in chosen, "alternate_products" in chosen)
+    modules = frozenset(MODULES).intersection(chosen)
+    if "cheap" in chosen:
+        modules |= NORMS_AND_ACTIVATIONS if fused_attention else {"core_attn"}
+    saved = tuple(word for word in SAVED if word in chosen)
+    return Policy(modules, saved, "alternate_products" in chosen)

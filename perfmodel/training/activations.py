@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.pieces import Piece
-from perfmodel.operations.layer_block import SINKHORN_STEPS, blocks_of, norm_module
-from perfmodel.operations.operations import LayerKeys, Size
+from perfmodel.operations.layer_block import SINKHORN_STEPS, Block, blocks_of, norm_modules
+from perfmodel.operations.operations import LayerKeys, Role, Size
 from perfmodel.software.framework import Framework
 from perfmodel.software.recompute import Policy, policy_of
 
@@ -38,6 +39,13 @@ norms are one kernel of PyTorch, which keeps the input as it is (``native_layer_
 
 
 Modules = tuple[str, ...]
+
+
+Key = TypeVar("Key")
+
+
+def _added(one: Mapping[Key, Size], other: Mapping[Key, Size]) -> dict[Key, Size]:
+    return {key: one.get(key, 0.0) + other.get(key, 0.0) for key in (*one, *other)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +64,23 @@ class Kept:
     alternate : ndarray or float
         Outputs of attention and of every second product, which alone are kept where selective
         recomputation is by operation [B].
+    outputs : mapping
+        Outputs that a policy may save, by its words (`perfmodel.software.recompute.SAVED`) [B].
     """
 
     everything: Size = 0.0
     modules: Mapping[Modules, Size] = field(default_factory=dict)
     widest: Size = 0.0
     alternate: Size = 0.0
+    outputs: Mapping[str, Size] = field(default_factory=dict)
 
     def __add__(self, other: Kept) -> Kept:
         return Kept(
             self.everything + other.everything,
-            {
-                place: self.modules.get(place, 0.0) + other.modules.get(place, 0.0)
-                for place in (*self.modules, *other.modules)
-            },
+            _added(self.modules, other.modules),
             np.maximum(self.widest, other.widest),
             self.alternate + other.alternate,
+            _added(self.outputs, other.outputs),
         )
 
     def inside(self, module: str) -> Kept:
@@ -80,9 +89,24 @@ class Kept:
         inner = {(module, *place): size for place, size in self.modules.items()}
         return replace(self, modules={(module,): rest, **inner})
 
-    def dropped(self, policy: Policy) -> Size:
-        """Return what is not kept where modules are repeated [B]."""
-        return sum(size for place, size in self.modules.items() if policy.repeats(place))
+    def selective(self, policy: Policy, boundary: Size) -> Size:
+        """Return what is kept where recomputation is selective [B].
+
+        Parameters
+        ----------
+        policy : Policy
+            What is repeated.
+        boundary : float or ndarray
+            The layer's input, beside which nothing is kept but what a policy saves [B].
+        """
+        kept = self.everything
+        if policy.alternate:
+            kept = np.minimum(kept, boundary + self.alternate)
+        if policy.saved:
+            saved = sum(self.outputs.get(word, 0.0) for word in policy.saved)
+            kept = np.minimum(kept, boundary + saved)
+        repeated = [size for place, size in self.modules.items() if policy.repeats(place)]
+        return np.maximum(kept - sum(repeated), np.minimum(kept, boundary)) if repeated else kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +206,24 @@ def norms_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
     # Of parallel norms the stream is shared, what unfused ones write for themselves is not.
     kept = streams * own + (ahead - streams) * (own - elements * at.stored)
     kept = kept + max(ahead, blocks) * product_input + (layer.norms - ahead) * own
-    dropped = product_input + own - elements * at.stored
-    modules = [norm_module(block) for block in blocks_of(layer)[:ahead]]
-    return Kept(kept, {(name,): modules.count(name) * dropped for name in modules})
+    found = Kept(kept)
+    for block in blocks_of(layer)[:ahead]:
+        found = found + Kept(0.0, _norm_dropped(block, elements * at.stored, own, product_input))
+    return found
+
+
+def _norm_dropped(
+    block: Block, stream: Size, own: Size, product_input: Size
+) -> dict[Modules, Size]:
+    """Return what recomputation drops of a norm: all it keeps but the stream, and its output.
+
+    A block of experts that is repeated whole keeps its input, the norm's output in 16 bits.
+    """
+    places = norm_modules(block)
+    dropped = product_input + own - stream
+    if block.role is not Role.EXPERTS:
+        return {places: dropped}
+    return {places: dropped - (product_input - stream), ("moe", *places): product_input - stream}
 
 
 def streams_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:

@@ -19,7 +19,7 @@ from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.adapter_counts import adapter_weights
 from perfmodel.operations.expert_load import expert_loads
-from perfmodel.operations.layer_block import blocks_of, norm_module
+from perfmodel.operations.layer_block import blocks_of, norm_modules
 from perfmodel.operations.mlp_block import mlp_module
 from perfmodel.operations.operations import Operation, Size
 from perfmodel.operations.parts import Part
@@ -77,7 +77,7 @@ def frozen_kept(at: Scope, spec: AdapterSpec, layer: LayerSpec, hidden: float) -
     block_input = at.own * hidden
     for block, products in zip(blocks_of(layer), _inputs_of_blocks(layer), strict=False):
         read = at.tokens * hidden * WIDE if any(map(spec.covers, products)) else 0.0
-        found = found + _labelled(read - block_input * at.inputs, norm_module(block))
+        found = found + _labelled(read - block_input * at.inputs, *norm_modules(block))
     for mixer in layer.mixers:
         if isinstance(mixer, AttentionSpec):
             found = found + Kept(_attention(at, spec, mixer))
@@ -86,8 +86,8 @@ def frozen_kept(at: Scope, spec: AdapterSpec, layer: LayerSpec, hidden: float) -
     return found
 
 
-def _labelled(size: Size, module: str) -> Kept:
-    return Kept(size, {(module,): size})
+def _labelled(size: Size, *modules: str) -> Kept:
+    return Kept(size, {modules: size})
 
 
 def _inputs_of_blocks(layer: LayerSpec) -> list[tuple[str, ...]]:
@@ -131,7 +131,8 @@ def _activated(at: Scope, spec: AdapterSpec, mlp: MlpSpec) -> Kept:
     change = _labelled(kept("mlp.experts_down", rows), "moe_act")
     if mlp.shared_intermediate_size:
         width = mlp.shared_intermediate_size / at.keys.tensor
-        change = change + _labelled(kept("mlp.shared.down", at.tokens * width), "activation")
+        down = kept("mlp.shared.down", at.tokens * width)
+        change = change + _labelled(down, "shared_experts", "activation")
     return change
 
 

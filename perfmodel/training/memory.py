@@ -18,6 +18,7 @@ from perfmodel.model.pieces import Piece
 from perfmodel.model.recurrence import RecurrenceSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.tower import TowerSpec
+from perfmodel.operations.layer_block import blocks_of
 from perfmodel.operations.operations import LayerKeys, Size
 from perfmodel.operations.parts import BEHIND_LAYERS, Part, padded_vocabulary
 from perfmodel.operations.towers import encoder_tokens, tower_tokens
@@ -197,6 +198,10 @@ def layer_kept(at: Scope, layer: LayerSpec, hidden: float, encoded: Size = 1.0) 
     """
     kept = norms_kept(at, layer, hidden) + masks_kept(at, layer, hidden)
     kept = kept + streams_kept(at, layer, hidden) + Kept(at.products(layer.extra))
+    stream = at.own * hidden * at.stored
+    kept = kept + Kept(outputs={"save_out_proj": len(layer.mixers) * stream})
+    if layer.norms >= 2 * len(blocks_of(layer)):  # otherwise nobody reads it again
+        kept = kept + Kept(outputs={"save_mlpwo": len(layer.mlps) * stream})
     blocks = [mlp_kept(at, mlp, hidden) for mlp in layer.mlps]
     mixers = [_mixer_kept(at, mixer, encoded) for mixer in layer.mixers]
     if blocks:  # the widest gradients are theirs
@@ -246,12 +251,8 @@ def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Colum
     """Bytes that a layer keeps at its level of recomputation, and those of its backward alone."""
     level = at.keys.columns["recompute"]
     kept = np.where(level == RECOMPUTE.index("none"), found.everything, 0.0)
-    dropped = found.dropped(at.policy)
-    if at.policy.alternate:
-        dropped = (found.everything - boundary - found.alternate).clip(0.0)
-    elif at.policy.all_but_qkv:
-        dropped = (found.everything - boundary).clip(0.0)
-    kept += np.where(level == RECOMPUTE.index("selective"), found.everything - dropped, 0.0)
+    selective = found.selective(at.policy, boundary)
+    kept += np.where(level == RECOMPUTE.index("selective"), selective, 0.0)
     kept += np.where(level == RECOMPUTE.index("full"), boundary, 0.0)
     # Backward of one layer holds what was recomputed, and the gradients of the residual stream and
     # of the widest tensor: what the product behind that read is freed as its own is made.

@@ -36,14 +36,17 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
     output = tokens * heads * spec.value_head_dim
     kept = _latents(at, spec) + projected + results + output * stored
     kept = kept + _queries_and_keys_ahead_of_norm(at, spec, known)
+    cast: Size = np.zeros(len(at.keys))  # where only a cast copy of the output goes on
     if spec.output_gate == "none" and not spec.output_groups:
         # Output of the kernel and input of the projection are one tensor, but for a cast.
-        kept = kept + np.where(at.keys.low_precision > 0, output * inputs, 0.0)
+        cast = at.keys.low_precision
+        kept = kept + np.where(cast > 0, output * inputs, 0.0)
     else:
         kept = kept + output * inputs + _gate(at, spec)
     if spec.output_groups:
         kept = kept + tokens * spec.output_groups * spec.output_lora_rank / at.keys.tensor * inputs
     kept = kept + _selection(at, spec) + _compressed(at, spec) + at.products(spec.extra)
+    outputs: dict[str, Size] = {"save_qkv_proj": projected, "save_context": output * stored}
     if at.framework.flash_attention:
         modules: dict[Modules, Size] = {}
         if spec.kind == "mla":
@@ -54,12 +57,14 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
         values = known * at.shard(spec.key_value_heads) * spec.value_head_dim
         odd = tokens * heads * spec.head_dim + values
         alternate = odd * stored + output * stored + statistic
-        return Kept(kept + statistic, modules, projected, alternate)
+        modules["core_attn",] = statistic + np.where(cast > 0, output * stored, 0.0)
+        outputs["save_context"] = output * stored + statistic
+        return Kept(kept + statistic, modules, projected, alternate, outputs)
     # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
     length = at.keys.number("sequence_length") * (encoded if spec.cross else 1.0)
     dropped = 1.0 + stored if at.framework.dropout else 0.0
     matrix = tokens * length * heads * (stored + dropped)
-    return Kept(kept + matrix, {("core_attn",): matrix}, projected)
+    return Kept(kept + matrix, {("core_attn",): matrix}, projected, outputs=outputs)
 
 
 def context_working(at: Scope, spec: AttentionSpec) -> Size:

@@ -48,20 +48,21 @@ def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
     kept = kept + at.own * mlp.experts * 8.0
     if mlp.latent_size:  # the sum over experts, which leads back to the hidden size
         kept = kept + at.own * width * at.inputs
-    if mlp.shared_expert_gate:  # what the gate scales
-        kept = kept + at.own * hidden * at.stored
     # By operation what arrives and what comes back is kept; grouped products are not.
     exchanged = np.where(at.keys.number("expert_parallel") > 1, 2.0 * received * width, 0.0)
     routed = routed + Kept(
         kept + at.products(mlp.extra),
         widest=received * width * at.stored,
         alternate=exchanged * at.stored,
+        outputs={"save_mlpwo": received * width * at.stored},
     )
     if not mlp.shared_intermediate_size:
         return routed
     shared_width = mlp.shared_intermediate_size / at.keys.tensor
     shared = _block(at, mlp, at.tokens, shared_width, "activation")
-    return routed + replace(shared, widest=0.0)
+    if mlp.shared_expert_gate:  # what the gate scales
+        shared = shared + Kept(at.own * hidden * at.stored)
+    return routed + replace(shared, widest=0.0).inside("shared_experts")
 
 
 def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size, module: str) -> Kept:
@@ -73,4 +74,5 @@ def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size, module: str) -> Kep
     after = rows * width * at.inputs
     if mlp.gated and not at.fused:
         after = after + rows * width * at.stored
-    return Kept(before + after, {(module,): after}, np.asarray(before))
+    outputs = {"save_mlpwi": before}
+    return Kept(before + after, {(module,): after}, np.asarray(before), outputs=outputs)

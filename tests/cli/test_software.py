@@ -103,7 +103,7 @@ def test_every_value_that_show_offers_can_be_set(key: str) -> None:
     words |= {"gradient_accumulation": "autograd", "stage_split": "by_cost", "routing": "uniform"}
     words |= {"expert_dispatch": "deepep", "graph_scope": "router"}
     words |= {"exchange_algorithm": "hierarchical"}
-    words |= {"merges_attention": "composed", "selective_recompute": "attention"}
+    words |= {"merges_attention": "composed", "selective_recompute": "core_attn"}
     other = words.get(key, other)
     found = document("software", "show", "megatron", "--set", f"software.{key}={other}")
     assert found["name"] == f"megatron[{key}={other}]"
