@@ -7,6 +7,7 @@ that they agree with the projection and with each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,11 +37,13 @@ from perfmodel.training.layout import stage_layout
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import part_table, pass_times, price_parts
 from perfmodel.training.project import (
+    PIPELINE_FIELDS,
     Workload,
     framework_of_run,
     layer_columns,
     project_grid,
 )
+from perfmodel.training.recomputed import chunk_parts, parts_with, recomputed_of
 from perfmodel.training.scheduled import groups_of
 
 if TYPE_CHECKING:
@@ -90,13 +93,17 @@ def projected_workload(
             "stage_split best: workload files are written of stated layers (--stage-layers 5,8,8,7)"
         )
     keys = LayerKeys(layer_columns(grid.columns))
-    parts = _parts(model, keys, hardware, framework, grid.devices)
+    strategy, order = grid.row(0), _order(grid)
+    pipeline, virtual = (int(grid[name][0]) for name in PIPELINE_FIELDS[:2])
+    layout = stage_layout(model, pipeline, virtual, framework.stage_split)
+    recomputed = recomputed_of(*(int(grid[name][0]) for name in PIPELINE_FIELDS[3:]))
+    stages_of_chunks = order.rank_of[: len(layout.layers)].tolist()
+    held = chunk_parts(model, layout, stages_of_chunks, recomputed)
+    parts = _parts(model, keys, hardware, framework, grid.devices, parts_with(model, held))
     out = np.empty((len(STEP_VARIABLES), 1))
     work = Workload(model, grid)
     project_grid(work, hardware, framework, out, threads=1)
-    strategy = grid.row(0)
-    order = _order(grid)
-    chunks = _chunks(model, grid, parts, framework.stage_split)
+    chunks = _chunks(held, parts)
     if order.copies > 1:
         chunks += [[(f"{label} of the other copy", part) for label, part in it] for it in chunks]
     stages, boundary = stage_data(
@@ -134,13 +141,18 @@ def _arrival(
 
 
 def _parts(
-    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework, devices: int
+    model: ModelSpec,
+    keys: LayerKeys,
+    hardware: Hardware,
+    framework: Framework,
+    devices: int,
+    held: Sequence[Part],
 ) -> list[tuple[Part, ProjectedPart]]:
     """Price the distinct parts of the model."""
-    table = part_table(model, keys, hardware, framework, devices)[0]
+    table = part_table(model, keys, hardware, framework, devices, held)[0]
     parts = []
     for row, (part, priced) in zip(
-        table, price_parts(model, keys, hardware, framework, devices), strict=True
+        table, price_parts(model, keys, hardware, framework, devices, held), strict=True
     ):
         items = tuple(_operation(item) for item in priced if _number(item.operation.count) > 0)
         device, window = pass_times(part, priced, keys, hardware, framework)
@@ -213,30 +225,26 @@ def _number(value: Any) -> float:
 
 
 def _chunks(
-    model: ModelSpec, grid: StrategyGrid, parts: list[tuple[Part, ProjectedPart]], split: str
+    chunks: Sequence[Sequence[Part]], parts: list[tuple[Part, ProjectedPart]]
 ) -> list[list[tuple[str, ProjectedPart]]]:
-    """Return labels and parts of every model chunk, in the order of the model.
-
-    Counts as `perfmodel.training.schedule.stage_compositions` counts (a test compares).
-    """
-    of_layer = {part.layer: made for part, made in parts if part.layer is not None}
-    edges = {part.kind: made for part, made in parts if part.layer is None}
-    layout = stage_layout(
-        model, int(grid["pipeline_parallel"][0]), int(grid["virtual_pipeline"][0]), split
-    )
-    chunks: list[list[tuple[str, ProjectedPart]]] = []
-    layer = 0
-    for size in layout.layers:
-        chunks.append(
-            [(f"layer {i}", of_layer[model.layers[i]]) for i in range(layer, layer + size)]
-        )
-        layer += size
-    chunks[layout.embedding].insert(0, ("embedding", edges["embedding"]))
-    chunks[layout.output].append(("output", edges["output"]))
-    for i, spec in enumerate(model.mtp_layers):
-        chunks[layout.modules] += [
-            (f"multi-token projection {i}", edges["mtp"]),
-            (f"multi-token layer {i}", of_layer[spec]),
-            (f"multi-token output {i}", edges["output"]),
-        ]
-    return chunks
+    """Return labels and parts of every model chunk, in the order in which they run."""
+    made = dict(parts)
+    found, layers, modules = [], 0, 0
+    for chunk in chunks:
+        labelled: list[tuple[str, ProjectedPart]] = []
+        module = False  # one that predicts further tokens
+        for part in chunk:
+            if part.kind == "group":  # no operations of its own
+                continue
+            label = part.kind
+            if part.kind == "mtp":
+                module, label = True, f"multi-token projection {modules}"
+            elif module:
+                label = f"multi-token {part.kind} {modules}"
+                module = part.kind != "output"
+                modules += not module
+            elif part.kind == "layer":
+                label, layers = f"layer {layers}", layers + 1
+            labelled.insert(0 if part.kind == "embedding" else len(labelled), (label, made[part]))
+        found.append(labelled)
+    return found

@@ -27,6 +27,7 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.operations.towers import tower_tokens
 from perfmodel.software.framework import Framework
+from perfmodel.strategy.fields import RECOMPUTE
 
 BEHIND_LAYERS = (
     *("embedding_down", "stream_head", "stream_head_offsets"),
@@ -43,14 +44,33 @@ class Part:
     ----------
     name : str
         "layer0", "layer1", …, "embedding", "output" or "mtp".
-    kind : {"layer", "embedding", "output", "mtp"}
+    kind : {"layer", "embedding", "output", "mtp", "group"}
     layer : LayerSpec or None
         The layer, for a layer part.
+    kept : bool
+        It is not recomputed, whatever the strategy says of others.
+    grouped : bool
+        It is recomputed together with others, which a "group" stands for.
+    members : tuple of LayerSpec
+        Layers of a group, which has no operations of its own, but what they keep.
     """
 
     name: str
     kind: str
     layer: LayerSpec | None = None
+    kept: bool = False
+    grouped: bool = False
+    members: tuple[LayerSpec, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # of a model's parts no two are called the same
+
+    def keys(self, keys: LayerKeys) -> LayerKeys:
+        """Return the layer keys under which it runs."""
+        if not self.kept:
+            return keys
+        none = np.full(len(keys), RECOMPUTE.index("none"), np.int64)
+        return LayerKeys({**keys.columns, "recompute": none})
 
 
 def model_parts(model: ModelSpec) -> tuple[Part, ...]:
@@ -81,7 +101,9 @@ def part_operations(
     list of Operation
         Sizes are columns of shape (keys,) or numbers that hold for every key.
     """
-    adapters = model.adapters
+    if part.kind == "group":
+        return []
+    keys, adapters = part.keys(keys), model.adapters
     if adapters is not None and part.layer is None:
         adapters = adapters.beside_layers()
     ops = OperationList(keys, framework, machine, adapters)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 # A free axis enters no rule but LATE_RULES, which are checked at the end.
 FREE_AXES = (
     *("recompute", "precision", "mapping", "zero_stage", "shard_group"),
-    *("document_length", "padding", *OFFLOAD),
+    *("recompute_method", "recompute_num_layers", "document_length", "padding", *OFFLOAD),
 )
 LAYOUT_AXES = tuple(
     spec.name
@@ -387,7 +387,13 @@ def _free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
 
 def _late(free: Mapping[str, np.ndarray], model: ModelSpec) -> bool:
     """Tell whether any of `LATE_RULES` may be broken."""
-    named = any(free[name].any() for name in ("shard_group", "mapping", "document_length"))
+    named = any(
+        free[name].any()
+        for name in (
+            *("shard_group", "mapping", "document_length"),
+            *("recompute_method", "recompute_num_layers"),
+        )
+    )
     stored = model.adapters is not None and model.adapters.frozen
     return bool(named or stored or free["zero_stage"].max() > 3)
 

@@ -58,6 +58,7 @@ class StrategyField:
 
 
 RECOMPUTE = ("none", "selective", "full")
+RECOMPUTE_METHODS = ("all", "uniform", "block", "every")
 PIPELINE_SCHEDULES = tuple(SCHEDULE_FACTS)
 CONTEXT_PARALLEL_KINDS = ("ring", "all_to_all", "all_gather")
 MAPPING_AXES = ("tensor", "context", "data", "pipeline")
@@ -119,6 +120,24 @@ FIELDS: tuple[StrategyField, ...] = (
     StrategyField("sequence_length", "seq-len", "int", 1, "tokens per sequence"),
     StrategyField(
         "recompute", "recompute", "choice", "none", "activation recomputation", RECOMPUTE
+    ),
+    StrategyField(
+        "recompute_method",
+        "recompute-method",
+        "choice",
+        "all",
+        "layers that recompute full repeats: all; uniform: all, recompute_num_layers at a time, of "
+        "which the first one's input is kept; block: the first recompute_num_layers of every "
+        "chunk; every: each recompute_num_layers-th of a device",
+        RECOMPUTE_METHODS,
+    ),
+    StrategyField(
+        "recompute_num_layers",
+        "recompute-num-layers",
+        "int",
+        0,
+        "layers that recompute_method takes",
+        minimum=0,
     ),
     StrategyField(
         "precision", "precision", "choice", "bf16", "number format of matrix products", PRECISIONS

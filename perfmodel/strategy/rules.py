@@ -23,7 +23,8 @@ from perfmodel.model.build import (
     ModelSpec,
     RecurrenceSpec,
 )
-from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES
+from perfmodel.strategy.fields import RECOMPUTE_METHODS
+from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES, RECOMPUTE
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
 
 Columns = Mapping[str, Integers]
@@ -268,6 +269,14 @@ def _frozen(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return ~np.isin(c["precision"], wide)
 
 
+def _recomputed_layers(c: Columns, model: ModelSpec, devices: int) -> Flags:
+    method, layers = c["recompute_method"], c["recompute_num_layers"]
+    some = method != RECOMPUTE_METHODS.index("all")
+    counted = some & (method != RECOMPUTE_METHODS.index("block"))
+    partly = some & (c["recompute"] != RECOMPUTE.index("full"))
+    return partly | (~some & (layers > 0)) | (counted & (layers == 0))
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         1,
@@ -408,12 +417,23 @@ RULES: tuple[Rule, ...] = (
         "bf16 or fp16",
         _frozen,
     ),
+    Rule(
+        24,
+        "recomputed_layers_mismatch",
+        "recompute_method uniform, block and every need recompute full; uniform and every a "
+        "recompute_num_layers of at least 1, which means nothing with all",
+        _recomputed_layers,
+    ),
 )
 # Rules about the axes that multiply an already checked layout.
 LATE_RULES = tuple(
     rule
     for rule in RULES
-    if rule.broken in (_zero, _shard_group, _expert_mapping, _shard_mapping, _documents, _frozen)
+    if rule.broken
+    in (
+        *(_zero, _shard_group, _expert_mapping, _shard_mapping, _documents, _frozen),
+        _recomputed_layers,
+    )
 )
 # What holds where a table of a schedule is given.
 TABLE_RULES = tuple(rule for rule in RULES if rule.broken is not _table)

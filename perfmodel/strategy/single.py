@@ -192,6 +192,7 @@ def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
         "document_length_mismatch": ("document_length", "sequence_length", "context_parallel"),
         "rank_not_divisible": ("tensor_parallel",),
         "frozen_needs_wide_products": ("precision",),
+        "recomputed_layers_mismatch": ("recompute", "recompute_method", "recompute_num_layers"),
         "shard_group_spread": ("shard_group", *DEGREES, "data_parallel", "mapping"),
     }
     name = STATUS_NAMES[status]

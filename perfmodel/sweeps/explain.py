@@ -37,7 +37,8 @@ from perfmodel.training.project import (
     placement_of,
     project_grid,
 )
-from perfmodel.training.schedule import stage_compositions
+from perfmodel.training.recomputed import recomputed_of
+from perfmodel.training.schedule import held_parts, stage_compositions
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -135,15 +136,17 @@ def operation_costs(
     check_one_strategy(grid, hardware, "explain takes")
     framework = framework_of_run(load_framework(framework), model, hardware, grid)
     keys = LayerKeys(layer_columns(grid.columns))
-    priced = price_parts(model, keys, hardware, framework, grid.devices)
-    placement = placement_of(int(grid["pipeline_schedule"][0]), grid)
-    counts = stage_compositions(
-        model,
+    held = (
         int(grid["pipeline_parallel"][0]),
         int(grid["virtual_pipeline"][0]),
+        placement_of(int(grid["pipeline_schedule"][0]), grid),
         framework.stage_split,
-        placement,
+        recomputed_of(int(grid["recompute_method"][0]), int(grid["recompute_num_layers"][0])),
     )
+    parts = held_parts(model, [held])
+    priced = price_parts(model, keys, hardware, framework, grid.devices, parts)
+    pipeline, virtual, placement, split, chosen = held
+    counts = stage_compositions(model, pipeline, virtual, split, placement, chosen, parts)
     copies = 2 if placement == BIDIRECTIONAL else 1  # of the model; each takes its share
     batches = int(batches_of(grid)[0]) // copies
     stage = counts[_critical_stage(model, grid, hardware, framework, batches * counts, priced)]

@@ -72,8 +72,12 @@ class PartMemory:
 
 def part_memory(model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework) -> PartMemory:
     """Return what a part keeps, for every layer key."""
+    if part.kind == "group":
+        return _group_memory(model, part, keys, framework)
     if part.layer is not None:
-        return _layer_memory(model, part.layer, keys, framework)
+        found = _layer_memory(model, part.layer, part.keys(keys), framework)
+        zeros = np.zeros(len(keys))
+        return replace(found, activations=zeros, working=zeros) if part.grouped else found
     return {"embedding": _embedding_memory, "output": _output_memory, "mtp": _prediction_memory}[
         part.kind
     ](model, keys, framework)
@@ -221,19 +225,23 @@ def _layer_memory(
     model: ModelSpec, layer: LayerSpec, keys: LayerKeys, framework: Framework
 ) -> PartMemory:
     weights, experts = layer_weights(model.hidden_size, layer, keys)
-    length = keys.number("sequence_length")
-    encoded = encoder_tokens(model, length) / length
     at = Scope(keys, framework)
-    found = layer_kept(at, layer, float(model.hidden_size), encoded)
-    if model.adapters is not None:
-        found = found + frozen_kept(at, model.adapters, layer, float(model.hidden_size))
     boundary = boundary_bytes(model, keys, framework.activation_bytes)
+    found = _trained_kept(model, layer, at)
+    return PartMemory(weights, experts, *_backward(model, (layer,), at, found, boundary))
+
+
+def _backward(
+    model: ModelSpec, layers: Sequence[LayerSpec], at: Scope, found: Kept, boundary: Column
+) -> tuple[Column, Column]:
+    """Bytes that layers keep which are recomputed together, and those of their backward alone."""
     kept, working = _recomputed(at, found, boundary)
-    working = working + gathered_working(at, model.hidden_size)
-    for mixer in layer.mixers:  # or attention, before the widest gradients of the layer
-        if isinstance(mixer, AttentionSpec):
-            working = working + np.maximum(context_working(at, mixer) - found.widest, 0.0)
-    return PartMemory(weights, experts, kept, working)
+    beside = np.zeros(len(at.keys))
+    for layer in layers:  # or attention, before the widest gradients of the layer
+        mixers = [mixer for mixer in layer.mixers if isinstance(mixer, AttentionSpec)]
+        wider = [np.maximum(context_working(at, mixer) - found.widest, 0.0) for mixer in mixers]
+        beside = np.maximum(beside, sum(wider, np.zeros(len(at.keys))))
+    return kept, working + gathered_working(at, model.hidden_size) + beside
 
 
 def gathered_working(at: Scope, hidden: int) -> Column:
@@ -245,6 +253,29 @@ def gathered_working(at: Scope, hidden: int) -> Column:
     whole = np.where(at.tokens > at.own, at.tokens * float(hidden), 0.0)
     again = 0.0 if at.framework.keeps_gathered_inputs else at.inputs
     return whole * ((1.0 + at.framework.gather_buffers) * at.stored + again)
+
+
+def _trained_kept(model: ModelSpec, layer: LayerSpec, at: Scope) -> Kept:
+    """Return what one layer keeps, perhaps frozen beside adapters."""
+    length = at.keys.number("sequence_length")
+    encoded = encoder_tokens(model, length) / length
+    found = layer_kept(at, layer, float(model.hidden_size), encoded)
+    if model.adapters is None:
+        return found
+    return found + frozen_kept(at, model.adapters, layer, float(model.hidden_size))
+
+
+def _group_memory(
+    model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework
+) -> PartMemory:
+    """Return what layers keep that are recomputed together: the input of the first.
+
+    Their backward holds what all of them keep, and the widest gradients of one.
+    """
+    at, zeros = Scope(keys, framework), np.zeros(len(keys))
+    found = sum((_trained_kept(model, layer, at) for layer in part.members), Kept())
+    boundary = boundary_bytes(model, keys, framework.activation_bytes)
+    return PartMemory(zeros, zeros, *_backward(model, part.members, at, found, boundary))
 
 
 def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Column]:

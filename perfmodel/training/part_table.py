@@ -52,9 +52,14 @@ def slowest_of(devices: int, spread: float) -> float:
 
 
 def price_parts(
-    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework, devices: int
+    model: ModelSpec,
+    keys: LayerKeys,
+    hardware: Hardware,
+    framework: Framework,
+    devices: int,
+    parts: Sequence[Part] = (),
 ) -> list[tuple[Part, list[Priced]]]:
-    """Price the operations of every part of a model on one device."""
+    """Price the operations of every part of a model, or of these, on one device."""
     machine = machine_of(hardware)
     slowdown = slowest_of(devices, hardware.calibrated("host", "speed_spread"))
     return [
@@ -68,14 +73,19 @@ def price_parts(
                 slowdown,
             ),
         )
-        for part in model_parts(model)
+        for part in parts or model_parts(model)
     ]
 
 
 def part_table(
-    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework, devices: int
+    model: ModelSpec,
+    keys: LayerKeys,
+    hardware: Hardware,
+    framework: Framework,
+    devices: int,
+    chosen: Sequence[Part] = (),
 ) -> np.recarray[Any, Any]:
-    """Fill the table of one device.
+    """Fill the table of one device, of all parts of a model or of those chosen.
 
     Returns
     -------
@@ -84,7 +94,7 @@ def part_table(
     """
     from perfmodel.kernels.step.tables import blank_parts
 
-    parts = price_parts(model, keys, hardware, framework, devices)
+    parts = price_parts(model, keys, hardware, framework, devices, chosen)
     table = blank_parts(len(keys), len(parts))
     domain = machine_of(hardware).domain
     for index, (part, priced) in enumerate(parts):

@@ -18,7 +18,6 @@ from perfmodel.base.precisions import FORMATS, PRECISIONS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine_of
-from perfmodel.operations.parts import model_parts
 from perfmodel.operations.priced import matrix_rates
 from perfmodel.operations.uncertainty import kernel_widths, memory_width, step_width
 from perfmodel.software.facts import Run
@@ -31,7 +30,8 @@ from perfmodel.training.best_layout import BEST, best_splits
 from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import part_table
-from perfmodel.training.schedule import stage_table
+from perfmodel.training.recomputed import recomputed_of
+from perfmodel.training.schedule import held_parts, stage_table
 from perfmodel.training.scheduled import end_times, pipeline_waits
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
 PLACEMENTS = [item.placement for item in SCHEDULE_FACTS.values()]
 MASTER_BYTES = 4.0  # of a parameter in single precision
+PIPELINE_FIELDS = (
+    *("pipeline_parallel", "virtual_pipeline", "pipeline_schedule"),
+    *("recompute_method", "recompute_num_layers"),
+)
+"""What decides which stage holds what; the last two where not all layers are recomputed alike."""
 
 
 class Workload:
@@ -67,27 +72,27 @@ class Workload:
         columns = layer_columns(grid.columns)
         distinct, layer_key = distinct_keys(columns, tuple(columns))
         self.keys = LayerKeys(distinct)
-        pipelines, pipeline_key = distinct_keys(
-            grid.columns, ("pipeline_parallel", "virtual_pipeline", "pipeline_schedule")
-        )
+        fields = PIPELINE_FIELDS if grid["recompute_method"].any() else PIPELINE_FIELDS[:3]
+        pipelines, pipeline_key = distinct_keys(grid.columns, fields)
         both, stage_key = distinct_keys(
             {"layer": layer_key, "pipeline": pipeline_key}, ("layer", "pipeline")
         )
         rows = zip(*(column.tolist() for column in pipelines.values()), strict=True)
-        kinds = [(p, v, placement_of(schedule, grid)) for p, v, schedule in rows]
+        asked = [(p, v, placement_of(s, grid), recomputed_of(*some)) for p, v, s, *some in rows]
+        kinds, chosen = [item[:3] for item in asked], [item[3] for item in asked]
         pipeline = both["pipeline"]
         if split == BEST and parts is not None:  # every stage key has a layout of its own
             keys = np.unique(stage_key)
-            kinds = [kinds[i] for i in pipeline]
+            kinds, chosen = [kinds[i] for i in pipeline], [chosen[i] for i in pipeline]
             splits = best_splits(model, kinds, parts[both["layer"]])
             pipeline = keys
         else:
             splits = ["even" if split == BEST else split] * len(kinds)
-        self.compositions = stage_table(
-            model, [(*kind, own) for kind, own in zip(kinds, splits, strict=True)]
-        )
+        held = [(*kind, own, some) for kind, own, some in zip(kinds, splits, chosen, strict=True)]
+        self.parts = held_parts(model, held)
+        self.compositions = stage_table(model, held, self.parts)
         self._spread_compositions(both["layer"], pipeline)
-        fields = {
+        columns_of = {
             "tensor": "tensor_parallel",
             "context": "context_parallel",
             "pipeline": "pipeline_parallel",
@@ -105,8 +110,10 @@ class Workload:
             "padding": "padding",
             **{name: name for name in OFFLOAD},
         }
-        chosen = {name: np.ascontiguousarray(grid[field]) for name, field in fields.items()}
-        self.strategies = Strategies(stage_key=stage_key, waits=stage_key, **chosen)
+        own_columns = {
+            name: np.ascontiguousarray(grid[field]) for name, field in columns_of.items()
+        }
+        self.strategies = Strategies(stage_key=stage_key, waits=stage_key, **own_columns)
 
     def _spread_compositions(self, layer: Integers, pipeline: Integers) -> None:
         """Repeat the stage compositions of each pipeline for its layer keys."""
@@ -128,7 +135,7 @@ class Workload:
         from perfmodel.kernels.step import stages as kernel
         from perfmodel.kernels.step.tables import Stages, blank_stages
 
-        kinds = [part.kind for part in model_parts(self.model)]
+        kinds = [part.kind for part in self.parts]
         sums = blank_stages(self.row_layer_key.size)
         kernel.sum_stages(
             keys.parts,
@@ -335,7 +342,7 @@ def key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyT
     }
     shared = shared_table(work.model, keys, framework)
     return KeyTables(
-        parts=part_table(work.model, keys, hardware, framework, work.grid.devices),
+        parts=part_table(work.model, keys, hardware, framework, work.grid.devices, work.parts),
         shared_table=shared,
         trained_table=shared * (work.model.adapters is None),
         boundary_bytes=sent_bytes(work.model, keys, framework),

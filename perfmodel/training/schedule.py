@@ -6,6 +6,7 @@ a handful of rows per strategy however many stages there are.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Integers
 from perfmodel.base.pipelines import BIDIRECTIONAL, LOOP, WAVE
 from perfmodel.model.build import ModelSpec
-from perfmodel.operations.parts import model_parts
+from perfmodel.operations.parts import Part, model_parts
 from perfmodel.training.layout import stage_layout
+from perfmodel.training.recomputed import ALL, Recomputed, chunk_parts, parts_with
 
 
 class StageTable(NamedTuple):
@@ -79,30 +81,42 @@ def chunk_stages(placement: str, pipeline: int, virtual: int) -> list[int]:
     return [stage for run in runs for stage in run]
 
 
+def chunk_counts(chunks: Sequence[Sequence[Part]], parts: Sequence[Part]) -> NDArray[np.float64]:
+    """Count the parts of every chunk, shape (chunks, parts)."""
+    position = {part: i for i, part in enumerate(parts)}
+    counts = np.zeros((len(chunks), len(parts)))
+    for row, chunk in zip(counts, chunks, strict=True):
+        for part, times in Counter(chunk).items():
+            row[position[part]] += times
+    return counts
+
+
 def chunk_compositions(
-    model: ModelSpec, pipeline: int, virtual: int, split: str = "even"
+    model: ModelSpec,
+    pipeline: int,
+    virtual: int,
+    split: str = "even",
+    placement: str = LOOP,
+    chosen: Recomputed = ALL,
+    parts: Sequence[Part] = (),
 ) -> NDArray[np.float64]:
     """Count the parts of every chunk as layers run, shape (pipeline × virtual, parts).
 
-    `split` is as of `perfmodel.training.layout.stage_layout`.
+    Parameters
+    ----------
+    model : ModelSpec
+    pipeline, virtual : int
+    split : str
+        As of `perfmodel.training.layout.stage_layout`.
+    placement : str
+        As of `chunk_stages`.
+    chosen : Recomputed
+    parts : sequence of Part
+        Those of the model and what else chunks hold; empty: the first alone.
     """
-    parts = model_parts(model)
-    position = {part.layer: i for i, part in enumerate(parts) if part.layer is not None}
-    kinds = [part.kind for part in parts]
     layout = stage_layout(model, pipeline, virtual, split)
-    counts = np.zeros((len(layout.layers), len(parts)))
-    layer = 0
-    for chunk, size in enumerate(layout.layers):
-        for spec in model.layers[layer : layer + size]:
-            counts[chunk, position[spec]] += 1
-        layer += size
-    counts[layout.embedding, kinds.index("embedding")] += 1
-    counts[layout.output, kinds.index("output")] += 1
-    counts[layout.modules, kinds.index("output")] += len(model.mtp_layers)
-    for spec in model.mtp_layers:
-        counts[layout.modules, position[spec]] += 1
-        counts[layout.modules, kinds.index("mtp")] += 1
-    return counts
+    stages = chunk_stages(placement, pipeline, virtual)
+    return chunk_counts(chunk_parts(model, layout, stages, chosen), parts or model_parts(model))
 
 
 def stage_compositions(
@@ -111,10 +125,12 @@ def stage_compositions(
     virtual_pipeline: int,
     split: str = "even",
     placement: str = LOOP,
+    chosen: Recomputed = ALL,
+    parts: Sequence[Part] = (),
 ) -> NDArray[np.float64]:
     """Count the parts on every stage, shape (pipeline_parallel, parts)."""
     virtual = 1 if placement == BIDIRECTIONAL else virtual_pipeline
-    chunks = chunk_compositions(model, pipeline_parallel, virtual, split)
+    chunks = chunk_compositions(model, pipeline_parallel, virtual, split, placement, chosen, parts)
     return _on_stages(chunks, pipeline_parallel, virtual, placement)
 
 
@@ -126,15 +142,32 @@ def _on_stages(
     return counts + counts[::-1] if placement == BIDIRECTIONAL else counts
 
 
-def stage_table(model: ModelSpec, pipelines: Sequence[tuple[int, int, str, str]]) -> StageTable:
-    """Build the rows of every distinct (pipeline, virtual, placement, split)."""
-    parts = len(model_parts(model))
-    counts, first, stages = [np.zeros((0, parts))], [np.zeros(0)], [np.zeros(0)]
-    stage_row, chunk_counts = [np.zeros(0, np.int64)], [np.zeros((0, parts))]
+def held_parts(
+    model: ModelSpec, pipelines: Sequence[tuple[int, int, str, str, Recomputed]]
+) -> tuple[Part, ...]:
+    """Return the parts of a model, and what else chunks of these pipelines hold."""
+    chunks: list[list[Part]] = []
+    for pipeline, virtual, placement, split, chosen in pipelines:
+        if chosen != ALL:
+            runs = 1 if placement == BIDIRECTIONAL else virtual
+            layout = stage_layout(model, pipeline, runs, split)
+            chunks += chunk_parts(model, layout, chunk_stages(placement, pipeline, runs), chosen)
+    return parts_with(model, chunks)
+
+
+def stage_table(
+    model: ModelSpec,
+    pipelines: Sequence[tuple[int, int, str, str, Recomputed]],
+    parts: Sequence[Part] = (),
+) -> StageTable:
+    """Build the rows of every distinct (pipeline, virtual, placement, split, recomputed layers)."""
+    parts = parts or model_parts(model)
+    counts, first, stages = [np.zeros((0, len(parts)))], [np.zeros(0)], [np.zeros(0)]
+    stage_row, held_by = [np.zeros(0, np.int64)], [np.zeros((0, len(parts)))]
     chunk_row, chunk_stage = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for pipeline, virtual, placement, split in pipelines:
+    for pipeline, virtual, placement, split, chosen in pipelines:
         runs = 1 if placement == BIDIRECTIONAL else virtual
-        chunks = chunk_compositions(model, pipeline, runs, split)
+        chunks = chunk_compositions(model, pipeline, runs, split, placement, chosen, parts)
         held = _on_stages(chunks, pipeline, runs, placement)
         rows, index, inverse, times = np.unique(
             held, axis=0, return_index=True, return_inverse=True, return_counts=True
@@ -144,8 +177,8 @@ def stage_table(model: ModelSpec, pipelines: Sequence[tuple[int, int, str, str]]
         stages.append(times.astype(np.float64))
         stage_row.append(inverse.reshape(-1).astype(np.int64))
         rows, inverse = np.unique(chunks, axis=0, return_inverse=True)
-        chunk_row.append(inverse.reshape(-1) + sum(map(len, chunk_counts)))
-        chunk_counts.append(rows)
+        chunk_row.append(inverse.reshape(-1) + sum(map(len, held_by)))
+        held_by.append(rows)
         chunk_stage.append(np.array(chunk_stages(placement, pipeline, runs), np.int64))
     return StageTable(
         _offsets(counts),
@@ -154,8 +187,8 @@ def stage_table(model: ModelSpec, pipelines: Sequence[tuple[int, int, str, str]]
         np.concatenate(stages),
         _offsets(stage_row),
         np.concatenate(stage_row),
-        _offsets(chunk_counts),
-        np.concatenate(chunk_counts),
+        _offsets(held_by),
+        np.concatenate(held_by),
         _offsets(chunk_row),
         np.concatenate(chunk_row),
         np.concatenate(chunk_stage),

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.operations.parts import model_parts
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import batches_of
 from perfmodel.strategy.pipelines import named_pipeline
@@ -84,7 +83,7 @@ def evenly_laid_out(work: Workload) -> Flags:
     """Tell in which stage keys every chunk holds as many layers of every kind."""
     found = np.ones(work.stage_layer_key.size, bool)
     table = work.compositions
-    of_layers = [part.layer is not None for part in model_parts(work.model)]
+    of_layers = [part.layer is not None for part in work.parts]
     for pipeline, own in enumerate(work.keys_of_pipelines()):
         rows = slice(table.chunk_offset[pipeline], table.chunk_offset[pipeline + 1])
         layers = table.chunk_counts[rows][:, of_layers]
@@ -99,7 +98,7 @@ def end_times(work: Workload, keys: KeyTables) -> NDArray[np.float64]:
     """
     table, found = work.compositions, np.zeros((work.stage_layer_key.size, 6))
     times = pass_times(keys)
-    of_layers = np.array([part.layer is not None for part in model_parts(work.model)])
+    of_layers = np.array([part.layer is not None for part in work.parts])
     for pipeline, own in enumerate(work.keys_of_pipelines()):
         first, last = table.chunk_row[table.place_offset[pipeline : pipeline + 2] - [0, 1]]
         layer = work.stage_layer_key[own]

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.model.build import ModelSpec
-from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.project import (
@@ -90,7 +89,7 @@ def stage_memories(
     framework = framework_of_run(framework, model, hardware, grid)
     work = laid_out(Workload(model, grid), hardware, framework)
     if not embedding:
-        work.counts[:, [part.kind for part in model_parts(model)].index("embedding")] = 0.0
+        work.counts[:, [part.kind for part in work.parts].index("embedding")] = 0.0
     keys = key_tables(work, hardware, framework)
     stages = work.stage_sums(keys)
     settings, network = closing_settings(work, hardware, framework), network_table(hardware)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.build import ModelSpec
-from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
@@ -125,7 +124,8 @@ def pipeline_timeline(
         ones = np.full(order.rank_of.size, stages / order.rank_of.size)
         in_flight = peaks(order, np.zeros_like(ones), ones)
         kept_from, kept = held_over_time(order, timeline, *bytes_kept)
-    layers = _layers_of_chunks(model, chunks.counts)[chunks.row]
+    of_layers = [part.layer is not None for part in work.parts]
+    layers = chunks.counts[:, of_layers].sum(axis=1).astype(np.int64)[chunks.row]
     count = layers.size
     found = []
     for stage in range(stages):
@@ -146,9 +146,3 @@ def pipeline_timeline(
     return PipelineTimeline(
         tuple(found), float(timeline.makespan), pipeline, timeline, kept_from, kept
     )
-
-
-def _layers_of_chunks(model: ModelSpec, counts: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the layers of every distinct chunk."""
-    of_layers = [part.layer is not None for part in model_parts(model)]
-    return counts[:, of_layers].sum(axis=1).astype(np.int64)

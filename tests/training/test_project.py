@@ -9,6 +9,7 @@ import pytest
 
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
+from perfmodel.training.recomputed import ALL
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])
@@ -27,7 +28,7 @@ def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
     grid = grid_of(model, pipeline_parallel=p, virtual_pipeline=v, micro_batches=m)
     work = training.Workload(model, grid)
     kinds = [part.kind for part in model_parts(model)]
-    table = schedule.stage_table(model, [(p, v, "loop", "even")])
+    table = schedule.stage_table(model, [(p, v, "loop", "even", ALL)])
     counts, chunks = table.counts.copy(), table.chunk_counts.copy()
     for held in (counts, chunks):
         held[:, [kinds.index("embedding"), kinds.index("output")]] = 0

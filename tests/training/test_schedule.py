@@ -12,6 +12,7 @@ from perfmodel.model.layers import layer_parameters
 from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts
 from perfmodel.training.layout import chunk_sizes, chunks_by_cost, stage_layout
+from perfmodel.training.recomputed import ALL
 from perfmodel.training.schedule import stage_compositions, stage_table
 
 
@@ -148,7 +149,7 @@ def test_interleaved_chunks_go_round_the_stages():
 )
 def test_a_table_repeats_no_composition_and_misses_none(pairs):
     model = load_model("deepseek-v3", mtp="stated")
-    table = stage_table(model, [(*pair, "loop", "even") for pair in pairs])
+    table = stage_table(model, [(*pair, "loop", "even", ALL) for pair in pairs])
     assert table.offset[0] == 0
     assert table.offset[-1] == len(table.counts) == len(table.stages) == len(table.first_stage)
     for i, (pipeline, virtual) in enumerate(pairs):
