@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.measured.row_software import recompute_of
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
@@ -54,15 +53,6 @@ def assumed_batch(row: MeasuredRow, framework: Framework, pipeline: int, replica
     usual = framework.micro_batches_per_stage or MICRO_BATCHES_PER_STAGE
     count = pipeline * (1 if at_once and pipeline == 1 else usual)
     return (row.whole("mbs") or 1) * count * replicas
-
-
-def recompute_levels(
-    row: MeasuredRow, framework: Framework
-) -> tuple[list[str], int, tuple[str, ...]]:
-    """Return levels that a row admits, layers per chunk where only some, and notes."""
-    level, some_layers, notes = recompute_of(row)
-    level = level or framework.recompute
-    return [level] if level else list(RECOMPUTE_LEVELS), some_layers, notes
 
 
 USUAL_SCHEDULES = ("", "1f1b", "1f1b-interleaved", "interleaved", "gpipe")

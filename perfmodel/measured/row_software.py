@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from perfmodel.base.precisions import PRECISIONS, format_name
+from perfmodel.measured.row_recompute import recompute_of
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import (
@@ -127,16 +128,6 @@ _BESIDE_COMPUTE = "a2a overlap|overlap_moe_expert_parallel_comm"
 _TURBO = r"turbo (?:attention|grouped|gemm|linear|deepep)"
 _RECIPE = r"\bddp\.|dispatcher="  # a list of all that a recipe of NVIDIA's sets
 
-# Policies of MaxText by what they do not compute again (layers/decoders.py): queries, keys and
-# values (save_qkv_proj, qkv_proj_offloaded); all products but the feed-forward block's; all
-# products; those and attention. 'custom' keeps a layer's input unless more is named (base.yml).
-_REMAT_POLICIES = (
-    (r"qkv_proj", "selective", "save_qkv_proj"),
-    (r"save_dot\w*_except_mlp\b", "selective", "cheap mlp"),
-    (r"^minimal_(with_context|flash)", "none", ""),
-    (r"^minimal", "selective", "cheap"),
-)
-
 # All that hold count, one after the other.
 RULES = (
     Rule({"dropout": True}, where={"notes": r"dropout 0\.[0-9]*[1-9]"}),
@@ -180,15 +171,6 @@ RULES = (
         },
         where={"overlap": "comm overlap off"},
     ),
-    # Modules that Megatron-Core repeats whole (transformer_config.py, recompute_modules).
-    *(
-        Rule({"selective_recompute": what}, where={"recompute": words})
-        for words, _, what in _REMAT_POLICIES
-        if what
-    ),
-    Rule({"selective_recompute": "cheap moe"}, where={"recompute": r"selective.*\bmoe\b"}),
-    Rule({"selective_recompute": "cheap mlp"}, where={"recompute": r"selective.*\bmlp\b"}),
-    Rule({"selective_recompute": "mlp"}, where={"recompute": r"selective \[mlp\]"}),
     # torchtitan gathers in 8 bits with one scale per tensor alone (parallelize_llama.py).
     Rule(
         {"scaling": "rows", "gathers_quantised": False},
@@ -291,6 +273,8 @@ def framework_of(row: MeasuredRow, run: Run) -> tuple[Framework, tuple[str, ...]
     for rule in RULES:
         if rule.holds(row, framework):
             framework = replace(framework, **rule.changes)
+    if words := recompute_of(row).words:
+        framework = replace(framework, selective_recompute=words)
     return replace(_with_graphs(row, framework), name=f"{name}{AS_STATED}"), notes
 
 
@@ -395,33 +379,6 @@ def _shard_group(row: MeasuredRow, text: str, model_parallel: int) -> int:
     if (in_slice or in_node) and 0 < slice_devices < devices:
         return max(slice_devices // model_parallel, 1)
     return 0
-
-
-def recompute_of(row: MeasuredRow) -> tuple[str, int, tuple[str, ...]]:
-    """Return the recompute level, layers per chunk where only some are, and notes.
-
-    An empty level means that the row doesn't say.
-    """
-    text = row.lower("recompute")
-    if not text:
-        return "", 0, ()
-    if found := re.match(r"full \(block (\d+)", text):
-        return "full", int(found.group(1)), ()
-    if text.startswith(("none", "no")):
-        return "none", 0, ()
-    if text in ("full", "selective"):
-        return text, 0, ()
-    note = (f"recompute '{row.text('recompute')}'",)
-    if text.startswith("full"):
-        return "full", 0, (*note, "taken as full")
-    if text.startswith("selective"):
-        return "selective", 0, (*note, "taken as selective")
-    for words, level, what in _REMAT_POLICIES:
-        if re.search(words, text):
-            return level, 0, (*note, f"taken as {level} {what}".rstrip())
-    if "offload" in text or "custom" in text:
-        return "full", 0, (*note, "taken as full; offloading is not modelled")
-    return "", 0, (*note, "not understood")
 
 
 def context_parallel_kind(row: MeasuredRow, framework: Framework) -> str:

@@ -55,6 +55,23 @@ MADE_BY: Mapping[str, tuple[str, ...]] = {
 }
 """Saved outputs -> operations that make them, sums over tensor ranks included."""
 
+_PRODUCTS = "save_qkv_proj save_out_proj save_mlpwi save_mlpwo"
+SAVING_POLICIES: Mapping[str, str] = {
+    "minimal": _PRODUCTS,
+    "minimal_with_context": " ".join(SAVED),
+    "save_dot_with_context_except_mlp": "save_qkv_proj save_context save_out_proj",
+    "save_dot_except_mlpwi": "save_qkv_proj save_out_proj save_mlpwo",
+    "save_dot_except_mlp": "save_qkv_proj save_out_proj",
+    "save_qkv_proj": "save_qkv_proj",
+    "save_out_proj": "save_out_proj",
+}
+"""MaxText's ``remat_policy`` -> words."""
+OFFLOADED_POLICIES: Mapping[str, str] = {
+    "minimal_offloaded": _PRODUCTS,
+    "qkv_proj_offloaded": "save_qkv_proj",
+}
+"""Those whose outputs wait in the host's memory."""
+
 WORDS = (*MODULES, "cheap", "alternate_products", *SAVED)
 """All that may be said."""
 

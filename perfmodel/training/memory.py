@@ -6,7 +6,7 @@ What layers keep for backward is in `perfmodel.training.activations` and the fil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,11 +19,12 @@ from perfmodel.model.recurrence import RecurrenceSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.tower import TowerSpec
 from perfmodel.operations.layer_block import blocks_of
-from perfmodel.operations.operations import LayerKeys, Size
+from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Size
 from perfmodel.operations.parts import BEHIND_LAYERS, Part, padded_vocabulary
 from perfmodel.operations.towers import encoder_tokens, tower_tokens
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.grid import RECOMPUTE
+from perfmodel.software.recompute import SAVED
+from perfmodel.strategy.grid import RECOMPUTE, columns_from_rows
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
 from perfmodel.training.adapters import frozen_kept
 from perfmodel.training.mixer_activations import (
@@ -211,6 +212,56 @@ def layer_kept(at: Scope, layer: LayerSpec, hidden: float, encoded: Size = 1.0) 
     if blocks:  # the widest gradients are theirs
         mixers = [replace(mixer, widest=0.0) for mixer in mixers]
     return sum([*mixers, *blocks], kept)
+
+
+INPUT = "decoder_layer_input"
+"""A layer's input, among what `saved_bytes` tells."""
+
+
+def saved_bytes(model: ModelSpec, framework: Framework) -> dict[str, float]:
+    """Return what a model's layers keep of every output that a policy may save, and of their input.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    framework : Framework
+
+    Returns
+    -------
+    dict of str to float
+        Words of `perfmodel.software.recompute.SAVED`, and `INPUT` -> of one token on one device,
+        all layers together [B].
+    """
+    columns = columns_from_rows([{"sequence_length": 1}])
+    keys = LayerKeys({name: columns[name] for name in LAYER_KEY_FIELDS})
+    at, hidden = Scope(keys, framework), float(model.hidden_size)
+    found = dict.fromkeys((*SAVED, INPUT), 0.0)
+    for layer, times in Counter(model.layers).items():
+        for word, size in layer_kept(at, layer, hidden).outputs.items():
+            found[word] += times * float(np.ravel(size)[0])
+        found[INPUT] += times * float(boundary_bytes(model, keys, framework.activation_bytes)[0])
+    return found
+
+
+def waiting_share(
+    model: ModelSpec, framework: Framework, saved: Sequence[str], waiting: Sequence[str]
+) -> float:
+    """Return the share of what layers keep that waits in the host's memory.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    framework : Framework
+    saved : sequence of str
+        Outputs that are kept beside the layers' input, words of
+        `perfmodel.software.recompute.SAVED`.
+    waiting : sequence of str
+        Those of them, or the input (`INPUT`), that wait there.
+    """
+    if not waiting:
+        return 0.0
+    sizes = saved_bytes(model, framework)
+    return sum(sizes[name] for name in waiting) / sum(sizes[name] for name in (INPUT, *saved))
 
 
 def _mixer_kept(at: Scope, mixer: Mixer, encoded: Size) -> Kept:

@@ -9,7 +9,6 @@ import pytest
 from perfmodel.measured.row_software import (
     framework_of,
     precision_of,
-    recompute_of,
     release_of,
     sequence_parallel,
     zero_of,
@@ -55,14 +54,15 @@ def row(**cells: Any) -> MeasuredRow:
             )
             for cell, what in (
                 ("selective", "cheap"),
-                ("selective [mla_up_proj]", "cheap"),
-                ("selective (layernorm, moe_act)", "cheap"),
+                ("selective [mla_up_proj]", "mla_up_proj"),
+                ("selective (layernorm, moe_act)", "layernorm moe_act"),
+                ("selective (norm,act)", "layernorm norm_linear activation moe_act"),
                 ("selective [mlp]", "mlp"),
-                ("offload qkv_proj", "all_but_qkv"),
-                ("save_dot_with_context_except_mlp", "cheap mlp"),
-                ("minimal", "cheap"),
-                ("selective [mla_up_proj, mlp]", "cheap mlp"),
-                ("selective (layernorm, moe)", "cheap moe"),
+                ("offload qkv_proj", "save_qkv_proj"),
+                ("save_dot_except_mlp", "save_qkv_proj save_out_proj"),
+                ("minimal", "save_qkv_proj save_out_proj save_mlpwi save_mlpwo"),
+                ("selective [mla_up_proj, mlp]", "mla_up_proj mlp"),
+                ("selective (layernorm, moe)", "layernorm moe"),
             )
         ),
         (
@@ -301,25 +301,6 @@ def test_fsdp2_keeps_parameters_gathered_beside_a_pipeline() -> None:
     cells = row(fsdp_zero="FSDP2 full-shard")
     assert zero_of(cells, load_framework("torchtitan"), 8, 64)[0] == 2
     assert zero_of(cells, load_framework("torchtitan"), 1, 8)[0] == 3
-
-
-@pytest.mark.parametrize(
-    ("cell", "level"),
-    [
-        ("", ""),
-        ("none", "none"),
-        ("none/default (recipe sets none)", "none"),
-        ("selective [mla_up_proj]", "selective"),
-        ("full", "full"),
-        ("custom (offload)", "full"),
-        ("qkv_proj_offloaded", "selective"),
-        ("minimal_offloaded", "selective"),
-        ("minimal_with_context", "none"),
-        ("custom", "full"),
-    ],
-)
-def test_recompute_cells(cell: str, level: str) -> None:
-    assert recompute_of(row(recompute=cell))[0] == level
 
 
 def test_precision_cells() -> None:

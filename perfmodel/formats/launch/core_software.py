@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from perfmodel.formats.launch.settings import Keys, Settings
@@ -34,19 +33,4 @@ def core_software(settings: Settings, spelled: Callable[[str], str]) -> Keys:
         facts |= graph_facts(captured if captured == "full_iteration" else scope)
     if settings.flag(spelled("moe_pad_expert_input_to_capacity")):
         facts["capacity_factor"] = settings.number(spelled("moe_expert_capacity_factor"), 1.0)
-    return facts | _repeated(settings, spelled("recompute_modules"))
-
-
-def _repeated(settings: Settings, key: str) -> Keys:
-    """Return what selective recomputation repeats, where that is whole modules.
-
-    Others are cheap, or the core of attention, and read as what is cheap.
-    """
-    entry = settings.entries.get(key)
-    modules = re.findall(r"[a-z_]+", str(entry.value).lower() if entry else "")
-    whole = [name for name in ("mlp", "moe") if name in modules]
-    if not whole:
-        return {}
-    settings.read.add(key)
-    cheap = "moe" in whole or len(modules) > len(whole)
-    return {"selective_recompute": " ".join([*["cheap"] * cheap, *whole])}
+    return facts

@@ -25,6 +25,13 @@ from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.megatron import read_devices, read_model
 from perfmodel.formats.launch.offload import Switch, read_offload
 from perfmodel.formats.launch.reading import finished, with_replicas
+from perfmodel.formats.launch.recompute import (
+    METHODS,
+    RecomputeKeys,
+    method_limit,
+    read_layers,
+    write_layers,
+)
 from perfmodel.formats.launch.settings import (
     Choice,
     Entry,
@@ -75,7 +82,8 @@ NUMBERS = (
 _MICRO, _GLOBAL = "train_micro_batch_size_per_gpu", "train_batch_size"
 _STEPS = "gradient_accumulation_steps"
 _STAGE, _MICS = "zero_optimization.stage", "zero_optimization.mics_shard_size"
-_FULL = {"recompute-method": "uniform", "deepspeed-activation-checkpointing": True}
+_FULL = {"deepspeed-activation-checkpointing": True}
+_RECOMPUTED = RecomputeKeys("recompute-method", "recompute-num-layers")
 
 CHOICES = (
     Choice("sequence_parallel", (Spelling(False), Spelling(True, {"sequence-parallel": True}))),
@@ -143,6 +151,7 @@ SOFTWARE = (
 )
 
 LIMITS = (
+    method_limit(*METHODS),
     Limit(
         ("context_parallel", "tensor_parallel", "pipeline_parallel"),
         lambda launch: (
@@ -277,7 +286,7 @@ def keys_of(launch: Launch) -> Keys:
         _MICRO: launch["micro_batch_size"],
         _STEPS: launch.micro_batches,
     }
-    keys |= write_table(launch, NUMBERS, CHOICES)
+    keys |= write_table(launch, NUMBERS, CHOICES) | write_layers(launch, _RECOMPUTED)
     if launch["shard_group"]:
         keys[_MICS] = launch["shard_group"]
     keys |= write_table(launch, (), SOFTWARE)
@@ -385,6 +394,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     skipped = ("context_parallel_kind", "pipeline_schedule", "mapping")
     spelled, facts = read_choices(settings, [x for x in CHOICES if x.field not in skipped])
     strategy |= spelled
+    strategy |= read_layers(settings, _RECOMPUTED, strategy["recompute"])
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False
     if strategy["context_parallel"] > 1:

@@ -138,6 +138,8 @@ def settled(strategy: Mapping[str, Any], model: ModelSpec | None) -> dict[str, A
     if row["shard_group"] == ranks or row["zero_stage"] == 0:
         row["shard_group"] = 0
     row["mapping"] = _plainest_mapping(row)
+    if row["recompute_method"] in ("uniform", "every") and row["recompute_num_layers"] == 1:
+        row |= {"recompute_method": "all", "recompute_num_layers": 0}
     return row
 
 

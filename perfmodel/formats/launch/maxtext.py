@@ -25,6 +25,7 @@ from perfmodel.formats.launch.describe import (
     known_as,
 )
 from perfmodel.formats.launch.reading import finished
+from perfmodel.formats.launch.recompute import method_limit
 from perfmodel.formats.launch.settings import (
     Choice,
     Keys,
@@ -42,6 +43,8 @@ from perfmodel.formats.launch.tree import format_yaml, parse_yaml
 from perfmodel.model.build import ModelSpec, dense_model, moe_model
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.software.recompute import OFFLOADED_POLICIES, SAVING_POLICIES
+from perfmodel.training.memory import INPUT, waiting_share
 
 TITLE = "MaxText"
 PRESET = "maxtext"
@@ -58,15 +61,16 @@ _BY_CORES = ("v2", "v3", "v4", "v5p")  # topologies named by cores, two of a chi
 
 NUMBERS = (Number("max_target_length", "sequence_length", 2048),)
 
-# Policies by what they compute again (layers/decoders.py): the fact `selective_recompute`.
-KEPT_POLICIES = {
-    "save_qkv_proj": "all_but_qkv",
-    "qkv_proj_offloaded": "all_but_qkv",
-    "save_dot_except_mlp": "cheap mlp",
-    "save_dot_except_mlpwi": "cheap mlp",
-    "save_dot_with_context_except_mlp": "cheap mlp",
+TENSORS = {
+    "save_qkv_proj": ("query_proj", "key_proj", "value_proj"),
+    "save_context": ("context",),
+    "save_out_proj": ("out_proj",),
+    "save_mlpwi": ("mlpwi_0", "mlpwi_1"),
+    "save_mlpwo": ("mlpwo",),
 }
-
+"""Outputs -> tensors of the policy custom, each remat, device or offload (base.yml)."""
+FUSED = {"save_qkv_proj": "qkv_proj", "save_mlpwi": "mlpwi"}
+"""Outputs -> their tensor where one product makes all of them."""
 CHOICES = (
     Choice(
         "sequence_parallel",
@@ -97,18 +101,12 @@ CHOICES = (
         "recompute",
         (
             Spelling("full", {"remat_policy": "full"}),
-            Spelling(
-                "selective",
-                {"remat_policy": "minimal"},
-                software={"selective_recompute": "cheap"},
-            ),
             *(
                 Spelling(
-                    "selective", {"remat_policy": name}, software={"selective_recompute": what}
+                    "selective", {"remat_policy": name}, software={"selective_recompute": words}
                 )
-                for name, what in KEPT_POLICIES.items()
+                for name, words in SAVING_POLICIES.items()
             ),
-            Spelling("none", {"remat_policy": "minimal_with_context"}),
         ),
         {"remat_policy": "full"},
     ),
@@ -163,12 +161,6 @@ EXPERT_NUMBERS = {
     "ragged_buffer_factor": "expert_buffer",
     "wi_tile_fwd_batch_seq": "expert_tile_rows",
 }
-# Policies between those that are modelled, and what is nearest.
-OTHER_POLICIES = {
-    "minimal_offloaded": "minimal",
-    "save_out_proj": "full",
-    "custom": "full",
-}
 
 
 def _fsdp(launch: Launch) -> int:
@@ -181,6 +173,7 @@ def _fsdp(launch: Launch) -> int:
 
 
 LIMITS = (
+    method_limit(),
     Limit(
         ("zero_stage", "context_parallel", "expert_parallel"),
         lambda launch: (
@@ -453,15 +446,14 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
 def launch_of(settings: Settings, devices: int = 0) -> Launch:
     """Return what MaxText's keys say; `devices`: 0 where unknown."""
     _old_names(settings)
-    policy = settings.word("remat_policy", "full")
-    if policy in OTHER_POLICIES:
-        nearest = OTHER_POLICIES[policy]
-        settings.remark(f"remat_policy {policy}: projected as {nearest}")
-        settings.entries["remat_policy"] = settings.entries["remat_policy"]._replace(value=nearest)
+    words, waiting = _read_policy(settings)
     strategy = read_numbers(settings, NUMBERS)
     skipped = ("zero_stage", "pipeline_schedule")
     spelled, facts = read_choices(settings, [x for x in CHOICES if x.field not in skipped])
     strategy |= spelled
+    if words:
+        facts["selective_recompute"] = " ".join(words)
+        strategy["recompute"] = "selective"
     model = _read_model(settings)
     routed = model is None or has_experts(model)
     if routed:
@@ -494,6 +486,13 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
         )
     _read_batches(settings, strategy, total)
     _read_stages(settings, strategy, model)
+    if waiting and model is None:
+        settings.remark("the model is not known: all that is kept is taken to wait in the host")
+    if waiting:
+        framework = FRAMEWORKS[PRESET]
+        strategy["offload_activations"] = (
+            1.0 if model is None else waiting_share(model, framework, words, waiting)
+        )
     return finished(
         settings,
         strategy,
@@ -505,6 +504,51 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
         presets=PRESETS,
         watched=WATCHED,
     )
+
+
+def _read_policy(settings: Settings) -> tuple[list[str], list[str]]:
+    """Return the outputs that a policy saves of its own, and what of them the host holds.
+
+    The policy is left as one that CHOICES have.
+    """
+    policy = settings.word("remat_policy", "full")
+    if policy == "minimal_flash":  # until 2025
+        settings.entries["remat_policy"] = settings.entries["remat_policy"]._replace(
+            value="minimal_with_context"
+        )
+    if policy not in (*OFFLOADED_POLICIES, "custom"):
+        return [], []
+    settings.entries["remat_policy"] = settings.entries["remat_policy"]._replace(value="full")
+    if policy != "custom":
+        words = OFFLOADED_POLICIES[policy].split()
+        return words, words
+    places = {word: _place(settings, word) for word in TENSORS}
+    saved = [word for word, place in places.items() if place != "remat"]
+    waiting = [word for word, place in places.items() if place == "offload"]
+    if settings.word(INPUT, "device") == "offload":
+        waiting.append(INPUT)
+    return saved, waiting
+
+
+def _place(settings: Settings, word: str) -> str:
+    """Return where the tensors of an output wait: remat, device or offload.
+
+    Raises
+    ------
+    FormatError
+        It is none of them.
+    """
+    keys = [*TENSORS[word], *([FUSED[word]] if word in FUSED else [])]
+    found = [settings.word(key, "remat") for key in keys]
+    for key, place in zip(keys, found, strict=True):
+        if place not in ("remat", "device", "offload"):
+            raise settings.wrong(key, "one of remat, device, offload")
+    if word in FUSED and found[-1] != "remat":
+        return found[-1]
+    apart = found[: len(TENSORS[word])]
+    if len(set(apart)) > 1:
+        settings.remark(f"{', '.join(TENSORS[word])}: projected alike, as {apart[0]}")
+    return apart[0]
 
 
 def _read_experts(settings: Settings) -> Keys:

@@ -28,6 +28,14 @@ from perfmodel.formats.launch.core_stages import (
 from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.offload import Switch, read_offload
 from perfmodel.formats.launch.reading import finished, with_replicas
+from perfmodel.formats.launch.recompute import (
+    METHODS,
+    RecomputeKeys,
+    method_limit,
+    read_layers,
+    read_modules,
+    write_layers,
+)
 from perfmodel.formats.launch.settings import (
     Choice,
     Keys,
@@ -59,7 +67,7 @@ NUMBERS = (
 
 FSDP = {"use-megatron-fsdp": True, "use-distributed-optimizer": True}
 FSDP_ALSO = {"no-gradient-accumulation-fusion": True, "ckpt-format": "fsdp_dtensor"}
-FULL = {"recompute-method": "uniform", "recompute-num-layers": 1}
+RECOMPUTED = RecomputeKeys("recompute-method", "recompute-num-layers", "recompute-modules")
 
 CHOICES = (
     Choice(
@@ -115,7 +123,7 @@ CHOICES = (
         (
             Spelling("none"),
             Spelling("selective", {"recompute-granularity": "selective"}),
-            Spelling("full", {"recompute-granularity": "full"}, FULL),
+            Spelling("full", {"recompute-granularity": "full"}),
             Spelling("selective", {"recompute-activations": True}),
         ),
     ),
@@ -224,6 +232,7 @@ SOFTWARE = (
 SCHEDULES = ("1f1b", "interleaved")
 LIMITS = (
     schedule_limit(SCHEDULES),
+    method_limit(*METHODS),
     NAMED,
     Limit(
         ("deterministic_attention", "fused_cross_entropy"),
@@ -260,7 +269,6 @@ OFFLOADED = (Switch("optimizer-cpu-offload", ("offload_optimizer",), "optimizer-
 
 # What changes the speed or the memory of a run, and no projection follows.
 WATCHED: Mapping[str, str] = {
-    "recompute-modules": "selective recomputation is projected as attention and cheap operations",
     "cpu-offloading-num-layers": "say it with --offload-activations: the share of the layers",
     "moe-expert-capacity-factor": "dropped tokens without padding are not modelled",
     "delay-wgrad-compute": "delayed weight gradients are not modelled",
@@ -323,7 +331,7 @@ def stage_arguments(launch: Launch) -> Keys:
 
 def keys_of(launch: Launch) -> Keys:
     """Return all options that say what a launch is, without dashes."""
-    keys = write_table(launch, NUMBERS, CHOICES)
+    keys = write_table(launch, NUMBERS, CHOICES) | write_layers(launch, RECOMPUTED)
     if launch["expert_parallel"] == 1 and not launch.experts:
         del keys["expert-model-parallel-size"]
     if launch.experts:
@@ -433,6 +441,8 @@ def launch_of(
     strategy = with_replicas(settings, strategy, devices, "num-distributed-optimizer-instances")
     facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
     facts |= core_software(settings, option_of)
+    facts |= read_modules(settings, RECOMPUTED.modules)
+    strategy |= read_layers(settings, RECOMPUTED, strategy["recompute"])
     strategy |= read_offload(settings, OFFLOADED)
     return finished(
         settings,

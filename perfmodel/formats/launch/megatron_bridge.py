@@ -28,6 +28,12 @@ from perfmodel.formats.launch.megatron import PRESETS, read_model
 from perfmodel.formats.launch.megatron import SOFTWARE as CORE_SOFTWARE
 from perfmodel.formats.launch.offload import Switch, read_offload
 from perfmodel.formats.launch.reading import finished, with_replicas
+from perfmodel.formats.launch.recompute import (
+    RecomputeKeys,
+    read_layers,
+    read_modules,
+    write_layers,
+)
 from perfmodel.formats.launch.settings import (
     Choice,
     Entry,
@@ -71,7 +77,9 @@ _FSDP_ALSO = {
     "model.gradient_accumulation_fusion": False,
     "checkpoint.ckpt_format": "fsdp_dtensor",
 }
-_NO_METHOD = {"model.recompute_method": "null", "model.recompute_num_layers": "null"}
+RECOMPUTED = RecomputeKeys(
+    "model.recompute_method", "model.recompute_num_layers", "model.recompute_modules"
+)
 
 CHOICES = (
     Choice(
@@ -114,13 +122,9 @@ CHOICES = (
     Choice(
         "recompute",
         (
-            Spelling("none", {"model.recompute_granularity": "null"}, _NO_METHOD),
-            Spelling("selective", {"model.recompute_granularity": "selective"}, _NO_METHOD),
-            Spelling(
-                "full",
-                {"model.recompute_granularity": "full"},
-                {"model.recompute_method": "uniform", "model.recompute_num_layers": 1},
-            ),
+            Spelling("none", {"model.recompute_granularity": "null"}),
+            Spelling("selective", {"model.recompute_granularity": "selective"}),
+            Spelling("full", {"model.recompute_granularity": "full"}),
         ),
     ),
     Choice(
@@ -212,8 +216,6 @@ OFFLOADED = (
 )
 
 WATCHED: Mapping[str, str] = {
-    "model.recompute_modules": "selective recomputation is projected as attention and cheap "
-    "operations",
     "model.cpu_offloading": "say it with --offload-activations: the share of the layers",
     "model.fine_grained_activation_offloading": "say it with --offload-activations: the share of "
     "what is stored",
@@ -243,6 +245,9 @@ FUNCTION = "model.activation_func._target_"
 def keys_of(launch: Launch) -> Keys:
     """Return all fields of the configuration that say what a launch is, as dotted paths."""
     keys = write_table(launch, (*NUMBERS, *BATCHES), CHOICES)
+    # What a recipe says of layers goes with its granularity.
+    nothing = {RECOMPUTED.method: "null", RECOMPUTED.layers: "null"}
+    keys |= nothing | write_layers(launch, RECOMPUTED)
     if launch["virtual_pipeline"] == 1:
         keys["model.virtual_pipeline_model_parallel_size"] = "null"
     keys["dataset.sequence_length"] = launch["sequence_length"]
@@ -370,6 +375,8 @@ def launch_of(
     strategy = with_replicas(settings, strategy, devices, sets)
     facts["pads_vocabulary_to"] = settings.whole("model.make_vocab_size_divisible_by", 128)
     facts |= core_software(settings, _of_model)
+    facts |= read_modules(settings, RECOMPUTED.modules)
+    strategy |= read_layers(settings, RECOMPUTED, strategy["recompute"])
     adapters = read_adapters(settings)
     strategy |= read_offload(settings, OFFLOADED)
     silent = [item.key for item in NUMBERS[:3] if settings.silent(item.key)]

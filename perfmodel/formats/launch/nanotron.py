@@ -42,6 +42,8 @@ _MODE, _ENGINE = "parallelism.tp_mode", "parallelism.pp_engine"
 _STEPS = "tokens.batch_accumulation_per_replica"
 _CONFIG = "model.model_config."
 
+_MOE = "parallelism.moe_layer_recompute"
+
 CHOICES = (
     Choice(
         "sequence_parallel",
@@ -60,7 +62,12 @@ CHOICES = (
     ),
     Choice(
         "recompute",
-        (Spelling("none"), Spelling("full", {"parallelism.recompute_layer": True})),
+        (
+            Spelling("none"),
+            Spelling("full", {"parallelism.recompute_layer": True}),
+            Spelling("full", {"parallelism.recompute_layer": True, _MOE: True}),
+            Spelling("selective", {_MOE: True}, software={"selective_recompute": "moe"}),
+        ),
     ),
     Choice(
         "precision",
@@ -89,7 +96,6 @@ SOFTWARE = (
         {"optimizer.accumulate_grad_in_fp32": True},
     ),
 )
-WATCHED = {"parallelism.moe_layer_recompute": "experts are projected without recomputation"}
 CLOSED = {
     "parallelism.": ("tp_recompute_allgather",),
     "tokens.": (
@@ -154,7 +160,6 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         devices_per_node=per_node,
         software=SOFTWARE,
         presets=PRESETS,
-        watched=WATCHED,
         closed=CLOSED,
     )
 

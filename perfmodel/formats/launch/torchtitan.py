@@ -20,6 +20,7 @@ from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.formats.launch.describe import Launch, has_experts, known_as
 from perfmodel.formats.launch.offload import Switch, read_offload
 from perfmodel.formats.launch.reading import finished
+from perfmodel.formats.launch.recompute import method_limit
 from perfmodel.formats.launch.settings import (
     Choice,
     Entry,
@@ -79,6 +80,8 @@ def _shards(launch: Launch) -> bool:
     return launch.replicas > 1 and launch["zero_stage"] > 0
 
 
+_MODE, _OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+
 CHOICES = (
     Choice(
         "sequence_parallel",
@@ -110,7 +113,6 @@ CHOICES = (
             Spelling(
                 "selective",
                 {"activation_checkpoint.mode": "selective"},
-                {"activation_checkpoint.selective_ac_option": "op"},
             ),
             Spelling("full", {"activation_checkpoint.mode": "full"}),
         ),
@@ -174,6 +176,7 @@ def _expert_meshes(launch: Launch) -> bool:
 
 
 LIMITS = (
+    method_limit("every"),
     Limit(
         ("zero_stage",),
         lambda launch: (
@@ -293,6 +296,30 @@ def _shard_degree(launch: Launch) -> int:
     return int((launch["shard_group"] or launch.replicas) // launch["context_parallel"])
 
 
+def _recompute_keys(launch: Launch) -> Keys:
+    """Return what selective recomputation is of: operations, or every so many-th layer."""
+    if launch["recompute"] == "selective":
+        return {_OPTION: "op"}
+    if launch["recompute_method"] != "every":
+        return {}
+    return {_MODE: "selective", _OPTION: str(launch["recompute_num_layers"])}
+
+
+def _read_layers(settings: Settings, level: str) -> Keys:
+    """Return which layers are recomputed whole, where that is every so many-th.
+
+    Raises
+    ------
+    FormatError
+        The option is neither ``op`` nor a number of layers.
+    """
+    option = settings.word(_OPTION, "op")
+    if level != "selective" or option == "op":
+        return {}
+    layers = settings.whole(_OPTION)
+    return {"recompute": "full", "recompute_method": "every", "recompute_num_layers": layers}
+
+
 def keys_of(launch: Launch) -> Keys:
     """Return all keys that say what a launch is, as dotted paths."""
     keys: Keys = {}
@@ -304,7 +331,7 @@ def keys_of(launch: Launch) -> Keys:
     flavor = known_as(launch.model, FLAVORS)
     if flavor is not None:
         keys = {"model.name": flavor[0], "model.flavor": flavor[1]}
-    table = write_table(launch, NUMBERS, CHOICES)
+    table = write_table(launch, NUMBERS, CHOICES) | _recompute_keys(launch)
     pipeline = launch["pipeline_parallel"] > 1
     each = launch["global_batch_size"] // launch["data_parallel"]
     keys["training.seq_len"] = table.pop("training.seq_len")
@@ -386,7 +413,7 @@ def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
     name_schedule(settings)
     strategy = read_numbers(settings, NUMBERS)
     spelled, _ = read_choices(settings, [item for item in CHOICES if item.field != "zero_stage"])
-    strategy |= spelled
+    strategy |= spelled | _read_layers(settings, spelled["recompute"])
     strategy["sequence_parallel"] = strategy["tensor_parallel"] > 1
     model = _read_model(settings)
     _read_replicas(settings, strategy, devices)

@@ -19,15 +19,16 @@ from perfmodel.base.errors import ModelError, PerfModelError
 from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.measured.kind import Kind
 from perfmodel.measured.row_choices import (
+    RECOMPUTE_LEVELS,
     assumed_batch,
     likeliest,
     micro_batches,
-    recompute_levels,
     schedule_of,
     virtual_chunks,
 )
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import model_from_row
+from perfmodel.measured.row_recompute import recompute_of
 from perfmodel.measured.row_software import (
     context_parallel_kind,
     framework_of,
@@ -42,6 +43,7 @@ from perfmodel.model.presets import list_models, load_model
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_REASONS, VALID
+from perfmodel.training.memory import waiting_share
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -75,9 +77,6 @@ class Case:
         What a sweep needs.
     candidates : list of dict
         Strategies that the row admits; one where it states everything.
-    share : float
-        Layers that are recomputed, where only some are; candidates then come in pairs
-        without and with full recompute. Otherwise 1.
     measured : float
         Seconds per step, or what else a kind of table holds.
     opened : tuple of str
@@ -89,7 +88,6 @@ class Case:
     hardware: Hardware
     framework: Framework
     candidates: list[dict[str, Any]]
-    share: float
     measured: float
     opened: tuple[str, ...]
     assumed: tuple[str, ...]
@@ -238,31 +236,31 @@ def run_of(
         "precision": precision,
         **packed,
     }
-    levels, some_layers, recompute_notes = recompute_levels(row, framework)
+    recompute = recompute_of(row)
+    level = recompute.level or framework.recompute
+    notes, words = recompute.notes, recompute.words.split()
+    waiting = waiting_share(model, framework, words, recompute.waiting)
+    if waiting and hardware.system.host.bandwidth > 0.0:
+        fixed["offload_activations"] = waiting
+    elif waiting:
+        notes = (*notes, "what waits in the host's memory counts on the device")
     if schedule and pipeline > 1:
         fixed["pipeline_schedule"] = schedule
     open_axes: dict[str, list[Any]] = {
         "virtual_pipeline": virtual_chunks(row, framework, model, pipeline, schedule),
         "micro_batch_size": micro_batches(row, framework, fixed),
-        "recompute": levels,
+        "recompute": [level] if level else list(RECOMPUTE_LEVELS),
     }
     candidates = [
-        {**fixed, **dict(zip(open_axes, values, strict=True))}
+        {**fixed, **recompute.layers, **dict(zip(open_axes, values, strict=True))}
         for values in itertools.product(*open_axes.values())
     ]
-    share = 1.0
-    if some_layers:
-        chunks = pipeline * candidates[0]["virtual_pipeline"]
-        share = min(1.0, some_layers * chunks / model.num_layers)
-    if share < 1.0:
-        candidates = [{**c, "recompute": r} for c in candidates for r in ("none", "full")]
     return Case(
         model,
         devices,
         hardware,
         framework,
         candidates,
-        share,
         measured,
         tuple(
             name
@@ -270,7 +268,7 @@ def run_of(
             if len(values) > 1 or (name == "recompute" and not row.text("recompute"))
         ),
         assumed,
-        (*model_notes, *software_notes, *hardware_notes, *precision_notes, *recompute_notes),
+        (*model_notes, *software_notes, *hardware_notes, *precision_notes, *notes),
     )
 
 
@@ -434,13 +432,6 @@ def _choose(case: Case, columns: Mapping[str, Any]) -> Outcome:
         best = int(valid[np.argmin(columns["memory_total"][valid])])
     details = {name: float(columns[name][best]) for name in NUMBERS}
     chosen = dict(case.candidates[best])
-    if case.share < 1.0:
-        # Some layers are recomputed and the others not: between the two projections.
-        pair = best // 2 * 2
-        for name in details:
-            none, full = (float(columns[name][pair + i]) for i in (0, 1))
-            details[name] = (1.0 - case.share) * none + case.share * full
-        chosen["recompute"] = f"full for {case.share:.0%}"
     projected = details.pop("step_time")
     assumed = tuple(f"{name}={chosen[name]}" for name in case.opened)
     return Outcome(

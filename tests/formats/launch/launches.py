@@ -63,6 +63,9 @@ FREE: dict[str, Any] = {
 }
 
 
+METHODS = ("all", "all", "uniform", "block", "every")
+
+
 def launched_model(name: str, framework: str) -> ModelSpec:
     """Return a model with the prediction modules that it states, where software knows them."""
     return load_model(name, mtp="none" if framework == "torchtitan" else "stated")
@@ -72,6 +75,8 @@ def one_launch(
     model: str, framework: str = "megatron", *, devices: int, split: str = "", **axes: Any
 ) -> Launch:
     """Return the launch of one strategy, on nodes of 8; `split` lays out its stages."""
+    if framework == "maxtext":  # which always recomputes something
+        axes = {"recompute": "full"} | axes
     spec = launched_model(model, framework)
     grid = strategies_from_rows(spec, devices, [axes])
     assert grid.status[0] == 0, "no possible strategy"
@@ -89,12 +94,16 @@ def launches(
     axes = AXES | {key: value for key, value in narrow.items() if key in AXES}
     free = FREE | {key: value for key, value in narrow.items() if key in FREE}
     model = launched_model(name, framework)
-    random = np.random.default_rng(20261122)
+    random, of_layers = np.random.default_rng(20261122), np.random.default_rng(17)
     layouts = enumerate_strategies(model, devices, {**axes, "zero_stage": [1]}).grid
     rows = []
     for index in random.integers(0, len(layouts), count):
         row = layouts.row(int(index))
         row |= {key: values[int(random.integers(len(values)))] for key, values in free.items()}
+        if row["recompute"] == "full":
+            method = of_layers.choice(narrow.get("recompute_method", METHODS))
+            layers = 0 if method == "all" else int(of_layers.integers(1, 4))
+            row |= {"recompute_method": str(method), "recompute_num_layers": layers}
         if row["pipeline_schedule"] == "1f1b" and random.random() < 0.3:
             row["pipeline_schedule"] = "gpipe"
         rows.append(row)

@@ -87,6 +87,8 @@ def test_what_is_written_is_read(name: str, least: int) -> None:
         mapping=("tensor-context-data-pipeline",),
         zero_stage=(3, 3, 1, 0),
         precision=("bf16", "fp8", "mxfp8"),
+        recompute=("selective", "full", "full"),
+        recompute_method=("all",),
     )
     assert done > least
     assert all(text.startswith("MaxText cannot do ") for text in refused)
@@ -135,7 +137,7 @@ def test_what_is_left_of_the_devices_is_not_guessed() -> None:
     assert launch["zero_stage"] == 3
     assert "data_parallel" not in launch.strategy
     assert launch["recompute"] == "selective"
-    assert launch.framework.selective_recompute == "all_but_qkv"
+    assert launch.framework.selective_recompute == "save_qkv_proj"
     assert any("takes what is left of the devices" in x for x in launch.remarks)
 
 
@@ -154,6 +156,7 @@ def test_what_is_left_of_the_devices_is_not_guessed() -> None:
 )
 def test_what_maxtext_cannot_do_is_refused(changes: dict[str, Any], message: str) -> None:
     axes = {"zero_stage": 3, "global_batch_size": 64, "sequence_length": 4096, **changes}
+    axes |= {"recompute": "full"}
     with pytest.raises(StrategyError) as caught:
         format_launch("maxtext", one_launch("llama-3.1-8b", devices=32, **axes))
     assert message in str(caught.value)

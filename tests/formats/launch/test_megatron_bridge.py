@@ -91,12 +91,13 @@ def test_words_on_a_command_line() -> None:
 @pytest.mark.parametrize(
     ("modules", "repeated", "remarked"),
     [
-        ("[core_attn, moe]", "cheap moe", False),
-        ("[layernorm, mlp, moe]", "cheap mlp moe", False),
-        ("[mla_up_proj, moe_act]", "cheap", True),
+        ("[core_attn, moe]", "core_attn moe", False),
+        ("[layernorm, mlp, moe]", "layernorm mlp moe", False),
+        ("[moe_act, mla_up_proj]", "mla_up_proj moe_act", False),
+        ("[moe_act, mhc]", "moe_act", True),
     ],
 )
-def test_modules_that_are_recomputed_whole(modules: str, repeated: str, remarked: bool) -> None:
+def test_modules_that_are_recomputed(modules: str, repeated: str, remarked: bool) -> None:
     text = f"model:\n  tensor_model_parallel_size: 2\n  recompute_modules: {modules}\n"
     _, launch = parse_launch(text, "x.yaml")
     assert launch.framework.selective_recompute == repeated
