@@ -29,6 +29,7 @@ from perfmodel.strategy.fields import (
     MAPPINGS,
     PIPELINE_SCHEDULES,
     RECOMPUTE,
+    RECOMPUTE_METHODS,
 )
 from perfmodel.strategy.grid import StrategyGrid, encode
 from perfmodel.strategy.mapping import axis_order
@@ -188,6 +189,10 @@ def _draw_columns(rng: np.random.Generator, model: ModelSpec, count: int, bits: 
     bf16 = PRECISIONS.index("bf16")
     columns["precision"] = np.where(pick(0, 1) > 0, bf16, pick(*range(len(PRECISIONS))))
     columns["mapping"] = np.where(pick(0, 1) > 0, 0, pick(*range(len(MAPPINGS))))
+    full = columns["recompute"] == RECOMPUTE.index("full")
+    columns["recompute_method"] = np.where(full, pick(0, 0, 1, 2, 3), 0)
+    some = columns["recompute_method"] > 0
+    columns["recompute_num_layers"] = np.where(some, pick(1, 2, 3, 8), 0)
     usual_values = {field.name: encode(field.name, field.default) for field in FIELDS}
     return {name: columns.get(name, np.full(count, value)) for name, value in usual_values.items()}
 
@@ -400,6 +405,24 @@ def _more(**factors: int) -> Any:
     return measure
 
 
+def _next_layer(variable: str, sign: float) -> Any:
+    """Return a measure: one more layer of every block takes no less time, and keeps no more."""
+
+    def measure(case: Case, base: Values) -> Found:
+        blocks = case.columns["recompute_method"] == RECOMPUTE_METHODS.index("block")
+        more = case.columns["recompute_num_layers"] + 1
+        rows, new = case.changed(blocks & _finite(base), recompute_num_layers=more)
+        if not rows.size:
+            return rows, np.zeros(0)
+        return rows, sign * (new.project()[variable] / base[variable][rows] - 1.0)
+
+    return measure
+
+
+def _grouped(case: Case) -> Any:
+    return case.columns["recompute_method"] == RECOMPUTE_METHODS.index("uniform")
+
+
 def _fp8(case: Case, base: Values) -> Found:
     wide = case.columns["precision"] == PRECISIONS.index("bf16")
     rows, new = case.changed(wide & _finite(base), precision=PRECISIONS.index("fp8"))
@@ -463,6 +486,12 @@ LAWS = (
     Law("quicker scale-out is never slower", _faster("system.network.1.latency", 0.5)),
     Law("fewer bytes on the wire are never slower", _fewer_bytes, 0.05, CHOICE),
     Law("a larger batch never takes less time", _more(global_batch_size=2)),
+    Law("one more layer recomputed never takes less time", _next_layer("step_time", -1.0)),
+    Law("one more layer recomputed never keeps more", _next_layer("memory_activations", 1.0)),
+    Law(
+        "layers recomputed together take as long as one by one",
+        _same("step_time", "recompute_time", where=_grouped, recompute_num_layers=1),
+    ),
     Law(
         "a longer sequence never takes less time",
         _more(sequence_length=2),
