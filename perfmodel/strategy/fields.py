@@ -58,7 +58,7 @@ class StrategyField:
 
 
 RECOMPUTE = ("none", "selective", "full")
-RECOMPUTE_METHODS = ("all", "uniform", "block", "every")
+RECOMPUTE_METHODS = ("single", "uniform", "block", "every")
 PIPELINE_SCHEDULES = tuple(SCHEDULE_FACTS)
 CONTEXT_PARALLEL_KINDS = ("ring", "all_to_all", "all_gather")
 MAPPING_AXES = ("tensor", "context", "data", "pipeline")
@@ -125,10 +125,10 @@ FIELDS: tuple[StrategyField, ...] = (
         "recompute_method",
         "recompute-method",
         "choice",
-        "all",
-        "layers that recompute full repeats: all; uniform: all, recompute_num_layers at a time, of "
-        "which the first one's input is kept; block: the first recompute_num_layers of every "
-        "chunk; every: each recompute_num_layers-th of a device",
+        "single",
+        "layers that recompute full repeats: single: each by itself; uniform: recompute_num_layers "
+        "at a time, of which the first one's input is kept; block: the first recompute_num_layers "
+        "of every chunk; every: each recompute_num_layers-th of a device",
         RECOMPUTE_METHODS,
     ),
     StrategyField(

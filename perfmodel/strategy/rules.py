@@ -271,7 +271,7 @@ def _frozen(c: Columns, model: ModelSpec, devices: int) -> Flags:
 
 def _recomputed_layers(c: Columns, model: ModelSpec, devices: int) -> Flags:
     method, layers = c["recompute_method"], c["recompute_num_layers"]
-    some = method != RECOMPUTE_METHODS.index("all")
+    some = method != RECOMPUTE_METHODS.index("single")
     counted = some & (method != RECOMPUTE_METHODS.index("block"))
     partly = some & (c["recompute"] != RECOMPUTE.index("full"))
     return partly | (~some & (layers > 0)) | (counted & (layers == 0))
@@ -421,7 +421,7 @@ RULES: tuple[Rule, ...] = (
         24,
         "recomputed_layers_mismatch",
         "recompute_method uniform, block and every need recompute full; uniform and every a "
-        "recompute_num_layers of at least 1, which means nothing with all",
+        "recompute_num_layers of at least 1, which means nothing with single",
         _recomputed_layers,
     ),
 )

@@ -22,13 +22,14 @@ class Recomputed(NamedTuple):
     Attributes
     ----------
     method : str
-        Of `perfmodel.strategy.fields.RECOMPUTE_METHODS`: all of them; ``uniform``, groups of so
-        many as one; ``block``, the first so many of every chunk; ``every``, every so many-th.
+        Of `perfmodel.strategy.fields.RECOMPUTE_METHODS`: ``single``, all one by one; ``uniform``,
+        so many together; ``block``, the first so many of every chunk; ``every``, every
+        so many-th.
     layers : int
         How many.
     """
 
-    method: str = "all"
+    method: str = "single"
     layers: int = 0
 
 
@@ -38,7 +39,7 @@ ALL = Recomputed()
 def recomputed_of(method: int = 0, layers: int = 0) -> Recomputed:
     """Return the choice of a strategy, from its columns; one layer a group is all of them."""
     name = RECOMPUTE_METHODS[method]
-    if name == "all" or (name in ("uniform", "every") and layers == 1):
+    if name == "single" or (name in ("uniform", "every") and layers == 1):
         return ALL
     return Recomputed(name, layers)
 

@@ -249,7 +249,7 @@ PARTLY = ("block", "every", "uniform")
 
 @pytest.fixture(scope="module")
 def projected(project, h100, small_dense):
-    def run(method="all", layers=0, recompute="full", **fields):
+    def run(method="single", layers=0, recompute="full", **fields):
         some = dict(zip(FIELDS, (method, layers), strict=True))
         return project(small_dense, h100, recompute=recompute, **(RUN | some | fields))
 
@@ -283,7 +283,7 @@ def test_time_is_that_of_the_layers(project, h100, llama_8b) -> None:
         some = dict(zip(FIELDS, (method, layers), strict=True))
         return project(llama_8b, h100, recompute="full", **RUN, **some)
 
-    full = run("all", 0)
+    full = run("single", 0)
     quarter = run("block", 4)["recompute_time"]
     assert quarter == pytest.approx(full["recompute_time"] / 4, rel=1e-9)
     assert run("every", 4)["recompute_time"] == pytest.approx(quarter, rel=1e-9)
@@ -310,9 +310,9 @@ def test_groups_keep_the_input_of_their_first_layer(h100, llama_8b, grid_of) -> 
 
 
 def test_one_layer_a_group_is_all_of_them() -> None:
-    assert recomputed_of(1, 1) == recomputed_of() == Recomputed("all", 0)
+    assert recomputed_of(1, 1) == recomputed_of() == Recomputed("single", 0)
     assert recomputed_of(2, 1) == Recomputed("block", 1)
-    assert recomputed_of(3, 1) == Recomputed("all", 0)
+    assert recomputed_of(3, 1) == Recomputed("single", 0)
 
 
 def test_strategies_of_one_sweep_do_not_mix(project, h100, small_dense) -> None:
@@ -323,7 +323,7 @@ def test_strategies_of_one_sweep_do_not_mix(project, h100, small_dense) -> None:
     from tests.conftest import complete
 
     rows, alone = [], []
-    for method, layers in (("all", 0), ("block", 1), ("every", 2), ("uniform", 2), ("block", 2)):
+    for method, layers in (("single", 0), ("block", 1), ("every", 2), ("uniform", 2), ("block", 2)):
         some = dict(zip(FIELDS, (method, layers), strict=True))
         devices, row = complete({"recompute": "full", **RUN, **some})
         rows.append(row)

@@ -139,7 +139,7 @@ def settled(strategy: Mapping[str, Any], model: ModelSpec | None) -> dict[str, A
         row["shard_group"] = 0
     row["mapping"] = _plainest_mapping(row)
     if row["recompute_method"] in ("uniform", "every") and row["recompute_num_layers"] == 1:
-        row |= {"recompute_method": "all", "recompute_num_layers": 0}
+        row |= {"recompute_method": "single", "recompute_num_layers": 0}
     return row
 
 

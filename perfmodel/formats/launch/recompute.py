@@ -29,11 +29,11 @@ class RecomputeKeys(NamedTuple):
 
 
 def method_limit(*offered: str) -> Limit:
-    """Return the limit of a software that has these methods beside ``all``."""
+    """Return the limit of a software that has these methods beside ``single``."""
     return Limit(
         ("recompute_method",),
-        lambda launch: launch["recompute_method"] not in ("all", *offered),
-        f"it offers {', '.join(('all', *offered))}",
+        lambda launch: launch["recompute_method"] not in ("single", *offered),
+        f"it offers {', '.join(('single', *offered))}",
     )
 
 
@@ -62,7 +62,7 @@ def write_layers(launch: Launch, keys: RecomputeKeys) -> Keys:
         return _write_modules(launch, keys.modules)
     if launch["recompute"] != "full":
         return {}
-    if launch["recompute_method"] == "all":
+    if launch["recompute_method"] == "single":
         return {keys.method: "uniform", keys.layers: 1}
     return {
         keys.method: launch["recompute_method"],

@@ -63,7 +63,7 @@ FREE: dict[str, Any] = {
 }
 
 
-METHODS = ("all", "all", "uniform", "block", "every")
+METHODS = ("single", "single", "uniform", "block", "every")
 
 
 def launched_model(name: str, framework: str) -> ModelSpec:
@@ -102,7 +102,7 @@ def launches(
         row |= {key: values[int(random.integers(len(values)))] for key, values in free.items()}
         if row["recompute"] == "full":
             method = of_layers.choice(narrow.get("recompute_method", METHODS))
-            layers = 0 if method == "all" else int(of_layers.integers(1, 4))
+            layers = 0 if method == "single" else int(of_layers.integers(1, 4))
             row |= {"recompute_method": str(method), "recompute_num_layers": layers}
         if row["pipeline_schedule"] == "1f1b" and random.random() < 0.3:
             row["pipeline_schedule"] = "gpipe"
