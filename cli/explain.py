@@ -138,11 +138,11 @@ def explain_command(
     assumptions = assumed(framework, grid, axes)
     if stages:
         _show_pipeline(problem, row, assumptions, as_json)
-        warn_if_too_large(ctx, row)
+        warn_if_too_large(ctx, row, device)
         return
     if memory:
         _explain_memory(problem, row, assumptions, as_json)
-        warn_if_too_large(ctx, row)
+        warn_if_too_large(ctx, row, device)
         return
     costs = operation_costs(spec, grid, device, framework=software)
     if phase is not None:
@@ -161,7 +161,7 @@ def explain_command(
                 placement(grid, device), [level.name for level in device.system.network]
             )
     suggest_interleaving(spec, grid, row)
-    warn_if_too_large(ctx, row)
+    warn_if_too_large(ctx, row, device)
 
 
 def _show_pipeline(

@@ -112,7 +112,7 @@ def project_command(
     problem = load_problem(model, reading, hardware, devices, settings, framework, axes)
     row = project_row(*problem, costs=costs)
     if safe:
-        row["fits"] = row["memory_high"] <= row["memory_capacity"]
+        row["fits"] = row["fits"] and row["memory_high"] <= row["memory_capacity"]
     spec, grid, device, software = problem
     assumptions = assumed(framework, grid, axes)
     if as_json:
@@ -121,7 +121,7 @@ def project_command(
     else:
         print_projection(*problem, row, assumptions)
     suggest_interleaving(spec, grid, row)
-    warn_if_too_large(ctx, row)
+    warn_if_too_large(ctx, row, device)
 
 
 def load_problem(
@@ -274,15 +274,20 @@ def suggest_interleaving(model: ModelSpec, grid: StrategyGrid, row: Mapping[str,
     remark(f"note: {100 * share:.0f} % of the step is the pipeline's bubble; {more}")
 
 
-def warn_if_too_large(ctx: click.Context, row: Mapping[str, Any]) -> None:
+def warn_if_too_large(ctx: click.Context, row: Mapping[str, Any], device: Hardware) -> None:
     """Warn and leave with code 3 where the strategy does not fit in memory."""
     from perfmodel.base.units import format_gib
+    from perfmodel.base.variables import HOST_MEMORY
 
     if row["fits"]:
         return
     needed = f"{format_gib(row['memory_total'])} needed, {format_gib(row['memory_capacity'])} there"
-    if row["memory_total"] <= row["memory_capacity"]:
-        needed = f"the host has less than {format_gib(row['memory_host'])} per device"
+    for name, capacity in HOST_MEMORY.items():
+        there = getattr(device.system.host, capacity)
+        if row["memory_total"] <= row["memory_capacity"] and row[name] > there:
+            what = capacity.replace("_", " ")
+            needed = f"{format_gib(row[name])} of the host's {what} needed per device, "
+            needed += f"{format_gib(there)} there (system.host.{capacity})"
     click.echo(
         f"perfmodel: warning: does not fit: {needed}; the times are what it would take if it did",
         err=True,

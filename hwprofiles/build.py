@@ -186,6 +186,12 @@ def _system(document: object, where: Where, source: dict[str, str]) -> System:
             f"{where('system.host')}: a host with a link needs 'system.host.memory_capacity' and "
             "'system.host.memory_bandwidth'"
         )
+    drives = [host[key] > 0.0 for key in ("nvme_capacity", "nvme_read", "nvme_write")]
+    if any(drives) and not all(drives):
+        raise HardwareError(
+            f"{where('system.host')}: drives need 'system.host.nvme_capacity', "
+            "'system.host.nvme_read' and 'system.host.nvme_write'"
+        )
     levels = table.get("network")
     if not isinstance(levels, list | tuple) or not levels:
         raise HardwareError(

@@ -168,7 +168,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Host:
-    """The host's memory, as each device has it.
+    """The host's memory and drives, as each device has them.
 
     Parameters
     ----------
@@ -178,11 +178,18 @@ class Host:
         Of the node over its devices [B].
     memory_bandwidth : float
         The same by datasheet [B/s].
+    nvme_capacity : float
+        Of the drives of the node over its devices [B]; 0 for none.
+    nvme_read, nvme_write : float
+        The same of what they read and write in long runs [B/s].
     """
 
     bandwidth: float = 0.0
     memory_capacity: float = 0.0
     memory_bandwidth: float = 0.0
+    nvme_capacity: float = 0.0
+    nvme_read: float = 0.0
+    nvme_write: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,11 @@ HOST = {
     "memory_bandwidth": Field(
         "number", "datasheet bandwidth of the host's memory, per device", "B/s", default=0.0
     ),
+    "nvme_capacity": Field(
+        "number", "the host's NVMe drives for data, per device; 0: none", "B", default=0.0
+    ),
+    "nvme_read": Field("number", "what they read in long runs, per device", "B/s", default=0.0),
+    "nvme_write": Field("number", "what they write in long runs, per device", "B/s", default=0.0),
 }
 
 NETWORK = {

@@ -15,7 +15,7 @@ from perfmodel.base.variables import (
     VARIABLES,
 )
 from perfmodel.cli.shared.printing import heading, percent, say, share, strategy_label, table
-from perfmodel.strategy.fields import FIELDS, OFFLOAD
+from perfmodel.strategy.fields import FIELDS, OFFLOAD, OFFLOAD_TO
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -186,8 +186,9 @@ def print_memory(row: Mapping[str, Any]) -> None:
     click.echo(table(["memory per device", "", "share"], lines))
     verdict = "fits in" if whole <= row["memory_capacity"] else "does NOT fit in"
     click.echo(f"{verdict} {format_gib(row['memory_capacity'])} of device memory")
-    if row.get("memory_host"):
-        click.echo(f"{format_gib(row['memory_host'])} per device wait in the host's memory")
+    for name, where in (("memory_host", "in the host's memory"), ("memory_nvme", "on NVMe")):
+        if row.get(name):
+            click.echo(f"{format_gib(row[name])} per device wait {where}")
 
 
 def print_placement(groups: Sequence[GroupPlacement], levels: Sequence[str]) -> None:
@@ -240,6 +241,7 @@ def _common_fields(rows: Sequence[Mapping[str, Any]], shown: set[str]) -> str:
     silent |= {"context_parallel": 1, "virtual_pipeline": 1}
     silent |= dict.fromkeys(("micro_batch_group", "document_length", "padding", *OFFLOAD), 0)
     first = rows[0]
+    silent |= {where: first[where] for share, where in OFFLOAD_TO.items() if not first[share]}
     if all(row["context_parallel"] == 1 for row in rows):
         silent["context_parallel_kind"] = first["context_parallel_kind"]
     if all(row["pipeline_parallel"] == 1 for row in rows):

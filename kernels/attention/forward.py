@@ -32,7 +32,8 @@ ONE_RESIDENT_ABOVE = 256
 
 FULL_RATE_ROWS = 128
 """Rows with which the matrix instruction of such a library runs at full rate (``tcgen05``: with
-64 rows at half)."""
+64 rows at half, as they take half of the data paths: CUTLASS, ``mma_traits_sm100_frag.hpp``, "M=64
+uses half subpartitions")."""
 
 READER_ROWS = 16.0
 """Rows of the smallest group whose matrix instructions share operands in registers (``mma.sync``,

@@ -73,7 +73,7 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
         if shards_parameters(zero):
             parts = keys.parts[key]
             slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
-        load = stage_load(strategy, stages, shards, slot, groups, settings)
+        load = stage_load(strategy, batches, stages, shards, slot, groups, settings, network, memo)
         stage = stages.sums[load.critical]
 
         # 2. The pipeline: waiting for other stages, and sends between them.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit, jit_inline
-from perfmodel.kernels.step.offload import offload_memory, offloads
+from perfmodel.kernels.step.offload import offload_memory, offloads, parked
 from perfmodel.kernels.step.sharding import (
     kept,
     shard_count,
@@ -163,15 +163,16 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
 
 
 @jit_inline
-def without_offloaded(strategy, at, flight, stage, groups, weight_bytes, settings):
-    """Return what holds for a stage, and its micro-batches in flight, less what the host keeps.
+def without_offloaded(strategy, at, flight, stage, parking, groups, weight_bytes, settings):
+    """Return what holds for a stage, and its micro-batches in flight, less what waits elsewhere.
 
-    Third, what the host keeps [B]. Of activations on the device are left those of the layers that
-    leave or come.
+    Third and fourth, what the host's memory and its drives keep [B]. Of activations on the device
+    are left those of the layers that leave or come; those that another stage has parked here
+    (`parked`) come on top.
     """
     own = kept(strategy.zero, stage.weights, stage.experts, groups)
     trained = kept(strategy.zero, stage.trained, stage.trained_experts, groups)
-    away = offload_memory(strategy, stage, flight, own, trained, weight_bytes, settings)
+    away = offload_memory(strategy, stage, flight, parking, own, trained, weight_bytes, settings)
     left = flight
     if stage.activations > 0.0:
         left -= away.activations / stage.activations
@@ -188,7 +189,7 @@ def without_offloaded(strategy, at, flight, stage, groups, weight_bytes, setting
         at.static,
         at.flat,
     )
-    return device, left, away.host
+    return device, left, away.host, away.nvme
 
 
 @jit_inline
@@ -383,9 +384,9 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
     Returns
     -------
     tuple
-        `Held` of the stage that needs most, at its peak, and what its host keeps [B].
+        `Held` of the stage that needs most, at its peak, and what its host and drives keep [B].
     """
-    worst, host, every = -1.0, 0.0, curve.shape[0] > 0
+    worst, host, nvme, every = -1.0, 0.0, 0.0, curve.shape[0] > 0
     peak = Held(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     heads, away = heads_kept(strategy, batches, waits), offloads(strategy)
     of, context = settings.memory, reserve(strategy, settings)
@@ -395,10 +396,11 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
         stage = stages.sums[row]
         flight = stage_flight(strategy, batches, stages, waits, row)
         at = standing(strategy, batches, flight, stage, groups, sizes, settings)
-        on_host = 0.0
+        on_host, on_nvme = 0.0, 0.0
         if away:
-            at, flight, on_host = without_offloaded(
-                strategy, at, flight, stage, groups, sizes[0], settings
+            parking = parked(strategy, batches, stages, row)
+            at, flight, on_host, on_nvme = without_offloaded(
+                strategy, at, flight, stage, parking, groups, sizes[0], settings
             )
         for moment in range(MOMENTS):
             # Where gradients were there before, what follows a backward holds less than it, but
@@ -412,13 +414,13 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
             held = held_at(moment, strategy, flight, heads, stage, at, sizes[0], settings)
             total = taken_bytes(held, settings)
             if total > worst:
-                worst, peak, host = total, held, on_host
+                worst, peak, host, nvme = total, held, on_host, on_nvme
             if every:
                 place = curve[(row - start) * MOMENTS + moment]
                 place[0], place[1], place[2] = held.parameters, held.gradients, held.optimizer
                 place[3], place[4] = held.activations, held.buffers
                 place[5], place[6] = lost_bytes(held, settings), context
-    return peak, host
+    return peak, host, nvme
 
 
 @jit_inline
@@ -433,7 +435,7 @@ def stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out,
     column : int
         Of `out`.
     """
-    peak, host = walk(strategy, batches, stages, waits, groups, sizes, settings, out[:0])
+    peak, host, nvme = walk(strategy, batches, stages, waits, groups, sizes, settings, out[:0])
     context = reserve(strategy, settings)
     total = taken_bytes(peak, settings) + context
     out[ROW.memory_parameters, column] = peak.parameters
@@ -446,6 +448,7 @@ def stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out,
     out[ROW.memory_total, column] = total
     out[ROW.memory_high, column] = total * settings.memory.high
     out[ROW.memory_host, column] = host
+    out[ROW.memory_nvme, column] = nvme
 
 
 @jit

@@ -8,7 +8,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit_inline
 from perfmodel.kernels.pipeline.closed import Ends
-from perfmodel.kernels.step.offload import offloads, pass_exposed
+from perfmodel.kernels.step.offload import offloads, parked, pass_exposed
 from perfmodel.kernels.step.sharding import shards_parameters
 
 # What the parts of a stage add up to, `count` times each.
@@ -122,24 +122,26 @@ class Load(NamedTuple):
     shard_width: float  # and its half-width [s]
     shard_widths: float  # half-widths of all stages together [s]
     shard_first: float  # what the first gather of a step delays the slowest stage by [s]
-    offload_exposed: float  # copies to and from the host on the slowest stage [s]
+    offload_exposed: float  # copies of what waits elsewhere on the slowest stage [s]
 
 
 @jit_inline
-def stage_load(strategy, stages, shards, slot, groups, settings):
+def stage_load(strategy, batches, stages, shards, slot, groups, settings, network, memo):
     """Find the slowest stage, what it waits for, and the stage with most parameters.
 
     Parameters
     ----------
     strategy : Strategies
         One of them.
+    batches : int
+        Micro-batches.
     stages : Stages
     shards : Shards
     slot : int
         Of `shard_slot`; read where parameters are sharded (ZeRO-3), and a stage waits
         for those that it gathers.
     groups : Groups
-    settings : Settings
+    settings, network, memo
 
     Returns
     -------
@@ -178,7 +180,9 @@ def stage_load(strategy, stages, shards, slot, groups, settings):
         stage = stages.sums[row]
         beside = 0.0
         if copied:
-            beside = pass_exposed(strategy, stage, groups, settings)
+            leaves, _ = parked(strategy, batches, stages, row)
+            moves = leaves > 0.0
+            beside = pass_exposed(strategy, stage, moves, groups, settings, network, memo)
             exposed += beside
         copies = stages.stages[row]
         least_ahead, least_shown = min(least_ahead, ahead), min(least_shown, exposed - ahead)

@@ -120,13 +120,16 @@ class ResultRows(NamedTuple):
     memory_total: int
     memory_high: int
     memory_host: int
+    memory_nvme: int
 
 
 ROW = ResultRows(*range(len(ResultRows._fields)))
 
+# Codes of places where state waits (`perfmodel.strategy.fields`).
+HOST, NVME, STAGE_PLACE = 0, 1, 2
+
 # Codes of `perfmodel.base.pipelines`.
-GPIPE = 0
-INTERLEAVED = 2
+GPIPE, ONE_F_ONE_B, INTERLEAVED = 0, 1, 2
 ZB_V, DUALPIPE, HANAYO = 8, 11, 13
 
 
@@ -162,6 +165,9 @@ class Strategies(NamedTuple):
     offload_activations: np.ndarray
     offload_optimizer: np.ndarray
     offload_parameters: np.ndarray
+    offload_activations_to: np.ndarray
+    offload_optimizer_to: np.ndarray
+    offload_parameters_to: np.ndarray
     waits: np.ndarray  # row of `Waits`, -1 where a closed form holds
 
 
@@ -188,6 +194,9 @@ def strategy_at(strategies, i):
         strategies.offload_activations[i],
         strategies.offload_optimizer[i],
         strategies.offload_parameters[i],
+        strategies.offload_activations_to[i],
+        strategies.offload_optimizer_to[i],
+        strategies.offload_parameters_to[i],
         strategies.waits[i],
     )
 
@@ -245,6 +254,8 @@ class Stages(NamedTuple):
         How many of each part the stage holds.
     first_stage, stages : float64, shape (rows,)
         Earliest stage of this composition, and number of such stages.
+    pair : int64, shape (rows,)
+        Row of the stage that lies as far from the end as that earliest one from the start.
     widths : float64, shape (stage keys, 3)
         Half-widths of compute, streams and collectives over all stages together [s].
     ends : float64, shape (stage keys, 6)
@@ -257,6 +268,7 @@ class Stages(NamedTuple):
     counts: np.ndarray
     first_stage: np.ndarray
     stages: np.ndarray
+    pair: np.ndarray
     widths: np.ndarray
     ends: np.ndarray
 
@@ -338,6 +350,9 @@ class Settings(NamedTuple):
     tax_outside: float  # the same between nodes [1]
     host_bandwidth: float  # of a device's link to its host, each way; 0: none [B/s]
     host_memory_bandwidth: float  # of the host's memory, per device [B/s]
+    nvme_read: float  # of the host's drives, per device; 0: none [B/s]
+    nvme_write: float
+    overlap_nvme: bool  # drives work beside the host's update
     step_overhead: float  # host time per step that nothing hides [s]
     reserve_bytes: float  # context and libraries [B]
     fragmentation: float  # share of activations and buffers that the allocator cannot use [1]

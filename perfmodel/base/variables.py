@@ -51,7 +51,9 @@ STEP_VARIABLES: tuple[Variable, ...] = (
     Variable("expert_parallel_exposed", "s", "expert-parallel communication that delays the step"),
     Variable("pipeline_exposed", "s", "stage-to-stage sends that delay the step"),
     Variable("data_parallel_exposed", "s", "data-parallel communication that delays the step"),
-    Variable("offload_exposed", "s", "copies to and from the host, and its update, that show"),
+    Variable(
+        "offload_exposed", "s", "copies to where state waits, and the host's update, that show"
+    ),
     Variable("pipeline_bubble", "s", "time in which the slowest stage waits for other stages"),
     Variable("tensor_parallel_total", "s", "tensor-parallel communication, hidden included"),
     Variable("context_parallel_total", "s", "context-parallel communication, hidden included"),
@@ -89,6 +91,7 @@ STEP_VARIABLES: tuple[Variable, ...] = (
         "memory_total * exp(calibration.uncertainty.memory)",
     ),
     Variable("memory_host", "B", "what the fullest stage keeps in the memory of its host"),
+    Variable("memory_nvme", "B", "what the fullest stage keeps on the NVMe drives of its host"),
 )
 OTHER_VARIABLES: tuple[Variable, ...] = (
     Variable("model_flops_per_token", "FLOP", "model FLOP per token, causal attention"),
@@ -96,7 +99,10 @@ OTHER_VARIABLES: tuple[Variable, ...] = (
         "model_flops_per_token_non_causal", "FLOP", "model FLOP per token, full-square attention"
     ),
     Variable(
-        "fits", "1", "memory_total is within the device's capacity, memory_host within the host's"
+        "fits",
+        "1",
+        "memory_total is within the device's capacity, memory_host and memory_nvme within the "
+        "host's",
     ),
     Variable("status", "1", "valid, or why the strategy is impossible"),
 )
@@ -141,6 +147,11 @@ TIME_COMPONENTS = (
     "offload_exposed",
     "pipeline_bubble",
 )
+HOST_MEMORY: Mapping[str, str] = {
+    "memory_host": "memory_capacity",
+    "memory_nvme": "nvme_capacity",
+}
+"""What waits with the host -> what of its profile (``[system.host]``) has to hold it."""
 MEMORY_COMPONENTS = (
     "memory_parameters",
     "memory_gradients",

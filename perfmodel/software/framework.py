@@ -362,6 +362,10 @@ class Framework:
         choices=WORDS,
         several=True,
     )
+    overlap_nvme: bool = fact(
+        "of optimizer states that wait on NVMe drives, the next tile is read and the last one "
+        "written beside the host's update of one; otherwise in turn",
+    )
     prediction_modules: bool = fact(
         "models published with multi-token-prediction modules are trained with them in a run that "
         "does not say"

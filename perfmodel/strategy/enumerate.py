@@ -20,7 +20,7 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.strategy.fields import OFFLOAD
+from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.grid import (
     FEWER_VALUES,
     FIELD_BY_NAME,
@@ -51,7 +51,12 @@ if TYPE_CHECKING:
 # A free axis enters no rule but LATE_RULES, which are checked at the end.
 FREE_AXES = (
     *("recompute", "precision", "mapping", "zero_stage", "shard_group"),
-    *("recompute_method", "recompute_num_layers", "document_length", "padding", *OFFLOAD),
+    *("recompute_method", "recompute_num_layers", "document_length", "padding"),
+    *(*OFFLOAD, *OFFLOAD_TO.values()),
+)
+_LATE = (
+    *("shard_group", "mapping", "document_length", "offload_activations_to"),
+    *("recompute_method", "recompute_num_layers"),
 )
 LAYOUT_AXES = tuple(
     spec.name
@@ -387,13 +392,7 @@ def _free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
 
 def _late(free: Mapping[str, np.ndarray], model: ModelSpec) -> bool:
     """Tell whether any of `LATE_RULES` may be broken."""
-    named = any(
-        free[name].any()
-        for name in (
-            *("shard_group", "mapping", "document_length"),
-            *("recompute_method", "recompute_num_layers"),
-        )
-    )
+    named = any(free[name].any() for name in _LATE)
     stored = model.adapters is not None and model.adapters.frozen
     return bool(named or stored or free["zero_stage"].max() > 3)
 

@@ -57,6 +57,7 @@ class StrategyField:
         return self.form or f"one of {', '.join(self.choices)}"
 
 
+OFFLOAD_PLACES = ("host", "nvme")
 RECOMPUTE = ("none", "selective", "full")
 RECOMPUTE_METHODS = ("single", "uniform", "block", "every")
 PIPELINE_SCHEDULES = tuple(SCHEDULE_FACTS)
@@ -173,9 +174,18 @@ FIELDS: tuple[StrategyField, ...] = (
         "offload-activations",
         "float",
         0.0,
-        "share of the stored activations that waits in the host's memory",
+        "share of the stored activations that waits elsewhere",
         minimum=0,
         maximum=1,
+    ),
+    StrategyField(
+        "offload_activations_to",
+        "offload-activations-to",
+        "choice",
+        "host",
+        "where it waits: in the host's memory, on its NVMe drives, or (1f1b) on the late stage "
+        "with which an early one is paired (BPipe)",
+        (*OFFLOAD_PLACES, "stage"),
     ),
     StrategyField(
         "offload_optimizer",
@@ -187,18 +197,36 @@ FIELDS: tuple[StrategyField, ...] = (
         maximum=1,
     ),
     StrategyField(
+        "offload_optimizer_to",
+        "offload-optimizer-to",
+        "choice",
+        "host",
+        "where that state waits between updates: in the host's memory or on its NVMe drives",
+        OFFLOAD_PLACES,
+    ),
+    StrategyField(
         "offload_parameters",
         "offload-parameters",
         "float",
         0.0,
-        "share of the parameters that waits in the host's memory",
+        "share of the parameters that waits with the host",
         minimum=0,
         maximum=1,
+    ),
+    StrategyField(
+        "offload_parameters_to",
+        "offload-parameters-to",
+        "choice",
+        "host",
+        "where they wait: in the host's memory or on its NVMe drives",
+        OFFLOAD_PLACES,
     ),
 )
 
 OFFLOAD = ("offload_activations", "offload_optimizer", "offload_parameters")
-"""Fields that need a host's memory, and a link to it."""
+"""Shares that wait elsewhere."""
+OFFLOAD_TO: Mapping[str, str] = {name: f"{name}_to" for name in OFFLOAD}
+"""The field that says where each of them waits."""
 HABITS: Mapping[str, str] = {
     "sequence_parallel": "tensor_parallel",
     "context_parallel_kind": "context_parallel",

@@ -23,11 +23,12 @@ from perfmodel.model.build import (
     ModelSpec,
     RecurrenceSpec,
 )
-from perfmodel.strategy.fields import RECOMPUTE_METHODS
+from perfmodel.strategy.fields import FIELD_BY_NAME, RECOMPUTE_METHODS
 from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES, RECOMPUTE
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
 
 Columns = Mapping[str, Integers]
+PAIRED_STAGE = FIELD_BY_NAME["offload_activations_to"].choices.index("stage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +278,12 @@ def _recomputed_layers(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return partly | (~some & (layers > 0)) | (counted & (layers == 0))
 
 
+def _paired(c: Columns, model: ModelSpec, devices: int) -> Flags:
+    parked = (c["offload_activations"] > 0) & (c["offload_activations_to"] == PAIRED_STAGE)
+    plain = c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("1f1b")
+    return parked & ~(plain & (c["pipeline_parallel"] > 1))
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         1,
@@ -424,6 +431,13 @@ RULES: tuple[Rule, ...] = (
         "recompute_num_layers of at least 1, which means nothing with single",
         _recomputed_layers,
     ),
+    Rule(
+        25,
+        "no_paired_stage",
+        "offload_activations_to stage parks what the early stages of 1f1b keep on late ones: it "
+        "needs pipeline_schedule 1f1b and pipeline_parallel above 1; otherwise host or nvme",
+        _paired,
+    ),
 )
 # Rules about the axes that multiply an already checked layout.
 LATE_RULES = tuple(
@@ -432,7 +446,7 @@ LATE_RULES = tuple(
     if rule.broken
     in (
         *(_zero, _shard_group, _expert_mapping, _shard_mapping, _documents, _frozen),
-        _recomputed_layers,
+        *(_recomputed_layers, _paired),
     )
 )
 # What holds where a table of a schedule is given.

@@ -170,7 +170,7 @@ def decide_safely(table: Table) -> None:
     if "memory_high" not in table:
         raise DataError("--safe: these results have no memory_high; sweep again")
     high, capacity = table["memory_high"].values, table["memory_capacity"].values
-    fits = np.isfinite(high) & (high <= capacity)
+    fits = table["fits"].values.astype(bool) & (high <= capacity)
     table["fits"] = Column(table["fits"].dims, fits, table["fits"].attrs)
 
 

@@ -15,7 +15,13 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, flags
-from perfmodel.base.variables import SCHEMA_VERSION, STEP_VARIABLES, VARIABLES, Variable
+from perfmodel.base.variables import (
+    HOST_MEMORY,
+    SCHEMA_VERSION,
+    STEP_VARIABLES,
+    VARIABLES,
+    Variable,
+)
 from perfmodel.hwprofiles.paths import row_names, unit_of
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
@@ -328,9 +334,10 @@ def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardw
     step = table["step_time"].values
     capacity = table["memory_capacity"].values
     fits = np.isfinite(step) & (table["memory_total"].values <= capacity)
-    held = table["memory_host"].values
-    if held.any():
-        fits &= held <= np.array([row.system.host.memory_capacity for row in rows])
+    for name, place in HOST_MEMORY.items():
+        held = table[name].values
+        if held.any():
+            fits &= held <= np.array([getattr(row.system.host, place) for row in rows])
     table["fits"] = labelled(VARIABLES["fits"], fits)
     broken = np.concatenate([problem.grid.status for problem in problems])[:, None]
     status = np.where(

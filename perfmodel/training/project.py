@@ -23,8 +23,8 @@ from perfmodel.operations.uncertainty import kernel_widths, memory_width, step_w
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
-from perfmodel.strategy.fields import OFFLOAD
-from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD, OFFLOAD_TO
+from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.best_layout import BEST, best_splits
 from perfmodel.training.boundary import arrival_gather, sent_bytes
@@ -108,7 +108,7 @@ class Workload:
             "sequence": "sequence_length",
             "mapping": "mapping",
             "padding": "padding",
-            **{name: name for name in OFFLOAD},
+            **{name: name for name in (*OFFLOAD, *OFFLOAD_TO.values())},
         }
         own_columns = {
             name: np.ascontiguousarray(grid[field]) for name, field in columns_of.items()
@@ -129,6 +129,7 @@ class Workload:
         self.counts = compositions.counts[row]
         self.first_stage = compositions.first_stage[row]
         self.stages = compositions.stages[row]
+        self.pair = compositions.pair[row] + np.repeat(self.stage_offset[:-1], count)
 
     def stage_sums(self, keys: KeyTables) -> Stages:
         """Sum the parts of every distinct stage on one device."""
@@ -156,6 +157,7 @@ class Workload:
             self.counts,
             self.first_stage,
             self.stages,
+            self.pair,
             widths,
             end_times(self, keys),
         )
@@ -282,20 +284,26 @@ def laid_out(work: Workload, hardware: Hardware, framework: Framework) -> Worklo
 
 
 def check_host(grid: StrategyGrid, hardware: Hardware) -> None:
-    """Refuse to leave anything to a host to which a profile states no link.
+    """Refuse to leave anything to a host or to drives that a profile does not have.
 
     Raises
     ------
     StrategyError
-        Names the field and the profile.
+        Names the field and the profile, and what would do.
     """
-    if hardware.system.host.bandwidth > 0.0:
-        return
-    for name in OFFLOAD:
-        if np.any(grid[name] > 0.0):
+    host = hardware.system.host
+    for name, where in OFFLOAD_TO.items():
+        to = np.unique(grid[where][grid[name] > 0.0])
+        places = [FIELD_BY_NAME[where].choices[code] for code in to]
+        if not host.bandwidth > 0.0 and not set(places) <= {"stage"}:
             raise StrategyError(
                 f"{name}: offload without a host: {hardware.name} states no link to one "
                 "(system.host.bandwidth)"
+            )
+        if "nvme" in places and not host.nvme_capacity > 0.0:
+            raise StrategyError(
+                f"{where}: offload without NVMe: {hardware.name} states no drives "
+                "(system.host.nvme_capacity); its host's memory is 'host'"
             )
 
 
@@ -411,6 +419,9 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         tax_outside=hardware.calibrated("network", "overlap_compute_tax_scale_out"),
         host_bandwidth=hardware.system.host.bandwidth,
         host_memory_bandwidth=hardware.system.host.memory_bandwidth,
+        nvme_read=hardware.system.host.nvme_read,
+        nvme_write=hardware.system.host.nvme_write,
+        overlap_nvme=framework.overlap_nvme,
         step_overhead=hardware.calibrated("host", "step_overhead"),
         reserve_bytes=hardware.calibrated("host", "reserve_bytes"),
         fragmentation=hardware.calibrated("host", "fragmentation"),

@@ -34,6 +34,8 @@ class StageTable(NamedTuple):
         Earliest stage with this composition, which keeps most micro-batches in flight.
     stages : ndarray of float64, shape (rows,)
         Number of stages with this composition.
+    pair : ndarray of int64, shape (rows,)
+        Row, from the pipeline's first, of the stage that is the mirror image of `first_stage`.
     stage_offset : ndarray of int64, shape (pipelines + 1,)
         Stages of pipeline i are ``stage_offset[i]:stage_offset[i + 1]``.
     stage_row : ndarray of int64, shape (stages of all pipelines,)
@@ -54,6 +56,7 @@ class StageTable(NamedTuple):
     counts: NDArray[np.float64]
     first_stage: NDArray[np.float64]
     stages: NDArray[np.float64]
+    pair: Integers
     stage_offset: Integers
     stage_row: Integers
     chunk_offset: Integers
@@ -163,6 +166,7 @@ def stage_table(
     """Build the rows of every distinct (pipeline, virtual, placement, split, recomputed layers)."""
     parts = parts or model_parts(model)
     counts, first, stages = [np.zeros((0, len(parts)))], [np.zeros(0)], [np.zeros(0)]
+    pair = [np.zeros(0, np.int64)]
     stage_row, held_by = [np.zeros(0, np.int64)], [np.zeros((0, len(parts)))]
     chunk_row, chunk_stage = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for pipeline, virtual, placement, split, chosen in pipelines:
@@ -176,6 +180,7 @@ def stage_table(
         first.append(index.astype(np.float64))
         stages.append(times.astype(np.float64))
         stage_row.append(inverse.reshape(-1).astype(np.int64))
+        pair.append(stage_row[-1][::-1][index])
         rows, inverse = np.unique(chunks, axis=0, return_inverse=True)
         chunk_row.append(inverse.reshape(-1) + sum(map(len, held_by)))
         held_by.append(rows)
@@ -185,6 +190,7 @@ def stage_table(
         np.concatenate(counts),
         np.concatenate(first),
         np.concatenate(stages),
+        np.concatenate(pair),
         _offsets(stage_row),
         np.concatenate(stage_row),
         _offsets(held_by),

@@ -28,7 +28,7 @@ from perfmodel.kernels.step.overlap import beside_sends, hide
 from perfmodel.kernels.step.stages import sum_stages, sum_widths
 from perfmodel.kernels.stream import stream_time
 from perfmodel.network.table import network_table
-from perfmodel.strategy.fields import MAPPINGS, OFFLOAD
+from perfmodel.strategy.fields import MAPPINGS, OFFLOAD, OFFLOAD_TO
 
 NAMES = [item.name for item in STEP_VARIABLES]
 EXPOSED = ("tensor_exposed", "context_exposed", "expert_exposed")
@@ -644,6 +644,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
                 "mapping": int(rng.integers(0, len(MAPPINGS))),
                 "padding": 0.125 * (seed % 2),
                 **dict.fromkeys(OFFLOAD, 0.0),
+                **dict.fromkeys(OFFLOAD_TO.values(), 0),
             }
         )
     scalars: dict[str, np.ndarray] = {
@@ -680,6 +681,9 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "tax_outside": 0.03,
         "host_bandwidth": 5e10,
         "host_memory_bandwidth": 1e11,
+        "nvme_read": 5e9,
+        "nvme_write": 3e9,
+        "overlap_nvme": False,
         "step_overhead": 0.01,
         "reserve_bytes": 2e9,
         "fragmentation": 0.04,
@@ -743,6 +747,7 @@ def closed(case, device, network, *, dtype: Any = np.float64):
         case["rows"],
         case["first"],
         case["copies"],
+        np.arange(len(case["rows"])),
         widths,
         case["ends"],
     )

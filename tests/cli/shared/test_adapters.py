@@ -92,13 +92,13 @@ def test_model_show_counts_the_adapters() -> None:
 def test_offload_shows_in_time_and_in_the_hosts_memory() -> None:
     result = run("project", f"{PROBLEM} --offload-optimizer 1 --zero 2")
     assert result.exit_code == 0, result.stderr
-    assert "copies to and from the host" in result.stdout
+    assert "copies to where state waits" in result.stdout
     assert "per device wait in the host's memory" in result.stdout
     full = run(
         "project", f"{PROBLEM} --offload-optimizer 1 --set system.host.memory_capacity=1e9 --zero 2"
     )
     assert full.exit_code == 3
-    assert "the host has less than" in full.stderr
+    assert "of the host's memory capacity needed per device, 0.9 GiB there" in full.stderr
     refused = run("project", f"{PROBLEM} --offload-parameters 0.5".replace("dgx-h100", "l4-server"))
     assert refused.exit_code == 2
     assert "offload_parameters: offload without a host: l4-server" in refused.stderr

@@ -13,8 +13,12 @@ from perfmodel import load_hardware, load_model, projected_workload, strategies_
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.hwprofiles import list_hardware
-from perfmodel.kernels.step.offload import update_exposed
-from perfmodel.strategy.fields import OFFLOAD
+from perfmodel.kernels.step.offload import parked, update_exposed
+from perfmodel.kernels.step.tables import HOST, STAGE_PLACE, blank_stages
+from perfmodel.software.framework import load_framework
+from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
+from perfmodel.strategy.rules import STATUS_NAMES
+from perfmodel.training.stage_memory import stage_memories
 
 
 def tupled(**values):
@@ -90,7 +94,13 @@ def test_more_with_the_host_is_never_faster_nor_larger(project, shares, zero, pi
 )
 def test_updates_of_the_host_as_zero_offload_measured_them(billions, seconds):
     """CPU-Adam on two Xeon 8168 (arXiv:2101.06840, table 4), 256 GB/s of host memory."""
-    strategy = tupled(zero=0, offload_optimizer=1.0, offload_parameters=1.0)
+    strategy = tupled(
+        zero=0,
+        offload_optimizer=1.0,
+        offload_parameters=1.0,
+        offload_optimizer_to=HOST,
+        offload_parameters_to=HOST,
+    )
     load = tupled(weights=billions * 1e9, experts=0.0)
     stage = tupled(backward_window=1e9)
     host = tupled(
@@ -100,6 +110,9 @@ def test_updates_of_the_host_as_zero_offload_measured_them(billions, seconds):
         reduce_bytes=2.0,
         host_bandwidth=12e9,
         host_memory_bandwidth=256e9,
+        nvme_read=0.0,
+        nvme_write=0.0,
+        overlap_nvme=False,
     )
     group = tupled(members=1, shard_set=0)
     found = update_exposed(strategy, load, stage, tupled(dense=group, sparse=group), host, 0.0)
@@ -152,3 +165,144 @@ def test_recomputed_layers_leave_their_inputs_alone(project, h100, small_dense):
     found = project(small_dense, h100, **fields)
     assert found["memory_host"] == pytest.approx(8 * 4096 * 2048 * 2)
     assert np.isfinite(found["step_time"])
+
+
+NVME = {"offload_optimizer_to": "nvme", "offload_parameters_to": "nvme"}
+WHOLE = {"offload_optimizer": 1.0, "offload_parameters": 1.0}
+
+
+def test_drives_hold_what_the_hosts_memory_would(project, h100, llama_8b):
+    """All bytes are somewhere: parameters, states, and the gradients that are read with them."""
+    fields = {**WHOLE, "zero_stage": 3, "framework": "fsdp", **RUN}
+    host = project(llama_8b, h100, **fields)
+    nvme = project(llama_8b, h100, **NVME, **fields)
+    assert nvme["memory_total"] == host["memory_total"]
+    assert nvme["memory_nvme"] == pytest.approx(host["memory_host"], rel=1e-12)
+    assert host["memory_nvme"] == 0.0 < nvme["memory_host"]
+    assert nvme["step_time"] > host["step_time"]
+
+
+def test_states_on_drives_are_read_and_written_once(project, h100, llama_8b):
+    """Eight billion parameters over eight ranks: 16 B in, 12 B out, and gradients beforehand."""
+    slow = h100.with_values({"system.host.nvme_read": 2e9, "system.host.nvme_write": 1e9})
+    fields = {"offload_optimizer": 1.0, "zero_stage": 2, **RUN}
+    host = project(llama_8b, slow, **fields)
+    nvme = project(llama_8b, slow, offload_optimizer_to="nvme", **fields)
+    updated = nvme["memory_nvme"] / 16.0
+    turns = updated * (16.0 / 2e9 + 12.0 / 1e9)
+    late = updated * 4.0 / 1e9 - host["backward_time"] / RUN["micro_batches"]
+    assert late > 0.0
+    more = nvme["offload_exposed"] - host["offload_exposed"]
+    assert more == pytest.approx(turns + late, rel=0.02)
+
+
+def test_drives_beside_the_update_take_no_longer(grid_of, h100, llama_8b):
+    grid = grid_of(llama_8b, offload_optimizer=1.0, offload_optimizer_to="nvme", **RUN)
+    turns, beside = (
+        float(sweep(llama_8b, grid, h100, framework=it)["offload_exposed"].values.flat[0])
+        for it in (load_framework("megatron"), load_framework("megatron", overlap_nvme=True))
+    )
+    assert beside < turns
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    place=st.sampled_from(["host", "nvme"]),
+    share=st.sampled_from([0.25, 1.0]),
+    key=st.sampled_from(["bandwidth", "memory_bandwidth", "nvme_read", "nvme_write"]),
+    zero=st.integers(0, 3),
+)
+def test_slower_links_and_drives_are_never_faster(project, h100, place, share, key, zero):
+    model = load_model("llama-3.2-1b")
+    fields = dict.fromkeys(OFFLOAD, share) | dict.fromkeys(OFFLOAD_TO.values(), place)
+    slow = h100.with_values({f"system.host.{key}": getattr(h100.system.host, key) / 4})
+    fast, late = (project(model, it, zero_stage=zero, **fields, **RUN) for it in (h100, slow))
+    assert late["step_time"] >= fast["step_time"] * (1 - 1e-12)
+    assert late["memory_total"] == fast["memory_total"]
+
+
+def test_what_drives_cannot_hold_does_not_fit(h100, llama_8b):
+    row = {"sequence_length": 4096, "global_batch_size": 8, "offload_optimizer": 1.0}
+    grid = strategies_from_rows(llama_8b, 8, [row | {"offload_optimizer_to": "nvme"}])
+    small = h100.with_values({"system.host.nvme_capacity": 1e9})
+    for hardware, fits in ((h100, True), (small, False)):
+        assert bool(sweep(llama_8b, grid, hardware)["fits"].values.flat[0]) is fits
+
+
+@pytest.mark.parametrize("field", OFFLOAD)
+def test_nvme_without_drives_is_one_line(project, llama_8b, field):
+    where = OFFLOAD_TO[field]
+    with pytest.raises(StrategyError, match=f"{where}: offload without NVMe: v100-pcie states no"):
+        project(llama_8b, "v100-pcie", **{field: 0.5, where: "nvme"})
+    with pytest.raises(HardwareError, match=r"drives need 'system\.host\.nvme_capacity'"):
+        load_hardware("v100-pcie").with_values({"system.host.nvme_read": 1e9})
+
+
+def pipeline_of(stages, bytes_of_stage):
+    """`Stages` of a pipeline in which every stage has a composition of its own."""
+    sums = blank_stages(stages)
+    sums["activations"] = bytes_of_stage
+    each = np.arange(stages)
+    return tupled(sums=sums, first_stage=each.astype(float), pair=each[::-1])
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4, 7, 8, 16])
+@pytest.mark.parametrize("batches", [1, 6, 64])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_pairs_of_stages_keep_what_they_hand_over(stages, batches, share):
+    """BPipe: what leaves arrives, and none keeps more than ⌈(p + 2) / 2⌉ micro-batches."""
+    strategy = tupled(
+        offload_activations=share, offload_activations_to=STAGE_PLACE, pipeline=stages
+    )
+    sizes = np.linspace(1.0, 2.0, stages)
+    moved = np.array(
+        [parked(strategy, batches, pipeline_of(stages, sizes), row) for row in range(stages)]
+    )
+    assert moved[:, 0].sum() == pytest.approx(moved[:, 1].sum())
+    alike = np.array(
+        [parked(strategy, batches, pipeline_of(stages, 1.0), row) for row in range(stages)]
+    )
+    kept = np.minimum(batches, stages - np.arange(stages)) - alike @ [1.0, -1.0]
+    most = max(-(-(stages + 2) // 2), 1)
+    if share == 1.0:
+        assert kept.max() <= most
+    assert kept.sum() == pytest.approx(np.minimum(batches, stages - np.arange(stages)).sum())
+
+
+PAIRED = {"offload_activations": 1.0, "offload_activations_to": "stage"}
+
+
+def test_early_stages_park_activations_on_late_ones(grid_of, h100, llama_8b):
+    """Of eight stages the first keeps five of eight micro-batches, the last one three of them."""
+    fields = {"pipeline_parallel": 8, "sequence_length": 4096, "micro_batches": 32}
+    plain, paired = (
+        stage_memories(llama_8b, grid_of(llama_8b, **run), h100, load_framework("megatron"))
+        for run in (fields, {**fields, **PAIRED})
+    )
+    activations = MEMORY_COMPONENTS.index("memory_activations")
+    first, last = (
+        [memory[at].held[1, activations] for memory in (plain, paired)] for at in (0, -1)
+    )
+    assert first[1] == pytest.approx(first[0] * 5 / 8)
+    assert last[1] - last[0] == pytest.approx(first[0] - first[1])
+
+
+def test_parked_activations_show_where_their_link_is_slow(project, h100, small_dense):
+    fields = {"pipeline_parallel": 8, "sequence_length": 4096, "micro_batches": 32}
+    found = project(small_dense, h100, **PAIRED, **fields)
+    assert found["memory_host"] == found["memory_nvme"] == 0.0
+    # In one node NVLink carries them beside the passes; a link of 1 GB/s cannot.
+    assert found["offload_exposed"] == 0.0
+    slow = h100.with_values({"system.network.nvlink.bandwidth": 1e9})
+    assert project(small_dense, slow, **PAIRED, **fields)["offload_exposed"] > 0.0
+
+
+def test_pairs_need_no_host_but_a_pipeline(project, llama_8b):
+    fields = {"sequence_length": 4096, "micro_batches": 8, "pipeline_parallel": 4}
+    assert project(llama_8b, "l4-server", **PAIRED, **fields)["memory_host"] == 0.0
+    rows = [
+        {"sequence_length": 4096, "global_batch_size": 8, **PAIRED, **row}
+        for row in ({}, {"pipeline_parallel": 4, "pipeline_schedule": "gpipe"})
+    ]
+    status = strategies_from_rows(llama_8b, 8, rows).status
+    assert [STATUS_NAMES[code] for code in status] == ["no_paired_stage"] * 2
