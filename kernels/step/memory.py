@@ -163,16 +163,15 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
 
 
 @jit_inline
-def without_offloaded(strategy, at, flight, stage, parking, groups, weight_bytes, settings):
+def without_offloaded(strategy, at, flight, stage, parking, groups, settings):
     """Return what holds for a stage, and its micro-batches in flight, less what waits elsewhere.
 
     Third and fourth, what the host's memory and its drives keep [B]. Of activations on the device
     are left those of the layers that leave or come; those that another stage has parked here
     (`parked`) come on top.
     """
-    own = kept(strategy.zero, stage.weights, stage.experts, groups)
     trained = kept(strategy.zero, stage.trained, stage.trained_experts, groups)
-    away = offload_memory(strategy, stage, flight, parking, own, trained, weight_bytes, settings)
+    away = offload_memory(strategy, stage, flight, parking, at.parameters, trained, settings)
     left = flight
     if stage.activations > 0.0:
         left -= away.activations / stage.activations
@@ -400,7 +399,7 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
         if away:
             parking = parked(strategy, batches, stages, row)
             at, flight, on_host, on_nvme = without_offloaded(
-                strategy, at, flight, stage, parking, groups, sizes[0], settings
+                strategy, at, flight, stage, parking, groups, settings
             )
         for moment in range(MOMENTS):
             # Where gradients were there before, what follows a backward holds less than it, but

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from perfmodel.kernels._jit import jit_inline
 from perfmodel.kernels.collective.times import POINT_TO_POINT
 from perfmodel.kernels.step.memo import remembered_time
-from perfmodel.kernels.step.sharding import kept, shards_gradients
+from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
 from perfmodel.kernels.step.tables import HOST, NVME, STAGE_PLACE
 
 UPDATE_SHARE = 0.5
@@ -47,7 +47,6 @@ class Offloaded(NamedTuple):
     activations: float  # of one micro-batch
     parameters: float  # as they travel: a rank's own
     gradients: float  # of the parameters that the host updates, as they travel
-    optimizer: float  # their states, master copy included
 
 
 class Away(NamedTuple):
@@ -73,15 +72,19 @@ def offloads(strategy):
 
 @jit_inline
 def offloaded(strategy, stage, groups, settings):
-    """Return the `Offloaded` state of a stage."""
+    """Return the `Offloaded` state of a stage.
+
+    Sharded parameters that are the master copy are cast once they are on the device (PyTorch,
+    `FSDPParam.all_gather_inputs`).
+    """
+    wide = settings.memory.master_bytes if shards_parameters(strategy.zero) else 0.0
     own = kept(strategy.zero, stage.weights, stage.experts, groups)
     trained = kept(strategy.zero, stage.trained, stage.trained_experts, groups)
     updated = strategy.offload_optimizer * trained.updated
     return Offloaded(
         strategy.offload_activations * stage.activations,
-        strategy.offload_parameters * own.parameters * settings.gather_bytes,
+        strategy.offload_parameters * own.parameters * max(settings.gather_bytes, wide),
         updated * settings.reduce_bytes,
-        updated * settings.optimizer_bytes,
     )
 
 
@@ -181,7 +184,7 @@ def update_exposed(strategy, load, stage, groups, settings, device_time):
 
 
 @jit_inline
-def offload_memory(strategy, stage, flight, parking, own, trained, weight_bytes, settings):
+def offload_memory(strategy, stage, flight, parking, parameters, trained, settings):
     """Return what is `Away` of a stage; buffers of `AHEAD` layers stay on the device.
 
     What goes to drives passes buffers of the host: as many layers, and the `TILE` that it updates
@@ -196,21 +199,21 @@ def offload_memory(strategy, stage, flight, parking, own, trained, weight_bytes,
         Micro-batches in flight, in whole-stage units.
     parking : tuple of two floats
         Of `parked`.
-    own, trained : Kept
-        What the device keeps of the stage, and of its trained parameters.
-    weight_bytes : float
-        Of a stored parameter [B].
+    parameters : float
+        Those of the device [B], the master copy among them where they are it.
+    trained : Kept
+        What it keeps of the trained ones.
     settings : Settings
     """
-    weights = strategy.offload_parameters * own.parameters * weight_bytes
+    weights = strategy.offload_parameters * parameters
     whole = stage.weights + stage.experts
     layers = AHEAD * stage.layer / whole if whole > 0.0 else 0.0  # share of a stage
-    buffer = min(weights, layers * own.parameters * weight_bytes)
+    buffer = min(weights, layers * parameters)
     updated = strategy.offload_optimizer * trained.updated
     gradients = 0.0
     if shards_gradients(strategy.zero):  # the host adds up what it updates with
         gradients = strategy.offload_optimizer * trained.gradients * settings.gradient_bytes
-    optimizer = updated * settings.optimizer_bytes
+    optimizer = updated * (settings.optimizer_bytes - settings.memory.master_bytes)
     host, nvme = 0.0, 0.0
     if strategy.offload_parameters_to == NVME:
         nvme += weights
@@ -219,8 +222,9 @@ def offload_memory(strategy, stage, flight, parking, own, trained, weight_bytes,
         host += weights
     if strategy.offload_optimizer_to == NVME:
         tiles = TILE * (2.0 if settings.overlap_nvme else 1.0)
-        nvme += updated * (settings.optimizer_bytes + settings.gradient_bytes)
-        host += min(updated, tiles) * (settings.optimizer_bytes + settings.gradient_bytes)
+        states = optimizer + updated * settings.gradient_bytes
+        nvme += states
+        host += states * min(1.0, tiles / updated) if updated > 0.0 else 0.0
     else:
         host += gradients + optimizer
     if strategy.offload_activations_to == STAGE_PLACE:
