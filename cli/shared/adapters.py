@@ -13,7 +13,7 @@ from perfmodel.cli.shared.options import PROBLEM, option, stack
 from perfmodel.cli.shared.types import ListType, WholeRange
 from perfmodel.model.adapters import EVERYTHING, FROZEN_BYTES, WORDS, AdapterSpec
 
-NAMES = ("lora_rank", "lora_targets", "lora_frozen")
+NAMES = ("lora_rank", "lora_targets", "lora_frozen", "lora_share_experts", "lora_expert_rank")
 
 
 class Targets(ListType):
@@ -49,6 +49,21 @@ lora_options = stack(
         help="Store the layers' frozen weights in this format and turn them into 16 bits ahead of "
         "every product (QLoRA: nf4).",
     ),
+    option(
+        "--lora-share-experts",
+        section=PROBLEM,
+        is_flag=True,
+        default=None,
+        help="The routed experts of a device share an adapter (Megatron-Bridge's default).  "
+        "[default: each has its own]",
+    ),
+    option(
+        "--lora-expert-rank",
+        section=PROBLEM,
+        type=WholeRange(1),
+        metavar="N",
+        help="Rank of the adapters of routed experts.  [default: --lora-rank]",
+    ),
 )
 
 
@@ -60,17 +75,18 @@ def given_adapters(options: dict[str, Any]) -> AdapterSpec | None:
     ModelError
         Something is said of adapters, but not their rank.
     """
-    rank, targets, frozen = (options.pop(name, None) for name in NAMES)
+    rank, targets, frozen, shared, inner = (options.pop(name, None) for name in NAMES)
     if rank is None:
-        if targets or frozen:
-            raise ModelError("--lora-targets and --lora-frozen need --lora-rank")
+        if targets or frozen or shared or inner:
+            raise ModelError("options of adapters (--lora-…) need --lora-rank")
         return None
-    return AdapterSpec(rank, tuple(targets or EVERYTHING), frozen or "")
+    return AdapterSpec(rank, tuple(targets or EVERYTHING), frozen or "", bool(shared), inner or 0)
 
 
 def adapter_defaults(spec: AdapterSpec) -> dict[str, Any]:
     """Return the adapters of a launch file as values of the options."""
-    values = (str(spec.rank), list(spec.targets), spec.frozen)
+    inner = str(spec.expert_rank) if spec.expert_rank else ""
+    values = (str(spec.rank), list(spec.targets), spec.frozen, spec.share_experts, inner)
     return {name: value for name, value in zip(NAMES, values, strict=True) if value}
 
 
@@ -82,4 +98,7 @@ def adapter_words(reading: Mapping[str, Any]) -> str:
     words = ["--lora-rank", str(spec.rank)]
     if spec.targets != EVERYTHING:
         words += ["--lora-targets", ",".join(spec.targets)]
-    return shlex.join([*words, *(["--lora-frozen", spec.frozen] if spec.frozen else [])])
+    words += ["--lora-frozen", spec.frozen] if spec.frozen else []
+    words += ["--lora-share-experts"] if spec.share_experts else []
+    words += ["--lora-expert-rank", str(spec.expert_rank)] if spec.expert_rank else []
+    return shlex.join(words)

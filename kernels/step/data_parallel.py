@@ -390,6 +390,11 @@ def data_parallel_time(
         span = boundary_span(groups.pipeline_stride, p)
         size = owned * settings.reduce_bytes
         table += remembered_time(ALL_REDUCE, size, 2, span, network, memo)
+    if settings.sums_experts:
+        # Main gradients, once a step, in one collective behind all others (Megatron-Bridge,
+        # peft/utils.py, `allreduce_expert_parallel_replicated_grads`).
+        size, inner = load.experts * settings.gradient_bytes, strategy.expert_tensor
+        table += remembered_time(ALL_REDUCE, size, strategy.expert, inner, network, memo)
     table += scales_time(m, strategy, scale_bytes, network, memo)
     if shards_parameters(zero):
         exposed = m * load.shard_exposed + load.shard_first + table

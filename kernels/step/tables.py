@@ -345,6 +345,7 @@ class Settings(NamedTuple):
     overlap_copies: bool  # gradients among copies of shards (HSDP) beside backward
     reduces_whole: bool  # gradients are all-reduced with ZeRO 1
     overlap_pipeline: bool
+    sums_experts: bool  # expert ranks hold equal adapters, whose gradients they add up
     pairs: bool  # exchanges of experts hide behind another micro-batch's passes
     tax_inside: float  # compute lost beside a collective inside a node [1]
     tax_outside: float  # the same between nodes [1]

@@ -106,18 +106,30 @@ class AdapterSpec:
     targets : tuple of str
         Words of `WORDS`: "attention", "mlp" or "all_linear" for all such products, Megatron's
         names for one product as it runs (``linear_qkv``), or transformers' for each matrix
-        (``q_proj``, ``k_proj``). Routed experts have an adapter each.
+        (``q_proj``, ``k_proj``).
     frozen : str
         Format of `FROZEN_BYTES` in which the frozen matrices of the layers are stored; empty: as
         the precision of the run has them.
+    share_experts : bool
+        The routed experts of a device share an adapter; those of all expert ranks are equal, for
+        which their gradients are added up (Megatron-Bridge, docs/training/peft.md,
+        ``share_expert_adapters``, its default). Otherwise each expert has its own (PEFT on
+        ``nn.Linear`` of experts, torchtune's ``LoRAGroupedExperts``).
+    expert_rank : int
+        Rank of the adapters of routed experts; 0: `rank` (Megatron-Bridge,
+        ``normalize_moe_lora``: the rank over the experts of a token).
     """
 
     rank: int
     targets: tuple[str, ...] = EVERYTHING
     frozen: str = ""
+    share_experts: bool = False
+    expert_rank: int = 0
 
     def __post_init__(self) -> None:
         check_size("lora_rank", self.rank)
+        if self.expert_rank:
+            check_size("lora_expert_rank", self.expert_rank)
         if not isinstance(self.targets, tuple):
             raise ModelError(f"key 'lora_targets': {self.targets!r} should be a tuple of names")
         for word in self.targets:
@@ -148,6 +160,10 @@ class AdapterSpec:
             return False
         return self.whole(product) or not set(TARGETS[product].matrices).isdisjoint(self.targets)
 
+    def rank_of(self, product: str) -> int:
+        """Return the rank of a product's adapters."""
+        return self.expert_rank or self.rank if of_experts(product) else self.rank
+
     def label(self) -> str:
         """Return what differs from the defaults, as names of models carry it."""
         words = [f"lora_rank={self.rank}"]
@@ -155,12 +171,31 @@ class AdapterSpec:
             words.append(f"lora_targets={'+'.join(self.targets)}")
         if self.frozen:
             words.append(f"lora_frozen={self.frozen}")
+        if self.share_experts:
+            words.append("lora_share_experts")
+        if self.expert_rank:
+            words.append(f"lora_expert_rank={self.expert_rank}")
         return ",".join(words)
 
     def described(self) -> str:
         """Return the adapters in a few words."""
         stored = f", frozen weights in {self.frozen}" if self.frozen else ""
-        return f"LoRA of rank {self.rank} on {', '.join(self.targets)}{stored}"
+        shared = ", shared by experts" if self.share_experts else ""
+        ranks = f" ({self.expert_rank} on experts)" if self.expert_rank else ""
+        return f"LoRA of rank {self.rank}{ranks} on {', '.join(self.targets)}{shared}{stored}"
+
+
+def fitted(spec: AdapterSpec, layers: tuple[LayerSpec, ...]) -> AdapterSpec:
+    """Return adapters without what they say of experts, where they have none."""
+    products = (product for layer in layers for product in layer_products(layer))
+    if any(of_experts(product) and spec.covers(product) for product in products):
+        return spec
+    return replace(spec, share_experts=False, expert_rank=0)
+
+
+def of_experts(product: str) -> bool:
+    """Tell whether a product is that of routed experts."""
+    return product.startswith("mlp.experts")
 
 
 def check_targets(spec: AdapterSpec, layers: tuple[LayerSpec, ...]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from perfmodel.base.errors import ModelError
 from perfmodel.base.notebook import facts_html
 from perfmodel.base.units import counted, format_si
-from perfmodel.model.adapters import AdapterSpec, check_targets
+from perfmodel.model.adapters import AdapterSpec, check_targets, fitted
 from perfmodel.model.checks import check_choice, check_flag, check_size
 from perfmodel.model.describe import describe_layer
 from perfmodel.model.layers import (
@@ -307,6 +307,7 @@ class ModelSpec:
         """
         if adapters is None:
             return self
+        adapters = fitted(adapters, (*self.layers, *self.mtp_layers))
         name = f"{self.name}[{adapters.label()}]"
         remarks = (*self.remarks, f"{adapters.described()}: all other weights are frozen")
         return replace(self, name=name, adapters=adapters, remarks=remarks)

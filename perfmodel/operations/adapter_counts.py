@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 
-from perfmodel.model.adapters import AdapterSpec
+from perfmodel.model.adapters import AdapterSpec, of_experts
 from perfmodel.model.build import LayerSpec, ModelSpec
 from perfmodel.operations.adapters import MARK
 from perfmodel.operations.layer_block import add_layer
@@ -41,7 +41,7 @@ def adapter_weights(operations: list[Operation], size: int) -> tuple[np.ndarray,
     for item in operations:
         if isinstance(item, Gemm) and item.phase == "backward_weight" and MARK in item.name:
             number = np.asarray(item.m) * item.n * item.batch * item.count
-            found[int("mlp.experts" in item.name)] += number
+            found[int(of_experts(item.name))] += number
     return found[0], found[1]
 
 

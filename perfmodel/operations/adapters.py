@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.base.columns import Column
-from perfmodel.model.adapters import FROZEN_BYTES, TARGETS, AdapterSpec
+from perfmodel.model.adapters import FROZEN_BYTES, TARGETS, AdapterSpec, of_experts
 from perfmodel.operations.operations import Communication, Size, Stream
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def add_adapters(
     widths: Sequence[Size],
     batch: Size,
     count: Size,
+    rows: Size,
 ) -> None:
     """Add the adapters of a frozen product.
 
@@ -70,16 +71,23 @@ def add_adapters(
     widths : sequence of float or ndarray
         Output features of the matrices in it.
     batch, count : float or ndarray
-        Experts of a grouped product, and how often it runs: each expert has an adapter.
+        Experts of a grouped product, and how often it runs: each expert has an adapter, or all
+        have one (`AdapterSpec.share_experts`).
+    rows : float or ndarray
+        Of a product, without what tiles on the borders between experts compute twice.
     """
     spec = ops.adapters
     if spec is None or not spec.covers(product):
         return
     # An expert's ranks add up what their parts of it put out, and of its adapter along with it.
-    split = "whole" if product.startswith("mlp.experts") else TARGETS[product].split
+    split = "whole" if of_experts(product) else TARGETS[product].split
+    if of_experts(product) and spec.share_experts:
+        tokens = rows = rows * count
+        batch = count = 1.0
+    rank = float(spec.rank_of(product))
     for label, width in adapted(spec, product, widths):
         name = f"{product}{MARK}{label}"
-        inner: Size = float(spec.rank)
+        inner: Size = rank
         if split == "columns":
             inner = inner / ops.keys.tensor
         outer = width / ops.keys.tensor if split == "rows" else width
@@ -88,11 +96,11 @@ def add_adapters(
                 f"{name}_down", tokens, inputs, inner, quantised=False, batch=batch, count=count
             )
             if split != "whole":
-                _share_rank(ops, name, split, float(spec.rank))
+                _share_rank(ops, name, split, rank)
             ops.linear(
                 f"{name}_up",
                 tokens,
-                float(spec.rank),
+                rank,
                 outer,
                 quantised=False,
                 batch=batch,
@@ -100,7 +108,6 @@ def add_adapters(
             )
             if split == "rows":
                 _share_output(ops, name, width)
-            rows = tokens * batch
             ops.stream(f"{name}_sum", rows * width, (4, 2), (0, 0), count=count)
             # The input's two gradients are added up.
             elements = rows * inputs

@@ -72,10 +72,19 @@ def add_experts(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
             batch=batch,
             count=count,
             sides=2 if mlp.gated else 1,
+            rows=received / count,
         )
     add_activation(ops, mlp, "mlp.experts_activation", rows * width)
     with ops.in_role(Role.EXPERT_PRODUCT):
-        ops.linear("mlp.experts_down", per_expert, width, hidden, batch=batch, count=count)
+        ops.linear(
+            "mlp.experts_down",
+            per_expert,
+            width,
+            hidden,
+            batch=batch,
+            count=count,
+            rows=received / count,
+        )
     ops.stream("mlp.unsort", rows * hidden * ROW_GATHER, (2, 2), (2, 2), count=grouped)
     add_combine(ops, mlp, hidden, received)
     if ops.framework.sorts_chunks:

@@ -195,6 +195,7 @@ class OperationList:
         output_bytes: float = 2.0,
         matrices: Sequence[Size] = (),
         sides: int = 1,
+        rows: Size | None = None,
     ) -> None:
         """Add a linear layer: forward, data gradient, weight gradient and its casts.
 
@@ -211,6 +212,8 @@ class OperationList:
             Output features of the matrices that stand in it side by side, where it is of several.
         sides : int
             How many equal ones there are, where `matrices` does not say.
+        rows : float or ndarray, optional
+            Of all experts of a grouped product, where tiles on their borders are computed twice.
         """
         shared: dict[str, Any] = {
             "batch": batch,
@@ -231,7 +234,8 @@ class OperationList:
         if self.frozen:
             add_dequantisation(self, name, inputs * outputs * batch, count)
             widths = matrices or (outputs / sides,) * sides
-            add_adapters(self, name, tokens, inputs, widths, batch, count)
+            rows = tokens * batch if rows is None else rows
+            add_adapters(self, name, tokens, inputs, widths, batch, count, rows)
         else:
             self._weight_gradient(name, tokens, inputs, outputs, shared)
         if quantised and np.any(self.keys.low_precision > 0):

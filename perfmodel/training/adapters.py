@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from perfmodel.base.columns import Column
-from perfmodel.model.adapters import FROZEN_BYTES, AdapterSpec, layer_products
+from perfmodel.model.adapters import FROZEN_BYTES, AdapterSpec, layer_products, of_experts
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.mlp import MlpSpec
@@ -124,10 +124,8 @@ def _activated(at: Scope, spec: AdapterSpec, mlp: MlpSpec) -> Kept:
     if mlp.kind == "dense":
         outputs = at.tokens * mlp.intermediate_size / at.keys.tensor
         return _labelled(kept("mlp.down", outputs), "activation")
-    inner = at.keys.number("expert_tensor_parallel")
-    _, held = expert_loads(at.framework, mlp, at.keys.number("expert_parallel"))
-    received = at.own * mlp.experts_per_token * inner * held
-    rows = received * mlp.expert_intermediate_size / inner
+    width = mlp.expert_intermediate_size / at.keys.number("expert_tensor_parallel")
+    rows = _received(at, mlp) * width
     change = _labelled(kept("mlp.experts_down", rows), "moe_act")
     if mlp.shared_intermediate_size:
         width = mlp.shared_intermediate_size / at.keys.tensor
@@ -138,5 +136,16 @@ def _activated(at: Scope, spec: AdapterSpec, mlp: MlpSpec) -> Kept:
 
 def _inside(at: Scope, spec: AdapterSpec, layer: LayerSpec) -> Size:
     """What lies between the two matrices of every adapter."""
-    adapters = sum(map(spec.covers, layer_products(layer)))
-    return at.tokens * float(spec.rank * adapters) * WIDE
+    routed: Size = sum(_received(at, mlp) for mlp in layer.mlps if mlp.kind == "moe")
+    return sum(
+        (routed if of_experts(product) else at.tokens) * float(spec.rank_of(product)) * WIDE
+        for product in layer_products(layer)
+        if spec.covers(product)
+    )
+
+
+def _received(at: Scope, mlp: MlpSpec) -> Size:
+    """Rows of the experts of a device."""
+    inner = at.keys.number("expert_tensor_parallel")
+    _, held = expert_loads(at.framework, mlp, at.keys.number("expert_parallel"))
+    return at.own * mlp.experts_per_token * inner * held

@@ -414,6 +414,7 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         overlap_copies=framework.overlap_gradient_copies,
         reduces_whole=framework.reduces_whole_gradients,
         overlap_pipeline=framework.overlap_pipeline,
+        sums_experts=work.model.adapters is not None and work.model.adapters.share_experts,
         pairs=framework.overlap_expert_parallel,
         tax_inside=hardware.calibrated("network", "overlap_compute_tax"),
         tax_outside=hardware.calibrated("network", "overlap_compute_tax_scale_out"),

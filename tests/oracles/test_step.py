@@ -676,6 +676,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "overlap_pipeline": bool(rng.integers(0, 2)),
         "bucket_bytes_per_rank": float(rng.choice([0.0, 1e8])),
         "reduces_whole": bool(rng.integers(0, 2)),
+        "sums_experts": False,
         "pairs": True,
         "tax_inside": 0.1,
         "tax_outside": 0.03,

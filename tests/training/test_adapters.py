@@ -174,3 +174,47 @@ def test_what_cannot_be_has_a_status(model, fields, rule):
     row = {"sequence_length": 8192, "global_batch_size": 64, **fields}
     grid = strategies_from_rows(model, 8, [row])
     assert STATUS_NAMES[int(np.asarray(grid.status)[0])] == rule
+
+
+MIXTRAL = load_model("mixtral-8x7b")
+ON_EXPERTS = {"data_parallel": 8, "zero_stage": 0, **RUN}
+
+
+def with_adapters_on_experts(**fields):
+    return MIXTRAL.with_adapters(AdapterSpec(16, ("mlp",), **fields))
+
+
+@pytest.mark.parametrize("framework", ["megatron", "megatron-deepep"])
+@pytest.mark.parametrize("degree", [1, 2, 8])
+def test_shared_adapters_stand_once_on_every_device(project, h100, degree, framework):
+    """Megatron-Bridge: one adapter for all local experts, the same on every expert rank."""
+    own, shared = (
+        project(
+            with_adapters_on_experts(share_experts=share),
+            h100,
+            **ON_EXPERTS,
+            expert_parallel=degree,
+        )
+        for share in (False, True)
+    )
+    local = 8 // degree
+    one = 32 * 16 * ((4096 + 2 * 14336) + (14336 + 4096))
+    assert shared["memory_gradients"] == pytest.approx(4 * one)
+    assert own["memory_gradients"] == pytest.approx(4 * one * local)
+    assert shared["memory_optimizer"] == pytest.approx(12 * one)
+    if degree == 8:  # alike but for the sum over the expert ranks
+        assert shared["memory_total"] == pytest.approx(own["memory_total"])
+        assert shared["data_parallel_exposed"] > own["data_parallel_exposed"] == 0.0
+    else:
+        assert shared["memory_total"] < own["memory_total"]
+    assert shared["step_time"] < own["step_time"] * (1 + 1e-3)
+
+
+def test_shared_adapters_have_their_ranks_parameters():
+    one = 32 * ((4096 + 2 * 14336) + (14336 + 4096))
+    for fields, expected in (
+        ({}, 8 * 16 * one),
+        ({"share_experts": True}, 16 * one),
+        ({"expert_rank": 8}, 8 * 8 * one),
+    ):
+        assert adapter_parameters(with_adapters_on_experts(**fields)) == expected

@@ -85,6 +85,13 @@ def has_experts(model: ModelSpec | None) -> bool:
     return model is not None and model.has_experts
 
 
+def experts_per_token(model: ModelSpec | None) -> int:
+    """Return how many routed experts a token has; 0 where a model has none."""
+    layers = model.layers if model is not None else ()
+    blocks = (mlp for layer in layers for mlp in layer.mlps if mlp.kind == "moe")
+    return max((mlp.experts_per_token for mlp in blocks), default=0)
+
+
 def beyond_common(model: ModelSpec) -> str:
     """Return what of a model no launch file has a word for; empty where nothing is.
 

@@ -377,7 +377,7 @@ def launch_of(
     facts |= core_software(settings, _of_model)
     facts |= read_modules(settings, RECOMPUTED.modules)
     strategy |= read_layers(settings, RECOMPUTED, strategy["recompute"])
-    adapters = read_adapters(settings)
+    adapters = read_adapters(settings, model)
     strategy |= read_offload(settings, OFFLOADED)
     silent = [item.key for item in NUMBERS[:3] if settings.silent(item.key)]
     if silent:

@@ -61,7 +61,8 @@ def test_a_recipe_of_megatron_bridge_states_its_adapters(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("--lora-targets q_proj", "--lora-targets and --lora-frozen need --lora-rank"),
+        ("--lora-targets q_proj", "options of adapters (--lora-…) need --lora-rank"),
+        ("--lora-share-experts", "options of adapters (--lora-…) need --lora-rank"),
         ("--lora-rank 0", "--lora-rank"),
         ("--lora-rank 8 --lora-targets qproj", "'qproj' is no matrix; did you mean q_proj"),
         ("--lora-rank 8 --lora-targets kv_b_proj", "no layer has 'kv_b_proj'"),

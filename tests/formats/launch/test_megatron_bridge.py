@@ -12,6 +12,8 @@ import yaml
 
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.launch.software import format_launch, parse_launch
+from perfmodel.model.adapters import AdapterSpec
+from perfmodel.model.presets import load_model
 from tests import data
 from tests.formats.launch.launches import MODELS, one_launch, round_trips
 
@@ -179,3 +181,35 @@ def test_recipes_of_the_project_itself() -> None:
                     assert launch[field] == int(plain[key]), (row["recipe"], key)
             count += 1
     assert count > 200
+
+
+MOE = (
+    "model:\n  tensor_model_parallel_size: 2\n  num_layers: 2\n  hidden_size: 512\n"
+    "  num_attention_heads: 8\n  ffn_hidden_size: 1024\n  vocab_size: 32000\n"
+    "  num_moe_experts: 8\n  moe_router_topk: 2\n  seq_length: 1024\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", AdapterSpec(16, share_experts=True)),
+        ("  share_expert_adapters: false\n", AdapterSpec(16)),
+        ("  normalize_moe_lora: true\n", AdapterSpec(16, share_experts=True, expert_rank=8)),
+    ],
+)
+def test_adapters_of_experts(more: str, expected: AdapterSpec) -> None:
+    """One for all experts of a device unless a file says otherwise (docs/training/peft.md)."""
+    _, launch = parse_launch(f"{MOE}peft:\n  dim: 16\n{more}", "x.yaml")
+    assert launch.adapters == expected
+    dense = load_model("llama-3.1-8b", adapters=launch.adapters)
+    assert dense.adapters == AdapterSpec(16)
+
+
+def test_a_rank_that_does_not_divide_over_experts_is_one_line() -> None:
+    with pytest.raises(FormatError, match=r"peft\.dim .*a multiple of the 2 experts of a token"):
+        parse_launch(f"{MOE}peft:\n  dim: 7\n  normalize_moe_lora: true\n", "x.yaml")
+    _, launch = parse_launch(
+        "model: {tensor_model_parallel_size: 2}\npeft: {dim: 7, normalize_moe_lora: true}\n", "x"
+    )
+    assert any("--lora-expert-rank" in remark for remark in launch.remarks)
