@@ -82,7 +82,7 @@ def offloaded(strategy, stage, groups, settings):
     trained = kept(strategy.zero, stage.trained, stage.trained_experts, groups)
     updated = strategy.offload_optimizer * trained.updated
     return Offloaded(
-        strategy.offload_activations * stage.activations,
+        strategy.offload_activations * stage.offloadable,
         strategy.offload_parameters * own.parameters * max(settings.gather_bytes, wide),
         updated * settings.reduce_bytes,
     )
@@ -135,7 +135,8 @@ def pass_exposed(strategy, stage, parks, groups, settings, network, memo):
         activations = 0.0
         if parks:
             stride = groups.pipeline_stride
-            beside = remembered_time(POINT_TO_POINT, moved.activations, 2, stride, network, memo)
+            whole = strategy.offload_activations * stage.activations
+            beside = remembered_time(POINT_TO_POINT, whole, 2, stride, network, memo)
     forward, backward = beside, beside
     if activations + moved.parameters + out > 0.0:
         rate = settings.host_bandwidth
@@ -230,7 +231,7 @@ def offload_memory(strategy, stage, flight, parking, parameters, trained, settin
     if strategy.offload_activations_to == STAGE_PLACE:
         leaving, coming = parking
         return Away(weights - buffer, gradients, optimizer, leaving - coming, host, nvme)
-    activations = strategy.offload_activations * flight * stage.activations
+    activations = strategy.offload_activations * flight * stage.offloadable
     ahead = min(activations, AHEAD * stage.widest_part)
     if strategy.offload_activations_to == HOST:
         host += activations

@@ -18,6 +18,7 @@ ADDED = (
     *("activations", "forward_window", "backward_window", "logits"),
     *("loss", "loss_idle", "logits_held"),
     *("stream_width", "collective_width", "forward_pass", "weight_pass"),
+    "offloadable",
 )
 # Parts of one class err together, classes independently.
 WIDTHS = (
@@ -63,7 +64,7 @@ def sum_stages(parts, row_key, counts, shared, trained, embedding_part, output_p
         sums["working"][rows] = np.maximum(sums["working"][rows], part["working"])
         size = part["weights"] + part["experts"]
         own = part["trained"] + part["trained_experts"]
-        sums["widest_part"][rows] = np.maximum(sums["widest_part"][rows], part["activations"])
+        sums["widest_part"][rows] = np.maximum(sums["widest_part"][rows], part["offloadable"])
         if number in (embedding_part, output_part):
             sums["ends"][rows] += size
             sums["ends_trained"][rows] += own

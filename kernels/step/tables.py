@@ -37,6 +37,7 @@ _SUMMED = [
     # From first to last kernel of forward, and of backward what makes gradients of weights [s].
     ("forward_pass", np.float64),
     ("weight_pass", np.float64),
+    ("offloadable", np.float64),  # of activations, what may wait elsewhere [B]
 ]
 PART = np.dtype(
     [
@@ -63,7 +64,7 @@ STAGE = np.dtype(
         ("ends", np.float64),
         ("layer_trained", np.float64),  # of the first and the last of these, what is trained
         ("ends_trained", np.float64),
-        ("widest_part", np.float64),  # activations of the part that keeps most [B]
+        ("widest_part", np.float64),  # offloadable of the part that has most [B]
         ("busy", np.float64),  # compute, exposed communication and host waits [s]
         ("compute_width", np.float64),  # the classes ahead of streams, in quadrature [s]
         ("stream_width", np.float64),

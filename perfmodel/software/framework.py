@@ -362,6 +362,11 @@ class Framework:
         choices=WORDS,
         several=True,
     )
+    offload_modules: str = fact(
+        "modules of a layer whose inputs wait elsewhere where activations do (attn_norm, "
+        "qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act, or these two and what "
+        "lies behind as fused_group_mlp), with spaces between; empty: all that a layer keeps"
+    )
     overlap_nvme: bool = fact(
         "of optimizer states that wait on NVMe drives, the next tile is read and the last one "
         "written beside the host's update of one; otherwise in turn",

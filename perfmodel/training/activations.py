@@ -39,6 +39,7 @@ norms are one kernel of PyTorch, which keeps the input as it is (``native_layer_
 
 
 Modules = tuple[str, ...]
+Inputs = Mapping[tuple[str, Modules], Size]
 
 
 Key = TypeVar("Key")
@@ -66,6 +67,9 @@ class Kept:
         recomputation is by operation [B].
     outputs : mapping
         Outputs that a policy may save, by its words (`perfmodel.software.recompute.SAVED`) [B].
+    inputs : mapping
+        Those of them that may wait elsewhere, by the module whose input they are
+        (`perfmodel.software.offload.INPUTS`) and the modules whose recomputation drops them [B].
     """
 
     everything: Size = 0.0
@@ -73,6 +77,7 @@ class Kept:
     widest: Size = 0.0
     alternate: Size = 0.0
     outputs: Mapping[str, Size] = field(default_factory=dict)
+    inputs: Inputs = field(default_factory=dict)
 
     def __add__(self, other: Kept) -> Kept:
         return Kept(
@@ -81,13 +86,15 @@ class Kept:
             np.maximum(self.widest, other.widest),
             self.alternate + other.alternate,
             _added(self.outputs, other.outputs),
+            _added(self.inputs, other.inputs),
         )
 
     def inside(self, module: str) -> Kept:
         """Return the same in a module that may be repeated whole."""
         rest = self.everything - sum(self.modules.values())
         inner = {(module, *place): size for place, size in self.modules.items()}
-        return replace(self, modules={(module,): rest, **inner})
+        inputs = {(word, (module, *at)): size for (word, at), size in self.inputs.items()}
+        return replace(self, modules={(module,): rest, **inner}, inputs=inputs)
 
     def selective(self, policy: Policy, boundary: Size) -> Size:
         """Return what is kept where recomputation is selective [B].
@@ -107,6 +114,14 @@ class Kept:
             kept = np.minimum(kept, boundary + saved)
         repeated = [size for place, size in self.modules.items() if policy.repeats(place)]
         return np.maximum(kept - sum(repeated), np.minimum(kept, boundary)) if repeated else kept
+
+    def waiting(self, words: frozenset[str], policy: Policy | None = None) -> Size:
+        """Return what waits elsewhere of what is kept: the inputs of some modules [B]."""
+        return sum(
+            size
+            for (word, place), size in self.inputs.items()
+            if word in words and not (policy and policy.repeats(place))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +221,13 @@ def norms_kept(at: Scope, layer: LayerSpec, hidden: float) -> Kept:
     # Of parallel norms the stream is shared, what unfused ones write for themselves is not.
     kept = streams * own + (ahead - streams) * (own - elements * at.stored)
     kept = kept + max(ahead, blocks) * product_input + (layer.norms - ahead) * own
-    found = Kept(kept)
+    inputs: dict[tuple[str, Modules], Size] = {}
+    if layer.mixers and ahead:
+        inputs["attn_norm", ()] = elements * at.stored
+        inputs["qkv_linear", norm_modules(blocks_of(layer)[0])] = product_input
+    if layer.mlps and streams > 1:
+        inputs["mlp_norm", ()] = elements * at.stored
+    found = Kept(kept, inputs=inputs)
     for block in blocks_of(layer)[:ahead]:
         found = found + Kept(0.0, _norm_dropped(block, elements * at.stored, own, product_input))
     return found

@@ -23,6 +23,7 @@ from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Size
 from perfmodel.operations.parts import BEHIND_LAYERS, Part, padded_vocabulary
 from perfmodel.operations.towers import encoder_tokens, tower_tokens
 from perfmodel.software.framework import Framework
+from perfmodel.software.offload import offloaded_inputs
 from perfmodel.software.recompute import SAVED
 from perfmodel.strategy.grid import RECOMPUTE, columns_from_rows
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
@@ -50,6 +51,8 @@ class PartMemory:
         Bytes kept per micro-batch from its forward to its backward [B].
     working : ndarray
         Bytes that only exist while this part goes backward [B].
+    offloadable : ndarray
+        Bytes of `activations` that may wait elsewhere [B].
     logits : ndarray or float
         Bytes kept per micro-batch by the output, whose backward follows at once unless the
         schedule puts all forwards first [B].
@@ -65,6 +68,7 @@ class PartMemory:
     experts: Column
     activations: Column
     working: Column
+    offloadable: Column
     logits: Column | float = 0.0
     loss: Column | float = 0.0
     loss_idle: Column | float = 0.0
@@ -98,7 +102,8 @@ def _embedding_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -
     rows = sum(piece.outputs for piece in ahead if piece.kind == "table")
     kept = kept + keys.stream_tokens * rows * framework.activation_bytes
     kept = kept + (keys.stream_tokens * hidden if framework.dropout else 0.0)
-    found = PartMemory(weights + pieces_weights(ahead, keys), zeros, kept + zeros, zeros)
+    weights = weights + pieces_weights(ahead, keys)
+    found = PartMemory(weights, zeros, kept + zeros, zeros, _all_or_none(kept + zeros, framework))
     for tower in model.towers:
         tokens = tower_tokens(tower, keys.number("sequence_length"))
         if np.all(tokens > 0):  # one whose tokens nobody states is not trained along
@@ -114,7 +119,13 @@ def _together(one: PartMemory, other: PartMemory) -> PartMemory:
         one.experts + other.experts,
         one.activations + other.activations,
         np.maximum(one.working, other.working),
+        one.offloadable + other.offloadable,
     )
+
+
+def _all_or_none(kept: Column, framework: Framework) -> Column:
+    """Return what may wait elsewhere of what is of no layer's module."""
+    return kept * (not offloaded_inputs(framework.offload_modules))
 
 
 def _prediction_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> PartMemory:
@@ -123,7 +134,8 @@ def _prediction_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) 
     hidden = float(model.hidden_size)
     norms = 3 * norm_parameters(model.mtp_layers[0].norm, model.hidden_size)
     projection = 2.0 * hidden * hidden / keys.tensor + norms
-    return PartMemory(projection, zeros, 4.0 * keys.stream_tokens * hidden * 2.0, zeros)
+    kept = 4.0 * keys.stream_tokens * hidden * 2.0
+    return PartMemory(projection, zeros, kept, zeros, _all_or_none(kept, framework))
 
 
 def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> PartMemory:
@@ -143,6 +155,7 @@ def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> P
     weights = weights + (vocabulary if model.lm_head_bias else 0)
     return PartMemory(
         weights + pieces_weights(behind, keys),
+        zeros,
         zeros,
         zeros,
         zeros,
@@ -284,15 +297,15 @@ def _layer_memory(
 
 def _backward(
     model: ModelSpec, layers: Sequence[LayerSpec], at: Scope, found: Kept, boundary: Column
-) -> tuple[Column, Column]:
-    """Bytes that layers keep which are recomputed together, and those of their backward alone."""
-    kept, working = _recomputed(at, found, boundary)
+) -> tuple[Column, Column, Column]:
+    """As `_recomputed`, of layers that are recomputed together, with what lives beside a pass."""
+    kept, working, waiting = _recomputed(at, found, boundary)
     beside = np.zeros(len(at.keys))
     for layer in layers:  # or attention, before the widest gradients of the layer
         mixers = [mixer for mixer in layer.mixers if isinstance(mixer, AttentionSpec)]
         wider = [np.maximum(context_working(at, mixer) - found.widest, 0.0) for mixer in mixers]
         beside = np.maximum(beside, sum(wider, np.zeros(len(at.keys))))
-    return kept, working + gathered_working(at, model.hidden_size) + beside
+    return kept, working + gathered_working(at, model.hidden_size) + beside, waiting
 
 
 def gathered_working(at: Scope, hidden: int) -> Column:
@@ -329,8 +342,12 @@ def _group_memory(
     return PartMemory(zeros, zeros, *_backward(model, part.members, at, found, boundary))
 
 
-def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Column]:
-    """Bytes that a layer keeps at its level of recomputation, and those of its backward alone."""
+def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Column, Column]:
+    """Bytes that a layer keeps at its level of recomputation, those of its backward alone.
+
+    Third, those of the former that may wait elsewhere: all, or the inputs of some modules. Of a
+    layer that is computed again only its own input is kept, that of its first norm.
+    """
     level = at.keys.columns["recompute"]
     kept = np.where(level == RECOMPUTE.index("none"), found.everything, 0.0)
     selective = found.selective(at.policy, boundary)
@@ -340,7 +357,17 @@ def _recomputed(at: Scope, found: Kept, boundary: Column) -> tuple[Column, Colum
     # of the widest tensor: what the product behind that read is freed as its own is made.
     # Of a layer that is repeated whole the output is there beside them (torch.utils.checkpoint).
     output = np.where(level == RECOMPUTE.index("full"), boundary, 0.0)
-    return kept, (found.everything - kept).clip(0.0) + found.widest + boundary + output
+    working = (found.everything - kept).clip(0.0) + found.widest + boundary + output
+    words = offloaded_inputs(at.framework.offload_modules)
+    if not words:
+        return kept, working, kept
+    whole = at.policy.alternate or at.policy.saved
+    waiting = np.select(
+        [level == RECOMPUTE.index("full"), level == RECOMPUTE.index("selective")],
+        [boundary * ("attn_norm" in words), found.waiting(words, None if whole else at.policy)],
+        found.waiting(words),
+    )
+    return kept, working, np.minimum(waiting, kept)
 
 
 def _tower_memory(tower: TowerSpec, keys: LayerKeys, framework: Framework) -> PartMemory:
@@ -349,11 +376,13 @@ def _tower_memory(tower: TowerSpec, keys: LayerKeys, framework: Framework) -> Pa
     norm = norm_parameters(tower.layers[-1].norm, tower.hidden_size) if tower.layers else 0
     weights = pieces_weights(tower.extra, keys) + (norm if tower.final_norm else 0)
     kept = at.products(tower.extra) + np.zeros(len(keys))
+    waiting = _all_or_none(kept, framework)
     experts, working = np.zeros(len(keys)), np.zeros(len(keys))
     for layer, times in Counter(tower.layers).items():
         own, routed = layer_weights(tower.hidden_size, layer, keys)
         weights, experts = weights + times * own, experts + times * routed
         boundary = at.own * hidden * at.stored
-        layers, alone = _recomputed(at, layer_kept(at, layer, hidden), boundary)
+        layers, alone, inputs = _recomputed(at, layer_kept(at, layer, hidden), boundary)
         kept, working = kept + times * layers, np.maximum(working, alone)
-    return PartMemory(weights, experts, kept, working)
+        waiting = waiting + times * inputs
+    return PartMemory(weights, experts, kept, working, waiting)

@@ -13,7 +13,7 @@ from perfmodel.model.recurrence import ShortConvolutionSpec
 from perfmodel.operations.context_block import ALL_TO_ALL, RING
 from perfmodel.operations.operations import Size
 from perfmodel.operations.sparse_block import absorbs_keys
-from perfmodel.training.activations import SINGLE, Kept, Modules, Scope
+from perfmodel.training.activations import SINGLE, Inputs, Kept, Modules, Scope
 
 
 def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
@@ -59,7 +59,13 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
         alternate = odd * stored + output * stored + statistic
         modules["core_attn",] = statistic + np.where(cast > 0, output * stored, 0.0)
         outputs["save_context"] = output * stored + statistic
-        return Kept(kept + statistic, modules, projected, alternate, outputs)
+        read: Modules = ("mla_up_proj",) if spec.kind == "mla" else ()
+        waiting: Inputs = {
+            ("core_attn", read): projected,
+            ("core_attn", ("core_attn",)): statistic,
+            ("attn_proj", ()): output * stored,
+        }
+        return Kept(kept + statistic, modules, projected, alternate, outputs, waiting)
     # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
     length = at.keys.number("sequence_length") * (encoded if spec.cross else 1.0)
     dropped = 1.0 + stored if at.framework.dropout else 0.0

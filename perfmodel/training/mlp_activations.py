@@ -13,7 +13,7 @@ from perfmodel.model.mlp import MlpSpec
 from perfmodel.operations.expert_load import expert_loads
 from perfmodel.operations.mlp_block import mlp_module
 from perfmodel.operations.operations import Size
-from perfmodel.training.activations import SINGLE, Kept, Scope
+from perfmodel.training.activations import SINGLE, Inputs, Kept, Scope
 
 
 def mlp_kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
@@ -55,6 +55,9 @@ def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
         widest=received * width * at.stored,
         alternate=exchanged * at.stored,
         outputs={"save_mlpwo": received * width * at.stored},
+        inputs={
+            (word, ()): received * width * at.inputs for word in ("expert_fc1", "fused_group_mlp")
+        },
     )
     if not mlp.shared_intermediate_size:
         return routed
@@ -75,4 +78,10 @@ def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size, module: str) -> Kep
     if mlp.gated and not at.fused:
         after = after + rows * width * at.stored
     outputs = {"save_mlpwi": before}
-    return Kept(before + after, {(module,): after}, np.asarray(before), outputs=outputs)
+    inputs: Inputs = {}
+    if module == "moe_act":
+        inputs = {(word, ()): before for word in ("moe_act", "fused_group_mlp")}
+        inputs["fused_group_mlp", (module,)] = after
+    return Kept(
+        before + after, {(module,): after}, np.asarray(before), outputs=outputs, inputs=inputs
+    )

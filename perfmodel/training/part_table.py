@@ -113,6 +113,7 @@ def part_table(
         row.trained, row.trained_experts = found.trained, found.trained_experts
         row.activations = kept.activations
         row.working = kept.working
+        row.offloadable = kept.offloadable
         row.logits = kept.logits
         row.loss = kept.loss
         row.loss_idle = kept.loss_idle

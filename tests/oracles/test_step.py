@@ -574,7 +574,7 @@ def relative_width(size, regimes):
 def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
     """Random tables for the pass, and the same as plain Python for the oracle."""
     rng = np.random.default_rng(seed)
-    apart = ("recurrence_width", "sparse_width", "trained", "trained_experts")  # drawn last
+    apart = ("recurrence_width", "sparse_width", "trained", "trained_experts", "offloadable")
     scale = dict.fromkeys((x for x in columns.PART.names if x not in apart), 1e-3)  # s
     scale |= {name: 1e-4 for name in scale if name.endswith("_width")}  # s
     scale |= {"flops": 1e12, "weights": 1e8, "experts": 1e8}

@@ -205,7 +205,11 @@ OFFLOADED = (
     Switch("zero_optimization.offload_param.device", ("offload_parameters",)),
 )
 
+OVERLAPS = ("pipeline_read", "pipeline_write")
+
 WATCHED: Mapping[str, str] = {
+    "zero_optimization.offload_param.max_in_cpu": "parameters that stay in the host's memory "
+    "beside NVMe are not modelled",
     "zero_optimization.zero_hpz_partition_size": "secondary shards (hpZ) are not modelled",
     "zero_optimization.zero_quantized_weights": "quantised gathers are not modelled",
     "zero_optimization.zero_quantized_gradients": "quantised gradients are not modelled",
@@ -418,6 +422,8 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     if not trainer:
         facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
     strategy |= read_offload(settings, OFFLOADED)
+    overlaps = [settings.flag(f"zero_optimization.offload_optimizer.{key}") for key in OVERLAPS]
+    facts |= {"overlap_nvme": True} if any(overlaps) else {}
     return finished(
         settings,
         strategy,

@@ -26,7 +26,7 @@ from perfmodel.formats.launch.core_stages import (
     stage_words,
 )
 from perfmodel.formats.launch.describe import Launch, has_experts
-from perfmodel.formats.launch.offload import Switch, read_offload
+from perfmodel.formats.launch.offload import Switch, read_activations, read_offload
 from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.recompute import (
     METHODS,
@@ -269,7 +269,7 @@ OFFLOADED = (Switch("optimizer-cpu-offload", ("offload_optimizer",), "optimizer-
 
 # What changes the speed or the memory of a run, and no projection follows.
 WATCHED: Mapping[str, str] = {
-    "cpu-offloading-num-layers": "say it with --offload-activations: the share of the layers",
+    "min-offloaded-tensor-size": "small tensors of offloaded modules leave too",
     "moe-expert-capacity-factor": "dropped tokens without padding are not modelled",
     "delay-wgrad-compute": "delayed weight gradients are not modelled",
     "use-precision-aware-optimizer": "optimizer states are projected in fp32",
@@ -444,6 +444,9 @@ def launch_of(
     facts |= read_modules(settings, RECOMPUTED.modules)
     strategy |= read_layers(settings, RECOMPUTED, strategy["recompute"])
     strategy |= read_offload(settings, OFFLOADED)
+    offloaded, modules = read_activations(settings, option_of, layers)
+    strategy |= offloaded
+    facts |= modules
     return finished(
         settings,
         strategy,

@@ -26,7 +26,7 @@ from perfmodel.formats.launch.describe import Launch, has_experts
 from perfmodel.formats.launch.megatron import LIMITS as CORE_LIMITS
 from perfmodel.formats.launch.megatron import PRESETS, read_model
 from perfmodel.formats.launch.megatron import SOFTWARE as CORE_SOFTWARE
-from perfmodel.formats.launch.offload import Switch, read_offload
+from perfmodel.formats.launch.offload import Switch, read_activations, read_offload
 from perfmodel.formats.launch.reading import finished, with_replicas
 from perfmodel.formats.launch.recompute import (
     RecomputeKeys,
@@ -216,9 +216,7 @@ OFFLOADED = (
 )
 
 WATCHED: Mapping[str, str] = {
-    "model.cpu_offloading": "say it with --offload-activations: the share of the layers",
-    "model.fine_grained_activation_offloading": "say it with --offload-activations: the share of "
-    "what is stored",
+    "model.min_offloaded_tensor_size": "small tensors of offloaded modules leave too",
     "model.moe_paged_stash": "paged stashes of experts are not modelled",
     "model.moe_expert_capacity_factor": "dropped tokens without padding are not modelled",
     "comm_overlap.delay_wgrad_compute": "delayed weight gradients are not modelled",
@@ -379,6 +377,10 @@ def launch_of(
     strategy |= read_layers(settings, RECOMPUTED, strategy["recompute"])
     adapters = read_adapters(settings, model)
     strategy |= read_offload(settings, OFFLOADED)
+    layers = model.num_layers if model is not None else 0
+    offloaded, modules = read_activations(settings, _of_model, layers)
+    strategy |= offloaded
+    facts |= modules
     silent = [item.key for item in NUMBERS[:3] if settings.silent(item.key)]
     if silent:
         settings.remark(f"the recipe's {', '.join(silent)} is not in the file: taken as 1")

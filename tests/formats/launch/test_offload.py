@@ -12,6 +12,11 @@ from perfmodel.formats.launch.settings import Entry, Settings
 from perfmodel.formats.launch.software import format_launch, parse_launch
 from tests.formats.launch.launches import one_launch
 
+MEGATRON = (
+    "python pretrain_gpt.py --bf16 --tensor-model-parallel-size 2 --num-layers 4 --hidden-size 512 "
+    "--num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 --global-batch-size 8 "
+    "--ffn-hidden-size 2048 --vocab-size 32000 --max-position-embeddings 1024"
+)
 SWITCH = Switch("cpu", ("offload_optimizer",), "fraction")
 
 
@@ -25,6 +30,7 @@ def test_a_switch_leaves_all_or_a_share():
     assert read(cpu="none") == {}
     assert read(cpu=True) == {"offload_optimizer": 1.0}
     assert read(cpu="cpu", fraction=0.5) == {"offload_optimizer": 0.5}
+    assert read(cpu="nvme") == {"offload_optimizer": 1.0, "offload_optimizer_to": "nvme"}
 
 
 @pytest.mark.parametrize("share", [1.5, -1, "half"])
@@ -49,19 +55,55 @@ def test_a_share_that_is_none_names_the_line(share):
         ),
         (
             "megatron",
-            "python pretrain_gpt.py --bf16 --tensor-model-parallel-size 2 --num-layers 4 "
-            "--hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 "
-            "--global-batch-size 8 "
-            "--ffn-hidden-size 2048 --vocab-size 32000 --optimizer-cpu-offload "
-            "--optimizer-offload-fraction 0.5 --max-position-embeddings 1024",
+            f"{MEGATRON} --optimizer-cpu-offload --optimizer-offload-fraction 0.5",
             {"offload_optimizer": 0.5},
         ),
+        (
+            "deepspeed",
+            '{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}, '
+            '"offload_optimizer": {"device": "nvme", "ratio": 0.5, "pipeline_read": true}}}',
+            {
+                "offload_optimizer": 0.5,
+                "offload_optimizer_to": "nvme",
+                "offload_parameters": 1.0,
+                "offload_parameters_to": "nvme",
+                "overlap_nvme": True,
+            },
+        ),
+        (
+            "megatron-bridge",
+            "model:\n  tensor_model_parallel_size: 2\n  fine_grained_activation_offloading: true\n"
+            "  offload_modules: [core_attn, expert_fc1]\n",
+            {"offload_activations": 1.0, "offload_modules": "core_attn expert_fc1"},
+        ),
+        (
+            "megatron",
+            f"{MEGATRON} --fine-grained-activation-offloading --offload-modules attn_norm moe_act",
+            {"offload_activations": 1.0, "offload_modules": "attn_norm moe_act"},
+        ),
+        ("megatron", f"{MEGATRON} --cpu-offloading-num-layers 3", {"offload_activations": 0.75}),
     ],
 )
 def test_software_says_what_it_offloads(name, text, expected):
     _, launch = parse_launch(text, "x", name)
     for field, share in expected.items():
-        assert launch.strategy[field] == share
+        found = launch.strategy.get(field, getattr(launch.framework, field, None))
+        assert found == share
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            "--fine-grained-activation-offloading --offload-modules core_atn",
+            r"--offload-modules 'core_atn': should be modules of attn_norm, qkv_linear, core_attn",
+        ),
+        ("--cpu-offloading-num-layers 5", r"'5': should be at most the 4 layers of the model"),
+    ],
+)
+def test_what_cannot_be_offloaded_is_one_line(more, message):
+    with pytest.raises(FormatError, match=message):
+        parse_launch(f"{MEGATRON} {more}", "x", "megatron")
 
 
 def test_files_are_not_written_with_what_they_cannot_say():

@@ -16,6 +16,7 @@ from perfmodel.hwprofiles import list_hardware
 from perfmodel.kernels.step.offload import parked, update_exposed
 from perfmodel.kernels.step.tables import HOST, STAGE_PLACE, blank_stages
 from perfmodel.software.framework import load_framework
+from perfmodel.software.offload import INPUTS
 from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.training.stage_memory import stage_memories
@@ -306,3 +307,66 @@ def test_pairs_need_no_host_but_a_pipeline(project, llama_8b):
     ]
     status = strategies_from_rows(llama_8b, 8, rows).status
     assert [STATUS_NAMES[code] for code in status] == ["no_paired_stage"] * 2
+
+
+TOKENS, HIDDEN, HEADS, GROUPS, WIDTH = 4096, 4096, 32, 8, 14336
+
+
+@pytest.mark.parametrize(
+    ("words", "per_token"),
+    [
+        ("attn_norm", 2 * HIDDEN),
+        ("qkv_linear", 2 * HIDDEN),
+        ("core_attn", 2 * (HEADS + 2 * GROUPS) * 128 + 4 * HEADS),
+        ("attn_proj", 2 * HEADS * 128),
+        ("mlp_norm", 2 * HIDDEN),
+        ("expert_fc1", 2 * 2 * HIDDEN),  # two experts a token
+        ("moe_act", 2 * 2 * 2 * WIDTH),
+        ("fused_group_mlp", 2 * 2 * (HIDDEN + 3 * WIDTH)),
+        ("attn_proj moe_act", 2 * HEADS * 128 + 2 * 2 * 2 * WIDTH),
+    ],
+)
+def test_modules_leave_their_inputs(project, h100, words, per_token):
+    """Megatron-Core, ``offload_modules``: the tensors that a module saves, by its shapes."""
+    framework = load_framework("megatron", offload_modules=words)
+    fields = {"framework": framework, "sequence_length": TOKENS, "offload_activations": 1.0}
+    found = project(load_model("mixtral-8x7b"), h100, **fields)
+    assert found["memory_host"] == pytest.approx(32 * TOKENS * per_token)
+
+
+PARTS = sorted(set(INPUTS) - {"fused_group_mlp"})
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    words=st.sets(st.sampled_from(PARTS), min_size=1),
+    one=st.sampled_from(PARTS),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    name=st.sampled_from(["mixtral-8x7b", "deepseek-v2-lite", "llama-3.2-1b"]),
+)
+def test_more_modules_leave_no_less(project, words, one, recompute, name):
+    model = load_model(name)
+    fields = {"sequence_length": 4096, "recompute": recompute, "offload_activations": 1.0}
+    some, more, whole = (
+        project(
+            model,
+            "dgx-h100",
+            load_framework("megatron", offload_modules=" ".join(it)),
+            **fields,
+        )
+        for it in (words, {*words, one}, ())
+    )
+    assert some["memory_host"] <= more["memory_host"] <= whole["memory_host"] * (1 + 1e-12)
+    assert some["offload_exposed"] <= more["offload_exposed"] <= whole["offload_exposed"]
+    plain = project(model, "dgx-h100", sequence_length=4096, recompute=recompute)
+    assert some["memory_total"] <= plain["memory_total"]
+
+
+def test_a_module_that_is_none_is_one_line(project, h100, llama_8b):
+    for words, message in (
+        ("core_atn", "'core_atn' is no module; did you mean core_attn"),
+        ("fused_group_mlp moe_act", "fused_group_mlp holds expert_fc1 and moe_act; name either"),
+    ):
+        framework = load_framework("megatron", offload_modules=words)
+        with pytest.raises(StrategyError, match=message):
+            project(llama_8b, h100, framework, sequence_length=4096)
