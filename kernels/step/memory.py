@@ -82,6 +82,7 @@ class Standing(NamedTuple):
     owned: float  # those of which this rank holds the shard [1]
     trained: float  # of the whole, those that are trained [1]
     updated: float  # of these, those that this rank updates [1]
+    here: float  # of these, those that its device does, not its host [1]
     parameters: float
     optimizer: float
     gradients: float  # once they are there
@@ -152,6 +153,7 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
         own.updated,
         whole,
         trained.updated,
+        trained.updated,
         parameters,
         optimizer,
         gradients,
@@ -180,6 +182,7 @@ def without_offloaded(strategy, at, flight, stage, parking, groups, settings):
         at.owned,
         at.trained,
         at.updated,
+        at.here * (1.0 - strategy.offload_optimizer),
         at.parameters - away.parameters,
         at.optimizer - min(at.optimizer, away.optimizer),
         at.gradients - min(at.gradients, away.gradients),
@@ -219,7 +222,7 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
         gradients *= gradients_there(moment, flight, stage, at)
         if of.own_pool and shards_gradients(zero):
             idle += at.gradients - gradients  # of a pool that the next moments fill
-    update = of.idle_update_bytes * at.updated
+    update = of.idle_update_bytes * at.here
     flat = settings.gather_bytes * at.flat
     if moment != UPDATE:
         idle += flat  # no other tensor is as large
@@ -230,7 +233,7 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
         idle += stage.loss_idle + update
     elif moment == UPDATE:
         activations = stage.logits_held
-        buffers += update + of.update_bytes * at.updated
+        buffers += update + of.update_bytes * at.here
         if flat > 0.0:  # beside it the shares of all ranks, and a copy of this one's
             buffers += 2.0 * flat + settings.gather_bytes * at.updated
     else:

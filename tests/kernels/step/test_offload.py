@@ -15,6 +15,7 @@ from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.hwprofiles import list_hardware
 from perfmodel.kernels.step.offload import parked, update_exposed
 from perfmodel.kernels.step.tables import HOST, STAGE_PLACE, blank_stages
+from perfmodel.model.build import dense_model
 from perfmodel.software.framework import load_framework
 from perfmodel.software.offload import INPUTS
 from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
@@ -118,6 +119,42 @@ def test_updates_of_the_host_as_zero_offload_measured_them(billions, seconds):
     group = tupled(members=1, shard_set=0)
     found = update_exposed(strategy, load, stage, tupled(dense=group, sparse=group), host, 0.0)
     assert found == pytest.approx(seconds, rel=0.18)
+
+
+@pytest.mark.parametrize(
+    ("billions", "layers", "share", "fits"),
+    [
+        (4, 20, 0.0, False),
+        (10, 50, 0.0, False),
+        (10, 50, 1.0, True),
+        (13, 65, 1.0, True),
+        (20, 98, 1.0, False),
+    ],
+)
+def test_models_fit_one_v100_as_zero_offload_trained_them(billions, layers, share, fits):
+    """Over 13 billion parameters on one device, 10 times as many as without (arXiv:2101.06840)."""
+    hidden = 4096
+    model = dense_model(
+        "gpt",
+        layers=layers,
+        hidden_size=hidden,
+        heads=hidden // 64,
+        intermediate_size=4 * hidden,
+        vocab_size=50304,
+        gated=False,
+        norm="layer",
+        bias=True,
+        tied_embeddings=True,
+        position_embedding="learned",
+        max_positions=1024,
+    )
+    assert model.parameter_count() == pytest.approx(billions * 1e9, rel=0.07)
+    row = {"sequence_length": 1024, "global_batch_size": 512, "micro_batch_size": 4}
+    row |= {"zero_stage": 2, "recompute": "full", "precision": "fp16", "offload_optimizer": share}
+    one = load_hardware("dgx-1-v100").with_values({"system.host.memory_capacity": 1.5e12})
+    grid = strategies_from_rows(model, 1, [row])
+    found = sweep(model, grid, one, framework="megatron-deepspeed-2021")
+    assert bool(found["fits"].values.flat[0]) is fits
 
 
 def test_the_device_updates_its_part_beside_the_host(project, h100, llama_8b):
