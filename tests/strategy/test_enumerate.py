@@ -152,6 +152,9 @@ def test_one_value_of_every_axis_makes_one_strategy(llama_8b):
         "offload_activations": 0.5,
         "offload_optimizer": 1.0,
         "offload_parameters": 0.25,
+        "offload_activations_to": "host",
+        "offload_optimizer_to": "nvme",
+        "offload_parameters_to": "host",
     }
     grid = strategy_grid(llama_8b, 64, **RUN, **axes)
     assert len(grid) == 1

@@ -107,6 +107,11 @@ BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "document_length_mismatch": (LLAMA, 8, {"document_length": 16384}),
     "rank_not_divisible": (TUNED, 4, {"tensor_parallel": 4}),
     "frozen_needs_wide_products": (TUNED, 8, {"precision": "fp8"}),
+    "no_paired_stage": (
+        LLAMA,
+        8,
+        {"offload_activations": 1.0, "offload_activations_to": "stage"},
+    ),
 }
 
 
