@@ -28,7 +28,8 @@ UPDATE_SHARE = 0.5
 """Share of the host memory's bandwidth at which processors update parameters.
 
 DeepSpeed's CPU-Adam takes 2.57 s for 10 billion parameters (arXiv:2101.06840, table 4) on two Xeon
-8168 with twelve channels of DDR4-2666, 256 GB/s: 32 B for each parameter, 125 GB/s."""
+8168 with twelve channels of DDR4-2666, 256 GB/s: 32 B for each parameter, 125 GB/s. A prior on other
+processors."""
 
 AHEAD = 2.0
 """Layers whose activations or parameters are on the device at once: that at work, and the next to
@@ -92,8 +93,8 @@ def offloaded(strategy, stage, groups, settings):
 def parked(strategy, batches, stages, row):
     """Return what the first stage of a row leaves on its pair, and what that leaves on it [B].
 
-    Of either pair one alone keeps more than ⌈(p + 2) / 2⌉ micro-batches; 1F1B keeps
-    ``min(m, p - s)`` on stage s.
+    1F1B keeps ``min(m, p - s)`` micro-batches on stage s, p + 1 on both of a pair; with one that is
+    on its way, neither has to keep more than ⌈(p + 2) / 2⌉.
     """
     if strategy.offload_activations_to != STAGE_PLACE:
         return 0.0, 0.0

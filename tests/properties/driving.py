@@ -173,6 +173,8 @@ def schedules(random: np.random.Generator) -> None:
     ]
     rows += [{**run, "virtual_pipeline": chunks, "zero_stage": 3} for chunks in (1, 2)]
     rows += [{**run, "offload_optimizer": 0.5, "offload_activations": 0.25}]
+    rows += [{**rows[-1], f"offload_{state}_to": "nvme"} for state in ("optimizer", "activations")]
+    rows += [{**run, "offload_activations": 1.0, "offload_activations_to": "stage"}]
     rows += [{**run, "pipeline_schedule": "gpipe", "recompute": "full"}]
     for split in ("even", "by_cost", "first=6,last=4"):
         framework = replace(load_framework("megatron"), stage_split=split)
