@@ -28,8 +28,8 @@ UPDATE_SHARE = 0.5
 """Share of the host memory's bandwidth at which processors update parameters.
 
 DeepSpeed's CPU-Adam takes 2.57 s for 10 billion parameters (arXiv:2101.06840, table 4) on two Xeon
-8168 with twelve channels of DDR4-2666, 256 GB/s: 32 B for each parameter, 125 GB/s. A prior on other
-processors."""
+8168 with twelve channels of DDR4-2666, 256 GB/s: 32 B for each parameter, 125 GB/s. A prior on
+other processors."""
 
 AHEAD = 2.0
 """Layers whose activations or parameters are on the device at once: that at work, and the next to

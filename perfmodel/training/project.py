@@ -24,7 +24,7 @@ from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD, OFFLOAD_TO
-from perfmodel.strategy.grid import StrategyGrid, batches_of
+from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.best_layout import BEST, best_splits
 from perfmodel.training.boundary import arrival_gather, sent_bytes

@@ -72,7 +72,10 @@ def test_layers_of_megatron(options: str, found: tuple[str, str, int]) -> None:
 def test_modules_of_megatron_are_read_and_written() -> None:
     text = f"{MEGATRON} --recompute-granularity selective --recompute-modules moe_act core_attn"
     assert read(text).framework.selective_recompute == "core_attn moe_act"
-    for name, written in (("megatron", "--recompute-modules"), ("megatron-bridge", "recompute_modules:")):
+    for name, written in (
+        ("megatron", "--recompute-modules"),
+        ("megatron-bridge", "recompute_modules:"),
+    ):
         launch = one_launch(
             "mixtral-8x7b",
             devices=8,
