@@ -114,12 +114,14 @@ SAVED = {
     ),
     "GPT-NeoX-20B": Saved(
         LayerSpec(
-            (attention(64, 64, 96),), (dense(24576, gated=False),), "layer", parallel_block=True
+            (attention(64, 64, 96, fused_projection=True),),
+            (dense(24576, gated=False),),
+            "layer",
+            parallel_block=True,
         ),
         6144,
         209160,
         184580,
-        eager_alone=2 * 2 * 6144,  # values are a view of queries, keys and values
     ),
     "Command-R": Saved(
         LayerSpec(
