@@ -81,8 +81,10 @@ def part_memory(model: ModelSpec, part: Part, keys: LayerKeys, framework: Framew
         return _group_memory(model, part, keys, framework)
     if part.layer is not None:
         found = _layer_memory(model, part.layer, part.keys(keys), framework)
-        zeros = np.zeros(len(keys))
-        return replace(found, activations=zeros, working=zeros) if part.grouped else found
+        if not part.grouped:
+            return found
+        zeros = np.zeros(len(keys))  # what it keeps is counted with its group
+        return replace(found, activations=zeros, working=zeros, offloadable=zeros)
     return {"embedding": _embedding_memory, "output": _output_memory, "mtp": _prediction_memory}[
         part.kind
     ](model, keys, framework)

@@ -107,6 +107,7 @@ BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "document_length_mismatch": (LLAMA, 8, {"document_length": 16384}),
     "rank_not_divisible": (TUNED, 4, {"tensor_parallel": 4}),
     "frozen_needs_wide_products": (TUNED, 8, {"precision": "fp8"}),
+    "recomputed_layers_mismatch": (LLAMA, 8, {"recompute_num_layers": 2}),
     "no_paired_stage": (
         LLAMA,
         8,
@@ -117,6 +118,28 @@ BREAKING: dict[str, tuple[Any, int, dict[str, Any]]] = {
 
 def model_of(named):
     return load_model(named) if isinstance(named, str) else named
+
+
+@pytest.mark.parametrize(
+    ("recompute", "method", "layers", "possible"),
+    [
+        ("full", "single", 0, True),
+        ("full", "block", 0, True),
+        ("full", "uniform", 4, True),
+        ("full", "uniform", 0, False),
+        ("full", "every", 0, False),
+        ("full", "single", 2, False),
+        ("selective", "block", 2, False),
+        ("none", "every", 2, False),
+    ],
+)
+def test_numbers_of_layers_need_a_method_and_whole_layers(
+    recompute: str, method: str, layers: int, possible: bool
+) -> None:
+    row = {"recompute": recompute, "recompute_method": method, "recompute_num_layers": layers}
+    row |= {"data_parallel": 8, "global_batch_size": 8, "sequence_length": 4096}
+    status = strategies_from_rows(load_model("llama-3.1-8b"), 8, [row]).status[0]
+    assert STATUS_NAMES[int(status)] == ("valid" if possible else "recomputed_layers_mismatch")
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -303,9 +304,13 @@ def test_groups_keep_the_input_of_their_first_layer(h100, llama_8b, grid_of) -> 
     full = keys_of(recompute="full")
     group = part_memory(llama_8b, Part("g", "group", members=(layer.layer,) * 4), full, framework)
     boundary = 2048 * 4096 * 2
-    assert group.activations[0] == boundary
-    widest = 2 * float(np.max(inside.widest))
-    assert group.working[0] == 4 * whole.activations[0] - boundary + widest
+    assert group.activations[0] == group.offloadable[0] == boundary
+    # Beside what was repeated the gradient of the stream, the output, and the widest gradient.
+    beside = 2 * boundary + float(np.max(inside.widest))
+    assert group.working[0] == 4 * whole.activations[0] - boundary + beside
+    member = part_memory(llama_8b, replace(layer, grouped=True), full, framework)
+    assert member.activations[0] == member.working[0] == member.offloadable[0] == 0
+    assert member.weights[0] == whole.weights[0]
     assert group.weights[0] == 0
 
 
