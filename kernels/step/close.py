@@ -14,14 +14,13 @@ import math
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
-from perfmodel.kernels.step.data_parallel import data_parallel_time, no_shards, shard_slot
+from perfmodel.kernels.step.data_parallel import data_parallel_time
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
-from perfmodel.kernels.step.memory import stage_memory
 from perfmodel.kernels.step.offload import update_exposed
 from perfmodel.kernels.step.optimizer import optimizer_time
+from perfmodel.kernels.step.peaks import no_peaks, remembered_memory
 from perfmodel.kernels.step.pipeline import alone_share, pipeline_time, waited_pipeline
 from perfmodel.kernels.step.placement import data_groups
-from perfmodel.kernels.step.sharding import shards_parameters
 from perfmodel.kernels.step.stages import stage_load
 from perfmodel.kernels.step.tables import DUALPIPE, INTERLEAVED, ROW, strategy_at
 
@@ -30,7 +29,9 @@ WIDEST = 700.0
 
 
 @jit
-def close_strategies(strategies, keys, stages, waits, settings, stream_device, network, first, out):
+def close_strategies(
+    strategies, keys, stages, waits, shards, settings, stream_device, network, first, out
+):
     """Fill the result rows of every strategy.
 
     Parameters
@@ -40,6 +41,8 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
     stages : Stages
     waits : Waits
         Of the strategies whose passes ran one by one.
+    shards : Shards
+        Of these strategies (`perfmodel.kernels.step.shards.shard_prices`).
     settings : Settings
     stream_device : StreamDevice
         For the optimizer, which streams its state.
@@ -50,8 +53,7 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
     out : ndarray of float64 or float32, shape (len(ROW), n)
         Result, rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
     """
-    memo = np.zeros((MEMO_SLOTS, TIME + 1))
-    shards = no_shards(stages.counts.shape[1])
+    memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
     for i in range(strategies.stage_key.size):
         strategy = strategy_at(strategies, i)
         if i == 0 or not same_placement(strategy, strategy_at(strategies, i - 1)):
@@ -62,17 +64,14 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
         if not peak > 0.0:  # the device lacks the precision
             out[:, column] = np.nan
             continue
-        p, v, zero = strategy.pipeline, strategy.virtual, strategy.zero
+        p, v = strategy.pipeline, strategy.virtual
         batches = strategy.global_batch // (strategy.data * strategy.micro_batch)
         m = float(batches)
         if strategy.schedule == DUALPIPE and p > 1:
             m *= 0.5  # either copy of the model takes half of them
 
         # 1. What the stages have to do: the slowest of them, and all together.
-        slot = 0
-        if shards_parameters(zero):
-            parts = keys.parts[key]
-            slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
+        slot = shards.row[i]
         load = stage_load(strategy, batches, stages, shards, slot, groups, settings, network, memo)
         stage = stages.sums[load.critical]
 
@@ -113,7 +112,9 @@ def close_strategies(strategies, keys, stages, waits, settings, stream_device, n
 
         # 5. Memory of the stage that needs most.
         sizes = keys.weight_bytes[key], keys.boundary_bytes[key]
-        stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out, column)
+        remembered_memory(
+            strategy, batches, stages, waits, groups, sizes, settings, out, column, peaks
+        )
 
         # All that shows adds up to the step.
         alone = alone_share(m, p, v)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from perfmodel.kernels._jit import jit_inline, jit_lean
+from perfmodel.kernels._jit import jit_inline
 from perfmodel.kernels.collective.times import ALL_REDUCE
 from perfmodel.kernels.step.memo import remembered_time
 from perfmodel.kernels.step.overlap import (
@@ -111,123 +109,6 @@ def parameters(weights, experts, groups, settings):
         parameter_transfers(weights, groups.dense, settings),
         parameter_transfers(experts, groups.sparse, settings),
     )
-
-
-SHARD_SLOTS = 512  # a power of two; a grid's batches ask for the same again after about a hundred
-
-
-class Shards(NamedTuple):
-    """What moving the parameters of each part takes per micro-batch (ZeRO-3) [s].
-
-    A slot for each of the last answers, as neighbouring strategies differ in little else than
-    how many micro-batches they have.
-    """
-
-    asked: np.ndarray  # int64[SHARD_SLOTS, 9]: the question that a slot answers, 0 for none
-    total: np.ndarray  # float64[SHARD_SLOTS, parts]
-    exposed: np.ndarray
-    ahead: np.ndarray  # of exposed: what delays forward passes
-    width: np.ndarray  # half-width of exposed
-    first: np.ndarray  # more of its gather that shows where nothing goes ahead of the part
-    last: np.ndarray  # and of its reduction where nothing follows
-
-
-@jit_inline
-def no_shards(parts):
-    """Return `Shards` without an answer, for so many parts."""
-    return Shards(
-        np.zeros((SHARD_SLOTS, 9), np.int64),
-        np.zeros((SHARD_SLOTS, parts)),
-        np.zeros((SHARD_SLOTS, parts)),
-        np.zeros((SHARD_SLOTS, parts)),
-        np.zeros((SHARD_SLOTS, parts)),
-        np.zeros((SHARD_SLOTS, parts)),
-        np.zeros((SHARD_SLOTS, parts)),
-    )
-
-
-@jit_inline
-def shard_slot(strategy, key, parts, groups, settings, network, memo, shards):
-    """Return the slot of `shards` that holds a strategy's times; fill it where it does not.
-
-    Parameters
-    ----------
-    strategy : Strategies
-        One of them, with sharded parameters.
-    key : int
-        Its layer key; `parts` are those of this key.
-    groups : Groups
-        Of its placement (`perfmodel.kernels.step.placement.data_groups`).
-    """
-    mixed = 2654435761 * key + 7919 * strategy.mapping + 104729 * strategy.data
-    slot = (mixed + 31 * strategy.shard_group) // 128 & (SHARD_SLOTS - 1)
-    asked = shards.asked
-    if not (
-        asked[slot, 0] == key + 1  # a slot without an answer has 0
-        and asked[slot, 1] == strategy.mapping
-        and asked[slot, 2] == strategy.tensor
-        and asked[slot, 3] == strategy.context
-        and asked[slot, 4] == strategy.pipeline
-        and asked[slot, 5] == strategy.data
-        and asked[slot, 6] == strategy.shard_group
-        and asked[slot, 7] == strategy.expert
-        and asked[slot, 8] == strategy.expert_tensor
-    ):
-        asked[slot, 0], asked[slot, 1], asked[slot, 2] = key + 1, strategy.mapping, strategy.tensor
-        asked[slot, 3], asked[slot, 4] = strategy.context, strategy.pipeline
-        asked[slot, 5], asked[slot, 6] = strategy.data, strategy.shard_group
-        asked[slot, 7], asked[slot, 8] = strategy.expert, strategy.expert_tensor
-        price_shards(strategy.zero, parts, groups, settings, network, memo, shards, slot)
-    return slot
-
-
-@jit_lean
-def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
-    """Fill a slot with the times to gather and reduce each sharded part.
-
-    A part is gathered one ahead, in forward and again in backward, where its gradients
-    are reduced as well; what outlasts the part's own pass is exposed, and so is all that the
-    software does not overlap. Copies out of and into the buffers run among the products.
-    """
-    dense_tax = overlap_tax(groups, False, settings)
-    experts_tax = overlap_tax(groups, True, settings)
-    for number in range(shards.total.shape[1]):
-        part = parts[number]
-        tax = experts_tax if part.experts > 0.0 else dense_tax
-        dense, sparse = parameters(part.weights, part.experts, groups, settings)
-        gather = transfer_time(dense, sparse, network, memo)
-        dense, sparse = gradients(zero, part.trained, part.trained_experts, groups, settings)
-        reduce = transfer_time(dense, sparse, network, memo)
-        behind, beside = 0.0, 0.0  # among copies: once all of backward has run, or on other links
-        if not settings.overlap_copies:
-            behind = copies_time(dense, sparse, network, memo)
-        elif settings.overlap_reduce and on_other_links(groups.dense, settings):
-            beside = copies_time(dense, sparse, network, memo)
-        reduce -= behind
-        size = (part.weights + part.experts) * settings.gather_bytes
-        relative = width_of(size, settings.collective_widths)
-        early = gather if settings.overlap_gather else 0.0
-        late = early
-        shown = behind + 2.0 * (gather - early)  # beside nothing
-        if settings.overlap_reduce:
-            late = max(early + reduce - beside, beside)
-        else:
-            shown += reduce
-        forward = hide(early, part.forward_window, 0.0, tax)
-        backward = hide(late, part.backward_window, 0.0, tax)
-        forward_width = hidden_width(early, part.forward_window, 0.0, tax, relative)
-        backward_width = hidden_width(late, part.backward_window, 0.0, tax, relative)
-        whole = moved(part.weights, part.experts, groups)
-        copies = (2.0 * settings.gather_copy_time + settings.reduce_copy_time) * whole
-        frozen = whole - moved(part.trained, part.trained_experts, groups)
-        copies -= settings.reduce_copy_time * frozen
-        shards.ahead[slot, number] = forward + gather - early + settings.gather_copy_time * whole
-        shards.total[slot, number] = 2.0 * gather + reduce + behind + copies
-        shards.exposed[slot, number] = forward + backward + shown + copies
-        shards.width[slot, number] = forward_width + backward_width + relative * shown
-        shards.first[slot, number] = early - forward
-        reduced = (late - early) / late if late > 0.0 else 0.0
-        shards.last[slot, number] = reduced * (late - backward)
 
 
 @jit_inline

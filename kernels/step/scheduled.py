@@ -15,11 +15,9 @@ from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.pipeline.closed import one_f_one_b_makespan
 from perfmodel.kernels.pipeline.events import KINDS, Durations, paced_makespans
 from perfmodel.kernels.pipeline.held import fullest, peaks
-from perfmodel.kernels.step.data_parallel import no_shards, shard_slot
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.pipeline import boundary_send
 from perfmodel.kernels.step.placement import data_groups
-from perfmodel.kernels.step.sharding import shards_parameters
 from perfmodel.kernels.step.tables import strategy_at
 
 LOGIT_GRADIENTS = 1.0 / 3.0  # of what logits keep: 2 bytes beside a softmax in single precision
@@ -46,7 +44,7 @@ class Chunks(NamedTuple):
 
 @jit
 def run_schedules(
-    order, program, steady, more, strategies, keys, chunks, hidden, settings, network, rows, waits
+    order, program, steady, more, layer_key, sends, shards, keys, chunks, hidden, rows, waits
 ):
     """Run the passes of strategies that have one order.
 
@@ -59,14 +57,14 @@ def run_schedules(
         Of `perfmodel.kernels.pipeline.repetition.repetitions`.
     more : float64, shape (strategies,)
         Repetitions that each strategy has beyond those of the order.
-    strategies : Strategies
-        With this order; `stage_key` holds their layer keys.
+    layer_key : int64, shape (strategies,)
+    sends : float64, shape (strategies,)
+        What a send between stages takes [s].
+    shards : Shards
     keys : KeyTables
     chunks : Chunks
     hidden : bool
         Sends run beside passes; otherwise they keep their sender.
-    settings : Settings
-    network : Network
     rows : int64, shape (strategies,)
         Of `waits`, one for each strategy.
     waits : Waits
@@ -78,11 +76,11 @@ def run_schedules(
         Whether its row is right: not where there are more repetitions and none that add alike.
     """
     alike = np.zeros(rows.size, np.int64)
-    case_of, first, sends = distinct_cases(strategies, alike, keys, settings, network)
-    work = work_of_cases(order.rank_of, strategies, first, keys, chunks, settings, network)
+    case_of, first = distinct_cases(layer_key, alike, sends, shards.row)
+    work = work_of_cases(order.rank_of, layer_key, first, keys, chunks, shards)
     cases, stages = first.size, order.rank_of.size
     send, together = np.empty((KINDS, stages, cases)), np.empty((0, 0, cases))
-    send[:] = sends
+    send[:] = sends[first]
     plain = Durations(work, np.zeros_like(send), together, 0.0, 0.0)
     alone, growth = paced_makespans(program, plain, steady)
     share = 0.0 if hidden else 1.0
@@ -91,7 +89,7 @@ def run_schedules(
     flight = np.zeros((cases, waits.flight.shape[1]))
     held, moments = fullest(order, chunk_rows(order, chunks), chunks.counts.shape[0])
     for case in range(cases):
-        parts = keys.parts[strategies.stage_key[first[case]]]
+        parts = keys.parts[layer_key[first[case]]]
         write_flight(flight[case], order, held, moments, chunks, parts)
     lone, heads = alone_passes(order), heads_in_flight(order)
     right = np.ones(rows.size, np.bool_)
@@ -110,22 +108,22 @@ def run_schedules(
 
 
 @jit
-def close_one_f_one_b(strategies, batches, keys, chunks, settings, network, rows, waits):
+def close_one_f_one_b(layer_key, batches, sends, shards, keys, chunks, rows, waits):
     """The same of 1F1B, in closed form, whatever the micro-batches.
 
     Parameters
     ----------
     batches : int64, shape (strategies,)
         Micro-batches.
-    strategies, keys, chunks, settings, network, rows, waits
+    layer_key, sends, shards, keys, chunks, rows, waits
         As of `run_schedules`. Nothing runs beside sends.
     """
     stages = chunks.row.size
     # Work is shared by strategies that differ in nothing but micro-batches.
     alike = np.zeros(rows.size, np.int64)
-    work_of, leader, sends = distinct_cases(strategies, alike, keys, settings, network)
-    case_of, first, _ = distinct_cases(strategies, batches, keys, settings, network)
-    work = work_of_cases(np.arange(stages), strategies, leader, keys, chunks, settings, network)
+    work_of, leader = distinct_cases(layer_key, alike, sends, shards.row)
+    case_of, first = distinct_cases(layer_key, batches, sends, shards.row)
+    work = work_of_cases(np.arange(stages), layer_key, leader, keys, chunks, shards)
     alone, with_sends = np.empty(first.size), np.empty(first.size)
     forward, backward = np.empty(stages), np.empty(stages)
     for case in range(first.size):
@@ -133,8 +131,8 @@ def close_one_f_one_b(strategies, batches, keys, chunks, settings, network, rows
         for stage in range(stages):
             forward[stage], backward[stage] = work[FORWARD, stage, own], work[BACKWARD, stage, own]
         alone[case] = one_f_one_b_makespan(forward, backward, batches[first[case]])
-        forward[:-1] += sends[own]
-        backward[1:] += sends[own]
+        forward[:-1] += sends[first[case]]
+        backward[1:] += sends[first[case]]
         with_sends[case] = one_f_one_b_makespan(forward, backward, batches[first[case]])
     ahead = np.zeros(waits.flight.shape[1], np.int64)  # micro-batches ahead of a first backward
     for stage in range(stages - 1, -1, -1):
@@ -148,102 +146,63 @@ def close_one_f_one_b(strategies, batches, keys, chunks, settings, network, rows
 
 
 @jit
-def distinct_cases(strategies, batches, keys, settings, network):
+def boundary_sends(strategies, keys, settings, network):
+    """Return what a send between stages takes, of strategies with their layer keys [s]."""
+    memo = np.zeros((MEMO_SLOTS, TIME + 1))
+    sends = np.empty(strategies.stage_key.size)
+    for i in range(sends.size):
+        key, strategy = strategies.stage_key[i], strategy_at(strategies, i)
+        groups = data_groups(strategy, network)
+        boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
+        sends[i], _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
+    return sends
+
+
+@jit
+def distinct_cases(layer_key, batches, sends, shard_row):
     """Find the strategies that differ in work, micro-batches or sends.
+
+    Parameters
+    ----------
+    layer_key, batches, shard_row : int64, shape (strategies,)
+    sends : float64, shape (strategies,)
 
     Returns
     -------
     case_of : int64, shape (strategies,)
     first : int64, shape (cases,)
         The first strategy of each case.
-    sends : float64, shape (cases,)
-        What a send between stages takes [s].
     """
-    count = strategies.stage_key.size
-    memo = np.zeros((MEMO_SLOTS, TIME + 1))
-    asked, sent = np.full((ANSWERS, 7), -1, np.int64), np.zeros(ANSWERS)
-    case_of, first, sends = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
+    count = layer_key.size
+    asked, sent = np.full((ANSWERS, 4), -1, np.int64), np.zeros(ANSWERS)
+    case_of, first = np.empty(count, np.int64), np.empty(count, np.int64)
     cases = 0
     for i in range(count):
-        key, strategy = strategies.stage_key[i], strategy_at(strategies, i)
-        groups = data_groups(strategy, network)
-        boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
-        send, _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
-        # Gathers depend on who shares the parameters, too.
-        sharers = shards_parameters(strategy.zero)
-        data, mapping = strategy.data * sharers, strategy.mapping * sharers
-        sets, spread = strategy.shard_group * sharers, strategy.expert * sharers
-        place = (key * 31 + 7 * batches[i] + 5 * data + 3 * mapping + int(send * 1e9)) & (
-            ANSWERS - 1
-        )
+        key, send, shards = layer_key[i], sends[i], shard_row[i]
+        mixed = key * 31 + 7 * batches[i] + 5 * shards + int(send * 1e9)
+        place = mixed & (ANSWERS - 1)
         slot = asked[place]
-        known = slot[0] == key and slot[1] == batches[i] and sent[place] == send
-        known = known and slot[3] == data and slot[4] == mapping
-        if not (known and slot[5] == sets and slot[6] == spread):
-            slot[0], slot[1], slot[2] = key, batches[i], cases
-            slot[3], slot[4], slot[5], slot[6] = data, mapping, sets, spread
-            sent[place], first[cases], sends[cases] = send, i, send
+        known = slot[0] == key and slot[1] == batches[i] and slot[2] == shards
+        if not (known and sent[place] == send):
+            slot[0], slot[1], slot[2], slot[3] = key, batches[i], shards, cases
+            sent[place], first[cases] = send, i
             cases += 1
-        case_of[i] = slot[2]
-    return case_of, first[:cases].copy(), sends[:cases].copy()
+        case_of[i] = slot[3]
+    return case_of, first[:cases].copy()
 
 
 @jit
-def work_of_cases(rank_of, strategies, first, keys, chunks, settings, network):
+def work_of_cases(rank_of, layer_key, first, keys, chunks, shards):
     """Return what passes take in every case, float64[KINDS, stages, cases] [s]."""
-    memo = np.zeros((MEMO_SLOTS, TIME + 1))
-    shards = no_shards(chunks.counts.shape[1])
     work = np.empty((KINDS, rank_of.size, first.size))
     for case in range(first.size):
-        strategy = strategy_at(strategies, first[case])
-        key, slot, sharded = strategy.stage_key, 0, shards_parameters(strategy.zero)
-        parts = keys.parts[key]
-        if sharded:
-            groups = data_groups(strategy, network)
-            slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
-        fill_work(work[:, :, case], rank_of, chunks, parts, shards, slot, sharded)
+        parts = keys.parts[layer_key[first[case]]]
+        fill_work(work[:, :, case], rank_of, chunks, parts, shards, shards.row[first[case]])
     return work
 
 
-@jit
-def passes_of(order, strategy, key, keys, chunks, settings, network):
-    """Return what the passes of one strategy take, and its sends.
-
-    Parameters
-    ----------
-    order : Order
-    strategy : Strategies
-        One of them.
-    key : int
-        Its layer key.
-    keys, chunks, settings, network
-        As of `run_schedules`.
-
-    Returns
-    -------
-    work : float64[KINDS, stages]
-        [s].
-    kept : float64[2, stages]
-        Bytes that a forward pass keeps until gradients of inputs are there, and of weights [B].
-    send : float
-        Between two stages [s].
-    """
-    memo = np.zeros((MEMO_SLOTS, TIME + 1))
-    shards = no_shards(chunks.counts.shape[1])
-    groups = data_groups(strategy, network)
-    slot, sharded = 0, shards_parameters(strategy.zero)
-    parts = keys.parts[key]
-    if sharded:
-        slot = shard_slot(strategy, key, parts, groups, settings, network, memo, shards)
-    work = np.zeros((KINDS, order.rank_of.size))
-    fill_work(work, order.rank_of, chunks, parts, shards, slot, sharded)
-    boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
-    send, _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
-    return work, kept_bytes(order, chunks, parts), send
-
-
 @jit_inline
-def fill_work(work, rank_of, chunks, parts, shards, slot, sharded):
+def fill_work(work, rank_of, chunks, parts, shards, sharded):
     """Write what the passes of every stage of an order take, float64[KINDS, stages] [s].
 
     Parameters
@@ -255,9 +214,8 @@ def fill_work(work, rank_of, chunks, parts, shards, slot, sharded):
     chunks : Chunks
     parts : record array of PART, shape (parts,)
     shards : Shards
-    slot : int
-        Of `shards`; read where parameters are `sharded`.
-    sharded : bool
+    sharded : int
+        Row of these; -1 where parameters are not sharded.
     """
     rows = chunks.counts.shape[0]
     times, longest = np.zeros((KINDS, rows)), np.zeros(rows)
@@ -269,10 +227,10 @@ def fill_work(work, rank_of, chunks, parts, shards, slot, sharded):
             busy = part.forward + part.backward + part.recompute + part.host
             busy += part.tensor_exposed + part.context_exposed + part.expert_exposed
             ahead, behind = part.forward_pass, busy - part.forward_pass
-            if sharded:
-                ahead += shards.ahead[slot, number]
-                behind += shards.exposed[slot, number] - shards.ahead[slot, number]
-                longest[row] = max(longest[row], shards.last[slot, number])
+            if sharded >= 0:
+                ahead += shards.ahead[sharded, number]
+                behind += shards.exposed[sharded, number] - shards.ahead[sharded, number]
+                longest[row] = max(longest[row], shards.last[sharded, number])
             times[FORWARD, row] += count * ahead
             times[BACKWARD, row] += count * behind
             times[WEIGHT, row] += count * part.weight_pass

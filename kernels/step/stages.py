@@ -139,7 +139,7 @@ def stage_load(strategy, batches, stages, shards, slot, groups, settings, networ
     stages : Stages
     shards : Shards
     slot : int
-        Of `shard_slot`; read where parameters are sharded (ZeRO-3), and a stage waits
+        Row of `shards`; read where parameters are sharded (ZeRO-3), and a stage waits
         for those that it gathers.
     groups : Groups
     settings, network, memo

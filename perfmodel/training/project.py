@@ -218,6 +218,7 @@ def project_grid(
     from perfmodel.compute.stream import stream_device
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.step import close as kernel
+    from perfmodel.kernels.step import shards as sharding
     from perfmodel.kernels.step.tables import Strategies
     from perfmodel.kernels.work import compiling, expect, kernel_work
     from perfmodel.network.table import network_table
@@ -244,14 +245,16 @@ def project_grid(
     settings, network = closing_settings(work, hardware, framework), network_table(hardware)
     rows, waits = pipeline_waits(work, keys, settings, network)
     strategies = work.strategies._replace(waits=rows)
-    shared = keys, sums, waits, settings, stream_device(hardware), network
+    given, shared = (keys, sums, waits), (settings, stream_device(hardware), network)
     total = len(work.grid)
 
     def close(start: int, count: int = CHUNK) -> None:
         rows = slice(start, min(start + count, total))
         chunk = Strategies(*(column[rows] for column in strategies))
         with kernel_work(strategies=rows.stop - rows.start):
-            kernel.close_strategies(*map(plain, (chunk, *shared)), start, out)
+            layers = work.stage_layer_key[chunk.stage_key]
+            shards = sharding.shard_prices(*map(plain, (chunk, layers, keys, settings, network)))
+            kernel.close_strategies(*map(plain, (chunk, *given, shards, *shared)), start, out)
         if progress:
             progress(rows.stop - rows.start)
 

@@ -22,7 +22,8 @@ from perfmodel.strategy.pipelines import named_pipeline
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.table import Network
     from perfmodel.kernels.step.scheduled import Chunks
-    from perfmodel.kernels.step.tables import KeyTables, Settings, Strategies, Waits
+    from perfmodel.kernels.step.shards import Shards
+    from perfmodel.kernels.step.tables import KeyTables, Settings, Waits
     from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.training.project import Workload
 
@@ -172,7 +173,9 @@ FILLED = 5
 class Blocks(NamedTuple):
     """Strategies that run in one call each."""
 
-    strategies: Strategies  # with their layer keys
+    layer_key: Integers
+    sends: NDArray[np.float64]  # between stages [s]
+    shards: Shards
     kinds: Mapping[str, Integers]  # what the strategies of a block share, by kind
     rows: Iterable[tuple[int, Integers]]  # kind of a block, and places of its strategies
 
@@ -190,7 +193,9 @@ def blocks_of(
     ordered_by : sequence of str
         Of `ORDERED_BY`, what counts.
     """
+    from perfmodel.kernels.step import scheduled as kernel
     from perfmodel.kernels.step.tables import Strategies
+    from perfmodel.kernels.work import kernel_work
 
     work, chosen = problem.work, problem.chosen[rows]
     grid = work.grid.take(chosen)
@@ -202,9 +207,16 @@ def blocks_of(
         "group": groups_of(grid),
     }
     kinds, kind = distinct_keys(columns, ("pipeline", *ordered_by))
+    layer_key = work.stage_layer_key[stage_key]
     held = work.strategies._replace(waits=work.strategies.stage_key)
     strategies = Strategies(*(column[chosen] for column in held))
-    strategies = strategies._replace(stage_key=work.stage_layer_key[stage_key])
+    strategies = strategies._replace(stage_key=layer_key)
+    priced = problem.keys, problem.settings, problem.network
+    with kernel_work(strategies=rows.size):
+        from perfmodel.kernels.step.shards import shard_prices
+
+        sends = kernel.boundary_sends(strategies, *priced)
+        shards = shard_prices(strategies, layer_key, *priced)
     # Strategies that share work lie together.
     alike = np.split(np.lexsort((stage_key, kind)), np.cumsum(np.bincount(kind))[:-1])
     blocks = (
@@ -212,7 +224,7 @@ def blocks_of(
         for number, own in enumerate(alike)
         for start in range(0, own.size, TOGETHER)
     )
-    return Blocks(strategies, kinds, blocks)
+    return Blocks(layer_key, sends, shards, kinds, blocks)
 
 
 def run_closed(problem: Problem, rows: Integers, batches: Integers, waits: Waits) -> None:
@@ -220,18 +232,17 @@ def run_closed(problem: Problem, rows: Integers, batches: Integers, waits: Waits
     from perfmodel.kernels.step import scheduled as kernel
     from perfmodel.kernels.work import kernel_work
 
-    strategies, kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY[:2])
+    layer_key, sends, shards, kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY[:2])
     for number, own in blocks:
-        some = strategies._replace(**{k: v[own] for k, v in strategies._asdict().items()})
         chunks = chunks_of(problem.work, int(kinds["pipeline"][number]))
         with kernel_work(pipeline_passes=chunks.row.size * own.size):
             kernel.close_one_f_one_b(
-                some,
+                layer_key[own],
                 batches[own],
+                sends[own],
+                shards._replace(row=shards.row[own]),
                 problem.keys,
                 chunks,
-                problem.settings,
-                problem.network,
                 rows[own],
                 waits,
             )
@@ -267,12 +278,11 @@ def run_orders(
     work = problem.work
     stages = work.grid["pipeline_parallel"][problem.chosen[rows]]
     run = batches - more * stages
-    strategies, kinds, blocks = blocks_of(problem, rows, run, ORDERED_BY)
+    layer_key, sends, shards, kinds, blocks = blocks_of(problem, rows, run, ORDERED_BY)
     for number, own in blocks:
         name = list(SCHEDULE_FACTS)[int(kinds["pipeline_schedule"][number])]
         ranks, virtual = (int(kinds[it][number]) for it in ORDERED_BY[1:3])
         count, group = int(kinds["batches"][number]), int(kinds["group"][number])
-        some = strategies._replace(**{k: v[own] for k, v in strategies._asdict().items()})
         with kernel_work(pipeline_passes=3 * ranks * virtual * count * (2 + own.size // 4)):
             order, program = work.grid.table or named_pipeline(name, ranks, count, virtual, group)
             steady = np.empty((SHOWN, 0), np.int64)
@@ -283,12 +293,12 @@ def run_orders(
                 program,
                 steady,
                 more[own].astype(np.float64),
-                some,
+                layer_key[own],
+                sends[own],
+                shards._replace(row=shards.row[own]),
                 problem.keys,
                 chunks_of(work, int(kinds["pipeline"][number])),
                 sends_are_hidden(name, problem.settings),
-                problem.settings,
-                problem.network,
                 rows[own],
                 waits,
             )

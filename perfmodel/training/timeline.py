@@ -86,7 +86,6 @@ def pipeline_timeline(
     framework : Framework
         As of the run (`perfmodel.training.project.framework_of_run`).
     """
-    from perfmodel.kernels.step.tables import strategy_at
     from perfmodel.kernels.work import kernel_work
     from perfmodel.network.table import network_table
 
@@ -102,7 +101,8 @@ def pipeline_timeline(
     with kernel_work(pipeline_passes=3 * stages * batches * int(grid["virtual_pipeline"][0])):
         from perfmodel.kernels.pipeline.events import KINDS, Durations, run_order
         from perfmodel.kernels.pipeline.held import held_over_time, peaks
-        from perfmodel.kernels.step.scheduled import passes_of
+        from perfmodel.kernels.step.scheduled import boundary_sends, kept_bytes, work_of_cases
+        from perfmodel.kernels.step.shards import shard_prices
 
         pipeline = grid.table or named_pipeline(
             schedule if stages > 1 else "1f1b",
@@ -113,12 +113,17 @@ def pipeline_timeline(
         )
         order = pipeline.order
         chunks = chunks_of(work, 0)
-        strategy = strategy_at(work.strategies, 0)
-        passes, bytes_kept, send = passes_of(order, strategy, 0, keys, chunks, settings, network)
-        sends = np.full((KINDS, order.rank_of.size, 1), send if stages > 1 else 0.0)
+        layer = work.stage_layer_key[work.strategies.stage_key]
+        strategies = work.strategies._replace(stage_key=layer, waits=layer)
+        shards = shard_prices(strategies, layer, keys, settings, network)
+        first = np.zeros(1, np.int64)
+        passes = work_of_cases(order.rank_of, layer, first, keys, chunks, shards)
+        bytes_kept = kept_bytes(order, chunks, keys.parts[layer[0]])
+        send = boundary_sends(strategies, keys, settings, network)[0] if stages > 1 else 0.0
+        sends = np.full((KINDS, order.rank_of.size, 1), send)
         hidden = sends_are_hidden(schedule, settings)
         kept_busy = 0.0 if hidden else 1.0
-        durations = Durations(passes[:, :, None], sends, np.empty((0, 0, 1)), kept_busy, 0.0)
+        durations = Durations(passes, sends, np.empty((0, 0, 1)), kept_busy, 0.0)
         timeline = run_order(order, pipeline.program, durations)
         most = peaks(order, *bytes_kept)
         ones = np.full(order.rank_of.size, stages / order.rank_of.size)
@@ -134,8 +139,8 @@ def pipeline_timeline(
             StagePasses(
                 stage,
                 tuple(int(layers[chunk % count]) for chunk in own),
-                float(passes[0, own].sum()),
-                float(passes[1, own].sum()),
+                float(passes[0, own, 0].sum()),
+                float(passes[1, own, 0].sum()),
                 float(timeline.busy[stage]),
                 float(timeline.sending[stage]),
                 float(timeline.idle[stage]),

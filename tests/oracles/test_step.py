@@ -25,6 +25,7 @@ from perfmodel.kernels.pipeline.closed import Ends, ends_wait
 from perfmodel.kernels.step import tables as columns
 from perfmodel.kernels.step.close import close_strategies
 from perfmodel.kernels.step.overlap import beside_sends, hide
+from perfmodel.kernels.step.shards import shard_prices
 from perfmodel.kernels.step.stages import sum_stages, sum_widths
 from perfmodel.kernels.stream import stream_time
 from perfmodel.network.table import network_table
@@ -775,7 +776,11 @@ def closed(case, device, network, *, dtype: Any = np.float64):
     )
     out = np.empty((len(columns.ROW), len(case["strategies"])), dtype)
     waits = columns.no_waits()
-    close_strategies(strategies, keys, stages, waits, case["settings"], device, network, 0, out)
+    settings = case["settings"]
+    shards = shard_prices(
+        strategies, np.array(case["layer_key"])[strategies.stage_key], keys, settings, network
+    )
+    close_strategies(strategies, keys, stages, waits, shards, settings, device, network, 0, out)
     return dict(zip(NAMES, out, strict=True))
 
 

@@ -8,7 +8,6 @@ import pytest
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.pipeline.events import KINDS
 from perfmodel.kernels.pipeline.held import fullest
-from perfmodel.kernels.step.data_parallel import no_shards
 from perfmodel.kernels.step.scheduled import (
     LOGIT_GRADIENTS,
     Chunks,
@@ -19,6 +18,7 @@ from perfmodel.kernels.step.scheduled import (
     kept_bytes,
     write_flight,
 )
+from perfmodel.kernels.step.shards import no_shards
 from perfmodel.kernels.step.tables import PART
 from perfmodel.kernels.work import kernel_work
 from perfmodel.strategy.pipelines import named_pipeline
@@ -33,7 +33,7 @@ CHUNKS = Chunks(
 @pytest.fixture
 def parts():
     """A layer takes 1 s forward and 2.5 s backward, of which 1 s is of weights."""
-    found = np.zeros(3, PART)
+    found = np.zeros(3, PART).view(np.recarray)
     found["forward"][1], found["forward_pass"][1] = 1.0, 1.0
     found["backward"][1], found["recompute"][1], found["weight_pass"][1] = 2.0, 0.5, 1.0
     found["activations"] = [0.0, 10.0, 4.0]
@@ -50,7 +50,7 @@ def flights(order, parts):
 def test_passes_take_what_their_layers_take(parts):
     work = np.zeros((KINDS, 4))
     with kernel_work():
-        fill_work(work, np.arange(4), CHUNKS, parts, no_shards(3), 0, False)
+        fill_work(work, np.arange(4), CHUNKS, parts, no_shards(np.zeros(0, np.int64), 0, 3), -1)
     layers = np.array([3.0, 4.0, 4.0, 2.0])
     np.testing.assert_allclose(work[FORWARD], layers)
     np.testing.assert_allclose(work[BACKWARD], 2.5 * layers)

@@ -1,0 +1,85 @@
+"""Memory at the peak that neighbouring strategies share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels.step.memory import heads_kept, stage_flight, stage_memory
+from perfmodel.kernels.step.tables import ROW
+
+SLOTS = 2048
+"""A power of two."""
+STATED = 13
+"""Numbers of a question ahead of the flights of its stages."""
+FIRST, LAST = ROW.memory_parameters, ROW.memory_nvme
+"""Rows of the result that are memory."""
+
+
+class Peaks(NamedTuple):
+    """The last answers of `stage_memory`, and what was asked."""
+
+    asked: np.ndarray  # float64[SLOTS, STATED + rows of a stage key]; a stage key of -1: nothing
+    found: np.ndarray  # float64[SLOTS, rows of the result from FIRST to LAST]
+    now: np.ndarray  # float64[STATED + rows of a stage key]: a question
+
+
+@jit_inline
+def no_peaks(stages):
+    """Return `Peaks` without an answer."""
+    most = 0
+    for key in range(stages.offset.size - 1):
+        most = max(most, stages.offset[key + 1] - stages.offset[key])
+    asked = np.zeros((SLOTS, STATED + most))
+    asked[:, 0] = -1.0
+    return Peaks(asked, np.zeros((SLOTS, LAST - FIRST + 1)), np.zeros(STATED + most))
+
+
+@jit_inline
+def remembered_memory(
+    strategy, batches, stages, waits, groups, sizes, settings, out, column, peaks
+):
+    """Write what `stage_memory` does, from memory where all that it depends on is alike.
+
+    That is what neighbours in a grid share that differ in nothing but the batch or the mapping. Of
+    micro-batches only matter how many are in flight, whether there are more, and where buffers for
+    all of them are kept.
+
+    Parameters
+    ----------
+    strategy, batches, stages, waits, groups, sizes, settings, out, column
+        As of `perfmodel.kernels.step.memory.stage_memory`.
+    peaks : Peaks
+    """
+    now, key = peaks.now, strategy.stage_key
+    now[0], now[1], now[2], now[3] = key, strategy.zero, strategy.data, strategy.shard_group
+    now[4] = heads_kept(strategy, batches, waits)
+    now[5], now[6] = strategy.offload_activations, strategy.offload_activations_to
+    now[7], now[8] = strategy.offload_optimizer, strategy.offload_optimizer_to
+    now[9], now[10] = strategy.offload_parameters, strategy.offload_parameters_to
+    now[11] = batches if settings.memory.receives_ahead else 0.0
+    mixed = 31.0 * key + 7.0 * strategy.zero + 3.0 * strategy.data + strategy.shard_group
+    first, more = stages.offset[key], 0.0
+    rows = stages.offset[key + 1] - first
+    for row in range(rows):
+        flight = stage_flight(strategy, batches, stages, waits, first + row)
+        now[STATED + row] = flight
+        more = 2.0 * more + (1.0 if batches > flight else 0.0)
+        mixed += (row + 5.0) * flight
+    now[12] = more
+    slot = int(mixed) & (SLOTS - 1)
+    asked, found = peaks.asked[slot], peaks.found[slot]
+    known = True
+    for number in range(STATED + rows):
+        known = known and asked[number] == now[number]
+    if known:
+        for number in range(found.size):
+            out[FIRST + number, column] = found[number]
+        return
+    stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out, column)
+    for number in range(STATED + rows):
+        asked[number] = now[number]
+    for number in range(found.size):
+        found[number] = out[FIRST + number, column]
