@@ -123,9 +123,13 @@ def compile_kernels() -> None:
 def _compiled(function: Callable[..., Any], inline: bool, lean: bool) -> Callable[..., Any]:
     import numba
 
-    inner: dict[str, Any] = {"forceinline": True} if inline and _knows("forceinline") else {}
-    if lean and _knows("_nrt"):  # Numba's runtime, which counts references
-        inner["_nrt"] = False
+    # Said of every kernel: what says nothing does as the kernel does that it is compiled for first,
+    # and all that a kernel calls which becomes part of its callers would become part of it.
+    inner: dict[str, Any] = {}
+    if _knows("forceinline"):
+        inner["forceinline"] = inline
+    if _knows("_nrt"):  # Numba's runtime, which counts references
+        inner["_nrt"] = not lean
     folder = cache_folder()
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
