@@ -10,7 +10,7 @@ from perfmodel.kernels._jit import jit_inline
 from perfmodel.kernels.step.memory import heads_kept, stage_flight, stage_memory
 from perfmodel.kernels.step.tables import ROW
 
-SLOTS = 2048
+SLOTS = 4096
 """A power of two."""
 STATED = 13
 """Numbers of a question ahead of the flights of its stages."""
