@@ -12,7 +12,7 @@ from perfmodel.kernels.step.tables import ROW
 
 SLOTS = 4096
 """A power of two."""
-STATED = 13
+STATED = 18
 """Numbers of a question ahead of the flights of its stages."""
 FIRST, LAST = ROW.memory_parameters, ROW.memory_nvme
 """Rows of the result that are memory."""
@@ -60,6 +60,8 @@ def remembered_memory(
     now[7], now[8] = strategy.offload_optimizer, strategy.offload_optimizer_to
     now[9], now[10] = strategy.offload_parameters, strategy.offload_parameters_to
     now[11] = batches if settings.memory.receives_ahead else 0.0
+    now[12], now[13], now[14] = strategy.tensor, strategy.context, strategy.pipeline
+    now[15], now[16] = strategy.expert, strategy.expert_tensor
     mixed = 31.0 * key + 7.0 * strategy.zero + 3.0 * strategy.data + strategy.shard_group
     first, more = stages.offset[key], 0.0
     rows = stages.offset[key + 1] - first
@@ -68,7 +70,7 @@ def remembered_memory(
         now[STATED + row] = flight
         more = 2.0 * more + (1.0 if batches > flight else 0.0)
         mixed += (row + 5.0) * flight
-    now[12] = more
+    now[17] = more
     slot = int(mixed) & (SLOTS - 1)
     asked, found = peaks.asked[slot], peaks.found[slot]
     known = True

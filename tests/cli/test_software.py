@@ -104,6 +104,7 @@ def test_every_value_that_show_offers_can_be_set(key: str) -> None:
     words |= {"expert_dispatch": "deepep", "graph_scope": "router"}
     words |= {"exchange_algorithm": "hierarchical"}
     words |= {"merges_attention": "composed", "selective_recompute": "core_attn"}
+    words |= {"offload_modules": "core_attn"}
     other = words.get(key, other)
     found = document("software", "show", "megatron", "--set", f"software.{key}={other}")
     assert found["name"] == f"megatron[{key}={other}]"

@@ -158,6 +158,9 @@ def pipelines(random: np.random.Generator) -> None:
     closed.zb_h2_wait(4, 1.0, 1.1, 0.6)
     forward, backward, there, back = random.uniform(0.1, 1.0, (4, 5, 4))
     closed.one_f_one_b_makespan(forward[0], backward[0], 9)
+    ends = closed.Ends(1.0, 2.0, 0.7, 0.9, 0.5, 0.2)
+    closed.ends_wait(False, 4, 1, 8, ends)
+    closed.ends_wait(False, 4, 2, 8, ends)
     closed.last_is_slowest(forward[0], backward[0])
     closed.slowest_time(forward[0], backward[0], 1, 8)
     closed.gpipe_time(forward[0], backward[0], there[0], back[0], 8)
@@ -180,6 +183,8 @@ def schedules(random: np.random.Generator) -> None:
         framework = replace(load_framework("megatron"), stage_split=split)
         with contextlib.suppress(PerfModelError):  # not every schedule takes a layout
             sweep(model, strategies_from_rows(model, 8, rows), hardware, framework=framework)
+    framework = replace(load_framework("megatron"), layer_graphs=True)
+    sweep(model, strategies_from_rows(model, 8, rows[:1]), hardware, framework=framework)
     tied = load_model("bloom-176b")
     sweep(tied, strategies_from_rows(tied, 8, rows[:3]), hardware)
     framework = load_framework("megatron")
