@@ -237,7 +237,7 @@ def _shown_fields(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 def _common_fields(rows: Sequence[Mapping[str, Any]], shown: set[str]) -> str:
     """Return the fields that all rows share, where they say something."""
-    silent = {"shard_group": 0, "expert_parallel": 1, "expert_tensor_parallel": 1}
+    silent: dict[str, Any] = {"shard_group": 0, "expert_parallel": 1, "expert_tensor_parallel": 1}
     silent |= {"context_parallel": 1, "virtual_pipeline": 1}
     silent |= {"recompute_method": "single", "recompute_num_layers": 0}
     silent |= dict.fromkeys(("micro_batch_group", "document_length", "padding", *OFFLOAD), 0)
