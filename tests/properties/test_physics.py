@@ -13,6 +13,7 @@ from perfmodel.strategy.fields import MAPPINGS
 from tests.properties.physics import LAWS, Law, data_is_outside, draw_case, examined, network_kind
 
 CASES, STRATEGIES = 10, 40
+ASKED, MOST_DRAWN = 20, 3
 # Laws about few of all profiles are asked of these.
 PROFILES = {
     "weak scaling on slices never gains": ("tpu7x-pod", "tpu-v5e-pod"),
@@ -24,17 +25,19 @@ PROFILES = {
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_random_steps_keep_the_law(law: Law) -> None:
     rng = np.random.default_rng(zlib.crc32(law.name.encode()))
-    asked = 0
-    profiles = PROFILES.get(law.name)
-    for profile in profiles or (None,):
-        fixed = {"hardware": profile} if profile else {}
-        cases = CASES // len(profiles or (None,))
-        for case, rows, broken in examined(law, rng, cases, STRATEGIES, **fixed):
-            asked += rows.size
-            if rows.size:
-                worst = int(np.argmax(broken))
-                assert broken[worst] <= law.bound, (case.name, case.row(int(rows[worst])))
-    assert asked >= 10
+    asked = drawn = 0
+    profiles = PROFILES.get(law.name, (None,))
+    while drawn == 0 or (asked < ASKED and drawn < MOST_DRAWN):  # laws about few strategies: again
+        drawn += 1
+        for profile in profiles:
+            fixed = {"hardware": profile} if profile else {}
+            cases = CASES // len(profiles)
+            for case, rows, broken in examined(law, rng, cases, STRATEGIES, **fixed):
+                asked += rows.size
+                if rows.size:
+                    worst = int(np.argmax(broken))
+                    assert broken[worst] <= law.bound, (case.name, case.row(int(rows[worst])))
+    assert asked >= ASKED
 
 
 @pytest.mark.parametrize(
