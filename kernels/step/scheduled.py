@@ -146,12 +146,18 @@ def close_one_f_one_b(layer_key, batches, sends, shards, keys, chunks, rows, wai
 
 
 @jit
-def boundary_sends(strategies, keys, settings, network):
-    """Return what a send between stages takes, of strategies with their layer keys [s]."""
+def boundary_sends(strategies, layer_key, keys, settings, network):
+    """Return what a send between stages takes, float64[strategies] [s].
+
+    Parameters
+    ----------
+    strategies, layer_key, keys, settings, network
+        As of `perfmodel.kernels.step.shards.shard_prices`.
+    """
     memo = np.zeros((MEMO_SLOTS, TIME + 1))
-    sends = np.empty(strategies.stage_key.size)
+    sends = np.empty(layer_key.size)
     for i in range(sends.size):
-        key, strategy = strategies.stage_key[i], strategy_at(strategies, i)
+        key, strategy = layer_key[i], strategy_at(strategies, i)
         groups = data_groups(strategy, network)
         boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
         sends[i], _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)

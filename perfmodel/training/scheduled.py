@@ -54,7 +54,7 @@ def pipeline_waits(
     rows[chosen] = np.arange(chosen.size)
     compositions = int(np.diff(work.stage_offset).max())
     waits = no_waits(chosen.size, compositions)
-    run_events(Problem(work, keys, settings, network, chosen), waits)
+    run_events(work, keys, settings, network, chosen, waits)
     return rows, waits
 
 
@@ -112,6 +112,33 @@ def end_times(work: Workload, keys: KeyTables) -> NDArray[np.float64]:
     return found
 
 
+class Prices(NamedTuple):
+    """Layer keys of some strategies, and what their sends and sharded parameters take."""
+
+    layer_key: Integers
+    sends: NDArray[np.float64]  # between stages [s]
+    shards: Shards
+
+
+def prices_of(
+    work: Workload, keys: KeyTables, settings: Settings, network: Network, chosen: Integers
+) -> Prices:
+    """Return the `Prices` of some strategies of a workload."""
+    from perfmodel.kernels.step.tables import Strategies
+    from perfmodel.kernels.work import kernel_work
+
+    stage_key = work.strategies.stage_key
+    held = work.strategies._replace(waits=stage_key)  # not there yet, and not asked
+    strategies = Strategies(*(column[chosen] for column in held))
+    layer_key = work.stage_layer_key[strategies.stage_key]
+    asked = strategies, layer_key, keys, settings, network
+    with kernel_work(strategies=chosen.size):
+        from perfmodel.kernels.step.scheduled import boundary_sends
+        from perfmodel.kernels.step.shards import shard_prices
+
+        return Prices(layer_key, boundary_sends(*asked), shard_prices(*asked))
+
+
 class Problem(NamedTuple):
     """Strategies whose passes run one by one, and what these take.
 
@@ -120,19 +147,32 @@ class Problem(NamedTuple):
     work : Workload
     keys : KeyTables
     settings : Settings
-    network : Network
     chosen : ndarray of int64
         Strategies of the workload.
+    prices : Prices
+        Of these.
     """
 
     work: Workload
     keys: KeyTables
     settings: Settings
-    network: Network
     chosen: Integers
+    prices: Prices
+
+    def priced(self, rows: Integers) -> tuple[Integers, NDArray[np.float64], Shards]:
+        """Return the prices of some of the chosen strategies."""
+        layer_key, sends, shards = self.prices
+        return layer_key[rows], sends[rows], shards._replace(row=shards.row[rows])
 
 
-def run_events(problem: Problem, waits: Waits) -> None:
+def run_events(
+    work: Workload,
+    keys: KeyTables,
+    settings: Settings,
+    network: Network,
+    chosen: Integers,
+    waits: Waits,
+) -> None:
     """Fill `waits`, a row for each of the chosen strategies.
 
     Notes
@@ -145,7 +185,7 @@ def run_events(problem: Problem, waits: Waits) -> None:
     """
     from perfmodel.kernels.work import expect
 
-    grid = problem.work.grid.take(problem.chosen)
+    grid = work.grid.take(chosen)
     batches, stages = batches_of(grid), grid["pipeline_parallel"]
     schedule = grid["pipeline_schedule"]
     closed = np.isin(schedule, [CODES[name] for name in UNEVEN_CLOSED])
@@ -153,6 +193,8 @@ def run_events(problem: Problem, waits: Waits) -> None:
     more = np.where(repeats, np.maximum(batches // stages - FILLED, 0), 0)
     passes = stages * grid["virtual_pipeline"] * np.where(closed, 1, batches - more * stages)
     expect(pipeline_passes=float(passes.sum()) / 4.0)
+    prices = prices_of(work, keys, settings, network, chosen)
+    problem = Problem(work, keys, settings, chosen, prices)
     rows = np.flatnonzero(closed)
     if rows.size:
         run_closed(problem, rows, batches[rows], waits)
@@ -173,9 +215,6 @@ FILLED = 5
 class Blocks(NamedTuple):
     """Strategies that run in one call each."""
 
-    layer_key: Integers
-    sends: NDArray[np.float64]  # between stages [s]
-    shards: Shards
     kinds: Mapping[str, Integers]  # what the strategies of a block share, by kind
     rows: Iterable[tuple[int, Integers]]  # kind of a block, and places of its strategies
 
@@ -193,10 +232,6 @@ def blocks_of(
     ordered_by : sequence of str
         Of `ORDERED_BY`, what counts.
     """
-    from perfmodel.kernels.step import scheduled as kernel
-    from perfmodel.kernels.step.tables import Strategies
-    from perfmodel.kernels.work import kernel_work
-
     work, chosen = problem.work, problem.chosen[rows]
     grid = work.grid.take(chosen)
     stage_key = work.strategies.stage_key[chosen]
@@ -207,16 +242,6 @@ def blocks_of(
         "group": groups_of(grid),
     }
     kinds, kind = distinct_keys(columns, ("pipeline", *ordered_by))
-    layer_key = work.stage_layer_key[stage_key]
-    held = work.strategies._replace(waits=work.strategies.stage_key)
-    strategies = Strategies(*(column[chosen] for column in held))
-    strategies = strategies._replace(stage_key=layer_key)
-    priced = problem.keys, problem.settings, problem.network
-    with kernel_work(strategies=rows.size):
-        from perfmodel.kernels.step.shards import shard_prices
-
-        sends = kernel.boundary_sends(strategies, *priced)
-        shards = shard_prices(strategies, layer_key, *priced)
     # Strategies that share work lie together.
     alike = np.split(np.lexsort((stage_key, kind)), np.cumsum(np.bincount(kind))[:-1])
     blocks = (
@@ -224,7 +249,7 @@ def blocks_of(
         for number, own in enumerate(alike)
         for start in range(0, own.size, TOGETHER)
     )
-    return Blocks(layer_key, sends, shards, kinds, blocks)
+    return Blocks(kinds, blocks)
 
 
 def run_closed(problem: Problem, rows: Integers, batches: Integers, waits: Waits) -> None:
@@ -232,15 +257,16 @@ def run_closed(problem: Problem, rows: Integers, batches: Integers, waits: Waits
     from perfmodel.kernels.step import scheduled as kernel
     from perfmodel.kernels.work import kernel_work
 
-    layer_key, sends, shards, kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY[:2])
+    kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY[:2])
     for number, own in blocks:
+        layer_key, sends, shards = problem.priced(rows[own])
         chunks = chunks_of(problem.work, int(kinds["pipeline"][number]))
         with kernel_work(pipeline_passes=chunks.row.size * own.size):
             kernel.close_one_f_one_b(
-                layer_key[own],
+                layer_key,
                 batches[own],
-                sends[own],
-                shards._replace(row=shards.row[own]),
+                sends,
+                shards,
                 problem.keys,
                 chunks,
                 rows[own],
@@ -278,8 +304,9 @@ def run_orders(
     work = problem.work
     stages = work.grid["pipeline_parallel"][problem.chosen[rows]]
     run = batches - more * stages
-    layer_key, sends, shards, kinds, blocks = blocks_of(problem, rows, run, ORDERED_BY)
+    kinds, blocks = blocks_of(problem, rows, run, ORDERED_BY)
     for number, own in blocks:
+        layer_key, sends, shards = problem.priced(rows[own])
         name = list(SCHEDULE_FACTS)[int(kinds["pipeline_schedule"][number])]
         ranks, virtual = (int(kinds[it][number]) for it in ORDERED_BY[1:3])
         count, group = int(kinds["batches"][number]), int(kinds["group"][number])
@@ -293,9 +320,9 @@ def run_orders(
                 program,
                 steady,
                 more[own].astype(np.float64),
-                layer_key[own],
-                sends[own],
-                shards._replace(row=shards.row[own]),
+                layer_key,
+                sends,
+                shards,
                 problem.keys,
                 chunks_of(work, int(kinds["pipeline"][number])),
                 sends_are_hidden(name, problem.settings),

@@ -12,7 +12,7 @@ from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 from perfmodel.training.project import Workload, closing_settings, key_tables, laid_out
-from perfmodel.training.scheduled import chunks_of, groups_of, sends_are_hidden
+from perfmodel.training.scheduled import chunks_of, groups_of, prices_of, sends_are_hidden
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -101,8 +101,7 @@ def pipeline_timeline(
     with kernel_work(pipeline_passes=3 * stages * batches * int(grid["virtual_pipeline"][0])):
         from perfmodel.kernels.pipeline.events import KINDS, Durations, run_order
         from perfmodel.kernels.pipeline.held import held_over_time, peaks
-        from perfmodel.kernels.step.scheduled import boundary_sends, kept_bytes, work_of_cases
-        from perfmodel.kernels.step.shards import shard_prices
+        from perfmodel.kernels.step.scheduled import kept_bytes, work_of_cases
 
         pipeline = grid.table or named_pipeline(
             schedule if stages > 1 else "1f1b",
@@ -113,14 +112,11 @@ def pipeline_timeline(
         )
         order = pipeline.order
         chunks = chunks_of(work, 0)
-        layer = work.stage_layer_key[work.strategies.stage_key]
-        strategies = work.strategies._replace(stage_key=layer, waits=layer)
-        shards = shard_prices(strategies, layer, keys, settings, network)
         first = np.zeros(1, np.int64)
+        layer, send, shards = prices_of(work, keys, settings, network, first)
         passes = work_of_cases(order.rank_of, layer, first, keys, chunks, shards)
         bytes_kept = kept_bytes(order, chunks, keys.parts[layer[0]])
-        send = boundary_sends(strategies, keys, settings, network)[0] if stages > 1 else 0.0
-        sends = np.full((KINDS, order.rank_of.size, 1), send)
+        sends = np.full((KINDS, order.rank_of.size, 1), send[0] if stages > 1 else 0.0)
         hidden = sends_are_hidden(schedule, settings)
         kept_busy = 0.0 if hidden else 1.0
         durations = Durations(passes, sends, np.empty((0, 0, 1)), kept_busy, 0.0)
