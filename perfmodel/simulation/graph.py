@@ -181,6 +181,7 @@ def make_graph(
     resource = np.full(trace.nodes, COMMUNICATION, np.int64)
     resource[kinds == COMPUTE] = DEVICE
     resource[host] = HOST
+    resource[(kinds == COMPUTE) & (trace.lane[order] != ABSENT)] = UNLIMITED  # parents hold order
     resource[(kinds == RECEIVE) & ~host] = UNLIMITED
 
     collectives = np.flatnonzero(meeting)
