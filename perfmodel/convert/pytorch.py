@@ -18,19 +18,21 @@ operators by their self time alone, and forgets the time in which the host does 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
+from perfmodel.convert.pytorch_gloo import gloo_collectives, wait_for_gloo
 from perfmodel.convert.pytorch_records import collective_waits, kernel_records, operator_records
 from perfmodel.convert.pytorch_timeline import (
-    IDLE,
     device_kernels,
     host_segments,
     join_streams,
+    launched_after,
     synchronise_host,
     wait_for_collectives,
 )
@@ -43,13 +45,23 @@ from perfmodel.formats.pytorch.collectives import (
 )
 from perfmodel.formats.pytorch.host import HostTrace
 from perfmodel.formats.pytorch.kineto import KinetoTrace
-from perfmodel.trace import ABSENT, COLLECTIVE, COMPUTE, EVERYBODY, Trace, TraceBuilder, TraceSet
+from perfmodel.trace import (
+    ABSENT,
+    COLLECTIVE,
+    COMPUTE,
+    EVERYBODY,
+    PAUSE,
+    Trace,
+    TraceBuilder,
+    TraceSet,
+)
 from perfmodel.trace import RECEIVE as RECEIVE_NODE
 from perfmodel.trace import SEND as SEND_NODE
 
 # A barrier of NCCL is the all-reduce of one element (ProcessGroupNCCL::barrier).
 BARRIER_SIZE = 4  # B
-IDLE_NAME = "(host, no operator)"
+PAUSE_NAME = "(pause)"
+REMARKS = "remarks"  # in a trace's metadata: a line for each thing that is not in it as it was
 SEPARATOR = ","  # between the ranks in a group's name
 # Collectives to which ranks may bring different sizes: with split sizes, or at their root only.
 UNEVEN = tuple(map(TRACED.index, ("all_to_all", "scatter", "gather", "broadcast", "reduce")))
@@ -95,7 +107,7 @@ def pytorch_trace(
         _write_operators(writer, host)
     else:
         raise FormatError("neither a host trace nor a Kineto trace is given")
-    return writer.builder.build()
+    return writer.builder.build({REMARKS: "\n".join(writer.remarks)} if writer.remarks else {})
 
 
 def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> TraceSet:
@@ -199,6 +211,7 @@ def _recorded_devices(host: HostTrace | None, kineto: KinetoTrace | None) -> int
     sizes = [1 if host is None else host.devices]
     if kineto is not None:
         sizes += [kineto.devices, *(record.group_size for record in kineto.collectives.values())]
+        sizes += [max(ranks) + 1 for ranks in kineto.gloo_groups.values()]
     return max(1, *sizes)
 
 
@@ -207,18 +220,39 @@ class _Writer:
 
     def __init__(self, rank: int, devices: int) -> None:
         self.builder = TraceBuilder()
+        self.remarks: list[str] = []
         self._rank = rank
         self._devices = devices
         self._messages: dict[tuple[int, int], int] = {}
         self._names: dict[int, tuple[str, tuple[int, ...]]] = {}  # of groups, by id of the ranks
 
-    def host(self, name: str, duration: float, parents: Sequence[int]) -> int:
-        """Add work of the host."""
-        return self.builder.add(name, COMPUTE, duration=duration, on_cpu=1, data=parents)
+    def work(
+        self,
+        parents: Sequence[int],
+        name: str,
+        duration: float = 0.0,
+        lane: int = ABSENT,
+        on_cpu: int = 1,
+    ) -> int:
+        """Add work of the host, or of the device."""
+        return self.builder.add(
+            name, COMPUTE, duration=duration, on_cpu=on_cpu, lane=lane, data=parents
+        )
 
-    def kernel(self, name: str, duration: float, parents: Sequence[int]) -> int:
-        """Add computation on the device."""
-        return self.builder.add(name, COMPUTE, duration=duration, on_cpu=0, data=parents)
+    def pause(self, parents: Sequence[int], duration: float, name: str = PAUSE_NAME) -> int:
+        """Add time in which nobody works."""
+        return self.work(parents, name, duration, PAUSE)
+
+    def collectives(
+        self,
+        parents: Sequence[int],
+        name: str,
+        records: Sequence[CollectiveRecord],
+        duration: float,
+    ) -> None:
+        """Add what one kernel carried out, one or several messages."""
+        for record in records:
+            self.collective(name, record, duration / len(records), parents)
 
     def collective(
         self, name: str, record: CollectiveRecord, duration: float, parents: Sequence[int]
@@ -295,7 +329,7 @@ def _write_operators(writer: _Writer, host: HostTrace) -> None:
         parents = list(last)
         if record is not None and record.kind == WAIT and record.sequence in by_sequence:
             parents.append(by_sequence[record.sequence])
-        operator = writer.host(name, 0.0, parents)
+        operator = writer.work(parents, name)
         last = [operator]
         if record is None or record.kind == WAIT:
             continue
@@ -309,52 +343,109 @@ def _write_operators(writer: _Writer, host: HostTrace) -> None:
             by_group[record.group] = node
 
 
+@dataclass(slots=True, eq=False)
+class _Step:
+    """Something of a timeline that becomes nodes.
+
+    Attributes
+    ----------
+    start, end : float
+        [s].
+    write : callable
+        Adds its nodes, given the numbers of those that have to end first.
+    nodes : int
+        So many.
+    after : list of _Step
+        What has to end first.
+    first : int
+        Number of its first node, once that is settled.
+    """
+
+    start: float
+    end: float
+    write: Callable[[list[int]], None]
+    nodes: int = 1
+    after: list[_Step] = field(default_factory=list)
+    first: int = ABSENT
+
+    def pause(self) -> float:
+        """Return what passed since the last thing before it ended, or since the beginning [s]."""
+        return self.start - max((step.end for step in self.after), default=0.0)
+
+
 def _write_timeline(writer: _Writer, host: HostTrace | None, kineto: KinetoTrace) -> None:
-    """Add host and device nodes of a Kineto trace, numbered in the order of their starts."""
+    """Add host and device nodes of a Kineto trace."""
+    slack = kineto.resolution / 2
     threads = host_segments(kineto)
     operators = operator_records(host, kineto)
     kernels = device_kernels(kineto)
     records = kernel_records(kineto, threads, kernels, operators)
     join_streams(kineto, kernels, records)
     waits = collective_waits(kineto, kernels, records, operators)
-    wait_for_collectives(kernels, waits, kineto.resolution / 2)
+    wait_for_collectives(kernels, waits, slack)
     synchronise_host(kineto, threads, kernels)
+    gloo = gloo_collectives(kineto, threads, kernels, operators)
+    wait_for_gloo(kineto, threads, gloo)
+    writer.remarks += gloo.remarks
 
-    entries = [(segment.start, 0, i) for i, segment in enumerate(threads.segments)]
-    entries += [(kernel.start, 1, i) for i, kernel in enumerate(kernels)]
-    entries.sort()
-    segment_numbers: dict[int, int] = {}
-    kernel_numbers: dict[int, range] = {}  # several where a kernel carries several messages
-    number = 0
-    for _, kind, i in entries:
-        if kind == 0:
-            segment_numbers[i] = number
-            number += 1
-        else:
-            event = kernels[i].event
-            count = len(records.get(event, (None,)))
-            kernel_numbers[event] = range(number, number + count)
-            number += count
-    for _, kind, i in entries:
-        if kind == 0:
-            segment = threads.segments[i]
-            name = IDLE_NAME if segment.owner == IDLE else kineto.names[segment.owner]
-            parents = [segment_numbers[before] for before in segment.after]
-            parents += _numbers(kernel_numbers, segment.kernels)
-            writer.host(name, segment.duration, parents)
-            continue
-        kernel = kernels[i]
-        name, duration = kineto.names[kernel.event], float(kineto.duration[kernel.event])
-        launch = threads.last.get(kernel.launch)
-        parents = [] if launch is None else [segment_numbers[launch]]
-        parents += _numbers(kernel_numbers, kernel.after)
+    def work(position: int, duration: float, lane: int, on_cpu: int) -> Callable[..., None]:
+        name = kineto.names[position]
+        return partial(writer.work, name=name, duration=duration, lane=lane + 1, on_cpu=on_cpu)
+
+    records |= gloo.records
+    of_gloo = {kernel.event for kernel in gloo.collectives}
+    segments = [
+        _Step(s.start, s.end, work(s.owner, s.end - s.start, s.thread, 1)) for s in threads.segments
+    ]
+    events: dict[int, _Step] = {}
+    for kernel in (*kernels, *gloo.collectives):
+        duration = float(kineto.duration[kernel.event])
         found = records.get(kernel.event, ())
-        for record in found:
-            writer.collective(name, record, duration / len(found), parents)
-        if not found:
-            writer.kernel(name, duration, parents)
+        write = work(kernel.event, duration, kernel.stream, 0)
+        if found:
+            name = kineto.names[kernel.event]
+            write = partial(writer.collectives, name=name, records=found, duration=duration)
+        elif kernel.event in of_gloo:
+            write = partial(writer.pause, duration=duration, name=kineto.names[kernel.event])
+        events[kernel.event] = _Step(kernel.start, kernel.end, write, max(len(found), 1))
+    for segment, step in zip(threads.segments, segments, strict=True):
+        step.after = [segments[before] for before in segment.after]
+        step.after += [events[event] for event in segment.events]
+    for kernel in (*kernels, *gloo.collectives):
+        step = events[kernel.event]
+        step.after = [segments[before] for before in launched_after(threads, kernel, slack)]
+        step.after += [events[event] for event in kernel.after]
+    asked = [events[kernel.event] for kernel in gloo.collectives]
+    _write_steps(writer, [*segments, *events.values()], asked, slack)
 
 
-def _numbers(of_kernel: Mapping[int, range], events: Iterable[int]) -> list[int]:
-    """Return the nodes of kernels."""
-    return [number for event in events for number in of_kernel[event]]
+def _write_steps(
+    writer: _Writer, steps: Sequence[_Step], asked: Sequence[_Step], slack: float
+) -> None:
+    """Write all steps in the order of their starts, and pauses where recorded.
+
+    Collectives of gloo, which several threads carry out, keep the order in which they were
+    `asked` for: all ranks have that one.
+    """
+    place = {
+        step: number for number, step in enumerate(sorted(steps, key=lambda s: (s.start, s.end)))
+    }
+    turn = {step: step.start for step in steps}
+    latest = 0.0
+    for step in asked:
+        turn[step] = latest = max(latest, step.start)
+    order = sorted(steps, key=lambda step: turn[step])
+    number = 0
+    for step in order:
+        # Times that differ by less than their resolution could let things wait for each other.
+        step.after = [before for before in dict.fromkeys(step.after) if place[before] < place[step]]
+        step.first = number + (step.pause() > slack)
+        number = step.first + step.nodes
+    for step in order:
+        parents = [
+            node for before in step.after for node in range(before.first, before.first + before.nodes)
+        ]
+        if step.pause() > slack:
+            writer.pause(parents, step.pause())
+            parents = [step.first - 1]
+        step.write(parents)

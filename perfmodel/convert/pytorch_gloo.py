@@ -1,0 +1,341 @@
+"""Which collectives and messages gloo carried out, for whom the host waited, from Kineto's traces.
+
+An operator of c10d asks for a collective, and a thread of its process group carries it out, in an
+event of gloo's (`perfmodel.formats.pytorch.gloo`). The two are joined by kind, elements and order:
+the first event of the kind that began after the operator did and that no earlier operator has.
+Operators without an event last as long as they were recorded.
+
+No event names its process group. It is the only one of the trace's list (``pg_config``) that
+
+* this rank is in,
+* has as many ranks as the sizes of two tensors say (``_allgather_base_`` and the like),
+* has the other rank of a message, and
+* could have started all that ran on the same thread of gloo.
+
+Where several would do, the collective stays what it took on the host, and a remark says so; so
+does one whose size is not recorded.
+
+The host waited for a collective where
+
+* a call of c10d's or a ``wait_tensor`` lasted until it had ended;
+* the caller did nothing until shortly after it had ended (within the last quarter of that pause),
+  or whatever the pause if the operator says that its caller waits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.convert.pytorch_timeline import Host, Kernel, follow_streams, wait_for
+from perfmodel.formats.pytorch.collectives import RECEIVE, SEND, WAIT, CollectiveRecord
+from perfmodel.formats.pytorch.gloo import CARRIED_OUT_AS, OPERATOR_PREFIX, GlooCall
+from perfmodel.formats.pytorch.kineto import GLOO, OPERATOR, KinetoTrace
+from perfmodel.trace import ABSENT
+
+WAITS = ("::wait_tensor", "::wait")  # at the end of operators' names
+LAST_PART = 0.25  # of a pause: what ends in it was waited for
+MOST_LOOKED_AT = 64  # events of gloo that might be an operator's
+
+Ranks = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Gloo:
+    """What gloo did.
+
+    Attributes
+    ----------
+    collectives : list of Kernel
+        Ordered by when they were asked for.
+    records : dict of int to tuple of CollectiveRecord
+        By event; of those that can be priced.
+    remarks : tuple of str
+        What cannot, and why.
+    """
+
+    collectives: list[Kernel]
+    records: dict[int, tuple[CollectiveRecord, ...]]
+    remarks: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Item:
+    """A collective: its operator, its event, what both say, and what group it may be of.
+
+    `operator` or `event` may be `ABSENT`; `candidates` None: no list of groups.
+    """
+
+    operator: int
+    event: int
+    call: GlooCall
+    record: CollectiveRecord | None = None
+    candidates: set[Ranks] | None = None
+
+
+def gloo_collectives(
+    kineto: KinetoTrace,
+    host: Host,
+    kernels: Sequence[Kernel],
+    operators: Mapping[int, CollectiveRecord],
+) -> Gloo:
+    """Return the collectives of gloo.
+
+    Parameters
+    ----------
+    kineto : KinetoTrace
+    host : Host
+        Its threads.
+    kernels : sequence of Kernel
+        What ran on the device: operators that launched some asked NCCL.
+    operators : mapping of int to CollectiveRecord
+        ``record_param_comms``, by position.
+    """
+    slack = kineto.resolution / 2
+    inside: dict[int, CollectiveRecord] = {}  # what operators of c10d recorded themselves
+    for position, record in operators.items():
+        if record.kind != WAIT:
+            inside |= {caller: record for caller in host.callers(position)[1:]}
+    items = _joined(kineto, slack)
+    _leave_to_nccl(kineto, host, kernels, inside, items)
+    for item in items:
+        item.record = inside.get(item.operator)
+    _set_candidates(kineto, items)
+    collectives, records = [], {}
+    remarks: Counter[tuple[str, str]] = Counter()
+    streams: dict[tuple[Ranks, ...], int] = {}
+    for item in items:
+        record, reason = _record(item)
+        position = item.event if item.event != ABSENT else item.operator
+        if record is None:
+            remarks[kineto.names[position], reason] += 1
+        else:
+            records[position] = (record,)
+        group = tuple(sorted(item.candidates or ()))
+        stream = ABSENT - 1 - streams.setdefault(group, len(streams))  # none of the device's
+        collectives.append(_kernel(kineto, item, position, stream))
+    unknown = np.flatnonzero(kineto.category == GLOO).tolist()
+    remarks.update(
+        (kineto.names[i], "not a collective that is known") for i in unknown if i not in kineto.gloo
+    )
+    follow_streams(collectives, slack)
+    return Gloo(
+        collectives,
+        records,
+        tuple(
+            f"{count} × {name}: {reason}; its time stays that of the host"
+            for (name, reason), count in sorted(remarks.items())
+        ),
+    )
+
+
+def _joined(kineto: KinetoTrace, slack: float) -> list[_Item]:
+    """Return operators with their events, and events without an operator, by their start."""
+    open_events: dict[str, list[int]] = {}
+    for position in sorted(kineto.gloo, reverse=True):
+        if kineto.category[position] == GLOO:
+            open_events.setdefault(kineto.gloo[position].kind, []).append(position)
+    items = []
+    for position in sorted(kineto.gloo):
+        if kineto.category[position] != OPERATOR:
+            continue
+        call = kineto.gloo[position]
+        event = ABSENT
+        for kind in CARRIED_OUT_AS.get(call.kind, (call.kind,)):
+            event = _own_event(kineto, position, open_events.get(kind, []), slack)
+            if event != ABSENT:
+                open_events[kind].remove(event)
+                call = _merged(call, kineto.gloo[event])
+                break
+        items.append(_Item(position, event, call))
+    items += [
+        _Item(ABSENT, event, kineto.gloo[event])
+        for events in open_events.values()
+        for event in events
+    ]
+    return sorted(
+        items, key=lambda item: item.event if item.operator == ABSENT else item.operator
+    )
+
+
+def _own_event(kineto: KinetoTrace, operator: int, events: Sequence[int], slack: float) -> int:
+    """Return the event that carried out an operator; `ABSENT`: none of these (last ones first)."""
+    call = kineto.gloo[operator]
+    for event in reversed(events[-MOST_LOOKED_AT:]):
+        elements = kineto.gloo[event].elements
+        fits = call.parts or ABSENT in (call.elements, elements) or elements == call.elements
+        if fits and kineto.start[event] >= kineto.start[operator] - slack:
+            return event
+    return ABSENT
+
+
+def _merged(call: GlooCall, event: GlooCall) -> GlooCall:
+    """Return what an operator says, with what only its event does."""
+    if call.size != ABSENT:
+        return call
+    if call.elements == ABSENT:  # gloo's are those of all parts
+        return replace(call, size=event.size, parts=False)
+    if event.element_size == ABSENT:
+        return call
+    return replace(call, size=call.elements * event.element_size)
+
+
+def _leave_to_nccl(
+    kineto: KinetoTrace,
+    host: Host,
+    kernels: Sequence[Kernel],
+    inside: Mapping[int, CollectiveRecord],
+    items: list[_Item],
+) -> None:
+    """Drop operators that gloo did not carry out."""
+    alone = [item for item in items if item.event == ABSENT]
+    if not alone:
+        return
+    gloo = len(alone) < len(items) or "gloo" in kineto.backend
+    launching: set[int] = set()
+    if gloo:
+        launching = {
+            caller
+            for kernel in kernels
+            if kernel.launch != ABSENT
+            for caller in host.callers(kernel.launch)
+            if caller in kineto.gloo
+        }
+    items[:] = [
+        item
+        for item in items
+        if item.event != ABSENT
+        or (gloo and item.operator not in inside and item.operator not in launching)
+    ]
+
+
+def _set_candidates(kineto: KinetoTrace, items: Sequence[_Item]) -> None:
+    """Set which process groups each collective may be of."""
+    groups = {
+        ranks for ranks in kineto.gloo_groups.values() if kineto.rank in ranks or kineto.rank < 0
+    }
+    if not groups:
+        return
+    of_thread: dict[int, set[Ranks]] = {}
+    for item in items:
+        call = item.call
+        item.candidates = {
+            ranks
+            for ranks in groups
+            if call.group_size in (ABSENT, len(ranks))
+            and (call.peer == ABSENT or _is_other(ranks, call.peer, kineto.rank))
+        }
+        if item.record is not None and item.record.ranks is not None:
+            item.candidates = {item.record.ranks}
+        thread = _gloo_thread(kineto, item)
+        if thread != ABSENT:
+            of_thread[thread] = of_thread.get(thread, groups) & item.candidates
+    for item in items:
+        common = of_thread.get(_gloo_thread(kineto, item))
+        if common and item.candidates:
+            item.candidates &= common
+
+
+def _is_other(ranks: Ranks, peer: int, rank: int) -> bool:
+    """Tell whether a group has a rank at a place, and that is not this one."""
+    return peer < len(ranks) and ranks[peer] != rank
+
+
+def _gloo_thread(kineto: KinetoTrace, item: _Item) -> int:
+    """Return the group's thread that carried out a collective; `ABSENT`: the caller did."""
+    if ABSENT in (item.operator, item.event):
+        return ABSENT
+    thread = int(kineto.thread[item.event])
+    return ABSENT if thread == kineto.thread[item.operator] else thread
+
+
+def _record(item: _Item) -> tuple[CollectiveRecord | None, str]:
+    """Return a collective's record, or None and why there is none."""
+    call = item.call
+    if item.candidates is None:
+        ranks = None
+    elif len(item.candidates) == 1:
+        ranks = next(iter(item.candidates))
+    elif item.candidates:
+        return None, f"may be of any of {len(item.candidates)} process groups"
+    else:
+        return None, "of no process group that the trace lists"
+    size = call.size
+    if call.kind == "barrier":
+        size = 0
+    elif size == ABSENT and item.record is not None:
+        size = item.record.size
+    elif call.parts:
+        parts = len(ranks) if ranks is not None else call.group_size
+        size = size * parts if ABSENT not in (size, parts) else ABSENT
+    if size == ABSENT:
+        return None, "its size is not recorded (record_shapes=True does)"
+    group_size = ABSENT if ranks is None else len(ranks)
+    record = CollectiveRecord(call.kind, size, "", ranks, group_size)
+    if call.kind not in (SEND, RECEIVE):
+        return record, ""
+    if call.peer == ABSENT:
+        return None, "the other rank is not recorded (record_shapes=True does)"
+    return replace(record, peer=call.peer if ranks is None else ranks[call.peer]), ""
+
+
+def _kernel(kineto: KinetoTrace, item: _Item, position: int, stream: int) -> Kernel:
+    """Return a collective as something that ran beside the host."""
+    start = float(kineto.start[position])
+    end = start + float(kineto.duration[position])
+    asked = item.operator if item.operator != ABSENT else item.event
+    return Kernel(
+        position,
+        item.operator,
+        float(kineto.start[asked]),
+        float(kineto.start[asked]),
+        int(kineto.thread[asked]),
+        start,
+        end,
+        stream,
+        collective=True,
+    )
+
+
+def wait_for_gloo(kineto: KinetoTrace, host: Host, gloo: Gloo) -> None:
+    """Let the host wait for collectives where it did."""
+    slack = kineto.resolution / 2
+    for kernel in gloo.collectives:
+        blocking = kineto.gloo[kernel.launch].blocking if kernel.launch in kineto.gloo else None
+        if blocking is False or kernel.thread not in host.threads:
+            continue
+        pieces = host.pieces.get(kernel.launch)
+        if pieces and kernel.end <= host.segments[pieces[-1]].end + slack:
+            segment = host.segments[pieces[-1]]
+            begin = float(kineto.start[kernel.launch])
+            if blocking or _late(begin, kernel.end, segment.end) or kernel.event == kernel.launch:
+                wait_for(segment, [kernel])
+            continue
+        following = host.first_begun(kernel.thread, kernel.end - slack)
+        if following in (ABSENT, host.threads[kernel.thread].start):
+            continue
+        segment, before = host.segments[following], host.segments[following - 1]
+        paused = kernel.launch_start - slack <= before.end <= kernel.end + slack
+        if paused and (blocking or _late(before.end, kernel.end, segment.start)):
+            wait_for(segment, [kernel])
+    streams: dict[int, list[Kernel]] = {}
+    for kernel in sorted(gloo.collectives, key=lambda kernel: kernel.end):
+        streams.setdefault(kernel.stream, []).append(kernel)
+    for segment in host.segments:
+        if not kineto.names[segment.owner].endswith(WAITS):
+            continue
+        for members in streams.values():
+            place = bisect_right(members, segment.end + slack, key=lambda kernel: kernel.end) - 1
+            while place >= 0 and members[place].launch_start >= segment.start:
+                place -= 1
+            if place >= 0:
+                wait_for(segment, [members[place]])
+
+
+def _late(begin: float, time: float, end: float) -> bool:
+    """Tell whether a time lies in the last part of a stretch."""
+    return end - time <= LAST_PART * (end - begin)
