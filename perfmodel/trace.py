@@ -31,6 +31,7 @@ NODE_KINDS = (
 METADATA, MEM_LOAD, MEM_STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
 ABSENT = -1  # the file does not state it
 EVERYBODY = ABSENT  # in `group`: all ranks
+REMARKS = "remarks"  # in `metadata`: lines that say what a conversion could not keep
 PAUSE = 0  # in `lane`: time passes and nobody works
 
 

@@ -51,6 +51,7 @@ from perfmodel.trace import (
     COMPUTE,
     EVERYBODY,
     PAUSE,
+    REMARKS,
     Trace,
     TraceBuilder,
     TraceSet,
@@ -61,7 +62,6 @@ from perfmodel.trace import SEND as SEND_NODE
 # A barrier of NCCL is the all-reduce of one element (ProcessGroupNCCL::barrier).
 BARRIER_SIZE = 4  # B
 PAUSE_NAME = "(pause)"
-REMARKS = "remarks"  # in a trace's metadata: a line for each thing that is not in it as it was
 SEPARATOR = ","  # between the ranks in a group's name
 # Collectives to which ranks may bring different sizes: with split sizes, or at their root only.
 UNEVEN = tuple(map(TRACED.index, ("all_to_all", "scatter", "gather", "broadcast", "reduce")))
@@ -363,7 +363,7 @@ class _Step:
 
     start: float
     end: float
-    write: Callable[[list[int]], None]
+    write: Callable[..., object]
     nodes: int = 1
     after: list[_Step] = field(default_factory=list)
     first: int = ABSENT
@@ -388,7 +388,7 @@ def _write_timeline(writer: _Writer, host: HostTrace | None, kineto: KinetoTrace
     wait_for_gloo(kineto, threads, gloo)
     writer.remarks += gloo.remarks
 
-    def work(position: int, duration: float, lane: int, on_cpu: int) -> Callable[..., None]:
+    def work(position: int, duration: float, lane: int, on_cpu: int) -> Callable[..., object]:
         name = kineto.names[position]
         return partial(writer.work, name=name, duration=duration, lane=lane + 1, on_cpu=on_cpu)
 
@@ -443,7 +443,9 @@ def _write_steps(
         number = step.first + step.nodes
     for step in order:
         parents = [
-            node for before in step.after for node in range(before.first, before.first + before.nodes)
+            node
+            for before in step.after
+            for node in range(before.first, before.first + before.nodes)
         ]
         if step.pause() > slack:
             writer.pause(parents, step.pause())

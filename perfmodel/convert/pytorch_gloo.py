@@ -33,7 +33,7 @@ import numpy as np
 
 from perfmodel.convert.pytorch_timeline import Host, Kernel, follow_streams, wait_for
 from perfmodel.formats.pytorch.collectives import RECEIVE, SEND, WAIT, CollectiveRecord
-from perfmodel.formats.pytorch.gloo import CARRIED_OUT_AS, OPERATOR_PREFIX, GlooCall
+from perfmodel.formats.pytorch.gloo import CARRIED_OUT_AS, GlooCall
 from perfmodel.formats.pytorch.kineto import GLOO, OPERATOR, KinetoTrace
 from perfmodel.trace import ABSENT
 
@@ -105,31 +105,33 @@ def gloo_collectives(
     for item in items:
         item.record = inside.get(item.operator)
     _set_candidates(kineto, items)
-    collectives, records = [], {}
+    collectives: list[Kernel] = []
+    records: dict[int, tuple[CollectiveRecord, ...]] = {}
     remarks: Counter[tuple[str, str]] = Counter()
     streams: dict[tuple[Ranks, ...], int] = {}
     for item in items:
-        record, reason = _record(item)
+        found, reason = _record(item)
         position = item.event if item.event != ABSENT else item.operator
-        if record is None:
-            remarks[kineto.names[position], reason] += 1
+        if found is None:
+            remarks[kineto.names[position], f"{reason}; its time stays that of the host"] += 1
         else:
-            records[position] = (record,)
+            records[position] = (found,)
+            if item.candidates is None:
+                remarks[kineto.names[position], "no process groups are listed; of all ranks"] += 1
         group = tuple(sorted(item.candidates or ()))
         stream = ABSENT - 1 - streams.setdefault(group, len(streams))  # none of the device's
         collectives.append(_kernel(kineto, item, position, stream))
     unknown = np.flatnonzero(kineto.category == GLOO).tolist()
     remarks.update(
-        (kineto.names[i], "not a collective that is known") for i in unknown if i not in kineto.gloo
+        (kineto.names[i], "no collective that is known; its time stays that of the host")
+        for i in unknown
+        if i not in kineto.gloo
     )
     follow_streams(collectives, slack)
     return Gloo(
         collectives,
         records,
-        tuple(
-            f"{count} × {name}: {reason}; its time stays that of the host"
-            for (name, reason), count in sorted(remarks.items())
-        ),
+        tuple(f"{count} × {name}: {why}" for (name, why), count in sorted(remarks.items())),
     )
 
 
@@ -157,9 +159,7 @@ def _joined(kineto: KinetoTrace, slack: float) -> list[_Item]:
         for events in open_events.values()
         for event in events
     ]
-    return sorted(
-        items, key=lambda item: item.event if item.operator == ABSENT else item.operator
-    )
+    return sorted(items, key=lambda item: item.event if item.operator == ABSENT else item.operator)
 
 
 def _own_event(kineto: KinetoTrace, operator: int, events: Sequence[int], slack: float) -> int:
@@ -215,11 +215,9 @@ def _leave_to_nccl(
 
 def _set_candidates(kineto: KinetoTrace, items: Sequence[_Item]) -> None:
     """Set which process groups each collective may be of."""
-    groups = {
-        ranks for ranks in kineto.gloo_groups.values() if kineto.rank in ranks or kineto.rank < 0
-    }
-    if not groups:
+    if not kineto.gloo_groups:
         return
+    groups = {ranks for ranks in kineto.gloo_groups.values() if kineto.rank in (ABSENT, *ranks)}
     of_thread: dict[int, set[Ranks]] = {}
     for item in items:
         call = item.call

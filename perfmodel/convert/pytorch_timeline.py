@@ -31,6 +31,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -181,7 +182,7 @@ def _follow_handovers(host: Host, slack: float) -> None:
     by_end = sorted(range(len(host.segments)), key=lambda i: host.segments[i].end)
     ends = [host.segments[i].end for i in by_end]
     for own in host.threads.values():
-        for before, following in zip(own, own[1:], strict=False):
+        for before, following in pairwise(own):
             begin, end = host.segments[before].end, host.segments[following].start
             if end <= begin + slack:
                 continue
@@ -196,12 +197,8 @@ def _follow_handovers(host: Host, slack: float) -> None:
                 seen.add(thread)
                 first = host.first_begun(thread, begin - slack)
                 other = host.threads[thread]
-                busy_before = first > other.start and (
-                    host.segments[first - 1].end > begin + slack
-                )
-                busy_after = last + 1 < other.stop and (
-                    host.segments[last + 1].start < end - slack
-                )
+                busy_before = first > other.start and (host.segments[first - 1].end > begin + slack)
+                busy_after = last + 1 < other.stop and (host.segments[last + 1].start < end - slack)
                 if first == ABSENT or first > last or busy_before or busy_after:
                     continue
                 host.segments[first].after.append(before)

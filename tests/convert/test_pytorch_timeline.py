@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.convert.pytorch import PAUSE_NAME, pytorch_trace, pytorch_traces
+from perfmodel.convert.pytorch import pytorch_trace, pytorch_traces
 from tests.convert.timelines import (
     all_reduce_time,
     awaited,
@@ -75,7 +75,10 @@ def test_recorded_waits_between_streams_count_where_there_are_any():
     ]
     trace = pytorch_trace(None, trace_of(events))
     names = list(trace.names)
-    assert awaited(trace, names.index("y")) == {"x", "cudaLaunchKernel"}  # x, not z, which ended last before y
+    assert awaited(trace, names.index("y")) == {
+        "x",
+        "cudaLaunchKernel",
+    }  # x, not z, which ended last before y
 
 
 def test_threads_that_wait_for_each_other_take_their_time_once():
@@ -160,7 +163,10 @@ def test_a_copy_within_its_call_counts_once():
 def test_pauses_between_kernels_of_a_stream_stay():
     events = [operator("aten::mm", 0, 5)]
     for i in range(10):
-        events += [launch(5 + i, 6 + i, i + 1), kernel(f"k{i}", 20 + 10.9 * i, 30 + 10.9 * i, i + 1)]
+        events += [
+            launch(5 + i, 6 + i, i + 1),
+            kernel(f"k{i}", 20 + 10.9 * i, 30 + 10.9 * i, i + 1),
+        ]
     trace = pytorch_trace(None, trace_of(events))
     assert wall(pytorch_traces([(None, trace_of(events))])) == pytest.approx(128.1, abs=0.02)
     assert sum(trace.duration[trace.on_cpu == 0]) == pytest.approx(100e-6)  # kernels' own time
@@ -180,7 +186,9 @@ def test_what_ran_alone_begins_and_ends_as_recorded(data):
             if length >= 5 and data.draw(st.booleans()):
                 correlation += 1
                 begin = now + data.draw(whole(0, 2))
-                name = data.draw(st.sampled_from(["LaunchKernel", "MemcpyAsync", "StreamSynchronize"]))
+                name = data.draw(
+                    st.sampled_from(["LaunchKernel", "MemcpyAsync", "StreamSynchronize"])
+                )
                 end = begin + data.draw(whole(1, length - 2))
                 keys = {"correlation": correlation}
                 events.append(event("cuda_runtime", f"cuda{name}", begin, end, thread, **keys))

@@ -239,11 +239,12 @@ class _Rows:
 
     def add_arrow(self, event: Mapping[str, Any]) -> None:
         """Add one end of an arrow from a forward to a backward operator."""
-        time = event.get("ts")
-        good = isinstance(time, int | float) and not isinstance(time, bool)
-        if event.get("ph") in ("s", "f") and good and abs(time) <= LARGEST_TIME:
+        time, phase = event.get("ts"), event.get("ph")
+        if phase not in ("s", "f") or isinstance(time, bool) or not isinstance(time, int | float):
+            return
+        if -LARGEST_TIME <= time <= LARGEST_TIME:
             ends = self._arrows.setdefault(str(event.get("id")), {})
-            ends[event["ph"]] = (self._thread(event), float(time))
+            ends[phase] = (self._thread(event), float(time))
 
     def _thread(self, event: Mapping[str, Any]) -> int:
         """Return the position of an event's thread."""
@@ -283,6 +284,10 @@ class _Rows:
         first = float(start[0]) if len(start) else 0.0
         start -= first
         thread, stream, correlation, external, record_function = numbers[:, 1:].T.copy()
+
+        def moment(thread: int, time: float) -> tuple[int, float]:
+            return thread, (time - first) * MICROSECOND
+
         return KinetoTrace(
             tuple(self._names[i] for i in order),
             numbers[:, 0].astype(np.int8),
@@ -297,7 +302,7 @@ class _Rows:
             {int(places[i]): wait for i, wait in self._waits.items()},
             {int(places[i]): call for i, call in self._gloo.items()},
             [
-                tuple((thread, (time - first) * MICROSECOND) for thread, time in map(ends.get, "sf"))
+                (moment(*ends["s"]), moment(*ends["f"]))
                 for ends in self._arrows.values()
                 if len(ends) == 2
             ],
