@@ -137,40 +137,37 @@ def gloo_collectives(
 
 def _joined(kineto: KinetoTrace, slack: float) -> list[_Item]:
     """Return operators with their events, and events without an operator, by their start."""
-    open_events: dict[str, list[int]] = {}
+    waiting: dict[str, list[int]] = {}  # events without an operator, by kind, the last one first
     for position in sorted(kineto.gloo, reverse=True):
         if kineto.category[position] == GLOO:
-            open_events.setdefault(kineto.gloo[position].kind, []).append(position)
+            waiting.setdefault(kineto.gloo[position].kind, []).append(position)
     items = []
-    for position in sorted(kineto.gloo):
-        if kineto.category[position] != OPERATOR:
+    for operator in sorted(kineto.gloo):
+        if kineto.category[operator] != OPERATOR:
             continue
-        call = kineto.gloo[position]
-        event = ABSENT
+        call, found = kineto.gloo[operator], ABSENT
         for kind in CARRIED_OUT_AS.get(call.kind, (call.kind,)):
-            event = _own_event(kineto, position, open_events.get(kind, []), slack)
-            if event != ABSENT:
-                open_events[kind].remove(event)
-                call = _merged(call, kineto.gloo[event])
+            events = waiting.get(kind, [])
+            while events and kineto.start[events[-1]] < kineto.start[operator] - slack:
+                event = events.pop()
+                items.append(_Item(ABSENT, event, kineto.gloo[event]))
+            fitting = (e for e in reversed(events[-MOST_LOOKED_AT:]) if _fits(call, kineto.gloo[e]))
+            found = next(fitting, ABSENT)
+            if found != ABSENT:
+                events.remove(found)
+                call = _merged(call, kineto.gloo[found])
                 break
-        items.append(_Item(position, event, call))
+        items.append(_Item(operator, found, call))
     items += [
-        _Item(ABSENT, event, kineto.gloo[event])
-        for events in open_events.values()
-        for event in events
+        _Item(ABSENT, event, kineto.gloo[event]) for events in waiting.values() for event in events
     ]
     return sorted(items, key=lambda item: item.event if item.operator == ABSENT else item.operator)
 
 
-def _own_event(kineto: KinetoTrace, operator: int, events: Sequence[int], slack: float) -> int:
-    """Return the event that carried out an operator; `ABSENT`: none of these (last ones first)."""
-    call = kineto.gloo[operator]
-    for event in reversed(events[-MOST_LOOKED_AT:]):
-        elements = kineto.gloo[event].elements
-        fits = call.parts or ABSENT in (call.elements, elements) or elements == call.elements
-        if fits and kineto.start[event] >= kineto.start[operator] - slack:
-            return event
-    return ABSENT
+def _fits(call: GlooCall, event: GlooCall) -> bool:
+    """Tell whether an event may have carried out an operator of its kind."""
+    either = ABSENT in (call.elements, event.elements)
+    return either or call.parts or event.elements == call.elements
 
 
 def _merged(call: GlooCall, event: GlooCall) -> GlooCall:
