@@ -19,7 +19,8 @@ The host waited for a collective where
 
 * a call of c10d's or a ``wait_tensor`` lasted until it had ended;
 * the caller did nothing until shortly after it had ended (within the last quarter of that pause),
-  or whatever the pause if the operator says that its caller waits.
+  or whatever the pause if the operator says that its caller waits; where the caller did nothing
+  ever after, the thread that had paused for it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.convert.pytorch_timeline import Host, Kernel, follow_streams, wait_for
+from perfmodel.convert.pytorch_timeline import Host, Kernel, Segment, follow_streams, wait_for
 from perfmodel.formats.pytorch.collectives import RECEIVE, SEND, WAIT, CollectiveRecord
 from perfmodel.formats.pytorch.gloo import CARRIED_OUT_AS, GlooCall
 from perfmodel.formats.pytorch.kineto import GLOO, OPERATOR, KinetoTrace
@@ -301,22 +302,10 @@ def wait_for_gloo(kineto: KinetoTrace, host: Host, gloo: Gloo) -> None:
     slack = kineto.resolution / 2
     for kernel in gloo.collectives:
         blocking = kineto.gloo[kernel.launch].blocking if kernel.launch in kineto.gloo else None
-        if blocking is False or kernel.thread not in host.threads:
-            continue
-        pieces = host.pieces.get(kernel.launch)
-        if pieces and kernel.end <= host.segments[pieces[-1]].end + slack:
-            segment = host.segments[pieces[-1]]
-            begin = float(kineto.start[kernel.launch])
-            if blocking or _late(begin, kernel.end, segment.end) or kernel.event == kernel.launch:
+        if blocking is not False and kernel.thread in host.threads:
+            segment = _waiting(kineto, host, kernel, bool(blocking), slack)
+            if segment is not None:
                 wait_for(segment, [kernel])
-            continue
-        following = host.first_begun(kernel.thread, kernel.end - slack)
-        if following in (ABSENT, host.threads[kernel.thread].start):
-            continue
-        segment, before = host.segments[following], host.segments[following - 1]
-        paused = kernel.launch_start - slack <= before.end <= kernel.end + slack
-        if paused and (blocking or _late(before.end, kernel.end, segment.start)):
-            wait_for(segment, [kernel])
     streams: dict[int, list[Kernel]] = {}
     for kernel in sorted(gloo.collectives, key=lambda kernel: kernel.end):
         streams.setdefault(kernel.stream, []).append(kernel)
@@ -329,6 +318,37 @@ def wait_for_gloo(kineto: KinetoTrace, host: Host, gloo: Gloo) -> None:
                 place -= 1
             if place >= 0:
                 wait_for(segment, [members[place]])
+
+
+def _waiting(
+    kineto: KinetoTrace, host: Host, kernel: Kernel, blocking: bool, slack: float
+) -> Segment | None:
+    """Return the segment that waited for a collective: of its caller, or of the caller's caller."""
+    pieces = host.pieces.get(kernel.launch)
+    if pieces and kernel.end <= host.segments[pieces[-1]].end + slack:
+        segment, begin = host.segments[pieces[-1]], float(kineto.start[kernel.launch])
+        alone = kernel.event == kernel.launch
+        return segment if blocking or alone or _late(begin, kernel.end, segment.end) else None
+    last = host.last_ended(kernel.thread, kernel.end + slack)
+    if last == ABSENT or host.segments[last].end < kernel.launch_start - slack:
+        return None
+    begin = host.segments[last].end
+    following = host.first_begun(kernel.thread, kernel.end - slack)
+    if following not in (ABSENT, last + 1):
+        return None  # in the midst of other work
+    if following != ABSENT:
+        segment = host.segments[following]
+        return segment if blocking or _late(begin, kernel.end, segment.start) else None
+    # The thread (autograd's) ended with it: whoever had paused before and goes on now.
+    for thread in host.threads:
+        following = host.first_begun(thread, kernel.end - slack)
+        if following in (ABSENT, host.threads[thread].start) or thread == kernel.thread:
+            continue
+        segment = host.segments[following]
+        paused = host.segments[following - 1].end <= kernel.launch_start + slack
+        if paused and (blocking or _late(begin, kernel.end, segment.start)):
+            return segment
+    return None
 
 
 def _late(begin: float, time: float, end: float) -> bool:

@@ -95,6 +95,23 @@ def test_a_call_that_waits_ends_with_its_collective():
     ]
 
 
+def test_the_caller_of_backward_waits_for_what_backward_waited_for():
+    """DDP: autograd's thread asks, and does nothing any more but wait; the caller goes on."""
+    events = [
+        operator("forward", 0, 90),
+        operator("backward", 100, 200, 2),
+        asked("allreduce_", 150, 160, [[[256]], [], [], [], [], []], thread=2),
+        ran("all_reduce", 170, 390, [[256]]),
+        operator("step", 400, 410),
+    ]
+    trace = pytorch_trace(None, recorded(events))
+    step = list(trace.names).index("step")
+    assert awaited(trace, step) == {"forward", "backward", "gloo:all_reduce"}
+    events[3] = ran("all_reduce", 170, 220, [[256]])  # long before the caller went on
+    trace = pytorch_trace(None, recorded(events))
+    assert awaited(trace, list(trace.names).index("step")) == {"forward", "backward"}
+
+
 def test_a_wait_for_a_tensor_waits_for_what_was_asked_before():
     events = [
         asked("allreduce_", 0, 10, [[[256]], [], [], [], [], []], ("",) * 4 + ("True", "-1")),

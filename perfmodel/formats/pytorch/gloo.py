@@ -150,6 +150,8 @@ def gloo_call(name: str, keys: Mapping[str, Any]) -> GlooCall | None:
         peer = whole(values[arguments.peer], 0, LARGEST_GROUP)
     # The only argument that is true or false says whether the call is asynchronous.
     stated = [value for value in values if value in ("True", "False")]
+    if name.endswith("monitored_barrier_"):  # its own says something else; it always waits
+        stated = ["False"]
     return GlooCall(
         arguments.kind,
         elements,
