@@ -18,6 +18,7 @@ operators by their self time alone, and forgets the time in which the host does 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +27,7 @@ import numpy as np
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
-from perfmodel.convert.pytorch_gloo import gloo_collectives, wait_for_gloo
+from perfmodel.convert.pytorch_gloo import ASSUMED, gloo_collectives, wait_for_gloo
 from perfmodel.convert.pytorch_records import collective_waits, kernel_records, operator_records
 from perfmodel.convert.pytorch_timeline import (
     device_kernels,
@@ -42,7 +43,9 @@ from perfmodel.formats.pytorch.collectives import (
     SEND,
     WAIT,
     CollectiveRecord,
+    collective_kind,
 )
+from perfmodel.formats.pytorch.gloo import OPERATOR_PREFIX
 from perfmodel.formats.pytorch.host import HostTrace
 from perfmodel.formats.pytorch.kineto import KinetoTrace
 from perfmodel.trace import (
@@ -74,6 +77,7 @@ def pytorch_trace(
     kineto: KinetoTrace | None = None,
     rank: int = 0,
     devices: int | None = None,
+    assume: bool = True,
 ) -> Trace:
     """Convert the traces of one process.
 
@@ -88,6 +92,8 @@ def pytorch_trace(
     devices : int, optional
         Ranks of the recorded job; by default what the traces say. Collectives of them all
         have no group, others one named after its ranks.
+    assume : bool, optional
+        As of `perfmodel.convert.pytorch_gloo.gloo_collectives`.
 
     Returns
     -------
@@ -102,7 +108,7 @@ def pytorch_trace(
         devices = _recorded_devices(host, kineto)
     writer = _Writer(rank, devices)
     if kineto is not None:
-        _write_timeline(writer, host, kineto)
+        _write_timeline(writer, host, kineto, assume)
     elif host is not None:
         _write_operators(writer, host)
     else:
@@ -143,9 +149,10 @@ def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> T
             raise FormatError(
                 f"trace {place} is that of rank {kineto.rank}; traces should be in order of ranks"
             )
-    traces = [
-        pytorch_trace(host, kineto, rank, len(pairs)) for rank, (host, kineto) in enumerate(pairs)
-    ]
+    traces = _ranks_traces(pairs, assume=True)
+    assumed = any(ASSUMED in trace.metadata.get(REMARKS, "") for trace in traces)
+    if assumed and not _same_collectives(traces):
+        traces = _ranks_traces(pairs, assume=False)
     names: dict[str, str] = {}
     for trace in traces:
         for name in trace.group_names:
@@ -161,6 +168,26 @@ def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> T
     for name, ranks in [("", tuple(range(len(pairs)))), *groups.items()]:
         _even_sizes(traces, name, ranks)
     return TraceSet(tuple(traces), groups)
+
+
+def _ranks_traces(pairs: Sequence[RankTraces], assume: bool) -> list[Trace]:
+    """Return the trace of each rank of a job."""
+    return [
+        pytorch_trace(host, kineto, rank, len(pairs), assume)
+        for rank, (host, kineto) in enumerate(pairs)
+    ]
+
+
+def _same_collectives(traces: Sequence[Trace]) -> bool:
+    """Tell whether the ranks of every group do the same collectives in it."""
+    for name in {name for trace in traces for name in trace.group_names} | {""}:
+        ranks = list(map(int, name.split(SEPARATOR))) if name else range(len(traces))
+        if max(ranks) >= len(traces):
+            return False
+        kinds = [traces[rank].collective[_collectives_of(traces[rank], name)] for rank in ranks]
+        if any(not np.array_equal(kind, kinds[0]) for kind in kinds):
+            return False
+    return True
 
 
 def _one_for_all(pair: RankTraces, devices: int | None) -> TraceSet:
@@ -319,6 +346,16 @@ class _Writer:
 
 def _write_operators(writer: _Writer, host: HostTrace) -> None:
     """Add operators and collectives of a host trace, in the order of their numbers."""
+    recorded = {int(host.parents[position]) for position in host.collectives}
+    silent = Counter(
+        name
+        for identifier, name in zip(host.identifiers.tolist(), host.names, strict=True)
+        if name.startswith(OPERATOR_PREFIX) and collective_kind(name) and identifier not in recorded
+    )
+    writer.remarks += [
+        f"{count} × {name}: no record_param_comms says its size and process group; it takes no time"
+        for name, count in sorted(silent.items())
+    ]
     last: list[int] = []
     by_sequence: dict[int, int] = {}
     by_group: dict[str, int] = {}
@@ -373,7 +410,9 @@ class _Step:
         return self.start - max((step.end for step in self.after), default=0.0)
 
 
-def _write_timeline(writer: _Writer, host: HostTrace | None, kineto: KinetoTrace) -> None:
+def _write_timeline(
+    writer: _Writer, host: HostTrace | None, kineto: KinetoTrace, assume: bool
+) -> None:
     """Add host and device nodes of a Kineto trace."""
     slack = kineto.resolution / 2
     threads = host_segments(kineto)
@@ -384,7 +423,7 @@ def _write_timeline(writer: _Writer, host: HostTrace | None, kineto: KinetoTrace
     waits = collective_waits(kineto, kernels, records, operators)
     wait_for_collectives(kernels, waits, slack)
     synchronise_host(kineto, threads, kernels)
-    gloo = gloo_collectives(kineto, threads, kernels, operators)
+    gloo = gloo_collectives(kineto, threads, kernels, operators, assume)
     wait_for_gloo(kineto, threads, gloo)
     writer.remarks += gloo.remarks
 

@@ -12,8 +12,12 @@ No event names its process group. It is the only one of the trace's list (``pg_c
 * has the other rank of a message, and
 * could have started all that ran on the same thread of gloo.
 
-Where several would do, the collective stays what it took on the host, and a remark says so; so
-does one whose size is not recorded.
+Where several would do, the order of threads is taken for that in which the groups were made: a
+group makes its threads (`THREADS` of them) when it is made. So threads from the last one on are
+given the last groups that they may be of, and those that may be of different ones are of different
+ones; provided that the sizes of tensors leave out some group for some thread, and that all ranks of
+a group then do the same in it. A remark says so. Where that does not come out either, a collective
+stays what it took on the host, and a remark says so; so does one whose size is not recorded.
 
 The host waited for a collective where
 
@@ -40,7 +44,10 @@ from perfmodel.trace import ABSENT
 
 WAITS = ("::wait_tensor", "::wait")  # at the end of operators' names
 LAST_PART = 0.25  # of a pause: what ends in it was waited for
+ASSUMED = "process group taken from the order of gloo's threads, which no record confirms"
 MOST_LOOKED_AT = 64  # events of gloo that might be an operator's
+
+THREADS = 2  # that carry out collectives, of a process group (ProcessGroupGloo::Options)
 
 Ranks = tuple[int, ...]
 
@@ -68,7 +75,8 @@ class Gloo:
 class _Item:
     """A collective: its operator, its event, what both say, and what group it may be of.
 
-    `operator` or `event` may be `ABSENT`; `candidates` None: no list of groups.
+    `operator` or `event` may be `ABSENT`; `candidates` None: no list of groups. `assumed`: several
+    would have done.
     """
 
     operator: int
@@ -76,6 +84,7 @@ class _Item:
     call: GlooCall
     record: CollectiveRecord | None = None
     candidates: set[Ranks] | None = None
+    assumed: bool = False
 
 
 def gloo_collectives(
@@ -83,6 +92,7 @@ def gloo_collectives(
     host: Host,
     kernels: Sequence[Kernel],
     operators: Mapping[int, CollectiveRecord],
+    assume: bool = True,
 ) -> Gloo:
     """Return the collectives of gloo.
 
@@ -95,6 +105,8 @@ def gloo_collectives(
         What ran on the device: operators that launched some asked NCCL.
     operators : mapping of int to CollectiveRecord
         ``record_param_comms``, by position.
+    assume : bool, optional
+        Tell groups by the order of threads where nothing else does.
     """
     slack = kineto.resolution / 2
     inside: dict[int, CollectiveRecord] = {}  # what operators of c10d recorded themselves
@@ -106,6 +118,8 @@ def gloo_collectives(
     for item in items:
         item.record = inside.get(item.operator)
     _set_candidates(kineto, items)
+    if assume:
+        _assume_groups(kineto, items)
     collectives: list[Kernel] = []
     records: dict[int, tuple[CollectiveRecord, ...]] = {}
     remarks: Counter[tuple[str, str]] = Counter()
@@ -119,6 +133,8 @@ def gloo_collectives(
             records[position] = (found,)
             if item.candidates is None:
                 remarks[kineto.names[position], "no process groups are listed; of all ranks"] += 1
+            if item.assumed:
+                remarks[kineto.names[position], ASSUMED] += 1
         group = tuple(sorted(item.candidates or ()))
         stream = ABSENT - 1 - streams.setdefault(group, len(streams))  # none of the device's
         collectives.append(_kernel(kineto, item, position, stream))
@@ -234,6 +250,32 @@ def _set_candidates(kineto: KinetoTrace, items: Sequence[_Item]) -> None:
         common = of_thread.get(_gloo_thread(kineto, item))
         if common and item.candidates:
             item.candidates &= common
+
+
+def _assume_groups(kineto: KinetoTrace, items: Sequence[_Item]) -> None:
+    """Settle groups by the order of gloo's threads, for all of them or for none."""
+    own = (ranks for ranks in kineto.gloo_groups.values() if kineto.rank in (ABSENT, *ranks))
+    order = list(dict.fromkeys(own))
+    threads = {_gloo_thread(kineto, item): item.candidates or set() for item in items}
+    threads.pop(ABSENT, None)
+    numbers = {thread: kineto.thread_numbers[thread] for thread in threads}
+    found = {len(candidates) for candidates in threads.values()}
+    if ABSENT in numbers.values() or found == {1} or len(found | {len(order)}) == 1:
+        return  # nothing to settle, or no size that says anything
+    chosen: dict[int, Ranks] = {}
+    current, used, before = len(order), 0, None
+    for thread in sorted(threads, key=numbers.__getitem__, reverse=True):
+        shared = threads[thread] == before and used < THREADS
+        places = [order.index(ranks) for ranks in threads[thread] if ranks in order]
+        place = max((p for p in places if p < current + shared), default=ABSENT)
+        if place == ABSENT:
+            return
+        current, used, before = place, used + 1 if place == current else 1, threads[thread]
+        chosen[thread] = order[place]
+    for item in items:
+        thread = _gloo_thread(kineto, item)
+        if thread in chosen and item.candidates and len(item.candidates) > 1:
+            item.candidates, item.assumed = {chosen[thread]}, True
 
 
 def _is_other(ranks: Ranks, peer: int, rank: int) -> bool:

@@ -256,6 +256,41 @@ def test_a_group_is_told_by_sizes_and_by_the_thread_of_gloo():
     assert groups == ["0,1", "0,1", "", ""]
 
 
+def hsdp(rank, threads=(70, 71, 72, 73)):
+    """Two by two ranks: parameters gathered among shards, gradients summed up among copies too."""
+    first, second, third, fourth = threads
+    shards = {"pg_name": "2", "ranks": [rank // 2 * 2, rank // 2 * 2 + 1]}
+    copies = {"pg_name": "1", "ranks": [rank % 2, rank % 2 + 2]}
+    events = [
+        asked("_allgather_base_", 0, 10, [[12], [6], []]),
+        ran("all_gather", 15, 30, [[6]], thread=third),
+        asked("_reduce_scatter_base_", 40, 50, [[6], [12], []]),
+        ran("all_reduce", 55, 60, [[12]], thread=fourth),
+        asked("allreduce_", 70, 80, [[[6]], []]),
+        ran("all_reduce", 85, 90, [[6]], thread=first),
+        asked("allreduce_", 100, 110, [[[6]], []]),
+        ran("all_reduce", 115, 120, [[6]], thread=second),
+    ]
+    return recorded(events, rank, [WORLD, copies, shards])
+
+
+def test_groups_of_one_size_are_told_by_the_order_in_which_their_threads_were_made():
+    traces = pytorch_traces([(None, hsdp(rank)) for rank in range(4)])
+    trace = traces.traces[3]
+    found = np.flatnonzero(trace.kinds == COLLECTIVE)
+    members = [traces.members(3, int(i)) for i in found]
+    assert members == [(2, 3), (2, 3), (1, 3), (1, 3)]
+    assert "taken from the order of gloo's threads" in trace.metadata[REMARKS]
+    assert len(set(run(traces).ticks("wall_time"))) == 1
+
+
+def test_where_ranks_would_disagree_no_group_is_assumed():
+    kinetos = [hsdp(rank) for rank in range(3)] + [hsdp(3, (72, 73, 70, 71))]
+    for trace in pytorch_traces([(None, kineto) for kineto in kinetos]).traces:
+        assert COLLECTIVE not in trace.kinds
+        assert "may be of any of 2 process groups" in trace.metadata[REMARKS]
+
+
 def test_what_cannot_be_told_stays_time_of_the_host_and_is_said():
     events = all_reduce(("",) * 6)
     for events_of, groups, reason in (

@@ -70,7 +70,7 @@ class KinetoTrace:
     start, duration : float64[events]
         Since the first event, and how long [s].
     thread : int64[events]
-        On the host; positions in order of appearance.
+        On the host; positions in order of appearance, as in `thread_numbers`.
     stream : int64[events]
         On the device: positions of (device, stream); `ABSENT` on the host.
     correlation : int64[events]
@@ -90,6 +90,8 @@ class KinetoTrace:
         Operators of the forward pass and theirs of the backward pass: thread and start [s].
     gloo_groups : mapping of str to tuple of int
         Ranks of the process groups that gloo may serve, in the order in which they were made.
+    thread_numbers : sequence of int
+        ``tid`` of each thread; `ABSENT`: it is no number.
     backend : str
         Of ``distributedInfo``; empty: not recorded.
     rank, devices : int
@@ -113,6 +115,7 @@ class KinetoTrace:
     gloo: Mapping[int, GlooCall]
     backward: Sequence[tuple[tuple[int, float], tuple[int, float]]]
     gloo_groups: Mapping[str, tuple[int, ...]]
+    thread_numbers: Sequence[int] = ()
     backend: str = ""
     rank: int = ABSENT
     devices: int = ABSENT
@@ -187,6 +190,7 @@ class _Rows:
         self._gloo_groups: dict[str, tuple[int, ...]] = {}
         self._arrows: dict[str, dict[str, tuple[int, float]]] = {}
         self._threads: dict[str, int] = {}
+        self._thread_numbers: list[int] = []
         self._streams: dict[tuple[int, int], int] = {}
 
     def add(self, event: Mapping[str, Any], index: int) -> None:
@@ -248,9 +252,12 @@ class _Rows:
 
     def _thread(self, event: Mapping[str, Any]) -> int:
         """Return the position of an event's thread."""
-        return self._threads.setdefault(
+        position = self._threads.setdefault(
             f"{event.get('pid')}/{event.get('tid')}", len(self._threads)
         )
+        if position == len(self._thread_numbers):
+            self._thread_numbers.append(whole(event.get("tid"), 0))
+        return position
 
     def _stream(self, device: int, stream: int) -> int:
         """Return the position of a stream of a device."""
@@ -307,6 +314,7 @@ class _Rows:
                 if len(ends) == 2
             ],
             self._gloo_groups,
+            self._thread_numbers,
             backend,
             rank,
             devices,
