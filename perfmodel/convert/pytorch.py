@@ -438,7 +438,7 @@ def _write_timeline(
     ]
     events: dict[int, _Step] = {}
     for kernel in (*kernels, *gloo.collectives):
-        duration = float(kineto.duration[kernel.event])
+        duration = kernel.end - kernel.start
         found = records.get(kernel.event, ())
         write = work(kernel.event, duration, kernel.stream, 0)
         if found:

@@ -21,10 +21,11 @@ stays what it took on the host, and a remark says so; so does one whose size is 
 
 The host waited for a collective where
 
-* a call of c10d's or a ``wait_tensor`` lasted until it had ended;
-* the caller did nothing until shortly after it had ended (within the last quarter of that pause),
-  or whatever the pause if the operator says that its caller waits; where the caller did nothing
-  ever after, the thread that had paused for it.
+* a ``wait_tensor`` lasted until it had ended, or an operator that waits (``asyncOp`` False) until
+  shortly after (it ended within the last quarter of that time);
+* the caller did nothing until shortly after it had ended, or whatever the pause if the operator
+  says that its caller waits; where the caller did nothing ever after, the thread that had paused
+  for it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from perfmodel.convert.pytorch_timeline import Host, Kernel, Segment, follow_streams, wait_for
 from perfmodel.formats.pytorch.collectives import RECEIVE, SEND, WAIT, CollectiveRecord
-from perfmodel.formats.pytorch.gloo import CARRIED_OUT_AS, GlooCall
+from perfmodel.formats.pytorch.gloo import CARRIED_OUT_AS, MONITORED_BARRIER, GlooCall
 from perfmodel.formats.pytorch.kineto import GLOO, OPERATOR, KinetoTrace
 from perfmodel.trace import ABSENT
 
@@ -75,13 +77,14 @@ class Gloo:
 class _Item:
     """A collective: its operator, its event, what both say, and what group it may be of.
 
-    `operator` or `event` may be `ABSENT`; `candidates` None: no list of groups. `assumed`: several
-    would have done.
+    `operator` or `event` may be `ABSENT`; `end`: of the last event; `candidates` None: no list of
+    groups; `assumed`: several would have done.
     """
 
     operator: int
     event: int
     call: GlooCall
+    end: float = 0.0
     record: CollectiveRecord | None = None
     candidates: set[Ranks] | None = None
     assumed: bool = False
@@ -158,33 +161,65 @@ def _joined(kineto: KinetoTrace, slack: float) -> list[_Item]:
     for position in sorted(kineto.gloo, reverse=True):
         if kineto.category[position] == GLOO:
             waiting.setdefault(kineto.gloo[position].kind, []).append(position)
-    items = []
-    for operator in sorted(kineto.gloo):
-        if kineto.category[operator] != OPERATOR:
-            continue
+    items: list[_Item] = []
+    operators = [i for i in sorted(kineto.gloo) if kineto.category[i] == OPERATOR]
+    following = {i: float(kineto.start[j]) for i, j in pairwise(operators)}
+    for operator in operators:
         call, found = kineto.gloo[operator], ABSENT
         for kind in CARRIED_OUT_AS.get(call.kind, (call.kind,)):
             events = waiting.get(kind, [])
             while events and kineto.start[events[-1]] < kineto.start[operator] - slack:
                 event = events.pop()
-                items.append(_Item(ABSENT, event, kineto.gloo[event]))
+                items.append(_Item(ABSENT, event, kineto.gloo[event], _end(kineto, event)))
             fitting = (e for e in reversed(events[-MOST_LOOKED_AT:]) if _fits(call, kineto.gloo[e]))
             found = next(fitting, ABSENT)
             if found != ABSENT:
                 events.remove(found)
-                call = _merged(call, kineto.gloo[found])
                 break
-        items.append(_Item(operator, found, call))
+        item = _Item(operator, found, call)
+        items.append(item)
+        if found == ABSENT:
+            continue
+        item.call = _merged(call, kineto.gloo[found])
+        item.end = _end(kineto, found)
+        # A list to reduce and scatter is one all-reduce for each rank.
+        pieces = call.parts and kineto.gloo[found].elements == call.elements
+        while pieces and events and kineto.gloo[events[-1]].elements == call.elements:
+            if kineto.start[events[-1]] > following.get(operator, np.inf):
+                break
+            item.end = max(item.end, _end(kineto, events.pop()))
     items += [
-        _Item(ABSENT, event, kineto.gloo[event]) for events in waiting.values() for event in events
+        _Item(ABSENT, event, kineto.gloo[event], _end(kineto, event))
+        for events in waiting.values()
+        for event in events
     ]
+    barriers = [item.operator for item in items if item.call.kind == MONITORED_BARRIER]
+    items = [item for item in items if not _of_barrier(kineto, item, barriers)]
     return sorted(items, key=lambda item: item.event if item.operator == ABSENT else item.operator)
+
+
+def _end(kineto: KinetoTrace, event: int) -> float:
+    """Return when an event ended [s]."""
+    return float(kineto.start[event] + kineto.duration[event])
+
+
+def _of_barrier(kineto: KinetoTrace, item: _Item, barriers: Sequence[int]) -> bool:
+    """Tell whether a message belongs to a ``monitored_barrier``, which sends some."""
+    if item.operator != ABSENT:
+        return False
+    start, thread = kineto.start[item.event], kineto.thread[item.event]
+    return any(
+        kineto.thread[barrier] == thread
+        and kineto.start[barrier] <= start <= kineto.start[barrier] + kineto.duration[barrier]
+        for barrier in barriers
+    )
 
 
 def _fits(call: GlooCall, event: GlooCall) -> bool:
     """Tell whether an event may have carried out an operator of its kind."""
     either = ABSENT in (call.elements, event.elements)
-    return either or call.parts or event.elements == call.elements
+    # Of a scatter the root's event has all parts, those of others have nothing.
+    return either or call.parts or call.kind == "scatter" or event.elements == call.elements
 
 
 def _merged(call: GlooCall, event: GlooCall) -> GlooCall:
@@ -193,8 +228,8 @@ def _merged(call: GlooCall, event: GlooCall) -> GlooCall:
         return call
     if call.elements == ABSENT:  # gloo's are those of all parts
         return replace(call, size=event.size, parts=False)
-    if event.element_size == ABSENT:
-        return call
+    if event.element_size == ABSENT:  # of a scatter the root alone says it
+        return replace(call, size=0) if call.kind == "scatter" else call
     return replace(call, size=call.elements * event.element_size)
 
 
@@ -303,8 +338,8 @@ def _record(item: _Item) -> tuple[CollectiveRecord | None, str]:
     else:
         return None, "of no process group that the trace lists"
     size = call.size
-    if call.kind == "barrier":
-        size = 0
+    if call.kind in ("barrier", MONITORED_BARRIER):
+        call, size = replace(call, kind="barrier"), 0
     elif size == ABSENT and item.record is not None:
         size = item.record.size
     elif call.parts:
@@ -324,7 +359,7 @@ def _record(item: _Item) -> tuple[CollectiveRecord | None, str]:
 def _kernel(kineto: KinetoTrace, item: _Item, position: int, stream: int) -> Kernel:
     """Return a collective as something that ran beside the host."""
     start = float(kineto.start[position])
-    end = start + float(kineto.duration[position])
+    end = item.end if item.event != ABSENT else _end(kineto, position)
     asked = item.operator if item.operator != ABSENT else item.event
     return Kernel(
         position,
@@ -343,9 +378,9 @@ def wait_for_gloo(kineto: KinetoTrace, host: Host, gloo: Gloo) -> None:
     """Let the host wait for collectives where it did."""
     slack = kineto.resolution / 2
     for kernel in gloo.collectives:
-        blocking = kineto.gloo[kernel.launch].blocking if kernel.launch in kineto.gloo else None
-        if blocking is not False and kernel.thread in host.threads:
-            segment = _waiting(kineto, host, kernel, bool(blocking), slack)
+        blocking = kernel.launch in kineto.gloo and kineto.gloo[kernel.launch].blocking
+        if kernel.thread in host.threads:
+            segment = _waiting(kineto, host, kernel, blocking, slack)
             if segment is not None:
                 wait_for(segment, [kernel])
     streams: dict[int, list[Kernel]] = {}
@@ -369,8 +404,10 @@ def _waiting(
     pieces = host.pieces.get(kernel.launch)
     if pieces and kernel.end <= host.segments[pieces[-1]].end + slack:
         segment, begin = host.segments[pieces[-1]], float(kineto.start[kernel.launch])
-        alone = kernel.event == kernel.launch
-        return segment if blocking or alone or _late(begin, kernel.end, segment.end) else None
+        if not blocking or _late(begin, kernel.end, segment.end):
+            return segment if blocking else None
+        own = host.threads[kernel.thread]
+        return host.segments[pieces[-1] + 1] if pieces[-1] + 1 < own.stop else None
     last = host.last_ended(kernel.thread, kernel.end + slack)
     if last == ABSENT or host.segments[last].end < kernel.launch_start - slack:
         return None

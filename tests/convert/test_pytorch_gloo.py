@@ -74,9 +74,16 @@ def test_the_network_decides_how_long_a_job_of_gloo_takes():
     assert fast == pytest.approx(50 + 5 + result.communication_time[0] * 1e6 + 5 + 20, abs=50)
 
 
-def test_a_call_that_does_not_wait_lets_its_caller_go_on():
-    trace = pytorch_trace(None, recorded(all_reduce()))  # asyncOp True
+def test_who_does_not_wait_goes_on():
+    events = all_reduce()  # asyncOp True, and waited for later: nothing else ran until it ended
+    trace = pytorch_trace(None, recorded(events))
+    assert awaited(trace, list(trace.names).index("step")) == {"backward", "gloo:all_reduce"}
+    events[2] = ran("all_reduce", 55, 150, [[1000], [24]])  # long before the caller went on
+    trace = pytorch_trace(None, recorded(events))
     assert awaited(trace, list(trace.names).index("step")) == {"backward"}
+    events[1] = asked("allreduce_", 40, 50, [[[1024]], [], [], [], [], []], ("",) * 4 + ("False",))
+    trace = pytorch_trace(None, recorded(events))  # its caller waits, it says
+    assert awaited(trace, list(trace.names).index("step")) == {"backward", "gloo:all_reduce"}
 
 
 def test_a_call_that_waits_ends_with_its_collective():
@@ -143,7 +150,7 @@ def test_a_wait_for_a_tensor_waits_for_what_was_asked_before():
             "all_gather",
             32,
         ),
-        ("reduce_scatter_", [[[6]], [], []], "reduce_scatter", [[24]], "reduce_scatter", 96),
+        ("reduce_scatter_", [[[6]], [], []], "all_reduce", [[6]], "reduce_scatter", 96),
         ("_reduce_scatter_base_", [[6], [24], []], "all_reduce", [[24]], "reduce_scatter", 96),
         (
             "reduce_scatter_tensor_coalesced_",
@@ -154,7 +161,7 @@ def test_a_wait_for_a_tensor_waits_for_what_was_asked_before():
             96,
         ),
         ("gather_", [[], [[3]], []], "gather", [[3]], "gather", 12),
-        ("scatter_", [[[3]], [], []], "scatter", [], "scatter", None),
+        ("scatter_", [[[3]], [], []], "scatter", [[3]] * 4, "scatter", 12),
         ("alltoall_", [[[2]] * 4, [[2]] * 4, []], "all_to_all", [[2]] * 4, "all_to_all", 32),
         ("alltoall_base_", [[8], [8], []], "all_to_all", [[8]], "all_to_all", 32),
         ("barrier", [[1], [], []], "barrier", [], "all_reduce", 4),
@@ -168,14 +175,47 @@ def test_every_operator_of_c10d_is_read(name, shapes, gloo, inputs, kind, size):
         events.append(ran(gloo, 20, 60, inputs))
     trace = pytorch_trace(None, recorded(events))
     found = np.flatnonzero(trace.kinds == COLLECTIVE)
-    if size is None:  # of a list of tensors without a type
-        assert "its size is not recorded" in trace.metadata[REMARKS]
-        events[0]["args"]["Input type"] = [["float"], "", ""]
-        trace = pytorch_trace(None, recorded(events))
-        found, size = np.flatnonzero(trace.kinds == COLLECTIVE), 12
     assert REMARKS not in trace.metadata
     assert [TRACED[kind] for kind in trace.collective[found]] == [kind]
     assert trace.communication_size[found].tolist() == [size]
+
+
+def test_a_list_to_reduce_and_scatter_is_carried_out_as_one_all_reduce_for_each_rank():
+    events = [asked("reduce_scatter_", 0, 10, [[[6]], [], []])]
+    events += [ran("all_reduce", 20 + i, 50 + i, [[6]], WORKER + i % 2) for i in range(4)]
+    events += [asked("allreduce_", 70, 80, [[[6]], []]), ran("all_reduce", 85, 90, [[6]])]
+    trace = pytorch_trace(None, recorded(events))
+    found = np.flatnonzero(trace.kinds == COLLECTIVE)
+    assert [TRACED[k] for k in trace.collective[found]] == ["reduce_scatter", "all_reduce"]
+    assert trace.duration[found].tolist() == pytest.approx([33e-6, 5e-6])
+
+
+def test_a_scatter_has_the_size_that_its_root_says():
+    """The root's event lists all parts, that of others nothing, not even a type."""
+    world = WORLD | {"pg_size": 2, "ranks": [0, 1]}
+    pairs = []
+    for rank in range(2):
+        inputs = [] if rank else [[3], [3]]
+        events = [asked("scatter_", 0, 10, [[[3]], [], []]), ran("scatter", 20, 60, inputs)]
+        pairs.append((None, recorded(events, rank, [world], 2)))
+    for trace in pytorch_traces(pairs).traces:
+        assert REMARKS not in trace.metadata
+        assert trace.communication_size[trace.kinds == COLLECTIVE].tolist() == [12]
+
+
+def test_a_monitored_barrier_is_a_barrier_though_gloo_sends_messages():
+    events = [
+        operator("c10d::monitored_barrier_", 0, 100),
+        ran("recv", 10, 40, [[1]], thread=1, kind="int"),
+        ran("send", 50, 60, [[1]], thread=1, kind="int"),
+        asked("barrier", 110, 115, [[1], [], []]),
+        ran("barrier", 120, 130, []),
+    ]
+    trace = pytorch_trace(None, recorded(events))
+    found = np.flatnonzero(np.isin(trace.kinds, (COLLECTIVE, SEND, RECEIVE)))
+    assert [trace.names[i] for i in found] == ["c10d::monitored_barrier_", "gloo:barrier"]
+    assert timeline(trace)[0] == ("c10d::monitored_barrier_", 0, 100)
+    assert REMARKS not in trace.metadata
 
 
 @pytest.mark.parametrize(

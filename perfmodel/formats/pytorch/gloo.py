@@ -29,6 +29,7 @@ from perfmodel.formats.pytorch.collectives import (
 from perfmodel.trace import ABSENT
 
 OPERATOR_PREFIX, EVENT_PREFIX = "c10d::", "gloo:"
+MONITORED_BARRIER = "monitored_barrier"  # small messages, no barrier of gloo's
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,13 @@ OPERATORS: Mapping[str, _Arguments] = {
     "alltoall_": _Arguments("all_to_all", 1),
     "alltoall_base_": _Arguments("all_to_all", 1),
     "barrier": _Arguments("barrier", ABSENT),
-    "monitored_barrier_": _Arguments("barrier", ABSENT),
+    "monitored_barrier_": _Arguments(MONITORED_BARRIER, ABSENT),
     "send": _Arguments(SEND, peer=2),
     "recv_": _Arguments(RECEIVE, peer=2),
     "recv_any_source_": _Arguments(RECEIVE),
 }
-# What gloo's event is called where it is not what c10d was asked for.
-CARRIED_OUT_AS = {"reduce_scatter": ("reduce_scatter", "all_reduce")}
+# What gloo's events are called where they are not what c10d was asked for.
+CARRIED_OUT_AS = {"reduce_scatter": ("reduce_scatter", "all_reduce"), MONITORED_BARRIER: ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ class GlooCall:
         As the sizes of two tensors say; `ABSENT`: they say nothing.
     peer : int
         Of a message, the other rank as the group counts; `ABSENT`: not stated.
-    blocking : bool or None
-        Whether the caller waits; None: not stated.
+    blocking : bool
+        The caller waits. Else it may do so later.
     """
 
     kind: str
@@ -112,7 +113,7 @@ class GlooCall:
     parts: bool = False
     group_size: int = ABSENT
     peer: int = ABSENT
-    blocking: bool | None = None
+    blocking: bool = False
 
 
 def gloo_call(name: str, keys: Mapping[str, Any]) -> GlooCall | None:
@@ -150,8 +151,6 @@ def gloo_call(name: str, keys: Mapping[str, Any]) -> GlooCall | None:
         peer = whole(values[arguments.peer], 0, LARGEST_GROUP)
     # The only argument that is true or false says whether the call is asynchronous.
     stated = [value for value in values if value in ("True", "False")]
-    if name.endswith("monitored_barrier_"):  # its own says something else; it always waits
-        stated = ["False"]
     return GlooCall(
         arguments.kind,
         elements,
@@ -160,7 +159,8 @@ def gloo_call(name: str, keys: Mapping[str, Any]) -> GlooCall | None:
         arguments.parts,
         group_size if group_size <= LARGEST_GROUP else ABSENT,
         peer,
-        stated[0] == "False" if stated else None,
+        # Messages end when somebody has waited for them; a monitored barrier's says something else.
+        arguments.kind in (SEND, RECEIVE, MONITORED_BARRIER) or stated[:1] == ["False"],
     )
 
 

@@ -24,7 +24,7 @@ def test_an_operator_says_elements_group_size_peer_and_whether_its_caller_waits(
     )  # fmt: skip
     assert call == GlooCall("all_gather", 64, 2, 128, group_size=4, blocking=True)
     call = gloo_call("c10d::send", keys([[[3]], [], [], []], ["TensorList"], ["", "", "5", "0"]))
-    assert call == GlooCall("send", 3, peer=5)  # the type of a list is not stated
+    assert call == GlooCall("send", 3, peer=5, blocking=True)  # the type of a list is not stated
 
 
 def test_gloos_own_event_says_elements_and_their_type():
