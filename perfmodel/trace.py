@@ -95,9 +95,9 @@ class Trace:
     on_cpu : int8[nodes]
         1: runs on the host; 0: on the device; `ABSENT`: not stated, the device.
     lane : int32[nodes]
-        Host thread or stream of the device on which computation was recorded, from 1 on; `PAUSE`;
+        Host thread or stream of the device on which a node was recorded, from 1 on; `PAUSE`;
         `ABSENT`: not stated. Where it is stated, parents hold the order of each lane, and the lanes
-        of a rank run side by side.
+        of a rank run side by side, but for communication with other ranks.
     data_parents, control_parents : Ragged
         Identifiers of the nodes that have to end first.
     inputs, outputs : Ragged

@@ -276,13 +276,21 @@ class _Writer:
         name: str,
         records: Sequence[CollectiveRecord],
         duration: float,
+        lane: int,
     ) -> None:
-        """Add what one kernel carried out, one or several messages."""
+        """Add what one kernel carried out, one or several messages in turn."""
+        if len(records) > 1:
+            lane = ABSENT
         for record in records:
-            self.collective(name, record, duration / len(records), parents)
+            self.collective(name, record, duration / len(records), parents, lane)
 
     def collective(
-        self, name: str, record: CollectiveRecord, duration: float, parents: Sequence[int]
+        self,
+        name: str,
+        record: CollectiveRecord,
+        duration: float,
+        parents: Sequence[int],
+        lane: int = ABSENT,
     ) -> int:
         """Add a collective or message; `duration` is the recorded one."""
         size = record.size
@@ -294,7 +302,7 @@ class _Writer:
                 "of the same run, or record with PyTorch 2.3 or later"
             )
         if record.kind in (SEND, RECEIVE):
-            return self._message(name, record, duration, parents)
+            return self._message(name, record, duration, parents, lane)
         return self.builder.add(
             name,
             COLLECTIVE,
@@ -303,6 +311,7 @@ class _Writer:
             duration=duration,
             group=self._group(name, record),
             on_cpu=0,
+            lane=lane,
             data=parents,
         )
 
@@ -322,7 +331,12 @@ class _Writer:
         return self._names[id(record.ranks)][0]
 
     def _message(
-        self, name: str, record: CollectiveRecord, duration: float, parents: Sequence[int]
+        self,
+        name: str,
+        record: CollectiveRecord,
+        duration: float,
+        parents: Sequence[int],
+        lane: int = ABSENT,
     ) -> int:
         """Add a message; the n-th one between two ranks has tag n on both sides."""
         if record.peer == ABSENT:
@@ -340,6 +354,7 @@ class _Writer:
             communication_size=record.size,
             duration=duration,
             on_cpu=0,
+            lane=lane,
             data=parents,
         )
 
@@ -443,7 +458,12 @@ def _write_timeline(
         write = work(kernel.event, duration, kernel.stream, 0)
         if found:
             name = kineto.names[kernel.event]
-            write = partial(writer.collectives, name=name, records=found, duration=duration)
+            lane = kernel.stream
+            if kernel.event in of_gloo:
+                lane = int(kineto.thread[kernel.event])
+            write = partial(
+                writer.collectives, name=name, records=found, duration=duration, lane=lane + 1
+            )
         elif kernel.event in of_gloo:
             write = partial(writer.pause, duration=duration, name=kineto.names[kernel.event])
         events[kernel.event] = _Step(kernel.start, kernel.end, write, max(len(found), 1))

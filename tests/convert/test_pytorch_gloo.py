@@ -353,6 +353,23 @@ def test_without_a_list_of_groups_a_collective_is_of_all_ranks_and_that_is_said(
     assert "no process groups are listed; of all ranks" in trace.metadata[REMARKS]
 
 
+def test_a_rank_alone_repeats_collectives_that_two_threads_of_gloo_ran_at_once():
+    events = [
+        operator("backward", 0, 30),
+        asked("allreduce_", 5, 10, [[[7]], []]),
+        asked("allreduce_", 15, 20, [[[8]], []]),
+        ran("all_reduce", 12, 90, [[7]]),
+        ran("all_reduce", 22, 70, [[8]], thread=WORKER + 1),
+        operator("step", 92, 100),
+    ]
+    rows = timeline(pytorch_trace(None, recorded(events)))
+    assert [row for row in rows if "gloo" in row[0]] == [
+        ("gloo:all_reduce", 12, 90),
+        ("gloo:all_reduce", 22, 70),
+    ]
+    assert rows[-1] == ("step", 92, 100)
+
+
 def test_ranks_keep_the_order_in_which_they_asked():
     """Two threads of a group may begin in another order."""
     events = [
