@@ -77,7 +77,7 @@ class Run(NamedTuple):
     together: np.ndarray  # float64[stages, stages, BLOCK] [s]
     start: np.ndarray  # float64[actions or 0, BLOCK] [s]
     end: np.ndarray  # float64[actions or 0, BLOCK] [s]
-    arrived: np.ndarray  # float64[actions, BLOCK]: where what an action made is needed [s]
+    arrived: np.ndarray  # float64[actions + 1, BLOCK]: where what an action made is needed [s]
     free: np.ndarray  # float64[ranks, BLOCK]: the last action, and its send, are over [s]
     begin: np.ndarray  # float64[BLOCK]: of an action, as far as known [s]
     makespan: np.ndarray  # float64[BLOCK] [s]
@@ -95,7 +95,7 @@ def new_run(program, durations, starts):
         np.empty((pairs, pairs, BLOCK)),
         np.empty((actions if starts else 0, BLOCK)),
         np.empty((actions if starts or durations.receiver > 0.0 else 0, BLOCK)),
-        np.empty((actions, BLOCK)),
+        np.empty((actions + 1, BLOCK)),
         np.empty((program.ranks, BLOCK)),
         np.empty(BLOCK),
         np.empty(BLOCK),
@@ -134,11 +134,15 @@ def run_program(program, durations, case, run):
     sender, receiver = durations.sender, durations.receiver
     start, end, arrived, free, begin = run.start, run.end, run.arrived, run.free, run.begin
     beside, starts, ends = run.together.shape[0] > 0, start.shape[0] > 0, end.shape[0] > 0
+    actions = program.rank.size
     for one in range(BLOCK):
-        run.makespan[one] = begin[one] = 0.0
+        run.makespan[one] = begin[one] = arrived[actions, one] = 0.0
         for rank in range(free.shape[0]):
             free[rank, one] = 0.0
-    for at in range(program.rank.size):
+    if not (beside or starts or ends):
+        _run_plain(program, sender, run.work, run.send, arrived, free, run.makespan)
+        return
+    for at in range(actions):
         rank, kind, stage = program.rank[at], program.kind[at], program.stage[at]
         source = program.needs[at]
         # 1. What it needs, and its rank.
@@ -183,6 +187,24 @@ def run_program(program, durations, case, run):
                     free[rank, one] += sender * takes[one]
         for one in range(BLOCK):
             begin[one] = 0.0
+
+
+@jit_lean
+def _run_plain(program, sender, work, send, arrived, free, makespan):
+    """Run all actions where none runs beside another, and no send keeps its receiver."""
+    actions = program.rank.size
+    for at in range(actions):
+        rank, kind, stage = program.rank[at], program.kind[at], program.stage[at]
+        source = program.needs[at]
+        if source < 0:
+            source = actions  # nothing: always there
+        sends = 1.0 if program.sends[at] else 0.0
+        keeps = sender * sends
+        for one in range(BLOCK):
+            over = max(free[rank, one], arrived[source, one]) + work[kind, stage, one]
+            arrived[at, one] = over + sends * send[kind, stage, one]
+            free[rank, one] = over + keeps * send[kind, stage, one]
+            makespan[one] = max(makespan[one], over)
 
 
 @jit

@@ -19,7 +19,7 @@ from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.step.data_parallel import DataParallel, data_parallel_time
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.memory import Batches
-from perfmodel.kernels.step.offload import offloads, update_exposed
+from perfmodel.kernels.step.offload import update_exposed
 from perfmodel.kernels.step.optimizer import Update, optimizer_time
 from perfmodel.kernels.step.peaks import holds_alike, no_peaks, remembered_memory
 from perfmodel.kernels.step.pipeline import (
@@ -49,17 +49,15 @@ class Family(NamedTuple):
 
 @jit
 def close_strategies(
-    families, offset, batch, keys, stages, waits, shards, settings, stream_device, network, place, out
+    families, batch, keys, stages, waits, shards, settings, stream_device, network, out
 ):
     """Fill the result rows of every strategy.
 
     Parameters
     ----------
     families : record array of STRATEGY, shape (families,)
-    offset : int64, shape (families + 1,)
-        Strategies of family j are ``offset[j]:offset[j + 1]``.
-    batch : int64, shape (strategies,)
-        Sequences per step.
+    batch : int64, shape (n,)
+        Sequences per step, as families name them.
     keys : KeyTables
     stages : Stages
     waits : Waits
@@ -71,39 +69,31 @@ def close_strategies(
         For the optimizer, which streams its state.
     network : Network
         Of `perfmodel.network.table.network_table`.
-    place : int
-        Column of the first strategy in the result.
-    out : ndarray of float64 or float32, shape (len(ROW), n)
+    out : ndarray of float64 or float32, shape (len(ROW), strategies)
         Result, rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
     """
     memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
     row = np.zeros(len(ROW))
     groups = data_groups(families[0], network)
-    for number in range(families.size):
-        strategy = families[number]
-        if number > 0 and not same_placement(strategy, families[number - 1]):
+    for at in range(families.size):
+        strategy = families[at]
+        if at > 0 and not same_placement(strategy, families[at - 1]):
             groups = data_groups(strategy, network)
         key = keys.of[stages.of[strategy.stage_key].layer_key]
-        first, behind = offset[number], offset[number + 1]
+        size, place = strategy.behind - strategy.first, strategy.number
         if not key.peak > 0.0:  # the device lacks the precision
             for variable in range(row.size):
-                for column in range(first, behind):
-                    out[variable, place + column] = np.nan
+                for column in range(place, place + size):
+                    out[variable, column] = np.nan
             continue
-        sizes, slot = (key.weight_bytes, key.boundary_bytes), shards.row[number]
+        sizes, slot = (key.weight_bytes, key.boundary_bytes), shards.row[at]
         before = Batches(0, -1)
-        family = family_of(
-            strategy, 1, key, stages, shards, slot, groups, settings, stream_device, network, memo
-        )
-        for column in range(first, behind):
-            count = batch[column] // (strategy.data_ranks * strategy.micro_batch)
-            line = strategy.waits + column - first if strategy.waits >= 0 else -1
-            batches = Batches(count, line)
-            if offloads(strategy) and strategy.offload_activations_to == STAGE_PLACE:
-                # What a stage leaves on another depends on how many there are.
+        for one in range(size):
+            batches = batches_at(strategy, batch, one)
+            if one == 0 or parks(strategy):  # what is parked depends on how many there are
                 family = family_of(
                     strategy,
-                    count,
+                    batches.count,
                     key,
                     stages,
                     shards,
@@ -114,18 +104,29 @@ def close_strategies(
                     network,
                     memo,
                 )
-            if column == first or not holds_alike(
-                strategy, batches, before, stages, waits, settings
-            ):
+            if one == 0 or not holds_alike(strategy, batches, before, stages, waits, settings):
                 remembered_memory(
                     strategy, batches, stages, waits, groups, sizes, settings, row, peaks
                 )
             before = batches
-            write_strategy(
-                strategy, batches, batch[column], family, key, stages, waits, settings, row
-            )
+            sequences = batch[strategy.first + one]
+            write_strategy(strategy, batches, sequences, family, key, stages, waits, settings, row)
             for variable in range(row.size):
-                out[variable, place + column] = row[variable]
+                out[variable, place + one] = row[variable]
+
+
+@jit_inline
+def batches_at(strategy, batch, one):
+    """Return the `Batches` of one strategy of a family."""
+    count = batch[strategy.first + one] // (strategy.data_ranks * strategy.micro_batch)
+    line = strategy.waits + min(one, strategy.lines - 1) if strategy.waits >= 0 else -1
+    return Batches(count, line)
+
+
+@jit_inline
+def parks(strategy):
+    """Tell whether a strategy leaves activations on other stages."""
+    return strategy.offload_activations > 0.0 and strategy.offload_activations_to == STAGE_PLACE
 
 
 @jit_inline
@@ -171,8 +172,8 @@ def write_strategy(strategy, batches, batch, family, key, stages, waits, setting
         m *= 0.5  # either copy of the model takes half of them
     alone = alone_share(m, p, v)
     if batches.waits >= 0:
-        wait, passes = waits.of[batches.waits], float(batches.count) * v
-        pipeline = waited_pipeline(m, passes, p, load, family.sends, wait)
+        wait = waits.of[batches.waits]
+        pipeline = waited_pipeline(m, batches.count, p, v, load, family.sends, wait)
         if strategy.schedule > INTERLEAVED:
             alone = wait.alone
     else:

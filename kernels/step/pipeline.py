@@ -103,15 +103,15 @@ def boundary_send(key, p, groups, settings, network, memo):
 
 
 @jit_inline
-def waited_pipeline(m, passes, p, load, sends, wait):
+def waited_pipeline(m, batches, p, v, load, sends, wait):
     """Bubble and sends of a strategy whose passes ran one by one.
 
     Parameters
     ----------
-    m, p, load, sends
+    m, p, v, load, sends
         As of `pipeline_time`; m of either copy of the model.
-    passes : float
-        Forward passes of all chunks of a stage.
+    batches : int
+        Micro-batches of all copies.
     wait : record of WAIT
         Of `perfmodel.kernels.step.scheduled.run_schedules`.
 
@@ -119,10 +119,12 @@ def waited_pipeline(m, passes, p, load, sends, wait):
     -------
     Pipeline
     """
-    exposed = wait.with_sends - wait.makespan
-    total = max(exposed, 2.0 * (passes + p - 1.0) * sends.time)
+    more = float(batches - wait.batches)
+    makespan = wait.makespan + more * wait.growth
+    exposed = wait.with_sends + more * wait.growth_with_sends - makespan
+    total = max(exposed, 2.0 * (float(batches) * v + p - 1.0) * sends.time)
     # Copies to and from a host come on top of passes, `load.offload_exposed` each micro-batch.
-    bubble = max(0.0, wait.makespan - m * (load.slowest - load.offload_exposed))
+    bubble = max(0.0, makespan - m * (load.slowest - load.offload_exposed))
     return Pipeline(bubble, total, exposed, sends.relative * exposed)
 
 

@@ -43,7 +43,7 @@ class Chunks(NamedTuple):
 
 @jit
 def run_schedules(
-    order, program, steady, more, layer_key, sends, shards, keys, chunks, hidden, rows, waits
+    order, program, steady, more, layer_key, sends, shards, keys, chunks, hidden, bounds, rows, waits
 ):
     """Run the passes of strategies that have one order.
 
@@ -54,8 +54,8 @@ def run_schedules(
         The same, linked.
     steady : int64[SHOWN, n]
         Of `perfmodel.kernels.pipeline.repetition.repetitions`.
-    more : float64, shape (strategies,)
-        Repetitions that each strategy has beyond those of the order.
+    more : bool, shape (strategies,)
+        Whether a strategy has more micro-batches than the order.
     layer_key : int64, shape (strategies,)
     sends : float64, shape (strategies,)
         What a send between stages takes [s].
@@ -64,6 +64,8 @@ def run_schedules(
     chunks : Chunks
     hidden : bool
         Sends run beside passes; otherwise they keep their sender.
+    bounds : bool
+        Instead of running, bound what it takes from below.
     rows : int64, shape (strategies,)
         Of `waits`, one for each strategy.
     waits : Waits
@@ -72,22 +74,26 @@ def run_schedules(
     Returns
     -------
     bool, shape (strategies,)
-        Whether its row is right: not where there are more repetitions and none that add alike.
+        Whether its row is right: not where there are more micro-batches that do not add alike.
     """
     alike = np.zeros(rows.size, np.int64)
     case_of, first = distinct_cases(layer_key, alike, sends, shards.row)
     work = work_of_cases(order.rank_of, layer_key, first, keys, chunks, shards)
-    cases, stages = first.size, order.rank_of.size
-    send, together = np.empty((KINDS, stages, cases)), np.empty((0, 0, cases))
-    for kind in range(KINDS):
-        for stage in range(stages):
-            for case in range(cases):
-                send[kind, stage, case] = sends[first[case]]
-    plain = Durations(work, np.zeros((KINDS, stages, cases)), together, 0.0, 0.0)
-    alone, growth = paced_makespans(program, plain, steady)
-    share = 0.0 if hidden else 1.0
-    sending = Durations(work, send, together, share, 0.0)
-    with_sends, growth_with_sends = paced_makespans(program, sending, steady)
+    cases, stages, ranks = first.size, order.rank_of.size, order.first.size - 1
+    if bounds:
+        alone, growth = least_makespans(order, work)
+        with_sends, growth_with_sends = alone, growth
+    else:
+        send, together = np.empty((KINDS, stages, cases)), np.empty((0, 0, cases))
+        for kind in range(KINDS):
+            for stage in range(stages):
+                for case in range(cases):
+                    send[kind, stage, case] = sends[first[case]]
+        plain = Durations(work, np.zeros((KINDS, stages, cases)), together, 0.0, 0.0)
+        alone, growth = paced_makespans(program, plain, steady)
+        share = 0.0 if hidden else 1.0
+        sending = Durations(work, send, together, share, 0.0)
+        with_sends, growth_with_sends = paced_makespans(program, sending, steady)
     flight = np.zeros((cases, waits.flight.shape[1]))
     held, moments = fullest(order, chunk_rows(order, chunks), chunks.counts.shape[0])
     for case in range(cases):
@@ -97,16 +103,63 @@ def run_schedules(
     right = np.ones(rows.size, np.bool_)
     for i in range(rows.size):
         row, case = rows[i], case_of[i]
-        makespan, sent = alone[case], with_sends[case]
-        if more[i] > 0.0:
-            makespan += more[i] * growth[case]
-            sent += more[i] * growth_with_sends[case]
-            right[i] = sent >= makespan  # neither is NaN
-        waits.of[row].makespan, waits.of[row].with_sends = makespan, sent
+        wait = waits.of[row]
+        wait.makespan, wait.with_sends, wait.batches = (
+            alone[case],
+            with_sends[case],
+            order.micro_batches,
+        )
+        if more[i]:
+            wait.growth, wait.growth_with_sends = (
+                growth[case] / ranks,
+                growth_with_sends[case] / ranks,
+            )
+            right[i] = wait.growth >= 0.0 and wait.growth_with_sends >= 0.0  # neither is NaN
         for composition in range(flight.shape[1]):
             waits.flight[row, composition] = flight[case, composition]
-        waits.of[row].heads, waits.of[row].alone = heads, lone
+        wait.heads, wait.alone = heads, lone
     return right
+
+
+@jit
+def least_makespans(order, work):
+    """Bound from below how long a pipeline takes in every case, and what repetitions add [s].
+
+    A rank works for as long as all its passes take, one after the other. With one copy of the model
+    it begins when the first micro-batch has gone forward through all stages ahead of its first one,
+    which is the last of its stages to go backward: then all those ahead have to, if backward passes
+    are whole.
+
+    Parameters
+    ----------
+    order : Order
+    work : float64[KINDS, stages, cases]
+
+    Returns
+    -------
+    least, growth : float64[cases]
+        For the micro-batches of the order, and for as many more as there are ranks.
+    """
+    stages, ranks, cases = order.rank_of.size, order.first.size - 1, work.shape[2]
+    each = order.micro_batches // order.copies  # all copies together have them
+    whole = order.copies == 1
+    for action in range(order.kind.size):
+        whole = whole and order.kind[action] != WEIGHT
+    least, growth = np.zeros(cases), np.zeros(cases)
+    for case in range(cases):
+        for rank in range(ranks):
+            ahead, own, begun = 0.0, 0.0, False
+            for stage in range(stages):
+                both = work[FORWARD, stage, case] + work[BACKWARD, stage, case]
+                begun = begun or order.rank_of[stage] == rank
+                if not begun and whole:
+                    ahead += both
+                if order.rank_of[stage] == rank:
+                    own += both
+            found = ahead + each * own
+            if found > least[case]:
+                least[case], growth[case] = found, ranks * own / order.copies
+    return least, growth
 
 
 @jit
@@ -142,8 +195,9 @@ def close_one_f_one_b(layer_key, batches, sends, shards, keys, chunks, rows, wai
         ahead[chunks.stage_row[stage]] = stages - stage
     for i in range(rows.size):
         row, case = rows[i], case_of[i]
-        waits.of[row].makespan, waits.of[row].with_sends = alone[case], with_sends[case]
-        waits.of[row].heads, waits.of[row].alone = 1.0, 1.0
+        wait = waits.of[row]
+        wait.batches, wait.makespan, wait.with_sends = batches[i], alone[case], with_sends[case]
+        wait.heads = wait.alone = 1.0
         for composition in range(ahead.size):
             waits.flight[row, composition] = min(batches[i], ahead[composition])
 

@@ -166,11 +166,19 @@ STRATEGY = np.dtype(
         ("offload_activations_to", np.int64),
         ("offload_optimizer_to", np.int64),
         ("offload_parameters_to", np.int64),
-        ("waits", np.int64),  # row of `Waits` of its first batch, -1 where a closed form holds
+        # Its batches, which ascend: ``batch[first:behind]`` of all; and the number of its first
+        # strategy, those of the others follow.
+        ("first", np.int64),
+        ("behind", np.int64),
+        ("number", np.int64),
+        # Rows of `Waits` of its batches, of which the last holds for all further ones; -1 where a
+        # closed form holds.
+        ("waits", np.int64),
+        ("lines", np.int64),
     ],
     align=True,
 )
-"""A strategy, but for its batch: what all strategies of a family share."""
+"""A family: strategies that differ in nothing but the batch."""
 
 
 KEY = np.dtype(
@@ -248,8 +256,11 @@ class Stages(NamedTuple):
 
 WAIT = np.dtype(
     [
+        ("batches", np.int64),  # micro-batches
         ("makespan", np.float64),  # of a step's passes, without sends [s]
         ("with_sends", np.float64),  # the same with them [s]
+        ("growth", np.float64),  # of both, for each further micro-batch [s]
+        ("growth_with_sends", np.float64),
         ("heads", np.float64),  # micro-batches whose logits are kept at most, by their bytes
         ("alone", np.float64),  # share of the passes that run without a partner [1]
     ],

@@ -9,36 +9,36 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.rules import VALID
 
 BATCH = "global_batch_size"
 
 
 @dataclass(frozen=True, slots=True)
 class Families:
-    """Strategies in order, those of a family one after the other.
+    """Strategies in order, those of a family one after the other, in the order of their batches.
 
     Attributes
     ----------
     grid : StrategyGrid
         The first strategy of every family.
-    offset : ndarray of int64, shape (families + 1,)
-        Strategies of family j are ``offset[j]:offset[j + 1]``.
-    batch : ndarray of int64, shape (strategies,)
-        Sequences per step of each.
+    first, size : ndarray of int64, shape (families,)
+        Batches of family j are ``batch[first[j]:first[j] + size[j]]``, and ascend.
+    number : ndarray of int64, shape (families,)
+        Of its first strategy; those of the others follow.
+    batch : ndarray of int64
+        Sequences per step. Families may share them.
     """
 
     grid: StrategyGrid
-    offset: Integers
+    first: Integers
+    size: Integers
+    number: Integers
     batch: Integers
 
     def __len__(self) -> int:
         """Return the number of strategies."""
-        return int(self.batch.size)
-
-    @property
-    def sizes(self) -> Integers:
-        """Strategies of every family."""
-        return np.diff(self.offset)
+        return int(self.size.sum())
 
     def micro_batches(self, family: Integers) -> tuple[Integers, Integers]:
         """Return the micro-batches of all strategies of some families, and where each begins.
@@ -46,32 +46,38 @@ class Families:
         Returns
         -------
         batches : ndarray of int64, shape (strategies of these families,)
-        offset : ndarray of int64, shape (families + 1,)
+        begin : ndarray of int64, shape (families + 1,)
         """
-        grid = self.grid
-        size = self.sizes[family]
-        offset = np.concatenate(([0], np.cumsum(size)))
+        grid, size = self.grid, self.size[family]
         each = (grid["data_parallel"] * grid["micro_batch_size"])[family]
-        return self.batch[spread(self.offset[family], size)] // np.repeat(each, size), offset
+        batches = self.batch[spread(self.first[family], size)] // np.repeat(each, size)
+        return batches, np.concatenate(([0], np.cumsum(size)))
 
-    def take(self, family: Integers) -> tuple[Families, Integers]:
-        """Return some families, and the places of their strategies among all."""
-        size = self.sizes[family]
-        places = spread(self.offset[family], size)
-        offset = np.concatenate(([0], np.cumsum(size)))
-        return Families(self.grid.take(family), offset, self.batch[places]), places
+    def take(self, family: Integers | slice) -> Families:
+        """Return some of the families; their strategies keep their numbers."""
+        own = (column[family] for column in (self.first, self.size, self.number))
+        return Families(self.grid.take(family), *own, self.batch)
+
+    def strategies(self, numbers: Integers) -> StrategyGrid:
+        """Return some strategies, by their numbers; those of families must ascend."""
+        family = np.searchsorted(self.number, numbers, "right") - 1
+        found = self.grid.take(family)
+        batch = self.batch[self.first[family] + numbers - self.number[family]]
+        return StrategyGrid(
+            found.devices, {**found.columns, BATCH: batch}, found.status, found.table
+        )
 
     def like_the_one_before(self) -> Flags:
         """Tell which families have the batches of the family before, shape (families,)."""
-        size = self.sizes
+        first, size = self.first, self.size
         found = np.zeros(size.size, bool)
         found[1:] = size[1:] == size[:-1]
         alike = np.flatnonzero(found)
-        own, other = spread(self.offset[alike], size[alike]), self.offset[alike - 1]
-        equal = self.batch[own] == self.batch[spread(other, size[alike])]
+        alike = alike[first[alike] != first[alike - 1]]
+        own, other = spread(first[alike], size[alike]), spread(first[alike - 1], size[alike])
         if alike.size:
-            starts = np.cumsum(size[alike]) - size[alike]
-            found[alike] = np.logical_and.reduceat(equal, starts)
+            begins = np.cumsum(size[alike]) - size[alike]
+            found[alike] = np.logical_and.reduceat(self.batch[own] == self.batch[other], begins)
         return found
 
 
@@ -84,18 +90,22 @@ def spread(start: Integers, size: Integers) -> NDArray[np.int64]:
 
 
 def families_of(grid: StrategyGrid) -> Families:
-    """Return the families of a grid: neighbours that differ in nothing but the batch.
+    """Return the families of the possible strategies of a grid.
 
     Parameters
     ----------
     grid : StrategyGrid
+        Neighbours make a family whose batches ascend while nothing else differs. Strategies are
+        numbered by their places.
     """
-    count = len(grid)
-    begins = np.zeros(count, bool)
-    begins[:1] = True
+    batch = np.ascontiguousarray(grid[BATCH])
+    possible = grid.status == VALID if grid.status.size else np.ones(batch.size, bool)
+    begins = possible.copy()
+    begins[1:] &= (batch[1:] <= batch[:-1]) | ~possible[:-1]
     for name, column in grid.columns.items():
         if name != BATCH:
-            begins[1:] |= column[1:] != column[:-1]
+            begins[1:] |= possible[1:] & (column[1:] != column[:-1])
     first = np.flatnonzero(begins)
-    offset = np.concatenate((first, [count]))
-    return Families(grid.take(first), offset, np.ascontiguousarray(grid[BATCH]))
+    family = np.cumsum(begins) - 1
+    size = np.bincount(family[possible], minlength=first.size)
+    return Families(grid.take(first), first, size, first, batch)

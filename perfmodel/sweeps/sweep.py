@@ -223,20 +223,11 @@ def _project(
     from perfmodel.training.project import Workload, project_grid
 
     grid = problem.grid
-    possible = np.flatnonzero(grid.status == VALID)
-    everything = possible.size == len(grid)
-    if not everything:
+    if not np.all(grid.status == VALID):
         values[:] = np.nan
-    if not possible.size:
-        return
-    work = Workload(problem.model, grid if everything else grid.take(possible))
-    for found, device in zip(values, rows, strict=True):
-        # Kernels are compiled for whole arrays, not for parts of one.
-        whole = everything and found.flags.c_contiguous
-        out = found if whole else np.empty((len(STEP_VARIABLES), possible.size), values.dtype)
+    work = Workload(problem.model, grid)
+    for out, device in zip(values, rows, strict=True):
         project_grid(work, device, problem.framework, out, threads=threads, progress=progress)
-        if not whole:
-            found[:, possible] = out
 
 
 def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:

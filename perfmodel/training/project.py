@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,9 @@ from perfmodel.training.scheduled import end_times, pipeline_waits
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.kernels.step.tables import KeyTables, Stages
+    from perfmodel.kernels.collective.table import Network
+    from perfmodel.kernels.step.tables import KeyTables, Stages, Waits
+    from perfmodel.kernels.stream import StreamDevice
 
 COPIED = 2e9  # bytes of a copy so long that its rate is that of the memory
 CHUNK = 1 << 17
@@ -117,6 +120,9 @@ class Workload:
         }
         self.strategies = np.zeros(len(grid), STRATEGY).view(np.recarray)
         self.strategies.stage_key, self.strategies.waits = stage_key, -1
+        families = self.families
+        self.strategies.first, self.strategies.number = families.first, families.number
+        self.strategies.behind = families.first + families.size
         for name, field in columns_of.items():
             self.strategies[name] = grid[field]
 
@@ -161,6 +167,13 @@ class Workload:
             of[name] = times
         return Stages(of, sums, self.counts)
 
+    def part(self, rows: Integers) -> Workload:
+        """Return some of the families; what all share stays as it is."""
+        found = copy.copy(self)
+        found.families = self.families.take(rows)
+        found.grid, found.strategies = found.families.grid, self.strategies[rows]
+        return found
+
     def keys_of_pipelines(self) -> list[Integers]:
         """Return the stage keys of every pipeline."""
         count = self.compositions.offset.size - 1
@@ -203,87 +216,142 @@ def project_grid(
     Parameters
     ----------
     work : Workload
-        Only possible strategies; impossible ones are left out by the caller.
     hardware : Hardware
     framework : Framework
     out : ndarray of float64 or float32, shape (variables, strategies)
-        Result, rows as in `perfmodel.base.variables.STEP_VARIABLES`. Times are NaN where
-        the device lacks the strategy's precision.
+        Result, in the columns that the families' numbers name; rows as in
+        `perfmodel.base.variables.STEP_VARIABLES`. Times are NaN where the device lacks the
+        strategy's precision.
     threads : int, optional
         Threads over chunks of the strategy axis; default: one per core.
     progress : callable, optional
         Called with the number of strategies closed since the last call.
     """
-    from perfmodel.compute.stream import stream_device
     from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.step import close as kernel
-    from perfmodel.kernels.step import shards as sharding
-    from perfmodel.kernels.work import compiling, expect, kernel_work
+
+    for share in shares_of(work, hardware, framework):
+        waits = add_waits(share)
+
+        def close(chunk: NDArray[Any], own: Share = share, waits: Waits = waits) -> None:
+            from perfmodel.kernels.step import close as kernel
+
+            kernel.close_strategies(*map(plain, own.arguments(chunk, waits)), out)
+
+        in_chunks(share, close, threads, progress)
+
+
+class Share(NamedTuple):
+    """Families of a workload in which the software does the same, and what closes them."""
+
+    work: Workload
+    keys: KeyTables
+    stages: Stages
+    settings: np.record
+    device: StreamDevice
+    network: Network
+
+    def arguments(self, chunk: NDArray[Any], waits: Waits) -> tuple[Any, ...]:
+        """Return the arguments of a closing kernel for some of the families."""
+        from perfmodel.kernels.step.shards import shard_prices
+
+        layers = self.work.stage_layer_key[chunk["stage_key"]]
+        shards = shard_prices(chunk, layers, self.keys, self.settings, self.network)
+        tables = self.keys, self.stages, waits, shards
+        return chunk, self.work.families.batch, *tables, *self[3:]
+
+
+def shares_of(work: Workload, hardware: Hardware, framework: Framework) -> Iterator[Share]:
+    """Yield the shares of a workload on one device: what the software does may differ by precision.
+
+    Raises
+    ------
+    StrategyError
+        As of `check_host`.
+    """
+    from perfmodel.compute.stream import stream_device
     from perfmodel.network.table import network_table
 
-    families = work.families
-    if not len(families):
+    if not len(work.families):
         return
     check_host(work.grid, hardware)
     runs = frameworks_of_runs(framework, work.model, hardware, work.grid["precision"])
     habits = {code: (it, gather_bytes(it, code)) for code, it in runs.items()}
-    if len(set(habits.values())) > 1:  # what the software does depends on the precision
-        for habit in dict.fromkeys(habits.values()):
-            own = habit[0]
+    for habit in dict.fromkeys(habits.values()):
+        own, share = habit[0], work
+        if len(set(habits.values())) > 1:
             codes = [code for code, it in habits.items() if it == habit]
             rows = np.flatnonzero(np.isin(work.grid["precision"], codes))
-            chosen, places = families.take(rows)
-            part = np.empty((len(out), places.size), out.dtype)
-            share = Workload(work.model, chosen)
-            project_grid(share, hardware, own, part, threads=threads, progress=progress)
-            out[:, places] = part
-        return
-    framework = next(iter(runs.values()))
-    work = laid_out(work, hardware, framework)
-    keys = key_tables(work, hardware, framework)
-    sums = work.stage_sums(keys)
-    settings, network = closing_settings(work, hardware, framework), network_table(hardware)
-    work.strategies.waits, waits = pipeline_waits(work, keys, settings, network)
-    shared = settings, stream_device(hardware), network
-    offset = families.offset
+            share = Workload(work.model, work.families.take(rows))
+        share = laid_out(share, hardware, own)
+        keys = key_tables(share, hardware, own)
+        settings = closing_settings(share, hardware, own)
+        device, network = stream_device(hardware), network_table(hardware)
+        yield Share(share, keys, share.stage_sums(keys), settings, device, network)
 
-    def close(first: int, behind: int) -> None:
-        chunk, start, stop = work.strategies[first:behind], offset[first], offset[behind]
-        with kernel_work(strategies=stop - start):
-            layers = work.stage_layer_key[chunk.stage_key]
-            shards = sharding.shard_prices(chunk, layers, keys, settings, network)
-            given = chunk, offset[first : behind + 1] - start, families.batch[start:stop]
-            tables = keys, sums, waits, shards, *shared
-            kernel.close_strategies(*map(plain, (*given, *tables)), int(start), out)
+
+def add_waits(share: Share, bounds: bool = False) -> Waits:
+    """Run the pipelines of a share that need it, and say so in its strategies.
+
+    Parameters
+    ----------
+    share : Share
+    bounds : bool
+        Lower bounds of what they take will do.
+    """
+    work, keys, _, settings, _, network = share
+    return pipeline_waits(work, keys, settings, network, bounds)
+
+
+def in_chunks(
+    share: Share,
+    close: Callable[[NDArray[Any]], None],
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Close the families of a share chunk by chunk; takes what `project_grid` takes.
+
+    Parameters
+    ----------
+    close : callable
+        Closes some of the strategies of its workload.
+    """
+    from perfmodel.kernels.work import compiling, expect, kernel_work
+
+    strategies = share.work.strategies
+    before = np.concatenate(([0], np.cumsum(share.work.families.size)))
+    last = strategies.size
+
+    def run(first: int, behind: int) -> None:
+        count = int(before[behind] - before[first])
+        with kernel_work(strategies=count):
+            close(strategies[first:behind])
         if progress:
-            progress(int(stop - start))
+            progress(count)
+
+    def end(first: int, most: int) -> int:
+        behind = int(np.searchsorted(before, before[first] + most, "right")) - 1
+        return max(behind, first + 1)
 
     first = 0
-    while first < offset.size - 1:  # uncompiled, until compiling pays for the rest
-        expect(strategies=int(offset[-1] - offset[first]))
+    while first < last:  # uncompiled, until compiling pays for the rest
+        expect(strategies=int(before[-1] - before[first]))
         if compiling():
             break
-        behind = _chunk_end(offset, first, PLAIN_CHUNK)
-        close(first, behind)
+        behind = end(first, PLAIN_CHUNK)
+        run(first, behind)
         first = behind
-    ends = []
-    while first < offset.size - 1:
-        ends.append((first, _chunk_end(offset, first, CHUNK)))
-        first = ends[-1][1]
-    workers = min(threads or os.cpu_count() or 1, len(ends))
+    chunks = []
+    while first < last:
+        chunks.append((first, end(first, CHUNK)))
+        first = chunks[-1][1]
+    workers = min(threads or os.cpu_count() or 1, len(chunks))
     if workers <= 1:
-        for chunk in ends:
-            close(*chunk)
+        for chunk in chunks:
+            run(*chunk)
         return
-    close(*ends[0])  # compiles once, before threads share the compiled code
+    run(*chunks[0])  # compiles once, before threads share the compiled code
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(close, *zip(*ends[1:], strict=True)))
-
-
-def _chunk_end(offset: Integers, first: int, strategies: int) -> int:
-    """Return the family behind those that hold about so many strategies, at least one."""
-    behind = int(np.searchsorted(offset, offset[first] + strategies, "right")) - 1
-    return max(behind, first + 1)
+        list(pool.map(run, *zip(*chunks[1:], strict=True)))
 
 
 def laid_out(work: Workload, hardware: Hardware, framework: Framework) -> Workload:

@@ -34,34 +34,61 @@ CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
 
 
 def pipeline_waits(
-    work: Workload, keys: KeyTables, settings: np.record, network: Network
-) -> tuple[Integers, Waits]:
-    """Run the passes of all strategies that need it.
+    work: Workload, keys: KeyTables, settings: np.record, network: Network, bounds: bool = False
+) -> Waits:
+    """Run the passes of all strategies that need it; or bound what they take from below.
 
-    Returns
-    -------
-    rows : ndarray of int64, shape (families,)
-        Row of each family's first strategy in the second, in which the others follow; -1 where a
-        closed form holds.
-    waits : Waits
+    Which rows of the result are a family's is written into the workload's strategies.
     """
     from perfmodel.kernels.step.tables import no_waits
 
     chosen = np.flatnonzero(needs_events(work))
-    rows = np.full(len(work.grid), -1, np.int64)
     if not chosen.size:
-        return rows, no_waits()
+        return no_waits()
     prices = prices_of(work, keys, settings, network, chosen)
     leader, kind = distinct_pipelines(work, chosen, prices)
-    batches, offset = work.families.micro_batches(chosen[leader])
-    rows[chosen] = offset[kind]
-    each = np.repeat(leader, np.diff(offset))  # of the chosen, one for each row
+    first = Problem(work, keys, settings, chosen, prices).part(leader)
+    batches, lines = lines_of(first)
+    begin = np.cumsum(lines) - lines
     waits = no_waits(batches.size, int(np.diff(work.stage_offset).max()))
-    layer_key, sends, shards = prices
-    shards = shards._replace(row=shards.row[each])
-    prices = Prices(layer_key[each], sends[each], shards)
-    run_events(Problem(work, keys, settings, chosen[each], prices), batches, waits)
-    return rows, waits
+    pipeline = np.repeat(np.arange(leader.size), lines)
+    right = run_events(first.part(pipeline), batches, waits, bounds)
+    if not right.all():  # of what does not repeat itself, all batches run
+        odd = np.unique(pipeline[~right])
+        batches, begins = work.families.micro_batches(first.chosen[odd])
+        begin[odd], lines[odd] = pipeline.size + begins[:-1], np.diff(begins)
+        more = no_waits(batches.size, waits.flight.shape[1])
+        run_events(first.part(np.repeat(odd, lines[odd])), batches, more, repeat=False)
+        flight = np.concatenate((waits.flight, more.flight))
+        waits = waits._replace(of=np.concatenate((waits.of, more.of)).view(np.recarray))
+        waits = waits._replace(flight=flight)
+    work.strategies.waits[chosen], work.strategies.lines[chosen] = begin[kind], lines[kind]
+    return waits
+
+
+def lines_of(problem: Problem) -> tuple[Integers, Integers]:
+    """Return the micro-batches with which pipelines have to run, and how many there are of each.
+
+    Those of all strategies of their families, ascending, but for what follows from fewer: the last
+    one stands for all further ones.
+    """
+    batches, begin = problem.work.families.micro_batches(problem.chosen)
+    size = np.diff(begin)
+    pipeline = np.repeat(np.arange(size.size), size)
+    columns = problem.part(pipeline).columns()
+    stages = columns["pipeline_parallel"]
+    follows = repeats_itself(columns, batches) & (batches >= FILLED * stages)
+    place = np.arange(batches.size) - begin[pipeline]
+    alone = np.where(follows & (batches % stages == 0), -1, place)
+    lines = np.minimum(np.maximum.reduceat(alone, begin[:-1]) + 2, size)
+    return batches[place < lines[pipeline]], lines
+
+
+def repeats_itself(columns: Mapping[str, Integers], batches: Integers) -> Flags:
+    """Tell which pipelines treat p micro-batches after p alike."""
+    stages = columns["pipeline_parallel"]
+    repeats = np.isin(columns["pipeline_schedule"], [CODES[name] for name in REPEATING])
+    return repeats & (groups_of(columns, batches) == stages)
 
 
 def distinct_pipelines(
@@ -178,15 +205,15 @@ def prices_of(
 
 
 class Problem(NamedTuple):
-    """Strategies whose passes run one by one, and what these take.
+    """Pipelines that run one by one, and what their passes take.
 
     Attributes
     ----------
     work : Workload
     keys : KeyTables
     settings : record of SETTINGS
-    chosen : ndarray of int64
-        Families of the workload, one for each row of the result.
+    chosen : ndarray of int64, shape (n,)
+        A family of the workload with each.
     prices : Prices
         Of these.
     """
@@ -197,39 +224,71 @@ class Problem(NamedTuple):
     chosen: Integers
     prices: Prices
 
-    def priced(self, rows: Integers) -> tuple[Integers, NDArray[np.float64], Shards]:
-        """Return the prices of some of the chosen strategies."""
+    def part(self, rows: Integers) -> Problem:
+        """Return some of them."""
         layer_key, sends, shards = self.prices
-        return layer_key[rows], sends[rows], shards._replace(row=shards.row[rows])
+        shards = shards._replace(row=shards.row[rows])
+        prices = Prices(layer_key[rows], sends[rows], shards)
+        return self._replace(chosen=self.chosen[rows], prices=prices)
+
+    def columns(self) -> dict[str, Integers]:
+        """Return the fields that say which passes run in which order, each of shape (n,)."""
+        return {name: self.work.grid[name][self.chosen] for name in SCHEDULED_BY}
 
 
-def run_events(problem: Problem, batches: Integers, waits: Waits) -> None:
-    """Fill `waits`, a row for each of the problem's pipelines with so many micro-batches.
+SCHEDULED_BY = (
+    *("pipeline_schedule", "pipeline_parallel", "virtual_pipeline", "micro_batch_group"),
+)
+
+
+def run_events(
+    problem: Problem, batches: Integers, waits: Waits, bounds: bool = False, repeat: bool = True
+) -> Flags:
+    """Fill `waits`, a row for each of the pipelines with so many micro-batches.
+
+    Parameters
+    ----------
+    problem : Problem
+    batches : ndarray of int64, shape (n,)
+    waits : Waits
+        Result: for so many micro-batches, or for fewer and what each further one adds.
+    bounds : bool
+        Bound from below what has no closed form.
+    repeat : bool
+        Run fewer micro-batches of what repeats itself.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+        Whether a row is right: not where what does not run does not follow.
 
     Notes
     -----
     1F1B has a closed form for stages of any length. Most others repeat themselves, p micro-batches
     at a time: where there are many, so few run as fill and drain the pipeline and show three
     repetitions. If everything in two of them comes later than in the one before by the same time,
-    so it does in all that are left out. Otherwise all micro-batches run. What is kept has long been
-    at its most.
+    so it does in all that are left out. What is kept has long been at its most.
     """
     from perfmodel.kernels.work import expect
 
-    grid = problem.work.grid.take(problem.chosen)
-    stages, schedule = grid["pipeline_parallel"], grid["pipeline_schedule"]
+    columns = problem.columns()
+    stages, schedule = columns["pipeline_parallel"], columns["pipeline_schedule"]
     closed = np.isin(schedule, [CODES[name] for name in UNEVEN_CLOSED])
-    repeats = np.isin(schedule, [CODES[name] for name in REPEATING]) & (groups_of(grid, batches) == stages)
-    more = np.where(repeats, np.maximum(batches // stages - FILLED, 0), 0)
-    passes = stages * grid["virtual_pipeline"] * np.where(closed, 1, batches - more * stages)
+    left = np.zeros_like(batches)
+    if repeat:
+        left = np.maximum(batches // stages - FILLED, 0) * stages
+        left *= repeats_itself(columns, batches)
+    few = closed | bounds
+    passes = stages * columns["virtual_pipeline"] * np.where(few, 1, batches - left)
     expect(pipeline_passes=float(passes.sum()) / 4.0)
+    right = np.ones(batches.size, bool)
     rows = np.flatnonzero(closed)
     if rows.size:
         run_closed(problem, rows, batches[rows], waits)
     rows = np.flatnonzero(~closed)
-    right = run_orders(problem, rows, batches[rows], more[rows], waits)
-    rows = rows[~right]
-    run_orders(problem, rows, batches[rows], np.zeros_like(rows), waits)
+    run = (batches - left)[rows]
+    right[rows] = run_orders(problem, rows, run, left[rows] > 0, waits, bounds)
+    return right
 
 
 UNEVEN_CLOSED = ("1f1b",)
@@ -260,15 +319,11 @@ def blocks_of(
     ordered_by : sequence of str
         Of `ORDERED_BY`, what counts.
     """
-    work, chosen = problem.work, problem.chosen[rows]
-    grid = work.grid.take(chosen)
-    stage_key = work.strategies.stage_key[chosen]
-    columns = {
-        **grid.columns,
-        "pipeline": work.stage_pipeline[stage_key],
-        "batches": batches,
-        "group": groups_of(grid, batches),
-    }
+    part = problem.part(rows)
+    stage_key = problem.work.strategies.stage_key[part.chosen]
+    columns = part.columns()
+    columns["group"] = groups_of(columns, batches)
+    columns["pipeline"], columns["batches"] = problem.work.stage_pipeline[stage_key], batches
     kinds, kind = distinct_keys(columns, ("pipeline", *ordered_by))
     # Strategies that share work lie together.
     alike = np.split(np.lexsort((stage_key, kind)), np.cumsum(np.bincount(kind))[:-1])
@@ -287,7 +342,7 @@ def run_closed(problem: Problem, rows: Integers, batches: Integers, waits: Waits
 
     kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY[:2])
     for number, own in blocks:
-        layer_key, sends, shards = problem.priced(rows[own])
+        layer_key, sends, shards = problem.part(rows[own]).prices
         chunks = chunks_of(problem.work, int(kinds["pipeline"][number]))
         with kernel_work(pipeline_passes=chunks.row.size * own.size):
             kernel.close_one_f_one_b(
@@ -303,7 +358,12 @@ def run_closed(problem: Problem, rows: Integers, batches: Integers, waits: Waits
 
 
 def run_orders(
-    problem: Problem, rows: Integers, batches: Integers, more: Integers, waits: Waits
+    problem: Problem,
+    rows: Integers,
+    batches: Integers,
+    more: Flags,
+    waits: Waits,
+    bounds: bool = False,
 ) -> Flags:
     """Run some of a problem's strategies, pass by pass.
 
@@ -311,11 +371,13 @@ def run_orders(
     ----------
     problem : Problem
     rows, batches : ndarray of int64, shape (n,)
-        Places in `problem.chosen`, and micro-batches of each.
-    more : ndarray of int64, shape (n,)
-        Repetitions of p micro-batches each that need not run.
+        Places in `problem.chosen`, and micro-batches of each that run.
+    more : ndarray of bool, shape (n,)
+        Whether there may be more.
     waits : Waits
         Result, in `rows`.
+    bounds : bool
+        Bound from below what they take.
 
     Returns
     -------
@@ -330,30 +392,29 @@ def run_orders(
     if not rows.size:
         return right
     work = problem.work
-    stages = work.grid["pipeline_parallel"][problem.chosen[rows]]
-    run = batches - more * stages
-    kinds, blocks = blocks_of(problem, rows, run, ORDERED_BY)
+    kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY)
     for number, own in blocks:
-        layer_key, sends, shards = problem.priced(rows[own])
+        layer_key, sends, shards = problem.part(rows[own]).prices
         name = list(SCHEDULE_FACTS)[int(kinds["pipeline_schedule"][number])]
         ranks, virtual = (int(kinds[it][number]) for it in ORDERED_BY[1:3])
         count, group = int(kinds["batches"][number]), int(kinds["group"][number])
         with kernel_work(pipeline_passes=3 * ranks * virtual * count * (2 + own.size // 4)):
             order, program = work.grid.table or named_pipeline(name, ranks, count, virtual, group)
             steady = np.empty((SHOWN, 0), np.int64)
-            if more[own].any():
+            if more[own].any() and not bounds:
                 steady = repetitions(order, program, ranks)
             right[own] = kernel.run_schedules(
                 order,
                 program,
                 steady,
-                more[own].astype(np.float64),
+                more[own],
                 layer_key,
                 sends,
                 shards,
                 problem.keys,
                 chunks_of(work, int(kinds["pipeline"][number])),
                 sends_are_hidden(name, problem.settings),
+                bounds,
                 rows[own],
                 waits,
             )
@@ -371,22 +432,23 @@ def sends_are_hidden(schedule: str, settings: np.record) -> bool:
     return bool(settings.overlap_pipeline) and schedule not in BLOCKING
 
 
-def groups_of(grid: StrategyGrid, batches: Integers) -> Integers:
+def groups_of(columns: Mapping[str, Integers], batches: Integers) -> Integers:
     """Return how many micro-batches of every strategy go through one chunk before the next.
 
     Parameters
     ----------
-    grid : StrategyGrid
+    columns : mapping of str to ndarray of int64, shape (strategies,)
+        The fields `SCHEDULED_BY`.
     batches : ndarray of int64, shape (strategies,)
         Micro-batches of each.
 
     Where nothing is said: p, or what makes PyTorch's rounds of p and more alike
     (`ScheduleInterleavedZeroBubble`).
     """
-    stages = grid["pipeline_parallel"]
-    group = np.where(grid["micro_batch_group"] > 0, grid["micro_batch_group"], stages)
+    stages = columns["pipeline_parallel"]
+    group = np.where(columns["micro_batch_group"] > 0, columns["micro_batch_group"], stages)
     rounds = np.maximum(batches // stages, 1)
-    zero_bubble = grid["pipeline_schedule"] == CODES["interleaved_zero_bubble"]
+    zero_bubble = columns["pipeline_schedule"] == CODES["interleaved_zero_bubble"]
     return np.where(zero_bubble, batches // rounds, group)
 
 

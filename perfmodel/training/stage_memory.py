@@ -92,7 +92,7 @@ def stage_memories(
     keys = key_tables(work, hardware, framework)
     stages = work.stage_sums(keys)
     settings, network = closing_settings(work, hardware, framework), network_table(hardware)
-    rows, waits = pipeline_waits(work, keys, settings, network)
+    waits = pipeline_waits(work, keys, settings, network)
     held = np.zeros((stages.sums.size, kernel.MOMENTS, len(MEMORY_COMPONENTS)))
     (batches,), _ = work.families.micro_batches(np.zeros(1, np.int64))
     sizes = float(keys.of.weight_bytes[0]), float(keys.of.boundary_bytes[0])
@@ -100,7 +100,7 @@ def stage_memories(
         strategy = plain(work.strategies[0])
         groups = data_groups(strategy, plain(network))
         shared = plain(stages), plain(waits), groups, sizes, plain(settings)
-        count = kernel.Batches(int(batches), int(rows[0]))
+        count = kernel.Batches(int(batches), int(work.strategies.waits[0]))
         kernel.memory_curve(strategy, count, *shared, held.reshape(-1, held.shape[-1]))
     distinct = zip(stages.sums.first_stage, stages.sums.stages, held, strict=True)
     found = [StageMemory(int(first), int(count), one) for first, count, one in distinct]
