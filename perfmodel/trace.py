@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError
+from perfmodel.base.texts import Texts
 
 # Positions are the numbers of Chakra's enums.
 NODE_KINDS = (
@@ -61,6 +62,67 @@ class Ragged:
         return len(self.offsets) - 1
 
 
+class NamedSizes(Sequence[tuple[str, int]]):
+    """Tensors as columns: names and sizes [B].
+
+    Attributes
+    ----------
+    texts : Texts
+        Different names, in the order of first appearance.
+    name : int64[tensors]
+        Number of each one's name.
+    size : int64[tensors]
+    """
+
+    __slots__ = ("name", "size", "texts")
+
+    def __init__(self, texts: Texts, name: Integers, size: Integers) -> None:
+        self.texts = texts
+        self.name = name
+        self.size = size
+
+    @classmethod
+    def of(cls, tensors: Sequence[tuple[str, int]]) -> NamedSizes:
+        """Return tensors in this form; themselves where they have it.
+
+        Raises
+        ------
+        OverflowError
+            A size has more than 63 bits.
+        """
+        if isinstance(tensors, NamedSizes):
+            return tensors
+        names: dict[str, int] = {}
+        numbers = [names.setdefault(name, len(names)) for name, _ in tensors]
+        sizes = [size for _, size in tensors]
+        return cls(Texts.of(names), np.array(numbers, np.int64), np.array(sizes, np.int64))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a tensor, or several."""
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        return self.texts[self.name[index]], int(self.size[index])
+
+    def __len__(self) -> int:
+        """Return how many tensors there are."""
+        return len(self.name)
+
+    def __eq__(self, other: Any) -> bool:
+        """Tell whether another sequence has the same tensors."""
+        if isinstance(other, NamedSizes):
+            columns = ((self.name, other.name), (self.size, other.size))
+            return self.texts == other.texts and all(np.array_equal(*pair) for pair in columns)
+        return isinstance(other, tuple | list) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        """Return a hash: tensors do not change."""
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        """Show the tensors."""
+        return f"NamedSizes.of({tuple(self)!r})"
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """What one rank does. Every column has one entry per node, in file order.
@@ -98,7 +160,7 @@ class Trace:
         Positions in `tensors`: what a node reads and writes.
     group_names : tuple of str
     involved_dimensions : tuple of tuple of bool
-    tensors : tuple of (str, int)
+    tensors : sequence of (str, int)
         Name and size [B].
     other : mapping of int to mapping of str to object
         Per position, attributes of the file that have no column.
@@ -130,7 +192,7 @@ class Trace:
     outputs: Ragged
     group_names: tuple[str, ...] = ()
     involved_dimensions: tuple[tuple[bool, ...], ...] = ()
-    tensors: tuple[tuple[str, int], ...] = ()
+    tensors: Sequence[tuple[str, int]] = ()
     other: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
@@ -369,6 +431,4 @@ def _same(a: Any, b: Any) -> bool:
         return _same(a.offsets, b.offsets) and _same(a.values, b.values)
     if isinstance(a, np.ndarray):
         return bool(np.array_equal(a, b))
-    if isinstance(a, tuple | list):
-        return list(a) == list(b)
-    return bool(a == b)
+    return bool(list(a) == list(b) if isinstance(a, tuple | list) else a == b)

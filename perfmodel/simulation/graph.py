@@ -22,6 +22,7 @@ from perfmodel.trace import (
     METADATA,
     RECEIVE,
     SEND,
+    NamedSizes,
     Ragged,
     Trace,
     TraceSet,
@@ -266,10 +267,8 @@ def _tensors(trace: Trace, order: Integers, before: Graph | None) -> Tensors:
     inputs, outputs = _rows(trace.inputs, order), _rows(trace.outputs, order)
     if before is not None and before.tensors and before.trace.tensors == trace.tensors:
         return replace(before.tensors, inputs=inputs, outputs=outputs)
-    names: dict[str, int] = {}
-    key = np.array([names.setdefault(name, len(names)) for name, _ in trace.tensors], np.int64)
-    size = np.array([size for _, size in trace.tensors], np.int64)
-    return Tensors(inputs, outputs, key, size)
+    named = NamedSizes.of(trace.tensors)
+    return Tensors(inputs, outputs, named.name, named.size)
 
 
 def _rows(lists: Ragged, order: Integers) -> Ragged:
