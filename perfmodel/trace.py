@@ -8,7 +8,7 @@ node names its parents by their identifiers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -202,6 +202,12 @@ class Trace:
         """Number of nodes."""
         return len(self.identifiers)
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers that are equal for traces of equal columns."""
+        lists = (self.data_parents, self.control_parents, self.inputs, self.outputs)
+        return (self.nodes, len(self.tensors), *(len(column.values) for column in lists))
+
     def equals(self, other: Trace) -> bool:
         """Tell whether two traces say the same."""
         return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
@@ -240,19 +246,117 @@ class Trace:
         return Ragged(offsets, order[places] if values.size else values)
 
 
+# Columns in which ranks that do the same differ: whom they send to and receive from.
+PEERS = ("source", "destination")
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPeers:
+    """What a rank does that differs from a trace in the peers of its messages only.
+
+    Attributes
+    ----------
+    trace : Trace
+        With the rank's own names of groups.
+    positions : int64[messages]
+        Nodes with another source or destination.
+    source, destination : int32[messages]
+        Of these.
+    """
+
+    trace: Trace
+    positions: Integers
+    source: NDArray[np.int32]
+    destination: NDArray[np.int32]
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.trace.nodes
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column of the rank."""
+        column: NDArray[Any] = getattr(self.trace, name)
+        if name in PEERS:
+            column = column.copy()
+            column[self.positions] = getattr(self, name)
+        return column
+
+    def whole(self) -> Trace:
+        """Return the rank's trace."""
+        return replace(
+            self.trace, source=self.column("source"), destination=self.column("destination")
+        )
+
+
+# What ranks may have of their own where they share all columns.
+OWN = frozenset((*PEERS, "group_names", "metadata"))
+
+
+def with_columns_of(trace: Trace, known: Trace) -> tuple[Trace | OtherPeers, bool]:
+    """Return a trace that holds those columns of another that are equal to its own.
+
+    Parameters
+    ----------
+    trace, known : Trace
+
+    Returns
+    -------
+    trace : Trace or OtherPeers
+    alike : bool
+        They differ in what ranks may have of their own (`OWN`) only.
+    """
+    values = {f.name: (getattr(trace, f.name), getattr(known, f.name)) for f in fields(Trace)}
+    shared = {name: theirs for name, (own, theirs) in values.items() if _same(own, theirs)}
+    differs = values.keys() - shared.keys()
+    alike = differs <= OWN
+    if not alike or differs.isdisjoint(PEERS):
+        return replace(trace, **shared), alike
+    other = (trace.source != known.source) | (trace.destination != known.destination)
+    positions = np.flatnonzero(other)
+    light = replace(trace, **shared, **{name: values[name][1] for name in differs & {*PEERS}})
+    ends = (trace.source[positions], trace.destination[positions])
+    return OtherPeers(light, positions, *ends), alike
+
+
+class RankTraces(Sequence[Trace]):
+    """Traces by rank, of which many differ in peers only: these are made when asked for.
+
+    Attributes
+    ----------
+    parts : tuple of Trace or OtherPeers
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Iterable[Trace | OtherPeers]) -> None:
+        self.parts = tuple(parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the trace of a rank, or of several."""
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        part = self.parts[index]
+        return part if isinstance(part, Trace) else part.whole()
+
+    def __len__(self) -> int:
+        """Return the number of ranks."""
+        return len(self.parts)
+
+
 @dataclass(frozen=True, slots=True)
 class TraceSet:
     """What all ranks do together.
 
     Attributes
     ----------
-    traces : tuple of Trace
+    traces : sequence of Trace
         By rank; ranks that do the same may share one object.
     groups : mapping of str to tuple of int
         Ranks of each communicator group, in the order of its ring.
     """
 
-    traces: tuple[Trace, ...]
+    traces: Sequence[Trace]
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -263,7 +367,12 @@ class TraceSet:
     @property
     def nodes(self) -> int:
         """Nodes of all ranks."""
-        return sum(trace.nodes for trace in self.traces)
+        return sum(part.nodes for part in self.parts)
+
+    @property
+    def parts(self) -> Sequence[Trace | OtherPeers]:
+        """What each rank does, without making traces that are not there."""
+        return self.traces.parts if isinstance(self.traces, RankTraces) else self.traces
 
     def members(self, rank: int, position: int) -> tuple[int, ...]:
         """Return the ranks of a communication node's group.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.simulation.checks import check_columns
@@ -23,6 +24,7 @@ from perfmodel.trace import (
     RECEIVE,
     SEND,
     NamedSizes,
+    OtherPeers,
     Ragged,
     Trace,
     TraceSet,
@@ -112,12 +114,22 @@ class Rank:
     slots : tuple of (str, tuple of bool or None)
         Name of each slot's communicator group ("": all ranks), and the dimensions that
         take part (None: all).
+    peers : OtherPeers or None
+        Where the peers of its messages are not those of the trace.
     """
 
     graph: int
     trace: Trace
     order: Integers
     slots: tuple[tuple[str, tuple[bool, ...] | None], ...]
+    peers: OtherPeers | None = None
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column of what the rank does, its peers included."""
+        column: NDArray[Any] = (
+            getattr(self.trace, name) if self.peers is None else self.peers.column(name)
+        )
+        return column
 
 
 def with_parents(trace: Trace, control_parents: str, alone: bool) -> Trace:
