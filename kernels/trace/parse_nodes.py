@@ -68,6 +68,9 @@ TENSORS = 7
 COUNTS = 8
 
 LARGEST_KIND = 7
+POINT = ord(".")
+ZERO = ord("0")
+MOST_EXACT = 10**15  # whole numbers below are exact as doubles
 MOST_DIGITS = 19  # of a number below 2^63
 LARGEST = 2**63 - 1
 NOT_FINITE = 0x7FF0  # upper half of a double that is none
@@ -393,12 +396,17 @@ def _tensors(content, place, end, trusted, number, first, lists, at, fill):
         if not (trusted or _is_ascii(content, name, name_end)):
             return False
         size = 0
-        while digit < place:
-            figure = content[digit] - 48
+        while digit < place and content[digit] != POINT:
+            figure = content[digit] - ZERO
             if figure < 0 or figure > 9 or size > (LARGEST - figure) // 10:
                 return False
             size = 10 * size + figure
             digit += 1
+        if digit < place and not 0 < size < MOST_EXACT:
+            return False
+        for decimal in range(digit + 1, place):  # STAGE writes 64.0
+            if content[decimal] != ZERO:
+                return False
         if fill:
             text = _numbered(
                 content, name, name_end, lists.tensor_slots, lists.tensor_texts, at[TENSOR_NAMES]
