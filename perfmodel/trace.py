@@ -92,10 +92,10 @@ class NamedSizes(Sequence[tuple[str, int]]):
         """
         if isinstance(tensors, NamedSizes):
             return tensors
-        names: dict[str, int] = {}
-        numbers = [names.setdefault(name, len(names)) for name, _ in tensors]
-        sizes = [size for _, size in tensors]
-        return cls(Texts.of(names), np.array(numbers, np.int64), np.array(sizes, np.int64))
+        names = [name for name, _ in tensors]
+        number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        numbers = np.fromiter(map(number.__getitem__, names), np.int64, len(names))
+        return cls(Texts.of(number), numbers, np.array([size for _, size in tensors], np.int64))
 
     def __getitem__(self, index: Any) -> Any:
         """Return a tensor, or several."""
