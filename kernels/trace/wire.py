@@ -14,21 +14,22 @@ IDENTIFIER = 0
 KIND = 1
 START = 2  # [µs]
 DURATION = 3  # [µs]
-INTEGERS = 4  # nine attributes from here on, in the order of the words
-GROUP = 13
-INVOLVED = 14
-EXACT_START = 15  # where in the content the eight bytes of a double stand
-EXACT_DURATION = 16
-NAME_BEGIN = 17
-NAME_END = 18
-COLUMNS = 19
+INTEGERS = 4  # attributes from here on, in the order of the words
+INTEGER_WORDS = 9  # how many: those of the schema's table (`formats.chakra.schema.INTEGERS`)
+GROUP = INTEGERS + INTEGER_WORDS
+INVOLVED = GROUP + 1
+EXACT_START = GROUP + 2  # where in the content the eight bytes of a double stand
+EXACT_DURATION = GROUP + 3
+NAME_BEGIN = GROUP + 4
+NAME_END = GROUP + 5
+COLUMNS = GROUP + 6
 ABSENT = -1
 
 # Attributes that have columns, by their position among the words.
-GROUP_WORD = 9
-INVOLVED_WORDS = 10  # two names of one attribute
-EXACT_WORDS = 12  # start and duration
-TENSOR_WORDS = 14  # inputs and outputs
+GROUP_WORD = INTEGER_WORDS
+INVOLVED_WORDS = GROUP_WORD + 1  # two names of one attribute
+EXACT_WORDS = GROUP_WORD + 3  # start and duration
+TENSOR_WORDS = GROUP_WORD + 5  # inputs and outputs
 
 # Tags: 8 × field number + wire type.
 ID_TAG = 0x08

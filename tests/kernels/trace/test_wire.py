@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.formats.chakra.messages import frames
+from perfmodel.formats.chakra.schema import GROUP, INTEGERS, WORDS
 from perfmodel.kernels.trace import wire
 
 
@@ -36,3 +37,9 @@ def test_the_largest_number_is_below_two_to_the_63():
     assert wire.read_varint(largest, 0, 9) == (2**63 - 1, 9)
     assert wire.read_varint(b"\xff" * 9 + b"\x01", 0, 10)[1] == wire.BAD
     assert wire.read_varint(b"\x80", 0, 1)[1] == wire.BAD
+
+
+def test_words_are_counted_as_the_schema_lists_them():
+    assert len(INTEGERS) == wire.INTEGER_WORDS
+    assert WORDS[wire.GROUP_WORD] == GROUP
+    assert WORDS[wire.TENSOR_WORDS :] == ("inputs", "outputs")
