@@ -44,6 +44,7 @@ bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and
 	$(BIN)/python benchmarks/speed/kernels.py
 	$(BIN)/python benchmarks/speed/collectives.py
 	$(BIN)/python benchmarks/speed/simulate.py
+	$(BIN)/python benchmarks/speed/chakra.py
 	$(BIN)/python benchmarks/speed/serving.py
 	$(BIN)/python benchmarks/speed/schedules.py
 

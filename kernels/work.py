@@ -64,6 +64,8 @@ KINDS = {
     "messages": Kind(1e-6, 1.0, 0.05, "steps.step_times"),
     "flows": Kind(1e-4, 2.0, 0.05, "fluid.fluid_finish_times"),  # that share links
     "nodes": Kind(3e-5, 3.0, 0.05, "schedule.run_traces"),  # of traces
+    "wire_nodes": Kind(5.5e-5, 7.0, 0.1, "parse_nodes.fill_nodes"),  # of Chakra files read
+    "written_nodes": Kind(4e-5, 5.5, 0.1, "format_nodes.write_nodes"),
     "chunks": Kind(3e-5, 3.0, 0.05, "queue.collective_times"),  # of ASTRA-sim's collectives
     "hops": Kind(5e-5, 5.0, 0.1, "aware.simulate"),  # of their messages, with congestion
     "events": Kind(5e-5, 10.0, 0.2, "machine.run"),  # of ASTRA-sim 1.0

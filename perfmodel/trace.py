@@ -8,7 +8,7 @@ node names its parents by their identifiers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError
+from perfmodel.base.texts import Texts
 
 # Positions are the numbers of Chakra's enums.
 NODE_KINDS = (
@@ -63,6 +64,67 @@ class Ragged:
         return len(self.offsets) - 1
 
 
+class NamedSizes(Sequence[tuple[str, int]]):
+    """Tensors as columns: names and sizes [B].
+
+    Attributes
+    ----------
+    texts : Texts
+        Different names, in the order of first appearance.
+    name : int64[tensors]
+        Number of each one's name.
+    size : int64[tensors]
+    """
+
+    __slots__ = ("name", "size", "texts")
+
+    def __init__(self, texts: Texts, name: Integers, size: Integers) -> None:
+        self.texts = texts
+        self.name = name
+        self.size = size
+
+    @classmethod
+    def of(cls, tensors: Sequence[tuple[str, int]]) -> NamedSizes:
+        """Return tensors in this form; themselves where they have it.
+
+        Raises
+        ------
+        OverflowError
+            A size has more than 63 bits.
+        """
+        if isinstance(tensors, NamedSizes):
+            return tensors
+        names = [name for name, _ in tensors]
+        number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        numbers = np.fromiter(map(number.__getitem__, names), np.int64, len(names))
+        return cls(Texts.of(number), numbers, np.array([size for _, size in tensors], np.int64))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a tensor, or several."""
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        return self.texts[self.name[index]], int(self.size[index])
+
+    def __len__(self) -> int:
+        """Return how many tensors there are."""
+        return len(self.name)
+
+    def __eq__(self, other: Any) -> bool:
+        """Tell whether another sequence has the same tensors."""
+        if isinstance(other, NamedSizes):
+            columns = ((self.name, other.name), (self.size, other.size))
+            return self.texts == other.texts and all(np.array_equal(*pair) for pair in columns)
+        return isinstance(other, tuple | list) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        """Return a hash: tensors do not change."""
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        """Show the tensors."""
+        return f"NamedSizes.of({tuple(self)!r})"
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """What one rank does. Every column has one entry per node, in file order.
@@ -104,7 +166,7 @@ class Trace:
         Positions in `tensors`: what a node reads and writes.
     group_names : tuple of str
     involved_dimensions : tuple of tuple of bool
-    tensors : tuple of (str, int)
+    tensors : sequence of (str, int)
         Name and size [B].
     other : mapping of int to mapping of str to object
         Per position, attributes of the file that have no column.
@@ -137,7 +199,7 @@ class Trace:
     outputs: Ragged
     group_names: tuple[str, ...] = ()
     involved_dimensions: tuple[tuple[bool, ...], ...] = ()
-    tensors: tuple[tuple[str, int], ...] = ()
+    tensors: Sequence[tuple[str, int]] = ()
     other: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
@@ -146,6 +208,12 @@ class Trace:
     def nodes(self) -> int:
         """Number of nodes."""
         return len(self.identifiers)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers that are equal for traces of equal columns."""
+        lists = (self.data_parents, self.control_parents, self.inputs, self.outputs)
+        return (self.nodes, len(self.tensors), *(len(column.values) for column in lists))
 
     def equals(self, other: Trace) -> bool:
         """Tell whether two traces say the same."""
@@ -185,19 +253,117 @@ class Trace:
         return Ragged(offsets, order[places] if values.size else values)
 
 
+# Columns in which ranks that do the same differ: whom they send to and receive from.
+PEERS = ("source", "destination")
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPeers:
+    """What a rank does that differs from a trace in the peers of its messages only.
+
+    Attributes
+    ----------
+    trace : Trace
+        With the rank's own names of groups.
+    positions : int64[messages]
+        Nodes with another source or destination.
+    source, destination : int32[messages]
+        Of these.
+    """
+
+    trace: Trace
+    positions: Integers
+    source: NDArray[np.int32]
+    destination: NDArray[np.int32]
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.trace.nodes
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column of the rank."""
+        column: NDArray[Any] = getattr(self.trace, name)
+        if name in PEERS:
+            column = column.copy()
+            column[self.positions] = getattr(self, name)
+        return column
+
+    def whole(self) -> Trace:
+        """Return the rank's trace."""
+        return replace(
+            self.trace, source=self.column("source"), destination=self.column("destination")
+        )
+
+
+# What ranks may have of their own where they share all columns.
+OWN = frozenset((*PEERS, "group_names", "metadata"))
+
+
+def with_columns_of(trace: Trace, known: Trace) -> tuple[Trace | OtherPeers, bool]:
+    """Return a trace that holds those columns of another that are equal to its own.
+
+    Parameters
+    ----------
+    trace, known : Trace
+
+    Returns
+    -------
+    trace : Trace or OtherPeers
+    alike : bool
+        They differ in what ranks may have of their own (`OWN`) only.
+    """
+    values = {f.name: (getattr(trace, f.name), getattr(known, f.name)) for f in fields(Trace)}
+    shared = {name: theirs for name, (own, theirs) in values.items() if _same(own, theirs)}
+    differs = values.keys() - shared.keys()
+    alike = differs <= OWN
+    if not alike or differs.isdisjoint(PEERS):
+        return replace(trace, **shared), alike
+    other = (trace.source != known.source) | (trace.destination != known.destination)
+    positions = np.flatnonzero(other)
+    light = replace(trace, **shared, **{name: values[name][1] for name in differs & {*PEERS}})
+    ends = (trace.source[positions], trace.destination[positions])
+    return OtherPeers(light, positions, *ends), alike
+
+
+class RankTraces(Sequence[Trace]):
+    """Traces by rank, of which many differ in peers only: these are made when asked for.
+
+    Attributes
+    ----------
+    parts : tuple of Trace or OtherPeers
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Iterable[Trace | OtherPeers]) -> None:
+        self.parts = tuple(parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the trace of a rank, or of several."""
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        part = self.parts[index]
+        return part if isinstance(part, Trace) else part.whole()
+
+    def __len__(self) -> int:
+        """Return the number of ranks."""
+        return len(self.parts)
+
+
 @dataclass(frozen=True, slots=True)
 class TraceSet:
     """What all ranks do together.
 
     Attributes
     ----------
-    traces : tuple of Trace
+    traces : sequence of Trace
         By rank; ranks that do the same may share one object.
     groups : mapping of str to tuple of int
         Ranks of each communicator group, in the order of its ring.
     """
 
-    traces: tuple[Trace, ...]
+    traces: Sequence[Trace]
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -208,7 +374,12 @@ class TraceSet:
     @property
     def nodes(self) -> int:
         """Nodes of all ranks."""
-        return sum(trace.nodes for trace in self.traces)
+        return sum(part.nodes for part in self.parts)
+
+    @property
+    def parts(self) -> Sequence[Trace | OtherPeers]:
+        """What each rank does, without making traces that are not there."""
+        return self.traces.parts if isinstance(self.traces, RankTraces) else self.traces
 
     def members(self, rank: int, position: int) -> tuple[int, ...]:
         """Return the ranks of a communication node's group.
@@ -377,6 +548,4 @@ def _same(a: Any, b: Any) -> bool:
         return _same(a.offsets, b.offsets) and _same(a.values, b.values)
     if isinstance(a, np.ndarray):
         return bool(np.array_equal(a, b))
-    if isinstance(a, tuple | list):
-        return list(a) == list(b)
-    return bool(a == b)
+    return bool(list(a) == list(b) if isinstance(a, tuple | list) else a == b)

@@ -13,9 +13,16 @@ from perfmodel.trace import (
     COLLECTIVE,
     COMPUTE,
     EVERYBODY,
+    RECEIVE,
+    SEND,
+    NamedSizes,
+    OtherPeers,
     Ragged,
+    RankTraces,
+    Trace,
     TraceBuilder,
     TraceSet,
+    with_columns_of,
 )
 
 
@@ -91,3 +98,64 @@ def test_traces_are_equal_where_all_columns_are():
     longer = chain().build()
     longer.duration[0] = np.nextafter(0.0, 1.0)
     assert not one.equals(TraceSet((longer,), {"pair": (0,)}))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2**63 - 1)), max_size=6))
+def test_tensors_as_columns_are_the_same_sequence(tensors):
+    columns = NamedSizes.of(tensors)
+    assert (list(columns), len(columns)) == (tensors, len(tensors))
+    assert columns == tensors
+    assert columns == NamedSizes.of(tuple(tensors))
+    assert columns[1:] == tuple(tensors[1:])
+    assert NamedSizes.of(columns) is columns
+    assert columns != [*tensors, ("d", 1)]
+
+
+def ring(rank: int, ranks: int, group: str = "all", size: int = 64) -> Trace:
+    """A rank that sends to the next and receives from the one before, and sums up."""
+    builder = TraceBuilder()
+    nodes = [
+        builder.add("s", SEND, destination=(rank + 1) % ranks, communication_size=size),
+        builder.add("r", RECEIVE, source=(rank - 1) % ranks, communication_size=size),
+    ]
+    builder.add("sum", COLLECTIVE, data=nodes, collective=0, communication_size=8, group=group)
+    return builder.build()
+
+
+def test_ranks_that_differ_in_peers_share_all_other_columns():
+    known, own = ring(0, 4), ring(1, 4, "others")
+    part, alike = with_columns_of(own, known)
+    assert alike
+    assert isinstance(part, OtherPeers)
+    assert part.positions.tolist() == [0, 1]
+    assert part.trace.group_names == ("others",)
+    for column in ("kinds", "names", "data_parents", "communication_size", "source"):
+        assert getattr(part.trace, column) is getattr(known, column)
+    assert part.whole().equals(own)
+    assert part.column("destination").tolist() == own.destination.tolist()
+    assert part.nodes == 3
+
+
+def test_ranks_that_do_something_else_share_what_is_equal():
+    known, own = ring(0, 4), ring(1, 4, size=65)
+    part, alike = with_columns_of(own, known)
+    assert not alike
+    assert part.equals(own)
+    assert part.kinds is known.kinds
+    assert part.communication_size is own.communication_size
+    same, alike = with_columns_of(ring(0, 4), known)
+    assert alike
+    assert same.source is known.source
+
+
+def test_a_set_makes_traces_only_where_they_are_asked_for():
+    whole = [ring(rank, 4) for rank in range(4)]
+    parts = [whole[0], *(with_columns_of(trace, whole[0])[0] for trace in whole[1:])]
+    traces = TraceSet(RankTraces(parts))
+    assert (traces.devices, traces.nodes) == (4, 12)
+    assert traces.traces[0] is whole[0]
+    assert traces.traces[-1].equals(whole[3])
+    assert [trace.nodes for trace in traces.traces[1:3]] == [3, 3]
+    assert traces.equals(TraceSet(tuple(whole)))
+    assert traces.parts == tuple(parts)
+    assert TraceSet(tuple(whole)).parts == tuple(whole)

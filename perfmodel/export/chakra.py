@@ -11,12 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.texts import Texts
 from perfmodel.export.groups import RankGroups, rank_groups
 from perfmodel.export.nodes import FIRST_STAGE, NEXT_IN_RING, PREVIOUS_IN_RING, NodeList
 from perfmodel.export.stage import stage_nodes
 from perfmodel.export.types import ProjectedWorkload
-from perfmodel.trace import ABSENT, SEND, Ragged, Trace, TraceSet
+from perfmodel.trace import ABSENT, SEND, OtherPeers, Ragged, RankTraces, Trace, TraceSet
 
 GRANULARITIES = ("operation", "layer")
 
@@ -82,8 +84,9 @@ def projected_traces(
     used = sorted({kind for stage in stages for kind in stage.group_kinds})
     names = _names(groups, used, numbered_groups)
     templates = [_template(workload, number, stage) for number, stage in enumerate(stages)]
-    peers = [np.array(stage.peers, np.int32) for stage in stages]
-    traces: list[Trace] = []
+    messages = [np.flatnonzero(stage.peers) for stage in stages]
+    peers = [np.array(stage.peers)[places] for stage, places in zip(stages, messages, strict=True)]
+    parts: list[Trace | OtherPeers] = []
     shared: dict[tuple[int, tuple[str, ...]], Trace] = {}
     for rank in range(workload.devices):
         number = int(groups.stage[rank])
@@ -91,15 +94,16 @@ def projected_traces(
         if (number, own) not in shared:
             shared[number, own] = replace(templates[number], group_names=own)
         trace = shared[number, own]
-        traces.append(
-            _with_peers(trace, peers[number], groups, rank) if peers[number].any() else trace
-        )
+        if messages[number].size:
+            parts.append(_with_peers(trace, messages[number], peers[number], groups, rank))
+        else:
+            parts.append(trace)
     members = {
         name: tuple(row.tolist())
         for kind in used
         for name, row in zip(names[kind], groups.members[kind], strict=True)
     }
-    return TraceSet(tuple(traces), members)
+    return TraceSet(RankTraces(parts), members)
 
 
 def _names(groups: RankGroups, kinds: Sequence[str], numbered: bool) -> Mapping[str, list[str]]:
@@ -128,7 +132,7 @@ def _template(workload: ProjectedWorkload, number: int, nodes: NodeList) -> Trac
     metadata |= {name: str(value) for name, value in workload.strategy.items()}
     return Trace(
         identifiers=np.arange(count, dtype=np.int64),
-        names=tuple(nodes.names),
+        names=Texts.of(nodes.names),
         start_time=np.zeros(count),
         source=absent,
         destination=absent,
@@ -144,8 +148,10 @@ def _template(workload: ProjectedWorkload, number: int, nodes: NodeList) -> Trac
     )
 
 
-def _with_peers(trace: Trace, peers: np.ndarray, groups: RankGroups, rank: int) -> Trace:
-    """Return a rank's trace with the peers of its messages."""
+def _with_peers(
+    trace: Trace, messages: Integers, peers: Integers, groups: RankGroups, rank: int
+) -> OtherPeers:
+    """Return what a rank does, with the peers of its messages."""
     ring = groups.members["context"][groups.number["context"][rank]]
     place = int(np.flatnonzero(ring == rank)[0])
     first = rank - int(groups.stage[rank]) * groups.pipeline_stride
@@ -153,11 +159,6 @@ def _with_peers(trace: Trace, peers: np.ndarray, groups: RankGroups, rank: int) 
     ranks = np.full(FIRST_STAGE + stages.size, ABSENT, np.int32)
     ranks[NEXT_IN_RING], ranks[PREVIOUS_IN_RING] = ring[(place + 1) % len(ring)], ring[place - 1]
     ranks[FIRST_STAGE:] = stages
-    other = ranks[peers]
-    here = np.where(peers > 0, rank, ABSENT).astype(np.int32)
-    sends = trace.kinds == SEND
-    return replace(
-        trace,
-        source=np.where(sends, here, other),
-        destination=np.where(sends, other, here),
-    )
+    other, here = ranks[peers], np.full(len(peers), rank, np.int32)
+    sends = trace.kinds[messages] == SEND
+    return OtherPeers(trace, messages, np.where(sends, here, other), np.where(sends, other, here))

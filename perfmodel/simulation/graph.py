@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.simulation.checks import check_columns
@@ -22,6 +23,8 @@ from perfmodel.trace import (
     METADATA,
     RECEIVE,
     SEND,
+    NamedSizes,
+    OtherPeers,
     Ragged,
     Trace,
     TraceSet,
@@ -111,12 +114,22 @@ class Rank:
     slots : tuple of (str, tuple of bool or None)
         Name of each slot's communicator group ("": all ranks), and the dimensions that
         take part (None: all).
+    peers : OtherPeers or None
+        Where the peers of its messages are not those of the trace.
     """
 
     graph: int
     trace: Trace
     order: Integers
     slots: tuple[tuple[str, tuple[bool, ...] | None], ...]
+    peers: OtherPeers | None = None
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column of what the rank does, its peers included."""
+        column: NDArray[Any] = (
+            getattr(self.trace, name) if self.peers is None else self.peers.column(name)
+        )
+        return column
 
 
 def with_parents(trace: Trace, control_parents: str, alone: bool) -> Trace:
@@ -269,10 +282,8 @@ def _tensors(trace: Trace, order: Integers, before: Graph | None) -> Tensors:
     inputs, outputs = _rows(trace.inputs, order), _rows(trace.outputs, order)
     if before is not None and before.tensors and before.trace.tensors == trace.tensors:
         return replace(before.tensors, inputs=inputs, outputs=outputs)
-    names: dict[str, int] = {}
-    key = np.array([names.setdefault(name, len(names)) for name, _ in trace.tensors], np.int64)
-    size = np.array([size for _, size in trace.tensors], np.int64)
-    return Tensors(inputs, outputs, key, size)
+    named = NamedSizes.of(trace.tensors)
+    return Tensors(inputs, outputs, named.name, named.size)
 
 
 def _rows(lists: Ragged, order: Integers) -> Ragged:

@@ -310,7 +310,7 @@ def match_messages(graphs: Sequence[Graph], ranks: Sequence[Rank], costs: Costs)
         parts = []
         for rank in ranks:
             positions = rank.order[graphs[rank.graph].messages]
-            parts.append(getattr(rank.trace, name)[positions])
+            parts.append(rank.column(name)[positions])
         return np.concatenate(parts).astype(np.int64)
 
     def text(row: int) -> str:

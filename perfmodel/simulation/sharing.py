@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from perfmodel.simulation.graph import (
     make_graph,
     with_parents,
 )
-from perfmodel.trace import Ragged, Trace, TraceSet
+from perfmodel.trace import OtherPeers, Ragged, Trace, TraceSet
 
 # Columns of which graphs are made, those first in which ranks are likely to differ.
 READ = (
@@ -58,10 +59,11 @@ def share_graphs(
     by_length: dict[tuple[int, ...], list[Rank]] = {}
     ranks: list[Rank] = []
     alone = traces.devices == 1
-    for trace in traces.traces:
+    for part in traces.parts:
+        trace, peers = (part.trace, part) if isinstance(part, OtherPeers) else (part, None)
         known = by_object.get(id(trace))
         if known is None:
-            alike = by_length.setdefault(_lengths(trace), [])
+            alike = by_length.setdefault(trace.sizes, [])
             same = next((rank for rank in alike if _alike(rank.trace, trace)), None)
             known = _renamed(same, trace, traces.groups)
         if known is None:
@@ -75,14 +77,8 @@ def share_graphs(
             alike.insert(0, known)
             del alike[MOST_COMPARED:]
         by_object[id(trace)] = known
-        ranks.append(known)
+        ranks.append(known if known.peers is peers else replace(known, peers=peers))
     return graphs, tuple(ranks)
-
-
-def _lengths(trace: Trace) -> tuple[int, ...]:
-    """Return numbers that are equal for traces of equal columns."""
-    lists = (trace.data_parents, trace.control_parents, trace.inputs, trace.outputs)
-    return (trace.nodes, len(trace.tensors), *(len(column.values) for column in lists))
 
 
 def _alike(one: Trace, other: Trace) -> bool:

@@ -181,5 +181,7 @@ def test_ranks_of_a_stage_share_their_columns(workload_of):
     assert first.group_names == second.group_names == ("data 0",)
     assert first.destination[first.kinds == SEND][0] == 2
     assert second.destination[second.kinds == SEND][0] == 3
+    parts = named_traces(workload_of("pipeline")).parts
+    assert parts[0].trace is parts[1].trace  # only peers are each rank's own
     whole = named_traces(workload_of("all reduced")).traces
     assert all(trace is whole[0] for trace in whole)

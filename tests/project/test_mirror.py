@@ -136,6 +136,7 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "benchmarks/measure/gemm.py",
         "benchmarks/measure/stream.py",
         "benchmarks/parity_kinds/modes.py",
+        "benchmarks/speed/chakra.py",
         "benchmarks/speed/kernels.py",
         "benchmarks/speed/simulate.py",
         "benchmarks/unchanged.py",

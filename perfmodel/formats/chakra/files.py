@@ -25,7 +25,17 @@ from perfmodel.base.files import atomic_path, shortened
 from perfmodel.formats.chakra.groups import check_groups, read_groups, write_groups
 from perfmodel.formats.chakra.messages import parse_messages, serialise
 from perfmodel.formats.chakra.schema import NODE_INPUTS
-from perfmodel.trace import METADATA, RECEIVE, SEND, Trace, TraceSet
+from perfmodel.kernels.work import expect
+from perfmodel.trace import (
+    METADATA,
+    RECEIVE,
+    SEND,
+    OtherPeers,
+    RankTraces,
+    Trace,
+    TraceSet,
+    with_columns_of,
+)
 
 GZIP = b"\x1f\x8b"
 # A gzipped file may unpack to this many times its size and no more.
@@ -33,6 +43,8 @@ LARGEST_EXPANSION = 256
 SMALLEST_BOUND = 2**24  # [B]
 RANK_FILE = re.compile(r"(?P<prefix>.*)\.(?P<rank>[0-9]{1,9})\.(?:et|json)(?:\.gz)?", re.DOTALL)
 LARGEST_SET = 1_000_000  # ranks
+BYTES_PER_NODE = 100  # of usual files
+MOST_COMPARED = 4  # traces of one size to which another is compared
 EVERYBODY_NAME = "0"  # group of all ranks in PyTorch's traces
 
 
@@ -73,7 +85,8 @@ def read_traces(
     devices: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TraceSet:
-    """Read the traces of all ranks. Ranks with identical files share one trace.
+    """Read the traces of all ranks. Ranks with identical files share one trace,
+    and those of which only groups and peers differ share all other columns.
 
     Parameters
     ----------
@@ -101,22 +114,26 @@ def read_traces(
         files, prefix = files_of_ranks(source)
     except OSError as error:  # a name that is too long, a folder that is not ours
         raise FormatError(f"cannot read '{source}': {error.strerror or error}") from None
-    known: dict[bytes, Trace] = {}
-    traces = []
+    if not any(path.name.endswith((".gz", ".json")) for path in files):
+        expect(wire_nodes=sum(path.stat().st_size for path in files) / BYTES_PER_NODE)
+    known: dict[bytes, Trace | OtherPeers] = {}
+    alike = _Alike()
+    parts: list[Trace | OtherPeers] = []
     for path in files:
         content = read_bytes(path)
         form = b"json" if ".json" in path.name[-8:] else b"et"
         key = hashlib.sha256(content).digest() + form
         if key not in known:
-            known[key] = parse_trace(content, path)
-        traces.append(known[key])
+            known[key] = alike.find(parse_trace(content, path))
+        parts.append(known[key])
         if progress is not None:
-            progress(len(traces), len(files))
+            progress(len(parts), len(files))
     count = len(files) if devices is None else devices
     if count > LARGEST_SET:
         raise FormatError(f"{count} ranks; at most {LARGEST_SET} are read")
     if count != len(files) > 1:
         raise FormatError(f"'{source}' has {len(files)} ranks, not {count}")
+    traces = [part if isinstance(part, Trace) else part.trace for part in parts]
     listed = _listed_groups(files, traces, count)
     if groups is None and prefix is not None:
         beside = groups_file(prefix)
@@ -126,8 +143,28 @@ def read_traces(
     members = listed | check_groups(groups or {}, count)
     if count > len(files):
         _check_uniform(traces[0], count, members, files[0])
-        traces *= count
-    return TraceSet(tuple(traces), members)
+        parts *= count
+    return TraceSet(RankTraces(parts) if len(parts) > 1 else tuple(traces), members)
+
+
+class _Alike:
+    """Traces read so far: another one shares the columns that are equal."""
+
+    def __init__(self) -> None:
+        self._by_size: dict[tuple[int, ...], list[Trace]] = {}
+
+    def find(self, trace: Trace) -> Trace | OtherPeers:
+        """Return a trace with what it has in common with an earlier one."""
+        before = self._by_size.setdefault(trace.sizes, [])
+        for known in before:
+            found, alike = with_columns_of(trace, known)
+            if alike:
+                return found
+            if isinstance(found, Trace):
+                trace = found
+        before.insert(0, trace)
+        del before[MOST_COMPARED:]
+        return trace
 
 
 def _listed_groups(
@@ -195,6 +232,8 @@ def write_traces(
     check_groups(traces.groups, traces.devices)
     paths = [Path(f"{prefix}.{rank}{suffix}") for rank in range(traces.devices)]
     last: tuple[Trace, bytes] | None = None
+    distinct = {id(part): part.nodes for part in traces.parts}
+    expect(written_nodes=sum(distinct.values()))
     with ExitStack() as written:
         for rank, (path, trace) in enumerate(zip(paths, traces.traces, strict=True)):
             if last is None or last[0] is not trace:

@@ -29,7 +29,7 @@ from typing import Any
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import shortened
 from perfmodel.formats.chakra.messages import read_metadata
-from perfmodel.formats.chakra.reading import NodeReader
+from perfmodel.formats.chakra.reading import trace_of_messages
 from perfmodel.formats.chakra.schema import (
     GROUP,
     INTEGERS,
@@ -46,7 +46,7 @@ from perfmodel.formats.chakra.schema import (
     check_finite,
     messages,
 )
-from perfmodel.formats.chakra.writing import check_trace, node_frames, whole_microseconds
+from perfmodel.formats.chakra.writing import whole_microseconds, written_nodes
 from perfmodel.trace import NODE_KINDS, Trace
 
 GRAPH = "workload_graph"
@@ -102,14 +102,16 @@ def json_text(trace: Trace) -> str:
     FormatError
         The trace holds what the schema cannot.
     """
-    check_trace(trace)
+    written = written_nodes(trace)
     head = {VERSION: trace.version} if trace.version else {}
     for name, value in trace.metadata.items():
         if name in (GRAPH, VERSION):
             raise FormatError(f"metadata '{name}' is a word of the format")
         check_finite(name, value)
         head[name] = _json_value(name, value)
-    nodes = ",\n".join(json.dumps(_json_node(frame)) for frame in node_frames(trace))
+    places = zip(written.starts.tolist(), written.ends.tolist(), strict=True)
+    parts = (written.content[begin:end] for begin, end in places)
+    nodes = ",\n".join(json.dumps(_json_node(part)) for part in parts)
     front = json.dumps(head)[:-1] + (", " if head else "")
     return f'{front}"{GRAPH}": [\n{nodes}\n]}}\n'
 
@@ -125,20 +127,17 @@ def _graph_trace(content: Mapping[str, Any]) -> Trace:
             head.version = _checked("", name, value, str)
         elif name != GRAPH:
             head.attr.append(_attribute("", name, value))
-    reader = NodeReader()
+    parts = []
     for i, entry in enumerate(nodes):
         if not isinstance(entry, dict):
             raise FormatError(f"{GRAPH}[{i}] should be an object")
         try:
-            reader.add(_node(f"{GRAPH}[{i}]: ", entry))
-        except FormatError as error:
-            text = str(error)
-            where = "" if text.startswith(GRAPH) else f"{GRAPH}[{i}]: "
-            raise FormatError(f"{where}{text}") from None
+            parts.append(_node(f"{GRAPH}[{i}]: ", entry).SerializeToString())
+        except FormatError:
+            raise
         except (ValueError, TypeError) as error:
             raise FormatError(f"{GRAPH}[{i}]: {shortened(str(error))}") from None
-    metadata, version = read_metadata(head)
-    return reader.build(metadata, version)
+    return trace_of_messages(parts, lambda i: f"{GRAPH}[{i}]: ", *read_metadata(head))
 
 
 def _node(where: str, entry: Mapping[str, Any]) -> Any:
@@ -177,7 +176,7 @@ def _set_duration(node: Any, where: str, micros: Any) -> None:
     import numpy as np
 
     seconds = micros / 1e6
-    node.duration_micros = whole_microseconds(np.array([seconds]))[0][0]
+    node.duration_micros = int(whole_microseconds(np.array([seconds]))[0][0])
     node.attr.append(attribute_message("duration_seconds", seconds))
 
 
@@ -213,9 +212,9 @@ def _attribute(where: str, name: str, value: Any) -> Any:
     return attribute_message(name, value)
 
 
-def _json_node(frame: bytes) -> dict[str, Any]:
+def _json_node(part: bytes) -> dict[str, Any]:
     """Return a node as an object."""
-    node = messages().node.FromString(frame)
+    node = messages().node.FromString(part)
     entry: dict[str, Any] = {
         "Id": node.id,
         "Name": node.name,
@@ -266,18 +265,18 @@ def _jsonizer_trace(text: str, first: dict[str, Any], end: int) -> Trace:
         hint = _hint(GRAPH, first)
         raise FormatError(f"the object has no '{GRAPH}'{hint}")
     metadata, version = read_metadata(ParseDict(first, messages().metadata()))
-    reader = NodeReader()
+    parts: list[bytes] = []
     types = {f"{name}_NODE": i for i, name in enumerate(NODE_KINDS)}
     for entry in _objects(text, end):
         if not isinstance(entry, dict):
-            raise FormatError(f"node {len(reader.names)} of the file should be an object")
+            raise FormatError(f"node {len(parts)} of the file should be an object")
         kind = entry.get("type")
         if isinstance(kind, str):
             if kind not in types:
                 raise FormatError(f"node type '{shortened(kind)}'{did_you_mean(kind[:60], types)}")
             entry["type"] = types[kind]
-        reader.add(ParseDict(entry, messages().node()))
-    return reader.build(metadata, version)
+        parts.append(ParseDict(entry, messages().node()).SerializeToString())
+    return trace_of_messages(parts, lambda _: "", metadata, version)
 
 
 def _objects(text: str, place: int) -> Iterator[Any]:

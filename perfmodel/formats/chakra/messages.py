@@ -6,13 +6,15 @@ GlobalMetadata, then one Node after another until the end; there is no count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
-from perfmodel.formats.chakra.reading import NodeReader
+from perfmodel.formats.chakra.reading import Nodes, plain_node, read_nodes, readable_bytes
 from perfmodel.formats.chakra.schema import (
     IO_INFO,
     Attribute,
@@ -21,38 +23,8 @@ from perfmodel.formats.chakra.schema import (
     check_finite,
     messages,
 )
-from perfmodel.formats.chakra.writing import check_trace, node_frames, varint
+from perfmodel.formats.chakra.writing import varint, written_nodes
 from perfmodel.trace import Trace
-
-LONGEST_VARINT = 5  # ASTRA-sim's feeder refuses longer ones
-
-
-def frames(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield each message of a file and the byte where it begins.
-
-    Raises
-    ------
-    FormatError
-        A length is 0, too long, or beyond the end of the file.
-    """
-    place, end = 0, len(content)
-    while place < end:
-        begin, length, shift = place, 0, 0
-        while True:
-            if place == end or shift == 7 * LONGEST_VARINT:
-                raise FormatError(f"byte {begin}: the length of the message is not readable")
-            byte = content[place]
-            place += 1
-            length |= (byte & 127) << shift
-            if byte < 128:
-                break
-            shift += 7
-        if length > end - place:
-            raise FormatError(
-                f"byte {begin}: a message of {length} bytes, but {end - place} are left"
-            )
-        yield begin, content[place : place + length]
-        place += length
 
 
 def parse_messages(content: bytes, path: str | Path) -> Trace:
@@ -65,34 +37,93 @@ def parse_messages(content: bytes, path: str | Path) -> Trace:
     """
     from google.protobuf.message import DecodeError
 
-    reader = NodeReader()
-    make = messages().node
-    begin = 0
-    metadata: dict[str, Any] = {}
-    version = ""
     try:
-        parts = frames(content)
-        begin, first = next(parts, (0, None))
-        if first is None:
+        if not content:
             raise FormatError("the file is empty; a Chakra trace begins with its metadata")
-        metadata, version = _metadata(first)
-        for begin, part in parts:
-            if not part:
-                raise FormatError(f"byte {begin}: a node without content")
-            node = make.FromString(part)
-            _check_fields(node, part)
-            reader.add(node)
-        return reader.build(metadata, version)
-    except DecodeError:
-        what = "Node" if begin else "GlobalMetadata"
-        raise FormatError(
-            f"{path}: message {len(reader.names) + bool(begin)} at byte {begin} is no {what} of "
-            "Chakra 0.0.4: cut off, not UTF-8, or another schema"
-        ) from None
+        begin, end = _frame(content, 0)
+        try:
+            metadata, version = _metadata(content[begin:end])
+        except DecodeError:
+            raise FormatError(_not_of_chakra(0, 0, "GlobalMetadata")) from None
+        nodes, begins, end = frames(content, end)
+
+        def where(position: int) -> str:
+            return f"byte {begins[position]}: "
+
+        def read_rare(position: int) -> tuple[bytes, dict[str, Any]]:
+            part = content[nodes.starts[position] : nodes.ends[position]]
+            try:
+                node = messages().node.FromString(part)
+                _check_fields(node, part)
+                return plain_node(node)
+            except DecodeError:
+                text = _not_of_chakra(position + 1, begins[position], "Node")
+                raise FormatError(text) from None
+            except FormatError as error:
+                raise FormatError(f"{where(position)}{error}") from None
+
+        trace = read_nodes(nodes, read_rare, where, metadata, version)
+        if end < len(content):
+            _frame(content, end)
+            raise FormatError(f"byte {end}: a node without content")
+        return trace
     except FormatError as error:
-        text = str(error)
-        where = "" if text.startswith("byte ") or not begin else f"byte {begin}: "
-        raise FormatError(f"{path}: {where}{text}") from None
+        raise FormatError(f"{path}: {error}") from None
+
+
+def frames(content: bytes, place: int = 0) -> tuple[Nodes, Integers, int]:
+    """Return where messages stand from a place on, and where each begins with its length.
+
+    Returns
+    -------
+    nodes : Nodes
+    begins : int64[nodes]
+    end : int
+        Where they end: that of the content, or of the first one without content, or whose
+        length is too long, or beyond the end of the file.
+    """
+    from perfmodel.kernels.trace import wire
+    from perfmodel.kernels.work import kernel_work
+
+    with kernel_work(wire_nodes=len(content) / 1000):
+        readable = readable_bytes(content)
+        nothing = np.empty(0, np.int64)
+        count, end = wire.read_frames(readable, place, nothing, nothing, nothing)
+        begins, starts, ends = (np.empty(count, np.int64) for _ in range(3))
+        if count:
+            wire.read_frames(readable, place, begins, starts, ends)
+    return Nodes(content, starts, ends), begins, int(end)
+
+
+def _frame(content: bytes, begin: int) -> tuple[int, int]:
+    """Return where a message begins behind its length, and its end.
+
+    Raises
+    ------
+    FormatError
+        The length is too long, or beyond the end of the file.
+    """
+    from perfmodel.kernels.trace.wire import LONGEST_LENGTH
+
+    length = 0
+    for place, byte in enumerate(content[begin : begin + LONGEST_LENGTH]):
+        length |= (byte & 127) << 7 * place
+        if byte < 128:
+            start = begin + place + 1
+            break
+    else:
+        raise FormatError(f"byte {begin}: the length of the message is not readable")
+    if length > len(content) - start:
+        left = len(content) - start
+        raise FormatError(f"byte {begin}: a message of {length} bytes, but {left} are left")
+    return start, start + length
+
+
+def _not_of_chakra(number: int, begin: int, what: str) -> str:
+    return (
+        f"message {number} at byte {begin} is no {what} of Chakra 0.0.4: cut off, not UTF-8, or "
+        "another schema"
+    )
 
 
 def _metadata(content: bytes) -> tuple[dict[str, Any], str]:
@@ -158,7 +189,6 @@ def serialise(trace: Trace) -> bytes:
     FormatError
         The trace holds what the schema cannot.
     """
-    check_trace(trace)
     head = messages().metadata()
     try:
         head.version = trace.version
@@ -169,5 +199,5 @@ def serialise(trace: Trace) -> bytes:
             head.attr.append(attribute_message(name, value))
     except (TypeError, ValueError, KeyError) as error:
         raise FormatError(f"metadata: {error}") from None
-    parts = [head.SerializeToString(), *node_frames(trace)]
-    return b"".join(varint(len(part)) + part for part in parts)
+    content = head.SerializeToString()
+    return varint(len(content)) + content + written_nodes(trace).content

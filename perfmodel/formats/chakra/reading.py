@@ -1,22 +1,28 @@
 """Node messages of a Chakra trace to the columns of a `Trace`.
 
+Kernels read what is written as usual (`perfmodel.kernels.trace.parse_nodes`). Any other node is
+read by protobuf and checked here; what it says in columns is then handed to the kernels as
+usual. So this module alone says what is wrong with a node.
+
 Every integer kind is taken for a whole number, and a bool or a float that is one.
 `perfmodel.formats.chakra.writing` writes what is read here.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
+from perfmodel.base.texts import Texts
 from perfmodel.formats.chakra.schema import (
     EXACT_TIMES,
     GROUP,
@@ -27,215 +33,372 @@ from perfmodel.formats.chakra.schema import (
     MICROSECONDS,
     NODE_INPUTS,
     NODE_OUTPUTS,
+    WORDS,
     Attribute,
+    attribute_message,
     attribute_value,
     check_finite,
+    messages,
 )
-from perfmodel.trace import ABSENT, NODE_KINDS, SCALARS, Ragged, Trace
+from perfmodel.trace import ABSENT, NODE_KINDS, SCALARS, NamedSizes, Ragged, Trace
 
-COLUMNS = frozenset((*INVOLVED, *EXACT_TIMES, GROUP, "inputs", "outputs"))
+if TYPE_CHECKING:
+    from perfmodel.kernels.trace.parse_nodes import Lists, Words
+
+Other = dict[int, dict[str, Any]]
 
 
-class NodeReader:
-    """Collect Node messages; `build` returns the trace.
+class Nodes(NamedTuple):
+    """Where Node messages stand.
 
-    Memory stays proportional to what was added: identical names of groups, tensors and
-    dimensions are kept once, a column without entries is made at the end.
+    Attributes
+    ----------
+    content : bytes
+    starts, ends : int64[nodes]
     """
 
-    def __init__(self) -> None:
-        self.identifiers = array("q")
-        self.names: list[str] = []
-        self.kinds = array("b")
-        self.times = {"start_time": array("q"), "duration": array("q")}
-        self.parents = {"data": array("q"), "control": array("q")}
-        self.parent_offsets = {"data": array("q", [0]), "control": array("q", [0])}
-        self.tensors: dict[tuple[str, int], int] = {}
-        self.tensor_lists = {"inputs": array("q"), "outputs": array("q")}
-        self.tensor_offsets = {"inputs": array("q", [0]), "outputs": array("q", [0])}
-        self.columns: dict[str, dict[int, Any]] = {
-            column: {} for column, _, _ in (*SCALARS, ("group", 0, 0), ("involved", 0, 0))
-        }
-        self.group_names: dict[str, int] = {}
-        self.involved_dimensions: dict[tuple[bool, ...], int] = {}
-        self.other: dict[int, dict[str, Any]] = {}
-        self.seen: set[int] = set()
+    content: bytes
+    starts: Integers
+    ends: Integers
 
-    def add(self, node: Any) -> None:
-        """Add a Node message.
 
-        Raises
-        ------
-        FormatError
-            An identifier, type, time or attribute is out of its range or occurs twice.
-        """
-        position = len(self.names)
-        identifier = node.id
-        if identifier > LARGEST:
-            raise FormatError(f"id {identifier} should be below 2^63")
-        if identifier in self.seen:
-            raise FormatError(f"a second node with the id {identifier}")
-        self.seen.add(identifier)
-        name, kind = node.name, node.type
-        try:
-            if not 0 < kind < len(NODE_KINDS):
-                raise FormatError(f"type {kind}; known: 1 to {len(NODE_KINDS) - 1}")
-            if max(node.start_time_micros, node.duration_micros) > LARGEST:
-                raise FormatError("start_time_micros and duration_micros should be below 2^63")
-            for label, parents in (("data", node.data_deps), ("control", node.ctrl_deps)):
-                if parents:
-                    self._add_parents(label, parents)
-                self.parent_offsets[label].append(len(self.parents[label]))
-            self._add_attributes(node, position)
-            for direction, listed in self.tensor_lists.items():
-                self.tensor_offsets[direction].append(len(listed))
-        except FormatError as error:
-            raise FormatError(f"node {identifier} ({shortened(name)}): {error}") from None
-        self.identifiers.append(identifier)
-        self.names.append(name)
-        self.kinds.append(kind)
-        self.times["start_time"].append(node.start_time_micros)
-        self.times["duration"].append(node.duration_micros)
+def read_nodes(
+    nodes: Nodes,
+    read_rare: Callable[[int], tuple[bytes, dict[str, Any]]],
+    where: Callable[[int], str],
+    metadata: Mapping[str, Any],
+    version: str,
+) -> Trace:
+    """Return the trace of Node messages.
 
-    def _add_parents(self, label: str, parents: Sequence[int]) -> None:
-        """Append the identifiers of a node's parents."""
-        try:
-            self.parents[label].extend(parents)
-        except OverflowError:
-            raise FormatError(f"waits for id {max(parents)}; ids are below 2^63") from None
+    Parameters
+    ----------
+    nodes : Nodes
+    read_rare : function
+        Returns `plain_node` of the node at a position.
+    where : function
+        Says where the node at a position stands, for errors: a text to go ahead.
+    metadata, version
+        Of the file.
 
-    def _add_attributes(self, node: Any, position: int) -> None:
-        """Put a node's attributes into their columns, or into `other`."""
-        columns = self.columns
+    Raises
+    ------
+    FormatError
+        From `read_rare`; or two nodes have one identifier, or an exact time does not agree with
+        the whole microseconds.
+    """
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.trace import parse_nodes as kernel
+    from perfmodel.kernels.trace import wire
+    from perfmodel.kernels.work import kernel_work
+
+    count = len(nodes.starts)
+    other: Other = {}
+    with kernel_work(wire_nodes=count):
+        at, rare, lengths = numbers(kernel.COUNTS), numbers(count), numbers(4 * count)
+        _count(nodes, np.arange(count), False, lengths, at, rare)
+        again = np.flatnonzero(rare)
+        if again.size:
+            nodes = _with_plain(nodes, again, read_rare, other)
+            _count(nodes, again, True, lengths, at, rare)
+        lists, at = _lists(at), numbers(kernel.COUNTS)
+        content, words = readable_bytes(nodes.content), _words()
+        filled = numbers(wire.COLUMNS * count, ABSENT)
+        starts, ends = plain(nodes.starts), plain(nodes.ends)
+        kernel.fill_nodes(content, starts, ends, words, lists, filled, at)
+        lists = kernel.Lists(*(np.asarray(items, np.int64) for items in lists))
+        table = np.asarray(filled, np.int64).reshape(-1, wire.COLUMNS)
+        names = _texts(content, table[:, wire.NAME_BEGIN], table[:, wire.NAME_END])
+        places = lists.tensor_texts[: 2 * at[kernel.TENSOR_NAMES]]
+        tensor_names = _texts(content, places[::2], places[1::2])
+    _check_identifiers(table[:, wire.IDENTIFIER], where)
+    columns = {
+        column: table[:, wire.INTEGERS + i].astype(_KINDS[column])
+        for i, (column, _, _) in enumerate(INTEGERS.values())
+    }
+    for i, column in enumerate(EXACT_TIMES.values()):
+        stated = table[:, wire.EXACT_START + i]
+        micros = table[:, wire.START + i]
+        columns[column] = _seconds(column, micros, stated, nodes.content, where, table)
+    offsets = np.zeros((4, count + 1), np.int64)
+    np.cumsum(np.reshape(lengths, (-1, 4)).T, axis=1, out=offsets[:, 1:])
+    groups = _pieces(nodes.content, lists.group_texts[: 2 * at[kernel.GROUPS]])
+    flags = _pieces(nodes.content, lists.flag_texts[: 2 * at[kernel.FLAGS]])
+    pairs = lists.tensors[: 2 * at[kernel.TENSORS]]
+    return Trace(
+        identifiers=table[:, wire.IDENTIFIER].copy(),
+        names=names,
+        kinds=table[:, wire.KIND].astype(np.int8),
+        **columns,
+        group=table[:, wire.GROUP].astype(np.int32),
+        involved=table[:, wire.INVOLVED].astype(np.int32),
+        data_parents=Ragged(offsets[kernel.DATA], lists.data),
+        control_parents=Ragged(offsets[kernel.CONTROL], lists.control),
+        inputs=Ragged(offsets[kernel.INPUTS], lists.inputs),
+        outputs=Ragged(offsets[kernel.OUTPUTS], lists.outputs),
+        group_names=tuple(text.decode() for text in groups),
+        involved_dimensions=tuple(tuple(map(bool, text)) for text in flags),
+        tensors=NamedSizes(tensor_names, pairs[::2].copy(), pairs[1::2].copy()),
+        other=other,
+        metadata=metadata,
+        version=version,
+    )
+
+
+_KINDS = {name: kind for name, kind, _ in SCALARS}
+
+
+def _count(
+    nodes: Nodes,
+    which: Integers,
+    trusted: bool,
+    lengths: Any,
+    at: Any,
+    rare: Any,
+) -> None:
+    """Count what some of the nodes hold; inside `kernel_work`."""
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.trace import parse_nodes as kernel
+    from perfmodel.kernels.trace import wire
+
+    kernel.count_nodes(
+        readable_bytes(nodes.content),
+        plain(which),
+        plain(nodes.starts),
+        plain(nodes.ends),
+        trusted,
+        _words(),
+        _lists(numbers(kernel.COUNTS)),
+        numbers(wire.COLUMNS, ABSENT),
+        lengths,
+        at,
+        rare,
+    )
+
+
+def readable_bytes(content: bytes) -> Any:
+    """Return bytes as kernels read them; inside `kernel_work`."""
+    from perfmodel.kernels._jit import compiling
+
+    return np.frombuffer(content, np.uint8) if compiling() else content
+
+
+def _words() -> Words:
+    """Return the names of attributes as kernels read them; inside `kernel_work`."""
+    from perfmodel.kernels.plain import plain
+
+    words = _word_columns()
+    return plain(words._replace(letters=readable_bytes(bytes(words.letters))))
+
+
+@functools.cache
+def _word_columns() -> Words:
+    from perfmodel.kernels.trace.parse_nodes import Words
+
+    lengths = np.array([len(word) for word in WORDS], np.int64)
+    return Words(
+        "".join(WORDS).encode(),
+        np.cumsum(lengths),
+        np.argsort(lengths, kind="stable"),
+        np.searchsorted(np.sort(lengths), np.arange(lengths.max() + 2)),
+        np.array([largest for _, _, largest in INTEGERS.values()], np.int64),
+    )
+
+
+def _lists(at: Any) -> Lists:
+    """Return room for what was counted; inside `kernel_work`."""
+    from perfmodel.kernels.trace import parse_nodes as kernel
+
+    def different(count: int) -> tuple[Any, Any]:
+        return numbers(2 << int(count).bit_length()), numbers(2 * count)
+
+    tensors = at[kernel.INPUTS] + at[kernel.OUTPUTS]
+    counts = (at[kernel.GROUPS], at[kernel.FLAGS], tensors, tensors)
+    rooms = [room for count in counts for room in different(count)]
+    return kernel.Lists(*(numbers(at[kind]) for kind in range(4)), *rooms)
+
+
+def numbers(count: int, value: int = 0) -> Any:
+    """Return room for whole numbers, as kernels fill it fastest; inside `kernel_work`."""
+    from perfmodel.kernels._jit import compiling
+
+    if not compiling():
+        return [value] * count
+    return np.full(count, value, np.int64) if value else np.zeros(count, np.int64)
+
+
+def _with_plain(
+    nodes: Nodes,
+    which: Integers,
+    read_rare: Callable[[int], tuple[bytes, dict[str, Any]]],
+    other: Other,
+) -> Nodes:
+    """Return nodes of which some have been read by protobuf: they follow the content anew."""
+    parts, sizes = [nodes.content], []
+    for position in which.tolist():
+        part, kept = read_rare(position)
+        parts.append(part)
+        sizes.append(len(part))
+        if kept:
+            other[position] = kept
+    starts, ends = nodes.starts.copy(), nodes.ends.copy()
+    ends[which] = len(nodes.content) + np.cumsum(sizes)
+    starts[which] = ends[which] - sizes
+    return Nodes(b"".join(parts), starts, ends)
+
+
+def _pieces(content: bytes, places: NDArray[np.int64]) -> list[bytes]:
+    """Return what stands at places: begins and ends in turn."""
+    return [content[begin:end] for begin, end in places.reshape(-1, 2).tolist()]
+
+
+def _texts(content: Any, begins: Integers, ends: Integers) -> Texts:
+    """Return texts that stand in the content; inside `kernel_work`."""
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.trace import parse_nodes as kernel
+
+    where = np.cumsum(ends - begins)
+    letters = np.empty(where[-1] if where.size else 0, np.uint8)
+    kernel.copy_texts(content, plain(begins.copy()), plain(ends.copy()), letters)
+    return Texts(letters.tobytes(), where)
+
+
+def _check_identifiers(identifiers: Integers, where: Callable[[int], str]) -> None:
+    """Refuse two nodes with one identifier."""
+    if (np.diff(identifiers) > 0).all():
+        return
+    order = np.argsort(identifiers, kind="stable")
+    known = identifiers[order]
+    again = order[1:][known[1:] == known[:-1]]
+    if again.size:
+        second = int(again.min())
+        raise FormatError(f"{where(second)}a second node with the id {identifiers[second]}")
+
+
+def _seconds(
+    column: str,
+    micros: Integers,
+    places: Integers,
+    content: bytes,
+    where: Callable[[int], str],
+    table: Integers,
+) -> NDArray[np.float64]:
+    """Return a column of times [s]: exact where a double stands at a place."""
+    seconds = micros / MICROSECONDS
+    stated = np.flatnonzero(places != ABSENT)
+    if not stated.size:
+        return seconds
+    eight = np.frombuffer(content, np.uint8)[places[stated, None] + np.arange(8)]
+    exact = seconds.copy()
+    exact[stated] = eight.view("<f8")[:, 0]
+    far = np.flatnonzero(np.abs(exact - seconds) > 1.0 / MICROSECONDS + 1e-9 * seconds)
+    if far.size:
+        node = int(far[0])
+        raise FormatError(
+            f"{where(node)}node {table[node, 0]}: {column}_seconds {exact[node]!r} does not agree "
+            f"with {column}_micros {micros[node]}"
+        )
+    return exact
+
+
+def plain_node(node: Any) -> tuple[bytes, dict[str, Any]]:
+    """Return a Node message as kernels read it, and its attributes that have no column.
+
+    Parameters
+    ----------
+    node : Node
+        It is changed.
+
+    Raises
+    ------
+    FormatError
+        An identifier, type, time or attribute is out of its range or occurs twice.
+    """
+    if node.id > LARGEST:
+        raise FormatError(f"id {node.id} should be below 2^63")
+    try:
+        if not 0 < node.type < len(NODE_KINDS):
+            raise FormatError(f"type {node.type}; known: 1 to {len(NODE_KINDS) - 1}")
+        if max(node.start_time_micros, node.duration_micros) > LARGEST:
+            raise FormatError("start_time_micros and duration_micros should be below 2^63")
+        for parents in (node.data_deps, node.ctrl_deps):
+            if parents and max(parents) > LARGEST:
+                raise FormatError(f"waits for id {max(parents)}; ids are below 2^63")
+        columns: dict[str, Any] = {}
+        other: dict[str, Any] = {}
         for attribute in node.attr:
-            name = attribute.name
-            entry = INTEGERS.get(name)
-            if entry is None:
-                if name in COLUMNS:
-                    self._add_column(name, attribute, position)
-                else:
-                    self._keep(name, attribute_value(attribute), position)
-                continue
-            which = attribute.WhichOneof("value")
-            value = getattr(attribute, which) if which else None
-            if type(value) is not int:
-                value = _whole_number(name, value)
-            if not 0 <= value <= entry[2]:
-                raise FormatError(f"{name} {value} should be 0 to {entry[2]}")
-            column = columns[entry[0]]
-            if position in column:
-                raise FormatError(f"attribute '{name}' twice")
-            column[position] = value
+            _sort(attribute, columns, other)
         for key, label in ((NODE_INPUTS, "inputs"), (NODE_OUTPUTS, "outputs")):
             if node.HasField(label):
                 info = getattr(node, label)
                 value = Attribute(IO_INFO, (info.values, info.shapes, info.types))
-                self._keep(key, value, position)
+                _keep(key, value, other)
+                node.ClearField(label)
+    except FormatError as error:
+        raise FormatError(f"node {node.id} ({shortened(node.name)}): {error}") from None
+    del node.attr[:]
+    node.attr.extend(attribute_message(name, value) for name, value in columns.items())
+    return node.SerializeToString(), other
 
-    def _add_column(self, name: str, attribute: Any, position: int) -> None:
-        """Place an attribute that has a column, but not of integers."""
-        which = attribute.WhichOneof("value")
-        if name in self.tensor_lists:
-            if which == "string_list":
-                self._add_tensors(name, attribute.string_list.values)
-            elif which is not None:  # not ASTRA-sim's meaning of the name
-                self._keep(name, attribute_value(attribute), position)
-        elif name == GROUP and which == "string_val":
-            index = ABSENT  # no name: all ranks
-            if attribute.string_val:
-                index = self.group_names.setdefault(attribute.string_val, len(self.group_names))
-            self._set("group", name, position, index)
-        elif name in INVOLVED and which == "bool_list":
-            flags = tuple(attribute.bool_list.values)
-            index = self.involved_dimensions.setdefault(flags, len(self.involved_dimensions))
-            if self.columns["involved"].get(position, index) != index:
-                raise FormatError(f"{' and '.join(INVOLVED)} differ")
-            self.columns["involved"][position] = index
-        elif name in EXACT_TIMES and which == "double_val":
-            seconds = attribute.double_val
-            if not 0 <= seconds < math.inf:
-                raise FormatError(f"{name} {seconds} should be finite and not negative")
-            self._set(EXACT_TIMES[name], name, position, seconds)
-        else:
-            raise FormatError(f"attribute '{name}' has the kind '{which}'")
 
-    def _add_tensors(self, name: str, values: Sequence[str]) -> None:
-        """Append what a node reads or writes: names and sizes in turn."""
-        listed, tensors = self.tensor_lists[name], self.tensors
-        if len(listed) != self.tensor_offsets[name][-1]:
-            raise FormatError(f"attribute '{name}' twice")
-        if len(values) % 2:
-            raise FormatError(
-                f"'{name}' should be names and sizes in turn, not {len(values)} texts"
-            )
-        texts = iter(values)
-        for tensor, size in zip(texts, texts, strict=True):
-            key = (tensor, tensor_size(name, size))
-            listed.append(tensors.setdefault(key, len(tensors)))
+def _sort(attribute: Any, columns: dict[str, Any], other: dict[str, Any]) -> None:
+    """Put an attribute of a node where it belongs."""
+    name = attribute.name
+    which = attribute.WhichOneof("value")
+    if name in INTEGERS:
+        value = getattr(attribute, which) if which else None
+        if type(value) is not int:
+            value = _whole_number(name, value)
+        if not 0 <= value <= INTEGERS[name][2]:
+            raise FormatError(f"{name} {value} should be 0 to {INTEGERS[name][2]}")
+        _set(columns, name, Attribute("int64", value))
+    elif name in ("inputs", "outputs"):
+        if which == "string_list":
+            texts = _tensors(name, attribute.string_list.values)
+            if texts:
+                _set(columns, name, Attribute("string_list", texts))
+        elif which is not None:  # not ASTRA-sim's meaning of the name
+            _keep(name, attribute_value(attribute), other)
+    elif name == GROUP and which == "string_val":
+        _set(columns, name, attribute.string_val)
+    elif name in INVOLVED and which == "bool_list":
+        flags = Attribute("bool_list", tuple(attribute.bool_list.values))
+        if columns.setdefault(INVOLVED[0], flags) != flags:
+            raise FormatError(f"{' and '.join(INVOLVED)} differ")
+    elif name in EXACT_TIMES and which == "double_val":
+        seconds = attribute.double_val
+        if not 0 <= seconds < math.inf:
+            raise FormatError(f"{name} {seconds} should be finite and not negative")
+        _set(columns, name, seconds)
+    elif name in WORDS:
+        raise FormatError(f"attribute '{name}' has the kind '{which}'")
+    else:
+        _keep(name, attribute_value(attribute), other)
 
-    def _set(self, column: str, name: str, position: int, value: Any) -> None:
-        """Set an entry of a column that has none yet."""
-        if position in self.columns[column]:
-            raise FormatError(f"attribute '{name}' twice")
-        self.columns[column][position] = value
 
-    def _keep(self, name: str, value: Any, position: int) -> None:
-        """Keep an attribute that has no column."""
-        kept = self.other.setdefault(position, {})
-        if name in kept:
-            raise FormatError(f"attribute '{shortened(name)}' twice")
-        if type(value) is float or type(value) is Attribute:
-            check_finite(name, value)
-        kept[name] = value
+def _set(columns: dict[str, Any], name: str, value: Any) -> None:
+    """Set an attribute that has a column."""
+    if name in columns:
+        raise FormatError(f"attribute '{name}' twice")
+    columns[name] = value
 
-    def build(self, metadata: Mapping[str, Any], version: str) -> Trace:
-        """Return the trace of the nodes added.
 
-        Raises
-        ------
-        FormatError
-            An exact time does not agree with the whole microseconds.
-        """
-        columns = {}
-        kinds = {name: kind for name, kind, _ in SCALARS}
-        for name, entries in self.columns.items():
-            if name in EXACT_TIMES.values():
-                continue
-            column = np.full(len(self.names), ABSENT, kinds.get(name, np.int32))
-            _fill(column, entries)
-            columns[name] = column
-        for name in EXACT_TIMES.values():
-            columns[name] = self._seconds(name)
-        return Trace(
-            identifiers=np.array(self.identifiers, np.int64),
-            names=tuple(self.names),
-            kinds=np.array(self.kinds, np.int8),
-            **columns,
-            data_parents=_ragged(self.parent_offsets["data"], self.parents["data"]),
-            control_parents=_ragged(self.parent_offsets["control"], self.parents["control"]),
-            inputs=_ragged(self.tensor_offsets["inputs"], self.tensor_lists["inputs"]),
-            outputs=_ragged(self.tensor_offsets["outputs"], self.tensor_lists["outputs"]),
-            group_names=tuple(self.group_names),
-            involved_dimensions=tuple(self.involved_dimensions),
-            tensors=tuple(self.tensors),
-            other=self.other,
-            metadata=metadata,
-            version=version,
-        )
+def _keep(name: str, value: Any, other: dict[str, Any]) -> None:
+    """Keep an attribute that has no column."""
+    if name in other:
+        raise FormatError(f"attribute '{shortened(name)}' twice")
+    if type(value) is float or type(value) is Attribute:
+        check_finite(name, value)
+    other[name] = value
 
-    def _seconds(self, name: str) -> NDArray[np.float64]:
-        """Return a column of times [s]."""
-        seconds = np.array(self.times[name], np.int64) / MICROSECONDS
-        exact = seconds.copy()
-        _fill(exact, self.columns[name])
-        far = np.flatnonzero(np.abs(exact - seconds) > 1.0 / MICROSECONDS + 1e-9 * seconds)
-        if far.size:
-            node = self.identifiers[far[0]]
-            raise FormatError(
-                f"node {node}: {name}_seconds {exact[far[0]]!r} does not agree with "
-                f"{name}_micros {self.times[name][far[0]]}"
-            )
-        return exact
+
+def _tensors(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    """Return names and sizes in turn, sizes as whole numbers."""
+    if len(values) % 2:
+        raise FormatError(f"'{name}' should be names and sizes in turn, not {len(values)} texts")
+    return tuple(
+        str(tensor_size(name, text)) if place % 2 else text for place, text in enumerate(values)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -264,12 +427,26 @@ def _whole_number(name: str, value: Any) -> int:
     raise FormatError(f"{name} should be a whole number, but is {shown}")
 
 
-def _fill(column: NDArray[Any], entries: Mapping[int, Any]) -> None:
-    """Set the entries of a column."""
-    positions = np.fromiter(entries, np.int64, len(entries))
-    column[positions] = np.fromiter(entries.values(), column.dtype, len(entries))
+def trace_of_messages(
+    parts: Sequence[bytes],
+    where: Callable[[int], str],
+    metadata: Mapping[str, Any],
+    version: str,
+) -> Trace:
+    """Return the trace of serialised Node messages; `where` as of `read_nodes`.
 
+    Raises
+    ------
+    FormatError
+        As of `plain_node` and `read_nodes`.
+    """
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    starts = np.append(np.int64(0), ends)[: len(parts)]
 
-def _ragged(offsets: array[int], values: array[int]) -> Ragged:
-    """Return lists as one column."""
-    return Ragged(np.array(offsets, np.int64), np.array(values, np.int64))
+    def read_rare(position: int) -> tuple[bytes, dict[str, Any]]:
+        try:
+            return plain_node(messages().node.FromString(parts[position]))
+        except FormatError as error:
+            raise FormatError(f"{where(position)}{error}") from None
+
+    return read_nodes(Nodes(b"".join(parts), starts, ends), read_rare, where, metadata, version)

@@ -87,6 +87,8 @@ INTEGERS: Mapping[str, tuple[str, str, int]] = {
 GROUP = "pg_name"
 INVOLVED = ("involve_dims", "involved_dim")  # to write, and as ASTRA-sim's master has it
 EXACT_TIMES = {"start_time_seconds": "start_time", "duration_seconds": "duration"}
+# Attributes that have columns, as `kernels.trace.wire` counts them.
+WORDS = (*INTEGERS, GROUP, *INVOLVED, *EXACT_TIMES, "inputs", "outputs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,18 @@ written rounded (half up, but never down to 0) and exactly, in the double attrib
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-from itertools import pairwise
-from typing import Any
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
+from perfmodel.base.texts import Texts
+from perfmodel.formats.chakra.reading import Nodes, numbers, readable_bytes
 from perfmodel.formats.chakra.schema import (
     ATTRIBUTE_OF_NODE,
     EXACT_TIMES,
@@ -30,12 +32,16 @@ from perfmodel.formats.chakra.schema import (
     MICROSECONDS,
     NODE_INPUTS,
     NODE_OUTPUTS,
+    WORDS,
     Attribute,
     attribute_message,
     check_finite,
     messages,
 )
-from perfmodel.trace import ABSENT, NODE_KINDS, Ragged, Trace
+from perfmodel.trace import ABSENT, NODE_KINDS, NamedSizes, Trace
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.trace.format_nodes import Columns, Pieces
 
 RESERVED = frozenset((*INTEGERS, *INVOLVED, *EXACT_TIMES, GROUP))
 
@@ -49,8 +55,8 @@ def check_trace(trace: Trace) -> None:
         Identifiers are negative or not different, a node's type is not known, or a number
         does not fit its attribute.
     """
-    unique = np.unique(trace.identifiers)
-    if len(unique) != trace.nodes or (unique < 0).any():
+    ordered = np.sort(trace.identifiers)
+    if (ordered[:1] < 0).any() or (ordered[1:] == ordered[:-1]).any():
         raise FormatError("the ids of nodes should be different and not negative")
     columns: list[tuple[str, NDArray[Any], int, int]] = [
         ("type", trace.kinds, 1, len(NODE_KINDS) - 1)
@@ -62,17 +68,21 @@ def check_trace(trace: Trace) -> None:
     for direction in ("inputs", "outputs"):
         values = getattr(trace, direction).values
         columns.append((direction, values, 0, len(trace.tensors) - 1))
+    parents = (trace.data_parents, trace.control_parents)
+    columns += [("the id of a parent", one.values, 0, LARGEST) for one in parents]
     for name, values, least, largest in columns:
         if values.size and not least <= values.min() <= values.max() <= largest:
             worst = values.max() if values.max() > largest else values.min()
             raise FormatError(f"{name} {worst} should be {least} to {largest}")
+    if isinstance(trace.tensors, NamedSizes) and (trace.tensors.size >= 0).all():
+        return
     for tensor, size in trace.tensors:
         if not 0 <= size <= LARGEST:
             raise FormatError(f"tensor '{shortened(tensor)}': size {size} should be 0 to {LARGEST}")
 
 
-def node_frames(trace: Trace) -> Iterator[bytes]:
-    """Yield the nodes of a trace as serialised Node messages.
+def written_nodes(trace: Trace) -> Nodes:
+    """Return the nodes of a trace as Node messages, each behind its length.
 
     Every node of a trace that names tensors states `inputs` and `outputs`, because
     ASTRA-sim's memory tracker wants both.
@@ -80,65 +90,174 @@ def node_frames(trace: Trace) -> Iterator[bytes]:
     Raises
     ------
     FormatError
-        A number does not fit the schema.
+        The trace could be written but not read, or a number does not fit the schema.
     """
-    make, io_info = messages().node, messages().io_info
-    start_times, starts_exact = whole_microseconds(trace.start_time)
-    durations, durations_exact = whole_microseconds(trace.duration)
-    parents = [_lists(trace.data_parents), _lists(trace.control_parents)]
-    attributes = [
-        (name, kind, getattr(trace, column).tolist())
-        for name, (column, kind, _) in INTEGERS.items()
-        if (getattr(trace, column) != ABSENT).any()
-    ]
-    tensors = [(name, _lists(getattr(trace, name))) for name in ("inputs", "outputs")]
-    groups, involved = trace.group.tolist(), trace.involved.tolist()
-    identifiers, kinds = trace.identifiers.tolist(), trace.kinds.tolist()
-    for i, name in enumerate(trace.names):
+    from perfmodel.kernels.trace import format_nodes as kernel
+    from perfmodel.kernels.work import kernel_work
+
+    check_trace(trace)
+    with kernel_work(written_nodes=trace.nodes):
+        columns = _readable(_columns(trace))
+        lengths = numbers(trace.nodes)
+        size = int(kernel.node_lengths(columns, lengths, _room(0)))
+        content, ends = _room(size), numbers(trace.nodes)
+        kernel.write_nodes(columns, lengths, content, ends)
+    ends = np.asarray(ends, np.int64)
+    return Nodes(bytes(content), ends - lengths, ends)
+
+
+def _room(size: int) -> Any:
+    """Return room for bytes, as kernels fill it fastest; inside `kernel_work`."""
+    from perfmodel.kernels._jit import compiling
+
+    return np.empty(size, np.uint8) if compiling() else bytearray(size)
+
+
+def _columns(trace: Trace) -> Columns:
+    """Return a trace as the kernels take it."""
+    from perfmodel.kernels.trace import format_nodes as kernel
+    from perfmodel.kernels.trace import wire
+
+    table = np.full((trace.nodes, wire.COLUMNS), ABSENT, np.int64)
+    table[:, wire.IDENTIFIER], table[:, wire.KIND] = trace.identifiers, trace.kinds
+    for i, (column, _, _) in enumerate(INTEGERS.values()):
+        table[:, wire.INTEGERS + i] = getattr(trace, column)
+    table[:, wire.GROUP], table[:, wire.INVOLVED] = trace.group, trace.involved
+    for i, column in enumerate(EXACT_TIMES.values()):
+        seconds = np.ascontiguousarray(getattr(trace, column), np.float64)
+        micros, inexact = whole_microseconds(seconds)
+        table[:, wire.START + i] = micros
+        table[:, wire.EXACT_START + i] = np.where(inexact, seconds.view(np.int64), ABSENT)
+    try:
+        tensors = NamedSizes.of(trace.tensors)
+    except UnicodeEncodeError as error:
+        raise FormatError(f"a tensor: {error}") from None
+    fields, attributes = _others(trace)
+    return kernel.Columns(
+        table.reshape(-1),
+        trace.data_parents.offsets,
+        trace.data_parents.values,
+        trace.control_parents.offsets,
+        trace.control_parents.values,
+        trace.inputs.offsets,
+        trace.inputs.values,
+        trace.outputs.offsets,
+        trace.outputs.values,
+        tensors.name,
+        tensors.size,
+        len(tensors) > 0,
+        _names(trace),
+        kernel.Pieces(tensors.texts.letters, tensors.texts.ends),
+        _framed_each(GROUP, trace.group_names),
+        _framed_each(
+            INVOLVED[0], (Attribute("bool_list", flags) for flags in trace.involved_dimensions)
+        ),
+        _pieces(_heads()),
+        fields,
+        attributes,
+    )
+
+
+def _readable(columns: Columns) -> Columns:
+    """Return columns as kernels read them; inside `kernel_work`."""
+    from perfmodel.kernels.plain import plain
+
+    return plain(
+        columns._replace(
+            **{
+                name: value._replace(letters=readable_bytes(value.letters))
+                for name, value in columns._asdict().items()
+                if hasattr(value, "letters")
+            }
+        )
+    )
+
+
+def _pieces(parts: Sequence[bytes]) -> Pieces:
+    """Return parts one behind another."""
+    from perfmodel.kernels.trace.format_nodes import Pieces
+
+    lengths = np.array([len(part) for part in parts], np.int64)
+    return Pieces(b"".join(parts), np.cumsum(lengths))
+
+
+def _names(trace: Trace) -> Pieces:
+    """Return the names of nodes."""
+    from perfmodel.kernels.trace.format_nodes import Pieces
+
+    try:
+        names = Texts.of(trace.names)
+    except UnicodeEncodeError:
+        for number, name in zip(trace.identifiers.tolist(), trace.names, strict=True):
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise FormatError(f"node {number} ({shortened(name)}): {error}") from None
+        raise
+    return Pieces(names.letters, names.ends)
+
+
+def _framed_each(name: str, values: Iterable[Any]) -> Pieces:
+    """Return an attribute with each of some values as fields of nodes."""
+    try:
+        return _pieces([_framed(attribute_message(name, value)) for value in values])
+    except ValueError as error:
+        raise FormatError(f"{name}: {error}") from None
+
+
+@functools.cache
+def _heads() -> tuple[bytes, ...]:
+    """Return how the attribute of each word begins."""
+    one = {"double": 1.0, "bool": True}
+    kinds = [kind for _, kind, _ in INTEGERS.values()]
+    heads = []
+    for word, kind in zip(WORDS, (*kinds, "", "", "", "double", "double", "", ""), strict=True):
+        value = Attribute(kind, one.get(kind, 1) if kind else None)
+        written = attribute_message(word, value).SerializeToString()
+        heads.append(written[: len(written) - {"": 0, "double": 8}.get(kind, 1)])
+    return tuple(heads)
+
+
+def _others(trace: Trace) -> tuple[Pieces, Pieces]:
+    """Return what nodes say beside their columns: fields ahead of the attributes, and those."""
+    from perfmodel.kernels.trace.format_nodes import Pieces
+
+    found = np.zeros((2, trace.nodes), np.int64)
+    parts: tuple[list[bytes], list[bytes]] = ([], [])
+    for i in sorted(position for position in trace.other if 0 <= position < trace.nodes):
         try:
-            node = make(
-                id=identifiers[i],
-                name=name,
-                type=kinds[i],
-                ctrl_deps=next(parents[1]),
-                data_deps=next(parents[0]),
-                start_time_micros=start_times[i],
-                duration_micros=durations[i],
-            )
-            parts = []
-            for label, lists in tensors:
-                listed = next(lists)
-                if trace.tensors:
-                    texts = [str(item) for j in listed for item in trace.tensors[j]]
-                    value = Attribute("string_list", texts) if texts else Attribute("", None)
-                    parts.append(_framed(attribute_message(label, value)))
-            for label, kind, column in attributes:
-                if column[i] != ABSENT:
-                    parts.append(_integer_frame(label, kind, column[i]))
-            if groups[i] != ABSENT:
-                parts.append(_text_frame(GROUP, trace.group_names[groups[i]]))
-            if involved[i] != ABSENT:
-                parts.append(_flags_frame(trace.involved_dimensions[involved[i]]))
-            if starts_exact[i]:
-                parts.append(_seconds_frame("start_time_seconds", trace.start_time[i]))
-            if durations_exact[i]:
-                parts.append(_seconds_frame("duration_seconds", trace.duration[i]))
-            for label, value in trace.other.get(i, {}).items():
-                if label in RESERVED or (label in ("inputs", "outputs") and trace.tensors):
-                    raise ValueError(f"attribute '{label}' has a column")
-                check_finite(label, value)
-                if label in (NODE_INPUTS, NODE_OUTPUTS):
-                    values, shapes, types = value.value
-                    info = io_info(values=values, shapes=shapes, types=types)
-                    getattr(node, label.removeprefix("node.")).CopyFrom(info)
-                else:
-                    parts.append(_framed(attribute_message(label, value)))
+            fields, attributes = _other(trace.other[i], len(trace.tensors) > 0)
         except (TypeError, ValueError, KeyError, IndexError) as error:
-            raise FormatError(f"node {identifiers[i]} ({shortened(name)}): {error}") from None
-        yield node.SerializeToString() + b"".join(parts)
+            name = f"node {trace.identifiers[i]} ({shortened(trace.names[i])})"
+            raise FormatError(f"{name}: {error}") from None
+        for number, part in enumerate((fields, attributes)):
+            found[number, i] = len(part)
+            parts[number].append(part)
+    first, second = (
+        Pieces(b"".join(pieces), np.cumsum(lengths))
+        for pieces, lengths in zip(parts, found, strict=True)
+    )
+    return first, second
 
 
-def whole_microseconds(seconds: NDArray[np.float64]) -> tuple[list[int], list[bool]]:
+def _other(values: Mapping[str, Any], tensors: bool) -> tuple[bytes, bytes]:
+    """Return attributes without a column as fields of a node, and as attributes of it."""
+    node = messages().node()
+    parts = []
+    for label, value in values.items():
+        if label in RESERVED or (label in ("inputs", "outputs") and tensors):
+            raise ValueError(f"attribute '{label}' has a column")
+        check_finite(label, value)
+        if label in (NODE_INPUTS, NODE_OUTPUTS):
+            texts = dict(zip(("values", "shapes", "types"), value.value, strict=True))
+            field = getattr(node, label.removeprefix("node."))
+            field.CopyFrom(messages().io_info(**texts))
+        else:
+            parts.append(_framed(attribute_message(label, value)))
+    return node.SerializeToString(), b"".join(parts)
+
+
+def whole_microseconds(seconds: NDArray[np.float64]) -> tuple[Integers, Flags]:
     """Round times half up to microseconds, positive ones to 1 at least.
 
     Parameters
@@ -147,8 +266,8 @@ def whole_microseconds(seconds: NDArray[np.float64]) -> tuple[list[int], list[bo
 
     Returns
     -------
-    micros : list of int
-    inexact : list of bool
+    micros : int64[nodes]
+    inexact : bool[nodes]
         The time is not what a reader makes of the microseconds.
 
     Raises
@@ -165,42 +284,13 @@ def whole_microseconds(seconds: NDArray[np.float64]) -> tuple[list[int], list[bo
             "below 2^63 microseconds"
         )
     micros = np.maximum(micros, seconds > 0).astype(np.int64)
-    return micros.tolist(), (micros / MICROSECONDS != seconds).tolist()
-
-
-def _lists(ragged: Ragged) -> Iterator[list[int]]:
-    """Yield the lists of a ragged column."""
-    offsets, values = ragged.offsets.tolist(), ragged.values.tolist()
-    return (values[a:b] for a, b in pairwise(offsets))
+    return micros, micros / MICROSECONDS != seconds
 
 
 def _framed(message: Any) -> bytes:
     """Return an attribute as a field of its node."""
     content = message.SerializeToString()
     return ATTRIBUTE_OF_NODE + varint(len(content)) + content
-
-
-@lru_cache(maxsize=65536)
-def _integer_frame(name: str, kind: str, value: int) -> bytes:
-    """Return an integer attribute as a field of its node."""
-    return _framed(attribute_message(name, Attribute(kind, value)))
-
-
-@lru_cache(maxsize=4096)
-def _text_frame(name: str, value: str) -> bytes:
-    """Return a text attribute as a field of its node."""
-    return _framed(attribute_message(name, value))
-
-
-@lru_cache(maxsize=4096)
-def _flags_frame(flags: tuple[bool, ...]) -> bytes:
-    """Return the involved dimensions as a field of a node."""
-    return _framed(attribute_message(INVOLVED[0], Attribute("bool_list", flags)))
-
-
-def _seconds_frame(name: str, seconds: float) -> bytes:
-    """Return an exact time as a field of its node."""
-    return _framed(attribute_message(name, float(seconds)))
 
 
 def varint(value: int) -> bytes:

@@ -51,6 +51,22 @@ def framed(*parts: bytes) -> bytes:
     return EMPTY_METADATA + b"".join(bytes([len(part)]) + part for part in parts)
 
 
+def parts_of(content: bytes) -> list[bytes]:
+    """The messages of a file."""
+    parts, place = [], 0
+    while place < len(content):
+        length = shift = 0
+        while True:
+            byte = content[place]
+            length |= (byte & 127) << shift
+            place, shift = place + 1, shift + 7
+            if byte < 128:
+                break
+        parts.append(content[place : place + length])
+        place += length
+    return parts
+
+
 def node_with(*attributes, **fields) -> bytes:
     """The bytes of a Node message."""
     node = messages().node(**{"id": 1, "name": "n", "type": COMPUTE, **fields})

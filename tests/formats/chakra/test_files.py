@@ -32,6 +32,7 @@ from perfmodel.trace import (
     COLLECTIVE,
     COMPUTE,
     METADATA,
+    OtherPeers,
     TraceBuilder,
     TraceSet,
 )
@@ -112,6 +113,27 @@ class TestSets:
         assert again.traces[0] is again.traces[1]  # the files are identical
         assert read_traces(tmp_path).equals(traces)
         assert again.members(0, 1) == (1, 0)
+
+    def test_ranks_that_differ_in_groups_and_peers_share_their_columns(self, tmp_path):
+        trace = small_trace()
+        ranks = [
+            replace(trace, source=np.where(trace.source < 0, -1, rank).astype(np.int32))
+            for rank in range(3)
+        ]
+        ranks[2] = replace(ranks[2], group_names=("other",))
+        groups = {"tp": (0, 1), "other": (2,)}
+        write_traces(TraceSet(tuple(ranks), groups), tmp_path / "w")
+        again = read_traces(tmp_path / "w")
+        assert again.equals(TraceSet(tuple(ranks), groups))
+        parts = again.parts
+        assert [isinstance(part, OtherPeers) for part in parts] == [False, True, True]
+        assert parts[2].trace.group_names == ("other",)
+        for column in ("identifiers", "names", "duration", "data_parents", "other", "tensors"):
+            assert getattr(parts[2].trace, column) is getattr(parts[0], column)
+        write_traces(again, tmp_path / "v")
+        for rank in range(3):
+            names = (tmp_path / f"{prefix}.{rank}.et" for prefix in "vw")
+            assert len({name.read_bytes() for name in names}) == 1
 
     def test_the_order_is_that_of_the_ranks(self, tmp_path):
         different = []

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.chakra.files import parse_trace, read_trace, write_traces
 from perfmodel.formats.chakra.json import json_text, parse_json_trace
-from perfmodel.formats.chakra.messages import frames, serialise
+from perfmodel.formats.chakra.messages import serialise
 from perfmodel.formats.chakra.schema import IO_INFO, NODE_INPUTS, SCALAR_KINDS, Attribute, messages
 from perfmodel.trace import ABSENT, COLLECTIVE, COMPUTE, TraceBuilder, TraceSet
+from tests.formats.chakra.made import parts_of
 
 # As in mlcommons/chakra 21585d8, tests/data: a host operator, a kernel, a collective.
 SAMPLE = """{
@@ -160,7 +161,7 @@ def jsonizer_text(content: bytes) -> str:
     """What mlcommons/chakra's jsonizer prints: MessageToJson of every message."""
     from google.protobuf.json_format import MessageToJson
 
-    first, *rest = (part for _, part in frames(content))
+    first, *rest = parts_of(content)
     classes = messages()
     lines = [MessageToJson(classes.metadata.FromString(first))]
     for part in rest:

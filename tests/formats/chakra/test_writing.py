@@ -13,7 +13,7 @@ from perfmodel.formats.chakra.files import (
     parse_trace,
     write_traces,
 )
-from perfmodel.formats.chakra.messages import frames, serialise
+from perfmodel.formats.chakra.messages import serialise
 from perfmodel.formats.chakra.schema import (
     messages,
 )
@@ -25,7 +25,14 @@ from perfmodel.trace import (
     TraceBuilder,
     TraceSet,
 )
-from tests.formats.chakra.made import CONVERTED_NODE, NAME, TYPES_FILE, framed, small_trace
+from tests.formats.chakra.made import (
+    CONVERTED_NODE,
+    NAME,
+    TYPES_FILE,
+    framed,
+    parts_of,
+    small_trace,
+)
 
 
 class TestBytes:
@@ -80,7 +87,7 @@ class TestBytes:
         """mlcommons/chakra 21585d8, src/feeder/et_feeder_node.cpp: other kinds read as 0."""
         builder = TraceBuilder()
         builder.add("n", COMPUTE, **{column: value})
-        (_, _), (_, content) = frames(serialise(builder.build()))
+        _, content = parts_of(serialise(builder.build()))
         (attribute,) = messages().node.FromString(content).attr
         assert (attribute.name, attribute.WhichOneof("value")) == (name, kind)
         assert getattr(attribute, kind) == value
@@ -90,8 +97,8 @@ class TestBytes:
         builder = TraceBuilder()
         builder.add("a", COMPUTE, inputs=[("x", 8), ("w", 4)])
         builder.add("b", COMPUTE)
-        _, *nodes = frames(serialise(builder.build()))
-        first, second = (messages().node.FromString(content) for _, content in nodes)
+        _, *nodes = parts_of(serialise(builder.build()))
+        first, second = (messages().node.FromString(content) for content in nodes)
         assert [attribute.name for attribute in second.attr] == ["inputs", "outputs"]
         assert list(first.attr[0].string_list.values) == ["x", "8", "w", "4"]
         assert first.attr[1].WhichOneof("value") is None
@@ -112,7 +119,7 @@ class TestBytes:
         builder = TraceBuilder()
         builder.add("n", COMPUTE, duration=seconds)
         content = serialise(builder.build())
-        (_, _), (_, part) = frames(content)
+        _, part = parts_of(content)
         node = messages().node.FromString(part)
         assert node.duration_micros == micros
         assert [a.name for a in node.attr] == (["duration_seconds"] if exact else [])
