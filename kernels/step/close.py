@@ -72,6 +72,8 @@ def close_strategies(
     out : ndarray of float64 or float32, shape (len(ROW), strategies)
         Result, rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
     """
+    if families.size == 0:
+        return
     memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
     row = np.zeros(len(ROW))
     groups = data_groups(families[0], network)

@@ -86,6 +86,8 @@ def rank_strategies(
     ranking : Ranking
         Of other strategies before; added to.
     """
+    if families.size == 0:
+        return
     memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
     row, cost = np.zeros(len(ROW)), np.zeros(ranking.signs.size)
     counts = ranking.counts

@@ -216,7 +216,7 @@ def _order(grid: StrategyGrid) -> Order:
         int(grid["pipeline_parallel"][0]),
         int(batches_of(grid)[0]),
         int(grid["virtual_pipeline"][0]),
-        int(groups_of(grid)[0]),
+        int(groups_of(grid.columns, batches_of(grid))[0]),
     ).order
 
 

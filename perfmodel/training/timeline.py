@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 from perfmodel.training.project import Workload, closing_settings, key_tables, laid_out
 from perfmodel.training.scheduled import chunks_of, groups_of, prices_of, sends_are_hidden
@@ -108,7 +108,7 @@ def pipeline_timeline(
             stages,
             batches,
             int(grid["virtual_pipeline"][0]),
-            int(groups_of(grid.columns, np.array([batches]))[0]),
+            int(groups_of(grid.columns, batches_of(grid))[0]),
         )
         order = pipeline.order
         chunks = chunks_of(work, 0)

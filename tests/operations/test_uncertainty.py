@@ -15,6 +15,7 @@ from perfmodel.base.regimes import LIMITS, REGIMES, regime
 from perfmodel.base.variables import VARIABLES
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.step.overlap import hidden_width, hide, width_of
+from perfmodel.kernels.step.tables import WIDTHS
 from perfmodel.kernels.step.tables import PART
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
@@ -155,10 +156,11 @@ def test_backward_attention_counts_the_products_of_forward(h100):
 def test_the_pass_finds_the_regime_of_the_labelled_layer(quantity, name):
     hardware = load_hardware("dgx-h100")
     expected = width_table(hardware, name)[regime(name, quantity)]
-    assert width_of(quantity, kernel_widths(hardware, name)) == expected
+    widths = np.rec.array([kernel_widths(hardware, name)], dtype=WIDTHS)[0]
+    assert width_of(quantity, widths) == expected
     for limit in LIMITS[name][1:]:
         expected = width_table(hardware, name)[regime(name, limit)]
-        assert width_of(limit, kernel_widths(hardware, name)) == expected
+        assert width_of(limit, widths) == expected
 
 
 @given(

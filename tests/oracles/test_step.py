@@ -569,7 +569,8 @@ class Oracle:
 
 def relative_width(size, regimes):
     """Half-width of the regime of a size: small below the first limit, large from the second."""
-    return regimes[2:][int(size >= regimes[0]) + int(size >= regimes[1])]
+    above = int(size >= regimes.middle_from) + int(size >= regimes.large_from)
+    return (regimes.small, regimes.middle, regimes.large)[above]
 
 
 def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
@@ -689,7 +690,7 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "step_overhead": 0.01,
         "reserve_bytes": 2e9,
         "fragmentation": 0.04,
-        "memory": columns.MemorySettings(
+        "memory": dict(
             master_bytes=4.0 * (seed % 2),
             persistent_gradients=seed % 3 == 0,
             beside_bytes=2.0 * (seed % 4 == 1),
@@ -722,65 +723,42 @@ def random_case(seed, *, count=60, tied=False, keys=3, settings=None):
         "ends": np.random.default_rng(seed + 2).uniform(0.0, 0.1, (len(layer_key), 6)),
         "strategies": strategies,
         "scalars": scalars,
-        "settings": columns.Settings(**{**made, **(settings or {})}),
+        "settings": columns.settings_of(**{**made, **(settings or {})}),
     }
 
 
 def closed(case, device, network, *, dtype: Any = np.float64):
     """Run the kernel on a case: variable name to column."""
     sums = columns.blank_stages(len(case["rows"]))
-    scalars = case["scalars"]
+    scalars, settings = case["scalars"], case["settings"]
+    key_of = np.zeros(len(case["parts"]), columns.KEY).view(np.recarray)
+    for name, values in scalars.items():
+        key_of[{"boundary": "boundary_bytes"}.get(name, name)] = values
+    key_of.trained_table = key_of.shared_table
+    keys = columns.KeyTables(case["parts"], key_of)
     sum_stages(
-        case["parts"],
-        case["row_key"],
-        case["rows"],
-        scalars["shared_table"],
-        scalars["shared_table"],
-        EMBEDDING_PART,
-        OUTPUT_PART,
-        sums,
+        case["parts"], case["row_key"], case["rows"], key_of, EMBEDDING_PART, OUTPUT_PART, sums
     )
-    widths = np.empty((len(case["layer_key"]), 3))
-    sum_widths(sums, np.array(case["offset"]), case["copies"], widths)
-    stages = columns.Stages(
-        case["layer_key"],
-        case["offset"],
-        sums,
-        case["rows"],
-        case["first"],
-        case["copies"],
-        np.arange(len(case["rows"])),
-        widths,
-        case["ends"],
-    )
-    strategies = columns.Strategies(
-        **{
-            name: np.array(
-                [row.get(name, -1) for row in case["strategies"]],
-                np.float64 if name in ("padding", *OFFLOAD) else np.int64,
-            )
-            for name in columns.Strategies._fields
-        }
-    )
-    keys = columns.KeyTables(
-        case["parts"],
-        scalars["shared_table"],
-        scalars["shared_table"],
-        scalars["boundary"],
-        scalars["boundary_gather"],
-        scalars["scale_bytes"],
-        scalars["weight_bytes"],
-        scalars["flops_causal"],
-        scalars["flops_non_causal"],
-        scalars["peak"],
-    )
-    out = np.empty((len(columns.ROW), len(case["strategies"])), dtype)
+    sums.first_stage, sums.stages = case["first"], case["copies"]
+    sums.pair = np.arange(len(sums))
+    of = np.zeros(len(case["layer_key"]), columns.STAGE_KEY).view(np.recarray)
+    of.layer_key, of.first, of.behind = case["layer_key"], case["offset"][:-1], case["offset"][1:]
+    for name, times in zip(Ends._fields, case["ends"].T, strict=True):
+        of[name] = times
+    sum_widths(sums, of)
+    stages = columns.Stages(of, sums, case["rows"])
+    families = np.zeros(len(case["strategies"]), columns.STRATEGY).view(np.recarray)
+    for i, row in enumerate(case["strategies"]):  # each a family of its own
+        for name in set(columns.STRATEGY.names) & {*row, "data_ranks"}:
+            families[name][i] = row[{"data_ranks": "data"}.get(name, name)]
+    families.number = families.first = np.arange(families.size)
+    families.behind, families.waits = families.first + 1, -1
+    batch = np.array([row["global_batch"] for row in case["strategies"]], np.int64)
+    out = np.empty((len(columns.ROW), families.size), dtype)
     waits = columns.no_waits()
-    settings = case["settings"]
-    shards = shard_prices(
-        strategies, np.array(case["layer_key"])[strategies.stage_key], keys, settings, network
-    )
-    close_strategies(strategies, keys, stages, waits, shards, settings, device, network, 0, out)
+    layer_key = np.array(case["layer_key"])[families.stage_key]
+    shards = shard_prices(families, layer_key, keys, settings, network)
+    close_strategies(families, batch, keys, stages, waits, shards, settings, device, network, out)
     return dict(zip(NAMES, out, strict=True))
 
 

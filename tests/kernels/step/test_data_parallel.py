@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from perfmodel.kernels.collective.times import ALL_REDUCE, REDUCE_SCATTER
@@ -11,6 +12,7 @@ from perfmodel.kernels.step.data_parallel import on_other_links, ready_window, w
 from perfmodel.kernels.step.overlap import hide
 from perfmodel.kernels.step.placement import Group, Groups, leaves_domain
 from perfmodel.kernels.step.sharding import gradient_transfers
+from perfmodel.kernels.step.tables import WIDTHS
 
 
 class Few(NamedTuple):
@@ -126,7 +128,7 @@ class Overlaps(NamedTuple):
     overlap_gather: bool = True
     tax_inside: float = 0.0
     tax_outside: float = 0.0
-    collective_widths: tuple[float, float, float, float, float] = (1e6, 1e8, 0.0, 0.0, 0.0)
+    collective_widths: np.record = np.rec.array([(1e6, 1e8, 0.0, 0.0, 0.0)], dtype=WIDTHS)[0]
 
 
 @pytest.mark.parametrize(
@@ -143,9 +145,8 @@ def test_the_first_chunk_is_gathered_beside_the_update_of_the_others(
     overlap, virtual, update, shown
 ):
     group = Group(4, 1, 0, 1, 1)
-    total, exposed, width, waits = whole_stage(
+    reduced, gathered = whole_stage(
         Interleaved(virtual=virtual),
-        8.0,
         Whole(),
         12.0,
         0.0,
@@ -157,5 +158,6 @@ def test_the_first_chunk_is_gathered_beside_the_update_of_the_others(
         True,
         Overlaps(overlap),
     )
-    assert (total, width, waits) == (20.0, 0.0, 0.0)
-    assert exposed == pytest.approx(shown)
+    assert (reduced.total, gathered.total) == (12.0, 8.0)
+    assert (reduced.width + gathered.width, reduced.waits + gathered.waits) == (0.0, 0.0)
+    assert reduced.exposed + gathered.exposed == pytest.approx(shown)

@@ -284,8 +284,8 @@ def pipeline_of(stages, bytes_of_stage):
     """`Stages` of a pipeline in which every stage has a composition of its own."""
     sums = blank_stages(stages)
     sums["activations"] = bytes_of_stage
-    each = np.arange(stages)
-    return tupled(sums=sums, first_stage=each.astype(float), pair=each[::-1])
+    sums["first_stage"], sums["pair"] = np.arange(stages), np.arange(stages)[::-1]
+    return tupled(sums=sums)
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4, 7, 8, 16])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from perfmodel.kernels.step.overlap import (
@@ -15,6 +16,7 @@ from perfmodel.kernels.step.overlap import (
     width_of,
 )
 from perfmodel.kernels.step.placement import Group, Groups
+from perfmodel.kernels.step.tables import WIDTHS
 
 INSIDE, OUTSIDE = 0.5, 0.125
 
@@ -44,7 +46,7 @@ def test_all_of_an_error_shows_where_nothing_hides():
 
 
 def test_small_middle_and_large_operations_have_widths_of_their_own():
-    regimes = (1e6, 1e8, 0.3, 0.2, 0.1)
+    regimes = np.rec.array([(1e6, 1e8, 0.3, 0.2, 0.1)], dtype=WIDTHS)[0]
     assert [width_of(size, regimes) for size in (1.0, 1e6, 1e7, 1e8)] == [0.3, 0.2, 0.2, 0.1]
 
 

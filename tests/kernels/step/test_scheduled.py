@@ -18,7 +18,7 @@ from perfmodel.kernels.step.scheduled import (
     kept_bytes,
     write_flight,
 )
-from perfmodel.kernels.step.shards import no_shards
+from perfmodel.kernels.step.shards import SHARD, Shards
 from perfmodel.kernels.step.tables import PART
 from perfmodel.kernels.work import kernel_work
 from perfmodel.strategy.pipelines import named_pipeline
@@ -50,7 +50,8 @@ def flights(order, parts):
 def test_passes_take_what_their_layers_take(parts):
     work = np.zeros((KINDS, 4))
     with kernel_work():
-        fill_work(work, np.arange(4), CHUNKS, parts, no_shards(np.zeros(0, np.int64), 0, 3), -1)
+        shards = Shards(np.zeros(0, np.int64), np.zeros((0, 3), SHARD).view(np.recarray))
+        fill_work(work, np.arange(4), CHUNKS, parts, shards, -1)
     layers = np.array([3.0, 4.0, 4.0, 2.0])
     np.testing.assert_allclose(work[FORWARD], layers)
     np.testing.assert_allclose(work[BACKWARD], 2.5 * layers)

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from perfmodel import load_hardware, load_model, strategy_grid
-from perfmodel.kernels.step.shards import shard_prices
+from perfmodel.kernels.step.shards import SHARD, shard_prices
 from perfmodel.network.table import network_table
 from perfmodel.software.framework import load_framework
 from perfmodel.training.project import Workload, closing_settings, key_tables, laid_out
 
-SHARDED = ("total", "exposed", "ahead", "width", "first", "last")
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +32,16 @@ def asked():
 def test_only_sharded_parameters_have_a_row(asked):
     shards = shard_prices(*asked)
     assert ((shards.row >= 0) == (asked[0].zero == 3)).all()
-    assert 0 < shards.total.shape[0] < (asked[0].zero == 3).sum()  # batches share
-    for name in SHARDED:
-        assert np.isfinite(getattr(shards, name)).all()
-    assert (shards.exposed <= shards.total).all()
+    of_all = [family.size for family in (shards.row, shards.row[shards.row >= 0])]
+    assert 0 < shards.parts.shape[0] <= of_all[1] < of_all[0]
+    for name in SHARD.names:
+        assert np.isfinite(shards.parts[name]).all()
+    assert (shards.parts.exposed <= shards.parts.total).all()
 
 
 def test_each_strategy_alone_costs_the_same(asked):
     strategies, layer_key, *rest = asked
     shards = shard_prices(*asked)
     for i in np.flatnonzero(strategies.zero == 3)[::7]:
-        one = type(strategies)(*(column[i : i + 1] for column in strategies))
-        alone = shard_prices(one, layer_key[i : i + 1], *rest)
-        for name in SHARDED:
-            ours, theirs = getattr(shards, name)[shards.row[i]], getattr(alone, name)[0]
-            np.testing.assert_array_equal(ours, theirs)
+        alone = shard_prices(strategies[i : i + 1], layer_key[i : i + 1], *rest)
+        np.testing.assert_array_equal(shards.parts[shards.row[i]], alone.parts[0])
