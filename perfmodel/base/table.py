@@ -116,8 +116,14 @@ class Column:
         if not here:
             return self
         if self._values is None:
-            assert self._read is not None
-            return Column(self.dims, self._read(here), self.attrs)
+            read = self._read
+            assert read is not None
+
+            def later(more: Mapping[str, Index]) -> NDArray[Any]:
+                inner = {dim: here[dim][at] if dim in here else at for dim, at in more.items()}
+                return read({**here, **inner})
+
+            return Column(self.dims, attrs=self.attrs, read=later)
         values = self._values
         for dim, at in here.items():
             values = np.take(values, at, axis=self.dims.index(dim))

@@ -70,7 +70,7 @@ def check_results_path(path: str | Path) -> str:
             f"pip install 'perfmodel[{kind.extra}]'"
         )
     if kind.folder:
-        _check_folder(user_path(path))
+        check_folder(user_path(path))
         return str(user_path(path))
     return str(check_writable(path))
 
@@ -229,6 +229,11 @@ def _write_parquet(table: Table, path: Path) -> None:
 
 
 def _write_zarr(table: Table, path: Path) -> None:
+    write_zarr(table, path, {})
+
+
+def write_zarr(table: Table, path: Path, encoding: Mapping[str, Any]) -> None:
+    """Write a table as a zarr store; `encoding` as of `xarray.Dataset.to_zarr`."""
     dataset = table.to_xarray()
     # Texts of fixed length have no place in zarr's format yet.
     fixed = {
@@ -236,7 +241,9 @@ def _write_zarr(table: Table, path: Path) -> None:
         for name, values in dataset.coords.items()
         if values.dtype.kind == "U"
     }
-    dataset.assign_coords(fixed).to_zarr(path, mode="w", consolidated=False)
+    dataset.assign_coords(fixed).to_zarr(
+        path, mode="w", consolidated=False, encoding=encoding
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +267,7 @@ KINDS: Mapping[str, Kind] = {
 """Ending -> kind of file."""
 
 
-def _check_folder(target: Path) -> None:
+def check_folder(target: Path) -> None:
     """Make sure that a folder of results may stand at `target`, or be replaced there."""
     check_writable(target.parent / f".{target.name}.check")
     ours = (target / "zarr.json").is_file() or (target / ".zgroup").is_file()
@@ -272,7 +279,7 @@ def _check_folder(target: Path) -> None:
 def _atomic_folder(path: str | Path) -> Iterator[Path]:
     """Give a temporary folder beside `path`, renamed to it on success, removed on failure."""
     target = user_path(path)
-    _check_folder(target)
+    check_folder(target)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     TEMPORARIES.add(temporary)
     try:
