@@ -7,6 +7,7 @@ and neither writing nor reading needs xarray.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,8 @@ def _declare(file: Dataset, source: Dataset, dim: str, count: int, step: int) ->
             name, variable.dtype, variable.dimensions, fill_value=fill, **options
         )
         made.setncatts(attributes)
+        if options:  # whole chunks are written, once
+            made.set_var_chunk_cache(size=variable.dtype.itemsize * math.prod(chunks))
         if not along:
             made[...] = variable[...]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.files import atomic_path
-from perfmodel.base.table import Table, spoken
+from perfmodel.base.table import Column, Table, spoken
 from perfmodel.sweeps.files import check_folder, write_zarr
 from perfmodel.sweeps.netcdf import join_netcdf, write_netcdf
 
@@ -24,6 +24,7 @@ class ZarrStore:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "results.zarr"
+        self._texts: dict[tuple[str, int, int], bytes] = {}
 
     def holds(self, number: int) -> bool:
         """Tell whether a block that was written is still there."""
@@ -60,9 +61,33 @@ class ZarrStore:
         group = zarr.open_group(self.path, mode="r+")
         rows = slice(start, start + table.sizes["strategy"])
         for name, column in table.variables.items():
-            if "strategy" in column.dims:
-                array: Any = group[name]
+            if "strategy" not in column.dims:
+                continue
+            array: Any = group[name]
+            if column.labels is None or column.is_flag:
                 array[rows] = spoken(column).values
+            else:
+                place = (number, *(0,) * (len(column.dims) - 1))
+                chunk = self.path / name / array.metadata.encode_chunk_key(place)
+                self._write_text(name, column, array, rows, chunk)
+
+    def _write_text(
+        self, name: str, column: Column, array: Any, rows: slice, chunk: Path
+    ) -> None:
+        """Write choices; where all are one, the chunk is that of a block before.
+
+        Texts one by one take longer than everything else.
+        """
+        codes = column.values
+        one = (name, int(codes.flat[0]), codes.size) if codes.min() == codes.max() else None
+        if one in self._texts:
+            chunk.parent.mkdir(exist_ok=True)
+            with atomic_path(chunk) as temporary:
+                temporary.write_bytes(self._texts[one])
+            return
+        array[rows] = np.array(column.labels, np.dtypes.StringDType())[codes]
+        if one is not None:
+            self._texts[one] = chunk.read_bytes()
 
     def finish(self, target: Path, blocks: int, attrs: Mapping[str, Any]) -> None:
         """Put the store where the output shall be."""
