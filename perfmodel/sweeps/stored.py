@@ -72,7 +72,19 @@ def run_here(
 ) -> Iterator[BlockResult]:
     """Project and store blocks in this process, one after another."""
     for number in numbers:
-        yield project_block(sweep, number, store, top, advance)[0]
+        start, stop = sweep.bounds(number)
+        left = (stop - start) * len(sweep.hardware)
+
+        def told(count: int) -> None:
+            nonlocal left
+            left -= count
+            if advance is not None:
+                advance(count)
+
+        result, _ = project_block(sweep, number, store, top, told)
+        if advance is not None:
+            advance(left)  # what is impossible
+        yield result
 
 
 def project_block(
