@@ -519,7 +519,7 @@ def _suggest(
     for path, value in of_hardware(settings).items():
         chosen += f" --set {path}={written(value)}"
     remark("\nWhat to try next")
-    if output is not None and output.lower().endswith(".nc"):  # the kind that is read again
+    if output is not None and output.lower().endswith((".nc", ".zarr")):  # those are read again
         remark(f"  perfmodel best {output} --top 20 --where 'pipeline_parallel > 1'")
         remark(f"  perfmodel best {output} --pareto step_time,memory_total")
         remark(f"  perfmodel launch {output} --for {software_of(problem.framework.name)}")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column, Index, Table
@@ -188,20 +189,38 @@ def _stored(variable: Variable, path: Path) -> Column:
     name, dims = variable.name, tuple(map(str, variable.dimensions))
 
     def read(positions: Mapping[str, Index]) -> Any:
-        few = {dim: np.unique(at) for dim, at in positions.items() if 0 < at.size <= FEW_ROWS}
-        runs = {dim: _run(at) for dim, at in positions.items() if dim not in few}
-        chosen = tuple(few.get(dim, runs.get(dim, slice(None))) for dim in dims)
         with _opened(path) as file:
-            values = np.asarray(file[name][chosen or ...])
-        for axis, dim in enumerate(dims):
-            if dim in positions:
-                at = positions[dim]
-                at = np.searchsorted(few[dim], at) if dim in few else at - chosen[axis].start
-                values = np.take(values, at, axis=axis)
+            values = read_positions(lambda at: np.asarray(file[name][at or ...]), dims, positions)
         return values.astype(bool) if attributes.get("dtype") == "bool" else values
 
     kept = {name: value for name, value in attributes.items() if name not in ENCODING}
     return Column(dims, attrs=kept, read=read)
+
+
+def read_positions(
+    read: Callable[[tuple[Any, ...]], NDArray[Any]],
+    dims: Sequence[str],
+    positions: Mapping[str, Index],
+) -> NDArray[Any]:
+    """Return what a stored array has at positions of its dimensions, reading not much more.
+
+    Parameters
+    ----------
+    read : callable
+        Returns the array at slices, or at sorted numbers, of each of its dimensions.
+    dims : sequence of str
+    positions : mapping of str to ndarray
+        Of some of the dimensions.
+    """
+    few = {dim: np.unique(at) for dim, at in positions.items() if 0 < at.size <= FEW_ROWS}
+    runs = {dim: _run(at) for dim, at in positions.items() if dim not in few}
+    values = read(tuple(few.get(dim, runs.get(dim, slice(None))) for dim in dims))
+    for axis, dim in enumerate(dims):
+        at = positions.get(dim)
+        if at is not None:
+            at = np.searchsorted(few[dim], at) if dim in few else at - runs[dim].start
+            values = np.take(values, at, axis=axis)
+    return values
 
 
 def _run(at: Index) -> slice:

@@ -12,11 +12,8 @@ import numpy as np
 
 from perfmodel.base.files import atomic_path
 from perfmodel.base.table import Column, Table, spoken
-from perfmodel.sweeps.files import check_folder, write_zarr
+from perfmodel.sweeps.files import UNFINISHED, check_folder, write_zarr
 from perfmodel.sweeps.netcdf import join_netcdf, write_netcdf
-
-UNFINISHED = "unfinished"
-"""Attribute of a zarr store in which blocks are missing."""
 
 
 class ZarrStore:

@@ -7,7 +7,9 @@ import dataclasses
 import functools
 import importlib.util
 import logging
+import os
 import pickle
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 PATIENCE = 10  # s, until a scheduler has answered
+ADDRESS = re.compile(r"(tcp|tls|ucx|wss?)://\S+:\d{1,5}")
 AHEAD = 2  # blocks per worker that are asked for, so that none waits and no results pile up
 WARM = 512  # strategies; enough to run every kernel that their sweep needs
 
@@ -142,6 +145,8 @@ def local_workers(count: int) -> Iterator[Workers]:
     _check_installed("--workers")
     from distributed import Client, LocalCluster
 
+    # Of a run that a signal ends: what tidies up after it need not say that it does.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     with (
         _silent(),
         tempfile.TemporaryDirectory(prefix="perfmodel-workers-") as folder,
@@ -173,12 +178,13 @@ def scheduler_workers(address: str) -> Iterator[Workers]:
     from distributed import Client
 
     name = f"scheduler '{address}'"
+    if not ADDRESS.fullmatch(address):
+        raise DataError(f"{name} is no address, such as tcp://node1:8786")
     with _silent():
         try:
             client = Client(address, timeout=PATIENCE, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
-            reason = "does not answer" if isinstance(error, OSError) else f"is no address: {error}"
-            raise DataError(f"{name} {reason}; an address is as in tcp://node1:8786") from None
+        except (OSError, ValueError):
+            raise DataError(f"{name} does not answer within {PATIENCE} s") from None
         with client:
             if not client.nthreads():
                 raise DataError(f"{name} has no workers; 'dask worker {address}' starts one")
