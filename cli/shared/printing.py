@@ -175,9 +175,7 @@ def tell_choice() -> None:
 
 
 @contextlib.contextmanager
-def progress(
-    total: int, text: str, done: int = 0
-) -> Iterator[Callable[[int], None] | None]:
+def progress(total: int, text: str, done: int = 0) -> Iterator[Callable[[int], None] | None]:
     """Show a bar on stderr; give the function that advances it, or None where silent.
 
     Rate and time left are those of this run, whatever was `done` before.

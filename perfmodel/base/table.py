@@ -198,7 +198,9 @@ class Table:
     def isel(self, **positions: Any) -> Table:
         """Return the table at positions of dimensions, such as ``isel(strategy=[3, 7])``."""
         chosen = {
-            dim: np.arange(*at.indices(self.sizes[dim])) if isinstance(at, slice) else np.asarray(at)
+            dim: np.arange(*at.indices(self.sizes[dim]))
+            if isinstance(at, slice)
+            else np.asarray(at)
             for dim, at in positions.items()
         }
         return Table(

@@ -244,9 +244,7 @@ def write_zarr(table: Table, path: Path, encoding: Mapping[str, Any]) -> None:
         for name, values in dataset.coords.items()
         if values.dtype.kind == "U"
     }
-    dataset.assign_coords(fixed).to_zarr(
-        path, mode="w", consolidated=False, encoding=encoding
-    )
+    dataset.assign_coords(fixed).to_zarr(path, mode="w", consolidated=False, encoding=encoding)
 
 
 def read_zarr(path: Path) -> Table:
@@ -274,7 +272,8 @@ def read_zarr(path: Path) -> Table:
     known = list({**VARIABLES, **COSTS})  # a folder has no order of its own
     places = {name: known.index(name) if name in known else len(known) for name in arrays}
     columns = {
-        name: _stored_array(arrays[name]) for name in sorted(arrays, key=lambda it: (places[it], it))
+        name: _stored_array(arrays[name])
+        for name in sorted(arrays, key=lambda it: (places[it], it))
     }
     sizes = {
         str(dim): size

@@ -68,9 +68,7 @@ class ZarrStore:
                 chunk = self.path / name / array.metadata.encode_chunk_key(place)
                 self._write_text(name, column, array, rows, chunk)
 
-    def _write_text(
-        self, name: str, column: Column, array: Any, rows: slice, chunk: Path
-    ) -> None:
+    def _write_text(self, name: str, column: Column, array: Any, rows: slice, chunk: Path) -> None:
         """Write choices; where all are one, the chunk is that of a block before.
 
         Texts one by one take longer than everything else.

@@ -57,9 +57,7 @@ def check_stored_path(path: str | Path) -> Path:
 
 def stored_bytes(sweep: BlockSweep, like: Table) -> int:
     """Return what the results take before they are compressed [B]."""
-    per = sum(
-        it.values[:1].nbytes for it in like.variables.values() if "strategy" in it.dims
-    )
+    per = sum(it.values[:1].nbytes for it in like.variables.values() if "strategy" in it.dims)
     return per * sweep.count
 
 

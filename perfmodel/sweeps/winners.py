@@ -42,12 +42,15 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         """Return the counts of both."""
         return Tally(
-            *(
-                [a + b for a, b in zip(getattr(self, name), getattr(other, name), strict=True)]
-                for name in ("fitting", "lacking", "possible")
-            ),
+            _sums(self.fitting, other.fitting),
+            _sums(self.lacking, other.lacking),
+            _sums(self.possible, other.possible),
             [min(pair) for pair in zip(self.least_memory, other.least_memory, strict=True)],
         )
+
+
+def _sums(some: list[int], others: list[int]) -> list[int]:
+    return [a + b for a, b in zip(some, others, strict=True)]
 
 
 def tally(table: Table) -> Tally:
@@ -137,9 +140,7 @@ class BlockResult:
             for name, column in self.winners.variables.items()
             if "strategy" in column.dims
         }
-        return json.dumps(
-            {"block": self.number, "tally": asdict(self.tally), "winners": columns}
-        )
+        return json.dumps({"block": self.number, "tally": asdict(self.tally), "winners": columns})
 
     @staticmethod
     def from_json(document: Mapping[str, Any], like: Table) -> BlockResult:

@@ -19,7 +19,11 @@ from perfmodel.strategy.space import Space, joined
 RUN: dict[str, Any] = {"sequence_length": [4096, 8192], "global_batch_size": [64, 96, 7]}
 KINDS: dict[str, dict[str, Any]] = {
     "every sensible value": {},
-    "rules of free axes": {"mapping": MAPPINGS[:3], "zero_stage": [0, 3], "document_length": [0, 512]},
+    "rules of free axes": {
+        "mapping": MAPPINGS[:3],
+        "zero_stage": [0, 3],
+        "document_length": [0, 512],
+    },
     "what recomputation needs": {
         "recompute_method": ["single", "uniform"],
         "recompute_num_layers": [0, 1, 3],

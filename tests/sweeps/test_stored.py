@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from perfmodel.base.errors import DataError, MachineError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.sweeps.files import save_results
 from perfmodel.sweeps.results import best, open_table, pareto
-from perfmodel.sweeps.store import PartsStore, ZarrStore
 from perfmodel.sweeps.stored import StoredSweep, check_stored_path, run_here
 from tests.sweeps.block_sweeps import AXES, assert_same, blocks, small, small_whole
 
@@ -186,19 +184,3 @@ def test_what_is_ranked_piece_by_piece_is_what_is_ranked_at_once(tmp_path, monke
 def test_other_kinds_are_not_written_block_by_block(tmp_path, name):
     with pytest.raises(DataError, match=r"block by block; only \.zarr and \.nc files can be"):
         check_stored_path(tmp_path / name)
-
-
-def test_choices_that_are_one_text_are_written_as_others_are(tmp_path):
-    like = small_whole()
-    for store in (ZarrStore(tmp_path), PartsStore(tmp_path)):
-        store.create(like, 140, 70)
-        for number in (0, 1):
-            assert store.holds(number) == isinstance(store, ZarrStore)
-            store.write(number, 70 * number, like.isel(strategy=slice(0, 70)))
-            assert store.holds(number)
-    found = xr.open_zarr(tmp_path / "results.zarr", consolidated=False).load()
-    for name in ("mapping", "status", "recompute", "pipeline_schedule"):
-        assert found[name][:70].values.tolist() == found[name][70:].values.tolist()
-        assert found[name][70:].values.tolist() == like[name].labelled()[:70].tolist()
-    document = json.loads((tmp_path / "results.zarr" / "zarr.json").read_text())
-    assert "unfinished" in document["attributes"]

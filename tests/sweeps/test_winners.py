@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -19,7 +20,7 @@ TOP = 4
 def pieces():
     count = whole().sizes["strategy"]
     cuts = [0, 7, 100, 101, 300, count]
-    parts = [whole().isel(strategy=slice(a, b)) for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [whole().isel(strategy=slice(a, b)) for a, b in itertools.pairwise(cuts)]
     return [BlockResult(i, tally(part), winners(part, TOP)) for i, part in enumerate(parts)]
 
 

@@ -101,7 +101,7 @@ def test_a_scheduler_that_is_none_is_one_line(address, text, monkeypatch):
             scheduler_workers(address.format(port=free.getsockname()[1])),
         ):
             pass
-    
+
 
 def test_a_scheduler_is_asked_for_its_workers(two):
     with scheduler_workers(two.client.scheduler.address) as found:
@@ -111,6 +111,6 @@ def test_a_scheduler_is_asked_for_its_workers(two):
 
 def test_dask_is_named_where_it_is_not_installed(monkeypatch):
     monkeypatch.setattr(workers.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"--workers needs Dask: pip install 'perfmodel\[dask\]'"):
-        with local_workers(1):
-            pass
+    needs = pytest.raises(DataError, match=r"--workers needs Dask: pip install 'perfmodel\[dask\]'")
+    with needs, local_workers(1):
+        pass
