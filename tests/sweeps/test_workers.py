@@ -17,7 +17,7 @@ from perfmodel.sweeps.stored import StoredSweep
 from perfmodel.sweeps.workers import Workers, local_workers, scheduler_workers
 from tests.sweeps.block_sweeps import assert_same, small, small_whole
 
-pytest.importorskip("distributed")
+pytest.importorskip("distributed", reason="Dask (the extra 'dask') is not installed")
 
 
 class Deadly(PartsStore):
