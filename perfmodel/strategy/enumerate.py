@@ -428,7 +428,8 @@ def _layout_axes(
 
 
 def _check_memory(strategies: int, size: float) -> None:
-    check_memory(f"{strategies:,} strategies", size, FEWER_VALUES, StrategyError)
+    hint = f"{FEWER_VALUES}; 'perfmodel sweep --resume' writes what memory does not hold"
+    check_memory(f"{strategies:,} strategies", size, hint, StrategyError)
 
 
 def _add_derived_columns(
