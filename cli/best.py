@@ -111,7 +111,7 @@ def best_command(
         view = Points()
     elif subject_of(table) is WAFER:
         view = Mappings()
-    count = int(results.select(table, where, fitting=not everything).size)
+    count = results.count_selected(table, where, fitting=not everything)
     if pareto is not None:
         rows = results.pareto(table, pareto, where=where, fitting=not everything)[:top]
         title = f"Not beaten in {' and '.join(map(view.title, pareto))}"

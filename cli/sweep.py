@@ -12,6 +12,7 @@ import click
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.blocks import block_options, run_blocks
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.inputs import (
     assumed,
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
     from perfmodel.base.table import Table
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.build import ModelSpec
+    from perfmodel.sweeps.blocks import BlockSweep
     from perfmodel.sweeps.several import Problems
     from perfmodel.sweeps.sweep import Problem
+    from perfmodel.sweeps.winners import Tally
 
 SHOWN_ROWS = 20
 # What results are shown apart by; devices have a table of their own.
@@ -92,6 +95,7 @@ APART = ("model", "framework", "hardware")
     metavar="N",
     help="Threads over chunks of strategies.  [default: one per core]",
 )
+@block_options
 @options.safe_option
 @options.json_option
 @options.verbosity_options
@@ -111,6 +115,9 @@ def sweep_command(
     top: int,
     float32: bool,
     threads: int | None,
+    resume: bool,
+    workers: int | None,
+    scheduler: str | None,
     costs: Mapping[str, Any],
     safe: bool,
     as_json: bool,
@@ -160,6 +167,11 @@ def sweep_command(
           --scaling weak --seq-len 8192 --global-batch 512
 
     \b
+      # Larger than memory, on four processes; interrupted, the same command goes on
+      perfmodel sweep --model gpt3-175b --hardware dgx-h100 --devices 4096 --seq-len 2048 \\
+          --global-batch 1536,3072,4608,6144 -o large.zarr --resume --workers 4
+
+    \b
       # The same options from a file; the command line wins
       perfmodel sweep --config run.toml --devices 512
 
@@ -172,94 +184,143 @@ def sweep_command(
     import numpy as np
 
     from perfmodel.model.presets import load_model
-    from perfmodel.sweeps.files import check_results_path, save_results, stored_size
-    from perfmodel.sweeps.results import decide_safely
-    from perfmodel.sweeps.several import enumerate_problems
-    from perfmodel.sweeps.sweep import sweep_problems
+    from perfmodel.sweeps.cost import unknown_costs
+    from perfmodel.sweeps.files import check_results_path, stored_size
+    from perfmodel.sweeps.stored import check_stored_path
+    from perfmodel.sweeps.winners import tally
 
+    found: Problems | BlockSweep
     specs = [load_model(name, **reading) for name in model]
     say_remarks(specs)
     rows, values = load_rows(hardware, of_hardware(settings), of_hardware(swept))
     software = load_several_software(framework, settings, swept)
-    if output is not None:
-        output = check_results_path(output)
-    dtype = np.float32 if float32 else np.float64
-    start = time.perf_counter()
-    found = enumerate_problems(
-        specs,
-        software,
-        devices,
-        axes,
-        hardware=rows,
-        scaling=scaling,
-        keep_impossible=keep_impossible,
-        dtype=dtype,
-    )
-    if not found.possible:
-        raise StrategyError(_nothing_possible(specs[0], found, devices, axes, rows))
-    for name, count in found.empty:
-        remark(f"note: no strategy of {name} is possible on {count:,} devices")
-    detail(f"enumerated {found.possible:,} strategies in {time.perf_counter() - start:.2f} s")
-
-    start = time.perf_counter()
-    with progress(found.possible * len(rows), "strategies") as advance:
-        table = sweep_problems(
-            found.problems,
-            rows,
-            dtype=dtype,
-            threads=threads,
-            progress=advance,
-            hardware_values=values,
-        )
-    if len(devices) > 1:
-        table.attrs["scaling"] = scaling
-    detail(f"projected {found.possible * len(rows):,} pairs in {time.perf_counter() - start:.2f} s")
-    lacking = _lacking(table)
-    if lacking and not np.isfinite(table["step_time"].values).any():
-        raise HardwareError(
-            f"no device of {', '.join(lacking)} has a matrix rate for the wanted precision; "
-            "'perfmodel hardware show NAME' lists the rates"
-        )
-    if safe:
-        decide_safely(table)
-    table = with_costs(table, costs)
-    if output is not None:
-        save_results(table, output)
-    fitting = _fitting(table)
+    asked: dict[str, Any] = {
+        "models": specs,
+        "frameworks": software,
+        "devices": devices,
+        "axes": axes,
+        "hardware": rows,
+        "scaling": scaling,
+        "keep_impossible": keep_impossible,
+        "dtype": np.float32 if float32 else np.float64,
+    }
+    how: dict[str, Any] = {"threads": threads, "hardware_values": values}
+    how |= {"safe": safe, "costs": costs}
+    if resume or workers or scheduler:
+        if resume and output is None:
+            raise click.UsageError("--resume needs -o, the file to go on with")
+        if workers and scheduler:
+            raise click.UsageError("--workers and --scheduler exclude each other")
+        output = output and str(check_stored_path(output))
+        given = {"resume": resume, "workers": workers, "scheduler": scheduler}
+        found = _counted(asked, how)
+        summary = run_blocks(found, output, top, given)
+        if summary is None:
+            remark(f"{output} is complete; 'perfmodel best' ranks it")
+            return
+        table, counts = summary.table(), summary.counts
+        _check_precision(table, counts)
+        for line in unknown_costs(table) if costs else ():
+            remark(f"note: {line}")
+    else:
+        output = output and check_results_path(output)
+        found, table = _at_once(asked, how, output)
+        counts = tally(table)
     assumptions: dict[str, Any] = {}
     for problem in found.problems:
         assumptions |= assumed(framework, problem.grid, axes, options.SWEPT_FIELDS)
+    fitting = dict(zip(table["hardware"].values.tolist(), counts.fitting, strict=True))
     if as_json:
         print_json(_document(specs, table, assumptions, found, fitting, top, output))
     else:
-        _print_summary(specs, table, assumptions, found, fitting, top)
+        _print_summary(specs, table, assumptions, found, counts, top)
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
-    if not sum(fitting.values()):
-        click.echo(_nothing_fits(table, axes), err=True)
+    if not sum(counts.fitting):
+        click.echo(_nothing_fits(table, counts, axes), err=True)
         ctx.exit(EXIT_NOTHING_FITS)
     if not as_json:
         _suggest(model, reading, hardware, found.problems, settings, swept, rows, table, output)
 
 
-def _fitting(table: Table) -> dict[str, int]:
-    names = table["hardware"].values.tolist()
-    counts = table["fits"].values.sum(axis=0).tolist()
-    return dict(zip(names, counts, strict=True))
+def _at_once(
+    asked: Mapping[str, Any], how: Mapping[str, Any], output: str | None
+) -> tuple[Problems, Table]:
+    """Project all strategies in memory, and write them; return them and what was enumerated."""
+    from perfmodel.sweeps.files import save_results
+    from perfmodel.sweeps.results import decide_safely
+    from perfmodel.sweeps.several import enumerate_problems
+    from perfmodel.sweeps.sweep import sweep_problems
+    from perfmodel.sweeps.winners import tally
+
+    rows, devices = asked["hardware"], asked["devices"]
+    start = time.perf_counter()
+    found = enumerate_problems(**asked)
+    _check_possible(found, asked)
+    detail(f"enumerated {found.possible:,} strategies in {time.perf_counter() - start:.2f} s")
+    start = time.perf_counter()
+    with progress(found.possible * len(rows), "strategies") as advance:
+        table = sweep_problems(
+            found.problems,
+            rows,
+            dtype=asked["dtype"],
+            threads=how["threads"],
+            progress=advance,
+            hardware_values=how["hardware_values"],
+        )
+    if len(devices) > 1:
+        table.attrs["scaling"] = asked["scaling"]
+    detail(f"projected {found.possible * len(rows):,} pairs in {time.perf_counter() - start:.2f} s")
+    _check_precision(table, tally(table))
+    if how["safe"]:
+        decide_safely(table)
+    table = with_costs(table, how["costs"])
+    if output is not None:
+        save_results(table, output)
+    return found, table
 
 
-def _lacking(table: Table) -> dict[str, int]:
+def _counted(asked: Mapping[str, Any], how: Mapping[str, Any]) -> BlockSweep:
+    """Count all strategies, which are built block by block."""
+    from perfmodel.sweeps.blocks import block_sweep
+
+    start = time.perf_counter()
+    found = block_sweep(**asked, **how)
+    _check_possible(found, asked)
+    detail(f"counted {found.possible:,} strategies in {time.perf_counter() - start:.2f} s")
+    return found
+
+
+def _check_possible(found: Problems | BlockSweep, asked: Mapping[str, Any]) -> None:
+    """Refuse to project nothing; say where nothing is possible."""
+    if not found.possible:
+        hardware, axes = asked["hardware"], asked["axes"]
+        raise StrategyError(
+            _nothing_possible(asked["models"][0], found, asked["devices"], axes, hardware)
+        )
+    for name, count in found.empty:
+        remark(f"note: no strategy of {name} is possible on {count:,} devices")
+
+
+def _check_precision(table: Table, counts: Tally) -> None:
+    """Refuse results without a single step time, as no device has the precision."""
+    lacking = _lacking(table, counts)
+    if lacking and not any(counts.possible):
+        raise HardwareError(
+            f"no device of {', '.join(lacking)} has a matrix rate for the wanted precision; "
+            "'perfmodel hardware show NAME' lists the rates"
+        )
+
+
+def _lacking(table: Table, counts: Tally) -> dict[str, int]:
     """Strategies whose precision each device lacks, where there are any."""
-    from perfmodel.strategy.rules import PRECISION_UNSUPPORTED
-
-    counts = (table["status"].values == PRECISION_UNSUPPORTED).sum(axis=0).tolist()
     names = table["hardware"].values.tolist()
-    return {name: count for name, count in zip(names, counts, strict=True) if count}
+    return {name: count for name, count in zip(names, counts.lacking, strict=True) if count}
 
 
 def _nothing_possible(
     model: ModelSpec,
-    found: Problems,
+    found: Problems | BlockSweep,
     counts: Sequence[int],
     axes: Mapping[str, Any],
     hardware: Sequence[Hardware],
@@ -284,18 +345,14 @@ def _nothing_possible(
     )
 
 
-def _nothing_fits(table: Table, axes: Mapping[str, Any]) -> str:
-    import numpy as np
-
+def _nothing_fits(table: Table, counts: Tally, axes: Mapping[str, Any]) -> str:
     from perfmodel.base.units import format_gib
 
-    possible = np.isfinite(table["step_time"].values)
-    need = np.where(possible, table["memory_total"].values, np.inf).min(axis=0)
     capacity = table["memory_capacity"].values
     needs = "; ".join(
         f"{name} needs {format_gib(least)} of {format_gib(has)}"
         for name, least, has in zip(
-            table["hardware"].values.tolist()[:4], need, capacity, strict=False
+            table["hardware"].values.tolist()[:4], counts.least_memory, capacity, strict=False
         )
         if math.isfinite(least)
     )
@@ -324,7 +381,7 @@ def _document(
     specs: Sequence[ModelSpec],
     table: Table,
     assumptions: Mapping[str, Any],
-    found: Problems,
+    found: Problems | BlockSweep,
     fitting: dict[str, int],
     top: int,
     output: str | None,
@@ -343,7 +400,7 @@ def _document(
             "impossible": dict(found.rejected),
             "fitting": fitting,
             "output": output,
-            "strategies": best(table, top),
+            "strategies": _numbered(table, best(table, top)),
         }
         | _scaling_document(table)
     )
@@ -353,15 +410,22 @@ def _scaling_document(table: Table) -> dict[str, Any]:
     from perfmodel.sweeps.scaling import scaling
 
     kind = table.attrs.get("scaling")
-    return {"scaling": {"kind": kind, "rows": scaling(table)}} if kind else {}
+    return {"scaling": {"kind": kind, "rows": _numbered(table, scaling(table))}} if kind else {}
+
+
+def _numbered(table: Table, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Give rows the numbers of their strategies in the whole sweep, of which a table is a part."""
+    for row in rows:
+        row["strategy"] = int(table["strategy"].values[row["strategy"]])
+    return rows
 
 
 def _print_summary(
     models: Sequence[ModelSpec],
     table: Table,
     assumptions: Mapping[str, Any],
-    found: Problems,
-    fitting: dict[str, int],
+    found: Problems | BlockSweep,
+    counts: Tally,
     top: int,
 ) -> None:
     from perfmodel.base.units import format_si
@@ -371,8 +435,8 @@ def _print_summary(
     from perfmodel.sweeps.scaling import scaling
 
     named = [f"{it.name}, {format_si(float(it.parameter_count()))} parameters" for it in models]
-    counts = dict.fromkeys(problem.grid.devices for problem in found.problems)
-    click.echo(heading(f"{'; '.join(named)}, on {_listed(counts)} devices"))
+    devices = dict.fromkeys(problem.grid.devices for problem in found.problems)
+    click.echo(heading(f"{'; '.join(named)}, on {_listed(devices)} devices"))
     names = dict.fromkeys(problem.framework.name for problem in found.problems)
     click.echo(f"software {', '.join(names)}")
     if assumptions:
@@ -382,9 +446,10 @@ def _print_summary(
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
     for name, count in found.rejected.most_common():
         say(f"                       {count:>11,}  {reasons[name]}", 36)
-    for name, count in _lacking(table).items():
+    for name, count in _lacking(table, counts).items():
         say(f"                       {count:>11,}  {name} has no rate for their precision", 36)
     click.echo("fit in memory")
+    fitting = dict(zip(table["hardware"].values.tolist(), counts.fitting, strict=True))
     for name, count in list(fitting.items())[:SHOWN_ROWS]:
         click.echo(f"           {count:>23,}  {name}")
     if len(fitting) > SHOWN_ROWS:
@@ -454,7 +519,7 @@ def _suggest(
     for path, value in of_hardware(settings).items():
         chosen += f" --set {path}={written(value)}"
     remark("\nWhat to try next")
-    if output is not None and output.lower().endswith(".nc"):  # the kind that is read again
+    if output is not None and output.lower().endswith((".nc", ".zarr")):  # those are read again
         remark(f"  perfmodel best {output} --top 20 --where 'pipeline_parallel > 1'")
         remark(f"  perfmodel best {output} --pareto step_time,memory_total")
         remark(f"  perfmodel launch {output} --for {software_of(problem.framework.name)}")

@@ -175,8 +175,11 @@ def tell_choice() -> None:
 
 
 @contextlib.contextmanager
-def progress(total: int, text: str) -> Iterator[Callable[[int], None] | None]:
-    """Show a bar on stderr; give the function that advances it, or None where silent."""
+def progress(total: int, text: str, done: int = 0) -> Iterator[Callable[[int], None] | None]:
+    """Show a bar on stderr; give the function that advances it, or None where silent.
+
+    Rate and time left are those of this run, whatever was `done` before.
+    """
     if not total or not shows_progress():
         yield None
         return
@@ -185,20 +188,29 @@ def progress(total: int, text: str) -> Iterator[Callable[[int], None] | None]:
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text(f"{speed:,.0f}/s" if speed else "")
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        Rate(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as shown:
-        task = shown.add_task(text, total=total)
+        task = shown.add_task(text, total=total, completed=done)
         yield lambda count: shown.advance(task, count)
 
 

@@ -66,7 +66,7 @@ def check_writable(path: str | Path) -> Path:
         return _checked_target(path)
     except (OSError, RuntimeError, ValueError) as error:
         # A name too long, no right to look, no home to expand, a circle of links, NUL.
-        raise _not_written(path, error) from None
+        raise not_written(path, error) from None
 
 
 def _checked_target(path: str | Path) -> Path:
@@ -89,7 +89,7 @@ def _checked_target(path: str | Path) -> Path:
     return target
 
 
-def _not_written(path: str | Path, error: Exception) -> PerfModelError:
+def not_written(path: str | Path, error: Exception) -> PerfModelError:
     """Return the error that says why a file cannot be written; a full disk is the machine's."""
     number = getattr(error, "errno", None)
     reason = getattr(error, "strerror", None) or error
@@ -143,11 +143,11 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)
         temporary.replace(target)
     except OSError as error:
-        raise _not_written(target, error) from None
+        raise not_written(target, error) from None
     except RuntimeError as error:  # so netCDF and HDF5 report a full disk
         if "NetCDF" not in str(error):
             raise
-        raise _not_written(target, _probe(target.parent) or error) from None
+        raise not_written(target, _probe(target.parent) or error) from None
     finally:
         temporary.unlink(missing_ok=True)
         TEMPORARIES.discard(temporary)

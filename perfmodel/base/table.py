@@ -52,6 +52,9 @@ class Column:
         self._values: NDArray[Any] | None = None if read else np.asarray(values)
         self._read = read
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Column, (self.dims, self.values, self.attrs)
+
     def __repr__(self) -> str:
         return f"Column({', '.join(self.dims)}: {self.attrs.get('long_name', '')})"
 
@@ -62,6 +65,11 @@ class Column:
             assert self._read is not None
             self._values = self._read({})
         return self._values
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the array has not been read yet."""
+        return self._values is None
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -116,8 +124,14 @@ class Column:
         if not here:
             return self
         if self._values is None:
-            assert self._read is not None
-            return Column(self.dims, self._read(here), self.attrs)
+            read = self._read
+            assert read is not None
+
+            def later(more: Mapping[str, Index]) -> NDArray[Any]:
+                inner = {dim: here[dim][at] if dim in here else at for dim, at in more.items()}
+                return read({**here, **inner})
+
+            return Column(self.dims, attrs=self.attrs, read=later)
         values = self._values
         for dim, at in here.items():
             values = np.take(values, at, axis=self.dims.index(dim))
@@ -184,7 +198,9 @@ class Table:
     def isel(self, **positions: Any) -> Table:
         """Return the table at positions of dimensions, such as ``isel(strategy=[3, 7])``."""
         chosen = {
-            dim: np.arange(self.sizes[dim])[at] if isinstance(at, slice) else np.asarray(at)
+            dim: np.arange(*at.indices(self.sizes[dim]))
+            if isinstance(at, slice)
+            else np.asarray(at)
             for dim, at in positions.items()
         }
         return Table(

@@ -8,11 +8,13 @@ multiply what is left. So millions of strategies cost a few array passes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
@@ -163,48 +165,137 @@ def enumerate_strategies(
     `result_bytes` that the caller is going to keep of each, and `others` that it has enumerated
     before, need more memory than there is.
     """
+    every = all_axes(model, devices, axes, hardware)
+    layout, status = layouts(every, axis_product(every.layout, "strategies", COLUMN_BYTES))
+    repeats = repeats_of(every, layout)
+    counted = np.ones(status.shape, bool) if keep_impossible else status == VALID
+    strategies = int(repeats[counted].sum())
+    # All are multiplied out, and then those that make sense are copied.
+    rows = int(np.count_nonzero(counted)) * every.free_count
+    strategies += others
+    _check_memory(strategies, COLUMN_BYTES * rows + strategies * (COLUMN_BYTES + result_bytes))
+    rejected = Counter(count_broken(status, repeats))
+    if not keep_impossible:
+        layout, status = {name: it[counted] for name, it in layout.items()}, status[counted]
+    columns = Multiplied(layout, every.free)
+    status, keep, late = late_status(every, columns, status, keep_impossible)
+    return Enumeration(
+        strategies_of(every, columns, status, None if keep.all() else keep), rejected + late
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The values of every axis, for one model and number of devices.
+
+    Attributes
+    ----------
+    given : mapping of str to ndarray
+        Those that the user named.
+    layout, free : mapping of str to ndarray
+        All values of axes that decide whether a strategy is possible, and of the others.
+    """
+
+    model: ModelSpec
+    devices: int
+    given: Mapping[str, Integers]
+    layout: Mapping[str, Integers]
+    free: Mapping[str, Integers]
+
+    @property
+    def values(self) -> dict[str, Integers]:
+        """The values of all axes."""
+        return {**self.layout, **self.free}
+
+    @property
+    def free_count(self) -> int:
+        """What one layout is multiplied by."""
+        return math.prod(values.size for values in self.free.values())
+
+
+def all_axes(
+    model: ModelSpec,
+    devices: int,
+    axes: Mapping[str, Any],
+    hardware: Hardware | str | Sequence[Hardware | str] = (),
+) -> Axes:
+    """Return the values of every axis; takes what `enumerate_strategies` takes."""
     devices = _checked_devices(devices)
     given = {name: axis_values(name, values) for name, values in axes.items() if values is not None}
     for name in ("sequence_length", "global_batch_size"):
         if name not in given:
             raise StrategyError(f"{name}: a value is needed")
-    layout = axis_product(
-        _layout_axes(model, devices, given, _scale_up_devices(hardware)), "strategies", COLUMN_BYTES
+    layout = _layout_axes(model, devices, given, _scale_up_devices(hardware))
+    return Axes(model, devices, given, layout, _free_axes(given))
+
+
+def layouts(
+    axes: Axes, product: dict[str, Integers]
+) -> tuple[dict[str, Integers], NDArray[np.uint8]]:
+    """Complete rows of the product of layout axes; return those that make sense, their status."""
+    _add_derived_columns(product, axes.devices, axes.given)
+    return product, strategy_status(
+        {**product, **_free_defaults(product)}, axes.model, axes.devices
     )
-    _add_derived_columns(layout, devices, given)
-    status = strategy_status({**layout, **_free_defaults(layout)}, model, devices)
-    free = _free_axes(given)
-    free_count = math.prod(values.size for values in free.values())
-    repeats = _repeats(layout, free, given)
-    counted = np.ones(status.shape, bool) if keep_impossible else status == VALID
-    strategies = int(repeats[counted].sum())
-    # All are multiplied out, and then those that make sense are copied.
-    rows = int(np.count_nonzero(counted)) * free_count
-    strategies += others
-    _check_memory(strategies, COLUMN_BYTES * rows + strategies * (COLUMN_BYTES + result_bytes))
-    rejected = _count(status, repeats)
-    if not keep_impossible:
-        kept = status == VALID
-        layout = {name: column[kept] for name, column in layout.items()}
-        status = status[kept]
-    columns = _multiply(layout, free, free_count)
-    status = np.repeat(status, free_count)
+
+
+def late_status(
+    axes: Axes, columns: Multiplied, status: NDArray[np.uint8], keep_impossible: bool
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_], Counter[str]]:
+    """Return the status of what layouts were multiplied to, what is kept, and what broke rules.
+
+    `status` is that of the layouts. What `LATE_RULES` reject is counted.
+    """
+    status = np.repeat(status, axes.free_count)
     keep = np.ones(status.size, bool)
-    if _late(free, model):
-        late = strategy_status(columns, model, devices, rules=LATE_RULES)
+    rejected: Counter[str] = Counter()
+    if has_late_rules(axes):
+        late = strategy_status(columns, axes.model, axes.devices, rules=LATE_RULES)
         late[status != VALID] = VALID
-        for name, count in _count(late, np.ones(late.size)).items():
-            rejected[name] = rejected.get(name, 0) + count
+        rejected.update(count_broken(late, np.ones(late.size)))
         status = np.where(late != VALID, late, status)
         if not keep_impossible:
             keep &= status == VALID
-    if "zero_stage" not in given:
+    if "zero_stage" not in axes.given:
         keep &= _sensible_zero(columns)
-    if not keep.all():
-        columns = {name: column[keep] for name, column in columns.items()}
-        status = status[keep]
-    ordered = {spec.name: columns[spec.name] for spec in FIELDS}
-    return Enumeration(StrategyGrid(devices, ordered, status), rejected)
+    return status, keep, rejected
+
+
+def strategies_of(
+    axes: Axes, columns: Multiplied, status: NDArray[np.uint8], keep: Any = None
+) -> StrategyGrid:
+    """Return the strategies, all or those to keep, as a grid."""
+    chosen = slice(None) if keep is None else keep
+    ordered = {spec.name: columns[spec.name][chosen] for spec in FIELDS}
+    return StrategyGrid(axes.devices, ordered, status[chosen])
+
+
+class Multiplied(Mapping[str, Integers]):
+    """Layouts times free axes; each column is multiplied out when it is asked for."""
+
+    def __init__(self, layout: Mapping[str, Integers], free: Mapping[str, Integers]) -> None:
+        self.layout, self.free = layout, free
+        self._found: dict[str, Integers] = {}
+
+    def __getitem__(self, name: str) -> Integers:
+        if name not in self._found:
+            self._found[name] = self._column(name)
+        return self._found[name]
+
+    def _column(self, name: str) -> Integers:
+        sizes = {axis: values.size for axis, values in self.free.items()}
+        if name in self.layout:
+            return np.repeat(self.layout[name], math.prod(sizes.values()))
+        behind = math.prod(list(sizes.values())[list(sizes).index(name) + 1 :])
+        one = np.repeat(self.free[name], behind)
+        layouts = self.layout["tensor_parallel"].size
+        return np.tile(one, layouts * math.prod(sizes.values()) // one.size)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.layout, *self.free))
+
+    def __len__(self) -> int:
+        return len(self.layout) + len(self.free)
 
 
 def strategies_from_rows(
@@ -337,7 +428,8 @@ def _layout_axes(
 
 
 def _check_memory(strategies: int, size: float) -> None:
-    check_memory(f"{strategies:,} strategies", size, FEWER_VALUES, StrategyError)
+    hint = f"{FEWER_VALUES}; 'perfmodel sweep --resume' writes what memory does not hold"
+    check_memory(f"{strategies:,} strategies", size, hint, StrategyError)
 
 
 def _add_derived_columns(
@@ -390,26 +482,16 @@ def _free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
     }
 
 
-def _late(free: Mapping[str, np.ndarray], model: ModelSpec) -> bool:
+def has_late_rules(axes: Axes) -> bool:
     """Tell whether any of `LATE_RULES` may be broken."""
-    named = any(free[name].any() for name in _LATE)
-    stored = model.adapters is not None and model.adapters.frozen
-    return bool(named or stored or free["zero_stage"].max() > 3)
+    named = any(axes.free[name].any() for name in _LATE)
+    stored = axes.model.adapters is not None and axes.model.adapters.frozen
+    return bool(named or stored or axes.free["zero_stage"].max() > 3)
 
 
 def _free_defaults(layout: Mapping[str, Integers]) -> dict[str, Integers]:
     zeros = np.zeros(layout["tensor_parallel"].shape, np.int64)
     return {name: zeros for name in FREE_AXES}
-
-
-def _multiply(
-    layout: Mapping[str, Integers], free: Mapping[str, Integers], free_count: int
-) -> dict[str, Integers]:
-    rows = layout["tensor_parallel"].size
-    columns = {name: np.repeat(column, free_count) for name, column in layout.items()}
-    for name, values in axis_product(free, "strategies", COLUMN_BYTES).items():
-        columns[name] = np.tile(values, rows)
-    return columns
 
 
 def _sensible_zero(columns: Mapping[str, Integers]) -> np.ndarray:
@@ -419,21 +501,19 @@ def _sensible_zero(columns: Mapping[str, Integers]) -> np.ndarray:
     return ((replicas > 1) | (stage == 0)) & ((columns["pipeline_parallel"] == 1) | (stage <= 1))
 
 
-def _repeats(
-    layout: Mapping[str, Integers], free: Mapping[str, Integers], given: Mapping[str, Integers]
-) -> np.ndarray:
-    """How many strategies each layout becomes, shape of the layout's columns."""
-    if "zero_stage" in given:
-        stages = np.full(layout["tensor_parallel"].shape, free["zero_stage"].size)
+def repeats_of(axes: Axes, layout: Mapping[str, Integers]) -> NDArray[np.int64]:
+    """Return how many strategies each layout becomes but for `LATE_RULES`, shape (layouts,)."""
+    zero = axes.free["zero_stage"]
+    if "zero_stage" in axes.given:
+        stages = np.full(layout["tensor_parallel"].shape, zero.size)
     else:
         stages = np.zeros(layout["tensor_parallel"].shape, np.int64)
-        for stage in free["zero_stage"]:
+        for stage in zero:
             stages += _sensible_zero({**layout, "zero_stage": stage})
-    others = [values.size for name, values in free.items() if name != "zero_stage"]
-    return stages * math.prod(others)
+    return stages * (axes.free_count // zero.size)
 
 
-def _count(status: np.ndarray, weights: np.ndarray) -> dict[str, int]:
+def count_broken(status: NDArray[np.uint8], weights: NDArray[Any]) -> dict[str, int]:
     """Count broken rules by name, each strategy with its weight."""
     broken = status != VALID
     counts = np.bincount(status[broken], weights=weights[broken])

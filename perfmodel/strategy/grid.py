@@ -208,6 +208,12 @@ def axis_product(
     return {name: values.ravel() for name, values in zip(axes, meshed, strict=True)}
 
 
+def axis_rows(axes: Mapping[str, NDArray[Any]], start: int, stop: int) -> dict[str, NDArray[Any]]:
+    """Return rows of what `axis_product` returns, without the others."""
+    at = np.unravel_index(np.arange(start, stop), [values.size for values in axes.values()])
+    return {name: values[i] for (name, values), i in zip(axes.items(), at, strict=True)}
+
+
 def axis_values(name: str, values: Any, fields: Fields = FIELD_BY_NAME) -> NDArray[Any]:
     """Turn the values of one axis (scalar or iterable) into a column without repeats.
 

@@ -39,7 +39,8 @@ _KINDS = (
     "backward pass for the weights",
 )
 _WORKS = (_KINDS[0], _KINDS[1], _KINDS[3])
-MOST_PIPELINES = 4096  # kept
+MOST_PIPELINES = 1024  # kept
+LONGEST_KEPT = 1024  # stages times micro-batches of those; each takes about 200 B
 
 
 class Pipeline(NamedTuple):
@@ -108,7 +109,10 @@ def named_pipeline(
             f"{schedule}: {micro_batches} micro-batches make no {micro_batches // ranks} equal "
             f"groups on {ranks} ranks; give the size of a group"
         )
-    return _pipeline(SCHEDULES.index(schedule), ranks, chunks, micro_batches, group)
+    numbers = (SCHEDULES.index(schedule), ranks, chunks, micro_batches, group)
+    # Sweeps ask for ever longer ones, of which a few would fill the memory.
+    long = ranks * chunks * micro_batches > LONGEST_KEPT
+    return _pipeline.__wrapped__(*numbers) if long else _pipeline(*numbers)
 
 
 def _check_numbers(schedule: str, ranks: int, micro_batches: int, chunks: int) -> None:

@@ -19,13 +19,16 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import TEMPORARIES, atomic_path, check_writable, user_path
-from perfmodel.base.table import Column, Table, from_xarray
-from perfmodel.sweeps.netcdf import write_netcdf
+from perfmodel.base.table import Column, Index, Table, flags, from_xarray
+from perfmodel.base.variables import COSTS, VARIABLES
+from perfmodel.sweeps.netcdf import ENCODING, read_positions, write_netcdf
 
 if TYPE_CHECKING:
     import xarray as xr
 
 CHUNK = 65_536  # rows that are turned into text at a time
+UNFINISHED = "unfinished"
+"""Attribute of a zarr store in which blocks are missing."""
 MOST_MARKDOWN = 10_000  # rows of a page that somebody could still read
 
 
@@ -70,7 +73,7 @@ def check_results_path(path: str | Path) -> str:
             f"pip install 'perfmodel[{kind.extra}]'"
         )
     if kind.folder:
-        _check_folder(user_path(path))
+        check_folder(user_path(path))
         return str(user_path(path))
     return str(check_writable(path))
 
@@ -229,6 +232,11 @@ def _write_parquet(table: Table, path: Path) -> None:
 
 
 def _write_zarr(table: Table, path: Path) -> None:
+    write_zarr(table, path, {})
+
+
+def write_zarr(table: Table, path: Path, encoding: Mapping[str, Any]) -> None:
+    """Write a table as a zarr store; `encoding` as of `xarray.Dataset.to_zarr`."""
     dataset = table.to_xarray()
     # Texts of fixed length have no place in zarr's format yet.
     fixed = {
@@ -236,7 +244,68 @@ def _write_zarr(table: Table, path: Path) -> None:
         for name, values in dataset.coords.items()
         if values.dtype.kind == "U"
     }
-    dataset.assign_coords(fixed).to_zarr(path, mode="w", consolidated=False)
+    dataset.assign_coords(fixed).to_zarr(path, mode="w", consolidated=False, encoding=encoding)
+
+
+def read_zarr(path: Path) -> Table:
+    """Return what `write_zarr` wrote; values are read when they are used.
+
+    Raises
+    ------
+    DataError
+        The store is damaged, or blocks of it are missing.
+    """
+    try:
+        import zarr
+
+        group: Any = zarr.open_group(path, mode="r")
+        arrays = dict(group.arrays())
+        attrs = dict(group.attrs)
+    except ImportError:
+        raise DataError(
+            f"cannot read '{path}': .zarr files need zarr: pip install 'perfmodel[zarr]'"
+        ) from None
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise DataError(f"'{path}' is not a readable zarr store: {error}") from None
+    if UNFINISHED in attrs:
+        raise DataError(f"'{path}' is not finished; 'perfmodel sweep --resume' goes on with it")
+    known = list({**VARIABLES, **COSTS})  # a folder has no order of its own
+    places = {name: known.index(name) if name in known else len(known) for name in arrays}
+    columns = {
+        name: _stored_array(arrays[name])
+        for name in sorted(arrays, key=lambda it: (places[it], it))
+    }
+    sizes = {
+        str(dim): size
+        for array in arrays.values()
+        for dim, size in zip(array.metadata.dimension_names, array.shape, strict=True)
+    }
+    named = {word for it in arrays.values() for word in it.attrs.get("coordinates", "").split()}
+    named |= set(sizes)
+    return Table(
+        {name: column for name, column in columns.items() if name not in named},
+        {name: column for name, column in columns.items() if name in named},
+        attrs,
+        sizes,
+    )
+
+
+def _stored_array(array: Any) -> Column:
+    """Return a column whose values stay in the store until they are used."""
+    attributes = {name: it for name, it in array.attrs.items() if name not in ENCODING}
+    dims = tuple(map(str, array.metadata.dimension_names))
+    choices = str(attributes.pop("choices", "")).split()
+
+    def read(positions: Mapping[str, Index]) -> NDArray[Any]:
+        values = read_positions(lambda at: np.asarray(array.oindex[at or ...]), dims, positions)
+        if not choices:
+            return np.array(values.tolist()) if values.dtype.kind in "OT" else values
+        codes = np.zeros(values.shape, np.int8)
+        for code, label in enumerate(choices):
+            codes[values == label] = code
+        return codes
+
+    return Column(dims, attrs=attributes | (flags(choices) if choices else {}), read=read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +329,10 @@ KINDS: Mapping[str, Kind] = {
 """Ending -> kind of file."""
 
 
-def _check_folder(target: Path) -> None:
+def check_folder(target: Path) -> None:
     """Make sure that a folder of results may stand at `target`, or be replaced there."""
+    if not target.parent.is_dir():
+        raise DataError(f"cannot write '{target}': folder '{target.parent}' does not exist")
     check_writable(target.parent / f".{target.name}.check")
     ours = (target / "zarr.json").is_file() or (target / ".zgroup").is_file()
     if target.exists() and not ours:
@@ -272,7 +343,7 @@ def _check_folder(target: Path) -> None:
 def _atomic_folder(path: str | Path) -> Iterator[Path]:
     """Give a temporary folder beside `path`, renamed to it on success, removed on failure."""
     target = user_path(path)
-    _check_folder(target)
+    check_folder(target)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     TEMPORARIES.add(temporary)
     try:

@@ -7,11 +7,13 @@ and neither writing nor reading needs xarray.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column, Index, Table
@@ -43,6 +45,68 @@ def write_netcdf(table: Table, path: Path) -> None:
         file.setncatts({key: value for key, value in table.attrs.items() if value is not None})
         for name, column in table.variables.items():
             _write_column(file, name, column, table)
+
+
+def join_netcdf(parts: Sequence[Path], path: Path, dim: str, attrs: Mapping[str, Any]) -> None:
+    """Write what parts hold that follow each other along a dimension, one part at a time.
+
+    Parameters
+    ----------
+    parts : sequence of Path
+        As `write_netcdf` wrote them, all of one length but the last.
+    path : Path
+    dim : str
+    attrs : mapping
+        What the attributes of the parts lack.
+
+    Raises
+    ------
+    RuntimeError
+        As of `write_netcdf`.
+    """
+    import netCDF4
+
+    with _opened(parts[0]) as first, _opened(parts[-1]) as last:
+        step = len(first.dimensions[dim])
+        count = step * (len(parts) - 1) + len(last.dimensions[dim])
+    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+        file.set_auto_maskandscale(False)
+        for number, part in enumerate(parts):
+            with _opened(part) as source:
+                if not number:
+                    _declare(file, source, dim, count, step)
+                    file.setncatts({name: source.getncattr(name) for name in source.ncattrs()})
+                    file.setncatts(attrs)
+                for name, variable in source.variables.items():
+                    if dim in variable.dimensions:
+                        at = [slice(None)] * variable.ndim
+                        start = number * step
+                        stop = start + len(source.dimensions[dim])
+                        at[variable.dimensions.index(dim)] = slice(start, stop)
+                        file[name][tuple(at)] = variable[...]
+
+
+def _declare(file: Dataset, source: Dataset, dim: str, count: int, step: int) -> None:
+    """Make the dimensions and variables of a source, `dim` longer; copy what is not along it."""
+    for name, dimension in source.dimensions.items():
+        file.createDimension(name, count if name == dim else len(dimension))
+    for name, variable in source.variables.items():
+        along = dim in variable.dimensions
+        attributes = {it: variable.getncattr(it) for it in variable.ncattrs()}
+        fill = attributes.pop("_FillValue", None)
+        options: dict[str, Any] = {}
+        if along and count * variable.dtype.itemsize > SMALL:
+            sizes = {**{it: len(found) for it, found in source.dimensions.items()}, dim: step}
+            chunks = [min(sizes[it], len(file.dimensions[it])) for it in variable.dimensions]
+            options = {**PRESSED, "chunksizes": chunks}
+        made = file.createVariable(
+            name, variable.dtype, variable.dimensions, fill_value=fill, **options
+        )
+        made.setncatts(attributes)
+        if options:  # whole chunks are written, once
+            made.set_var_chunk_cache(size=variable.dtype.itemsize * math.prod(chunks))
+        if not along:
+            made[...] = variable[...]
 
 
 def _write_column(file: Dataset, name: str, column: Column, table: Table) -> None:
@@ -125,17 +189,40 @@ def _stored(variable: Variable, path: Path) -> Column:
     name, dims = variable.name, tuple(map(str, variable.dimensions))
 
     def read(positions: Mapping[str, Index]) -> Any:
-        few = {dim: np.unique(at) for dim, at in positions.items() if 0 < at.size <= FEW_ROWS}
-        none = {dim: slice(0, 0) for dim, at in positions.items() if not at.size}
-        chosen = tuple(few.get(dim, none.get(dim, slice(None))) for dim in dims)
         with _opened(path) as file:
-            values = np.asarray(file[name][chosen or ...])
-        for axis, dim in enumerate(dims):
-            if dim in positions:
-                at = positions[dim]
-                at = np.searchsorted(few[dim], at) if dim in few else at
-                values = np.take(values, at, axis=axis)
+            values = read_positions(lambda at: np.asarray(file[name][at or ...]), dims, positions)
         return values.astype(bool) if attributes.get("dtype") == "bool" else values
 
     kept = {name: value for name, value in attributes.items() if name not in ENCODING}
     return Column(dims, attrs=kept, read=read)
+
+
+def read_positions(
+    read: Callable[[tuple[Any, ...]], NDArray[Any]],
+    dims: Sequence[str],
+    positions: Mapping[str, Index],
+) -> NDArray[Any]:
+    """Return what a stored array has at positions of its dimensions, reading not much more.
+
+    Parameters
+    ----------
+    read : callable
+        Returns the array at slices, or at sorted numbers, of each of its dimensions.
+    dims : sequence of str
+    positions : mapping of str to ndarray
+        Of some of the dimensions.
+    """
+    few = {dim: np.unique(at) for dim, at in positions.items() if 0 < at.size <= FEW_ROWS}
+    runs = {dim: _run(at) for dim, at in positions.items() if dim not in few}
+    values = read(tuple(few.get(dim, runs.get(dim, slice(None))) for dim in dims))
+    for axis, dim in enumerate(dims):
+        at = positions.get(dim)
+        if at is not None:
+            at = np.searchsorted(few[dim], at) if dim in few else at - runs[dim].start
+            values = np.take(values, at, axis=axis)
+    return values
+
+
+def _run(at: Index) -> slice:
+    """Return the shortest slice with all positions."""
+    return slice(int(at.min()), int(at.max()) + 1) if at.size else slice(0, 0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ LARGER_IS_BETTER = {
 # What a table of one problem says once, and one of several for every strategy.
 OF_ALL = TRAINING.of_all
 MOST_NAMED = 20
+AT_ONCE = 2**20  # rows of stored results that are read at a time
 
 
 def open_table(path: str | Path) -> Table:
@@ -54,13 +56,15 @@ def open_table(path: str | Path) -> Table:
     DataError
         The file is missing, is not netCDF, or is not a sweep of this schema.
     """
+    from perfmodel.sweeps.files import read_zarr
     from perfmodel.sweeps.netcdf import read_netcdf
 
     source = user_path(path)
-    if not source.is_file():
+    in_folder = (source / "zarr.json").is_file()
+    if not source.is_file() and not in_folder:
         what = "is a folder" if source.is_dir() else "does not exist"
         raise DataError(f"results file '{source}' {what}; 'perfmodel sweep -o FILE.nc' writes one")
-    table = read_netcdf(source)
+    table = read_zarr(source) if in_folder else read_netcdf(source)
     missing = subject_of(table).required - set(table.variables)
     version = str(table.attrs.get("schema_version", ""))
     if missing or not version.startswith("1."):
@@ -193,6 +197,24 @@ def select(
     return np.flatnonzero(good)
 
 
+def count_selected(results: Table | xr.Dataset, where: str | None, *, fitting: bool) -> int:
+    """Return the number of rows that `select` returns, without holding all of them."""
+    return sum(select(part, where, fitting=fitting).size for _, part in _parts(as_table(results)))
+
+
+def _parts(table: Table) -> Iterator[tuple[int, Table]]:
+    """Yield pieces of a table that is not in memory, each with the flat index of its first row."""
+    dim, *others = subject_of(table).dims
+    count = table.sizes[dim]
+    step = max(AT_ONCE // max(math.prod(table.sizes[it] for it in others), 1), 1)
+    if count <= step or not table[subject_of(table).answer].is_stored:
+        yield 0, table
+        return
+    each = math.prod(table.sizes[it] for it in others)
+    for start in range(0, count, step):
+        yield start * each, table.isel(**{dim: slice(start, start + step)})
+
+
 def best(
     results: Table | xr.Dataset,
     top: int = 10,
@@ -230,13 +252,18 @@ def best(
         raise DataError(f"top: {top} is not a positive number of strategies")
     table = as_table(results)
     by = subject_of(table).aliases.get(by, by)
-    chosen = select(table, where, fitting=fitting)
-    values = column(table, by)
-    if values.dtype.kind not in "fiub":
-        raise DataError(f"cannot rank by '{by}': it holds text")
-    keys = values[chosen].astype(float)
+    found: list[tuple[NDArray[np.intp], NDArray[Any]]] = []
+    for first, part in _parts(table):
+        chosen = select(part, where, fitting=fitting)
+        values = column(part, by)
+        if values.dtype.kind not in "fiub":
+            raise DataError(f"cannot rank by '{by}': it holds text")
+        keys = values[chosen].astype(float)
+        order = np.argsort(-keys if by in LARGER_IS_BETTER else keys, kind="stable")[:top]
+        found.append((first + chosen[order], keys[order]))
+    flat, keys = (np.concatenate(items) for items in zip(*found, strict=True))
     order = np.argsort(-keys if by in LARGER_IS_BETTER else keys, kind="stable")[:top]
-    return rows(table, chosen[order])
+    return rows(table, flat[order])
 
 
 def best_of_each(
@@ -312,7 +339,20 @@ def pareto(
     if len(objectives) < 2:
         raise DataError("a Pareto front needs two or more variables, as in step_time,memory_total")
     table = as_table(results)
-    chosen = select(table, where, fitting=fitting)
+    parts = []
+    for first, part in _parts(table):
+        chosen = select(part, where, fitting=fitting)
+        costs = _costs(part, objectives, chosen)
+        front = _non_dominated(costs) if chosen.size else np.zeros(0, np.intp)
+        parts.append((first + chosen[front], costs[front]))
+    flat, costs = (np.concatenate(items) for items in zip(*parts, strict=True))
+    order = np.argsort(flat)  # as one of those that are equal in all is found
+    flat, costs = flat[order], costs[order]
+    return rows(table, flat[_non_dominated(costs)] if flat.size else flat)
+
+
+def _costs(table: Table, objectives: Sequence[str], chosen: NDArray[np.intp]) -> NDArray[Any]:
+    """Return what is to be small of chosen rows, shape (rows, objectives)."""
     costs = []
     for name in objectives:
         values = column(table, name)
@@ -321,8 +361,7 @@ def pareto(
         meant = subject_of(table).aliases.get(name, name)
         sign = -1.0 if meant in LARGER_IS_BETTER else 1.0
         costs.append(sign * values[chosen].astype(float))
-    front = chosen[_non_dominated(np.stack(costs, axis=1))] if chosen.size else chosen
-    return rows(table, front)
+    return np.stack(costs, axis=1)
 
 
 def rows(results: Table | xr.Dataset, flat: NDArray[np.intp]) -> Ranked:

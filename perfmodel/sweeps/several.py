@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -84,35 +84,53 @@ def enumerate_problems(
         As of `enumerate_strategies`; a batch that cannot grow with the devices; more than memory
         holds; two models or frameworks of one name.
     """
+    found = Problems()
+    each = result_bytes(len(hardware), dtype) * len(frameworks)
+    kept = 0
+    for model, count, given in combinations(models, frameworks, devices, axes, scaling):
+        enumerated = enumerate_strategies(
+            model,
+            count,
+            given,
+            hardware=hardware,
+            keep_impossible=keep_impossible,
+            result_bytes=each,
+            others=kept,
+        )
+        kept += len(enumerated.grid)
+        for name, number in enumerated.rejected.items():
+            found.rejected[name] += number * len(frameworks)
+        if not np.any(enumerated.grid.status == VALID):
+            found.empty[model.name, count] = enumerated.rejected
+        if len(enumerated.grid):
+            found.problems.extend(
+                Problem(model, framework, enumerated.grid) for framework in frameworks
+            )
+    return found
+
+
+def combinations(
+    models: Sequence[ModelSpec],
+    frameworks: Sequence[Framework],
+    devices: Sequence[int],
+    axes: Mapping[str, Any],
+    scaling: str,
+) -> Iterator[tuple[ModelSpec, int, dict[str, Any]]]:
+    """Yield every model with every number of devices, and the axes there.
+
+    Raises
+    ------
+    StrategyError
+        Two models or frameworks of one name; a batch that cannot grow with the devices.
+    """
     for kind, items in (("models", models), ("frameworks", frameworks)):
         names = [item.name for item in items]
         if twice := [name for name in names if names.count(name) > 1]:
             raise StrategyError(f"two {kind} are called '{twice[0]}'; results could not tell them")
-    found = Problems()
-    each = result_bytes(len(hardware), dtype) * len(frameworks)
-    kept = 0
     for model in models:
         for count in devices:
             batch = _batches(axes, count, min(devices), scaling)
-            enumerated = enumerate_strategies(
-                model,
-                count,
-                {**axes, "global_batch_size": batch},
-                hardware=hardware,
-                keep_impossible=keep_impossible,
-                result_bytes=each,
-                others=kept,
-            )
-            kept += len(enumerated.grid)
-            for name, number in enumerated.rejected.items():
-                found.rejected[name] += number * len(frameworks)
-            if not np.any(enumerated.grid.status == VALID):
-                found.empty[model.name, count] = enumerated.rejected
-            if len(enumerated.grid):
-                found.problems.extend(
-                    Problem(model, framework, enumerated.grid) for framework in frameworks
-                )
-    return found
+            yield model, count, {**axes, "global_batch_size": batch}
 
 
 def _batches(axes: Mapping[str, Any], count: int, smallest: int, scaling: str) -> Any:

@@ -143,6 +143,7 @@ def sweep_problems(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
+    among: Sequence[Problem] | None = None,
 ) -> Table:
     """Project the strategies of several problems, one after another, into one table.
 
@@ -153,6 +154,8 @@ def sweep_problems(
         ``model``, ``framework`` and ``devices`` there.
     hardware, dtype, threads, progress, hardware_values
         As of `sweep`.
+    among : sequence of Problem, optional
+        Those of the longer sweep that these are a part of; their strategies are not looked at.
 
     Raises
     ------
@@ -183,8 +186,8 @@ def sweep_problems(
             variable.name: labelled(variable, values[:, i].T)
             for i, variable in enumerate(STEP_VARIABLES)
         },
-        _coordinates(problems, rows, hardware_values or {}),
-        _attributes(problems, rows),
+        _coordinates(problems, rows, hardware_values or {}, among or problems),
+        _attributes(among or problems, rows),
         {"strategy": total, "hardware": len(rows)},
     )
     return add_trust(_add_derived(table, problems, rows), rows)
@@ -245,13 +248,16 @@ def labelled(
 
 
 def _coordinates(
-    problems: Sequence[Problem], rows: Sequence[Hardware], swept: Mapping[str, Sequence[float]]
+    problems: Sequence[Problem],
+    rows: Sequence[Hardware],
+    swept: Mapping[str, Sequence[float]],
+    among: Sequence[Problem],
 ) -> dict[str, Column]:
     grids = [problem.grid for problem in problems]
     count = sum(map(len, grids))
     coordinates = {"strategy": numbered("strategy", count), **hardware_coordinates(rows, swept)}
-    if len(problems) > 1:
-        coordinates |= _problem_coordinates(problems)
+    if len(among) > 1:
+        coordinates |= _problem_coordinates(problems, among)
     for spec in FIELDS:
         attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
         column = np.concatenate([grid[spec.name] for grid in grids])
@@ -289,13 +295,15 @@ def hardware_coordinates(
     return found
 
 
-def _problem_coordinates(problems: Sequence[Problem]) -> dict[str, Column]:
+def _problem_coordinates(
+    problems: Sequence[Problem], among: Sequence[Problem]
+) -> dict[str, Column]:
     """Return which problem every strategy belongs to."""
     sizes = [len(problem.grid) for problem in problems]
     found = {}
     for name, text in (("model", "model"), ("framework", "training software")):
         labels = [str(getattr(problem, name).name) for problem in problems]
-        known = list(dict.fromkeys(labels))
+        known = list(dict.fromkeys(str(getattr(problem, name).name) for problem in among))
         codes = np.array([known.index(label) for label in labels], np.int16)
         about = {"long_name": text, "units": "1"} | flags(known)
         found[name] = Column("strategy", np.repeat(codes, sizes), about)

@@ -1,0 +1,105 @@
+"""Sweeps block by block on the command line: the options, and how such a run goes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.base.units import format_si
+from perfmodel.cli.shared.options import option, stack
+from perfmodel.cli.shared.printing import detail, progress, remark
+from perfmodel.cli.shared.types import WholeRange
+
+if TYPE_CHECKING:
+    from perfmodel.sweeps.blocks import BlockSweep
+    from perfmodel.sweeps.stored import Run
+    from perfmodel.sweeps.winners import Summary
+
+BLOCKS = "Larger than memory, or on several processes"
+
+block_options = stack(
+    option(
+        "--resume",
+        section=BLOCKS,
+        is_flag=True,
+        help="Write the file (.zarr or .nc) block by block; go on with what an interrupted run "
+        "left.",
+    ),
+    option(
+        "--workers",
+        section=BLOCKS,
+        type=WholeRange(1),
+        metavar="N",
+        help="Project blocks in N processes of this machine; needs 'perfmodel[dask]'.",
+    ),
+    option(
+        "--scheduler",
+        section=BLOCKS,
+        metavar="ADDRESS",
+        help="Project blocks on the workers of a Dask scheduler, such as tcp://node1:8786.",
+    ),
+)
+
+
+@contextlib.contextmanager
+def _workers(workers: int | None, scheduler: str | None) -> Iterator[Run]:
+    """Give who projects blocks: workers where options name any, else this process."""
+    if workers is None and scheduler is None:
+        from perfmodel.sweeps.stored import run_here
+
+        yield run_here
+        return
+    from perfmodel.sweeps.workers import local_workers, scheduler_workers
+
+    with scheduler_workers(scheduler) if scheduler else local_workers(workers or 1) as found:
+        detail(f"{len(found.client.nthreads())} workers of {found.name}")
+        yield found
+
+
+def run_blocks(
+    sweep: BlockSweep,
+    output: str | None,
+    top: int,
+    given: Mapping[str, Any],
+) -> Summary | None:
+    """Project a sweep block by block; say how large it gets, and how far it is.
+
+    Parameters
+    ----------
+    sweep : BlockSweep
+    output : str or None
+        Where the results go, checked.
+    top : int
+        Strategies that are shown.
+    given : mapping
+        Values of `block_options`.
+
+    Returns
+    -------
+    Summary or None
+        None where the output is there already, finished by an earlier run.
+    """
+    from perfmodel.sweeps.stored import StoredSweep
+
+    rows = len(sweep.hardware)
+    stored = StoredSweep(sweep, None if output is None else Path(output), top)
+    with stored.opened(given["resume"]) as work:
+        if work.finished:
+            return None
+        said = f"{sweep.count:,} strategies in {sweep.blocks:,} blocks"
+        if output is not None:
+            said += (
+                f"; {format_si(float(work.size), 'B')} before compression, usually a tenth of it "
+                f"after; {format_si(float(work.free), 'B')} are free"
+            )
+        remark(said)
+        if work.blocks_done:
+            remark(f"{work.blocks_done:,} of {sweep.blocks:,} blocks are done already")
+        done = work.strategies_done * rows
+        with (
+            _workers(given["workers"], given["scheduler"]) as run,
+            progress(sweep.count * rows, "strategies", done=done) as advance,
+        ):
+            return work.run(run, advance)

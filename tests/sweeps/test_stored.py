@@ -1,0 +1,186 @@
+"""Sweeps block by block into a file: the same as at once, whatever interrupts them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+from perfmodel.base.errors import DataError, MachineError
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.sweeps.files import save_results
+from perfmodel.sweeps.results import best, open_table, pareto
+from perfmodel.sweeps.stored import StoredSweep, check_stored_path, run_here
+from tests.sweeps.block_sweeps import AXES, assert_same, blocks, small, small_whole
+
+ENDINGS = (".zarr", ".nc")
+# A run that is killed while it writes its second block: half of a store's columns are there.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from perfmodel.base.table import Table
+from perfmodel.sweeps import store
+from perfmodel.sweeps.stored import StoredSweep, run_here
+from tests.sweeps.block_sweeps import small
+
+for kind in (store.ZarrStore, store.PartsStore):
+    def write(self, number, start, table, whole=kind.write):
+        if number:
+            half = dict(list(table.data_vars.items())[::2])
+            whole(self, number, start, Table(half, table.coords, table.attrs, table.sizes))
+            os.kill(os.getpid(), signal.SIGKILL)
+        whole(self, number, start, table)
+    kind.write = write
+with StoredSweep(small(), Path(sys.argv[1]), 5).opened(True) as work:
+    work.run(run_here)
+"""
+
+
+def run(path, *, resume=False, runner=run_here, advance=None, **more):
+    with StoredSweep(small(**more), path, 5).opened(resume) as work:
+        return work.run(runner, advance)
+
+
+def opened(path):
+    if path.is_dir():
+        return xr.open_zarr(path, consolidated=False).load()
+    with xr.open_dataset(path) as found:
+        return found.load()
+
+
+def failing(kind, error):
+    """Return a runner whose third block fails."""
+
+    def fails(sweep, numbers, store, top, advance):
+        for number in numbers:
+            if number == 2:
+                raise kind(*error)
+            yield from run_here(sweep, [number], store, top, advance)
+
+    return fails
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_stored_sweep_is_that_at_once_but_for_its_history(tmp_path, ending):
+    once, many = tmp_path / f"once{ending}", tmp_path / f"many{ending}"
+    save_results(small_whole(), once)
+    told: list[int] = []
+    summary = run(many, advance=told.append)
+    assert sum(told) == small().count
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"many{ending}", f"once{ending}"]
+    a, b = opened(once), opened(many)
+    assert b.attrs.pop("history").startswith("swept in 3 blocks of 70 strategies; question ")
+    xr.testing.assert_identical(a, b)
+    assert {name: it.dtype for name, it in a.variables.items()} == {
+        name: it.dtype for name, it in b.variables.items()
+    }
+    assert_same(open_table(many), open_table(once), but=("history",))
+    assert summary.counts.fitting == [int(small_whole()["fits"].values.sum())]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_kill_9_leaves_finished_blocks_and_nothing_is_done_twice(tmp_path, ending):
+    path = tmp_path / f"out{ending}"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=Path.cwd(), check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not path.exists()
+    partial = tmp_path / f"out{ending}.partial"
+    first = small_whole().isel(strategy=slice(0, 70))
+    if ending == ".zarr":
+        found = opened(partial / "results.zarr")
+        assert found.sizes["strategy"] == small().count
+        expected = first.to_xarray()
+        for name in ("step_time", "status", "tensor_parallel", "recompute", "fits"):
+            assert (found[name][:70] == expected[name]).all()
+        assert found["step_time"][140:].isnull().all()
+        with pytest.raises(DataError, match="is not finished; 'perfmodel sweep --resume' goes on"):
+            open_table(partial / "results.zarr")
+    else:
+        assert_same(open_table(partial / "000000.nc"), first, but=("history",))
+
+    done = []
+
+    def counting(sweep, numbers, *how):
+        done.extend(numbers)
+        yield from run_here(sweep, numbers, *how)
+
+    run(path, resume=True, runner=counting)
+    assert done == [1, 2]
+    assert_same(open_table(path), small_whole(), but=("history",))
+    assert [it.name for it in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_full_disk_is_one_line_and_no_damage(tmp_path, ending):
+    path = tmp_path / f"out{ending}"
+    with pytest.raises(MachineError) as error:
+        run(path, runner=failing(OSError, (28, "No space left on device")))
+    assert str(error.value) == (
+        f"cannot write '{path}': No space left on device; 2 of 3 blocks are kept; --resume goes on"
+    )
+    with pytest.raises(DataError, match=r"with other options: number type \(float64 then, float32"):
+        run(path, resume=True, dtype="float32")
+    run(path, resume=True)
+    assert_same(open_table(path), small_whole(), but=("history",))
+
+
+def test_a_result_that_is_there_stays_until_the_new_one_is(tmp_path):
+    path = tmp_path / "out.zarr"
+    save_results(small_whole().isel(strategy=[3]), path)
+    with pytest.raises(MachineError):
+        run(path, runner=failing(MachineError, ("stopped",)))
+    assert open_table(path).sizes["strategy"] == 1
+    run(path, resume=True)
+    assert open_table(path).sizes["strategy"] == small().count
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_is_complete_is_not_done_again(tmp_path, ending):
+    path = tmp_path / f"out{ending}"
+    run(path)
+    with StoredSweep(small(), path, 5).opened(True) as work:
+        assert work.finished
+    with StoredSweep(small(safe=True), path, 5).opened(True) as work:
+        assert not work.finished
+    assert [it.name for it in tmp_path.iterdir()] == [path.name]
+
+
+def test_blocks_that_were_lost_are_done_again(tmp_path):
+    path = tmp_path / "out.nc"
+    with pytest.raises(MachineError):
+        run(path, runner=failing(MachineError, ("stopped",)))
+    (tmp_path / "out.nc.partial" / "000001.nc").unlink()
+    with StoredSweep(small(), path, 5).opened(True) as work:
+        assert (work.blocks_done, work.strategies_done) == (1, 70)
+        work.run(run_here)
+    assert_same(open_table(path), small_whole(), but=("history",))
+
+
+def test_nothing_is_written_where_no_device_has_the_precision(tmp_path):
+    lacking = {"axes": {**AXES, "precision": "fp8"}, "hardware": [load_hardware("dgx-a100-80gb")]}
+    sweep = blocks(**lacking, devices=[8], block_size=500)
+    with StoredSweep(sweep, tmp_path / "out.nc", 5).opened(False) as work:
+        assert not any(work.run(run_here).counts.possible)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_ranked_piece_by_piece_is_what_is_ranked_at_once(tmp_path, monkeypatch):
+    for ending in ENDINGS:
+        path = tmp_path / f"out{ending}"
+        save_results(small_whole(), path)
+        expected = best(open_table(path), 7), pareto(open_table(path), "step_time,memory_total")
+        monkeypatch.setattr("perfmodel.sweeps.results.AT_ONCE", 50)
+        found = best(open_table(path), 7), pareto(open_table(path), "step_time,memory_total")
+        assert list(map(list, found)) == list(map(list, expected))
+        assert list(found[0]) == list(best(small_whole(), 7))
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out", "out.json"])
+def test_other_kinds_are_not_written_block_by_block(tmp_path, name):
+    with pytest.raises(DataError, match=r"block by block; only \.zarr and \.nc files can be"):
+        check_stored_path(tmp_path / name)
