@@ -173,7 +173,7 @@ def enumerate_strategies(
     )
     _add_derived_columns(layout, devices, given)
     status = strategy_status({**layout, **_free_defaults(layout)}, model, devices)
-    free = _free_axes(given)
+    free = free_axes(given)
     free_count = math.prod(values.size for values in free.values())
     repeats = _repeats(layout, free, given)
     counted = np.ones(status.shape, bool) if keep_impossible else status == VALID
@@ -190,7 +190,7 @@ def enumerate_strategies(
     columns = _multiply(layout, free, free_count)
     status = np.repeat(status, free_count)
     keep = np.ones(status.size, bool)
-    if _late(free, model):
+    if may_break_late(free, model):
         late = strategy_status(columns, model, devices, rules=LATE_RULES)
         late[status != VALID] = VALID
         for name, count in _count(late, np.ones(late.size)).items():
@@ -199,7 +199,7 @@ def enumerate_strategies(
         if not keep_impossible:
             keep &= status == VALID
     if "zero_stage" not in given:
-        keep &= _sensible_zero(columns)
+        keep &= sensible_zero(columns)
     if not keep.all():
         columns = {name: column[keep] for name, column in columns.items()}
         status = status[keep]
@@ -373,7 +373,8 @@ def _add_derived_columns(
         layout[name] = column[keep]
 
 
-def _free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
+def free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
+    """Return the values of every axis of `FREE_AXES`: the given ones, else what makes sense."""
     sensible = {
         "recompute": [0, 1, 2],
         "precision": [0],
@@ -390,7 +391,7 @@ def _free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
     }
 
 
-def _late(free: Mapping[str, np.ndarray], model: ModelSpec) -> bool:
+def may_break_late(free: Mapping[str, np.ndarray], model: ModelSpec) -> bool:
     """Tell whether any of `LATE_RULES` may be broken."""
     named = any(free[name].any() for name in _LATE)
     stored = model.adapters is not None and model.adapters.frozen
@@ -412,7 +413,7 @@ def _multiply(
     return columns
 
 
-def _sensible_zero(columns: Mapping[str, Integers]) -> np.ndarray:
+def sensible_zero(columns: Mapping[str, Integers]) -> np.ndarray:
     """Leave out ZeRO stages that gain nothing (one replica) or fight the pipeline."""
     replicas = columns["data_parallel"] * columns["context_parallel"]
     stage = columns["zero_stage"]
@@ -428,7 +429,7 @@ def _repeats(
     else:
         stages = np.zeros(layout["tensor_parallel"].shape, np.int64)
         for stage in free["zero_stage"]:
-            stages += _sensible_zero({**layout, "zero_stage": stage})
+            stages += sensible_zero({**layout, "zero_stage": stage})
     others = [values.size for name, values in free.items() if name != "zero_stage"]
     return stages * math.prod(others)
 
