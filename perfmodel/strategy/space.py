@@ -27,7 +27,7 @@ from perfmodel.strategy.enumerate import (
     may_break_late,
     sensible_zero,
 )
-from perfmodel.strategy.fields import FIELDS, OFFLOAD, OFFLOAD_TO, RECOMPUTE_METHODS
+from perfmodel.strategy.fields import FIELDS, OFFLOAD_TO
 from perfmodel.strategy.grid import FIELD_BY_NAME, StrategyGrid, axis_values
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.strategy.rules import LATE_RULES, PAIRED_STAGE, STATUS_NAMES, VALID, strategy_status
@@ -67,9 +67,7 @@ class Factor:
 
     def columns(self, free: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[Any]]:
         """Return the values of some combinations."""
-        return {
-            name: free[name][self.index[rows, place]] for place, name in enumerate(self.names)
-        }
+        return {name: free[name][self.index[rows, place]] for place, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +237,10 @@ def strategy_space(
     _add(rejected, lost, plain)
     # Rules come one after the other, each for what those before have left.
     documents = free["document_length"]
-    lengths = {name: np.repeat(grid[name], documents.size) for name in
-               ("sequence_length", "context_parallel")}
+    lengths = {
+        name: np.repeat(grid[name], documents.size)
+        for name in ("sequence_length", "context_parallel")
+    }
     lengths["document_length"] = np.tile(documents, len(grid))
     lengths["tensor_parallel"] = lengths["context_parallel"]
     status = broken(("document_length",), lengths).reshape(len(grid), documents.size)
@@ -344,18 +344,6 @@ def _away(free: Mapping[str, NDArray[Any]], paired: bool) -> Away:
     held = sum(free[name][kept[:, place]] for place, name in enumerate(AWAY) if place % 2 == 0)
     none = np.flatnonzero(held == 0.0)
     return Away(Factor(AWAY, kept), members, int(none[0]) if none.size else -1)
-
-
-def least_recomputed(space: Space) -> dict[int, int]:
-    """Return ways to recompute by their first step: level of `recompute` -> how many.
-
-    Those of single layers by that level; -1 for all that recompute some layers, or several as one.
-    """
-    ways = space.layers.columns(space.free, slice(None))
-    single = ways["recompute_method"] == RECOMPUTE_METHODS.index("single")
-    level = np.where(single, ways["recompute"], -1)
-    values, counts = np.unique(level, return_counts=True)
-    return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _product(sizes: Sequence[int]) -> Integers:

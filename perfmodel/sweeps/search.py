@@ -3,8 +3,8 @@
 Branch and bound in four steps, each of which proves away what it can:
 
 1. *Layouts* (degrees, batches, schedule), with precision, documents and padding, and the level of
-   recomputation: bounds of memory, then of compute, then of compute with the communication that
-   cannot hide (`perfmodel.training.bounds`). They are gone through best first.
+   recomputation: bounds of memory and compute (`perfmodel.training.bounds`). They are gone through
+   best first, and those whose turn it is bounded by the communication that cannot hide, too.
 2. Which layers each recomputes: the same bounds, of exactly these stages.
 3. How parameters are sharded and where ranks lie: projected exactly, with nothing elsewhere.
 4. What waits elsewhere, where that may be better: projected exactly.
@@ -15,6 +15,7 @@ stays in the order in which strategies are enumerated.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,14 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.precisions import PRECISIONS
+from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.priced import matrix_rates
+from perfmodel.operations.uncertainty import memory_width
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.enumerate import FREE_AXES
+from perfmodel.strategy.fields import RECOMPUTE_METHODS
 from perfmodel.strategy.grid import StrategyGrid, attended_lengths
+from perfmodel.strategy.rules import PAIRED_STAGE
 from perfmodel.strategy.space import AWAY, LAYERS, OUTER, SHARDING, Factor, Groups, Space
 from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, decide_safely
 from perfmodel.sweeps.sweep import Problem, sweep_problems
@@ -159,7 +162,7 @@ def search_spaces(
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """All strategies of a space, on one device, in one precision, with one level of recomputation.
+    """All strategies of a space on one device in one precision.
 
     Attributes
     ----------
@@ -169,10 +172,6 @@ class _Branch:
         What they are; the framework as it is in this precision.
     precision : int
         Position in the values of that axis.
-    level : int
-        Of `recompute`, of single layers; -1: some layers, or several as one.
-    ways : ndarray of int64
-        Rows of `Space.layers`.
     placements : Groups
         Of `Space.placements`.
     peak : float
@@ -185,18 +184,16 @@ class _Branch:
     framework: Framework
     hardware: Hardware
     precision: int
-    level: int
-    ways: Integers
     placements: Groups
     peak: float
 
     @property
     def still(self) -> Open:
-        """What is open of every node but the layers."""
+        """What is open until strategies are projected."""
         free = self.space.free
-        pairs = "stage" if (free["offload_activations_to"] == 2).any() else ""
         shares = (float(free[name].max()) for name in AWAY[::2])
-        return Open(tuple(free["zero_stage"].tolist()), *shares, on_stages=bool(pairs))
+        paired = bool((free[AWAY[1]] == PAIRED_STAGE).any())
+        return Open(tuple(free["zero_stage"].tolist()), *shares, on_stages=paired)
 
 
 class _Nodes(NamedTuple):
@@ -205,14 +202,19 @@ class _Nodes(NamedTuple):
     layout: Integers
     document: Integers
     padding: Integers
-    way: Integers  # row of `Space.layers`; -1: all of the branch
-    weight: Integers  # strategies for each way to recompute
-    compute: Values  # ranks of these bounds, less is better
-    bound: Values
+    way: Integers  # row of `Space.layers`; -1: all that recompute some layers, or several as one
+    weight: Integers  # strategies
+    compute: Values  # of `Bounds` [s]
+    shown: Values
 
     def take(self, index: Any) -> _Nodes:
         """Return some of them."""
         return _Nodes(*(column[index] for column in self))
+
+    @property
+    def bound(self) -> Values:
+        """Time of the step, at least [s]."""
+        return self.compute + self.shown
 
 
 class _Search:
@@ -244,151 +246,136 @@ class _Search:
 
     @property
     def late(self) -> bool:
+        """Whether the time is over."""
         return self.end is not None and time.monotonic() > self.end
 
     # ------------------------------------------------------------ step 1: layouts
 
     def run(self) -> None:
-        """Go through all branches."""
+        """Go through all branches, best layouts first."""
         branches = list(self._branches())
-        listed = []
-        for branch in branches:
-            nodes = self._layouts(branch)
-            listed.append(nodes)
+        listed = [self._layouts(branch) for branch in branches]
         numbers = np.repeat(np.arange(len(branches)), [it.layout.size for it in listed])
-        if not numbers.size:
-            return
-        rows = np.concatenate([np.arange(it.layout.size) for it in listed])
-        bounds = np.concatenate([it.bound for it in listed])
-        order = np.argsort(bounds, kind="stable")
+        rows = np.concatenate(
+            [np.zeros(0, np.int64), *(np.arange(it.layout.size) for it in listed)]
+        )
+        ranked = [self._rank(*both) for both in zip(branches, listed, strict=True)]
+        ranks = np.concatenate([np.zeros(0), *ranked])
+        order = np.argsort(ranks, kind="stable")
         start, step = 0, FIRST
-        sizes = np.array([branch.ways.size for branch in branches])[numbers[order]]
-        while start < order.size:
-            if bounds[order[start]] > self.limit or self.late:
-                break
-            together = np.cumsum(sizes[start : start + step])
-            stop = start + max(1, int(np.searchsorted(together, step, "right")))
-            chosen = order[start:stop]
+        while start < order.size and ranks[order[start]] <= self.limit and not self.late:
+            chosen = order[start : start + step]
             for number in np.unique(numbers[chosen]):
                 nodes = listed[number].take(rows[chosen[numbers[chosen] == number]])
                 self._ways(branches[number], nodes)
-            start, step = stop, min(2 * step, BOUNDED)
+            start, step = start + step, min(2 * step, BOUNDED)
             self._tell()
         rest = order[start:]
         for number in np.unique(numbers[rest]):
-            nodes = listed[number].take(rows[rest[numbers[rest] == number]])
-            self._leave(nodes, branches[number].ways.size)
+            self._leave(branches[number], listed[number].take(rows[rest[numbers[rest] == number]]))
         if self.left < np.inf:
             self.result.bound = -self.left if self.by in LARGER_IS_BETTER else self.left
-        settled = sum(self.result.proved.values()) + self.result.evaluated
-        settled += sum(self.result.lacking.values())
-        self.result.unsettled = self.result.possible - settled
+        self.result.unsettled = self.result.possible - self._settled()
 
     def _branches(self) -> Iterator[_Branch]:
+        lacking = self.result.lacking
         for number, (space, framework) in enumerate(self.problems):
             if not space.possible:
                 continue
             placements = space.placements()
-            ways = space.layers.columns(space.free, slice(None))
-            level = np.where(ways["recompute_method"] == 0, ways["recompute"], -1)
-            used = space.away[int(space.paired.max(initial=0))]
-            away = used.factor.columns(space.free, slice(None))
-            one = space.grid(np.zeros(len(used.factor), np.int64), **away)
+            used = space.away[int(space.paired.max())].factor
+            away = used.columns(space.free, slice(None))
+            one = space.grid(np.zeros(len(used), np.int64), **away)
             for row, device in enumerate(self.hardware):
                 check_host(one, device)
-                self.result.lacking.setdefault(device.name, 0)
                 for precision in np.flatnonzero(space.precisions).tolist():
                     code = int(space.free["precision"][precision])
                     peak = float(matrix_rates(device)[code])
                     if not peak > 0.0:
                         of = space.possible // int(space.precisions.sum())
-                        self.result.lacking[device.name] += of
+                        lacking[device.name] = lacking.get(device.name, 0) + of
                         continue
                     run = framework_of_run(framework, space.model, device, _of(one, code))
-                    for value in np.unique(level).tolist():
-                        rows = np.flatnonzero(level == value)
-                        asked = number, row, space, run, device, precision, value, rows
-                        yield _Branch(*asked, placements, peak)
-        self.result.lacking = {name: n for name, n in self.result.lacking.items() if n}
+                    yield _Branch(number, row, space, run, device, precision, placements, peak)
 
     def _layouts(self, branch: _Branch) -> _Nodes:
-        """Return the layouts of a branch that are not proved away, with their bounds."""
+        """Return the layouts of a branch that fit, with their compute."""
         space = branch.space
-        layout, document = np.nonzero(space.documents)
-        paddings = space.free["padding"].size
-        layout, document = np.repeat(layout, paddings), np.repeat(document, paddings)
-        padding = np.tile(np.arange(paddings), layout.size // paddings)
-        weight = space.weights[layout]
-        blank = np.zeros(layout.size)
-        way = np.full(layout.size, -1)
-        nodes = _Nodes(layout, document, padding, way, weight, blank, blank)
-        return self._bounded(branch, nodes, branch.ways.size)
+        layout, document = np.nonzero(space.documents & (space.weights > 0)[:, None])
+        ways = space.layers.columns(space.free, slice(None))
+        single = ways["recompute_method"] == RECOMPUTE_METHODS.index("single")
+        classes = np.flatnonzero(single)
+        if several := int(np.count_nonzero(~single)):
+            classes = np.append(classes, -1)
+        paddings = np.arange(space.free["padding"].size)
+        shape = layout.size, paddings.size, classes.size
+        found = np.broadcast_arrays(
+            layout[:, None, None], document[:, None, None], paddings[:, None], classes
+        )
+        weight = space.weights[layout][:, None, None] * np.where(classes < 0, several, 1)
+        blank = np.zeros(math.prod(shape))
+        weight = np.broadcast_to(weight, shape).ravel()
+        return self._bounded(branch, _Nodes(*map(np.ravel, found), weight, blank, blank))
 
-    # ------------------------------------------------------------ step 2: which layers recompute
-
-    def _ways(self, branch: _Branch, nodes: _Nodes) -> None:
-        """Go through every way to recompute of some layouts."""
-        if branch.level >= 0:
-            self._shardings(branch, nodes._replace(way=np.full(nodes.way.size, branch.ways[0])))
-            return
-        several = nodes.take(np.repeat(np.arange(nodes.layout.size), branch.ways.size))
-        several = several._replace(way=np.tile(branch.ways, nodes.layout.size))
-        self._shardings(branch, self._bounded(branch, several, 1))
-
-    def _bounded(self, branch: _Branch, nodes: _Nodes, times: int) -> _Nodes:
-        """Return nodes with their bounds, but for those that these prove away."""
-        kept = []
-        step = max(1, BOUNDED // int(np.diff(branch.placements.offset).max(initial=1)))
+    def _bounded(self, branch: _Branch, nodes: _Nodes) -> _Nodes:
+        """Return nodes that fit and may be good enough, with their compute."""
+        kept = [nodes.take(slice(0, 0))]
+        step = max(1, BOUNDED)
         for start in range(0, nodes.layout.size, step):
             some = nodes.take(slice(start, start + step))
-            least = self._lower(branch, some)
+            first = branch.placements.offset[branch.placements.kind[some.layout]]
+            least = self._lower(branch, some, np.arange(some.layout.size), first)
             name = branch.hardware.name
             lowest = min(self.result.least_memory.get(name, np.inf), float(least.memory.min()))
             self.result.least_memory[name] = lowest
-            high = _high(branch, self.safe)
+            high = math.exp(memory_width(branch.hardware)) if self.safe else 1.0
             fits = least.memory * SLACK * high <= branch.hardware.device.memory.capacity
-            self._count("memory", some.weight[~fits], times)
-            ranks = (self._rank(branch, some, time) for time in (least.compute, least.time))
-            compute, bound = (rank[fits] for rank in ranks)
-            some = some.take(fits)._replace(compute=compute, bound=bound)
-            kept.append(self._without(some, times))
-        if not kept:
-            return nodes
-        return _Nodes(*(np.concatenate(columns) for columns in zip(*kept, strict=True)))
+            self._count("memory", some.weight[~fits])
+            kept.append(self._good(branch, some._replace(compute=least.compute).take(fits)))
+        return _joined(kept)
 
-    def _lower(self, branch: _Branch, nodes: _Nodes) -> Bounds:
-        """Return lower bounds of nodes: the least of all placements of ranks."""
-        space, groups = branch.space, branch.placements
-        owner, rows = _listed(groups.offset, groups.kind[nodes.layout])
+    def _with_shown(self, branch: _Branch, nodes: _Nodes) -> _Nodes:
+        """Return nodes that may be good enough, with what communication shows of any placement."""
+        groups = branch.placements
+        kept = [nodes.take(slice(0, 0))]
+        step = max(1, BOUNDED // int(np.diff(groups.offset).max()))
+        layouts, back = np.unique(nodes.layout, return_inverse=True)
+        first = np.zeros(layouts.size, np.int64)
+        first[back] = np.arange(back.size)  # any of its nodes: layers that keep all show least
+        some = nodes.take(first)._replace(way=np.full(layouts.size, -1))
+        shown = np.zeros(layouts.size)
+        for start in range(0, layouts.size, step):
+            part = some.take(slice(start, start + step))
+            owner, rows = _listed(groups.offset, groups.kind[part.layout])
+            least = self._lower(branch, part, owner, rows).shown
+            starts = np.flatnonzero(np.diff(owner, prepend=-1))
+            shown[start : start + step] = np.minimum.reduceat(least, starts)
+        kept.append(self._good(branch, nodes._replace(shown=shown[back])))
+        return _joined(kept)
+
+    def _lower(self, branch: _Branch, nodes: _Nodes, owner: Integers, rows: Integers) -> Bounds:
+        """Return lower bounds of nodes with these placements of ranks."""
+        space = branch.space
         columns = self._outer(branch, nodes, owner)
-        columns |= groups.factor.columns(space.free, rows)
+        columns |= branch.placements.factor.columns(space.free, rows)
         columns["zero_stage"] = columns["shard_group"] = np.zeros(owner.size, np.int64)
-        still = branch.still
         way = nodes.way[owner]
-        if (way >= 0).any():
-            columns |= space.layers.columns(space.free, way)
-        elif branch.level >= 0:
-            columns["recompute"] = np.full(owner.size, branch.level)
-        else:
-            still = still._replace(layers=True)
+        layers = way < 0
+        for name, column in space.layers.columns(space.free, np.maximum(way, 0)).items():
+            columns[name] = np.where(layers, 0, column)
         grid = space.grid(nodes.layout[owner], **columns)
-        found = lower_bounds(
-            Workload(space.model, grid), branch.hardware, branch.framework, still
-        )
-        first = np.flatnonzero(np.diff(owner, prepend=-1))
-        return Bounds(*(np.minimum.reduceat(values, first) for values in found))
+        work = Workload(space.model, grid)
+        return lower_bounds(work, branch.hardware, branch.framework, branch.still, layers)
 
     def _outer(self, branch: _Branch, nodes: _Nodes, owner: Integers) -> dict[str, NDArray[Any]]:
         """Return the values on outer axes of nodes."""
         free = branch.space.free
         places = np.full(nodes.layout.size, branch.precision), nodes.document, nodes.padding
-        return {
-            name: free[name][place[owner]] for name, place in zip(OUTER, places, strict=True)
-        }
+        return {name: free[name][place[owner]] for name, place in zip(OUTER, places, strict=True)}
 
-    def _rank(self, branch: _Branch, nodes: _Nodes, least: Values) -> Values:
+    def _rank(self, branch: _Branch, nodes: _Nodes, least: Values | None = None) -> Values:
         """Return the rank of strategies whose step takes so long; less is better."""
-        seconds = least * SLACK
+        seconds = (nodes.bound if least is None else least) * SLACK
         if self.by == "step_time":
             return seconds
         layouts, free = branch.space.layouts, branch.space.free
@@ -405,35 +392,54 @@ class _Search:
         flops = model_flops_per_token(branch.space.model, attended_lengths(lengths), causal=True)
         return -rate * flops / branch.peak
 
-    def _without(self, nodes: _Nodes, times: int) -> _Nodes:
+    def _good(self, branch: _Branch, nodes: _Nodes) -> _Nodes:
         """Count the nodes whose bounds rank behind the best so far, and return the others."""
-        slow = nodes.compute > self.limit
-        talks = ~slow & (nodes.bound > self.limit)
-        self._count("compute", nodes.weight[slow], times)
-        self._count("communication", nodes.weight[talks], times)
+        slow = self._rank(branch, nodes, nodes.compute) > self.limit
+        talks = ~slow & (self._rank(branch, nodes) > self.limit)
+        self._count("compute", nodes.weight[slow])
+        self._count("communication", nodes.weight[talks])
         return nodes.take(~(slow | talks))
 
-    def _leave(self, nodes: _Nodes, times: int) -> None:
+    def _leave(self, branch: _Branch, nodes: _Nodes) -> None:
         """Count the nodes that are proved away now; the others stay open."""
-        rest = self._without(nodes, times)
-        self.left = min(self.left, float(rest.bound.min(initial=np.inf)))
+        rest = self._good(branch, nodes)
+        self.left = min(self.left, float(self._rank(branch, rest).min(initial=np.inf)))
+
+    # ------------------------------------------------------------ step 2: which layers recompute
+
+    def _ways(self, branch: _Branch, nodes: _Nodes) -> None:
+        """Go through every way to recompute of some layouts."""
+        nodes = self._with_shown(branch, self._good(branch, nodes))
+        ways = branch.space.layers.columns(branch.space.free, slice(None))
+        several = np.flatnonzero(ways["recompute_method"])
+        open_ones = nodes.take(nodes.way < 0)
+        ready = [nodes.take(nodes.way >= 0)]
+        open_ones = open_ones._replace(weight=open_ones.weight // max(several.size, 1))
+        step = max(1, BOUNDED // max(several.size, 1))
+        for start in range(0, open_ones.layout.size, step):
+            part = open_ones.take(slice(start, start + step))
+            count = part.layout.size
+            part = part.take(np.repeat(np.arange(count), several.size))
+            ready.append(self._bounded(branch, part._replace(way=np.tile(several, count))))
+        self._shardings(branch, _joined(ready))
 
     # ------------------------------------------------------------ step 3: shards and places
 
     def _shardings(self, branch: _Branch, nodes: _Nodes) -> None:
         """Project every sharding and mapping of some nodes, with nothing elsewhere."""
-        nodes = nodes.take(np.argsort(nodes.bound, kind="stable"))
+        nodes = nodes.take(np.argsort(self._rank(branch, nodes), kind="stable"))
+        ranks = self._rank(branch, nodes)
         groups = branch.space.sharding
         sizes = np.diff(groups.offset)[groups.kind[nodes.layout]]
         start = 0
         while start < nodes.layout.size:
-            if nodes.bound[start] > self.limit or self.late:
+            if ranks[start] > self.limit or self.late:
                 break
             together = np.cumsum(sizes[start : start + self.block])
             stop = start + max(1, int(np.searchsorted(together, self.block, "right")))
             self._project(branch, nodes.take(slice(start, stop)))
             start, self.block = stop, min(2 * self.block, PROJECTED)
-        self._leave(nodes.take(slice(start, None)), 1)
+        self._leave(branch, nodes.take(slice(start, None)))
 
     def _project(self, branch: _Branch, nodes: _Nodes) -> None:
         space, groups = branch.space, branch.space.sharding
@@ -453,16 +459,14 @@ class _Search:
             rest = np.flatnonzero(np.arange(len(held.factor)) != held.nothing)
             if not rest.size:
                 continue
-            bound = np.maximum(nodes.bound[owner[mine]], self._rank_of_passes(
-                branch, nodes.take(owner[mine]), table, mine
-            ))
-            self._elsewhere(branch, kind, rest, columns, nodes.take(owner)._replace(), mine,
-                            bound, places)
+            those = nodes.take(owner[mine])
+            least = np.maximum(those.bound, self._passes(branch, table, mine))
+            ranks = self._rank(branch, those, least)
+            listed = nodes.take(owner)
+            self._elsewhere(branch, kind, rest, columns, listed, mine, ranks, places)
 
-    def _rank_of_passes(
-        self, branch: _Branch, nodes: _Nodes, table: Table, rows: Integers
-    ) -> Values:
-        """Return ranks of what the passes alone take, with nothing elsewhere.
+    def _passes(self, branch: _Branch, table: Table, rows: Integers) -> Values:
+        """Return what the passes alone take, with nothing elsewhere [s].
 
         No copy to or from elsewhere makes a stage faster. Without shards of parameters the step of
         a pipeline is its makespan, which only grows with what passes take; with them the slowest
@@ -474,8 +478,7 @@ class _Search:
             names.append("expert_parallel_exposed")
         passes = sum(table[name].values[rows, 0] for name in names)
         whole = table["zero_stage"].values[rows] < 3
-        passes = passes + np.where(whole, table["pipeline_bubble"].values[rows, 0], 0.0)
-        return self._rank(branch, nodes, passes)
+        return passes + np.where(whole, table["pipeline_bubble"].values[rows, 0], 0.0)
 
     # ------------------------------------------------------------ step 4: what waits elsewhere
 
@@ -495,11 +498,11 @@ class _Search:
         held = space.away[kind]
         weight = int(held.counts[rest].sum())
         slow = bound > self.limit
-        self._count("communication", np.full(int(slow.sum()), weight), 1)
+        self._count("communication", np.full(int(slow.sum()), weight))
         rows, bound = rows[~slow], bound[~slow]
         if rows.size and not (kind and branch.still.on_stages):
             fits = self._fits_lean(branch, nodes, columns, rows, held.factor)
-            self._count("memory", np.full(int((~fits).sum()), weight), 1)
+            self._count("memory", np.full(int((~fits).sum()), weight))
             rows, bound = rows[fits], bound[fits]
         order = np.argsort(bound, kind="stable")
         rows, bound = rows[order], bound[order]
@@ -507,7 +510,7 @@ class _Search:
         for start in range(0, rows.size, step):
             some = slice(start, start + step)
             keep = bound[some] <= self.limit
-            self._count("communication", np.full(int((~keep).sum()), weight), 1)
+            self._count("communication", np.full(int((~keep).sum()), weight))
             mine = rows[some][keep]
             if self.late:
                 self.left = min(self.left, float(bound[some][keep].min(initial=np.inf)))
@@ -611,13 +614,16 @@ class _Search:
 
     # ------------------------------------------------------------ counts
 
-    def _count(self, reason: str, weights: Integers, times: int) -> None:
-        self.result.proved[reason] += int(weights.sum()) * times
+    def _count(self, reason: str, weights: Integers) -> None:
+        self.result.proved[reason] += int(weights.sum())
+
+    def _settled(self) -> int:
+        counts = (*self.result.proved.values(), *self.result.lacking.values())
+        return sum(counts) + self.result.evaluated
 
     def _tell(self) -> None:
         if self.progress:
-            settled = sum(self.result.proved.values()) + self.result.evaluated
-            self.progress(settled, self.result.possible)
+            self.progress(self._settled(), self.result.possible)
 
 
 def _of(grid: StrategyGrid, precision: int) -> StrategyGrid:
@@ -627,13 +633,8 @@ def _of(grid: StrategyGrid, precision: int) -> StrategyGrid:
     return StrategyGrid(one.devices, columns, one.status)
 
 
-def _high(branch: _Branch, safe: bool) -> float:
-    """Return the factor on memory that decides what fits."""
-    import math
-
-    from perfmodel.operations.uncertainty import memory_width
-
-    return math.exp(memory_width(branch.hardware)) if safe else 1.0
+def _joined(parts: Sequence[_Nodes]) -> _Nodes:
+    return _Nodes(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def _listed(offset: Integers, kind: Integers) -> tuple[Integers, Integers]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Integers
+from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import batches_of
@@ -28,7 +28,16 @@ CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
 WHOLE_TURNS = tuple(CODES[name] for name in ("gpipe", "1f1b", "interleaved"))
 """Schedules whose ranks begin with the first micro-batch and its first chunk, and end with the
 backward pass of that chunk."""
-COMPUTE = ("forward", "backward", "recompute", "host")
+COMPUTE = ("forward", "backward", "recompute")
+SHOWN = ("tensor_exposed", "context_exposed", "expert_exposed")
+COLUMNS = (
+    *("tensor_parallel", "context_parallel", "data_parallel", "pipeline_parallel"),
+    *("expert_parallel", "expert_tensor_parallel", "pipeline_schedule"),
+)
+STAGE_FIELDS = (
+    *("weights", "experts", "trained", "trained_experts"),
+    *("activations", "offloadable", "working", "logits", "loss"),
+)
 PIPELINED_COPIES = CODES["dualpipe"]
 
 
@@ -43,8 +52,6 @@ class Open(NamedTuple):
         Largest share of each that may wait elsewhere.
     on_stages : bool
         Whether activations may wait on another stage.
-    layers : bool
-        Whether any layer may be recomputed, alone or with others: then representatives keep all.
     """
 
     zero_stages: tuple[int, ...]
@@ -52,30 +59,32 @@ class Open(NamedTuple):
     optimizer: float = 0.0
     parameters: float = 0.0
     on_stages: bool = False
-    layers: bool = False
 
 
 class Bounds(NamedTuple):
     """Lower bounds of every representative, shape (strategies,)."""
 
     memory: Values  # of the fullest device [B]
-    compute: Values  # time of the step, without communication [s]
-    time: Values  # the same with communication that cannot hide [s]
+    compute: Values  # time of the step without communication [s]
+    shown: Values  # and what of communication inside layers it shows besides [s]
 
 
 def lower_bounds(
-    work: Workload, hardware: Hardware, framework: Framework, still: Open
+    work: Workload, hardware: Hardware, framework: Framework, still: Open, layers: Flags
 ) -> Bounds:
     """Return what representatives take and need at least.
 
     Parameters
     ----------
     work : Workload
-        Of strategies of one precision, with ZeRO 0 and nothing elsewhere.
+        Of strategies of one precision, with ZeRO 0 and nothing elsewhere. Memory and compute are
+        those of every mapping; what communication shows is that of their own.
     hardware : Hardware
     framework : Framework
         What it does in this precision (`perfmodel.training.project.framework_of_run`).
     still : Open
+    layers : ndarray of bool, shape (strategies,)
+        Whether any layer may be recomputed, alone or with others; then representatives keep all.
 
     Returns
     -------
@@ -83,39 +92,38 @@ def lower_bounds(
 
     Notes
     -----
-    See `least_time` and `least_memory` for proofs. With layers that are still open the layout of
-    stages may be, too (`BEST`): then only the mean of all stages is known, and no memory.
+    See `least_time`, `least_shown` and `least_memory` for proofs. With layers that are still open
+    the layout of stages may be, too (`BEST`): then only the mean of all stages is known, and
+    neither memory nor communication.
     """
-    from perfmodel.kernels.step.stages import BUSY
-
     work = laid_out(work, hardware, framework)
     keys = key_tables(work, hardware, framework)
     stages = work.stage_sums(keys)
     settings = closing_settings(work, hardware, framework)
-    unknown = still.layers and framework.stage_split == BEST
-    times = [
-        least_time(work, keys, stages, fields, unknown) + settings.step_overhead
-        for fields in (COMPUTE, BUSY)
-    ]
-    if unknown:
-        return Bounds(np.zeros(len(work.grid)), *times)
-    return Bounds(least_memory(work, keys, stages, settings, still), *times)
+    unknown = layers & (framework.stage_split == BEST)
+    compute = least_time(work, keys, stages, unknown) + settings.step_overhead
+    shown = np.where(unknown, 0.0, least_shown(work, stages))
+    memory = least_memory(work, keys, stages, settings, still, layers)
+    return Bounds(np.where(unknown, 0.0, memory), compute, shown)
 
 
-def least_time(
-    work: Workload, keys: KeyTables, stages: Stages, fields: tuple[str, ...], mean: bool = False
-) -> Values:
-    """Return what the passes of a step take at least, shape (strategies,) [s].
+def micro_batches(work: Workload) -> Values:
+    """Return the micro-batches of every strategy; half of them where either copy takes half."""
+    grid = work.grid
+    two_ways = (grid["pipeline_schedule"] == PIPELINED_COPIES) & (grid["pipeline_parallel"] > 1)
+    return batches_of(grid) * np.where(two_ways, 0.5, 1.0)
+
+
+def least_time(work: Workload, keys: KeyTables, stages: Stages, unknown: Flags) -> Values:
+    """Return the compute of a step's passes, at least, shape (strategies,) [s].
 
     Parameters
     ----------
     work : Workload
     keys : KeyTables
     stages : Stages
-    fields : tuple of str
-        What counts, of `perfmodel.kernels.step.tables.PART`.
-    mean : bool
-        Layers may still go to other stages.
+    unknown : ndarray of bool, shape (strategies,)
+        Whether layers may still go to other stages.
 
     Notes
     -----
@@ -128,30 +136,23 @@ def least_time(
     of all ranks ahead of it, and ends before its last backward pass goes back through these: with
     f their times, ``sum of f ahead + m t`` of every stage. The makespan of the projection is the
     longest of such ways, or longer (`perfmodel.kernels.pipeline.closed`). What is exposed only
-    lengthens passes, layers that are recomputed too.
+    lengthens passes, and so do layers that are recomputed; compute knows no mapping.
     """
-    key, grid = work.strategies.stage_key, work.grid
-    busy = sum(np.asarray(stages.sums[name]) for name in fields)
-    batches = batches_of(grid).astype(np.float64)
-    two_ways = (grid["pipeline_schedule"] == PIPELINED_COPIES) & (grid["pipeline_parallel"] > 1)
-    batches = np.where(two_ways, 0.5 * batches, batches)
+    key, grid, batches = work.strategies.stage_key, work.grid, micro_batches(work)
+    busy = sum(np.asarray(stages.sums[name]) for name in COMPUTE)
     starts = stages.offset[:-1]
-    if mean:
-        total = np.add.reduceat(busy * stages.stages, starts)
-        return batches * total[key] / grid["pipeline_parallel"]
-    found = batches * np.maximum.reduceat(busy, starts)[key]
+    mean = np.add.reduceat(busy * stages.stages, starts)[key] / grid["pipeline_parallel"]
+    found = batches * np.where(unknown, mean, np.maximum.reduceat(busy, starts)[key])
     whole = np.isin(grid["pipeline_schedule"], WHOLE_TURNS) & (grid["pipeline_parallel"] > 1)
-    if not whole.any():
-        return found
-    table, passes = work.compositions, sum(np.asarray(keys.parts[name]) for name in fields)
+    rows = np.flatnonzero(whole & ~unknown)
+    table, passes = work.compositions, sum(np.asarray(keys.parts[name]) for name in COMPUTE)
+    owners = work.keys_of_pipelines()
     number = np.empty(work.stage_layer_key.size, np.int64)  # of a stage key in its pipeline
-    for own in work.keys_of_pipelines():
+    for own in owners:
         number[own] = np.arange(own.size)
-    rows = np.flatnonzero(whole)
     rows = rows[np.argsort(work.stage_pipeline[key[rows]], kind="stable")]
     pipelines, first = np.unique(work.stage_pipeline[key[rows]], return_index=True)
-    owners = work.keys_of_pipelines()
-    for pipeline, some in zip(pipelines, np.split(rows, first[1:]), strict=True):
+    for pipeline, some in zip(pipelines, np.split(rows, first[1:]), strict=bool(rows.size)):
         own, p = owners[pipeline], int(grid["pipeline_parallel"][some[0]])
         place = slice(table.stage_offset[pipeline], table.stage_offset[pipeline + 1])
         turns = busy[stages.offset[own][:, None] + table.stage_row[place]]
@@ -164,8 +165,24 @@ def least_time(
     return found
 
 
+def least_shown(work: Workload, stages: Stages) -> Values:
+    """Return what communication inside layers adds to `least_time`, shape (strategies,) [s].
+
+    Every way that `least_time` looks at goes m times through one stage, which shows at least as
+    much each time as the stage with least of it. Layers that are recomputed communicate again.
+    """
+    shown = sum(np.asarray(stages.sums[name]) for name in SHOWN)
+    least = np.minimum.reduceat(shown, stages.offset[:-1])
+    return micro_batches(work) * least[work.strategies.stage_key]
+
+
 def least_memory(
-    work: Workload, keys: KeyTables, stages: Stages, settings: Settings, still: Open
+    work: Workload,
+    keys: KeyTables,
+    stages: Stages,
+    settings: Settings,
+    still: Open,
+    layers: Flags,
 ) -> Values:
     """Return what the fullest device holds at least, shape (strategies,) [B].
 
@@ -176,6 +193,8 @@ def least_memory(
     stages : Stages
     settings : Settings
     still : Open
+    layers : ndarray of bool, shape (strategies,)
+        As of `lower_bounds`.
 
     Notes
     -----
@@ -196,18 +215,17 @@ def least_memory(
     layer = stages.layer_key[key]
     held = np.zeros(len(grid))
     offset = stages.offset
-    counts = np.diff(offset)[key]
+    counts, batches = np.diff(offset)[key], batches_of(grid)
     for place in range(int(counts.max(initial=0))):
         some = np.flatnonzero(counts > place)
         row = offset[key[some]] + place
-        columns = {name: column[some] for name, column in grid.columns.items()}
+        columns = {name: grid[name][some] for name in COLUMNS}
+        stage = {name: stages.sums[name][row] for name in STAGE_FIELDS}
         state = np.full(some.size, np.inf)
         for zero in still.zero_stages:
-            weight = keys.weight_bytes[layer[some]]
-            asked = columns, stages.sums[row], weight, settings, still
+            asked = columns, stage, keys.weight_bytes[layer[some]], settings, still
             state = np.minimum(state, _state(zero, *asked))
-        batches = batches_of(grid)[some]
-        alive = _alive(columns, batches, stages, row, still)
+        alive = _alive(columns, stage, batches[some], stages.first_stage[row], still, layers[some])
         held[some] = np.maximum(held[some], state + (1.0 + settings.fragmentation) * alive)
     return held + _process(grid.columns, settings)
 
@@ -215,12 +233,12 @@ def least_memory(
 def _state(
     zero: int,
     columns: dict[str, Integers],
-    stage: np.recarray,
+    stage: dict[str, Values],
     weight_bytes: Values,
     settings: Settings,
     still: Open,
 ) -> Values:
-    """Return parameters, gradients and optimizer state of stages with a ZeRO stage, at least [B]."""
+    """Return what parameters, gradients and optimizer take with a ZeRO stage, at least [B]."""
     of = settings.memory
     ranks = columns["data_parallel"] * columns["context_parallel"]
     spread = columns["expert_parallel"] * columns["expert_tensor_parallel"]
@@ -245,22 +263,24 @@ def _state(
 
 
 def _alive(
-    columns: dict[str, Integers], batches: Integers, stages: Stages, row: Integers, still: Open
+    columns: dict[str, Integers],
+    stage: dict[str, Values],
+    batches: Integers,
+    first_stage: Values,
+    still: Open,
+    open_layers: Flags,
 ) -> Values:
     """Return activations and buffers of stages at the fuller of two moments, at least [B]."""
-    stage, schedule = stages.sums[row], columns["pipeline_schedule"]
-    pipelined = columns["pipeline_parallel"] > 1
+    schedule, pipelined = columns["pipeline_schedule"], columns["pipeline_parallel"] > 1
     single = np.where(pipelined & (schedule == PIPELINED_COPIES), 0.0, 1.0)
-    flight = single.copy()
-    later = np.minimum(batches, columns["pipeline_parallel"] - stages.first_stage[row])
-    flight = np.where(pipelined & (schedule == CODES["1f1b"]), later, flight)
+    later = np.minimum(batches, columns["pipeline_parallel"] - first_stage)
+    flight = np.where(pipelined & (schedule == CODES["1f1b"]), later, single)
     flight = np.where(pipelined & (schedule == CODES["gpipe"]), batches, flight)
     logits = single * stage["logits"] + stage["loss"]
-    if still.layers:
-        return logits
     movable = stage["activations"] if still.on_stages else stage["offloadable"]
     layers = flight * (stage["activations"] - still.activations * movable)
-    return np.maximum(layers + logits, single * (layers + stage["working"]))
+    most = np.maximum(layers + logits, single * (layers + stage["working"]))
+    return np.where(open_layers, logits, most)
 
 
 def _process(columns: dict[str, Integers], settings: Settings) -> Values:
