@@ -32,14 +32,14 @@ from perfmodel.operations.priced import matrix_rates
 from perfmodel.operations.uncertainty import memory_width
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.enumerate import FREE_AXES
-from perfmodel.strategy.fields import RECOMPUTE_METHODS
 from perfmodel.strategy.grid import StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PAIRED_STAGE
-from perfmodel.strategy.space import AWAY, LAYERS, OUTER, SHARDING, Factor, Groups, Space
+from perfmodel.strategy.space import AWAY, LAYERS, OUTER, SHARDING, Away, Factor, Groups, Space
 from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, decide_safely
 from perfmodel.sweeps.sweep import Problem, sweep_problems
 from perfmodel.training.bounds import Bounds, Open, lower_bounds
 from perfmodel.training.project import Workload, check_host, framework_of_run
+from perfmodel.training.ways import Ways, distinct_ways
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -55,6 +55,8 @@ PROJECTED = 1 << 16
 """Strategies that are projected in one call, at most."""
 FIRST = 256
 """Of either in the first calls, while nothing good is known yet."""
+TOGETHER = 16
+"""Layouts whose turn it is together, at first."""
 REASONS = ("memory", "compute", "communication")
 
 
@@ -174,6 +176,7 @@ class _Branch:
         Position in the values of that axis.
     placements : Groups
         Of `Space.placements`.
+    ways : Ways
     peak : float
         Of the device in that precision [FLOP/s].
     """
@@ -185,6 +188,7 @@ class _Branch:
     hardware: Hardware
     precision: int
     placements: Groups
+    ways: Ways
     peak: float
 
     @property
@@ -202,7 +206,7 @@ class _Nodes(NamedTuple):
     layout: Integers
     document: Integers
     padding: Integers
-    way: Integers  # row of `Space.layers`; -1: all that recompute some layers, or several as one
+    way: Integers  # of `Ways`; -1: all that recompute some layers, or several as one
     weight: Integers  # strategies
     compute: Values  # of `Bounds` [s]
     shown: Values
@@ -262,7 +266,7 @@ class _Search:
         ranked = [self._rank(*both) for both in zip(branches, listed, strict=True)]
         ranks = np.concatenate([np.zeros(0), *ranked])
         order = np.argsort(ranks, kind="stable")
-        start, step = 0, FIRST
+        start, step = 0, TOGETHER
         while start < order.size and ranks[order[start]] <= self.limit and not self.late:
             chosen = order[start : start + step]
             for number in np.unique(numbers[chosen]):
@@ -296,16 +300,17 @@ class _Search:
                         lacking[device.name] = lacking.get(device.name, 0) + of
                         continue
                     run = framework_of_run(framework, space.model, device, _of(one, code))
-                    yield _Branch(number, row, space, run, device, precision, placements, peak)
+                    ways = distinct_ways(space, run.stage_split)
+                    at = number, row, space, run, device
+                    yield _Branch(*at, precision, placements, ways, peak)
 
     def _layouts(self, branch: _Branch) -> _Nodes:
         """Return the layouts of a branch that fit, with their compute."""
         space = branch.space
         layout, document = np.nonzero(space.documents & (space.weights > 0)[:, None])
-        ways = space.layers.columns(space.free, slice(None))
-        single = ways["recompute_method"] == RECOMPUTE_METHODS.index("single")
-        classes = np.flatnonzero(single)
-        if several := int(np.count_nonzero(~single)):
+        ways = branch.ways
+        classes = ways.single
+        if several := len(space.layers) - classes.size:
             classes = np.append(classes, -1)
         paddings = np.arange(space.free["padding"].size)
         shape = layout.size, paddings.size, classes.size
@@ -359,9 +364,9 @@ class _Search:
         columns = self._outer(branch, nodes, owner)
         columns |= branch.placements.factor.columns(space.free, rows)
         columns["zero_stage"] = columns["shard_group"] = np.zeros(owner.size, np.int64)
-        way = nodes.way[owner]
-        layers = way < 0
-        for name, column in space.layers.columns(space.free, np.maximum(way, 0)).items():
+        layers = nodes.way[owner] < 0
+        way = branch.ways.row[np.maximum(nodes.way[owner], 0)]
+        for name, column in space.layers.columns(space.free, way).items():
             columns[name] = np.where(layers, 0, column)
         grid = space.grid(nodes.layout[owner], **columns)
         work = Workload(space.model, grid)
@@ -410,17 +415,16 @@ class _Search:
     def _ways(self, branch: _Branch, nodes: _Nodes) -> None:
         """Go through every way to recompute of some layouts."""
         nodes = self._with_shown(branch, self._good(branch, nodes))
-        ways = branch.space.layers.columns(branch.space.free, slice(None))
-        several = np.flatnonzero(ways["recompute_method"])
-        open_ones = nodes.take(nodes.way < 0)
         ready = [nodes.take(nodes.way >= 0)]
-        open_ones = open_ones._replace(weight=open_ones.weight // max(several.size, 1))
-        step = max(1, BOUNDED // max(several.size, 1))
-        for start in range(0, open_ones.layout.size, step):
-            part = open_ones.take(slice(start, start + step))
-            count = part.layout.size
-            part = part.take(np.repeat(np.arange(count), several.size))
-            ready.append(self._bounded(branch, part._replace(way=np.tile(several, count))))
+        nodes = nodes.take(nodes.way < 0)
+        ways = branch.ways
+        owner, way = _listed(ways.offset, ways.kind[nodes.layout])
+        several = len(branch.space.layers) - ways.single.size
+        for start in range(0, owner.size, BOUNDED):
+            some = slice(start, start + BOUNDED)
+            part = nodes.take(owner[some])
+            weight = part.weight // several * ways.counts[way[some]]
+            ready.append(self._bounded(branch, part._replace(way=way[some], weight=weight)))
         self._shardings(branch, _joined(ready))
 
     # ------------------------------------------------------------ step 3: shards and places
@@ -446,23 +450,24 @@ class _Search:
         owner, rows = _listed(groups.offset, groups.kind[nodes.layout])
         columns = self._outer(branch, nodes, owner)
         columns |= groups.factor.columns(space.free, rows)
-        columns |= space.layers.columns(space.free, nodes.way[owner])
+        columns |= space.layers.columns(space.free, branch.ways.row[nodes.way[owner]])
         away = space.paired[nodes.layout[owner]]
         table = self._swept(branch, space.grid(nodes.layout[owner], **columns))
-        places = self._places(branch, nodes.take(owner), groups.factor.index[rows])
+        listed = nodes.take(owner)
+        places = self._places(branch, listed, groups.factor.index[rows])
         for kind, held in enumerate(space.away):
             mine = np.flatnonzero(away == kind)
             if not mine.size:
                 continue
+            nothing = np.full(owner.size, held.nothing)
             if held.nothing >= 0:
-                self._enter(branch, table, mine, places[mine], held.members[held.nothing])
+                self._enter(branch, table, mine, listed, places, held, nothing)
             rest = np.flatnonzero(np.arange(len(held.factor)) != held.nothing)
             if not rest.size:
                 continue
-            those = nodes.take(owner[mine])
+            those = listed.take(mine)
             least = np.maximum(those.bound, self._passes(branch, table, mine))
             ranks = self._rank(branch, those, least)
-            listed = nodes.take(owner)
             self._elsewhere(branch, kind, rest, columns, listed, mine, ranks, places)
 
     def _passes(self, branch: _Branch, table: Table, rows: Integers) -> Values:
@@ -496,13 +501,13 @@ class _Search:
         """Project what some strategies may leave elsewhere, where that may be better."""
         space = branch.space
         held = space.away[kind]
-        weight = int(held.counts[rest].sum())
+        weight = branch.ways.counts[nodes.way] * int(held.counts[rest].sum())
         slow = bound > self.limit
-        self._count("communication", np.full(int(slow.sum()), weight))
+        self._count("communication", weight[rows[slow]])
         rows, bound = rows[~slow], bound[~slow]
         if rows.size and not (kind and branch.still.on_stages):
             fits = self._fits_lean(branch, nodes, columns, rows, held.factor)
-            self._count("memory", np.full(int((~fits).sum()), weight))
+            self._count("memory", weight[rows[~fits]])
             rows, bound = rows[fits], bound[fits]
         order = np.argsort(bound, kind="stable")
         rows, bound = rows[order], bound[order]
@@ -510,7 +515,7 @@ class _Search:
         for start in range(0, rows.size, step):
             some = slice(start, start + step)
             keep = bound[some] <= self.limit
-            self._count("communication", np.full(int((~keep).sum()), weight))
+            self._count("communication", weight[rows[some][~keep]])
             mine = rows[some][keep]
             if self.late:
                 self.left = min(self.left, float(bound[some][keep].min(initial=np.inf)))
@@ -521,9 +526,8 @@ class _Search:
             values = {name: column[owner] for name, column in columns.items()}
             values |= held.factor.columns(space.free, chosen)
             table = self._swept(branch, space.grid(nodes.layout[owner], **values))
-            for number in rest.tolist():
-                of = np.flatnonzero(chosen == number)
-                self._enter(branch, table, of, places[owner[of]], held.members[number])
+            those = np.arange(owner.size)
+            self._enter(branch, table, those, nodes.take(owner), places[owner], held, chosen)
 
     def _fits_lean(
         self,
@@ -561,35 +565,53 @@ class _Search:
         places = np.full(nodes.layout.size, branch.precision), nodes.document, nodes.padding
         for names, index in (
             (OUTER, np.stack(places, axis=1)),
-            (LAYERS, branch.space.layers.index[nodes.way]),
+            (LAYERS, branch.space.layers.index[branch.ways.row[nodes.way]]),
             (SHARDING, sharding),
         ):
             found[:, [1 + FREE_AXES.index(name) for name in names]] = index
         return found
 
     def _enter(
-        self, branch: _Branch, table: Table, rows: Integers, places: Integers, members: Integers
+        self,
+        branch: _Branch,
+        table: Table,
+        rows: Integers,
+        nodes: _Nodes,
+        places: Integers,
+        held: Away,
+        chosen: Integers,
     ) -> None:
         """Count projected strategies, and take the best of them.
 
-        `members` are the positions of what waits elsewhere for which a projection stands.
+        Each stands for all whose ways to recompute come to the same, and so does what they leave
+        elsewhere: the `chosen` of `held`.
         """
-        self.result.evaluated += rows.size * len(members)
+        ways = branch.ways
+        stands_for = ways.counts[nodes.way[rows]] * held.counts[chosen[rows]]
+        self.result.evaluated += int(stands_for.sum())
         values = table[self.by].values[rows, 0].astype(np.float64)
         ranks = -values if self.by in LARGER_IS_BETTER else values
         good = table["fits"].values[rows, 0].astype(bool) & (ranks <= self.limit)
-        ranks, places = ranks[good], places[good]
+        ranks, rows = ranks[good], rows[good]
         if not ranks.size:
             return
         if ranks.size > self.top:  # equal ones all
             few = ranks <= np.partition(ranks, self.top - 1)[self.top - 1]
-            ranks, places = ranks[few], places[few]
-        owner = np.repeat(np.arange(ranks.size), len(members))
-        entered = np.empty((owner.size, self.best.shape[1]))
-        entered[:, 0], entered[:, 1], entered[:, -1] = ranks[owner], branch.problem, branch.row
-        entered[:, 2:-1] = places[owner]
-        columns = [3 + FREE_AXES.index(name) for name in AWAY]
-        entered[:, columns] = np.tile(members, (ranks.size, 1))
+            ranks, rows = ranks[few], rows[few]
+        entered = np.zeros((rows.size, self.best.shape[1]))
+        entered[:, 0], entered[:, 1], entered[:, -1] = ranks, branch.problem, branch.row
+        entered[:, 2:-1] = places[rows]
+        alike = [ways.members[way] for way in nodes.way[rows]]
+        entered = np.repeat(entered, [len(it) for it in alike], axis=0)
+        index = branch.space.layers.index[np.concatenate(alike)]
+        entered[:, [3 + FREE_AXES.index(name) for name in LAYERS]] = index
+        alike = [
+            held.members[number]
+            for number, same in zip(chosen[rows], alike, strict=True)
+            for _ in same
+        ]
+        entered = np.repeat(entered, [len(it) for it in alike], axis=0)
+        entered[:, [3 + FREE_AXES.index(name) for name in AWAY]] = np.concatenate(alike)
         together = np.concatenate((self.best, entered))
         self.best = together[np.lexsort(together.T[::-1])[: self.top]]
 
