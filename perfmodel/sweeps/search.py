@@ -37,7 +37,7 @@ from perfmodel.strategy.rules import PAIRED_STAGE
 from perfmodel.strategy.space import AWAY, LAYERS, OUTER, SHARDING, Away, Factor, Groups, Space
 from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, decide_safely
 from perfmodel.sweeps.sweep import Problem, sweep_problems
-from perfmodel.training.bounds import Bounds, Open, lower_bounds
+from perfmodel.training.bounds import SLACK, Bounds, Open, lower_bounds
 from perfmodel.training.project import Workload, check_host, framework_of_run
 from perfmodel.training.ways import Ways, distinct_ways
 
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 Values = NDArray[np.float64]
 OBJECTIVES = (RATE, "step_time", "model_flops_utilization")
 """What a search can rank by: what follows from the time of a step, once a layout is chosen."""
-SLACK = 1.0 - 1e-9
-"""On bounds, which round otherwise than what they bound."""
 BOUNDED = 1 << 14
 """Representatives whose bounds are found in one call, at most."""
 PROJECTED = 1 << 16
@@ -191,14 +189,6 @@ class _Branch:
     ways: Ways
     peak: float
 
-    @property
-    def still(self) -> Open:
-        """What is open until strategies are projected."""
-        free = self.space.free
-        shares = (float(free[name].max()) for name in AWAY[::2])
-        paired = bool((free[AWAY[1]] == PAIRED_STAGE).any())
-        return Open(tuple(free["zero_stage"].tolist()), *shares, on_stages=paired)
-
 
 class _Nodes(NamedTuple):
     """Parts of a branch: layouts with positions on the outer axes, and bounds of each."""
@@ -208,7 +198,8 @@ class _Nodes(NamedTuple):
     padding: Integers
     way: Integers  # of `Ways`; -1: all that recompute some layers, or several as one
     weight: Integers  # strategies
-    compute: Values  # of `Bounds` [s]
+    passes: Values  # of `Bounds` [s]
+    compute: Values
     shown: Values
 
     def take(self, index: Any) -> _Nodes:
@@ -218,7 +209,7 @@ class _Nodes(NamedTuple):
     @property
     def bound(self) -> Values:
         """Time of the step, at least [s]."""
-        return self.compute + self.shown
+        return np.maximum(self.compute, self.passes + self.shown)
 
 
 class _Search:
@@ -320,7 +311,7 @@ class _Search:
         weight = space.weights[layout][:, None, None] * np.where(classes < 0, several, 1)
         blank = np.zeros(math.prod(shape))
         weight = np.broadcast_to(weight, shape).ravel()
-        return self._bounded(branch, _Nodes(*map(np.ravel, found), weight, blank, blank))
+        return self._bounded(branch, _Nodes(*map(np.ravel, found), weight, blank, blank, blank))
 
     def _bounded(self, branch: _Branch, nodes: _Nodes) -> _Nodes:
         """Return nodes that fit and may be good enough, with their compute."""
@@ -333,10 +324,10 @@ class _Search:
             name = branch.hardware.name
             lowest = min(self.result.least_memory.get(name, np.inf), float(least.memory.min()))
             self.result.least_memory[name] = lowest
-            high = math.exp(memory_width(branch.hardware)) if self.safe else 1.0
-            fits = least.memory * SLACK * high <= branch.hardware.device.memory.capacity
+            fits = least.memory * SLACK <= self._capacity(branch)
             self._count("memory", some.weight[~fits])
-            kept.append(self._good(branch, some._replace(compute=least.compute).take(fits)))
+            some = some._replace(passes=least.passes, compute=least.compute)
+            kept.append(self._good(branch, some.take(fits)))
         return _joined(kept)
 
     def _with_shown(self, branch: _Branch, nodes: _Nodes) -> _Nodes:
@@ -370,7 +361,26 @@ class _Search:
             columns[name] = np.where(layers, 0, column)
         grid = space.grid(nodes.layout[owner], **columns)
         work = Workload(space.model, grid)
-        return lower_bounds(work, branch.hardware, branch.framework, branch.still, layers)
+        still = self._open(branch)
+        return lower_bounds(work, branch.hardware, branch.framework, still, layers)
+
+    def _open(self, branch: _Branch) -> Open:
+        """Return what is open until strategies are projected."""
+        free = branch.space.free
+        activations, optimizer, parameters = (free[name] for name in AWAY[::2])
+        return Open(
+            self._capacity(branch),
+            tuple(free["zero_stage"].tolist()),
+            tuple(activations.tolist()),
+            float(optimizer.max()),
+            float(parameters.max()),
+            bool((free[AWAY[1]] == PAIRED_STAGE).any()),
+        )
+
+    def _capacity(self, branch: _Branch) -> float:
+        """Return the projected memory with which strategies fit, at most [B]."""
+        capacity = branch.hardware.device.memory.capacity
+        return capacity / math.exp(memory_width(branch.hardware)) if self.safe else capacity
 
     def _outer(self, branch: _Branch, nodes: _Nodes, owner: Integers) -> dict[str, NDArray[Any]]:
         """Return the values on outer axes of nodes."""
@@ -505,7 +515,7 @@ class _Search:
         slow = bound > self.limit
         self._count("communication", weight[rows[slow]])
         rows, bound = rows[~slow], bound[~slow]
-        if rows.size and not (kind and branch.still.on_stages):
+        if rows.size and not (kind and self._open(branch).on_stages):
             fits = self._fits_lean(branch, nodes, columns, rows, held.factor)
             self._count("memory", weight[rows[~fits]])
             rows, bound = rows[fits], bound[fits]

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.grid import batches_of
+from perfmodel.strategy.grid import RECOMPUTE, StrategyGrid, batches_of
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.project import Workload, closing_settings, key_tables, laid_out
+from perfmodel.training.scheduled import needs_events
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -31,31 +32,42 @@ backward pass of that chunk."""
 COMPUTE = ("forward", "backward", "recompute")
 SHOWN = ("tensor_exposed", "context_exposed", "expert_exposed")
 COLUMNS = (
-    *("tensor_parallel", "context_parallel", "data_parallel", "pipeline_parallel"),
-    *("expert_parallel", "expert_tensor_parallel", "pipeline_schedule"),
+    *("tensor_parallel", "context_parallel", "data_parallel"),
+    *("expert_parallel", "expert_tensor_parallel"),
+    *("pipeline_schedule", "pipeline_parallel", "virtual_pipeline"),
 )
 STAGE_FIELDS = (
     *("weights", "experts", "trained", "trained_experts"),
-    *("activations", "offloadable", "working", "logits", "loss"),
+    *("activations", "offloadable", "working", "logits", "loss", "forward_pass"),
+    *("forward", "backward", "recompute"),
+    *("tensor_exposed", "context_exposed", "expert_exposed", "host"),
 )
+BUSY = STAGE_FIELDS[-7:]
+SLACK = 1.0 - 1e-9
+"""On bounds, which round otherwise than what they bound."""
 PIPELINED_COPIES = CODES["dualpipe"]
 
 
 class Open(NamedTuple):
-    """What is still to be chosen.
+    """What is still to be chosen, and what it has to keep.
 
     Attributes
     ----------
-    zero_stages : sequence of int
+    capacity : float
+        Memory in which a strategy has to fit [B].
+    zero_stages : tuple of int
         Stages of ZeRO, any of which may be.
-    activations, optimizer, parameters : float
-        Largest share of each that may wait elsewhere.
+    activations : tuple of float
+        Shares of the activations that may wait elsewhere.
+    optimizer, parameters : float
+        Largest share of each that may.
     on_stages : bool
         Whether activations may wait on another stage.
     """
 
+    capacity: float
     zero_stages: tuple[int, ...]
-    activations: float = 0.0
+    activations: tuple[float, ...] = (0.0,)
     optimizer: float = 0.0
     parameters: float = 0.0
     on_stages: bool = False
@@ -65,8 +77,9 @@ class Bounds(NamedTuple):
     """Lower bounds of every representative, shape (strategies,)."""
 
     memory: Values  # of the fullest device [B]
-    compute: Values  # time of the step without communication [s]
-    shown: Values  # and what of communication inside layers it shows besides [s]
+    passes: Values  # time of the step without communication [s]
+    compute: Values  # the same with copies to or from elsewhere that cannot hide [s]
+    shown: Values  # what communication inside layers adds to `passes` [s]
 
 
 def lower_bounds(
@@ -92,7 +105,7 @@ def lower_bounds(
 
     Notes
     -----
-    See `least_time`, `least_shown` and `least_memory` for proofs. With layers that are still open
+    See `least_times`, `least_shown` and `fullest` for proofs. With layers that are still open
     the layout of stages may be, too (`BEST`): then only the mean of all stages is known, and
     neither memory nor communication.
     """
@@ -100,11 +113,39 @@ def lower_bounds(
     keys = key_tables(work, hardware, framework)
     stages = work.stage_sums(keys)
     settings = closing_settings(work, hardware, framework)
+    price = np.full(len(work.grid), np.inf)
+    if layers.any():
+        price[layers] = recompute_price(work, keys, hardware, framework, layers)
     unknown = layers & (framework.stage_split == BEST)
-    compute = least_time(work, keys, stages, unknown) + settings.step_overhead
+    memory, again, longer = fullest(work, keys, stages, settings, still, layers, price)
+    forced = (np.where(unknown[:, None], 0.0, it) for it in (again, longer))
+    passes, compute = least_times(work, keys, stages, unknown, *forced)
     shown = np.where(unknown, 0.0, least_shown(work, stages))
-    memory = least_memory(work, keys, stages, settings, still, layers)
-    return Bounds(np.where(unknown, 0.0, memory), compute, shown)
+    overhead = settings.step_overhead
+    return Bounds(np.where(unknown, 0.0, memory), passes + overhead, compute + overhead, shown)
+
+
+def recompute_price(
+    work: Workload, keys: KeyTables, hardware: Hardware, framework: Framework, layers: Flags
+) -> Values:
+    """Return what it takes to compute a byte of activations again, at least [s/B].
+
+    Of the layer that is cheapest by that measure; shape (strategies with open layers,).
+    """
+    grid = work.grid.take(layers)
+    whole = {**grid.columns, "recompute": np.full(len(grid), RECOMPUTE.index("full"))}
+    again = Workload(work.model, StrategyGrid(grid.devices, whole, grid.status), work.split)
+    others = key_tables(again, hardware, framework)
+    own = work.stage_layer_key[work.strategies.stage_key[layers]]
+    other = again.stage_layer_key[again.strategies.stage_key]
+    prices = np.full(len(grid), np.inf)
+    for number, part in enumerate(work.parts):
+        if part.layer is not None:
+            kept = keys.parts["activations"][own, number]
+            time = others.parts["recompute"][other, number]
+            each = np.divide(time, kept, out=np.full_like(time, np.inf), where=kept > 0.0)
+            prices = np.minimum(prices, each)
+    return prices
 
 
 def micro_batches(work: Workload) -> Values:
@@ -114,8 +155,17 @@ def micro_batches(work: Workload) -> Values:
     return batches_of(grid) * np.where(two_ways, 0.5, 1.0)
 
 
-def least_time(work: Workload, keys: KeyTables, stages: Stages, unknown: Flags) -> Values:
-    """Return the compute of a step's passes, at least, shape (strategies,) [s].
+def least_times(
+    work: Workload,
+    keys: KeyTables,
+    stages: Stages,
+    unknown: Flags,
+    again: Values,
+    longer: Values,
+) -> tuple[Values, Values]:
+    """Return what a step's passes take at least without communication, shape (strategies,) [s].
+
+    First without copies to and from elsewhere, then with them.
 
     Parameters
     ----------
@@ -124,12 +174,14 @@ def least_time(work: Workload, keys: KeyTables, stages: Stages, unknown: Flags) 
     stages : Stages
     unknown : ndarray of bool, shape (strategies,)
         Whether layers may still go to other stages.
+    again, longer : ndarray, shape (strategies, rows of a stage key at most)
+        Of `fullest`: what stages have to do beside for want of memory.
 
     Notes
     -----
     A step is ``m (t + e) + b`` and more that is not negative, with t the slowest stage's time for a
-    micro-batch, e what shows beside it of shards and copies, b >= 0 the bubble: at least ``m t``
-    of every stage, and of their mean.
+    micro-batch, e what shows beside it of shards and copies, b >= 0 the bubble: at least
+    ``m (t + e)`` of every stage, and of their mean.
 
     Where all forward passes are whole and come before the backward pass of their micro-batch and
     chunk (`WHOLE_TURNS`), a rank begins once the first micro-batch has come through the first chunk
@@ -140,35 +192,41 @@ def least_time(work: Workload, keys: KeyTables, stages: Stages, unknown: Flags) 
     """
     key, grid, batches = work.strategies.stage_key, work.grid, micro_batches(work)
     busy = sum(np.asarray(stages.sums[name]) for name in COMPUTE)
-    starts = stages.offset[:-1]
-    mean = np.add.reduceat(busy * stages.stages, starts)[key] / grid["pipeline_parallel"]
-    found = batches * np.where(unknown, mean, np.maximum.reduceat(busy, starts)[key])
+    mean = np.add.reduceat(busy * stages.stages, stages.offset[:-1])[key]
+    passes = np.where(unknown, batches * mean / grid["pipeline_parallel"], 0.0)
+    compute = passes.copy()
+    counts = np.where(unknown, 0, np.diff(stages.offset)[key])
+    for place in range(int(counts.max(initial=0))):
+        some = np.flatnonzero(counts > place)
+        turn = busy[stages.offset[key[some]] + place]
+        for found, beside in ((passes, again), (compute, longer)):
+            found[some] = np.maximum(found[some], batches[some] * (turn + beside[some, place]))
     whole = np.isin(grid["pipeline_schedule"], WHOLE_TURNS) & (grid["pipeline_parallel"] > 1)
     rows = np.flatnonzero(whole & ~unknown)
-    table, passes = work.compositions, sum(np.asarray(keys.parts[name]) for name in COMPUTE)
-    owners = work.keys_of_pipelines()
+    rows = rows[np.argsort(work.stage_pipeline[key[rows]], kind="stable")]
+    pipelines, first = np.unique(work.stage_pipeline[key[rows]], return_index=True)
+    table, times = work.compositions, sum(np.asarray(keys.parts[name]) for name in COMPUTE)
+    owners = work.keys_of_pipelines() if rows.size else []
     number = np.empty(work.stage_layer_key.size, np.int64)  # of a stage key in its pipeline
     for own in owners:
         number[own] = np.arange(own.size)
-    rows = rows[np.argsort(work.stage_pipeline[key[rows]], kind="stable")]
-    pipelines, first = np.unique(work.stage_pipeline[key[rows]], return_index=True)
     for pipeline, some in zip(pipelines, np.split(rows, first[1:]), strict=bool(rows.size)):
         own, p = owners[pipeline], int(grid["pipeline_parallel"][some[0]])
-        place = slice(table.stage_offset[pipeline], table.stage_offset[pipeline + 1])
-        turns = busy[stages.offset[own][:, None] + table.stage_row[place]]
+        row = table.stage_row[table.stage_offset[pipeline] : table.stage_offset[pipeline + 1]]
+        turns = busy[stages.offset[own][:, None] + row]
         chunk = table.chunk_row[table.place_offset[pipeline] :][:p]
-        entry = passes[work.stage_layer_key[own]] @ table.chunk_counts[chunk].T
+        entry = times[work.stage_layer_key[own]] @ table.chunk_counts[chunk].T
         ahead = np.cumsum(entry, axis=1) - entry
         at = number[key[some]]
-        ways = ahead[at] + batches[some, None] * turns[at]
-        found[some] = np.maximum(found[some], ways.max(axis=1))
-    return found
+        ways = ahead[at] + batches[some, None] * (turns[at] + again[some][:, row])
+        passes[some] = np.maximum(passes[some], ways.max(axis=1))
+    return passes, np.maximum(passes, compute)
 
 
 def least_shown(work: Workload, stages: Stages) -> Values:
     """Return what communication inside layers adds to `least_time`, shape (strategies,) [s].
 
-    Every way that `least_time` looks at goes m times through one stage, which shows at least as
+    Every way that `least_times` looks at goes m times through one stage, which shows at least as
     much each time as the stage with least of it. Layers that are recomputed communicate again.
     """
     shown = sum(np.asarray(stages.sums[name]) for name in SHOWN)
@@ -176,15 +234,16 @@ def least_shown(work: Workload, stages: Stages) -> Values:
     return micro_batches(work) * least[work.strategies.stage_key]
 
 
-def least_memory(
+def fullest(
     work: Workload,
     keys: KeyTables,
     stages: Stages,
     settings: Settings,
     still: Open,
     layers: Flags,
-) -> Values:
-    """Return what the fullest device holds at least, shape (strategies,) [B].
+    price: Values,
+) -> tuple[Values, Values, Values]:
+    """Return what the fullest device holds at least, and what stages do for want of memory.
 
     Parameters
     ----------
@@ -195,6 +254,16 @@ def least_memory(
     still : Open
     layers : ndarray of bool, shape (strategies,)
         As of `lower_bounds`.
+    price : ndarray, shape (strategies,)
+        Of `recompute_price`, where layers are open.
+
+    Returns
+    -------
+    memory : ndarray, shape (strategies,)
+        [B].
+    again, longer : ndarray, shape (strategies, rows of a stage key at most)
+        What a stage computes again for every micro-batch, at least; and this with copies to or
+        from elsewhere that outlast the pass beside them [s].
 
     Notes
     -----
@@ -205,29 +274,121 @@ def least_memory(
     - parameters, gradients and optimizer state as each stage of ZeRO shards them over all ranks
       that hold the same, less the shares that may wait elsewhere; gradients where buffers hold
       them always;
-    - activations of as many micro-batches as the schedule keeps (GPipe m, 1F1B ``min(m, p - s)``;
-      any other whose forward passes come first: one, between its last forward and its first
-      backward pass), less the shares that may wait elsewhere; none where layers are still open;
+    - activations of as many micro-batches as the schedule keeps (GPipe m, 1F1B ``min(m, p - s)``,
+      interleaved with chunks alike its warm-up; any other whose forward passes come first: one,
+      between its last forward and its first backward pass);
     - logits and loss of one micro-batch, or the working set of a layer;
     - what the allocator loses of these, and what a process takes beside them.
+
+    Of activations the share a waits elsewhere. Whatever of them is too much must be computed again
+    where layers are open: a share x of what layers keep takes x r, with r what all of them take by
+    the layer that is cheapest for its size. Copies of the rest outlast the forward pass by ``(1 -
+    x) a bytes / rate - pass``. Both together are convex in x, and so least at the smallest x that
+    fits, where copies just hide, or at 1; of all shares a that fit the best one counts. (With its
+    communication a pass takes longer and hides more: so copies are compared with all of it.)
     """
     grid, key = work.grid, work.strategies.stage_key
     layer = stages.layer_key[key]
-    held = np.zeros(len(grid))
-    offset = stages.offset
-    counts, batches = np.diff(offset)[key], batches_of(grid)
-    for place in range(int(counts.max(initial=0))):
+    counts, batches = np.diff(stages.offset)[key], batches_of(grid)
+    shape = len(grid), int(counts.max(initial=0))
+    memory, again, longer = np.zeros(len(grid)), np.zeros(shape), np.zeros(shape)
+    closed = ~needs_events(work)
+    of_layers = np.array([part.layer is not None for part in work.parts])
+    beside = _process(grid.columns, settings)
+    for place in range(shape[1]):
         some = np.flatnonzero(counts > place)
-        row = offset[key[some]] + place
+        row = stages.offset[key[some]] + place
         columns = {name: grid[name][some] for name in COLUMNS}
         stage = {name: stages.sums[name][row] for name in STAGE_FIELDS}
+        kept = keys.parts["activations"][layer[some]][:, of_layers]
+        droppable = (stages.counts[row][:, of_layers] * kept).sum(axis=1)
         state = np.full(some.size, np.inf)
         for zero in still.zero_stages:
             asked = columns, stage, keys.weight_bytes[layer[some]], settings, still
             state = np.minimum(state, _state(zero, *asked))
-        alive = _alive(columns, stage, batches[some], stages.first_stage[row], still, layers[some])
-        held[some] = np.maximum(held[some], state + (1.0 + settings.fragmentation) * alive)
-    return held + _process(grid.columns, settings)
+        state += beside[some]
+        flight = _flight(columns, batches[some], stages.first_stage[row], closed[some])
+        found = _least_beside(
+            stage,
+            state,
+            flight,
+            np.where(layers[some], droppable, 0.0),
+            price[some],
+            settings,
+            still,
+        )
+        memory[some] = np.maximum(memory[some], found[0])
+        again[some, place], longer[some, place] = found[1:]
+    return memory, again, longer
+
+
+def _least_beside(
+    stage: dict[str, Values],
+    state: Values,
+    flight: Values,
+    droppable: Values,
+    price: Values,
+    settings: Settings,
+    still: Open,
+) -> tuple[Values, Values, Values]:
+    """Return memory of stages, and what they do for want of it, as `fullest`, each at least.
+
+    `droppable` are the bytes of a micro-batch that may be computed again, 0 where none may.
+    """
+    lost, rate = 1.0 + settings.fragmentation, settings.host_bandwidth
+    whole = np.minimum(flight, 1.0)  # a micro-batch, where one is known to be there
+    ends = whole * stage["logits"] + stage["loss"]
+    opened = droppable > 0.0
+    dear = np.where(opened, price, 0.0) * droppable
+    busy = sum(stage[name] for name in BUSY)
+    memory, again, longer = (np.full(state.size, np.inf) for _ in range(3))
+    for share in still.activations:
+        for on_stages in (False, True) if still.on_stages and share > 0.0 else (False,):
+            movable = stage["activations"] if on_stages else stage["offloadable"]
+            rest = flight * (stage["activations"] - share * movable)
+            # What is not movable may be what is dropped.
+            all_move = movable >= stage["activations"] * SLACK
+            drop = flight * np.where(all_move, 1.0 - share, 1.0) * droppable
+            # At the loss, and as a layer goes backward: its working set may be smaller than here.
+            need = np.maximum(rest + ends, np.where(opened, 0.0, whole * (rest + stage["working"])))
+            least = state + lost * (need - drop)
+            memory = np.minimum(memory, least)
+            fits = least * SLACK <= still.capacity
+            over = state + lost * need - still.capacity
+            short = np.divide(over, lost * drop, out=np.zeros_like(over), where=drop > 0.0)
+            short = np.clip(short, 0.0, 1.0)
+            sent = share * movable
+            moved = np.zeros_like(sent) if on_stages or not rate > 0.0 else sent / rate
+            hidden = np.divide(
+                moved - stage["forward_pass"],
+                share * droppable / rate if rate > 0.0 else 1.0,
+                out=np.ones_like(moved),
+                where=share * droppable > 0.0,
+            )
+            beside = np.full(state.size, np.inf)
+            for x in (short, np.clip(hidden, short, 1.0), np.ones_like(short)):
+                gone = x * share * droppable / rate if rate > 0.0 else 0.0
+                copies = np.maximum(moved - gone - stage["forward_pass"], 0.0)
+                back = np.maximum(moved - (busy - stage["forward_pass"]), 0.0)
+                copies = copies + np.where(opened, 0.0, back)
+                beside = np.minimum(beside, x * dear + copies)
+            again = np.where(fits, np.minimum(again, short * dear), again)
+            longer = np.where(fits, np.minimum(longer, beside), longer)
+    return (memory, *(np.where(np.isfinite(it), it, 0.0) for it in (again, longer)))
+
+
+def _flight(
+    columns: dict[str, Integers], batches: Integers, first_stage: Values, closed: Flags
+) -> Values:
+    """Return micro-batches whose activations a stage keeps at its peak, at least."""
+    schedule, p, v = (columns[name] for name in COLUMNS[-3:])
+    after = p - first_stage
+    found = np.where(schedule == PIPELINED_COPIES, 0.0, 1.0)
+    found = np.where(schedule == CODES["1f1b"], np.minimum(batches, after), found)
+    found = np.where(schedule == CODES["gpipe"], batches, found)
+    warm_up = np.minimum(batches, (2.0 * (after - 1) + (v - 1) * p + 1) / v)
+    found = np.where((schedule == CODES["interleaved"]) & closed, warm_up, found)
+    return np.where(p > 1, found, 1.0)
 
 
 def _state(
@@ -260,27 +421,6 @@ def _state(
             gradients = np.minimum(gradients, whole * settings.reduce_bytes)
     left = (1.0 - still.parameters) * parameters + (1.0 - still.optimizer) * optimizer
     return left + (1.0 - still.optimizer) * gradients
-
-
-def _alive(
-    columns: dict[str, Integers],
-    stage: dict[str, Values],
-    batches: Integers,
-    first_stage: Values,
-    still: Open,
-    open_layers: Flags,
-) -> Values:
-    """Return activations and buffers of stages at the fuller of two moments, at least [B]."""
-    schedule, pipelined = columns["pipeline_schedule"], columns["pipeline_parallel"] > 1
-    single = np.where(pipelined & (schedule == PIPELINED_COPIES), 0.0, 1.0)
-    later = np.minimum(batches, columns["pipeline_parallel"] - first_stage)
-    flight = np.where(pipelined & (schedule == CODES["1f1b"]), later, single)
-    flight = np.where(pipelined & (schedule == CODES["gpipe"]), batches, flight)
-    logits = single * stage["logits"] + stage["loss"]
-    movable = stage["activations"] if still.on_stages else stage["offloadable"]
-    layers = flight * (stage["activations"] - still.activations * movable)
-    most = np.maximum(layers + logits, single * (layers + stage["working"]))
-    return np.where(open_layers, logits, most)
 
 
 def _process(columns: dict[str, Integers], settings: Settings) -> Values:
