@@ -27,9 +27,8 @@ from perfmodel.strategy.enumerate import (
     may_break_late,
     sensible_zero,
 )
-from perfmodel.strategy.fields import FIELDS, OFFLOAD_TO
+from perfmodel.strategy.fields import FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
 from perfmodel.strategy.grid import FIELD_BY_NAME, StrategyGrid, axis_values
-from perfmodel.strategy.mapping import layer_placement
 from perfmodel.strategy.rules import LATE_RULES, PAIRED_STAGE, STATUS_NAMES, VALID, strategy_status
 
 if TYPE_CHECKING:
@@ -71,27 +70,35 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
-    """Combinations of some free axes that are possible, one list for each kind of layout.
+class Shardings:
+    """Possible combinations of `SHARDING`, one list for each kind of layout, none twice.
+
+    Orders of the axes that differ in the place of an axis of one rank alone are the same mapping.
 
     Attributes
     ----------
     factor : Factor
-        All lists, one after another.
+        The first one of all that are the same; all lists, one after another.
     offset : ndarray of int64, shape (kinds + 1,)
         List k is ``offset[k]:offset[k + 1]``.
     kind : ndarray of int64, shape (layouts,)
         Of every layout.
+    members : ndarray of int64, shape (all combinations, names)
+        Positions of all of them, the same ones together.
+    start : ndarray of int64, shape (combinations + 1,)
+        Those that are the same as combination i are ``start[i]:start[i + 1]``.
     """
 
     factor: Factor
     offset: Integers
     kind: Integers
+    members: Integers
+    start: Integers
 
     @property
     def counts(self) -> Integers:
-        """Combinations of every layout."""
-        return np.diff(self.offset)[self.kind]
+        """All combinations of every layout."""
+        return (self.start[self.offset[1:]] - self.start[self.offset[:-1]])[self.kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class Space:
         Values of every free axis.
     layers : Factor
         How layers are recomputed.
-    sharding : Groups
+    sharding : Shardings
         ZeRO stage, shard sets and the mapping.
     away : tuple of two Away
         What waits elsewhere where nothing may wait on a paired stage, and where it may.
@@ -149,7 +156,7 @@ class Space:
     layouts: Mapping[str, NDArray[Any]]
     free: Mapping[str, NDArray[Any]]
     layers: Factor
-    sharding: Groups
+    sharding: Shardings
     away: tuple[Away, Away]
     documents: Flags
     precisions: Flags
@@ -178,22 +185,6 @@ class Space:
             spec.name: columns.get(spec.name, self.layouts[spec.name][layout]) for spec in FIELDS
         }
         return StrategyGrid(self.devices, found, np.zeros(layout.size, np.uint8))
-
-    def placements(self) -> Groups:
-        """Return, for each kind of layout, one combination of `SHARDING` for every price of layers.
-
-        Where ranks lie decides what the groups inside a layer cost.
-        """
-        kinds = np.repeat(np.arange(self.sharding.offset.size - 1), np.diff(self.sharding.offset))
-        first = np.unique(self.sharding.kind, return_index=True)[1]
-        layouts = {name: self.layouts[name][first][kinds] for name in DEGREES}
-        chosen = self.sharding.factor.columns(self.free, slice(None))
-        placed = layer_placement({**layouts, **chosen})
-        _, key = distinct_keys({"kind": kinds, **placed}, ("kind", *placed))
-        rows = np.sort(np.unique(key, return_index=True)[1])
-        counts = np.bincount(kinds[rows], minlength=self.sharding.offset.size - 1)
-        index = self.sharding.factor.index[rows]
-        return Groups(Factor(SHARDING, index), _offsets(counts), self.sharding.kind)
 
 
 def pairs(columns: Mapping[str, NDArray[Any]]) -> Flags:
@@ -293,17 +284,19 @@ _RULES_OF: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 def _shardings(
     grid: StrategyGrid, free: Mapping[str, NDArray[Any]], sensible: bool, broken: Any
-) -> tuple[Groups, dict[str, int], Integers]:
+) -> tuple[Shardings, dict[str, int], Integers]:
     """Return possible `SHARDING`, what rules reject of it, and what they leave of each layout."""
     kinds, kind = distinct_keys(grid.columns, DEGREES)
     count = kinds["tensor_parallel"].size
     often = np.bincount(kind, minlength=count)
     index = _product([free[name].size for name in SHARDING])
+    orders = _orders(free["mapping"])
     lost: dict[str, int] = {}
-    listed, counts, left = [np.zeros((0, len(SHARDING)), np.int64)], [], []
+    counts, left = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    firsts, sizes, members = [], [], []
     step = max(1, TOGETHER // len(index))
-    for start in range(0, count, step):
-        some = np.arange(start, min(start + step, count))
+    for begin in range(0, count, step):
+        some = np.arange(begin, min(begin + step, count))
         columns = {name: np.repeat(kinds[name][some], len(index)) for name in DEGREES}
         tiled = np.tile(index, (some.size, 1))
         columns |= {name: free[name][tiled[:, place]] for place, name in enumerate(SHARDING)}
@@ -312,17 +305,47 @@ def _shardings(
             times = int(((status == code).sum(axis=1) * often[some]).sum())
             lost[STATUS_NAMES[int(code)]] = lost.get(STATUS_NAMES[int(code)], 0) + times
         keep = status == VALID
-        left.append(keep.sum(axis=1))
+        left[some] = keep.sum(axis=1)
         if sensible:
             keep &= sensible_zero(columns).reshape(keep.shape)
-        listed.append(tiled[keep.ravel()])
-        counts.append(keep.sum(axis=1))
-    counts.append(np.zeros(0, np.int64))
-    left.append(np.zeros(0, np.int64))
-    groups = Groups(
-        Factor(SHARDING, np.concatenate(listed)), _offsets(np.concatenate(counts)), kind
+        rows = np.flatnonzero(keep)
+        several = [columns[f"{axis}_parallel"][rows] > 1 for axis in MAPPING_AXES]
+        order = orders[np.stack(several).T @ (1 << np.arange(4)), tiled[rows, 2]]
+        meant = np.column_stack((rows // len(index), tiled[rows, :2], order))
+        _, first, same = np.unique(meant, axis=0, return_index=True, return_inverse=True)
+        same = np.argsort(np.argsort(first))[same.reshape(-1)]  # in the order of their first ones
+        first = np.sort(first)
+        counts[some] = np.bincount(rows[first] // len(index), minlength=some.size)
+        firsts.append(tiled[rows[first]])
+        sizes.append(np.bincount(same, minlength=first.size))
+        members.append(tiled[rows[np.argsort(same, kind="stable")]])
+    blank = np.zeros((0, len(SHARDING)), np.int64)
+    return (
+        Shardings(
+            Factor(SHARDING, np.concatenate((blank, *firsts))),
+            _offsets(counts),
+            kind,
+            np.concatenate((blank, *members)),
+            _offsets(np.concatenate((blank[:, 0], *sizes))),
+        ),
+        lost,
+        left[kind],
     )
-    return groups, lost, np.concatenate(left)[kind]
+
+
+def _orders(mappings: Integers) -> Integers:
+    """Return a number for what every mapping comes to, by which axes have several ranks.
+
+    Shape (16, mappings): bit i of the first position is axis i of `MAPPING_AXES`.
+    """
+    found = np.zeros((16, mappings.size), np.int64)
+    for axes in range(16):
+        known: dict[tuple[str, ...], int] = {}
+        several = [axis for bit, axis in enumerate(MAPPING_AXES) if axes >> bit & 1]
+        for place, mapping in enumerate(mappings.tolist()):
+            order = tuple(axis for axis in MAPPINGS[mapping].split("-") if axis in several)
+            found[axes, place] = known.setdefault(order, len(known))
+    return found
 
 
 def _away(free: Mapping[str, NDArray[Any]], paired: bool) -> Away:

@@ -3,11 +3,11 @@
 Branch and bound in four steps, each of which proves away what it can:
 
 1. *Layouts* (degrees, batches, schedule), with precision, documents and padding, and the level of
-   recomputation: bounds of memory and compute (`perfmodel.training.bounds`). They are gone through
-   best first, and those whose turn it is bounded by the communication that cannot hide, too.
-2. Which layers each recomputes: the same bounds, of exactly these stages.
-3. How parameters are sharded and where ranks lie: projected exactly, with nothing elsewhere.
-4. What waits elsewhere, where that may be better: projected exactly.
+   recomputation: bounds of memory and compute (`perfmodel.training.bounds`). Best first:
+2. how parameters are sharded and where ranks lie: the same bounds with the communication inside
+   layers, then the projection without what is decided below, which bounds that;
+3. which layers are recomputed: the same bounds of exactly these stages, then the projection;
+4. what waits elsewhere, where that may be better: the projection.
 
 Whatever is projected is projected by the ordinary sweep, and ranks as in its results: what is equal
 stays in the order in which strategies are enumerated.
@@ -34,7 +34,7 @@ from perfmodel.software.framework import Framework
 from perfmodel.strategy.enumerate import FREE_AXES
 from perfmodel.strategy.grid import StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PAIRED_STAGE
-from perfmodel.strategy.space import AWAY, LAYERS, OUTER, SHARDING, Away, Factor, Groups, Space
+from perfmodel.strategy.space import AWAY, LAYERS, OUTER, SHARDING, Away, Factor, Space
 from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, decide_safely
 from perfmodel.sweeps.sweep import Problem, sweep_problems
 from perfmodel.training.bounds import SLACK, Bounds, Open, lower_bounds
@@ -53,8 +53,13 @@ PROJECTED = 1 << 16
 """Strategies that are projected in one call, at most."""
 FIRST = 256
 """Of either in the first calls, while nothing good is known yet."""
-TOGETHER = 16
-"""Layouts whose turn it is together, at first."""
+TOGETHER, MOST_TOGETHER = 16, 1024
+"""Layouts whose turn it is together, at first and later."""
+TINY = 1e-300
+PASSES = (
+    *("forward_time", "backward_time", "recompute_time", "host_time"),
+    *("tensor_parallel_exposed", "context_parallel_exposed"),
+)
 REASONS = ("memory", "compute", "communication")
 
 
@@ -172,8 +177,6 @@ class _Branch:
         What they are; the framework as it is in this precision.
     precision : int
         Position in the values of that axis.
-    placements : Groups
-        Of `Space.placements`.
     ways : Ways
     peak : float
         Of the device in that precision [FLOP/s].
@@ -185,7 +188,6 @@ class _Branch:
     framework: Framework
     hardware: Hardware
     precision: int
-    placements: Groups
     ways: Ways
     peak: float
 
@@ -197,10 +199,12 @@ class _Nodes(NamedTuple):
     document: Integers
     padding: Integers
     way: Integers  # of `Ways`; -1: all that recompute some layers, or several as one
+    sharding: Integers  # of `Shardings`; -1: all
     weight: Integers  # strategies
     passes: Values  # of `Bounds` [s]
     compute: Values
     shown: Values
+    floor: Values  # of `_Search._floor` [s]
 
     def take(self, index: Any) -> _Nodes:
         """Return some of them."""
@@ -209,7 +213,7 @@ class _Nodes(NamedTuple):
     @property
     def bound(self) -> Values:
         """Time of the step, at least [s]."""
-        return np.maximum(self.compute, self.passes + self.shown)
+        return np.maximum(np.maximum(self.compute, self.floor), self.passes + self.shown)
 
 
 class _Search:
@@ -244,16 +248,13 @@ class _Search:
         """Whether the time is over."""
         return self.end is not None and time.monotonic() > self.end
 
-    # ------------------------------------------------------------ step 1: layouts
-
     def run(self) -> None:
         """Go through all branches, best layouts first."""
         branches = list(self._branches())
         listed = [self._layouts(branch) for branch in branches]
         numbers = np.repeat(np.arange(len(branches)), [it.layout.size for it in listed])
-        rows = np.concatenate(
-            [np.zeros(0, np.int64), *(np.arange(it.layout.size) for it in listed)]
-        )
+        rows = [np.arange(it.layout.size) for it in listed]
+        rows = np.concatenate([np.zeros(0, np.int64), *rows])
         ranked = [self._rank(*both) for both in zip(branches, listed, strict=True)]
         ranks = np.concatenate([np.zeros(0), *ranked])
         order = np.argsort(ranks, kind="stable")
@@ -262,9 +263,8 @@ class _Search:
             chosen = order[start : start + step]
             for number in np.unique(numbers[chosen]):
                 nodes = listed[number].take(rows[chosen[numbers[chosen] == number]])
-                self._ways(branches[number], nodes)
-            start, step = start + step, min(2 * step, BOUNDED)
-            self._tell()
+                self._descend(branches[number], self._good(branches[number], nodes))
+            start, step = start + step, min(2 * step, MOST_TOGETHER)
         rest = order[start:]
         for number in np.unique(numbers[rest]):
             self._leave(branches[number], listed[number].take(rows[rest[numbers[rest] == number]]))
@@ -277,7 +277,6 @@ class _Search:
         for number, (space, framework) in enumerate(self.problems):
             if not space.possible:
                 continue
-            placements = space.placements()
             used = space.away[int(space.paired.max())].factor
             away = used.columns(space.free, slice(None))
             one = space.grid(np.zeros(len(used), np.int64), **away)
@@ -292,105 +291,132 @@ class _Search:
                         continue
                     run = framework_of_run(framework, space.model, device, _of(one, code))
                     ways = distinct_ways(space, run.stage_split)
-                    at = number, row, space, run, device
-                    yield _Branch(*at, precision, placements, ways, peak)
+                    yield _Branch(number, row, space, run, device, precision, ways, peak)
 
     def _layouts(self, branch: _Branch) -> _Nodes:
         """Return the layouts of a branch that fit, with their compute."""
         space = branch.space
-        layout, document = np.nonzero(space.documents & (space.weights > 0)[:, None])
-        ways = branch.ways
-        classes = ways.single
-        if several := len(space.layers) - classes.size:
+        layout, document = np.nonzero(space.documents & (space.sharding.counts > 0)[:, None])
+        classes = branch.ways.single
+        if classes.size < len(space.layers):
             classes = np.append(classes, -1)
         paddings = np.arange(space.free["padding"].size)
-        shape = layout.size, paddings.size, classes.size
         found = np.broadcast_arrays(
             layout[:, None, None], document[:, None, None], paddings[:, None], classes
         )
-        weight = space.weights[layout][:, None, None] * np.where(classes < 0, several, 1)
-        blank = np.zeros(math.prod(shape))
-        weight = np.broadcast_to(weight, shape).ravel()
-        return self._bounded(branch, _Nodes(*map(np.ravel, found), weight, blank, blank, blank))
+        chosen = [np.ravel(column) for column in found]
+        blank = np.zeros(chosen[0].size)
+        nodes = _Nodes(*chosen, np.full(blank.size, -1), chosen[0], *4 * (blank,))
+        return self._bounded(branch, nodes)
+
+    def _descend(self, branch: _Branch, nodes: _Nodes) -> None:
+        """Settle some layouts."""
+        groups, ways = branch.space.sharding, branch.ways
+        owner, sharding = _listed(groups.offset, groups.kind[nodes.layout])
+        nodes = self._bounded(branch, nodes.take(owner)._replace(sharding=sharding))
+        later, elsewhere = [nodes.take(slice(0, 0))], [nodes.take(slice(0, 0))]
+        for block in self._blocks(branch, nodes, 1):
+            table = self._projected(branch, block)
+            floors = block._replace(floor=self._floor(branch, block, table))
+            later.append(floors.take(block.way < 0))
+            single = np.flatnonzero(block.way >= 0)
+            elsewhere.append(self._entered(branch, floors, table, single))
+        several = len(branch.space.layers) - ways.single.size
+        for block in self._blocks(branch, self._good(branch, _joined(later)), several):
+            owner, way = _listed(ways.offset, ways.kind[block.layout])
+            chosen = self._bounded(branch, block.take(owner)._replace(way=way))
+            for some in self._blocks(branch, chosen, 1):
+                table = self._projected(branch, some)
+                floors = some._replace(floor=self._floor(branch, some, table))
+                elsewhere.append(self._entered(branch, floors, table, slice(None)))
+        for some in _parts(_joined(elsewhere), PROJECTED):
+            self._elsewhere(branch, self._good(branch, some))
+        self._tell()
+
+    def _blocks(self, branch: _Branch, nodes: _Nodes, each: int) -> Iterator[_Nodes]:
+        """Yield nodes that may still be good enough, best first, and settle the others.
+
+        They come in blocks of so many that `each` of a node are no more than a call takes.
+        """
+        ranks = self._rank(branch, nodes)
+        nodes, ranks = (it.take(np.argsort(ranks, kind="stable")) for it in (nodes, ranks))
+        start = 0
+        while start < ranks.size and ranks[start] <= self.limit and not self.late:
+            stop = start + max(1, self.block // each)
+            some = self._good(branch, nodes.take(slice(start, stop)))
+            start, self.block = stop, min(2 * self.block, PROJECTED)
+            if some.layout.size:
+                yield some
+        self._leave(branch, nodes.take(slice(start, None)))
+
+    # ------------------------------------------------------------ bounds
 
     def _bounded(self, branch: _Branch, nodes: _Nodes) -> _Nodes:
-        """Return nodes that fit and may be good enough, with their compute."""
+        """Return nodes that fit and may be good enough, with their weights and bounds."""
         kept = [nodes.take(slice(0, 0))]
-        step = max(1, BOUNDED)
-        for start in range(0, nodes.layout.size, step):
-            some = nodes.take(slice(start, start + step))
-            first = branch.placements.offset[branch.placements.kind[some.layout]]
-            least = self._lower(branch, some, np.arange(some.layout.size), first)
+        for some in _parts(nodes, BOUNDED):
+            some = some._replace(weight=self._weight(branch, some))
+            some = self._good(branch, some)
+            if not some.layout.size:
+                continue
+            least = self._lower(branch, some)
             name = branch.hardware.name
             lowest = min(self.result.least_memory.get(name, np.inf), float(least.memory.min()))
             self.result.least_memory[name] = lowest
             fits = least.memory * SLACK <= self._capacity(branch)
             self._count("memory", some.weight[~fits])
             some = some._replace(passes=least.passes, compute=least.compute)
+            if some.sharding[0] >= 0:
+                some = some._replace(shown=least.shown)
             kept.append(self._good(branch, some.take(fits)))
         return _joined(kept)
 
-    def _with_shown(self, branch: _Branch, nodes: _Nodes) -> _Nodes:
-        """Return nodes that may be good enough, with what communication shows of any placement."""
-        groups = branch.placements
-        kept = [nodes.take(slice(0, 0))]
-        step = max(1, BOUNDED // int(np.diff(groups.offset).max()))
-        layouts, back = np.unique(nodes.layout, return_inverse=True)
-        first = np.zeros(layouts.size, np.int64)
-        first[back] = np.arange(back.size)  # any of its nodes: layers that keep all show least
-        some = nodes.take(first)._replace(way=np.full(layouts.size, -1))
-        shown = np.zeros(layouts.size)
-        for start in range(0, layouts.size, step):
-            part = some.take(slice(start, start + step))
-            owner, rows = _listed(groups.offset, groups.kind[part.layout])
-            least = self._lower(branch, part, owner, rows).shown
-            starts = np.flatnonzero(np.diff(owner, prepend=-1))
-            shown[start : start + step] = np.minimum.reduceat(least, starts)
-        kept.append(self._good(branch, nodes._replace(shown=shown[back])))
-        return _joined(kept)
+    def _weight(self, branch: _Branch, nodes: _Nodes) -> Integers:
+        """Return the strategies that nodes stand for."""
+        space, ways = branch.space, branch.ways
+        away = np.array([int(it.counts.sum()) for it in space.away])[space.paired[nodes.layout]]
+        several = len(space.layers) - ways.single.size
+        recomputed = np.where(nodes.way < 0, several, ways.counts[nodes.way])
+        alike = np.diff(space.sharding.start)[nodes.sharding]
+        all_of_them = space.sharding.counts[nodes.layout]
+        return away * recomputed * np.where(nodes.sharding < 0, all_of_them, alike)
 
-    def _lower(self, branch: _Branch, nodes: _Nodes, owner: Integers, rows: Integers) -> Bounds:
-        """Return lower bounds of nodes with these placements of ranks."""
-        space = branch.space
-        columns = self._outer(branch, nodes, owner)
-        columns |= branch.placements.factor.columns(space.free, rows)
-        columns["zero_stage"] = columns["shard_group"] = np.zeros(owner.size, np.int64)
-        layers = nodes.way[owner] < 0
-        way = branch.ways.row[np.maximum(nodes.way[owner], 0)]
-        for name, column in space.layers.columns(space.free, way).items():
-            columns[name] = np.where(layers, 0, column)
-        grid = space.grid(nodes.layout[owner], **columns)
-        work = Workload(space.model, grid)
-        still = self._open(branch)
-        return lower_bounds(work, branch.hardware, branch.framework, still, layers)
-
-    def _open(self, branch: _Branch) -> Open:
-        """Return what is open until strategies are projected."""
+    def _lower(self, branch: _Branch, nodes: _Nodes) -> Bounds:
+        """Return lower bounds of nodes; without a sharding, shown is that of one of them."""
         free = branch.space.free
         activations, optimizer, parameters = (free[name] for name in AWAY[::2])
-        return Open(
+        chosen = nodes.sharding[0] >= 0
+        still = Open(
             self._capacity(branch),
-            tuple(free["zero_stage"].tolist()),
+            () if chosen else tuple(free["zero_stage"].tolist()),
             tuple(activations.tolist()),
             float(optimizer.max()),
             float(parameters.max()),
             bool((free[AWAY[1]] == PAIRED_STAGE).any()),
         )
+        work = Workload(branch.space.model, self._grid(branch, nodes))
+        return lower_bounds(work, branch.hardware, branch.framework, still, nodes.way < 0)
 
     def _capacity(self, branch: _Branch) -> float:
         """Return the projected memory with which strategies fit, at most [B]."""
         capacity = branch.hardware.device.memory.capacity
         return capacity / math.exp(memory_width(branch.hardware)) if self.safe else capacity
 
-    def _outer(self, branch: _Branch, nodes: _Nodes, owner: Integers) -> dict[str, NDArray[Any]]:
-        """Return the values on outer axes of nodes."""
-        free = branch.space.free
+    def _grid(self, branch: _Branch, nodes: _Nodes, **more: NDArray[Any]) -> StrategyGrid:
+        """Return the strategies of nodes: where several ways are open, one that keeps all."""
+        space = branch.space
         places = np.full(nodes.layout.size, branch.precision), nodes.document, nodes.padding
-        return {name: free[name][place[owner]] for name, place in zip(OUTER, places, strict=True)}
+        columns = {name: space.free[name][place] for name, place in zip(OUTER, places, strict=True)}
+        first = space.sharding.offset[space.sharding.kind[nodes.layout]]
+        sharding = np.where(nodes.sharding < 0, first, nodes.sharding)
+        columns |= space.sharding.factor.columns(space.free, sharding)
+        ways = space.layers.columns(space.free, branch.ways.row[nodes.way])
+        columns |= {name: np.where(nodes.way < 0, 0, column) for name, column in ways.items()}
+        return space.grid(nodes.layout, **columns, **more)
 
     def _rank(self, branch: _Branch, nodes: _Nodes, least: Values | None = None) -> Values:
         """Return the rank of strategies whose step takes so long; less is better."""
-        seconds = (nodes.bound if least is None else least) * SLACK
+        seconds = np.maximum((nodes.bound if least is None else least) * SLACK, TINY)
         if self.by == "step_time":
             return seconds
         layouts, free = branch.space.layouts, branch.space.free
@@ -420,165 +446,105 @@ class _Search:
         rest = self._good(branch, nodes)
         self.left = min(self.left, float(self._rank(branch, rest).min(initial=np.inf)))
 
-    # ------------------------------------------------------------ step 2: which layers recompute
+    def _floor(self, branch: _Branch, nodes: _Nodes, table: Table) -> Values:
+        """Return what steps take at least, whatever is recomputed besides or waits elsewhere [s].
 
-    def _ways(self, branch: _Branch, nodes: _Nodes) -> None:
-        """Go through every way to recompute of some layouts."""
-        nodes = self._with_shown(branch, self._good(branch, nodes))
-        ready = [nodes.take(nodes.way >= 0)]
-        nodes = nodes.take(nodes.way < 0)
-        ways = branch.ways
-        owner, way = _listed(ways.offset, ways.kind[nodes.layout])
-        several = len(branch.space.layers) - ways.single.size
-        for start in range(0, owner.size, BOUNDED):
-            some = slice(start, start + BOUNDED)
-            part = nodes.take(owner[some])
-            weight = part.weight // several * ways.counts[way[some]]
-            ready.append(self._bounded(branch, part._replace(way=way[some], weight=weight)))
-        self._shardings(branch, _joined(ready))
-
-    # ------------------------------------------------------------ step 3: shards and places
-
-    def _shardings(self, branch: _Branch, nodes: _Nodes) -> None:
-        """Project every sharding and mapping of some nodes, with nothing elsewhere."""
-        nodes = nodes.take(np.argsort(self._rank(branch, nodes), kind="stable"))
-        ranks = self._rank(branch, nodes)
-        groups = branch.space.sharding
-        sizes = np.diff(groups.offset)[groups.kind[nodes.layout]]
-        start = 0
-        while start < nodes.layout.size:
-            if ranks[start] > self.limit or self.late:
-                break
-            together = np.cumsum(sizes[start : start + self.block])
-            stop = start + max(1, int(np.searchsorted(together, self.block, "right")))
-            self._project(branch, nodes.take(slice(start, stop)))
-            start, self.block = stop, min(2 * self.block, PROJECTED)
-        self._leave(branch, nodes.take(slice(start, None)))
-
-    def _project(self, branch: _Branch, nodes: _Nodes) -> None:
-        space, groups = branch.space, branch.space.sharding
-        owner, rows = _listed(groups.offset, groups.kind[nodes.layout])
-        columns = self._outer(branch, nodes, owner)
-        columns |= groups.factor.columns(space.free, rows)
-        columns |= space.layers.columns(space.free, branch.ways.row[nodes.way[owner]])
-        away = space.paired[nodes.layout[owner]]
-        table = self._swept(branch, space.grid(nodes.layout[owner], **columns))
-        listed = nodes.take(owner)
-        places = self._places(branch, listed, groups.factor.index[rows])
-        for kind, held in enumerate(space.away):
-            mine = np.flatnonzero(away == kind)
-            if not mine.size:
-                continue
-            nothing = np.full(owner.size, held.nothing)
-            if held.nothing >= 0:
-                self._enter(branch, table, mine, listed, places, held, nothing)
-            rest = np.flatnonzero(np.arange(len(held.factor)) != held.nothing)
-            if not rest.size:
-                continue
-            those = listed.take(mine)
-            least = np.maximum(those.bound, self._passes(branch, table, mine))
-            ranks = self._rank(branch, those, least)
-            self._elsewhere(branch, kind, rest, columns, listed, mine, ranks, places)
-
-    def _passes(self, branch: _Branch, table: Table, rows: Integers) -> Values:
-        """Return what the passes alone take, with nothing elsewhere [s].
-
-        No copy to or from elsewhere makes a stage faster. Without shards of parameters the step of
-        a pipeline is its makespan, which only grows with what passes take; with them the slowest
-        stage, whose bubble may be shorter then.
+        Neither makes a pass shorter, and what hides behind a longer pass is less than what it is
+        longer by; but the host may take the update over, and another stage become the slowest.
+        Where parameters are not sharded, a step is no shorter than its passes with their bubble, as
+        the makespan of a pipeline only grows with them. Where they are, it is no shorter than what
+        the slowest stage and its shards take; of what gradients and parameters show, only the first
+        gather of a part comes once, which is no more than one of 2 m of what the stage moves.
         """
-        names = ["forward_time", "backward_time", "recompute_time", "host_time"]
-        names += ["tensor_parallel_exposed", "context_parallel_exposed"]
-        if not branch.framework.overlap_expert_parallel:
-            names.append("expert_parallel_exposed")
-        passes = sum(table[name].values[rows, 0] for name in names)
-        whole = table["zero_stage"].values[rows] < 3
-        return passes + np.where(whole, table["pipeline_bubble"].values[rows, 0], 0.0)
+        value = {
+            name: column.values[:, 0]
+            for name, column in table.data_vars.items()
+            if column.values.ndim == 2
+        }
+        passes = sum(value[name] for name in PASSES)
+        shards = table["zero_stage"].values == 3
+        plain = passes + np.where(shards, 0.0, value["pipeline_bubble"])
+        if branch.framework.overlap_expert_parallel:  # what shows depends on the schedule
+            return plain
+        plain = plain + value["expert_parallel_exposed"]
+        batches = table["global_batch_size"].values / (
+            table["data_parallel"].values * table["micro_batch_size"].values.astype(np.float64)
+        )
+        first = value["data_parallel_total"] / (2.0 * batches)
+        moved = value["data_parallel_exposed"]
+        plain = plain + np.where(shards, np.maximum(moved - first, 0.0), 0.0)
+        alone = table["pipeline_parallel"].values == 1
+        return np.where(alone, value["step_time"] - value["optimizer_time"], plain)
 
-    # ------------------------------------------------------------ step 4: what waits elsewhere
+    # ------------------------------------------------------------ what is exact
 
-    def _elsewhere(
-        self,
-        branch: _Branch,
-        kind: int,
-        rest: Integers,
-        columns: Mapping[str, NDArray[Any]],
-        nodes: _Nodes,
-        rows: Integers,
-        bound: Values,
-        places: Integers,
-    ) -> None:
-        """Project what some strategies may leave elsewhere, where that may be better."""
+    def _entered(self, branch: _Branch, nodes: _Nodes, table: Table, chosen: Any) -> _Nodes:
+        """Enter what some nodes come to with nothing elsewhere, and return the rest of them."""
+        nodes, rows = nodes.take(chosen), np.arange(nodes.layout.size)[chosen]
+        kind, weight = branch.space.paired[nodes.layout], nodes.weight.copy()
+        for number, held in enumerate(branch.space.away):
+            mine = np.flatnonzero(kind == number)
+            if held.nothing >= 0:
+                nothing = np.full(rows.size, held.nothing)
+                self._enter(branch, table, rows, mine, nodes, held, nothing)
+                several = int(held.counts.sum())
+                weight[mine] = weight[mine] // several * (several - held.counts[held.nothing])
+        return nodes._replace(weight=weight).take(weight > 0)
+
+    def _elsewhere(self, branch: _Branch, nodes: _Nodes) -> None:
+        """Project all that some nodes may leave elsewhere."""
         space = branch.space
-        held = space.away[kind]
-        weight = branch.ways.counts[nodes.way] * int(held.counts[rest].sum())
-        slow = bound > self.limit
-        self._count("communication", weight[rows[slow]])
-        rows, bound = rows[~slow], bound[~slow]
-        if rows.size and not (kind and self._open(branch).on_stages):
-            fits = self._fits_lean(branch, nodes, columns, rows, held.factor)
-            self._count("memory", weight[rows[~fits]])
-            rows, bound = rows[fits], bound[fits]
-        order = np.argsort(bound, kind="stable")
-        rows, bound = rows[order], bound[order]
-        step = max(1, PROJECTED // rest.size)
-        for start in range(0, rows.size, step):
-            some = slice(start, start + step)
-            keep = bound[some] <= self.limit
-            self._count("communication", weight[rows[some][~keep]])
-            mine = rows[some][keep]
-            if self.late:
-                self.left = min(self.left, float(bound[some][keep].min(initial=np.inf)))
+        for number, held in enumerate(space.away):
+            mine = nodes.take(space.paired[nodes.layout] == number)
+            rest = np.flatnonzero(np.arange(len(held.factor)) != held.nothing)
+            if not mine.layout.size or not rest.size:
                 continue
-            if not mine.size:
-                continue
-            owner, chosen = np.repeat(mine, rest.size), np.tile(rest, mine.size)
-            values = {name: column[owner] for name, column in columns.items()}
-            values |= held.factor.columns(space.free, chosen)
-            table = self._swept(branch, space.grid(nodes.layout[owner], **values))
-            those = np.arange(owner.size)
-            self._enter(branch, table, those, nodes.take(owner), places[owner], held, chosen)
+            if not (number and (space.free[AWAY[1]] == PAIRED_STAGE).any()):
+                fits = self._fits_lean(branch, mine, held.factor)
+                self._count("memory", mine.weight[~fits])
+                mine = mine.take(fits)
+            for some in self._blocks(branch, mine, rest.size):
+                owner = np.repeat(np.arange(some.layout.size), rest.size)
+                chosen = np.tile(rest, some.layout.size)
+                several = some.take(owner)
+                away = held.factor.columns(space.free, chosen)
+                table = self._projected(branch, several, **away)
+                rows = np.arange(owner.size)
+                self._enter(branch, table, rows, rows, several, held, chosen)
 
-    def _fits_lean(
-        self,
-        branch: _Branch,
-        nodes: _Nodes,
-        columns: Mapping[str, NDArray[Any]],
-        rows: Integers,
-        factor: Factor,
-    ) -> Flags:
+    def _fits_lean(self, branch: _Branch, nodes: _Nodes, factor: Factor) -> Flags:
         """Tell which strategies fit with as much elsewhere as can be, on the device alone."""
-        free = branch.space.free
-        values = {name: column[rows] for name, column in columns.items()}
+        free, values = branch.space.free, {}
         for place in range(0, len(AWAY), 2):
             most = np.argmax(free[AWAY[place]][factor.index[:, place]])
             lean = factor.columns(free, np.array([most]))
             for name in AWAY[place : place + 2]:
-                values[name] = np.repeat(lean[name], rows.size)
-        table = self._swept(branch, branch.space.grid(nodes.layout[rows], **values))
-        name = "memory_high" if self.safe else "memory_total"
-        return table[name].values[:, 0] <= table["memory_capacity"].values[0]
+                values[name] = np.repeat(lean[name], nodes.layout.size)
+        found = [np.zeros(0, bool)]
+        for start in range(0, nodes.layout.size, PROJECTED):
+            some = slice(start, start + PROJECTED)
+            away = {name: column[some] for name, column in values.items()}
+            table = self._projected(branch, nodes.take(some), **away)
+            held = table["memory_high" if self.safe else "memory_total"].values[:, 0]
+            found.append(held <= branch.hardware.device.memory.capacity)
+        return np.concatenate(found)
 
-    # ------------------------------------------------------------ what is exact
-
-    def _swept(self, branch: _Branch, grid: StrategyGrid) -> Table:
-        model, framework = branch.space.model, self.problems[branch.problem].framework
-        table = sweep_problems([Problem(model, framework, grid)], [branch.hardware])
+    def _projected(self, branch: _Branch, nodes: _Nodes, **away: NDArray[Any]) -> Table:
+        """Return the results of nodes, with nothing elsewhere unless it is said."""
+        space, framework = branch.space, self.problems[branch.problem].framework
+        grid = self._grid(branch, nodes, **away)
+        table = sweep_problems([Problem(space.model, framework, grid)], [branch.hardware])
         if self.safe:
             decide_safely(table)
         return table
 
-    def _places(self, branch: _Branch, nodes: _Nodes, sharding: Integers) -> Integers:
-        """Return layouts and positions on `FREE_AXES`, in what waits elsewhere 0."""
+    def _places(self, branch: _Branch, nodes: _Nodes) -> Integers:
+        """Return layouts and positions on outer axes; 0 on the others."""
         found = np.zeros((nodes.layout.size, 1 + len(FREE_AXES)), np.int64)
         found[:, 0] = nodes.layout
         places = np.full(nodes.layout.size, branch.precision), nodes.document, nodes.padding
-        for names, index in (
-            (OUTER, np.stack(places, axis=1)),
-            (LAYERS, branch.space.layers.index[branch.ways.row[nodes.way]]),
-            (SHARDING, sharding),
-        ):
-            found[:, [1 + FREE_AXES.index(name) for name in names]] = index
+        for name, place in zip(OUTER, places, strict=True):
+            found[:, 1 + FREE_AXES.index(name)] = place
         return found
 
     def _enter(
@@ -586,42 +552,48 @@ class _Search:
         branch: _Branch,
         table: Table,
         rows: Integers,
+        mine: Integers,
         nodes: _Nodes,
-        places: Integers,
         held: Away,
         chosen: Integers,
     ) -> None:
-        """Count projected strategies, and take the best of them.
+        """Count projected strategies, and take the best of them: those of `nodes` that are `mine`.
 
-        Each stands for all whose ways to recompute come to the same, and so does what they leave
-        elsewhere: the `chosen` of `held`.
+        `rows` are those of the nodes in the table. Each stands for all whose way to recompute, sharding and what they leave elsewhere (the
+        `chosen` of `held`) come to the same.
         """
-        ways = branch.ways
-        stands_for = ways.counts[nodes.way[rows]] * held.counts[chosen[rows]]
-        self.result.evaluated += int(stands_for.sum())
-        values = table[self.by].values[rows, 0].astype(np.float64)
+        ways, shardings = branch.ways, branch.space.sharding
+        alike = ways.counts[nodes.way[mine]] * np.diff(shardings.start)[nodes.sharding[mine]]
+        self.result.evaluated += int((alike * held.counts[chosen[mine]]).sum())
+        values = table[self.by].values[rows[mine], 0].astype(np.float64)
         ranks = -values if self.by in LARGER_IS_BETTER else values
-        good = table["fits"].values[rows, 0].astype(bool) & (ranks <= self.limit)
-        ranks, rows = ranks[good], rows[good]
+        good = table["fits"].values[rows[mine], 0].astype(bool) & (ranks <= self.limit)
+        ranks, rows = ranks[good], mine[good]
         if not ranks.size:
             return
-        if ranks.size > self.top:  # equal ones all
+        if ranks.size > self.top:  # with all that are equal
             few = ranks <= np.partition(ranks, self.top - 1)[self.top - 1]
             ranks, rows = ranks[few], rows[few]
+        some = nodes.take(rows)
         entered = np.zeros((rows.size, self.best.shape[1]))
         entered[:, 0], entered[:, 1], entered[:, -1] = ranks, branch.problem, branch.row
-        entered[:, 2:-1] = places[rows]
-        alike = [ways.members[way] for way in nodes.way[rows]]
-        entered = np.repeat(entered, [len(it) for it in alike], axis=0)
-        index = branch.space.layers.index[np.concatenate(alike)]
-        entered[:, [3 + FREE_AXES.index(name) for name in LAYERS]] = index
-        alike = [
-            held.members[number]
-            for number, same in zip(chosen[rows], alike, strict=True)
-            for _ in same
-        ]
-        entered = np.repeat(entered, [len(it) for it in alike], axis=0)
-        entered[:, [3 + FREE_AXES.index(name) for name in AWAY]] = np.concatenate(alike)
+        entered[:, 2:-1] = self._places(branch, some)
+        owner = np.arange(rows.size)
+        for names, lists in (
+            (LAYERS, [branch.space.layers.index[ways.members[way]] for way in some.way]),
+            (
+                SHARDING,
+                [
+                    shardings.members[shardings.start[number] : shardings.start[number + 1]]
+                    for number in some.sharding
+                ],
+            ),
+            (AWAY, [held.members[number] for number in chosen[rows]]),
+        ):
+            counts = np.array([len(it) for it in lists])[owner]
+            index = np.concatenate([lists[number] for number in owner])
+            entered, owner = np.repeat(entered, counts, axis=0), np.repeat(owner, counts)
+            entered[:, [3 + FREE_AXES.index(name) for name in names]] = index
         together = np.concatenate((self.best, entered))
         self.best = together[np.lexsort(together.T[::-1])[: self.top]]
 
@@ -667,6 +639,11 @@ def _of(grid: StrategyGrid, precision: int) -> StrategyGrid:
 
 def _joined(parts: Sequence[_Nodes]) -> _Nodes:
     return _Nodes(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _parts(nodes: _Nodes, size: int) -> Iterator[_Nodes]:
+    for start in range(0, nodes.layout.size, size):
+        yield nodes.take(slice(start, start + size))
 
 
 def _listed(offset: Integers, kind: Integers) -> tuple[Integers, Integers]:

@@ -33,7 +33,7 @@ COMPUTE = ("forward", "backward", "recompute")
 SHOWN = ("tensor_exposed", "context_exposed", "expert_exposed")
 COLUMNS = (
     *("tensor_parallel", "context_parallel", "data_parallel"),
-    *("expert_parallel", "expert_tensor_parallel"),
+    *("expert_parallel", "expert_tensor_parallel", "zero_stage", "shard_group"),
     *("pipeline_schedule", "pipeline_parallel", "virtual_pipeline"),
 )
 STAGE_FIELDS = (
@@ -56,7 +56,7 @@ class Open(NamedTuple):
     capacity : float
         Memory in which a strategy has to fit [B].
     zero_stages : tuple of int
-        Stages of ZeRO, any of which may be.
+        Stages of ZeRO, any of which may be; none: strategies have their own, and their shard sets.
     activations : tuple of float
         Shares of the activations that may wait elsewhere.
     optimizer, parameters : float
@@ -90,8 +90,8 @@ def lower_bounds(
     Parameters
     ----------
     work : Workload
-        Of strategies of one precision, with ZeRO 0 and nothing elsewhere. Memory and compute are
-        those of every mapping; what communication shows is that of their own.
+        Of strategies of one precision, with nothing elsewhere. Memory and compute are those of
+        every mapping; what communication shows is that of their own.
     hardware : Hardware
     framework : Framework
         What it does in this precision (`perfmodel.training.project.framework_of_run`).
@@ -303,9 +303,10 @@ def fullest(
         kept = keys.parts["activations"][layer[some]][:, of_layers]
         droppable = (stages.counts[row][:, of_layers] * kept).sum(axis=1)
         state = np.full(some.size, np.inf)
-        for zero in still.zero_stages:
+        for zero in still.zero_stages or range(4):
             asked = columns, stage, keys.weight_bytes[layer[some]], settings, still
-            state = np.minimum(state, _state(zero, *asked))
+            may = bool(still.zero_stages) | (columns["zero_stage"] == zero)
+            state = np.where(may, np.minimum(state, _state(zero, *asked)), state)
         state += beside[some]
         flight = _flight(columns, batches[some], stages.first_stage[row], closed[some])
         found = _least_beside(
@@ -404,6 +405,9 @@ def _state(
     ranks = columns["data_parallel"] * columns["context_parallel"]
     spread = columns["expert_parallel"] * columns["expert_tensor_parallel"]
     copies = np.maximum(ranks * columns["tensor_parallel"] // spread, 1)
+    if not still.zero_stages:
+        sets = columns["shard_group"]
+        ranks = np.where(sets > 0, np.minimum(sets, ranks), ranks)
     if zero == 0:
         ranks = copies = np.ones_like(ranks)
     owned = stage["weights"] / ranks + stage["experts"] / copies
