@@ -55,7 +55,7 @@ FIRST = 256
 """Of either in the first calls, while nothing good is known yet."""
 TOGETHER, MOST_TOGETHER = 16, 1024
 """Layouts whose turn it is together, at first and later."""
-TINY = 1e-300
+TINY = 1e-30  # [s]
 PASSES = (
     *("forward_time", "backward_time", "recompute_time", "host_time"),
     *("tensor_parallel_exposed", "context_parallel_exposed"),
@@ -557,10 +557,11 @@ class _Search:
         held: Away,
         chosen: Integers,
     ) -> None:
-        """Count projected strategies, and take the best of them: those of `nodes` that are `mine`.
+        """Count projected strategies, and take the best of them.
 
-        `rows` are those of the nodes in the table. Each stands for all whose way to recompute, sharding and what they leave elsewhere (the
-        `chosen` of `held`) come to the same.
+        Those of `nodes` that are `mine`; `rows` are where nodes are in the table. Each stands for
+        all whose way to recompute, sharding and what they leave elsewhere (the `chosen` of `held`)
+        come to the same.
         """
         ways, shardings = branch.ways, branch.space.sharding
         alike = ways.counts[nodes.way[mine]] * np.diff(shardings.start)[nodes.sharding[mine]]

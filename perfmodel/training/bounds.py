@@ -132,20 +132,24 @@ def recompute_price(
 
     Of the layer that is cheapest by that measure; shape (strategies with open layers,).
     """
-    grid = work.grid.take(layers)
-    whole = {**grid.columns, "recompute": np.full(len(grid), RECOMPUTE.index("full"))}
-    again = Workload(work.model, StrategyGrid(grid.devices, whole, grid.status), work.split)
+    own = work.stage_layer_key[work.strategies.stage_key]
+    asked, first = np.unique(own[layers], return_index=True)
+    grid = work.grid.take(np.flatnonzero(layers)[first])  # one strategy of every layer key
+    one = np.ones(len(grid), np.int64)
+    changed = {"recompute": RECOMPUTE.index("full") * one, "pipeline_schedule": CODES["1f1b"] * one}
+    changed |= {"pipeline_parallel": one, "virtual_pipeline": one}
+    whole = StrategyGrid(grid.devices, {**grid.columns, **changed}, grid.status)
+    again = Workload(work.model, whole)
     others = key_tables(again, hardware, framework)
-    own = work.stage_layer_key[work.strategies.stage_key[layers]]
     other = again.stage_layer_key[again.strategies.stage_key]
-    prices = np.full(len(grid), np.inf)
-    for number, part in enumerate(work.parts):
+    prices = np.full(len(work.keys), np.inf)
+    for number, part in enumerate(again.parts):
         if part.layer is not None:
-            kept = keys.parts["activations"][own, number]
+            kept = keys.parts["activations"][asked, number]
             time = others.parts["recompute"][other, number]
             each = np.divide(time, kept, out=np.full_like(time, np.inf), where=kept > 0.0)
-            prices = np.minimum(prices, each)
-    return prices
+            prices[asked] = np.minimum(prices[asked], each)
+    return prices[own[layers]]
 
 
 def micro_batches(work: Workload) -> Values:
