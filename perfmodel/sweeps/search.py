@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.base.errors import DataError
+from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.table import Table
 from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.priced import matrix_rates
@@ -34,15 +34,27 @@ from perfmodel.software.framework import Framework
 from perfmodel.strategy.enumerate import FREE_AXES
 from perfmodel.strategy.grid import StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PAIRED_STAGE
-from perfmodel.strategy.space import AWAY, LAYERS, OUTER, SHARDING, Away, Factor, Space
-from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, decide_safely
-from perfmodel.sweeps.sweep import Problem, sweep_problems
+from perfmodel.strategy.space import (
+    AWAY,
+    LAYERS,
+    OUTER,
+    SHARDING,
+    Away,
+    Factor,
+    Space,
+    strategy_space,
+)
+from perfmodel.sweeps.ranked import Ranked
+from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, best, decide_safely
+from perfmodel.sweeps.several import batches_on, check_names, listed
+from perfmodel.sweeps.sweep import Problem, hardware_rows, sweep_problems
 from perfmodel.training.bounds import SLACK, Bounds, Open, lower_bounds
 from perfmodel.training.project import Workload, check_host, framework_of_run
 from perfmodel.training.ways import Ways, distinct_ways
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.build import ModelSpec
 
 Values = NDArray[np.float64]
 OBJECTIVES = (RATE, "step_time", "model_flops_utilization")
@@ -96,6 +108,9 @@ class SearchResult:
     least_memory : dict of str to float
         What any strategy needs at least, by hardware [B].
     seconds : float
+    top : int
+    by : str
+        As searched for.
     """
 
     table: Table | None = None
@@ -108,6 +123,126 @@ class SearchResult:
     bound: float | None = None
     least_memory: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    top: int = 5
+    by: str = RATE
+
+    @property
+    def strategies(self) -> Ranked:
+        """The best strategies as dictionaries, best first."""
+        return Ranked() if self.table is None else best(self.table, self.top, by=self.by)
+
+    @property
+    def gap(self) -> float:
+        """What the best strategy could still be bettered by, relative to it; 0: proved."""
+        if self.bound is None:
+            return 0.0
+        found = self.strategies
+        if not found:
+            return math.inf
+        value = float(found[0][self.by])
+        return max(
+            0.0,
+            self.bound / value - 1.0 if self.by in LARGER_IS_BETTER else 1.0 - self.bound / value,
+        )
+
+
+def search(
+    models: ModelSpec | str | Sequence[ModelSpec | str],
+    hardware: Hardware | str | Sequence[Hardware | str],
+    devices: int | Sequence[int],
+    *,
+    sequence_length: int | Sequence[int],
+    global_batch_size: int | Sequence[int],
+    framework: str | Framework | Sequence[str | Framework] = "megatron",
+    scaling: str = "strong",
+    top: int = 5,
+    by: str = RATE,
+    safe: bool = False,
+    seconds: float | None = None,
+    **axes: Any,
+) -> SearchResult:
+    """Find the best strategies of a space that is too large to be swept.
+
+    Parameters
+    ----------
+    models : ModelSpec or str, or sequence of them
+    hardware : Hardware or str, or sequence of them
+    devices : int or sequence of int
+    sequence_length, global_batch_size, **axes
+        As of `strategy_grid`.
+    framework : str or Framework, or sequence of them
+    scaling : {"strong", "weak"}
+        As of `sweep_several`.
+    top : int
+        How many.
+    by : str
+        One of `OBJECTIVES`.
+    safe : bool
+        A strategy fits where the 90th percentile of its memory does.
+    seconds : float, optional
+        Stop then, and say how much better what is left could be.
+
+    Returns
+    -------
+    SearchResult
+        Its ``strategies`` are what ``best`` of a sweep of the whole space would give.
+
+    Raises
+    ------
+    StrategyError
+        As of `sweep_several`.
+    DataError
+        As of `search_spaces`.
+
+    Examples
+    --------
+    >>> found = search("gpt3-175b", ["dgx-h100", "dgx-b200"], [1024, 2048], mapping="all",
+    ...                sequence_length=2048, global_batch_size=1536)
+    >>> found.strategies
+    """
+    from perfmodel.model.presets import load_model
+    from perfmodel.software.framework import load_framework
+    from perfmodel.strategy.enumerate import describe_rejected
+
+    rows = hardware_rows(hardware)
+    counts = listed(devices)
+    given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
+    problems = searched_problems(
+        [load_model(item) for item in listed(models)],
+        [load_framework(item) for item in listed(framework)],
+        counts,
+        given,
+        hardware=rows,
+        scaling=scaling,
+    )
+    found = search_spaces(problems, rows, top=top, by=by, safe=safe, seconds=seconds)
+    if not found.possible:
+        raise StrategyError(describe_rejected(found.rejected, max(counts)))
+    return found
+
+
+def searched_problems(
+    models: Sequence[ModelSpec],
+    frameworks: Sequence[Framework],
+    devices: Sequence[int],
+    axes: Mapping[str, Any],
+    *,
+    hardware: Sequence[Hardware],
+    scaling: str = "strong",
+) -> list[Searched]:
+    """Return the space of every model on every number of devices, for every software.
+
+    Takes what `perfmodel.sweeps.several.enumerate_problems` takes, in the order of its problems.
+    """
+    check_names(models, frameworks)
+    found = []
+    for model in models:
+        for count in devices:
+            batch = batches_on(axes, count, min(devices), scaling)
+            given = {**axes, "global_batch_size": batch}
+            space = strategy_space(model, count, given, hardware=hardware)
+            found += [Searched(space, framework) for framework in frameworks]
+    return found
 
 
 def search_spaces(
@@ -152,7 +287,7 @@ def search_spaces(
     if top < 1:
         raise DataError(f"top: {top} is not a positive number of strategies")
     start = time.monotonic()
-    result = SearchResult()
+    result = SearchResult(top=top, by=by)
     result.possible = sum(it.space.possible for it in problems) * len(hardware)
     for it in problems:
         for name, count in it.space.rejected.items():

@@ -84,16 +84,13 @@ def enumerate_problems(
         As of `enumerate_strategies`; a batch that cannot grow with the devices; more than memory
         holds; two models or frameworks of one name.
     """
-    for kind, items in (("models", models), ("frameworks", frameworks)):
-        names = [item.name for item in items]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise StrategyError(f"two {kind} are called '{twice[0]}'; results could not tell them")
+    check_names(models, frameworks)
     found = Problems()
     each = result_bytes(len(hardware), dtype) * len(frameworks)
     kept = 0
     for model in models:
         for count in devices:
-            batch = _batches(axes, count, min(devices), scaling)
+            batch = batches_on(axes, count, min(devices), scaling)
             enumerated = enumerate_strategies(
                 model,
                 count,
@@ -115,8 +112,16 @@ def enumerate_problems(
     return found
 
 
-def _batches(axes: Mapping[str, Any], count: int, smallest: int, scaling: str) -> Any:
-    """Return the sequences per step on a number of devices."""
+def check_names(models: Sequence[ModelSpec], frameworks: Sequence[Framework]) -> None:
+    """Refuse models or frameworks that results could not tell apart."""
+    for kind, items in (("models", models), ("frameworks", frameworks)):
+        names = [item.name for item in items]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise StrategyError(f"two {kind} are called '{twice[0]}'; results could not tell them")
+
+
+def batches_on(axes: Mapping[str, Any], count: int, smallest: int, scaling: str) -> Any:
+    """Return the sequences per step on a number of devices, as `enumerate_problems`."""
     if scaling not in SCALINGS:
         raise StrategyError(f"scaling: '{scaling}' is not one of {', '.join(SCALINGS)}")
     given = axes.get("global_batch_size")
@@ -184,12 +189,12 @@ def sweep_several(
     from perfmodel.strategy.enumerate import describe_rejected
     from perfmodel.sweeps.datasets import wrapped
 
-    rows = [load_hardware(item) if isinstance(item, str) else item for item in _listed(hardware)]
-    counts = _listed(devices)
+    rows = [load_hardware(item) if isinstance(item, str) else item for item in listed(hardware)]
+    counts = listed(devices)
     given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
     found = enumerate_problems(
-        [load_model(item, mtp=mtp) for item in _listed(models)],
-        [load_framework(item) for item in _listed(framework)],
+        [load_model(item, mtp=mtp) for item in listed(models)],
+        [load_framework(item) for item in listed(framework)],
         counts,
         given,
         hardware=rows,
@@ -203,7 +208,7 @@ def sweep_several(
     return wrapped(table)
 
 
-def _listed(values: Any) -> list[Any]:
+def listed(values: Any) -> list[Any]:
     """Return values as a list, a single one too."""
     several = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str)
     return list(values) if several else [values]
