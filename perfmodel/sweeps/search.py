@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Flags, Integers
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.table import Table
 from perfmodel.operations.flops import model_flops_per_token
@@ -40,7 +40,6 @@ from perfmodel.strategy.space import (
     OUTER,
     SHARDING,
     Away,
-    Factor,
     Space,
     strategy_space,
 )
@@ -371,6 +370,7 @@ class _Search:
         # The best so far: rank, problem, layout, positions on FREE_AXES, hardware.
         self.best = np.zeros((0, len(FREE_AXES) + 4))
         self.block = FIRST
+        self.trial = False  # only for what is good: nothing is settled
         self.left = np.inf  # rank of the best bound among what is not settled
 
     @property
@@ -393,13 +393,27 @@ class _Search:
         ranked = [self._rank(*both) for both in zip(branches, listed, strict=True)]
         ranks = np.concatenate([np.zeros(0), *ranked])
         order = np.argsort(ranks, kind="stable")
-        start, step = 0, TOGETHER
-        while start < order.size and ranks[order[start]] <= self.limit and not self.late:
-            chosen = order[start : start + step]
-            for number in np.unique(numbers[chosen]):
-                nodes = listed[number].take(rows[chosen[numbers[chosen] == number]])
-                self._descend(branches[number], self._good(branches[number], nodes))
-            start, step = start + step, min(2 * step, MOST_TOGETHER)
+        ways = [branches[number].ways for number in range(len(branches))]
+        more = any(len(it.members) > it.single.size for it in ways)
+        more |= any(len(away.factor) > 1 for it in self.problems for away in it.space.away)
+        single = np.concatenate([np.zeros(0, bool), *(it.way >= 0 for it in listed)])[order]
+
+        def descend(chosen: Integers) -> int:
+            """Go through so many of these layouts as may be good enough."""
+            start, step = 0, TOGETHER
+            while start < chosen.size and ranks[chosen[start]] <= self.limit and not self.late:
+                some = chosen[start : start + step]
+                for number in np.unique(numbers[some]):
+                    nodes = listed[number].take(rows[some[numbers[some] == number]])
+                    self._descend(branches[number], self._good(branches[number], nodes))
+                start, step = start + step, min(2 * step, MOST_TOGETHER)
+            return start
+
+        if more:  # what is found at once proves away much of what takes long
+            self.trial = True
+            descend(order[single])
+            self.trial = False
+        start = descend(order)
         rest = order[start:]
         for number in np.unique(numbers[rest]):
             self._leave(branches[number], listed[number].take(rows[rest[numbers[rest] == number]]))
@@ -442,13 +456,14 @@ class _Search:
         chosen = [np.ravel(column) for column in found]
         blank = np.zeros(chosen[0].size)
         nodes = _Nodes(*chosen, np.full(blank.size, -1), chosen[0], *4 * (blank,))
-        return self._bounded(branch, nodes)
+        return self._bounded(branch, self._weighed(branch, nodes))
 
     def _descend(self, branch: _Branch, nodes: _Nodes) -> None:
         """Settle some layouts."""
         groups, ways = branch.space.sharding, branch.ways
         owner, sharding = _listed(groups.offset, groups.kind[nodes.layout])
-        nodes = self._bounded(branch, nodes.take(owner)._replace(sharding=sharding))
+        nodes = self._weighed(branch, nodes.take(owner)._replace(sharding=sharding))
+        nodes = self._bounded(branch, nodes)
         later, elsewhere = [nodes.take(slice(0, 0))], [nodes.take(slice(0, 0))]
         for block in self._blocks(branch, nodes, 1):
             table = self._projected(branch, block)
@@ -456,10 +471,13 @@ class _Search:
             later.append(floors.take(block.way < 0))
             single = np.flatnonzero(block.way >= 0)
             elsewhere.append(self._entered(branch, floors, table, single))
+        if self.trial:
+            return
         several = len(branch.space.layers) - ways.single.size
         for block in self._blocks(branch, self._good(branch, _joined(later)), several):
             owner, way = _listed(ways.offset, ways.kind[block.layout])
-            chosen = self._bounded(branch, block.take(owner)._replace(way=way))
+            chosen = self._weighed(branch, block.take(owner)._replace(way=way))
+            chosen = self._bounded(branch, chosen)
             for some in self._blocks(branch, chosen, 1):
                 table = self._projected(branch, some)
                 floors = some._replace(floor=self._floor(branch, some, table))
@@ -486,15 +504,19 @@ class _Search:
 
     # ------------------------------------------------------------ bounds
 
-    def _bounded(self, branch: _Branch, nodes: _Nodes) -> _Nodes:
-        """Return nodes that fit and may be good enough, with their weights and bounds."""
+    def _bounded(
+        self, branch: _Branch, nodes: _Nodes, activations: tuple[float, ...] = ()
+    ) -> _Nodes:
+        """Return nodes that fit and may be good enough, with their bounds.
+
+        With these shares of `activations` elsewhere; without any, all that there are.
+        """
         kept = [nodes.take(slice(0, 0))]
         for some in _parts(nodes, BOUNDED):
-            some = some._replace(weight=self._weight(branch, some))
             some = self._good(branch, some)
             if not some.layout.size:
                 continue
-            least = self._lower(branch, some)
+            least = self._lower(branch, some, activations)
             name = branch.hardware.name
             lowest = min(self.result.least_memory.get(name, np.inf), float(least.memory.min()))
             self.result.least_memory[name] = lowest
@@ -506,25 +528,26 @@ class _Search:
             kept.append(self._good(branch, some.take(fits)))
         return _joined(kept)
 
-    def _weight(self, branch: _Branch, nodes: _Nodes) -> Integers:
-        """Return the strategies that nodes stand for."""
+    def _weighed(self, branch: _Branch, nodes: _Nodes) -> _Nodes:
+        """Return nodes with the number of strategies for which they stand."""
         space, ways = branch.space, branch.ways
         away = np.array([int(it.counts.sum()) for it in space.away])[space.paired[nodes.layout]]
         several = len(space.layers) - ways.single.size
         recomputed = np.where(nodes.way < 0, several, ways.counts[nodes.way])
         alike = np.diff(space.sharding.start)[nodes.sharding]
         all_of_them = space.sharding.counts[nodes.layout]
-        return away * recomputed * np.where(nodes.sharding < 0, all_of_them, alike)
+        each = np.where(nodes.sharding < 0, all_of_them, alike)
+        return nodes._replace(weight=away * recomputed * each)
 
-    def _lower(self, branch: _Branch, nodes: _Nodes) -> Bounds:
+    def _lower(self, branch: _Branch, nodes: _Nodes, activations: tuple[float, ...]) -> Bounds:
         """Return lower bounds of nodes; without a sharding, shown is that of one of them."""
         free = branch.space.free
-        activations, optimizer, parameters = (free[name] for name in AWAY[::2])
+        shares, optimizer, parameters = (free[name] for name in AWAY[::2])
         chosen = nodes.sharding[0] >= 0
         still = Open(
             self._capacity(branch),
             () if chosen else tuple(free["zero_stage"].tolist()),
-            tuple(activations.tolist()),
+            activations or tuple(shares.tolist()),
             float(optimizer.max()),
             float(parameters.max()),
             bool((free[AWAY[1]] == PAIRED_STAGE).any()),
@@ -579,6 +602,8 @@ class _Search:
     def _leave(self, branch: _Branch, nodes: _Nodes) -> None:
         """Count the nodes that are proved away now; the others stay open."""
         rest = self._good(branch, nodes)
+        if self.trial:
+            return
         self.left = min(self.left, float(self._rank(branch, rest).min(initial=np.inf)))
 
     def _floor(self, branch: _Branch, nodes: _Nodes, table: Table) -> Values:
@@ -627,42 +652,27 @@ class _Search:
         return nodes._replace(weight=weight).take(weight > 0)
 
     def _elsewhere(self, branch: _Branch, nodes: _Nodes) -> None:
-        """Project all that some nodes may leave elsewhere."""
+        """Project what some nodes may leave elsewhere: share by share of the activations."""
         space = branch.space
         for number, held in enumerate(space.away):
             mine = nodes.take(space.paired[nodes.layout] == number)
+            total = int(held.counts.sum()) - int(held.counts[held.nothing]) * (held.nothing >= 0)
             rest = np.flatnonzero(np.arange(len(held.factor)) != held.nothing)
-            if not mine.layout.size or not rest.size:
-                continue
-            if not (number and (space.free[AWAY[1]] == PAIRED_STAGE).any()):
-                fits = self._fits_lean(branch, mine, held.factor)
-                self._count("memory", mine.weight[~fits])
-                mine = mine.take(fits)
-            for some in self._blocks(branch, mine, rest.size):
-                owner = np.repeat(np.arange(some.layout.size), rest.size)
-                chosen = np.tile(rest, some.layout.size)
-                several = some.take(owner)
-                away = held.factor.columns(space.free, chosen)
-                table = self._projected(branch, several, **away)
-                rows = np.arange(owner.size)
-                self._enter(branch, table, rows, rows, several, held, chosen)
-
-    def _fits_lean(self, branch: _Branch, nodes: _Nodes, factor: Factor) -> Flags:
-        """Tell which strategies fit with as much elsewhere as can be, on the device alone."""
-        free, values = branch.space.free, {}
-        for place in range(0, len(AWAY), 2):
-            most = np.argmax(free[AWAY[place]][factor.index[:, place]])
-            lean = factor.columns(free, np.array([most]))
-            for name in AWAY[place : place + 2]:
-                values[name] = np.repeat(lean[name], nodes.layout.size)
-        found = [np.zeros(0, bool)]
-        for start in range(0, nodes.layout.size, PROJECTED):
-            some = slice(start, start + PROJECTED)
-            away = {name: column[some] for name, column in values.items()}
-            table = self._projected(branch, nodes.take(some), **away)
-            held = table["memory_high" if self.safe else "memory_total"].values[:, 0]
-            found.append(held <= branch.hardware.device.memory.capacity)
-        return np.concatenate(found)
+            share = held.factor.index[rest, 0]
+            for place in np.unique(share) if mine.layout.size else ():
+                those = rest[share == place]
+                times = int(held.counts[those].sum())
+                some = mine._replace(weight=mine.weight // total * times)
+                amount = (float(space.free[AWAY[0]][place]),)
+                some = self._bounded(branch, some, amount)
+                for block in self._blocks(branch, some, those.size):
+                    owner = np.repeat(np.arange(block.layout.size), those.size)
+                    chosen = np.tile(those, block.layout.size)
+                    several = block.take(owner)
+                    away = held.factor.columns(space.free, chosen)
+                    table = self._projected(branch, several, **away)
+                    rows = np.arange(owner.size)
+                    self._enter(branch, table, rows, rows, several, held, chosen)
 
     def _projected(self, branch: _Branch, nodes: _Nodes, **away: NDArray[Any]) -> Table:
         """Return the results of nodes, with nothing elsewhere unless it is said."""
@@ -700,7 +710,8 @@ class _Search:
         """
         ways, shardings = branch.ways, branch.space.sharding
         alike = ways.counts[nodes.way[mine]] * np.diff(shardings.start)[nodes.sharding[mine]]
-        self.result.evaluated += int((alike * held.counts[chosen[mine]]).sum())
+        if not self.trial:
+            self.result.evaluated += int((alike * held.counts[chosen[mine]]).sum())
         values = table[self.by].values[rows[mine], 0].astype(np.float64)
         ranks = -values if self.by in LARGER_IS_BETTER else values
         good = table["fits"].values[rows[mine], 0].astype(bool) & (ranks <= self.limit)
@@ -730,8 +741,7 @@ class _Search:
             index = np.concatenate([lists[number] for number in owner])
             entered, owner = np.repeat(entered, counts, axis=0), np.repeat(owner, counts)
             entered[:, [3 + FREE_AXES.index(name) for name in names]] = index
-        together = np.concatenate((self.best, entered))
-        self.best = together[np.lexsort(together.T[::-1])[: self.top]]
+        self.best = np.unique(np.concatenate((self.best, entered)), axis=0)[: self.top]
 
     def winners(self, hardware_values: Mapping[str, Sequence[float]] | None) -> Table | None:
         """Return the results of the best strategies, as they are enumerated."""
@@ -755,7 +765,8 @@ class _Search:
     # ------------------------------------------------------------ counts
 
     def _count(self, reason: str, weights: Integers) -> None:
-        self.result.proved[reason] += int(weights.sum())
+        if not self.trial:
+            self.result.proved[reason] += int(weights.sum())
 
     def _settled(self) -> int:
         counts = (*self.result.proved.values(), *self.result.lacking.values())
