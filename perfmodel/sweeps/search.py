@@ -64,7 +64,7 @@ PROJECTED = 1 << 16
 """Strategies that are projected in one call, at most."""
 FIRST = 256
 """Of either in the first calls, while nothing good is known yet."""
-TOGETHER, MOST_TOGETHER = 16, 1024
+TOGETHER, MOST_TOGETHER = 64, 1024
 """Layouts whose turn it is together, at first and later."""
 TINY = 1e-30  # [s]
 PASSES = (
@@ -611,30 +611,32 @@ class _Search:
 
         Neither makes a pass shorter, and what hides behind a longer pass is less than what it is
         longer by; but the host may take the update over, and another stage become the slowest.
-        Where parameters are not sharded, a step is no shorter than its passes with their bubble, as
-        the makespan of a pipeline only grows with them. Where they are, it is no shorter than what
-        the slowest stage and its shards take; of what gradients and parameters show, only the first
-        gather of a part comes once, which is no more than one of 2 m of what the stage moves.
+
+        - On one stage the step without the update. So it is in a pipeline where only the
+          optimizer's state may wait elsewhere and gradients are reduced once a step: then passes
+          stay as they are.
+        - Where parameters are not sharded, the passes with their bubble, as the makespan of a
+          pipeline only grows with them. Where they are, what the slowest stage and its shards take;
+          of what gradients and parameters show, only the first gather of a part comes once, which
+          is no more than one of 2 m of what the stage moves.
         """
-        value = {
-            name: column.values[:, 0]
-            for name, column in table.data_vars.items()
-            if column.values.ndim == 2
-        }
-        passes = sum(value[name] for name in PASSES)
-        shards = table["zero_stage"].values == 3
-        plain = passes + np.where(shards, 0.0, value["pipeline_bubble"])
+
+        def value(name: str) -> Values:
+            return np.asarray(table[name].values[:, 0], np.float64)
+
+        passes = sum(value(name) for name in PASSES)
+        zero = table["zero_stage"].values
+        plain = passes + np.where(zero == 3, 0.0, value("pipeline_bubble"))
         if branch.framework.overlap_expert_parallel:  # what shows depends on the schedule
             return plain
-        plain = plain + value["expert_parallel_exposed"]
-        batches = table["global_batch_size"].values / (
-            table["data_parallel"].values * table["micro_batch_size"].values.astype(np.float64)
-        )
-        first = value["data_parallel_total"] / (2.0 * batches)
-        moved = value["data_parallel_exposed"]
-        plain = plain + np.where(shards, np.maximum(moved - first, 0.0), 0.0)
-        alone = table["pipeline_parallel"].values == 1
-        return np.where(alone, value["step_time"] - value["optimizer_time"], plain)
+        micro = table["data_parallel"].values * table["micro_batch_size"].values.astype(np.float64)
+        first = value("data_parallel_total") * micro / (2.0 * table["global_batch_size"].values)
+        moved = np.maximum(value("data_parallel_exposed") - first, 0.0)
+        plain += value("expert_parallel_exposed") + np.where(zero == 3, moved, 0.0)
+        free = branch.space.free
+        stays = not free["offload_activations"].any() and not free["offload_parameters"].any()
+        same = (table["pipeline_parallel"].values == 1) | (stays & (zero < 2) & (nodes.way >= 0))
+        return np.where(same, value("step_time") - value("optimizer_time"), plain)
 
     # ------------------------------------------------------------ what is exact
 
@@ -664,7 +666,8 @@ class _Search:
                 times = int(held.counts[those].sum())
                 some = mine._replace(weight=mine.weight // total * times)
                 amount = (float(space.free[AWAY[0]][place]),)
-                some = self._bounded(branch, some, amount)
+                if space.free[AWAY[0]].size > 1:
+                    some = self._bounded(branch, some, amount)
                 for block in self._blocks(branch, some, those.size):
                     owner = np.repeat(np.arange(block.layout.size), those.size)
                     chosen = np.tile(those, block.layout.size)

@@ -21,11 +21,6 @@ from perfmodel.training.bounds import Bounds, Open, lower_bounds
 from perfmodel.training.project import Workload, framework_of_run
 
 SLACK = 1.0 + 1e-9
-PIPELINES = {
-    "1f1b": [1, 2],
-    "uneven": [1, 5],
-    "any": [1, 2, 4],
-}
 
 
 @st.composite
@@ -70,13 +65,13 @@ def spaces(draw: Any) -> dict[str, Any]:
     return axes
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     axes=spaces(),
     model=st.sampled_from(["gpt2", "mixtral-8x7b", "deepseek-v2-lite"]),
     devices=st.sampled_from([8, 10, 16]),
     hardware=st.sampled_from(["dgx-h100", "dgx-a100", "l40s-server"]),
-    framework=st.sampled_from(["megatron", "fsdp", "deepspeed", "torchtitan", "best"]),
+    framework=st.sampled_from(["megatron", "fsdp", "megatron-deepspeed", "best"]),
     share=st.sampled_from([1.0, 0.5, 0.1]),
     seed=st.integers(0, 2**32 - 1),
 )
@@ -93,7 +88,7 @@ def test_no_strategy_is_better_than_its_bounds(
     grid = enumerate_strategies(spec, devices, axes, hardware=device).grid
     if (axes["precision"] == "fp8" and hardware == "dgx-a100") or not len(grid):
         return
-    rows = np.random.default_rng(seed).permutation(len(grid))[:300]
+    rows = np.random.default_rng(seed).permutation(len(grid))[:60]
     grid = grid.take(np.sort(rows))
     software = (
         load_framework("megatron", stage_split="best")
