@@ -388,8 +388,8 @@ class _Search:
         branches = list(self._branches())
         listed = [self._layouts(branch) for branch in branches]
         numbers = np.repeat(np.arange(len(branches)), [it.layout.size for it in listed])
-        rows = [np.arange(it.layout.size) for it in listed]
-        rows = np.concatenate([np.zeros(0, np.int64), *rows])
+        places = [np.arange(it.layout.size) for it in listed]
+        rows = np.concatenate([np.zeros(0, np.int64), *places])
         ranked = [self._rank(*both) for both in zip(branches, listed, strict=True)]
         ranks = np.concatenate([np.zeros(0), *ranked])
         order = np.argsort(ranks, kind="stable")
@@ -453,9 +453,10 @@ class _Search:
         found = np.broadcast_arrays(
             layout[:, None, None], document[:, None, None], paddings[:, None], classes
         )
-        chosen = [np.ravel(column) for column in found]
-        blank = np.zeros(chosen[0].size)
-        nodes = _Nodes(*chosen, np.full(blank.size, -1), chosen[0], *4 * (blank,))
+        layout, document, padding, way = (np.ravel(column) for column in found)
+        blank, unknown = np.zeros(layout.size), np.full(layout.size, -1)
+        chosen = layout, document, padding, way, unknown
+        nodes = _Nodes(*chosen, unknown, blank, blank, blank, blank)
         return self._bounded(branch, self._weighed(branch, nodes))
 
     def _descend(self, branch: _Branch, nodes: _Nodes) -> None:
@@ -492,7 +493,8 @@ class _Search:
         They come in blocks of so many that `each` of a node are no more than a call takes.
         """
         ranks = self._rank(branch, nodes)
-        nodes, ranks = (it.take(np.argsort(ranks, kind="stable")) for it in (nodes, ranks))
+        order = np.argsort(ranks, kind="stable")
+        nodes, ranks = nodes.take(order), ranks[order]
         start = 0
         while start < ranks.size and ranks[start] <= self.limit and not self.late:
             stop = start + max(1, self.block // each)

@@ -7,7 +7,8 @@ that layers may have. Part tables and stages are those of the projection itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +157,7 @@ def micro_batches(work: Workload) -> Values:
     """Return the micro-batches of every strategy; half of them where either copy takes half."""
     grid = work.grid
     two_ways = (grid["pipeline_schedule"] == PIPELINED_COPIES) & (grid["pipeline_parallel"] > 1)
-    return batches_of(grid) * np.where(two_ways, 0.5, 1.0)
+    return np.where(two_ways, 0.5, 1.0) * batches_of(grid).astype(np.float64)
 
 
 def least_times(
@@ -195,7 +196,7 @@ def least_times(
     lengthens passes, and so do layers that are recomputed; compute knows no mapping.
     """
     key, grid, batches = work.strategies.stage_key, work.grid, micro_batches(work)
-    busy = sum(np.asarray(stages.sums[name]) for name in COMPUTE)
+    busy = _added(stages.sums, COMPUTE)
     mean = np.add.reduceat(busy * stages.stages, stages.offset[:-1])[key]
     passes = np.where(unknown, batches * mean / grid["pipeline_parallel"], 0.0)
     compute = passes.copy()
@@ -209,7 +210,7 @@ def least_times(
     rows = np.flatnonzero(whole & ~unknown)
     rows = rows[np.argsort(work.stage_pipeline[key[rows]], kind="stable")]
     pipelines, first = np.unique(work.stage_pipeline[key[rows]], return_index=True)
-    table, times = work.compositions, sum(np.asarray(keys.parts[name]) for name in COMPUTE)
+    table, times = work.compositions, _added(keys.parts, COMPUTE)
     owners = work.keys_of_pipelines() if rows.size else []
     number = np.empty(work.stage_layer_key.size, np.int64)  # of a stage key in its pipeline
     for own in owners:
@@ -233,7 +234,7 @@ def least_shown(work: Workload, stages: Stages) -> Values:
     Every way that `least_times` looks at goes m times through one stage, which shows at least as
     much each time as the stage with least of it. Layers that are recomputed communicate again.
     """
-    shown = sum(np.asarray(stages.sums[name]) for name in SHOWN)
+    shown = _added(stages.sums, SHOWN)
     least = np.minimum.reduceat(shown, stages.offset[:-1])
     return micro_batches(work) * least[work.strategies.stage_key]
 
@@ -345,7 +346,7 @@ def _least_beside(
     ends = whole * stage["logits"] + stage["loss"]
     opened = droppable > 0.0
     dear = np.where(opened, price, 0.0) * droppable
-    busy = sum(stage[name] for name in BUSY)
+    busy = _added(stage, BUSY)
     memory, again, longer = (np.full(state.size, np.inf) for _ in range(3))
     for share in still.activations:
         for on_stages in (False, True) if still.on_stages and share > 0.0 else (False,):
@@ -379,7 +380,8 @@ def _least_beside(
                 beside = np.minimum(beside, x * dear + copies)
             again = np.where(fits, np.minimum(again, short * dear), again)
             longer = np.where(fits, np.minimum(longer, beside), longer)
-    return (memory, *(np.where(np.isfinite(it), it, 0.0) for it in (again, longer)))
+    again, longer = (np.where(np.isfinite(it), it, 0.0) for it in (again, longer))
+    return memory, again, longer
 
 
 def _flight(
@@ -431,10 +433,15 @@ def _state(
     return left + (1.0 - still.optimizer) * gradients
 
 
-def _process(columns: dict[str, Integers], settings: Settings) -> Values:
+def _added(table: Any, names: Sequence[str]) -> Values:
+    """Return the sum of some of a table's columns."""
+    return np.sum([np.asarray(table[name]) for name in names], axis=0)
+
+
+def _process(columns: Mapping[str, Integers], settings: Settings) -> Values:
     """Return what a process takes beside its tensors [B], as `kernels.step.memory.reserve`."""
     names = ("tensor_parallel", "context_parallel", "data_parallel", "expert_parallel")
-    groups = sum((columns[name] > 1).astype(np.float64) for name in names)
+    groups = np.sum([columns[name] > 1 for name in names], axis=0)
     groups = groups + 2.0 * (columns["pipeline_parallel"] > 1)
     groups = groups + (groups > 0.0)
     return settings.reserve_bytes + groups * settings.memory.communicator_bytes

@@ -47,7 +47,8 @@ def test_the_file_holds_the_winners_for_other_commands(tmp_path: Path) -> None:
 
 
 def test_json_accounts_for_every_strategy() -> None:
-    document = json.loads(run_search("--hardware dgx-h100 --json --by step_time").stdout)
+    text = "--hardware dgx-h100 --json --by step_time --global-batch 64,80"
+    document = json.loads(run_search(text).stdout)
     assert document["by"] == "step_time"
     assert document["bound"] is None
     assert document["gap"] == 0.0
@@ -75,7 +76,7 @@ def test_bad_input_is_one_line_and_exit_code_2() -> None:
         ("--hardware dgx-h100 --by memory_total", "'memory_total' is not one of"),
         ("--hardware dgx-h100 --seconds 0", "0.0 is not in the range"),
         ("--hardware nowhere", "nowhere"),
-        ("--hardware dgx-h100 --devices 7", "no strategy is possible on 7 devices"),
+        ("--hardware dgx-h100 --pp 5", "no strategy is possible on 16 devices"),
         ("--hardware dgx-a100 --precision fp8", "has a matrix rate for the wanted precision"),
         ("--hardware dgx-h100 -o best.txt", "its name ends in '.txt'"),
     ):
