@@ -134,10 +134,18 @@ def _compiled(function: Callable[..., Any], inline: bool, lean: bool) -> Callabl
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
     try:
-        compiled = numba.njit(cache=bool(folder), nogil=True, **inner)(function)
+        from perfmodel.kernels._inner import CodeCompiler, TextCompiler, called_by_kernels
+
+        compiled = numba.njit(
+            cache=bool(folder), nogil=True, pipeline_class=CodeCompiler, **inner
+        )(function)
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
-    return _once_for_all_constants(_outliving_damage(compiled))
+    called = numba.njit(
+        pipeline_class=TextCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True, **inner
+    )(function)
+    _once_for_all_constants(called)
+    return called_by_kernels(_outliving_damage(compiled), called)
 
 
 @functools.cache

@@ -31,6 +31,8 @@ NODE_KINDS = (
 METADATA, MEM_LOAD, MEM_STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
 ABSENT = -1  # the file does not state it
 EVERYBODY = ABSENT  # in `group`: all ranks
+REMARKS = "remarks"  # in `metadata`: lines that say what a conversion could not keep
+PAUSE = 0  # in `lane`: time passes and nobody works
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,10 @@ class Trace:
         Position in `involved_dimensions`; `ABSENT`: all dimensions.
     on_cpu : int8[nodes]
         1: runs on the host; 0: on the device; `ABSENT`: not stated, the device.
+    lane : int32[nodes]
+        Host thread or stream of the device on which a node was recorded, from 1 on; `PAUSE`;
+        `ABSENT`: not stated. Where it is stated, parents hold the order of each lane, and the lanes
+        of a rank run side by side, but for communication with other ranks.
     data_parents, control_parents : Ragged
         Identifiers of the nodes that have to end first.
     inputs, outputs : Ragged
@@ -124,6 +130,7 @@ class Trace:
     group: NDArray[np.int32]
     involved: NDArray[np.int32]
     on_cpu: NDArray[np.int8]
+    lane: NDArray[np.int32]
     data_parents: Ragged
     control_parents: Ragged
     inputs: Ragged
@@ -245,6 +252,7 @@ SCALARS: tuple[tuple[str, Any, float], ...] = (
     ("tag", np.int32, ABSENT),
     ("priority", np.int32, ABSENT),
     ("on_cpu", np.int8, ABSENT),
+    ("lane", np.int32, ABSENT),
 )
 
 

@@ -113,7 +113,8 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
     """Convert ASTRA-sim text, FlexFlow task graphs and PyTorch traces to Chakra traces.
 
     WORKLOAD is a file; or those of all ranks: the folder or prefix of NAME.0.json, NAME.1.json,
-    …, or a path with {rank} in the place of the rank.
+    …, a folder of PyTorch's profiler (WORKER.TIME.pt.trace.json; of several times the last), or a
+    path with {rank} in the place of the rank and {time} in that of a time stamp.
 
     \b
     Examples:
@@ -247,11 +248,15 @@ def load_traces(workload: str, given: dict[str, Any]) -> TraceSet:
     """Read a workload as traces, with the values of `input_options`."""
     from perfmodel.convert.opening import check_input_options, open_traces
     from perfmodel.convert.recognise import workload_kind
+    from perfmodel.convert.summary import trace_remarks
 
     kind = given["kind"] or workload_kind(workload)
     check_input_options(workload, kind, typed_options())
     with activity(f"reading {workload}") as tell:
-        return open_traces(workload, **{**given, "kind": kind}, progress=tell)
+        traces = open_traces(workload, **{**given, "kind": kind}, progress=tell)
+    for line in trace_remarks(traces):
+        remark(f"note: {line}")
+    return traces
 
 
 def write_traces_to(traces: TraceSet, prefix: str, as_json: bool = False) -> None:

@@ -49,12 +49,22 @@ def show_command(workload: str, as_json: bool, **given: Any) -> None:
         return
     click.echo(heading(f"{workload}: {MEANINGS.get(kind, kind)}"))
     for key, value in document.items():
-        if key in ("schema_version", "workload", "format", "collectives", "first_rank", "times"):
+        if key in (
+            "schema_version",
+            "workload",
+            "format",
+            "collectives",
+            "first_rank",
+            "times",
+            "remarks",
+        ):
             continue
         if isinstance(value, Mapping):
             value = ", ".join(f"{name} {_cell(name, item)}" for name, item in value.items())
         click.echo(f"{key.replace('_', ' '):<22}{_cell(key, value)}")
     _print_collectives(document.get("collectives") or {})
+    for line in document.get("remarks", ()):
+        click.echo(f"note: {line}")
     if document.get("times"):
         click.echo()
         rows = [[name, format_time(time)] for name, time in document["times"].items()]

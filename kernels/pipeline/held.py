@@ -73,7 +73,8 @@ def fullest(order, class_of, classes):
     first = np.zeros(ranks + 1, np.int64)
     now = np.zeros(classes, np.int64)
     for rank in range(ranks):
-        now[:] = 0
+        for own in range(classes):
+            now[own] = 0
         start = end = first[rank]
         for action in range(order.first[rank], order.first[rank + 1]):
             kind, own = order.kind[action], class_of[order.stage[action]]
@@ -86,7 +87,8 @@ def fullest(order, class_of, classes):
                 continue  # the next moment is fuller
             if not _covered(now, held, start, end):
                 end = _without_covered(now, held, start, end)
-                held[end] = now
+                for one in range(classes):
+                    held[end, one] = now[one]
                 end += 1
         first[rank + 1] = end
     return held[: first[ranks]].copy(), first

@@ -51,7 +51,8 @@ def repetitions(order, program, period):
             return np.empty((SHOWN, 0), np.int64)
         total += window[rank]
     place = np.empty(order.kind.size, np.int64)
-    place[program.action] = np.arange(place.size)
+    for at in range(place.size):
+        place[program.action[at]] = at
     for rank in range(ranks):
         for action in range(end[rank] - window[rank], order.first[rank + 1]):
             source = program.needs[place[action]]

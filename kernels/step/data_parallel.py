@@ -19,7 +19,6 @@ from perfmodel.kernels.step.sharding import (
     gradient_transfers,
     kept,
     parameter_transfers,
-    repeats,
     shard_count,
     shards_gradients,
     shards_optimizer,
@@ -111,11 +110,20 @@ def parameters(weights, experts, groups, settings):
     )
 
 
+class Moved(NamedTuple):
+    """What moving parameters or gradients takes."""
+
+    total: float  # with copies out of and into the buffers [s]
+    exposed: float  # what delays the step [s]
+    width: float  # half-width of that, without a tied table [s]
+    waits: float  # what pipeline sends on the same links lose [s]
+
+
 @jit_inline
 def whole_stage(
-    strategy, m, load, reduce, beside, gather, update, groups, stage, sends, sends_show, settings
+    strategy, load, reduce, beside, gather, update, groups, stage, sends, sends_show, settings
 ):
-    """Total, exposed time, half-width and waits with ZeRO 0 to 2: a whole stage at once [s].
+    """What it takes with ZeRO 0 to 2, a whole stage at once: one reduction, and one gather.
 
     Gradients are reduced beside the backward of the last micro-batch of each chunk (of every
     micro-batch with ZeRO-2, which keeps no full gradients), parameters gathered beside
@@ -128,10 +136,7 @@ def whole_stage(
 
     Parameters
     ----------
-    strategy : Strategies
-        One of them.
-    m : float
-        Micro-batches.
+    strategy : record of STRATEGY
     load : Load
     reduce, gather : float
         Time to reduce the gradients, and to gather the parameters, once [s].
@@ -146,16 +151,14 @@ def whole_stage(
         Time of pipeline sends per micro-batch and pass [s], 0 where they use other links.
     sends_show : bool
         As of `beside_sends`.
-    settings : Settings
+    settings : record of SETTINGS
 
     Returns
     -------
-    total, exposed, width, waits : float
-        As of `DataParallel`, without a tied table.
+    reduced, gathered : Moved
     """
     tax = overlap_tax(groups, load.experts > 0.0, settings)
     p, v = strategy.pipeline, strategy.virtual
-    times = repeats(strategy.zero, m)
     whole = load.weights + load.experts
     bucket = settings.bucket_bytes
     if not shards_gradients(strategy.zero):  # then a layer moves at a time
@@ -167,91 +170,67 @@ def whole_stage(
         tail = max(tail, 1.0 / v)
         first = max(0.0, gather / v - ahead)
     relative = width_of(whole * settings.reduce_bytes, settings.collective_widths)
-    waits, total = 0.0, times.reductions * reduce + gather
-    exposed_reduce, width_reduce = reduce, relative * reduce
+    reduced = Moved(reduce, reduce, relative * reduce, 0.0)
     if settings.overlap_reduce:
         last = tail * reduce
-        reduce -= (1.0 - tail) * min(beside, reduce - beside)
+        left = reduce - (1.0 - tail) * min(beside, reduce - beside)
         passed = stage.backward_window
         if not shards_gradients(strategy.zero):
-            passed = ready_window(reduce, passed, p, v)
-        wait, lost, window = beside_sends(reduce, passed, sends, sends_show, tail)
-        waits += times.reductions * wait
-        exposed_reduce = hide(reduce + lost, window, last, tax)
-        width_reduce = hidden_width(reduce + lost, window, last, tax, relative)
-    exposed_gather, width_gather = gather, relative * gather
+            passed = ready_window(left, passed, p, v)
+        wait, lost, window = beside_sends(left, passed, sends, sends_show, tail)
+        exposed = hide(left + lost, window, last, tax)
+        width = hidden_width(left + lost, window, last, tax, relative)
+        reduced = Moved(reduce, exposed, width, wait)
+    gathered = Moved(gather, gather, relative * gather, 0.0)
     if settings.overlap_gather:
         passed = ready_window(gather, stage.forward_window, p, v) + min(ahead, gather / v)
         wait, lost, window = beside_sends(gather, passed, sends, sends_show, tail)
-        waits += wait
-        exposed_gather = hide(gather + lost, window, first, tax)
-        width_gather = hidden_width(gather + lost, window, first, tax, relative)
-    return (
-        total,
-        times.reductions * exposed_reduce + exposed_gather,
-        times.reductions * width_reduce + width_gather,
-        waits,
-    )
+        exposed = hide(gather + lost, window, first, tax)
+        width = hidden_width(gather + lost, window, first, tax, relative)
+        gathered = Moved(gather, exposed, width, wait)
+    return reduced, gathered
 
 
 @jit_inline
-def scales_time(m, strategy, size, network, memo):
-    """Time in which a stage's ranks agree on the scales of delayed fp8 [s].
+def scales_time(strategy, size, network, memo):
+    """Time in which a stage's ranks agree on the scales of delayed fp8, per micro-batch [s].
 
     After the forward and the backward pass of every chunk all of them reduce the maxima that
     they have seen, with nothing beside it (Transformer Engine, `FP8GlobalStateManager`). They are
     taken as neighbours, as in the default order of the axes.
     """
-    ranks = strategy.tensor * strategy.context * strategy.data
+    ranks = strategy.tensor * strategy.context * strategy.data_ranks
     if not size > 0.0 or ranks == 1:
         return 0.0
-    return 2.0 * m * strategy.virtual * remembered_time(ALL_REDUCE, size, ranks, 1, network, memo)
+    return 2.0 * strategy.virtual * remembered_time(ALL_REDUCE, size, ranks, 1, network, memo)
 
 
 class DataParallel(NamedTuple):
     """What moving parameters and gradients takes in a step."""
 
-    total: float  # with copies out of and into the buffers [s]
-    exposed: float  # what delays the step [s]
-    width: float  # half-width of that, without a tied table [s]
-    table_width: float  # of the tied table [s]
-    waits: float  # what pipeline sends on the same links lose [s]
+    once: Moved
+    each: Moved  # more for each micro-batch
+    table_width: float  # half-width of the tied table, once [s]
 
 
 @jit_inline
 def data_parallel_time(
-    strategy,
-    m,
-    load,
-    groups,
-    stage,
-    pipeline,
-    update,
-    table_parameters,
-    scale_bytes,
-    settings,
-    network,
-    memo,
+    strategy, load, groups, stage, beside_pass, update, key, settings, network, memo
 ):
     """Parameters and gradients of a strategy, those of a tied table and scales included.
 
     Parameters
     ----------
-    strategy : Strategies
-        One of them.
-    m : float
-        Micro-batches.
+    strategy : record of STRATEGY
     load : Load
     groups : Groups
     stage : record of STAGE
         The slowest stage.
-    pipeline : Pipeline
+    beside_pass : float
+        Pipeline sends of a micro-batch and pass on the same links [s].
     update : float
         Of the parameters [s].
-    table_parameters : float
-        Of a table that first and last stage hold; 0 for none.
-    scale_bytes : float
-        As of `KeyTables`.
+    key : record of KEY
     settings, network, memo
 
     Returns
@@ -260,9 +239,9 @@ def data_parallel_time(
     """
     zero, p = strategy.zero, strategy.pipeline
     table, table_width = 0.0, 0.0
-    if p > 1 and table_parameters > 0.0 and not joins_ends(strategy.schedule):
+    if p > 1 and key.trained_table > 0.0 and not joins_ends(strategy.schedule):
         # First and last stage add up its gradients.
-        size = table_parameters * settings.gradient_bytes
+        size = key.trained_table * settings.gradient_bytes
         span = boundary_span(groups.pipeline_stride, p)
         table = remembered_time(ALL_REDUCE, size, 2, span, network, memo)
         table_width = width_of(size, settings.collective_widths) * table
@@ -276,10 +255,11 @@ def data_parallel_time(
         # peft/utils.py, `allreduce_expert_parallel_replicated_grads`).
         size, inner = load.experts * settings.gradient_bytes, strategy.expert_tensor
         table += remembered_time(ALL_REDUCE, size, strategy.expert, inner, network, memo)
-    table += scales_time(m, strategy, scale_bytes, network, memo)
+    scales = scales_time(strategy, key.scale_bytes, network, memo)
     if shards_parameters(zero):
-        exposed = m * load.shard_exposed + load.shard_first + table
-        return DataParallel(m * load.shard_total + table, exposed, 0.0, table_width, 0.0)
+        once = Moved(table, load.shard_first + table, 0.0, 0.0)
+        each = Moved(load.shard_total + scales, load.shard_exposed + scales, 0.0, 0.0)
+        return DataParallel(once, each, table_width)
     dense, sparse = gradients(zero, load.weights, load.experts, groups, settings)
     reduce = transfer_time(dense, sparse, network, memo)
     beside = 0.0
@@ -292,9 +272,8 @@ def data_parallel_time(
         further = shard_count(zero, groups.dense) - 1  # owners with a broadcast each, in turn
         gather = max(gather, settings.owner_call * further)
     sends_show = not (settings.overlap_pipeline and strategy.virtual > 1)
-    total, exposed, width, waits = whole_stage(
+    reduced, gathered = whole_stage(
         strategy,
-        m,
         load,
         reduce,
         beside,
@@ -302,12 +281,26 @@ def data_parallel_time(
         update,
         groups,
         stage,
-        pipeline.beside,
+        beside_pass,
         sends_show,
         settings,
     )
-    times = repeats(zero, m)
-    copies = times.reductions * settings.reduce_copy_time
-    copies += times.gathers * settings.gather_copy_time
-    table += copies * moved(load.weights, load.experts, groups)
-    return DataParallel(total + table, exposed + table, width, table_width, waits)
+    here = moved(load.weights, load.experts, groups)
+    copied_out = settings.reduce_copy_time * here
+    copied_in = settings.gather_copy_time * here if shards_optimizer(zero) else 0.0
+    rest = table + copied_in
+    if shards_gradients(zero):
+        once = Moved(
+            gathered.total + rest, gathered.exposed + rest, gathered.width, gathered.waits
+        )
+        own = copied_out + scales
+        each = Moved(reduced.total + own, reduced.exposed + own, reduced.width, reduced.waits)
+        return DataParallel(once, each, table_width)
+    rest += copied_out
+    once = Moved(
+        reduced.total + gathered.total + rest,
+        reduced.exposed + gathered.exposed + rest,
+        reduced.width + gathered.width,
+        reduced.waits + gathered.waits,
+    )
+    return DataParallel(once, Moved(scales, scales, 0.0, 0.0), table_width)

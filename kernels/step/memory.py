@@ -47,21 +47,28 @@ def in_flight(schedule, stage, batches, stages, chunks):
     return min(float(batches), float(stages - stage))
 
 
+class Batches(NamedTuple):
+    """Micro-batches of a strategy."""
+
+    count: int
+    waits: int  # row of `Waits`, -1 where a closed form holds
+
+
 @jit_inline
 def stage_flight(strategy, batches, stages, waits, row):
     """Micro-batches in flight on the stages of a row, of its mean layers."""
-    if strategy.waits >= 0:
-        return waits.flight[strategy.waits, row - stages.offset[strategy.stage_key]]
-    first, p, v = stages.first_stage[row], strategy.pipeline, strategy.virtual
-    return in_flight(strategy.schedule, first, batches, p, v)
+    if batches.waits >= 0:
+        return waits.flight[batches.waits, row - stages.of[strategy.stage_key].first]
+    first, p, v = stages.sums[row].first_stage, strategy.pipeline, strategy.virtual
+    return in_flight(strategy.schedule, first, batches.count, p, v)
 
 
 @jit_inline
 def heads_kept(strategy, batches, waits):
     """Micro-batches whose logits are kept: backward follows the output at once, but in GPipe."""
-    if strategy.waits >= 0:
-        return waits.heads[strategy.waits]
-    return float(batches) if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1.0
+    if batches.waits >= 0:
+        return waits.of[batches.waits].heads
+    return float(batches.count) if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1.0
 
 
 class Held(NamedTuple):
@@ -98,10 +105,8 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
 
     Parameters
     ----------
-    strategy : Strategies
-        One of them.
-    batches : int
-        Micro-batches.
+    strategy : record of STRATEGY
+    batches : Batches
     flight : float
         Of `stage_flight`.
     stage : record of STAGE
@@ -109,7 +114,7 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
     sizes : tuple of two floats
         Of a stored parameter, low-precision copies included, and of the hidden state that a
         stage sends to the next [B].
-    settings : Settings
+    settings : record of SETTINGS
 
     Returns
     -------
@@ -137,10 +142,10 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
         gradients = whole * settings.reduce_bytes
     if groups.dense.members > 1 and (of.beside_with_zero or not shards_optimizer(zero)):
         gradients += whole * of.beside_bytes
-    early = of.persistent_gradients or batches > flight
+    early = of.persistent_gradients or batches.count > flight
     static = 0.0
     if of.receives_ahead and strategy.pipeline > 1:
-        static = 2.0 * batches * boundary
+        static = 2.0 * batches.count * boundary
     if of.layer_graphs:  # the gradient that comes to the last graph of every micro-batch
         static += flight * boundary
     flat = 0.0
@@ -202,15 +207,14 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
     ----------
     moment : int
         One of `LOSS` to `UPDATE`.
-    strategy : Strategies
-        One of them.
+    strategy : record of STRATEGY
     flight, heads : float
         Micro-batches whose layers, and whose logits, are kept.
     stage : record of STAGE
     at : Standing
     weight_bytes : float
         Of a stored parameter [B].
-    settings : Settings
+    settings : record of SETTINGS
 
     Returns
     -------
@@ -354,7 +358,7 @@ def reserve(strategy, settings):
     """
     of = settings.memory
     groups = 0.0
-    for degree in (strategy.tensor, strategy.context, strategy.data, strategy.expert):
+    for degree in (strategy.tensor, strategy.context, strategy.data_ranks, strategy.expert):
         if degree > 1:
             groups += 1.0
     if strategy.pipeline > 1:
@@ -370,16 +374,14 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
 
     Parameters
     ----------
-    strategy : Strategies
-        One of them.
-    batches : int
-        Micro-batches.
+    strategy : record of STRATEGY
+    batches : Batches
     stages : Stages
     waits : Waits
     groups : Groups
     sizes : tuple of two floats
         As of `standing`.
-    settings : Settings
+    settings : record of SETTINGS
     curve : ndarray, shape (rows of the stage key * MOMENTS, components), or without rows
         Result [B], where it has rows: as of `memory_curve`.
 
@@ -393,14 +395,15 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
     heads, away = heads_kept(strategy, batches, waits), offloads(strategy)
     of, context = settings.memory, reserve(strategy, settings)
     updates = of.update_bytes + of.idle_update_bytes > 0.0
-    start = stages.offset[strategy.stage_key]
-    for row in range(start, stages.offset[strategy.stage_key + 1]):
+    key = stages.of[strategy.stage_key]
+    start = key.first
+    for row in range(start, key.behind):
         stage = stages.sums[row]
         flight = stage_flight(strategy, batches, stages, waits, row)
         at = standing(strategy, batches, flight, stage, groups, sizes, settings)
         on_host, on_nvme = 0.0, 0.0
         if away:
-            parking = parked(strategy, batches, stages, row)
+            parking = parked(strategy, batches.count, stages, row)
             at, flight, on_host, on_nvme = without_offloaded(
                 strategy, at, flight, stage, parking, groups, settings
             )
@@ -426,31 +429,31 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
 
 
 @jit_inline
-def stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out, column):
+def stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out):
     """Write the memory of the stage that needs most, at its peak; components add up [B].
 
     Parameters
     ----------
     strategy, batches, stages, waits, groups, sizes, settings
         As `walk`.
-    out : ndarray, shape (RESULT_ROWS, n)
-    column : int
-        Of `out`.
+    out : float64[len(ROW)]
+        Result of one strategy.
     """
-    peak, host, nvme = walk(strategy, batches, stages, waits, groups, sizes, settings, out[:0])
+    nowhere = out[:0].reshape((0, 1))
+    peak, host, nvme = walk(strategy, batches, stages, waits, groups, sizes, settings, nowhere)
     context = reserve(strategy, settings)
     total = taken_bytes(peak, settings) + context
-    out[ROW.memory_parameters, column] = peak.parameters
-    out[ROW.memory_gradients, column] = peak.gradients
-    out[ROW.memory_optimizer, column] = peak.optimizer
-    out[ROW.memory_activations, column] = peak.activations
-    out[ROW.memory_buffers, column] = peak.buffers
-    out[ROW.memory_fragmentation, column] = lost_bytes(peak, settings)
-    out[ROW.memory_reserve, column] = context
-    out[ROW.memory_total, column] = total
-    out[ROW.memory_high, column] = total * settings.memory.high
-    out[ROW.memory_host, column] = host
-    out[ROW.memory_nvme, column] = nvme
+    out[ROW.memory_parameters] = peak.parameters
+    out[ROW.memory_gradients] = peak.gradients
+    out[ROW.memory_optimizer] = peak.optimizer
+    out[ROW.memory_activations] = peak.activations
+    out[ROW.memory_buffers] = peak.buffers
+    out[ROW.memory_fragmentation] = lost_bytes(peak, settings)
+    out[ROW.memory_reserve] = context
+    out[ROW.memory_total] = total
+    out[ROW.memory_high] = total * settings.memory.high
+    out[ROW.memory_host] = host
+    out[ROW.memory_nvme] = nvme
 
 
 @jit

@@ -100,12 +100,13 @@ def parked(strategy, batches, stages, row):
         return 0.0, 0.0
     p, share = strategy.pipeline, strategy.offload_activations
     most = (p + 3) // 2
-    first = stages.first_stage[row]
+    stage = stages.sums[row]
+    first = stage.first_stage
     leaving = max(0.0, min(batches, p - first) - most)
     coming = max(0.0, min(batches, first + 1.0) - most)
     return (
-        share * leaving * stages.sums[row].activations,
-        share * coming * stages.sums[stages.pair[row]].activations,
+        share * leaving * stage.activations,
+        share * coming * stages.sums[stage.pair].activations,
     )
 
 
@@ -194,8 +195,7 @@ def offload_memory(strategy, stage, flight, parking, parameters, trained, settin
 
     Parameters
     ----------
-    strategy : Strategies
-        One of them.
+    strategy : record of STRATEGY
     stage : record of STAGE
     flight : float
         Micro-batches in flight, in whole-stage units.
@@ -205,7 +205,7 @@ def offload_memory(strategy, stage, flight, parking, parameters, trained, settin
         Those of the device [B], the master copy among them where they are it.
     trained : Kept
         What it keeps of the trained ones.
-    settings : Settings
+    settings : record of SETTINGS
     """
     weights = strategy.offload_parameters * parameters
     whole = stage.weights + stage.experts

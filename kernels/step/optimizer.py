@@ -30,7 +30,7 @@ def optimizer_work(zero, weights, experts, groups, settings):
     weights, experts : float
         Parameters of a stage on one device.
     groups : Groups
-    settings : Settings
+    settings : record of SETTINGS
     """
     own = kept(zero, weights, experts, groups)
     updated = own.updated

@@ -24,13 +24,11 @@ def width_of(quantity, regimes):
     Parameters
     ----------
     quantity : float
-    regimes : tuple of five floats
-        First value of the middle and of the large regime, then the half-widths of small,
-        middle and large operations (`perfmodel.operations.uncertainty.kernel_widths`).
+    regimes : record of `perfmodel.kernels.step.tables.WIDTHS`
     """
-    if quantity < regimes[0]:
-        return regimes[2]
-    return regimes[3] if quantity < regimes[1] else regimes[4]
+    if quantity < regimes.middle_from:
+        return regimes.small
+    return regimes.middle if quantity < regimes.large_from else regimes.large
 
 
 @jit_inline

@@ -67,59 +67,67 @@ class Pipeline(NamedTuple):
     total: float  # sends of the slowest stage [s]
     exposed: float  # those that delay the step [s]
     width: float  # half-width of that [s]
-    beside: float  # sends of a micro-batch and pass through the adapters of its gradients [s]
+
+
+class Sends(NamedTuple):
+    """Sends between the stages of a strategy."""
+
+    time: float  # of one [s]
+    relative: float  # its half-width [1]
+    beside: float  # what of one keeps the adapters of gradients [s]
 
 
 @jit_inline
-def boundary_send(boundary, p, groups, settings, network, memo):
-    """Time of a stage-to-stage send, and what of it keeps the adapters of gradients [s].
+def boundary_send(key, p, groups, settings, network, memo):
+    """Return the `Sends` of a strategy.
 
     Parameters
     ----------
-    boundary, groups, settings, network, memo
-        As of `pipeline_time`.
+    key : record of KEY
     p : int
         Stages.
+    groups : Groups
+    settings : record of SETTINGS
+    network : Network
+    memo : ndarray
+        Of `remembered_time`.
     """
-    size, gather = boundary
+    size = key.boundary_bytes
     span = boundary_span(groups.pipeline_stride, p)
     send = remembered_time(POINT_TO_POINT, size, 2, span, network, memo)
     beside = 0.0
     if 2 * span > settings.domain and leaves_domain(groups.dense, settings):
         beside = send  # gradients and sends leave through the same adapters
-    return send + gather, beside
+    relative = width_of(size, settings.collective_widths)
+    return Sends(send + key.boundary_gather, relative, beside)
 
 
 @jit_inline
-def waited_pipeline(m, passes, p, v, load, groups, boundary, waits, row, settings, network, memo):
+def waited_pipeline(m, passes, p, load, sends, wait):
     """Bubble and sends of a strategy whose passes ran one by one.
 
     Parameters
     ----------
-    m, p, v, load, groups, boundary, settings, network, memo
+    m, p, load, sends
         As of `pipeline_time`; m of either copy of the model.
     passes : float
         Forward passes of all chunks of a stage.
-    waits : Waits
+    wait : record of WAIT
         Of `perfmodel.kernels.step.scheduled.run_schedules`.
-    row : int
-        Of the strategy in it.
 
     Returns
     -------
     Pipeline
     """
-    send, beside = boundary_send(boundary, p, groups, settings, network, memo)
-    relative = width_of(boundary[0], settings.collective_widths)
-    exposed = waits.with_sends[row] - waits.makespan[row]
-    total = max(exposed, 2.0 * (passes + p - 1.0) * send)
+    exposed = wait.with_sends - wait.makespan
+    total = max(exposed, 2.0 * (passes + p - 1.0) * sends.time)
     # Copies to and from a host come on top of passes, `load.offload_exposed` each micro-batch.
-    bubble = max(0.0, waits.makespan[row] - m * (load.slowest - load.offload_exposed))
-    return Pipeline(bubble, total, exposed, relative * exposed, v * beside)
+    bubble = max(0.0, wait.makespan - m * (load.slowest - load.offload_exposed))
+    return Pipeline(bubble, total, exposed, sends.relative * exposed)
 
 
 @jit_inline
-def pipeline_time(schedule, m, p, v, load, groups, boundary, settings, network, memo):
+def pipeline_time(schedule, m, p, v, load, sends, overlap):
     """Bubble and sends of a strategy.
 
     Parameters
@@ -127,25 +135,18 @@ def pipeline_time(schedule, m, p, v, load, groups, boundary, settings, network, 
     schedule, m, p, v
         Which it is, micro-batches, stages, chunks per stage.
     load : Load
-    groups : Groups
-    boundary : tuple of two floats
-        Hidden state that a stage sends to the next, per device [B], and the time in which its
-        tensor ranks gather what came in shares [s].
-    settings : Settings
-    network : Network
-    memo : ndarray
-        Of `remembered_time`.
+    sends : Sends
+    overlap : bool
+        As of `pipeline_sends`.
 
     Returns
     -------
     Pipeline
     """
     if p == 1:
-        return Pipeline(0.0, 0.0, 0.0, 0.0, 0.0)
+        return Pipeline(0.0, 0.0, 0.0, 0.0)
     bubble = ends_wait(schedule == GPIPE, p, v, m, load.ends)
-    send, beside = boundary_send(boundary, p, groups, settings, network, memo)
-    relative = width_of(boundary[0], settings.collective_widths)
     total, exposed, width = pipeline_sends(
-        send, m, p, v, load.slowest, settings.overlap_pipeline, relative
+        sends.time, m, p, v, load.slowest, overlap, sends.relative
     )
-    return Pipeline(bubble, total, exposed, width, v * beside)
+    return Pipeline(bubble, total, exposed, width)

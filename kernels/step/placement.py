@@ -209,7 +209,7 @@ def data_groups(strategy, network):
     rank of a stage, `spread` devices holding all experts once. A shard set of data ranks
     spans ``shard_set * tensor`` devices, which hold that many ranks for each expert.
     """
-    tensor, context, data = strategy.tensor, strategy.context, strategy.data
+    tensor, context, data = strategy.tensor, strategy.context, strategy.data_ranks
     shard_set = strategy.shard_group
     spread = strategy.expert * strategy.expert_tensor
     replicas = data * context

@@ -18,7 +18,6 @@ from perfmodel.kernels.pipeline.held import fullest, peaks
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.pipeline import boundary_send
 from perfmodel.kernels.step.placement import data_groups
-from perfmodel.kernels.step.tables import strategy_at
 
 LOGIT_GRADIENTS = 1.0 / 3.0  # of what logits keep: 2 bytes beside a softmax in single precision
 ANSWERS = 1024  # a power of two: strategies that differ in neither work nor sends share one
@@ -80,8 +79,11 @@ def run_schedules(
     work = work_of_cases(order.rank_of, layer_key, first, keys, chunks, shards)
     cases, stages = first.size, order.rank_of.size
     send, together = np.empty((KINDS, stages, cases)), np.empty((0, 0, cases))
-    send[:] = sends[first]
-    plain = Durations(work, np.zeros_like(send), together, 0.0, 0.0)
+    for kind in range(KINDS):
+        for stage in range(stages):
+            for case in range(cases):
+                send[kind, stage, case] = sends[first[case]]
+    plain = Durations(work, np.zeros((KINDS, stages, cases)), together, 0.0, 0.0)
     alone, growth = paced_makespans(program, plain, steady)
     share = 0.0 if hidden else 1.0
     sending = Durations(work, send, together, share, 0.0)
@@ -100,10 +102,10 @@ def run_schedules(
             makespan += more[i] * growth[case]
             sent += more[i] * growth_with_sends[case]
             right[i] = sent >= makespan  # neither is NaN
-        waits.makespan[row], waits.with_sends[row] = makespan, sent
+        waits.of[row].makespan, waits.of[row].with_sends = makespan, sent
         for composition in range(flight.shape[1]):
             waits.flight[row, composition] = flight[case, composition]
-        waits.heads[row], waits.alone[row] = heads, lone
+        waits.of[row].heads, waits.of[row].alone = heads, lone
     return right
 
 
@@ -131,16 +133,17 @@ def close_one_f_one_b(layer_key, batches, sends, shards, keys, chunks, rows, wai
         for stage in range(stages):
             forward[stage], backward[stage] = work[FORWARD, stage, own], work[BACKWARD, stage, own]
         alone[case] = one_f_one_b_makespan(forward, backward, batches[first[case]])
-        forward[:-1] += sends[first[case]]
-        backward[1:] += sends[first[case]]
+        for stage in range(1, stages):
+            forward[stage - 1] += sends[first[case]]
+            backward[stage] += sends[first[case]]
         with_sends[case] = one_f_one_b_makespan(forward, backward, batches[first[case]])
     ahead = np.zeros(waits.flight.shape[1], np.int64)  # micro-batches ahead of a first backward
     for stage in range(stages - 1, -1, -1):
         ahead[chunks.stage_row[stage]] = stages - stage
     for i in range(rows.size):
         row, case = rows[i], case_of[i]
-        waits.makespan[row], waits.with_sends[row] = alone[case], with_sends[case]
-        waits.heads[row], waits.alone[row] = 1.0, 1.0
+        waits.of[row].makespan, waits.of[row].with_sends = alone[case], with_sends[case]
+        waits.of[row].heads, waits.of[row].alone = 1.0, 1.0
         for composition in range(ahead.size):
             waits.flight[row, composition] = min(batches[i], ahead[composition])
 
@@ -157,10 +160,9 @@ def boundary_sends(strategies, layer_key, keys, settings, network):
     memo = np.zeros((MEMO_SLOTS, TIME + 1))
     sends = np.empty(layer_key.size)
     for i in range(sends.size):
-        key, strategy = layer_key[i], strategy_at(strategies, i)
+        key, strategy = keys.of[layer_key[i]], strategies[i]
         groups = data_groups(strategy, network)
-        boundary = keys.boundary_bytes[key], keys.boundary_gather[key]
-        sends[i], _ = boundary_send(boundary, strategy.pipeline, groups, settings, network, memo)
+        sends[i] = boundary_send(key, strategy.pipeline, groups, settings, network, memo).time
     return sends
 
 
@@ -234,9 +236,9 @@ def fill_work(work, rank_of, chunks, parts, shards, sharded):
             busy += part.tensor_exposed + part.context_exposed + part.expert_exposed
             ahead, behind = part.forward_pass, busy - part.forward_pass
             if sharded >= 0:
-                ahead += shards.ahead[sharded, number]
-                behind += shards.exposed[sharded, number] - shards.ahead[sharded, number]
-                longest[row] = max(longest[row], shards.last[sharded, number])
+                ahead += shards.parts[sharded, number].ahead
+                behind += shards.parts[sharded, number].exposed - shards.parts[sharded, number].ahead
+                longest[row] = max(longest[row], shards.parts[sharded, number].last)
             times[FORWARD, row] += count * ahead
             times[BACKWARD, row] += count * behind
             times[WEIGHT, row] += count * part.weight_pass

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_inline, jit_lean
+from perfmodel.kernels._jit import jit, jit_lean
+from perfmodel.kernels.plain import plain
 from perfmodel.kernels.step.data_parallel import (
     copies_time,
     gradients,
@@ -22,7 +23,6 @@ from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.overlap import hidden_width, hide, overlap_tax, width_of
 from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.sharding import shards_parameters
-from perfmodel.kernels.step.tables import strategy_at
 
 SLOTS = 4096
 """A power of two: the last questions that are remembered."""
@@ -30,57 +30,59 @@ ASKED = 9
 """Numbers of a question."""
 
 
+SHARD = np.dtype(
+    [
+        ("total", np.float64),
+        ("exposed", np.float64),
+        ("ahead", np.float64),  # of exposed: what delays forward passes
+        ("width", np.float64),  # half-width of exposed
+        ("first", np.float64),  # more of its gather that shows where nothing goes ahead of the part
+        ("last", np.float64),  # and of its reduction where nothing follows
+    ],
+    align=True,
+)
+"""What moving the parameters of a part takes per micro-batch (ZeRO-3) [s]."""
+
+
 class Shards(NamedTuple):
-    """What moving the parameters of each part takes per micro-batch (ZeRO-3) [s]."""
+    """The same of every part of all strategies with sharded parameters."""
 
     row: np.ndarray  # int64[strategies]: of what follows; -1 where parameters are not sharded
-    total: np.ndarray  # float64[rows, parts]
-    exposed: np.ndarray
-    ahead: np.ndarray  # of exposed: what delays forward passes
-    width: np.ndarray  # half-width of exposed
-    first: np.ndarray  # more of its gather that shows where nothing goes ahead of the part
-    last: np.ndarray  # and of its reduction where nothing follows
+    parts: np.ndarray  # of SHARD, shape (rows, parts)
 
 
-@jit_inline
-def no_shards(row, rows, parts):
-    """Return `Shards` of zeros."""
-    return Shards(
-        row,
-        np.zeros((rows, parts)),
-        np.zeros((rows, parts)),
-        np.zeros((rows, parts)),
-        np.zeros((rows, parts)),
-        np.zeros((rows, parts)),
-        np.zeros((rows, parts)),
-    )
-
-
-@jit
 def shard_prices(strategies, layer_key, keys, settings, network):
     """Return what sharded parameters take of every strategy.
 
     Parameters
     ----------
-    strategies : Strategies
+    strategies : record array of STRATEGY, shape (strategies,)
     layer_key : int64, shape (strategies,)
     keys : KeyTables
-    settings : Settings
+    settings : record of SETTINGS
     network : Network
 
     Returns
     -------
     Shards
     """
-    row, leader = _distinct(strategies, layer_key)
-    shards = no_shards(row, leader.size, keys.parts[0].size)
-    memo = np.zeros((MEMO_SLOTS if leader.size else 1, TIME + 1))
-    for number in range(leader.size):
-        strategy = strategy_at(strategies, leader[number])
+    row, leader = _distinct(plain(strategies), plain(layer_key))
+    shards = np.zeros((leader.size, keys.parts.shape[1]), SHARD).view(np.recarray)
+    if leader.size:
+        chosen = strategies[leader], layer_key[leader]
+        _price(*map(plain, (*chosen, keys.parts, settings, network)), shards)
+    return Shards(row, shards)
+
+
+@jit
+def _price(strategies, layer_key, parts, settings, network, shards):
+    """Fill a row of shards, record array of SHARD, for every strategy."""
+    memo = np.zeros((MEMO_SLOTS, TIME + 1))
+    for number in range(layer_key.size):
+        strategy = strategies[number]
         groups = data_groups(strategy, network)
-        parts = keys.parts[layer_key[leader[number]]]
-        price_shards(strategy.zero, parts, groups, settings, network, memo, shards, number)
-    return shards
+        own = parts[layer_key[number]]
+        price_shards(strategy.zero, own, groups, settings, network, memo, shards[number])
 
 
 @jit
@@ -92,19 +94,20 @@ def _distinct(strategies, layer_key):
     now = np.empty(ASKED, np.int64)
     rows = 0
     for i in range(count):
-        one = strategy_at(strategies, i)
+        one = strategies[i]
         if not shards_parameters(one.zero):
             continue
         now[0], now[1], now[2] = layer_key[i], one.mapping, one.tensor
-        now[3], now[4], now[5] = one.context, one.pipeline, one.data
+        now[3], now[4], now[5] = one.context, one.pipeline, one.data_ranks
         now[6], now[7], now[8] = one.shard_group, one.expert, one.expert_tensor
-        mixed = 2654435761 * now[0] + 7919 * one.mapping + 104729 * one.data + 31 * one.shard_group
+        mixed = 2654435761 * now[0] + 7919 * one.mapping + 104729 * one.data_ranks + 31 * one.shard_group
         slot = mixed // 128 & (SLOTS - 1)
         known = True
         for number in range(ASKED):
             known = known and asked[slot, number] == now[number]
         if not known:
-            asked[slot] = now
+            for number in range(ASKED):
+                asked[slot, number] = now[number]
             found[slot], leader[rows] = rows, i
             rows += 1
         row[i] = found[slot]
@@ -112,8 +115,8 @@ def _distinct(strategies, layer_key):
 
 
 @jit_lean
-def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
-    """Fill a slot with the times to gather and reduce each sharded part.
+def price_shards(zero, parts, groups, settings, network, memo, shards):
+    """Write the times to gather and reduce each sharded part.
 
     A part is gathered one ahead, in forward and again in backward, where its gradients
     are reduced as well; what outlasts the part's own pass is exposed, and so is all that the
@@ -121,8 +124,8 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
     """
     dense_tax = overlap_tax(groups, False, settings)
     experts_tax = overlap_tax(groups, True, settings)
-    for number in range(shards.total.shape[1]):
-        part = parts[number]
+    for number in range(shards.size):
+        part, shard = parts[number], shards[number]
         tax = experts_tax if part.experts > 0.0 else dense_tax
         dense, sparse = parameters(part.weights, part.experts, groups, settings)
         gather = transfer_time(dense, sparse, network, memo)
@@ -151,10 +154,10 @@ def price_shards(zero, parts, groups, settings, network, memo, shards, slot):
         copies = (2.0 * settings.gather_copy_time + settings.reduce_copy_time) * whole
         frozen = whole - moved(part.trained, part.trained_experts, groups)
         copies -= settings.reduce_copy_time * frozen
-        shards.ahead[slot, number] = forward + gather - early + settings.gather_copy_time * whole
-        shards.total[slot, number] = 2.0 * gather + reduce + behind + copies
-        shards.exposed[slot, number] = forward + backward + shown + copies
-        shards.width[slot, number] = forward_width + backward_width + relative * shown
-        shards.first[slot, number] = early - forward
+        shard.ahead = forward + gather - early + settings.gather_copy_time * whole
+        shard.total = 2.0 * gather + reduce + behind + copies
+        shard.exposed = forward + backward + shown + copies
+        shard.width = forward_width + backward_width + relative * shown
+        shard.first = early - forward
         reduced = (late - early) / late if late > 0.0 else 0.0
-        shards.last[slot, number] = reduced * (late - backward)
+        shard.last = reduced * (late - backward)

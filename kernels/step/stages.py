@@ -31,7 +31,7 @@ BUSY = (
 )
 
 
-def sum_stages(parts, row_key, counts, shared, trained, embedding_part, output_part, sums):
+def sum_stages(parts, row_key, counts, keys, embedding_part, output_part, sums):
     """Sum the part table over the parts of every stage row, one part after the other.
 
     Parameters
@@ -41,11 +41,8 @@ def sum_stages(parts, row_key, counts, shared, trained, embedding_part, output_p
         Layer key of each stage row.
     counts : float64, shape (rows, parts)
         How many of each part the stage holds.
-    shared : float64, shape (keys,)
-        Parameters that embedding and output share on a stage that holds both (a tied
-        table), 0 for none.
-    trained : float64, shape (keys,)
-        Those of them that are trained.
+    keys : record array of KEY, shape (keys,)
+        Says which parameters embedding and output share on a stage that holds both.
     embedding_part, output_part : int
         Which parts those are. Several heads (multi-token prediction) share one output
         matrix in any case.
@@ -79,34 +76,32 @@ def sum_stages(parts, row_key, counts, shared, trained, embedding_part, output_p
     sums["compute_width"] = np.sqrt(np.sum(widths * widths, axis=0))
     both = (counts[:, embedding_part] > 0.0) & (counts[:, output_part] > 0.0)
     for name in ("weights", "ends"):
-        sums[name][both] -= shared[row_key[both]]
+        sums[name][both] -= keys.shared_table[row_key[both]]
     for name in ("trained", "ends_trained"):
-        sums[name][both] -= trained[row_key[both]]
+        sums[name][both] -= keys.trained_table[row_key[both]]
     for name in BUSY:
         sums["busy"] += sums[name]
 
 
-def sum_widths(sums, offset, stages, widths):
+def sum_widths(sums, of):
     """Sum the half-widths of every stage key over all its stages, first to last.
 
     Parameters
     ----------
     sums : record array of STAGE, shape (rows,)
         Of `sum_stages`.
-    offset : int64, shape (stage keys + 1,)
-        Rows of stage key j are ``offset[j]:offset[j + 1]``.
-    stages : float64, shape (rows,)
-        Number of stages of each row's composition.
-    widths : float64, shape (stage keys, 3)
-        Result: of compute, streams and collectives [s per micro-batch].
+    of : record array of STAGE_KEY, shape (stage keys,)
+        Result in `WIDTH_SUMS` [s per micro-batch].
     """
-    widths[:] = 0.0
-    count = np.diff(offset)
+    count = of.behind - of.first
     for place in range(count.max(initial=0)):
         keys = np.flatnonzero(count > place)
-        rows = offset[keys] + place
-        for column, name in enumerate(("compute_width", "stream_width", "collective_width")):
-            widths[keys, column] += stages[rows] * sums[name][rows]
+        rows = of.first[keys] + place
+        for name in WIDTH_SUMS:
+            of[name][keys] += sums.stages[rows] * sums[name][rows]
+
+
+WIDTH_SUMS = ("compute_width", "stream_width", "collective_width")
 
 
 class Load(NamedTuple):
@@ -132,8 +127,7 @@ def stage_load(strategy, batches, stages, shards, slot, groups, settings, networ
 
     Parameters
     ----------
-    strategy : Strategies
-        One of them.
+    strategy : record of STRATEGY
     batches : int
         Micro-batches.
     stages : Stages
@@ -164,19 +158,20 @@ def stage_load(strategy, batches, stages, shards, slot, groups, settings, networ
     least_ahead, least_shown = np.inf, np.inf  # in forward and in backward passes, on any stage
     sharded = shards_parameters(strategy.zero)
     copied = offloads(strategy)
-    key = strategy.stage_key
-    for row in range(stages.offset[key], stages.offset[key + 1]):
+    key = stages.of[strategy.stage_key]
+    for row in range(key.first, key.behind):
         total, exposed, width, first, last, ahead = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         if sharded:
-            for part in range(stages.counts.shape[1]):
-                count = stages.counts[row, part]
+            held, prices = stages.counts[row], shards.parts[slot]
+            for part in range(held.size):
+                count, price = held[part], prices[part]
                 if count > 0.0:
-                    first = max(first, shards.first[slot, part])
-                    last = max(last, shards.last[slot, part])
-                total += count * shards.total[slot, part]
-                exposed += count * shards.exposed[slot, part]
-                ahead += count * shards.ahead[slot, part]
-                width += count * shards.width[slot, part]
+                    first = max(first, price.first)
+                    last = max(last, price.last)
+                total += count * price.total
+                exposed += count * price.exposed
+                ahead += count * price.ahead
+                width += count * price.width
         exposed += last
         stage = stages.sums[row]
         beside = 0.0
@@ -185,11 +180,11 @@ def stage_load(strategy, batches, stages, shards, slot, groups, settings, networ
             moves = leaves > 0.0
             beside = pass_exposed(strategy, stage, moves, groups, settings, network, memo)
             exposed += beside
-        copies = stages.stages[row]
+        copies = stage.stages
         least_ahead, least_shown = min(least_ahead, ahead), min(least_shown, exposed - ahead)
-        if stages.first_stage[row] == 0:
+        if stage.first_stage == 0:
             first_ahead, first_shown = ahead, exposed - ahead
-        elif stages.first_stage[row] == strategy.pipeline - 1:
+        elif stage.first_stage == strategy.pipeline - 1:
             last_ahead, last_shown = ahead, exposed - ahead
         executed += copies * stage.flops
         shard_widths += copies * width
@@ -199,14 +194,13 @@ def stage_load(strategy, batches, stages, shards, slot, groups, settings, networ
             shard_first, copies_exposed = first, beside
         if stage.trained + stage.trained_experts > weights + experts:
             weights, experts = stage.trained, stage.trained_experts
-    plain = stages.ends[key]
     ends = Ends(
-        plain[0] + least_ahead / strategy.virtual,
-        plain[1] + least_shown / strategy.virtual,
-        plain[2] + first_ahead - least_ahead,
-        plain[3] + first_shown - least_shown,
-        plain[4] + max(0.0, last_ahead - least_ahead),
-        plain[5] + max(0.0, last_shown - least_shown),
+        key.forward + least_ahead / strategy.virtual,
+        key.backward + least_shown / strategy.virtual,
+        key.first_forward + first_ahead - least_ahead,
+        key.first_backward + first_shown - least_shown,
+        key.last_forward + max(0.0, last_ahead - least_ahead),
+        key.last_backward + max(0.0, last_shown - least_shown),
     )
     return Load(
         critical,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,6 +69,9 @@ STAGE = np.dtype(
         ("compute_width", np.float64),  # the classes ahead of streams, in quadrature [s]
         ("stream_width", np.float64),
         ("collective_width", np.float64),
+        ("first_stage", np.float64),  # earliest stage of this composition,
+        ("stages", np.float64),  # number of such stages,
+        ("pair", np.int64),  # and row of the stage as far from the end as that one from the start
     ],
     align=True,
 )
@@ -140,66 +143,55 @@ def joins_ends(schedule):
     return ZB_V <= schedule <= HANAYO and schedule != DUALPIPE
 
 
-class Strategies(NamedTuple):
-    """Columns of the strategies to close, all of shape (n,), or one of them.
-
-    Int64, but for ``padding`` and what is offloaded, which are shares. ``stage_key`` numbers the
-    distinct pairs of layer key and (pipeline, virtual) pair.
-    """
-
-    stage_key: np.ndarray
-    tensor: np.ndarray
-    context: np.ndarray
-    pipeline: np.ndarray
-    virtual: np.ndarray
-    schedule: np.ndarray
-    data: np.ndarray
-    zero: np.ndarray
-    shard_group: np.ndarray
-    expert: np.ndarray
-    expert_tensor: np.ndarray
-    micro_batch: np.ndarray
-    global_batch: np.ndarray
-    sequence: np.ndarray
-    mapping: np.ndarray
-    padding: np.ndarray
-    offload_activations: np.ndarray
-    offload_optimizer: np.ndarray
-    offload_parameters: np.ndarray
-    offload_activations_to: np.ndarray
-    offload_optimizer_to: np.ndarray
-    offload_parameters_to: np.ndarray
-    waits: np.ndarray  # row of `Waits`, -1 where a closed form holds
+STRATEGY = np.dtype(
+    [
+        ("stage_key", np.int64),  # number of its pair of layer key and (pipeline, virtual) pair
+        ("tensor", np.int64),
+        ("context", np.int64),
+        ("pipeline", np.int64),
+        ("virtual", np.int64),
+        ("schedule", np.int64),
+        ("data_ranks", np.int64),
+        ("zero", np.int64),
+        ("shard_group", np.int64),
+        ("expert", np.int64),
+        ("expert_tensor", np.int64),
+        ("micro_batch", np.int64),
+        ("sequence", np.int64),
+        ("mapping", np.int64),
+        ("padding", np.float64),  # a share, as what is offloaded
+        ("offload_activations", np.float64),
+        ("offload_optimizer", np.float64),
+        ("offload_parameters", np.float64),
+        ("offload_activations_to", np.int64),
+        ("offload_optimizer_to", np.int64),
+        ("offload_parameters_to", np.int64),
+        ("waits", np.int64),  # row of `Waits` of its first batch, -1 where a closed form holds
+    ],
+    align=True,
+)
+"""A strategy, but for its batch: what all strategies of a family share."""
 
 
-@jit_inline
-def strategy_at(strategies, i):
-    """Return one of the strategies."""
-    return Strategies(
-        strategies.stage_key[i],
-        strategies.tensor[i],
-        strategies.context[i],
-        strategies.pipeline[i],
-        strategies.virtual[i],
-        strategies.schedule[i],
-        strategies.data[i],
-        strategies.zero[i],
-        strategies.shard_group[i],
-        strategies.expert[i],
-        strategies.expert_tensor[i],
-        strategies.micro_batch[i],
-        strategies.global_batch[i],
-        strategies.sequence[i],
-        strategies.mapping[i],
-        strategies.padding[i],
-        strategies.offload_activations[i],
-        strategies.offload_optimizer[i],
-        strategies.offload_parameters[i],
-        strategies.offload_activations_to[i],
-        strategies.offload_optimizer_to[i],
-        strategies.offload_parameters_to[i],
-        strategies.waits[i],
-    )
+KEY = np.dtype(
+    [
+        # Parameters that a stage with embedding and output keeps once (a tied table).
+        ("shared_table", np.float64),
+        # Those whose gradients both stages add up: all of them, or none where they are frozen.
+        ("trained_table", np.float64),
+        ("boundary_bytes", np.float64),  # hidden state sent to the next stage, per device [B]
+        ("boundary_gather", np.float64),  # to gather what came in shares of tensor ranks [s]
+        # Maxima that the ranks of a stage reduce after each pass of a chunk [B]; 0: none.
+        ("scale_bytes", np.float64),
+        ("weight_bytes", np.float64),  # of one parameter, low-precision copies included [B]
+        ("flops_causal", np.float64),  # model FLOP per token
+        ("flops_non_causal", np.float64),
+        # Datasheet matrix rate at the strategy's precision [FLOP/s]; NaN where the device has none,
+        # which makes everything of the strategy NaN.
+        ("peak", np.float64),
+    ],
+    align=True,
+)
 
 
 class KeyTables(NamedTuple):
@@ -209,35 +201,32 @@ class KeyTables(NamedTuple):
     ----------
     parts : record array of PART, shape (keys, parts)
         Seconds, FLOP, parameters and bytes per part and micro-batch.
-    shared_table : float64, shape (keys,)
-        Parameters that a stage with embedding and output keeps once (a tied table).
-    trained_table : float64, shape (keys,)
-        Those of them whose gradients both stages add up: all, or none where they are frozen.
-    boundary_bytes : float64, shape (keys,)
-        Hidden state that a stage sends to the next, per device [B].
-    boundary_gather : float64, shape (keys,)
-        Time in which tensor ranks gather what came in shares [s].
-    scale_bytes : float64, shape (keys,)
-        Maxima that the ranks of a stage reduce after each pass of a chunk [B]; 0: none.
-    weight_bytes : float64, shape (keys,)
-        Bytes of one stored parameter, low-precision copies included [B].
-    flops_causal, flops_non_causal : float64, shape (keys,)
-        Model FLOP per token.
-    peak : float64, shape (keys,)
-        Datasheet matrix rate at the strategy's precision [FLOP/s]; NaN where the
-        device has none, which makes everything of the strategy NaN.
+    of : record array of KEY, shape (keys,)
     """
 
-    parts: np.ndarray
-    shared_table: np.ndarray
-    trained_table: np.ndarray
-    boundary_bytes: np.ndarray
-    boundary_gather: np.ndarray
-    scale_bytes: np.ndarray
-    weight_bytes: np.ndarray
-    flops_causal: np.ndarray
-    flops_non_causal: np.ndarray
-    peak: np.ndarray
+    parts: np.recarray
+    of: np.recarray
+
+
+STAGE_KEY = np.dtype(
+    [
+        ("layer_key", np.int64),
+        ("first", np.int64),  # its rows of `Stages.sums`
+        ("behind", np.int64),
+        # Half-widths over all stages together [s].
+        ("compute_width", np.float64),
+        ("stream_width", np.float64),
+        ("collective_width", np.float64),
+        # Of pipelines with chunks of equal layers: `perfmodel.kernels.pipeline.closed.Ends` [s].
+        ("forward", np.float64),
+        ("backward", np.float64),
+        ("first_forward", np.float64),
+        ("first_backward", np.float64),
+        ("last_forward", np.float64),
+        ("last_backward", np.float64),
+    ],
+    align=True,
+)
 
 
 class Stages(NamedTuple):
@@ -245,33 +234,27 @@ class Stages(NamedTuple):
 
     Attributes
     ----------
-    layer_key : int64, shape (stage keys,)
-        Layer key of each stage key.
-    offset : int64, shape (stage keys + 1,)
-        Rows of stage key j are ``offset[j]:offset[j + 1]``.
+    of : record array of STAGE_KEY, shape (stage keys,)
     sums : record array of STAGE, shape (rows,)
         What one micro-batch takes on the stage.
     counts : float64, shape (rows, parts)
         How many of each part the stage holds.
-    first_stage, stages : float64, shape (rows,)
-        Earliest stage of this composition, and number of such stages.
-    pair : int64, shape (rows,)
-        Row of the stage that lies as far from the end as that earliest one from the start.
-    widths : float64, shape (stage keys, 3)
-        Half-widths of compute, streams and collectives over all stages together [s].
-    ends : float64, shape (stage keys, 6)
-        Of pipelines with chunks of equal layers: `perfmodel.kernels.pipeline.closed.Ends` [s].
     """
 
-    layer_key: np.ndarray
-    offset: np.ndarray
-    sums: np.ndarray
+    of: np.recarray
+    sums: np.recarray
     counts: np.ndarray
-    first_stage: np.ndarray
-    stages: np.ndarray
-    pair: np.ndarray
-    widths: np.ndarray
-    ends: np.ndarray
+
+
+WAIT = np.dtype(
+    [
+        ("makespan", np.float64),  # of a step's passes, without sends [s]
+        ("with_sends", np.float64),  # the same with them [s]
+        ("heads", np.float64),  # micro-batches whose logits are kept at most, by their bytes
+        ("alone", np.float64),  # share of the passes that run without a partner [1]
+    ],
+    align=True,
+)
 
 
 class Waits(NamedTuple):
@@ -279,88 +262,99 @@ class Waits(NamedTuple):
 
     Attributes
     ----------
-    makespan : float64, shape (n,)
-        Of a step's passes, without sends [s].
-    with_sends : float64, shape (n,)
-        The same with them [s].
+    of : record array of WAIT, shape (n,)
     flight : float64, shape (n, distinct compositions)
         Micro-batches whose activations a stage of a composition keeps at most, by their bytes.
-    heads : float64, shape (n,)
-        Micro-batches whose logits are kept at most, by their bytes.
-    alone : float64, shape (n,)
-        Share of the passes that run without a partner [1].
     """
 
-    makespan: np.ndarray
-    with_sends: np.ndarray
+    of: np.recarray
     flight: np.ndarray
-    heads: np.ndarray
-    alone: np.ndarray
 
 
 def no_waits(rows: int = 0, compositions: int = 0) -> Waits:
-    """Return `Waits` of zeros, for so many strategies and compositions of stages."""
-    flight = np.zeros((rows, compositions))
-    return Waits(np.zeros(rows), np.zeros(rows), flight, np.zeros(rows), np.zeros(rows))
+    """Return `Waits` of zeros, for so many pipelines and compositions of stages."""
+    return Waits(np.zeros(rows, WAIT).view(np.recarray), np.zeros((rows, compositions)))
 
 
-class MemorySettings(NamedTuple):
-    """What the software keeps, and when."""
+MEMORY_SETTINGS = np.dtype(
+    [
+        ("master_bytes", np.float64),  # of optimizer_bytes: sharded parameters that are the master [B/parameter]
+        ("persistent_gradients", np.bool_),  # main gradients are buffers that are there throughout
+        ("beside_bytes", np.float64),  # gradients that stay beside the main ones [B/parameter]
+        ("beside_with_zero", np.bool_),  # these are there with a sharded optimizer, too
+        ("pass_bytes", np.float64),  # autograd's own, until a micro-batch has gone backward [B/parameter]
+        ("gathers_flat", np.bool_),  # what ranks have updated is gathered through one buffer
+        ("whole_in_pipeline", np.bool_),  # gradients of ZeRO 2 stay whole until a pipeline has drained
+        ("unreduced_bytes", np.float64),  # a gradient ahead of the copy that is reduced [B/parameter]
+        ("own_pool", np.bool_),  # reduced gradients come from a pool of a stream of their own
+        ("receives_ahead", np.bool_),  # buffers of all micro-batches that a stage receives are there throughout
+        ("ends_in_root", np.bool_),  # embedding and output are gathered for the whole step
+        ("update_bytes", np.float64),  # temporaries of the update [B/parameter]
+        ("idle_update_bytes", np.float64),  # those that the allocator holds beside the next step [B/parameter]
+        ("layer_graphs", np.bool_),  # each layer is a graph, all of which share a private pool of the allocator
+        ("communicator_bytes", np.float64),  # of one group of ranks in the communication library [B]
+        ("high", np.float64),  # 90th percentile of the memory over the projected one [1]
+    ],
+    align=True,
+)
+"""What the software keeps, and when."""
 
-    master_bytes: float  # of optimizer_bytes: sharded parameters that are the master [B/parameter]
-    persistent_gradients: bool  # main gradients are buffers that are there throughout
-    beside_bytes: float  # gradients that stay beside the main ones [B/parameter]
-    beside_with_zero: bool  # these are there with a sharded optimizer, too
-    pass_bytes: float  # autograd's own, until a micro-batch has gone backward [B/parameter]
-    gathers_flat: bool  # what ranks have updated is gathered through one buffer
-    whole_in_pipeline: bool  # gradients of ZeRO 2 stay whole until a pipeline has drained
-    unreduced_bytes: float  # a gradient ahead of the copy that is reduced [B/parameter]
-    own_pool: bool  # reduced gradients come from a pool of a stream of their own
-    receives_ahead: bool  # buffers of all micro-batches that a stage receives are there throughout
-    ends_in_root: bool  # embedding and output are gathered for the whole step
-    update_bytes: float  # temporaries of the update [B/parameter]
-    idle_update_bytes: float  # those that the allocator holds beside the next step [B/parameter]
-    layer_graphs: bool  # each layer is a graph, all of which share a private pool of the allocator
-    communicator_bytes: float  # of one group of ranks in the communication library [B]
-    high: float  # 90th percentile of the memory over the projected one [1]
+WIDTHS = np.dtype(
+    [
+        ("middle_from", np.float64),  # first value of a regime [B]
+        ("large_from", np.float64),
+        ("small", np.float64),  # relative half-widths of operations [1]
+        ("middle", np.float64),
+        ("large", np.float64),
+    ],
+    align=True,
+)
+
+SETTINGS = np.dtype(
+    [
+        ("devices", np.int64),
+        ("domain", np.int64),  # devices that one scale-up network joins
+        ("gradient_bytes", np.float64),  # stored main gradient [B/parameter]
+        ("reduce_bytes", np.float64),  # gradient on the wire [B/parameter]
+        ("copies_bytes", np.float64),  # the same among copies of shards (HSDP) [B/parameter]
+        ("gather_bytes", np.float64),  # parameter on the wire [B/parameter]
+        ("gather_copy_time", np.float64),  # to copy a gathered parameter out of its buffer [s/parameter]
+        ("reduce_copy_time", np.float64),  # and a gradient into the one that is reduced [s/parameter]
+        ("optimizer_bytes", np.float64),  # master copy and moments [B/parameter]
+        ("bucket_bytes", np.float64),  # gradients per data-parallel bucket [B]
+        ("bucket_bytes_per_rank", np.float64),  # and at least so many for every rank of the group [B]
+        ("overlap_reduce", np.bool_),
+        ("overlap_gather", np.bool_),
+        ("overlap_update", np.bool_),  # the first chunk is gathered beside the update of the others
+        ("owner_call", np.float64),  # to issue the broadcast of a rank's share; 0: one gather of all shares [s]
+        ("overlap_copies", np.bool_),  # gradients among copies of shards (HSDP) beside backward
+        ("reduces_whole", np.bool_),  # gradients are all-reduced with ZeRO 1
+        ("overlap_pipeline", np.bool_),
+        ("sums_experts", np.bool_),  # expert ranks hold equal adapters, whose gradients they add up
+        ("pairs", np.bool_),  # exchanges of experts hide behind another micro-batch's passes
+        ("tax_inside", np.float64),  # compute lost beside a collective inside a node [1]
+        ("tax_outside", np.float64),  # the same between nodes [1]
+        ("host_bandwidth", np.float64),  # of a device's link to its host, each way; 0: none [B/s]
+        ("host_memory_bandwidth", np.float64),  # of the host's memory, per device [B/s]
+        ("nvme_read", np.float64),  # of the host's drives, per device; 0: none [B/s]
+        ("nvme_write", np.float64),
+        ("overlap_nvme", np.bool_),  # drives work beside the host's update
+        ("step_overhead", np.float64),  # host time per step that nothing hides [s]
+        ("reserve_bytes", np.float64),  # context and libraries [B]
+        ("fragmentation", np.float64),  # share of activations and buffers that the allocator cannot use [1]
+        ("memory", MEMORY_SETTINGS),
+        ("stream_widths", WIDTHS),
+        ("collective_widths", WIDTHS),
+        ("step_width", np.float64),  # relative half-width of what no kernel explains [1]
+    ],
+    align=True,
+)
+"""Numbers that hold for all strategies of one device."""
 
 
-class Settings(NamedTuple):
-    """Numbers that hold for all strategies of one device."""
-
-    devices: int
-    domain: int  # devices that one scale-up network joins
-    gradient_bytes: float  # stored main gradient [B/parameter]
-    reduce_bytes: float  # gradient on the wire [B/parameter]
-    copies_bytes: float  # the same among copies of shards (HSDP) [B/parameter]
-    gather_bytes: float  # parameter on the wire [B/parameter]
-    gather_copy_time: float  # to copy a gathered parameter out of its buffer [s/parameter]
-    reduce_copy_time: float  # and a gradient into the one that is reduced [s/parameter]
-    optimizer_bytes: float  # master copy and moments [B/parameter]
-    bucket_bytes: float  # gradients per data-parallel bucket [B]
-    bucket_bytes_per_rank: float  # and at least so many for every rank of the group [B]
-    overlap_reduce: bool
-    overlap_gather: bool
-    overlap_update: bool  # the first chunk is gathered beside the update of the others
-    owner_call: float  # to issue the broadcast of a rank's share; 0: one gather of all shares [s]
-    overlap_copies: bool  # gradients among copies of shards (HSDP) beside backward
-    reduces_whole: bool  # gradients are all-reduced with ZeRO 1
-    overlap_pipeline: bool
-    sums_experts: bool  # expert ranks hold equal adapters, whose gradients they add up
-    pairs: bool  # exchanges of experts hide behind another micro-batch's passes
-    tax_inside: float  # compute lost beside a collective inside a node [1]
-    tax_outside: float  # the same between nodes [1]
-    host_bandwidth: float  # of a device's link to its host, each way; 0: none [B/s]
-    host_memory_bandwidth: float  # of the host's memory, per device [B/s]
-    nvme_read: float  # of the host's drives, per device; 0: none [B/s]
-    nvme_write: float
-    overlap_nvme: bool  # drives work beside the host's update
-    step_overhead: float  # host time per step that nothing hides [s]
-    reserve_bytes: float  # context and libraries [B]
-    fragmentation: float  # share of activations and buffers that the allocator cannot use [1]
-    memory: MemorySettings
-    # Two limits [B], then the relative half-widths of small, middle and large operations.
-    # Tuples: unlike arrays, they need no reference counting when settings are passed on.
-    stream_widths: tuple[float, float, float, float, float]
-    collective_widths: tuple[float, float, float, float, float]
-    step_width: float  # relative half-width of what no kernel explains [1]
+def settings_of(**values: Any) -> np.record:
+    """Return a record of `SETTINGS`; all fields are needed, those of ``memory`` as a mapping."""
+    values["memory"] = tuple(values["memory"][name] for name in MEMORY_SETTINGS.names or ())
+    row = tuple(values[name] for name in SETTINGS.names or ())
+    found: np.record = np.array([row], SETTINGS).view(np.recarray)[0]
+    return found

@@ -7,6 +7,12 @@ from pathlib import Path
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.options import refuse_unused
+from perfmodel.convert.profiler_files import (
+    RANK_PLACE,
+    TIME_PLACE,
+    folder_files,
+    stamped_files,
+)
 from perfmodel.convert.recognise import (
     ASTRA_TEXT,
     CHAKRA,
@@ -15,7 +21,6 @@ from perfmodel.convert.recognise import (
     KINETO,
     MEANINGS,
     PYTORCH,
-    RANK_PLACE,
     workload_kind,
 )
 from perfmodel.trace import TraceSet
@@ -70,7 +75,8 @@ def open_traces(
     Parameters
     ----------
     path : str or Path
-        File, folder or prefix; ``{rank}`` in it stands for the rank, from 0 on.
+        File, folder or prefix; ``{rank}`` in it stands for the rank, from 0 on, and ``{time}``
+        for a time stamp.
     kind : str, optional
         One of `RUNNABLE`; by default what `workload_kind` finds.
     devices : int, optional
@@ -171,7 +177,8 @@ def rank_files(path: str | Path) -> list[Path]:
     Parameters
     ----------
     path : str or Path
-        One file; the folder or prefix of ``NAME.RANK.json``; or a path with ``{rank}`` in it.
+        One file; the folder or prefix of ``NAME.RANK.json``; a folder of PyTorch's profiler
+        (`perfmodel.convert.profiler_files`); or a path with ``{rank}`` in it, and maybe ``{time}``.
 
     Raises
     ------
@@ -182,6 +189,11 @@ def rank_files(path: str | Path) -> list[Path]:
 
     text = str(path)
     try:
+        if TIME_PLACE in text:
+            return stamped_files(path)
+        recorded = folder_files(Path(path)) if Path(path).is_dir() else []
+        if recorded:
+            return recorded
         if RANK_PLACE not in text:
             return files_of_ranks(path)[0]
         files: list[Path] = []

@@ -18,19 +18,22 @@ operators by their self time alone, and forgets the time in which the host does 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
+from perfmodel.convert.pytorch_gloo import ASSUMED, gloo_collectives, wait_for_gloo
 from perfmodel.convert.pytorch_records import collective_waits, kernel_records, operator_records
 from perfmodel.convert.pytorch_timeline import (
-    IDLE,
     device_kernels,
     host_segments,
     join_streams,
+    launched_after,
     synchronise_host,
     wait_for_collectives,
 )
@@ -40,16 +43,28 @@ from perfmodel.formats.pytorch.collectives import (
     SEND,
     WAIT,
     CollectiveRecord,
+    collective_kind,
 )
+from perfmodel.formats.pytorch.gloo import OPERATOR_PREFIX
 from perfmodel.formats.pytorch.host import HostTrace
 from perfmodel.formats.pytorch.kineto import KinetoTrace
-from perfmodel.trace import ABSENT, COLLECTIVE, COMPUTE, EVERYBODY, Trace, TraceBuilder, TraceSet
+from perfmodel.trace import (
+    ABSENT,
+    COLLECTIVE,
+    COMPUTE,
+    EVERYBODY,
+    PAUSE,
+    REMARKS,
+    Trace,
+    TraceBuilder,
+    TraceSet,
+)
 from perfmodel.trace import RECEIVE as RECEIVE_NODE
 from perfmodel.trace import SEND as SEND_NODE
 
 # A barrier of NCCL is the all-reduce of one element (ProcessGroupNCCL::barrier).
 BARRIER_SIZE = 4  # B
-IDLE_NAME = "(host, no operator)"
+PAUSE_NAME = "(pause)"
 SEPARATOR = ","  # between the ranks in a group's name
 # Collectives to which ranks may bring different sizes: with split sizes, or at their root only.
 UNEVEN = tuple(map(TRACED.index, ("all_to_all", "scatter", "gather", "broadcast", "reduce")))
@@ -62,6 +77,7 @@ def pytorch_trace(
     kineto: KinetoTrace | None = None,
     rank: int = 0,
     devices: int | None = None,
+    assume: bool = True,
 ) -> Trace:
     """Convert the traces of one process.
 
@@ -76,6 +92,8 @@ def pytorch_trace(
     devices : int, optional
         Ranks of the recorded job; by default what the traces say. Collectives of them all
         have no group, others one named after its ranks.
+    assume : bool, optional
+        As of `perfmodel.convert.pytorch_gloo.gloo_collectives`.
 
     Returns
     -------
@@ -90,12 +108,12 @@ def pytorch_trace(
         devices = _recorded_devices(host, kineto)
     writer = _Writer(rank, devices)
     if kineto is not None:
-        _write_timeline(writer, host, kineto)
+        _write_timeline(writer, host, kineto, assume)
     elif host is not None:
         _write_operators(writer, host)
     else:
         raise FormatError("neither a host trace nor a Kineto trace is given")
-    return writer.builder.build()
+    return writer.builder.build({REMARKS: "\n".join(writer.remarks)} if writer.remarks else {})
 
 
 def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> TraceSet:
@@ -131,9 +149,10 @@ def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> T
             raise FormatError(
                 f"trace {place} is that of rank {kineto.rank}; traces should be in order of ranks"
             )
-    traces = [
-        pytorch_trace(host, kineto, rank, len(pairs)) for rank, (host, kineto) in enumerate(pairs)
-    ]
+    traces = _ranks_traces(pairs, assume=True)
+    assumed = any(ASSUMED in trace.metadata.get(REMARKS, "") for trace in traces)
+    if assumed and not _same_collectives(traces):
+        traces = _ranks_traces(pairs, assume=False)
     names: dict[str, str] = {}
     for trace in traces:
         for name in trace.group_names:
@@ -149,6 +168,26 @@ def pytorch_traces(pairs: Sequence[RankTraces], devices: int | None = None) -> T
     for name, ranks in [("", tuple(range(len(pairs)))), *groups.items()]:
         _even_sizes(traces, name, ranks)
     return TraceSet(tuple(traces), groups)
+
+
+def _ranks_traces(pairs: Sequence[RankTraces], assume: bool) -> list[Trace]:
+    """Return the trace of each rank of a job."""
+    return [
+        pytorch_trace(host, kineto, rank, len(pairs), assume)
+        for rank, (host, kineto) in enumerate(pairs)
+    ]
+
+
+def _same_collectives(traces: Sequence[Trace]) -> bool:
+    """Tell whether the ranks of every group do the same collectives in it."""
+    for name in {name for trace in traces for name in trace.group_names} | {""}:
+        ranks = list(map(int, name.split(SEPARATOR))) if name else range(len(traces))
+        if max(ranks) >= len(traces):
+            return False
+        kinds = [traces[rank].collective[_collectives_of(traces[rank], name)] for rank in ranks]
+        if any(not np.array_equal(kind, kinds[0]) for kind in kinds):
+            return False
+    return True
 
 
 def _one_for_all(pair: RankTraces, devices: int | None) -> TraceSet:
@@ -199,6 +238,7 @@ def _recorded_devices(host: HostTrace | None, kineto: KinetoTrace | None) -> int
     sizes = [1 if host is None else host.devices]
     if kineto is not None:
         sizes += [kineto.devices, *(record.group_size for record in kineto.collectives.values())]
+        sizes += [max(ranks) + 1 for ranks in kineto.gloo_groups.values()]
     return max(1, *sizes)
 
 
@@ -207,21 +247,50 @@ class _Writer:
 
     def __init__(self, rank: int, devices: int) -> None:
         self.builder = TraceBuilder()
+        self.remarks: list[str] = []
         self._rank = rank
         self._devices = devices
         self._messages: dict[tuple[int, int], int] = {}
         self._names: dict[int, tuple[str, tuple[int, ...]]] = {}  # of groups, by id of the ranks
 
-    def host(self, name: str, duration: float, parents: Sequence[int]) -> int:
-        """Add work of the host."""
-        return self.builder.add(name, COMPUTE, duration=duration, on_cpu=1, data=parents)
+    def work(
+        self,
+        parents: Sequence[int],
+        name: str,
+        duration: float = 0.0,
+        lane: int = ABSENT,
+        on_cpu: int = 1,
+    ) -> int:
+        """Add work of the host, or of the device."""
+        return self.builder.add(
+            name, COMPUTE, duration=duration, on_cpu=on_cpu, lane=lane, data=parents
+        )
 
-    def kernel(self, name: str, duration: float, parents: Sequence[int]) -> int:
-        """Add computation on the device."""
-        return self.builder.add(name, COMPUTE, duration=duration, on_cpu=0, data=parents)
+    def pause(self, parents: Sequence[int], duration: float, name: str = PAUSE_NAME) -> int:
+        """Add time in which nobody works."""
+        return self.work(parents, name, duration, PAUSE)
+
+    def collectives(
+        self,
+        parents: Sequence[int],
+        name: str,
+        records: Sequence[CollectiveRecord],
+        duration: float,
+        lane: int,
+    ) -> None:
+        """Add what one kernel carried out, one or several messages in turn."""
+        if len(records) > 1:
+            lane = ABSENT
+        for record in records:
+            self.collective(name, record, duration / len(records), parents, lane)
 
     def collective(
-        self, name: str, record: CollectiveRecord, duration: float, parents: Sequence[int]
+        self,
+        name: str,
+        record: CollectiveRecord,
+        duration: float,
+        parents: Sequence[int],
+        lane: int = ABSENT,
     ) -> int:
         """Add a collective or message; `duration` is the recorded one."""
         size = record.size
@@ -233,7 +302,7 @@ class _Writer:
                 "of the same run, or record with PyTorch 2.3 or later"
             )
         if record.kind in (SEND, RECEIVE):
-            return self._message(name, record, duration, parents)
+            return self._message(name, record, duration, parents, lane)
         return self.builder.add(
             name,
             COLLECTIVE,
@@ -242,6 +311,7 @@ class _Writer:
             duration=duration,
             group=self._group(name, record),
             on_cpu=0,
+            lane=lane,
             data=parents,
         )
 
@@ -261,7 +331,12 @@ class _Writer:
         return self._names[id(record.ranks)][0]
 
     def _message(
-        self, name: str, record: CollectiveRecord, duration: float, parents: Sequence[int]
+        self,
+        name: str,
+        record: CollectiveRecord,
+        duration: float,
+        parents: Sequence[int],
+        lane: int = ABSENT,
     ) -> int:
         """Add a message; the n-th one between two ranks has tag n on both sides."""
         if record.peer == ABSENT:
@@ -279,12 +354,23 @@ class _Writer:
             communication_size=record.size,
             duration=duration,
             on_cpu=0,
+            lane=lane,
             data=parents,
         )
 
 
 def _write_operators(writer: _Writer, host: HostTrace) -> None:
     """Add operators and collectives of a host trace, in the order of their numbers."""
+    recorded = {int(host.parents[position]) for position in host.collectives}
+    silent = Counter(
+        name
+        for identifier, name in zip(host.identifiers.tolist(), host.names, strict=True)
+        if name.startswith(OPERATOR_PREFIX) and collective_kind(name) and identifier not in recorded
+    )
+    writer.remarks += [
+        f"{count} × {name}: no record_param_comms says its size and process group; it takes no time"
+        for name, count in sorted(silent.items())
+    ]
     last: list[int] = []
     by_sequence: dict[int, int] = {}
     by_group: dict[str, int] = {}
@@ -295,7 +381,7 @@ def _write_operators(writer: _Writer, host: HostTrace) -> None:
         parents = list(last)
         if record is not None and record.kind == WAIT and record.sequence in by_sequence:
             parents.append(by_sequence[record.sequence])
-        operator = writer.host(name, 0.0, parents)
+        operator = writer.work(parents, name)
         last = [operator]
         if record is None or record.kind == WAIT:
             continue
@@ -309,52 +395,118 @@ def _write_operators(writer: _Writer, host: HostTrace) -> None:
             by_group[record.group] = node
 
 
-def _write_timeline(writer: _Writer, host: HostTrace | None, kineto: KinetoTrace) -> None:
-    """Add host and device nodes of a Kineto trace, numbered in the order of their starts."""
+@dataclass(slots=True, eq=False)
+class _Step:
+    """Something of a timeline that becomes nodes.
+
+    Attributes
+    ----------
+    start, end : float
+        [s].
+    write : callable
+        Adds its nodes, given the numbers of those that have to end first.
+    nodes : int
+        So many.
+    after : list of _Step
+        What has to end first.
+    first : int
+        Number of its first node, once that is settled.
+    """
+
+    start: float
+    end: float
+    write: Callable[..., object]
+    nodes: int = 1
+    after: list[_Step] = field(default_factory=list)
+    first: int = ABSENT
+
+    def pause(self) -> float:
+        """Return what passed since the last thing before it ended, or since the beginning [s]."""
+        return self.start - max((step.end for step in self.after), default=0.0)
+
+
+def _write_timeline(
+    writer: _Writer, host: HostTrace | None, kineto: KinetoTrace, assume: bool
+) -> None:
+    """Add host and device nodes of a Kineto trace."""
+    slack = kineto.resolution / 2
     threads = host_segments(kineto)
     operators = operator_records(host, kineto)
     kernels = device_kernels(kineto)
     records = kernel_records(kineto, threads, kernels, operators)
     join_streams(kineto, kernels, records)
     waits = collective_waits(kineto, kernels, records, operators)
-    wait_for_collectives(kernels, waits, kineto.resolution / 2)
+    wait_for_collectives(kernels, waits, slack)
     synchronise_host(kineto, threads, kernels)
+    gloo = gloo_collectives(kineto, threads, kernels, operators, assume)
+    wait_for_gloo(kineto, threads, gloo)
+    writer.remarks += gloo.remarks
 
-    entries = [(segment.start, 0, i) for i, segment in enumerate(threads.segments)]
-    entries += [(kernel.start, 1, i) for i, kernel in enumerate(kernels)]
-    entries.sort()
-    segment_numbers: dict[int, int] = {}
-    kernel_numbers: dict[int, range] = {}  # several where a kernel carries several messages
-    number = 0
-    for _, kind, i in entries:
-        if kind == 0:
-            segment_numbers[i] = number
-            number += 1
-        else:
-            event = kernels[i].event
-            count = len(records.get(event, (None,)))
-            kernel_numbers[event] = range(number, number + count)
-            number += count
-    for _, kind, i in entries:
-        if kind == 0:
-            segment = threads.segments[i]
-            name = IDLE_NAME if segment.owner == IDLE else kineto.names[segment.owner]
-            parents = [segment_numbers[before] for before in segment.after]
-            parents += _numbers(kernel_numbers, segment.kernels)
-            writer.host(name, segment.duration, parents)
-            continue
-        kernel = kernels[i]
-        name, duration = kineto.names[kernel.event], float(kineto.duration[kernel.event])
-        launch = threads.last.get(kernel.launch)
-        parents = [] if launch is None else [segment_numbers[launch]]
-        parents += _numbers(kernel_numbers, kernel.after)
+    def work(position: int, duration: float, lane: int, on_cpu: int) -> Callable[..., object]:
+        name = kineto.names[position]
+        return partial(writer.work, name=name, duration=duration, lane=lane + 1, on_cpu=on_cpu)
+
+    records |= gloo.records
+    of_gloo = {kernel.event for kernel in gloo.collectives}
+    segments = [
+        _Step(s.start, s.end, work(s.owner, s.end - s.start, s.thread, 1)) for s in threads.segments
+    ]
+    events: dict[int, _Step] = {}
+    for kernel in (*kernels, *gloo.collectives):
+        duration = kernel.end - kernel.start
         found = records.get(kernel.event, ())
-        for record in found:
-            writer.collective(name, record, duration / len(found), parents)
-        if not found:
-            writer.kernel(name, duration, parents)
+        write = work(kernel.event, duration, kernel.stream, 0)
+        if found:
+            name = kineto.names[kernel.event]
+            lane = kernel.stream
+            if kernel.event in of_gloo:
+                lane = int(kineto.thread[kernel.event])
+            write = partial(
+                writer.collectives, name=name, records=found, duration=duration, lane=lane + 1
+            )
+        elif kernel.event in of_gloo:
+            write = partial(writer.pause, duration=duration, name=kineto.names[kernel.event])
+        events[kernel.event] = _Step(kernel.start, kernel.end, write, max(len(found), 1))
+    for segment, step in zip(threads.segments, segments, strict=True):
+        step.after = [segments[before] for before in segment.after]
+        step.after += [events[event] for event in segment.events]
+    for kernel in (*kernels, *gloo.collectives):
+        step = events[kernel.event]
+        step.after = [segments[before] for before in launched_after(threads, kernel, slack)]
+        step.after += [events[event] for event in kernel.after]
+    asked = [events[kernel.event] for kernel in gloo.collectives]
+    _write_steps(writer, [*segments, *events.values()], asked, slack)
 
 
-def _numbers(of_kernel: Mapping[int, range], events: Iterable[int]) -> list[int]:
-    """Return the nodes of kernels."""
-    return [number for event in events for number in of_kernel[event]]
+def _write_steps(
+    writer: _Writer, steps: Sequence[_Step], asked: Sequence[_Step], slack: float
+) -> None:
+    """Write all steps in the order of their starts, and pauses where recorded.
+
+    Collectives of gloo, which several threads carry out, keep the order in which they were
+    `asked` for: all ranks have that one.
+    """
+    place = {
+        step: number for number, step in enumerate(sorted(steps, key=lambda s: (s.start, s.end)))
+    }
+    turn = {step: step.start for step in steps}
+    latest = 0.0
+    for step in asked:
+        turn[step] = latest = max(latest, step.start)
+    order = sorted(steps, key=lambda step: turn[step])
+    number = 0
+    for step in order:
+        # Times that differ by less than their resolution could let things wait for each other.
+        step.after = [before for before in dict.fromkeys(step.after) if place[before] < place[step]]
+        step.first = number + (step.pause() > slack)
+        number = step.first + step.nodes
+    for step in order:
+        parents = [
+            node
+            for before in step.after
+            for node in range(before.first, before.first + before.nodes)
+        ]
+        if step.pause() > slack:
+            writer.pause(parents, step.pause())
+            parents = [step.first - 1]
+        step.write(parents)

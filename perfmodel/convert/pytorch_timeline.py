@@ -1,9 +1,13 @@
 """What a host did when, and what its GPU's kernels waited for, from a Kineto trace.
 
-The host's threads become chains of segments. A segment ends where an operator or a call of the
-CUDA runtime begins or ends, so that a kernel is launched at its recorded moment. Time in which no
-thread does anything is a segment too. A thread that paused goes on after what another thread
-did meanwhile.
+The host's threads become chains of segments, side by side. A segment ends where an operator or
+a call of the CUDA runtime begins or ends, so that a kernel is launched at its recorded moment.
+Threads wait for each other where the trace shows it:
+
+* the first operator of a backward pass waits for its operator of the forward pass, where they run
+  on different threads (``fwdbwd`` arrows);
+* where a thread did nothing for a while, and all that another one did in that time lies within it,
+  the first had set the second to work and waited for it (a caller and autograd's thread).
 
 A kernel waits for its launch, for the kernel before it on its stream, and for kernels of other
 streams: as recorded (``Stream Wait Event``, which PyTorch's profiler records on request), or
@@ -15,52 +19,54 @@ else by inference:
   ProcessGroupNCCL makes its stream wait for the current one;
 * a kernel launched after a ``wait`` for a collective waits for that collective.
 
-No dependency contradicts the recorded times.
+A copy that began and ended within the call that asked for it waits for the call to begin, and what
+is left of the call waits for the copy.
+
+No dependency contradicts the recorded times; what else passed before something began is a pause
+(`perfmodel.convert.pytorch`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from perfmodel.formats.pytorch.kineto import CALL, DEVICE, OPERATOR, WAIT, KinetoTrace
 from perfmodel.trace import ABSENT
 
-IDLE = ABSENT  # owner of a segment in which a thread does nothing
 DEVICE_SYNCHRONISE = "DeviceSynchronize"  # cuda… or hip…
 SYNCHRONISE = ("StreamSynchronize", "EventSynchronize", DEVICE_SYNCHRONISE)
+COPIES = ("Memcpy", "Memset")  # in the names of calls
+MOST_LOOKED_AT = 16  # segments or kernels, one after another
 
 
 @dataclass(slots=True)
 class Segment:
-    """A stretch of a host thread, or of time in which no thread worked.
+    """A stretch of a host thread.
 
     Attributes
     ----------
     owner : int
-        Position of the innermost event; `IDLE`: none.
+        Position of the innermost event.
     thread : int
-        `ABSENT` where none worked.
     start, end : float
-        As recorded [s].
-    duration : float
-        Without the time in which the host waited for the device [s].
+        When it worked [s]; without the time in which the host waited for something.
     after : list of int
         Segments that have to end first.
-    kernels : list of int
-        Positions of device events that have to end first.
+    events : list of int
+        Positions of what ran on the device or between ranks and has to end first.
     """
 
     owner: int
     thread: int
     start: float
     end: float
-    duration: float
     after: list[int] = field(default_factory=list)
-    kernels: list[int] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -71,15 +77,18 @@ class Host:
     ----------
     segments : list of Segment
         By thread, then by time.
-    last : dict of int to int
-        By event: its last segment; events without a time of their own have none.
+    threads : dict of int to range
+        Positions of the segments of each thread.
+    pieces : dict of int to list of int
+        By event: its segments; events without a time of their own have none.
     caller : dict of int to int
         By event: the event around it.
     """
 
-    segments: list[Segment]
-    last: dict[int, int]
-    caller: dict[int, int]
+    segments: list[Segment] = field(default_factory=list)
+    threads: dict[int, range] = field(default_factory=dict)
+    pieces: dict[int, list[int]] = field(default_factory=dict)
+    caller: dict[int, int] = field(default_factory=dict)
 
     def callers(self, event: int) -> list[int]:
         """Return an event and the events around it, from the inside out."""
@@ -88,14 +97,32 @@ class Host:
             found.append(self.caller[found[-1]])
         return found
 
+    def last_ended(self, thread: int, time: float) -> int:
+        """Return the segment of a thread that ended last at a time; `ABSENT`: none had."""
+        own = self.threads.get(thread, range(0))
+        place = bisect_right(own, time, key=lambda i: self.segments[i].end)
+        return own[place - 1] if place else ABSENT
+
+    def first_begun(self, thread: int, time: float) -> int:
+        """Return the first segment of a thread that begins at a time or later; `ABSENT`: none."""
+        own = self.threads.get(thread, range(0))
+        place = bisect_left(own, time, key=lambda i: self.segments[i].start)
+        return own[place] if place < len(own) else ABSENT
+
 
 def host_segments(kineto: KinetoTrace) -> Host:
-    """Cut the host's threads into segments, each waiting for the ones before it."""
-    host = Host([], {}, {})
+    """Cut the host's threads into segments, each waiting for those that let it begin."""
+    host = Host()
+    slack = kineto.resolution / 2
     on_host = np.flatnonzero((kineto.category == OPERATOR) | (kineto.category == CALL))
-    for thread in np.unique(kineto.thread[on_host]):
+    for thread in np.unique(kineto.thread[on_host]).tolist():
+        first = len(host.segments)
         _cut_thread(kineto, on_host[kineto.thread[on_host] == thread].tolist(), host)
-    _join_threads(host, kineto.resolution)
+        host.threads[thread] = range(first, len(host.segments))
+        for index in host.threads[thread][1:]:
+            host.segments[index].after.append(index - 1)
+    _follow_arrows(kineto, host, slack)
+    _follow_handovers(host, slack)
     return host
 
 
@@ -106,11 +133,10 @@ def _cut_thread(kineto: KinetoTrace, events: list[int], host: Host) -> None:
     now = float(kineto.start[events[0]])
 
     def add(owner: int, end: float) -> None:
-        missing = owner not in host.last and kineto.category[owner] == CALL
+        missing = owner not in host.pieces and kineto.category[owner] == CALL
         if end > now + kineto.resolution / 2 or missing:
-            end = max(end, now)
-            host.last[owner] = len(host.segments)
-            host.segments.append(Segment(owner, thread, now, end, end - now))
+            host.pieces.setdefault(owner, []).append(len(host.segments))
+            host.segments.append(Segment(owner, thread, now, max(end, now)))
 
     def close(until: float) -> None:
         nonlocal now
@@ -133,61 +159,56 @@ def _cut_thread(kineto: KinetoTrace, events: list[int], host: Host) -> None:
     close(float("inf"))
 
 
-def _join_threads(host: Host, resolution: float) -> None:
-    """Let every segment wait for the one before it, and after a pause for other threads too."""
-    slack = resolution / 2
+def _follow_arrows(kineto: KinetoTrace, host: Host, slack: float) -> None:
+    """Let backward passes wait for operators of the forward pass on other threads."""
+    on_host = np.flatnonzero(kineto.category == OPERATOR)[::-1]  # of several, the outermost
+    places = zip(kineto.thread[on_host].tolist(), kineto.start[on_host].tolist(), strict=True)
+    operators = dict(zip(places, on_host.tolist(), strict=True))
+    latest: dict[tuple[int, int], int] = {}  # segment that a thread waits for of another
+    for forward, backward in sorted(kineto.backward, key=lambda ends: ends[1][1]):
+        pieces = host.pieces.get(operators.get(forward, ABSENT), [])
+        index = host.first_begun(backward[0], backward[1] - slack)
+        if not pieces or index == ABSENT or forward[0] == backward[0]:
+            continue
+        segment, threads = host.segments[index], (backward[0], forward[0])
+        late = host.segments[pieces[-1]].end > segment.start + slack
+        if not late and pieces[-1] > latest.get(threads, ABSENT):
+            latest[threads] = pieces[-1]
+            segment.after.append(pieces[-1])
+
+
+def _follow_handovers(host: Host, slack: float) -> None:
+    """Let threads wait for each other where one worked only while the other did nothing."""
     by_end = sorted(range(len(host.segments)), key=lambda i: host.segments[i].end)
     ends = [host.segments[i].end for i in by_end]
-    threads = [host.segments[i].thread for i in by_end]
-    other = list(range(-1, len(by_end) - 1))  # before i in this order, of another thread
-    for i in range(1, len(by_end)):
-        if threads[i - 1] == threads[i]:
-            other[i] = other[i - 1]
-    working = list(host.segments)
-    idle = _idle_segments(host, slack)
-    idle_ends = [host.segments[i].end for i in idle]
-    previous: dict[int, int] = {}
-    for index, segment in enumerate(working):
-        before = previous.get(segment.thread)
-        previous[segment.thread] = index
-        paused_since = -np.inf
-        if before is not None:
-            segment.after.append(before)
-            paused_since = working[before].end
-        if segment.start <= paused_since + slack:
-            continue
-        place = bisect_right(ends, segment.start + slack) - 1
-        while place >= 0 and threads[place] == segment.thread:
-            place = other[place]
-        if place >= 0 and ends[place] > paused_since + slack:
-            segment.after.append(by_end[place])
-        place = bisect_right(idle_ends, segment.start + slack) - 1
-        if place >= 0 and idle_ends[place] > paused_since + slack:
-            segment.after.append(idle[place])
-
-
-def _idle_segments(host: Host, slack: float) -> list[int]:
-    """Add a segment for every time in which no thread did anything; return their positions."""
-    found = []
-    order = sorted(range(len(host.segments)), key=lambda i: host.segments[i].start)
-    last = ABSENT  # the segment that ended last so far
-    for i in order:
-        segment = host.segments[i]
-        if last != ABSENT and segment.start > host.segments[last].end + slack:
-            start = host.segments[last].end
-            found.append(len(host.segments))
-            duration = segment.start - start
-            host.segments.append(
-                Segment(IDLE, ABSENT, start, segment.start, duration, after=[last])
-            )
-        if last == ABSENT or segment.end > host.segments[last].end:
-            last = i
-    return found
+    for own in host.threads.values():
+        for before, following in pairwise(own):
+            begin, end = host.segments[before].end, host.segments[following].start
+            if end <= begin + slack:
+                continue
+            place = bisect_right(ends, end + slack) - 1
+            seen = {host.segments[before].thread}
+            for last in reversed(by_end[max(place - MOST_LOOKED_AT, -1) + 1 : place + 1]):
+                thread = host.segments[last].thread
+                if host.segments[last].end <= begin + slack:
+                    break
+                if thread in seen:
+                    continue
+                seen.add(thread)
+                first = host.first_begun(thread, begin - slack)
+                other = host.threads[thread]
+                busy_before = first > other.start and (host.segments[first - 1].end > begin + slack)
+                busy_after = last + 1 < other.stop and (host.segments[last + 1].start < end - slack)
+                if first == ABSENT or first > last or busy_before or busy_after:
+                    continue
+                host.segments[first].after.append(before)
+                host.segments[following].after.append(last)
+                break
 
 
 @dataclass(slots=True)
 class Kernel:
-    """Something that ran on the device.
+    """Something that ran on the device, or a collective of gloo.
 
     Attributes
     ----------
@@ -252,12 +273,24 @@ def device_kernels(kineto: KinetoTrace) -> list[Kernel]:
     return kernels
 
 
+def launched_after(host: Host, kernel: Kernel, slack: float) -> list[int]:
+    """Return the segments after which something began: of its launch, or those before that."""
+    if kernel.launch == ABSENT:
+        return []
+    pieces = host.pieces.get(kernel.launch)
+    if not pieces:
+        last = host.last_ended(kernel.thread, kernel.start + slack)
+        return [] if last == ABSENT else [last]
+    ended = [piece for piece in pieces if host.segments[piece].end <= kernel.start + slack]
+    return ended[-1:] or host.segments[pieces[0]].after
+
+
 def join_streams(kineto: KinetoTrace, kernels: list[Kernel], collectives: Iterable[int]) -> None:
     """Let kernels wait for their stream and for kernels of others; `collectives` communicate."""
     communicating = set(collectives)
     for kernel in kernels:
         kernel.collective = kernel.event in communicating
-    _follow_streams(kernels)
+    follow_streams(kernels, kineto.resolution / 2)
     if kineto.waits:
         _follow_recorded_waits(kineto, kernels)
     else:
@@ -270,13 +303,16 @@ def _positions(keys: np.ndarray, where: np.ndarray) -> dict[int, int]:
     return dict(zip(keys[places].tolist(), places.tolist(), strict=True))
 
 
-def _follow_streams(kernels: list[Kernel]) -> None:
-    """Let each kernel wait for the one before it on its stream."""
-    last: dict[int, int] = {}
+def follow_streams(kernels: Iterable[Kernel], slack: float) -> None:
+    """Let each kernel wait for the one before it on its stream that had ended."""
+    streams: dict[int, list[Kernel]] = {}
     for kernel in kernels:
-        if kernel.stream in last:
-            kernel.after.append(last[kernel.stream])
-        last[kernel.stream] = kernel.event
+        before = streams.setdefault(kernel.stream, [])
+        for other in reversed(before[-MOST_LOOKED_AT:]):
+            if other.end <= kernel.start + slack:
+                kernel.after.append(other.event)
+                break
+        before.append(kernel)
 
 
 def _follow_recorded_waits(kineto: KinetoTrace, kernels: list[Kernel]) -> None:
@@ -370,27 +406,40 @@ def synchronise_host(kineto: KinetoTrace, host: Host, kernels: list[Kernel]) -> 
 
     A call that synchronises the device waits for the last kernel of each stream, another for
     the kernel that ended last during the call; only for kernels launched before it that were
-    recorded to end before it does.
+    recorded to end before it does. A copy within its own call lets the rest of it wait.
     """
+    slack = kineto.resolution / 2
     streams: dict[int, list[Kernel]] = {}
     for kernel in sorted(kernels, key=lambda kernel: kernel.end):
         streams.setdefault(kernel.stream, []).append(kernel)
     ends = {stream: [kernel.end for kernel in members] for stream, members in streams.items()}
     for segment in host.segments:
-        if segment.owner == IDLE or not synchronises(kineto, segment.owner):
+        if not synchronises(kineto, segment.owner):
             continue
         done = []
         for stream, members in streams.items():
-            place = bisect_right(ends[stream], segment.end + kineto.resolution / 2) - 1
+            place = bisect_right(ends[stream], segment.end + slack) - 1
             while place >= 0 and members[place].launch_start >= segment.start:
                 place -= 1
             if place >= 0:
                 done.append(members[place])
         if not kineto.names[segment.owner].endswith(DEVICE_SYNCHRONISE):
             done = sorted((k for k in done if k.end > segment.start), key=lambda k: k.end)[-1:]
-        segment.kernels += [kernel.event for kernel in done]
-        ended = max((kernel.end for kernel in done), default=segment.start)
-        segment.duration = max(segment.end - max(ended, segment.start), 0.0)
+        wait_for(segment, done)
+    for kernel in kernels:
+        pieces = host.pieces.get(kernel.launch)
+        if not pieces or not any(copy in kineto.names[kernel.launch] for copy in COPIES):
+            continue
+        last = host.segments[pieces[-1]]
+        if kernel.launch_start <= kernel.start and kernel.end <= last.end + slack:
+            wait_for(last, [kernel])
+
+
+def wait_for(segment: Segment, awaited: Sequence[Kernel]) -> None:
+    """Let a segment go on when the last of several things has ended."""
+    segment.events += [kernel.event for kernel in awaited]
+    ended = max((kernel.end for kernel in awaited), default=segment.start)
+    segment.start = min(max(segment.start, ended), segment.end)
 
 
 def synchronises(kineto: KinetoTrace, event: int) -> bool:

@@ -7,6 +7,13 @@ import zlib
 from pathlib import Path
 
 from perfmodel.base.errors import FormatError
+from perfmodel.convert.profiler_files import (
+    GZIP,
+    PROFILER_FILE,
+    RANK_PLACE,
+    TIME_PLACE,
+    stamped_files,
+)
 
 CHAKRA = "chakra"
 CHAKRA_JSON = "chakra-json"
@@ -31,14 +38,12 @@ MEANINGS = {
     KINETO: "PyTorch profiler's trace of the device (Kineto)",
 }
 HEAD = 1 << 16  # bytes that are looked at
-GZIP = b"\x1f\x8b"
 # Header keys of SimAI's dialect of the text format; ASTRA-sim's has none of them.
 SIMAI_KEYS = ("ep:", "pp:", "vpp:", "ga:", "all_gpus:", "pp_comm")
 
 # In JSON: of the feeder's form and of the jsonizer's, and of Kineto's traces.
 CHAKRA_KEYS = ('"workload_graph"', '"ctrlDep', '"dataDeps"', '_NODE"')
 KINETO_KEYS = ('"traceEvents"', '"deviceProperties"', '"distributedInfo"', '"ph"')
-RANK_PLACE = "{rank}"  # in a path
 
 
 def workload_kind(path: str | Path) -> str:
@@ -48,7 +53,9 @@ def workload_kind(path: str | Path) -> str:
     ----------
     path : str or Path
         A file; files of all ranks: their folder, their common prefix (``trace`` for
-        ``trace.0.et``, ``trace.1.et``, …), or a name with ``{rank}`` in the place of the rank.
+        ``trace.0.et``, ``trace.1.et``, …), or a name with ``{rank}`` in the place of the rank,
+        and maybe ``{time}`` in that of a time stamp. A folder of PyTorch's profiler is known by its
+        names.
 
     Returns
     -------
@@ -62,6 +69,8 @@ def workload_kind(path: str | Path) -> str:
     """
     place = Path(str(path).replace(RANK_PLACE, "0"))
     try:
+        if TIME_PLACE in str(path):
+            return _of_file(stamped_files(path)[0])
         if place.is_dir():
             return _of_ranks(sorted(place.iterdir()), str(path))
         if not place.exists():
@@ -82,9 +91,13 @@ def _of_ranks(files: list[Path], shown: str) -> str:
         for file in files:
             if file.name.endswith(".0" + suffix):
                 return _of_file(file)
+    for file in files:
+        if PROFILER_FILE.fullmatch(file.name):
+            return _of_file(file)
     raise FormatError(
         f"no workload at '{shown}': there should be a file, a folder of NAME.0.et, NAME.1.et, …, "
-        "their common prefix NAME, or a path with {rank} in it"
+        "their common prefix NAME, a folder of PyTorch's profiler (WORKER.TIME.pt.trace.json), or "
+        "a path with {rank} in it"
     )
 
 

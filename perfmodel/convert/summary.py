@@ -19,7 +19,16 @@ from perfmodel.convert.recognise import (
     VIDUR_CSV,
     workload_kind,
 )
-from perfmodel.trace import COLLECTIVE, COMPUTE, NODE_KINDS, RECEIVE, SEND, Trace, TraceSet
+from perfmodel.trace import (
+    COLLECTIVE,
+    COMPUTE,
+    NODE_KINDS,
+    RECEIVE,
+    REMARKS,
+    SEND,
+    Trace,
+    TraceSet,
+)
 
 if TYPE_CHECKING:
     from perfmodel.formats.aicb.text import AicbPhase
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 # Columns on which the figures of a rank depend.
 SUMMED = ("kinds", "collective", "communication_size", "num_ops", "tensor_size", "duration")
 REPORTED = 1000  # ranks
+MOST_REMARKS = 20
 
 
 def workload_summary(
@@ -129,8 +139,23 @@ def traces_summary(
             into = whole["collectives"].setdefault(name, {}) if name else whole["sent"]
             for key in ("count", "bytes"):
                 into[key] = into.get(key, 0) + row[key]
+    remarks = trace_remarks(traces)
+    if remarks:
+        whole["remarks"] = remarks
     whole["first_rank"] = next(iter(seen.values()), None)
     return whole
+
+
+def trace_remarks(traces: TraceSet) -> list[str]:
+    """Return what conversions remarked, each line once, with the rank of which it is said first."""
+    ranks: dict[str, int] = {}
+    for rank, trace in enumerate(traces.traces):
+        text = trace.metadata.get(REMARKS)
+        for line in text.splitlines() if isinstance(text, str) else ():
+            ranks.setdefault(line, rank)
+    lines = [f"rank {rank}: {line}" for line, rank in ranks.items()]
+    more = len(lines) - MOST_REMARKS
+    return lines if more <= 0 else [*lines[:MOST_REMARKS], f"and {more} more such lines"]
 
 
 def _aicb_text(path: str | Path) -> dict[str, Any]:

@@ -134,6 +134,7 @@ def _template(workload: ProjectedWorkload, number: int, nodes: NodeList) -> Trac
         destination=absent,
         priority=absent,
         involved=absent,
+        lane=absent,
         data_parents=data_parents,
         control_parents=control_parents,
         inputs=nothing,

@@ -36,10 +36,9 @@ class _Groups:
 
     def __init__(self, work: Workload, hardware: Hardware, framework: Framework) -> None:
         from perfmodel.kernels.step.placement import data_groups
-        from perfmodel.kernels.step.tables import Strategies
         from perfmodel.network.table import network_table
 
-        strategy = Strategies(*(column[0] for column in work.strategies))
+        strategy = work.strategies[0]
         self.zero = int(strategy.zero)
         self.groups = data_groups(strategy, network_table(hardware))
         self.settings = closing_settings(work, hardware, framework)

@@ -30,6 +30,7 @@ from perfmodel.base.options import refuse_unused
 from perfmodel.base.units import counted
 from perfmodel.convert.opening import INPUT_PURPOSES, check_input_options, open_traces
 from perfmodel.convert.recognise import AICB_TEXT, ASTRA_TEXT, workload_kind
+from perfmodel.convert.summary import trace_remarks
 
 if TYPE_CHECKING:
     from perfmodel.formats.aicb.text import AicbWorkload
@@ -312,6 +313,7 @@ def _run_traces(
             "one rank alone; its communication takes the time that its trace records "
             "(--devices N runs N like it)",
         )
+    notes += tuple(trace_remarks(traces))
     return Run(
         engine,
         workload,

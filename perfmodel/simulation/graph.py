@@ -181,6 +181,9 @@ def make_graph(
     resource = np.full(trace.nodes, COMMUNICATION, np.int64)
     resource[kinds == COMPUTE] = DEVICE
     resource[host] = HOST
+    # Parents hold the order of lanes; that of communication between ranks is the groups'.
+    side_by_side = (trace.lane[order] != ABSENT) & ((kinds == COMPUTE) | alone)
+    resource[side_by_side] = UNLIMITED
     resource[(kinds == RECEIVE) & ~host] = UNLIMITED
 
     collectives = np.flatnonzero(meeting)

@@ -28,7 +28,7 @@ from perfmodel.trace import Ragged, Trace, TraceSet
 # Columns of which graphs are made, those first in which ranks are likely to differ.
 READ = (
     *("identifiers", "kinds", "duration", "num_ops", "tensor_size", "collective"),
-    *("communication_size", "group", "involved", "on_cpu", "involved_dimensions"),
+    *("communication_size", "group", "involved", "on_cpu", "lane", "involved_dimensions"),
     *("data_parents", "control_parents", "inputs", "outputs", "tensors"),
 )
 MOST_COMPARED = 4  # traces of one size to which another is compared column by column

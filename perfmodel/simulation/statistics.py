@@ -12,7 +12,7 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.simulation.costs import on_host
 from perfmodel.simulation.graph import Graph, Rank
 from perfmodel.simulation.result import ClassFigures
-from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
+from perfmodel.trace import COLLECTIVE, COMPUTE, PAUSE, RECEIVE, SEND
 
 
 def class_figures(
@@ -38,6 +38,7 @@ def class_figures(
     kinds = graph.column("kinds")
     host = on_host(graph.trace)[graph.order]
     device = (kinds == COMPUTE) & ~host
+    working = host & (graph.column("lane") != PAUSE)
     communication = ((kinds == COLLECTIVE) | (kinds == SEND) | (kinds == RECEIVE)) & ~host
     duration = end - start
     wall = float(end.max(initial=0.0))
@@ -62,15 +63,16 @@ def class_figures(
             which[counted], weights=weights[counted], minlength=len(TRACED)
         )
     messages = communication & (kinds == SEND)
+    gpu_time = covered(start[device], end[device])
     in_file_order = np.empty((2, graph.nodes))
     in_file_order[0, rank.order] = start
     in_file_order[1, rank.order] = end
     return ClassFigures(
         wall_time=wall,
-        gpu_time=covered(start[device], end[device]),
-        cpu_time=covered(start[host], end[host]),
+        gpu_time=gpu_time,
+        cpu_time=covered(start[working], end[working]),
         communication_time=covered(start[communication], end[communication]),
-        exposed_communication=wall - float(duration[device].sum()),
+        exposed_communication=wall - gpu_time,
         compute_bound_fraction=mean(graph.local.compute_bound.astype(np.float64)),
         compute_utilization=mean(graph.local.compute_utilization),
         memory_utilization=mean(graph.local.memory_utilization),

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.base.collectives import TRACED
 from perfmodel.formats.perfetto import Track, write_timeline
 from perfmodel.simulation.result import Simulation
-from perfmodel.trace import COLLECTIVE, RECEIVE, SEND, Trace, TraceSet
+from perfmodel.trace import ABSENT, COLLECTIVE, PAUSE, RECEIVE, SEND, Trace, TraceSet
 
 
 def write_simulation(traces: TraceSet, result: Simulation, path: str | Path) -> int:
@@ -39,7 +39,7 @@ def write_simulation(traces: TraceSet, result: Simulation, path: str | Path) -> 
 
 
 def simulation_tracks(traces: TraceSet, result: Simulation) -> Iterator[Track]:
-    """Yield the tracks of the distinct ranks: compute, communication, host."""
+    """Yield the tracks of the distinct ranks: compute, communication, host; by lane if stated."""
     for rank in sorted({int(rank) for rank in result.representative}):
         trace = traces.traces[rank]
         yield from _rank_tracks(trace, rank, result.starts(rank), result.ends(rank))
@@ -50,14 +50,20 @@ def _rank_tracks(trace: Trace, rank: int, start: np.ndarray, end: np.ndarray) ->
     communicates = np.isin(trace.kinds, [COLLECTIVE, SEND])
     receives = trace.kinds == RECEIVE
     host = trace.on_cpu == 1
-    threads = {
+    kinds = {
         "compute": ~communicates & ~receives & ~host,
         "communication": communicates & ~host,
         "receive": receives & ~host,
         "host": host,
     }
     duration = np.maximum(end - start, 0.0)
-    for thread, chosen in threads.items():
+    threads = [
+        (f"{name} {lane}" if lane != ABSENT else name, name, chosen & (trace.lane == lane))
+        for name, chosen in kinds.items()
+        for lane in np.unique(trace.lane[chosen]).tolist()
+        if lane != PAUSE
+    ]
+    for thread, category, chosen in threads:
         places = np.flatnonzero(chosen & (duration > 0.0))
         if not places.size:
             continue
@@ -80,7 +86,7 @@ def _rank_tracks(trace: Trace, rank: int, start: np.ndarray, end: np.ndarray) ->
             [trace.names[int(place)] for place in places],
             start[places],
             duration[places],
-            thread,
+            category,
             arguments,
         )
 

@@ -23,6 +23,7 @@ from perfmodel.operations.uncertainty import kernel_widths, memory_width, step_w
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.distinct import distinct_keys
+from perfmodel.strategy.families import Families, families_of
 from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.mapping import layer_placement
@@ -36,7 +37,7 @@ from perfmodel.training.scheduled import end_times, pipeline_waits
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.kernels.step.tables import KeyTables, Settings, Stages
+    from perfmodel.kernels.step.tables import KeyTables, Stages
 
 COPIED = 2e9  # bytes of a copy so long that its rate is that of the memory
 CHUNK = 1 << 17
@@ -56,18 +57,23 @@ class Workload:
     """What all devices share: layer keys, stage compositions and strategy columns."""
 
     def __init__(
-        self, model: ModelSpec, grid: StrategyGrid, split: str = "even", parts: Any = None
+        self,
+        model: ModelSpec,
+        grid: StrategyGrid | Families,
+        split: str = "even",
+        parts: Any = None,
     ) -> None:
-        """Reduce a grid to what is distinct.
+        """Reduce a grid to what is distinct; `grid` holds one strategy of each family from here on.
 
         `split` says which layers a stage holds (`perfmodel.training.layout.stage_layout`). `BEST`
         looks for it, with `parts`, the part table of the layer keys; it is "even" without.
         """
-        from perfmodel.kernels.step.tables import Strategies
+        from perfmodel.kernels.step.tables import STRATEGY
 
         self.split = split  # of layers over stages
         self.model = model
-        self.grid = grid
+        self.families = grid if isinstance(grid, Families) else families_of(grid)
+        self.grid = grid = self.families.grid
         self.experts = model.has_experts
         columns = layer_columns(grid.columns)
         distinct, layer_key = distinct_keys(columns, tuple(columns))
@@ -98,22 +104,21 @@ class Workload:
             "pipeline": "pipeline_parallel",
             "virtual": "virtual_pipeline",
             "schedule": "pipeline_schedule",
-            "data": "data_parallel",
+            "data_ranks": "data_parallel",
             "zero": "zero_stage",
             "shard_group": "shard_group",
             "expert": "expert_parallel",
             "expert_tensor": "expert_tensor_parallel",
             "micro_batch": "micro_batch_size",
-            "global_batch": "global_batch_size",
             "sequence": "sequence_length",
             "mapping": "mapping",
             "padding": "padding",
             **{name: name for name in (*OFFLOAD, *OFFLOAD_TO.values())},
         }
-        own_columns = {
-            name: np.ascontiguousarray(grid[field]) for name, field in columns_of.items()
-        }
-        self.strategies = Strategies(stage_key=stage_key, waits=stage_key, **own_columns)
+        self.strategies = np.zeros(len(grid), STRATEGY).view(np.recarray)
+        self.strategies.stage_key, self.strategies.waits = stage_key, -1
+        for name, field in columns_of.items():
+            self.strategies[name] = grid[field]
 
     def _spread_compositions(self, layer: Integers, pipeline: Integers) -> None:
         """Repeat the stage compositions of each pipeline for its layer keys."""
@@ -134,7 +139,7 @@ class Workload:
     def stage_sums(self, keys: KeyTables) -> Stages:
         """Sum the parts of every distinct stage on one device."""
         from perfmodel.kernels.step import stages as kernel
-        from perfmodel.kernels.step.tables import Stages, blank_stages
+        from perfmodel.kernels.step.tables import STAGE_KEY, Stages, blank_stages
 
         kinds = [part.kind for part in self.parts]
         sums = blank_stages(self.row_layer_key.size)
@@ -142,25 +147,19 @@ class Workload:
             keys.parts,
             self.row_layer_key,
             self.counts,
-            keys.shared_table,
-            keys.trained_table,
+            keys.of,
             kinds.index("embedding"),
             kinds.index("output"),
             sums,
         )
-        widths = np.empty((self.stage_layer_key.size, 3))
-        kernel.sum_widths(sums, self.stage_offset, self.stages, widths)
-        return Stages(
-            self.stage_layer_key,
-            self.stage_offset,
-            sums,
-            self.counts,
-            self.first_stage,
-            self.stages,
-            self.pair,
-            widths,
-            end_times(self, keys),
-        )
+        sums.first_stage, sums.stages, sums.pair = self.first_stage, self.stages, self.pair
+        of = np.zeros(self.stage_layer_key.size, STAGE_KEY).view(np.recarray)
+        of.layer_key = self.stage_layer_key
+        of.first, of.behind = self.stage_offset[:-1], self.stage_offset[1:]
+        kernel.sum_widths(sums, of)
+        for name, times in end_times(self, keys).items():
+            of[name] = times
+        return Stages(of, sums, self.counts)
 
     def keys_of_pipelines(self) -> list[Integers]:
         """Return the stage keys of every pipeline."""
@@ -219,11 +218,11 @@ def project_grid(
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.step import close as kernel
     from perfmodel.kernels.step import shards as sharding
-    from perfmodel.kernels.step.tables import Strategies
     from perfmodel.kernels.work import compiling, expect, kernel_work
     from perfmodel.network.table import network_table
 
-    if not len(work.grid):
+    families = work.families
+    if not len(families):
         return
     check_host(work.grid, hardware)
     runs = frameworks_of_runs(framework, work.model, hardware, work.grid["precision"])
@@ -233,56 +232,67 @@ def project_grid(
             own = habit[0]
             codes = [code for code, it in habits.items() if it == habit]
             rows = np.flatnonzero(np.isin(work.grid["precision"], codes))
-            part = np.empty((len(out), rows.size), out.dtype)
-            chosen = Workload(work.model, work.grid.take(rows))
-            project_grid(chosen, hardware, own, part, threads=threads, progress=progress)
-            out[:, rows] = part
+            chosen, places = families.take(rows)
+            part = np.empty((len(out), places.size), out.dtype)
+            share = Workload(work.model, chosen)
+            project_grid(share, hardware, own, part, threads=threads, progress=progress)
+            out[:, places] = part
         return
     framework = next(iter(runs.values()))
     work = laid_out(work, hardware, framework)
     keys = key_tables(work, hardware, framework)
     sums = work.stage_sums(keys)
     settings, network = closing_settings(work, hardware, framework), network_table(hardware)
-    rows, waits = pipeline_waits(work, keys, settings, network)
-    strategies = work.strategies._replace(waits=rows)
-    given, shared = (keys, sums, waits), (settings, stream_device(hardware), network)
-    total = len(work.grid)
+    work.strategies.waits, waits = pipeline_waits(work, keys, settings, network)
+    shared = settings, stream_device(hardware), network
+    offset = families.offset
 
-    def close(start: int, count: int = CHUNK) -> None:
-        rows = slice(start, min(start + count, total))
-        chunk = Strategies(*(column[rows] for column in strategies))
-        with kernel_work(strategies=rows.stop - rows.start):
+    def close(first: int, behind: int) -> None:
+        chunk, start, stop = work.strategies[first:behind], offset[first], offset[behind]
+        with kernel_work(strategies=stop - start):
             layers = work.stage_layer_key[chunk.stage_key]
-            shards = sharding.shard_prices(*map(plain, (chunk, layers, keys, settings, network)))
-            kernel.close_strategies(*map(plain, (chunk, *given, shards, *shared)), start, out)
+            shards = sharding.shard_prices(chunk, layers, keys, settings, network)
+            given = chunk, offset[first : behind + 1] - start, families.batch[start:stop]
+            tables = keys, sums, waits, shards, *shared
+            kernel.close_strategies(*map(plain, (*given, *tables)), int(start), out)
         if progress:
-            progress(rows.stop - rows.start)
+            progress(int(stop - start))
 
-    start = 0
-    while start < total:  # uncompiled, until compiling pays for the rest
-        expect(strategies=total - start)
+    first = 0
+    while first < offset.size - 1:  # uncompiled, until compiling pays for the rest
+        expect(strategies=int(offset[-1] - offset[first]))
         if compiling():
             break
-        close(start, PLAIN_CHUNK)
-        start += PLAIN_CHUNK
-    starts = range(start, total, CHUNK)
-    workers = min(threads or os.cpu_count() or 1, len(starts))
+        behind = _chunk_end(offset, first, PLAIN_CHUNK)
+        close(first, behind)
+        first = behind
+    ends = []
+    while first < offset.size - 1:
+        ends.append((first, _chunk_end(offset, first, CHUNK)))
+        first = ends[-1][1]
+    workers = min(threads or os.cpu_count() or 1, len(ends))
     if workers <= 1:
-        for start in starts:
-            close(start)
+        for chunk in ends:
+            close(*chunk)
         return
-    close(start)  # compiles once, before threads share the compiled code
+    close(*ends[0])  # compiles once, before threads share the compiled code
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(close, starts[1:]))
+        list(pool.map(close, *zip(*ends[1:], strict=True)))
+
+
+def _chunk_end(offset: Integers, first: int, strategies: int) -> int:
+    """Return the family behind those that hold about so many strategies, at least one."""
+    behind = int(np.searchsorted(offset, offset[first] + strategies, "right")) - 1
+    return max(behind, first + 1)
 
 
 def laid_out(work: Workload, hardware: Hardware, framework: Framework) -> Workload:
     """Return a workload with its layers over stages as the software, or its user, lays them out."""
     if framework.stage_split == BEST:
         parts = key_tables(work, hardware, framework).parts
-        return Workload(work.model, work.grid, BEST, parts)
+        return Workload(work.model, work.families, BEST, parts)
     if framework.stage_split != work.split:
-        return Workload(work.model, work.grid, framework.stage_split)
+        return Workload(work.model, work.families, framework.stage_split)
     return work
 
 
@@ -341,7 +351,7 @@ def framework_of_run(
 
 def key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyTables:
     """Return what depends on the layer keys of a workload on one device."""
-    from perfmodel.kernels.step.tables import KeyTables
+    from perfmodel.kernels.step.tables import KEY, KeyTables
 
     keys = work.keys
     length = keys.document
@@ -352,18 +362,17 @@ def key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyT
         for name, copies in machine_of(hardware).cast_bytes().items()
     }
     shared = shared_table(work.model, keys, framework)
-    return KeyTables(
-        parts=part_table(work.model, keys, hardware, framework, work.grid.devices, work.parts),
-        shared_table=shared,
-        trained_table=shared * (work.model.adapters is None),
-        boundary_bytes=sent_bytes(work.model, keys, framework),
-        boundary_gather=arrival_gather(work.model, keys, hardware, framework).time,
-        scale_bytes=scale_bytes(work.model, keys, framework),
-        weight_bytes=keys.by_precision(weight_bytes, 2.0),
-        flops_causal=model_flops_per_token(work.model, length, causal=True),
-        flops_non_causal=model_flops_per_token(work.model, length, causal=False),
-        peak=matrix_rates(hardware)[keys.columns["precision"]],
-    )
+    parts = part_table(work.model, keys, hardware, framework, work.grid.devices, work.parts)
+    of = np.zeros(len(parts), KEY).view(np.recarray)
+    of.shared_table, of.trained_table = shared, shared * (work.model.adapters is None)
+    of.boundary_bytes = sent_bytes(work.model, keys, framework)
+    of.boundary_gather = arrival_gather(work.model, keys, hardware, framework).time
+    of.scale_bytes = scale_bytes(work.model, keys, framework)
+    of.weight_bytes = keys.by_precision(weight_bytes, 2.0)
+    of.flops_causal = model_flops_per_token(work.model, length, causal=True)
+    of.flops_non_causal = model_flops_per_token(work.model, length, causal=False)
+    of.peak = matrix_rates(hardware)[keys.columns["precision"]]
+    return KeyTables(parts, of)
 
 
 def scale_bytes(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Column:
@@ -390,14 +399,14 @@ def gather_bytes(framework: Framework, precision: int) -> float:
     return GATHER_BYTES
 
 
-def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -> Settings:
+def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -> np.record:
     """Return what holds for all strategies of one device when they are closed."""
     from perfmodel.compute.stream import stream_times
-    from perfmodel.kernels.step.tables import MemorySettings, Settings
+    from perfmodel.kernels.step.tables import settings_of
 
     gathered = gather_bytes(framework, int(work.grid["precision"][0]))
     copied = stream_times(hardware, COPIED / 2, COPIED / 2).time[0] / COPIED  # [s/B]
-    return Settings(
+    return settings_of(
         devices=work.grid.devices,
         domain=machine_of(hardware).domain,
         gradient_bytes=framework.gradient_bytes,
@@ -429,7 +438,7 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         step_overhead=hardware.calibrated("host", "step_overhead"),
         reserve_bytes=hardware.calibrated("host", "reserve_bytes"),
         fragmentation=hardware.calibrated("host", "fragmentation"),
-        memory=MemorySettings(
+        memory=dict(
             master_bytes=MASTER_BYTES * framework.master_parameters,
             persistent_gradients=framework.persistent_gradients,
             beside_bytes=framework.beside_gradient_bytes,

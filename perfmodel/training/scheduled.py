@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.strategy.distinct import distinct_keys
-from perfmodel.strategy.grid import batches_of
 from perfmodel.strategy.pipelines import named_pipeline
 
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.table import Network
     from perfmodel.kernels.step.scheduled import Chunks
     from perfmodel.kernels.step.shards import Shards
-    from perfmodel.kernels.step.tables import KeyTables, Settings, Waits
+    from perfmodel.kernels.step.tables import KeyTables, Waits
     from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.training.project import Workload
 
@@ -35,14 +34,15 @@ CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
 
 
 def pipeline_waits(
-    work: Workload, keys: KeyTables, settings: Settings, network: Network
+    work: Workload, keys: KeyTables, settings: np.record, network: Network
 ) -> tuple[Integers, Waits]:
     """Run the passes of all strategies that need it.
 
     Returns
     -------
-    rows : ndarray of int64, shape (strategies,)
-        Row of each strategy in the second; -1 where a closed form holds.
+    rows : ndarray of int64, shape (families,)
+        Row of each family's first strategy in the second, in which the others follow; -1 where a
+        closed form holds.
     waits : Waits
     """
     from perfmodel.kernels.step.tables import no_waits
@@ -51,15 +51,53 @@ def pipeline_waits(
     rows = np.full(len(work.grid), -1, np.int64)
     if not chosen.size:
         return rows, no_waits()
-    rows[chosen] = np.arange(chosen.size)
-    compositions = int(np.diff(work.stage_offset).max())
-    waits = no_waits(chosen.size, compositions)
-    run_events(work, keys, settings, network, chosen, waits)
+    prices = prices_of(work, keys, settings, network, chosen)
+    leader, kind = distinct_pipelines(work, chosen, prices)
+    batches, offset = work.families.micro_batches(chosen[leader])
+    rows[chosen] = offset[kind]
+    each = np.repeat(leader, np.diff(offset))  # of the chosen, one for each row
+    waits = no_waits(batches.size, int(np.diff(work.stage_offset).max()))
+    layer_key, sends, shards = prices
+    shards = shards._replace(row=shards.row[each])
+    prices = Prices(layer_key[each], sends[each], shards)
+    run_events(Problem(work, keys, settings, chosen[each], prices), batches, waits)
     return rows, waits
 
 
+def distinct_pipelines(
+    work: Workload, chosen: Integers, prices: Prices
+) -> tuple[Integers, Integers]:
+    """Find the families whose pipelines differ in anything, sends and batches included.
+
+    Returns
+    -------
+    leader : ndarray of int64, shape (pipelines,)
+        The first of the chosen with each.
+    kind : ndarray of int64, shape (chosen,)
+        Pipeline of each.
+    """
+    grid = work.grid
+    _, sends = np.unique(prices.sends, return_inverse=True)
+    batches = np.cumsum(~work.families.like_the_one_before())
+    columns = {
+        "batches": batches[chosen],
+        "data": grid["data_parallel"][chosen],
+        "stage": work.strategies.stage_key[chosen],
+        "schedule": grid["pipeline_schedule"][chosen],
+        "group": grid["micro_batch_group"][chosen],
+        "sends": sends,
+        "shards": prices.shards.row + 1,
+        "number": np.arange(chosen.size),
+    }
+    names = tuple(columns)[:-1]
+    _, kind = distinct_keys(columns, names)
+    leader = np.full(int(kind.max()) + 1, chosen.size)
+    np.minimum.at(leader, kind, columns["number"])
+    return leader, kind
+
+
 def needs_events(work: Workload) -> Flags:
-    """Tell which strategies no closed form describes, shape (strategies,)."""
+    """Tell which families no closed form describes, shape (families,)."""
     grid = work.grid
     pipelined = grid["pipeline_parallel"] > 1
     if not pipelined.any():
@@ -92,12 +130,14 @@ def evenly_laid_out(work: Workload) -> Flags:
     return found
 
 
-def end_times(work: Workload, keys: KeyTables) -> NDArray[np.float64]:
-    """Return what passes of chunks with equal layers take, by stage key, shape (stage keys, 6) [s].
+def end_times(work: Workload, keys: KeyTables) -> dict[str, NDArray[np.float64]]:
+    """Return what passes of chunks with equal layers take, each of shape (stage keys,) [s].
 
-    As `perfmodel.kernels.pipeline.closed.Ends` has them.
+    By name as `perfmodel.kernels.pipeline.closed.Ends` has them.
     """
-    table, found = work.compositions, np.zeros((work.stage_layer_key.size, 6))
+    table, found = work.compositions, np.zeros((6, work.stage_layer_key.size))
+    from perfmodel.kernels.pipeline.closed import Ends
+
     times = pass_times(keys)
     of_layers = np.array([part.layer is not None for part in work.parts])
     for pipeline, own in enumerate(work.keys_of_pipelines()):
@@ -105,11 +145,11 @@ def end_times(work: Workload, keys: KeyTables) -> NDArray[np.float64]:
         layer = work.stage_layer_key[own]
         for column, passes in enumerate(times):
             held = table.chunk_counts[first] * of_layers
-            found[own, column] = passes[layer] @ held
+            found[column, own] = passes[layer] @ held
             for end, chunk in ((2, first), (4, last)):
                 beside = table.chunk_counts[chunk] * ~of_layers
-                found[own, end + column] = passes[layer] @ beside
-    return found
+                found[end + column, own] = passes[layer] @ beside
+    return dict(zip(Ends._fields, found, strict=True))
 
 
 class Prices(NamedTuple):
@@ -121,22 +161,20 @@ class Prices(NamedTuple):
 
 
 def prices_of(
-    work: Workload, keys: KeyTables, settings: Settings, network: Network, chosen: Integers
+    work: Workload, keys: KeyTables, settings: np.record, network: Network, chosen: Integers
 ) -> Prices:
-    """Return the `Prices` of some strategies of a workload."""
-    from perfmodel.kernels.step.tables import Strategies
+    """Return the `Prices` of some families of a workload."""
+    from perfmodel.kernels.plain import plain
     from perfmodel.kernels.work import kernel_work
 
-    stage_key = work.strategies.stage_key
-    held = work.strategies._replace(waits=stage_key)  # not there yet, and not asked
-    strategies = Strategies(*(column[chosen] for column in held))
+    strategies = work.strategies[chosen]
     layer_key = work.stage_layer_key[strategies.stage_key]
     asked = strategies, layer_key, keys, settings, network
     with kernel_work(strategies=chosen.size):
         from perfmodel.kernels.step.scheduled import boundary_sends
         from perfmodel.kernels.step.shards import shard_prices
 
-        return Prices(layer_key, boundary_sends(*asked), shard_prices(*asked))
+        return Prices(layer_key, boundary_sends(*map(plain, asked)), shard_prices(*asked))
 
 
 class Problem(NamedTuple):
@@ -146,16 +184,16 @@ class Problem(NamedTuple):
     ----------
     work : Workload
     keys : KeyTables
-    settings : Settings
+    settings : record of SETTINGS
     chosen : ndarray of int64
-        Strategies of the workload.
+        Families of the workload, one for each row of the result.
     prices : Prices
         Of these.
     """
 
     work: Workload
     keys: KeyTables
-    settings: Settings
+    settings: np.record
     chosen: Integers
     prices: Prices
 
@@ -165,15 +203,8 @@ class Problem(NamedTuple):
         return layer_key[rows], sends[rows], shards._replace(row=shards.row[rows])
 
 
-def run_events(
-    work: Workload,
-    keys: KeyTables,
-    settings: Settings,
-    network: Network,
-    chosen: Integers,
-    waits: Waits,
-) -> None:
-    """Fill `waits`, a row for each of the chosen strategies.
+def run_events(problem: Problem, batches: Integers, waits: Waits) -> None:
+    """Fill `waits`, a row for each of the problem's pipelines with so many micro-batches.
 
     Notes
     -----
@@ -185,16 +216,13 @@ def run_events(
     """
     from perfmodel.kernels.work import expect
 
-    grid = work.grid.take(chosen)
-    batches, stages = batches_of(grid), grid["pipeline_parallel"]
-    schedule = grid["pipeline_schedule"]
+    grid = problem.work.grid.take(problem.chosen)
+    stages, schedule = grid["pipeline_parallel"], grid["pipeline_schedule"]
     closed = np.isin(schedule, [CODES[name] for name in UNEVEN_CLOSED])
-    repeats = np.isin(schedule, [CODES[name] for name in REPEATING]) & (groups_of(grid) == stages)
+    repeats = np.isin(schedule, [CODES[name] for name in REPEATING]) & (groups_of(grid, batches) == stages)
     more = np.where(repeats, np.maximum(batches // stages - FILLED, 0), 0)
     passes = stages * grid["virtual_pipeline"] * np.where(closed, 1, batches - more * stages)
     expect(pipeline_passes=float(passes.sum()) / 4.0)
-    prices = prices_of(work, keys, settings, network, chosen)
-    problem = Problem(work, keys, settings, chosen, prices)
     rows = np.flatnonzero(closed)
     if rows.size:
         run_closed(problem, rows, batches[rows], waits)
@@ -239,7 +267,7 @@ def blocks_of(
         **grid.columns,
         "pipeline": work.stage_pipeline[stage_key],
         "batches": batches,
-        "group": groups_of(grid),
+        "group": groups_of(grid, batches),
     }
     kinds, kind = distinct_keys(columns, ("pipeline", *ordered_by))
     # Strategies that share work lie together.
@@ -338,18 +366,24 @@ BLOCKING = ("gpipe", "1f1b")
 """Schedules whose sends nothing runs beside, whatever the software does in others."""
 
 
-def sends_are_hidden(schedule: str, settings: Settings) -> bool:
+def sends_are_hidden(schedule: str, settings: np.record) -> bool:
     """Tell whether sends between stages run beside passes; otherwise they keep their sender."""
     return bool(settings.overlap_pipeline) and schedule not in BLOCKING
 
 
-def groups_of(grid: StrategyGrid) -> Integers:
+def groups_of(grid: StrategyGrid, batches: Integers) -> Integers:
     """Return how many micro-batches of every strategy go through one chunk before the next.
+
+    Parameters
+    ----------
+    grid : StrategyGrid
+    batches : ndarray of int64, shape (strategies,)
+        Micro-batches of each.
 
     Where nothing is said: p, or what makes PyTorch's rounds of p and more alike
     (`ScheduleInterleavedZeroBubble`).
     """
-    stages, batches = grid["pipeline_parallel"], batches_of(grid)
+    stages = grid["pipeline_parallel"]
     group = np.where(grid["micro_batch_group"] > 0, grid["micro_batch_group"], stages)
     rounds = np.maximum(batches // stages, 1)
     zero_bubble = grid["pipeline_schedule"] == CODES["interleaved_zero_bubble"]

@@ -82,7 +82,6 @@ def stage_memories(
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.step import memory as kernel
     from perfmodel.kernels.step.placement import data_groups
-    from perfmodel.kernels.step.tables import Strategies
     from perfmodel.kernels.work import kernel_work
     from perfmodel.network.table import network_table
 
@@ -94,16 +93,15 @@ def stage_memories(
     stages = work.stage_sums(keys)
     settings, network = closing_settings(work, hardware, framework), network_table(hardware)
     rows, waits = pipeline_waits(work, keys, settings, network)
-    held = np.zeros((len(stages.first_stage), kernel.MOMENTS, len(MEMORY_COMPONENTS)))
-    strategy = Strategies(*(column[0] for column in work.strategies._replace(waits=rows)))
-    batches = strategy.global_batch // (strategy.data * strategy.micro_batch)
-    sizes = float(keys.weight_bytes[0]), float(keys.boundary_bytes[0])
+    held = np.zeros((stages.sums.size, kernel.MOMENTS, len(MEMORY_COMPONENTS)))
+    (batches,), _ = work.families.micro_batches(np.zeros(1, np.int64))
+    sizes = float(keys.of.weight_bytes[0]), float(keys.of.boundary_bytes[0])
     with kernel_work(strategies=1):
+        strategy = plain(work.strategies[0])
         groups = data_groups(strategy, plain(network))
         shared = plain(stages), plain(waits), groups, sizes, plain(settings)
-        kernel.memory_curve(
-            plain(strategy), int(batches), *shared, held.reshape(-1, held.shape[-1])
-        )
-    distinct = zip(stages.first_stage, stages.stages, held, strict=True)
+        count = kernel.Batches(int(batches), int(rows[0]))
+        kernel.memory_curve(strategy, count, *shared, held.reshape(-1, held.shape[-1]))
+    distinct = zip(stages.sums.first_stage, stages.sums.stages, held, strict=True)
     found = [StageMemory(int(first), int(count), one) for first, count, one in distinct]
     return sorted(found, key=lambda stage: stage.first)

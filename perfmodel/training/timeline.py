@@ -108,7 +108,7 @@ def pipeline_timeline(
             stages,
             batches,
             int(grid["virtual_pipeline"][0]),
-            int(groups_of(grid)[0]),
+            int(groups_of(grid, np.array([batches]))[0]),
         )
         order = pipeline.order
         chunks = chunks_of(work, 0)

@@ -13,11 +13,12 @@ from perfmodel.convert.pytorch import pytorch_trace, pytorch_traces
 from perfmodel.formats.chakra.files import read_traces, write_traces
 from perfmodel.formats.pytorch.host import read_host_trace
 from perfmodel.parity.astra.collective import simulate_collective
-from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
+from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, REMARKS, SEND
 from tests.convert.timelines import (
     ELEMENTS,
     SIZE,
     all_reduce_time,
+    awaited,
     collective_keys,
     comms,
     host_of,
@@ -74,9 +75,8 @@ def test_nodes_are_computation_and_collectives_with_what_was_recorded():
     assert trace.communication_size[number] == SIZE
     assert trace.duration[number] == pytest.approx(200e-6)
     assert trace.group_names == ()
-    parents = {names[i] for i in trace.data_parents[number]}
-    assert parents == {"a", "cudaLaunchKernel"}
-    assert {names[i] for i in trace.data_parents[names.index("c")]} == {
+    assert awaited(trace, number) == {"a", "cudaLaunchKernel"}
+    assert awaited(trace, names.index("c")) == {
         "b",
         "cudaLaunchKernel",
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
@@ -155,6 +155,19 @@ def test_a_host_trace_alone_runs_its_collectives_in_order():
     parents = [trace.data_parents[i].tolist() for i in range(7)]
     assert parents == [[], [0], [1], [1], [3, 2], [4], [5, 2]]
     assert wall(traces) == pytest.approx(2 * all_reduce_time(), abs=0.02)
+
+
+def test_a_host_trace_alone_says_which_collectives_it_does_not_describe():
+    """gloo's: only NCCL's process groups write record_param_comms."""
+    described = comms(9, "allreduce", 1) | {"ctrl_deps": 8}
+    host = host_of(node(4, "c10d::allreduce_"), node(6, "c10d::send"), node(8, "c10d::allreduce_"))
+    whole = host_of(node(8, "c10d::allreduce_"), described)
+    remarks = pytorch_trace(host).metadata[REMARKS].splitlines()
+    assert [line.split(": no")[0] for line in remarks] == [
+        "2 × c10d::allreduce_",
+        "1 × c10d::send",
+    ]
+    assert REMARKS not in pytorch_trace(whole).metadata
 
 
 def test_messages_of_host_traces_alone_do_not_wait_for_each_other():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perfmodel.convert.pytorch import IDLE_NAME, pytorch_trace, pytorch_traces
+from perfmodel.convert.pytorch import pytorch_trace, pytorch_traces
 from tests.convert.timelines import (
     all_reduce_time,
+    awaited,
     comms,
     event,
     host_of,
@@ -14,6 +17,7 @@ from tests.convert.timelines import (
     launch,
     operator,
     synchronise,
+    timeline,
     trace_of,
     two_streams,
     wait,
@@ -39,7 +43,7 @@ def test_a_wait_lets_the_next_kernel_wait_though_it_was_late_anyway():
     def parents(host):
         trace = pytorch_trace(host, trace_of(events))
         names = list(trace.names)
-        return {names[i] for i in trace.data_parents[names.index("c")]}
+        return awaited(trace, names.index("c"))
 
     assert parents(None) == {"b", "cudaLaunchKernel"}
     assert parents(host) == {"b", "cudaLaunchKernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"}
@@ -71,8 +75,10 @@ def test_recorded_waits_between_streams_count_where_there_are_any():
     ]
     trace = pytorch_trace(None, trace_of(events))
     names = list(trace.names)
-    parents = {names[i] for i in trace.data_parents[names.index("y")]}
-    assert parents == {"x", "cudaLaunchKernel"}  # x, not z, which ended last before y
+    assert awaited(trace, names.index("y")) == {
+        "x",
+        "cudaLaunchKernel",
+    }  # x, not z, which ended last before y
 
 
 def test_threads_that_wait_for_each_other_take_their_time_once():
@@ -88,8 +94,7 @@ def test_threads_that_wait_for_each_other_take_their_time_once():
     assert wall(pytorch_traces([(None, trace_of(events))])) == pytest.approx(350, abs=1e-3)
 
 
-def test_threads_that_work_at_once_and_pause_at_once_pause_once():
-    # Nobody works from 20 to 90; thread 2 works while thread 1 pauses; both begin again together.
+def test_threads_work_and_pause_side_by_side():
     events = [
         operator("a", 0, 10, 1),
         operator("b", 5, 20, 2),
@@ -98,8 +103,113 @@ def test_threads_that_work_at_once_and_pause_at_once_pause_once():
         operator("e", 150, 160, 1),
     ]
     trace = pytorch_trace(None, trace_of(events))
-    assert sum(trace.duration) == pytest.approx((10 + 15 + 70 + 10 + 110 + 10) * 1e-6)
-    assert list(trace.names).count(IDLE_NAME) == 1
+    begins = {name: begin for name, begin, _ in timeline(trace)}
+    assert begins == pytest.approx({"a": 0, "b": 5, "c": 90, "d": 90, "e": 150})
+    assert trace.lane[list(trace.names).index("a")] != trace.lane[list(trace.names).index("b")]
+    assert awaited(trace, list(trace.names).index("e")) == {"c"}  # not d, which goes on
+
+
+def test_two_threads_that_work_at_once_take_their_time_once():
+    events = [operator("aten::mm", 0, 1000, 1), operator("aten::mm", 0, 1000, 2)]
+    assert wall(pytorch_traces([(None, trace_of(events))])) == pytest.approx(1000, abs=1e-3)
+
+
+def test_a_backward_pass_waits_for_the_forward_pass_by_the_arrows():
+    """Thread 1 goes on while thread 2 works backward: only the arrow says that 2 waits for 1."""
+    events = [
+        operator("input", 0, 20),
+        operator("forward", 20, 100),
+        operator("print", 105, 400),
+        operator("backward", 110, 300, 2),
+    ]
+    arrow = [
+        {"ph": "s", "cat": "fwdbwd", "name": "fwdbwd", "id": 1, "pid": 1, "tid": 1, "ts": 20},
+        {"ph": "f", "cat": "fwdbwd", "name": "fwdbwd", "id": 1, "pid": 1, "tid": 2, "ts": 110},
+    ]
+
+    def parents(events):
+        trace = pytorch_trace(None, trace_of(events))
+        return awaited(trace, list(trace.names).index("backward"))
+
+    assert parents(events) == set()
+    assert parents(events + arrow) == {"forward"}
+    assert parents(events + arrow[:1]) == set()  # cut off by the end of the recording
+
+
+def test_a_copy_within_its_call_counts_once():
+    """From pageable memory: the call returns when the copy is done."""
+    events = [
+        operator("aten::copy_", 0, 1000),
+        event("cuda_runtime", "cudaMemcpyAsync", 10, 990, correlation=7),
+        kernel("Memcpy HtoD (Pageable -> Device)", 20, 980, 7),
+    ]
+    trace = pytorch_trace(None, trace_of(events))
+    assert timeline(trace) == [
+        ("aten::copy_", 0, 10),
+        ("Memcpy HtoD (Pageable -> Device)", 20, 980),
+        ("cudaMemcpyAsync", 980, 990),
+        ("aten::copy_", 990, 1000),
+    ]
+    assert "Memcpy HtoD (Pageable -> Device)" in awaited(
+        trace, list(trace.names).index("cudaMemcpyAsync")
+    )
+    events[2] = kernel("Memcpy HtoD (Pinned -> Device)", 20, 1500, 7)  # goes on behind its call
+    assert timeline(pytorch_trace(None, trace_of(events)))[1:3] == [
+        ("cudaMemcpyAsync", 10, 990),
+        ("Memcpy HtoD (Pinned -> Device)", 20, 1500),
+    ]
+
+
+def test_pauses_between_kernels_of_a_stream_stay():
+    events = [operator("aten::mm", 0, 5)]
+    for i in range(10):
+        events += [
+            launch(5 + i, 6 + i, i + 1),
+            kernel(f"k{i}", 20 + 10.9 * i, 30 + 10.9 * i, i + 1),
+        ]
+    trace = pytorch_trace(None, trace_of(events))
+    assert wall(pytorch_traces([(None, trace_of(events))])) == pytest.approx(128.1, abs=0.02)
+    assert sum(trace.duration[trace.on_cpu == 0]) == pytest.approx(100e-6)  # kernels' own time
+
+
+@given(st.data())
+def test_what_ran_alone_begins_and_ends_as_recorded(data):
+    """Any threads, operators, launches, copies, streams: the replay is the recording."""
+    whole = st.integers
+    events, correlation = [], 0
+    for thread in range(1, data.draw(whole(1, 3)) + 1):
+        now = data.draw(whole(0, 50))
+        for _ in range(data.draw(whole(0, 6))):
+            now += data.draw(st.sampled_from([0, 1, 5, 30]))
+            length = data.draw(st.sampled_from([1, 5, 40, 100]))
+            events.append(operator(f"operator {len(events)}", now, now + length, thread))
+            if length >= 5 and data.draw(st.booleans()):
+                correlation += 1
+                begin = now + data.draw(whole(0, 2))
+                name = data.draw(
+                    st.sampled_from(["LaunchKernel", "MemcpyAsync", "StreamSynchronize"])
+                )
+                end = begin + data.draw(whole(1, length - 2))
+                keys = {"correlation": correlation}
+                events.append(event("cuda_runtime", f"cuda{name}", begin, end, thread, **keys))
+                for _ in range(0 if name == "StreamSynchronize" else data.draw(whole(1, 2))):
+                    start = begin + data.draw(st.sampled_from([0, 1, 3, 50]))
+                    end, stream = start + data.draw(whole(1, 60)), data.draw(whole(7, 8))
+                    events.append(kernel(f"kernel {len(events)}", start, end, correlation, stream))
+            now += length
+    if not events:
+        return
+    origin = min(item["ts"] for item in events)
+    ran = [row for row in timeline(pytorch_trace(None, trace_of(events))) if "kernel" in row[0]]
+    recorded = [
+        (item["name"], item["ts"] - origin, item["ts"] + item["dur"] - origin)
+        for item in events
+        if item["cat"] == "kernel"
+    ]
+    assert sorted(ran) == sorted(recorded)
+    assert max(end for *_, end in timeline(pytorch_trace(None, trace_of(events)))) == max(
+        item["ts"] + item["dur"] - origin for item in events
+    )
 
 
 def test_nested_operators_share_their_time():
@@ -123,5 +233,5 @@ def test_a_call_that_waits_for_a_stream_ends_after_its_kernel():
     names = list(trace.names)
     number = names.index("cudaStreamSynchronize")
     assert trace.duration[number] == pytest.approx(2e-6)
-    assert "long" in {names[i] for i in trace.data_parents[number]}
+    assert "long" in awaited(trace, number)
     assert wall(pytorch_traces([(None, trace_of(events))])) == pytest.approx(510, abs=1e-3)

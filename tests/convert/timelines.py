@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+from perfmodel.convert.pytorch import PAUSE_NAME
 from perfmodel.formats.pytorch.host import parse_host_trace
 from perfmodel.formats.pytorch.kineto import parse_kineto
 from perfmodel.parity.astra.collective import AstraNetwork, simulate_collective, uniform_system
 from perfmodel.parity.astra.costs import AstraCosts
+from perfmodel.simulation.hardware_costs import HardwareCosts
 from perfmodel.simulation.run import simulate
+from perfmodel.trace import PAUSE, TraceSet
 
 SIZE = 2**23  # B
 ELEMENTS = SIZE // 2  # of two bytes
@@ -105,6 +108,26 @@ def run(traces, bandwidth=50.0):
 def wall(traces, bandwidth=50.0):
     """Wall time of rank 0 [µs]."""
     return run(traces, bandwidth).wall_time[0] * 1e6
+
+
+def awaited(trace, number):
+    """Names of the nodes for which one waits, pauses looked through."""
+    names = set()
+    for parent in trace.data_parents[number].tolist():
+        pause = trace.names[parent] == PAUSE_NAME
+        names |= awaited(trace, parent) if pause else {trace.names[parent]}
+    return names
+
+
+def timeline(trace):
+    """What took time when the trace of one rank ran: name, begin and end [µs]; no pauses."""
+    result = simulate(TraceSet((trace,)), HardwareCosts("dgx-h100", compute="recorded"))
+    rows = zip(trace.names, trace.lane, result.starts(0) * 1e6, result.ends(0) * 1e6, strict=True)
+    return [
+        (name, round(float(start), 3), round(float(end), 3))
+        for name, lane, start, end in sorted(rows, key=lambda row: row[2:])
+        if end > start and lane != PAUSE
+    ]
 
 
 def two_streams(duration, keys=None):

@@ -82,6 +82,7 @@ INTEGERS: Mapping[str, tuple[str, str, int]] = {
     "comm_tag": ("tag", "int32", LARGEST_RANK),
     "comm_priority": ("priority", "int32", LARGEST_RANK),
     "is_cpu_op": ("on_cpu", "bool", 1),
+    "lane": ("lane", "int32", LARGEST_RANK),  # ours
 }
 GROUP = "pg_name"
 INVOLVED = ("involve_dims", "involved_dim")  # to write, and as ASTRA-sim's master has it

@@ -38,10 +38,10 @@ KINDS = (
 ELEMENT_SIZES = {
     **dict.fromkeys(("byte", "char", "bool", "uint8", "int8", "unsignedchar", "signedchar"), 1),
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
-    **dict.fromkeys(("half", "bfloat16", "float16", "short", "int16", "uint16"), 2),
+    **dict.fromkeys(("half", "bfloat16", "float16", "short", "shortint", "int16", "uint16"), 2),
     **dict.fromkeys(("float", "int", "float32", "int32", "uint32"), 4),
     **dict.fromkeys(("double", "long", "float64", "int64", "longint", "uint64", "complexfloat"), 8),
-    "complexdouble": 16,
+    **{"complex<float>": 8, "complexdouble": 16, "complex<double>": 16},
 }
 LARGEST_SIZE = 2**62  # B
 LARGEST_GROUP = 1_000_000  # ranks

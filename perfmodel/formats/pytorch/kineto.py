@@ -4,7 +4,9 @@ The file is a Chrome trace, ``{"traceEvents": [{"ph": "X", "cat": …, "name": �
 "ts": …, "dur": …, "args": {…}}, …]}``, with times in microseconds, often packed by gzip. What
 is read: operators (``cpu_op``), calls of the CUDA runtime and driver, and what runs on the
 device (``kernel``, ``gpu_memcpy``, ``gpu_memset``), joined by ``correlation`` and ``External
-id``; and, where recorded, the waits between streams (``cuda_sync``).
+id``; what gloo ran (``gloo:…``, a ``user_annotation``); and, where recorded, the waits between
+streams (``cuda_sync``) and which operator of a backward pass belongs to which of the forward pass
+(arrows of ``fwdbwd``).
 
 Sources: pytorch/kineto, ``libkineto/src/output_json.cpp`` and ``CuptiActivity.cpp``;
 mlcommons/chakra, ``src/trace_link/kineto_operator.py`` (0f378c8).
@@ -13,7 +15,7 @@ mlcommons/chakra, ``src/trace_link/kineto_operator.py`` (0f378c8).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,9 +33,10 @@ from perfmodel.formats.pytorch.collectives import (
     record_from_keys,
     whole,
 )
+from perfmodel.formats.pytorch.gloo import EVENT_PREFIX, GlooCall, gloo_call
 from perfmodel.trace import ABSENT
 
-OPERATOR, CALL, DEVICE, WAIT = range(4)
+OPERATOR, CALL, DEVICE, WAIT, GLOO = range(5)
 CATEGORIES = {
     "cpu_op": OPERATOR,
     "cuda_runtime": CALL,
@@ -43,7 +46,9 @@ CATEGORIES = {
     "gpu_memcpy": DEVICE,
     "gpu_memset": DEVICE,
     "cuda_sync": WAIT,
+    "user_annotation": GLOO,  # only its own; older versions call them cpu_op
 }
+ARROWS = "fwdbwd"
 STREAM_WAIT = "Stream Wait Event"
 MICROSECOND = 1e-6  # s
 NANOSECOND = 1e-9  # s
@@ -61,11 +66,11 @@ class KinetoTrace:
     ----------
     names : tuple of str
     category : int8[events]
-        `OPERATOR`, `CALL` (of the CUDA runtime), `DEVICE` or `WAIT` (of a stream).
+        `OPERATOR`, `CALL` (of the CUDA runtime), `DEVICE`, `WAIT` (of a stream) or `GLOO`.
     start, duration : float64[events]
         Since the first event, and how long [s].
     thread : int64[events]
-        On the host; positions in order of appearance.
+        On the host; positions in order of appearance, as in `thread_numbers`.
     stream : int64[events]
         On the device: positions of (device, stream); `ABSENT` on the host.
     correlation : int64[events]
@@ -79,6 +84,16 @@ class KinetoTrace:
     waits : mapping of int to (int, int)
         By position: of a `WAIT` for an event of another stream, that stream's position and the
         correlation of the call that recorded the event.
+    gloo : mapping of int to GlooCall
+        By position: what events of gloo and operators of c10d say of a collective.
+    backward : sequence of ((int, float), (int, float))
+        Operators of the forward pass and theirs of the backward pass: thread and start [s].
+    gloo_groups : mapping of str to tuple of int
+        Ranks of the process groups that gloo may serve, in the order in which they were made.
+    thread_numbers : sequence of int
+        ``tid`` of each thread; `ABSENT`: it is no number.
+    backend : str
+        Of ``distributedInfo``; empty: not recorded.
     rank, devices : int
         ``distributedInfo``; `ABSENT`: not recorded.
     resolution : float
@@ -97,6 +112,11 @@ class KinetoTrace:
     record_function: Integers
     collectives: Mapping[int, CollectiveRecord]
     waits: Mapping[int, tuple[int, int]]
+    gloo: Mapping[int, GlooCall]
+    backward: Sequence[tuple[tuple[int, float], tuple[int, float]]]
+    gloo_groups: Mapping[str, tuple[int, ...]]
+    thread_numbers: Sequence[int] = ()
+    backend: str = ""
     rank: int = ABSENT
     devices: int = ABSENT
     resolution: float = NANOSECOND
@@ -136,15 +156,23 @@ def _kineto(content: Any, file: str) -> KinetoTrace:
         raise FormatError(f"{file}: no Kineto trace: an object with 'traceEvents' is needed")
     rows = _Rows(file)
     for index, event in enumerate(events):
-        if isinstance(event, dict) and event.get("ph") == "X":
-            category = event.get("cat")
+        if not isinstance(event, dict):
+            continue
+        category = event.get("cat")
+        if event.get("ph") == "X":
             if isinstance(category, str) and category in CATEGORIES:
                 rows.add(event, index)
+        elif category == ARROWS:
+            rows.add_arrow(event)
     info = content.get("distributedInfo") if isinstance(content, dict) else None
     info = info if isinstance(info, dict) else {}
     rows.complete(info.get("pg_config"))
     rank, devices = info.get("rank"), info.get("world_size")
-    return rows.columns(whole(rank, 0, LARGEST_GROUP), whole(devices, 1, LARGEST_GROUP))
+    return rows.columns(
+        str(info.get("backend", "")),
+        whole(rank, 0, LARGEST_GROUP),
+        whole(devices, 1, LARGEST_GROUP),
+    )
 
 
 class _Rows:
@@ -158,7 +186,11 @@ class _Rows:
         self._records: dict[int, CollectiveRecord] = {}
         self._lists = RankLists()
         self._waits: dict[int, tuple[int, int]] = {}
+        self._gloo: dict[int, GlooCall] = {}
+        self._gloo_groups: dict[str, tuple[int, ...]] = {}
+        self._arrows: dict[str, dict[str, tuple[int, float]]] = {}
         self._threads: dict[str, int] = {}
+        self._thread_numbers: list[int] = []
         self._streams: dict[tuple[int, int], int] = {}
 
     def add(self, event: Mapping[str, Any], index: int) -> None:
@@ -171,6 +203,10 @@ class _Rows:
         start = _time(event.get("ts"), -LARGEST_TIME, LARGEST_TIME, "ts", place)
         duration = _time(event.get("dur", 0), 0.0, LONGEST, "dur", place)
         category = CATEGORIES[event["cat"]]
+        if name.startswith(EVENT_PREFIX) and category in (OPERATOR, GLOO):
+            category = GLOO
+        elif category == GLOO:
+            return
         position = len(self._names)
         device = whole(keys.get("device", 0))
         stream = ABSENT
@@ -187,9 +223,11 @@ class _Rows:
             record = record_from_keys(keys, place, self._lists)
         if record is not None:
             self._records[position] = record
-        thread = self._threads.setdefault(
-            f"{event.get('pid')}/{event.get('tid')}", len(self._threads)
-        )
+        if category in (OPERATOR, GLOO):
+            call = gloo_call(name, keys)
+            if call is not None:
+                self._gloo[position] = call
+        thread = self._thread(event)
         self._names.append(name)
         self._times.append((start, duration))
         self._numbers.append(
@@ -203,6 +241,24 @@ class _Rows:
             )
         )
 
+    def add_arrow(self, event: Mapping[str, Any]) -> None:
+        """Add one end of an arrow from a forward to a backward operator."""
+        time, phase = event.get("ts"), event.get("ph")
+        if phase not in ("s", "f") or isinstance(time, bool) or not isinstance(time, int | float):
+            return
+        if -LARGEST_TIME <= time <= LARGEST_TIME:
+            ends = self._arrows.setdefault(str(event.get("id")), {})
+            ends[phase] = (self._thread(event), float(time))
+
+    def _thread(self, event: Mapping[str, Any]) -> int:
+        """Return the position of an event's thread."""
+        position = self._threads.setdefault(
+            f"{event.get('pid')}/{event.get('tid')}", len(self._threads)
+        )
+        if position == len(self._thread_numbers):
+            self._thread_numbers.append(whole(event.get("tid"), 0))
+        return position
+
     def _stream(self, device: int, stream: int) -> int:
         """Return the position of a stream of a device."""
         return self._streams.setdefault((device, stream), len(self._streams))
@@ -214,13 +270,16 @@ class _Rows:
             ranks = group.get("ranks") if isinstance(group, dict) else None
             if isinstance(ranks, list) and ranks:
                 place = f"{self._file}, distributedInfo, pg_config[{index}]"
-                known[str(group.get("pg_name", ""))] = checked_ranks(ranks, ABSENT, place)
+                name = str(group.get("pg_name", ""))
+                known[name] = checked_ranks(ranks, ABSENT, place)
+                if "gloo" in str(group.get("backend_config", "gloo")):
+                    self._gloo_groups[name] = known[name]
         for position, record in self._records.items():
             ranks = known.get(record.group)
             if record.ranks is None and ranks and record.group_size in (ABSENT, len(ranks)):
                 self._records[position] = replace(record, ranks=ranks)
 
-    def columns(self, rank: int, devices: int) -> KinetoTrace:
+    def columns(self, backend: str, rank: int, devices: int) -> KinetoTrace:
         """Return the events by start."""
         times = np.array(self._times, np.float64).reshape(-1, 2)
         order = np.lexsort((-times[:, 1], times[:, 0]))
@@ -229,8 +288,13 @@ class _Rows:
         numbers = np.array(self._numbers, np.int64).reshape(-1, 6)[order]
         start = times[order, 0]
         latest = float(np.abs(start).max(initial=0.0))
-        start -= start[0] if len(start) else 0.0
+        first = float(start[0]) if len(start) else 0.0
+        start -= first
         thread, stream, correlation, external, record_function = numbers[:, 1:].T.copy()
+
+        def moment(thread: int, time: float) -> tuple[int, float]:
+            return thread, (time - first) * MICROSECOND
+
         return KinetoTrace(
             tuple(self._names[i] for i in order),
             numbers[:, 0].astype(np.int8),
@@ -243,6 +307,15 @@ class _Rows:
             record_function,
             {int(places[i]): record for i, record in self._records.items()},
             {int(places[i]): wait for i, wait in self._waits.items()},
+            {int(places[i]): call for i, call in self._gloo.items()},
+            [
+                (moment(*ends["s"]), moment(*ends["f"]))
+                for ends in self._arrows.values()
+                if len(ends) == 2
+            ],
+            self._gloo_groups,
+            self._thread_numbers,
+            backend,
             rank,
             devices,
             max(NANOSECOND, 2 * float(np.spacing(latest)) * MICROSECOND),

@@ -91,6 +91,7 @@ def trace_of(copies: Sequence[Copies], received: Sequence[tuple[str, int]]) -> T
         involved=absent,
         # The generator says of communication that it runs on the device, of computation nothing.
         on_cpu=np.where(kinds == COMPUTE, ABSENT, 0).astype(np.int8),
+        lane=absent,
         data_parents=lists(lambda node: node.parents),
         control_parents=lists(lambda node: node.control),
         inputs=lists(lambda node: node.inputs, tensors=True),

@@ -82,6 +82,35 @@ def test_convert_profiles_of_all_ranks(tmp_path: Path) -> None:
     assert read_traces(tmp_path / "four").devices == 4
 
 
+def test_a_folder_of_the_profiler_is_converted_and_what_is_missing_is_said(tmp_path: Path) -> None:
+    """Two threads, and a collective of gloo's without shapes; .et files keep all of it."""
+    for rank in (0, 1):
+        events = [
+            {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": thread, "ts": at, "dur": 1000}
+            for cat, name, thread, at in (
+                ("cpu_op", "aten::mm", 1, 0),
+                ("cpu_op", "aten::mm", 2, 0),
+                ("cpu_op", "c10d::allreduce_", 1, 1000),
+                ("user_annotation", "gloo:all_reduce", 9, 1500),
+            )
+        ]
+        group = {"pg_name": "0", "ranks": [0, 1]}
+        info = {"backend": "gloo", "rank": rank, "world_size": 2, "pg_config": [group]}
+        content = json.dumps({"distributedInfo": info, "traceEvents": events})
+        (tmp_path / f"rank{rank}.1700.pt.trace.json").write_text(content, "utf-8")
+    note = "note: rank 0: 1 × gloo:all_reduce: its size is not recorded (record_shapes=True does)"
+    converted = run("workload", "convert", tmp_path, "-o", tmp_path / "o/t")
+    assert converted.exit_code == 0, converted.stderr
+    assert "of 2 ranks" in converted.stderr
+    for source in (tmp_path, tmp_path / "o/t"):
+        shown = run("workload", "show", source)
+        assert note in shown.stdout
+        ran = run("simulate", source, "--hardware", "dgx-h100", "--json")
+        assert note in ran.stderr
+        wall_time = json.loads(ran.stdout)["wall_time"]
+        assert wall_time == pytest.approx(2.5e-3)
+
+
 def test_convert_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "w.txt").write_text(TEXT, "utf-8")
     for arguments, text in (

@@ -1,0 +1,130 @@
+"""Kernels that kernels call: compiled as text for their callers, never made executable.
+
+Numba makes machine code of every function that it compiles, with wrappers for Python and C, and
+optimises it with all that it calls, even where only another compiled function is going to call it.
+That is most of what compiling takes. Here such a function stays as LLVM's text until a kernel that
+Python calls is linked with all that it reaches, once, and optimised as a whole.
+
+This reaches into Numba. `caller` gives up where a version is made differently: kernels are then
+compiled as Numba does, which takes longer and is otherwise as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import AnalysisPass, register_pass
+
+
+class _Text(JITCodeLibrary):  # type: ignore[misc]
+    """LLVM's text of one function, and what it calls."""
+
+    def add_linking_library(self, library: Any) -> None:
+        """Note what is called, and what that calls; it is linked in the end."""
+        for one in (library, *_reached(library)):
+            if one not in self._linking_libraries:
+                library._ensure_finalized()
+                self._linking_libraries.append(one)
+
+    def finalize(self) -> None:
+        """Nothing else comes in."""
+        self._raise_if_finalized()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Nothing is executable."""
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        """What makes code, but for that nothing lies in memory."""
+        return _WithoutMemory(self._codegen)
+
+
+class _WithoutMemory:
+    def __init__(self, codegen: Any) -> None:
+        self._codegen = codegen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codegen, name)
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Set nothing: compiled code that comes from the cache does without it, too."""
+
+
+class _Code(JITCodeLibrary):  # type: ignore[misc]
+    """Machine code of one function and all that it reaches."""
+
+    def add_linking_library(self, library: Any) -> None:
+        """Link what is called, and what that calls."""
+        for one in (library, *_reached(library)):
+            if one not in self._linking_libraries:
+                super().add_linking_library(one)
+
+
+def _reached(library: Any) -> tuple[Any, ...]:
+    return tuple(library._linking_libraries) if isinstance(library, _Text) else ()
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _IntoText(AnalysisPass):  # type: ignore[misc]
+    _name = "perfmodel_into_text"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _Text(state.targetctx.codegen(), state.func_id.func_qualname)
+        return False
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _IntoCode(AnalysisPass):  # type: ignore[misc]
+    _name = "perfmodel_into_code"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _Code(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return False
+
+
+class _Compiler(CompilerBase):  # type: ignore[misc]
+    into: Any = None
+
+    def define_pipelines(self) -> list[Any]:
+        manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        manager.add_pass_after(self.into, manager.passes[0][0])
+        manager.finalize()
+        return [manager]
+
+
+class TextCompiler(_Compiler):
+    """Compiles what kernels call."""
+
+    into = _IntoText
+
+
+class CodeCompiler(_Compiler):
+    """Compiles what Python calls."""
+
+    into = _IntoCode
+
+
+def called_by_kernels(compiled: Any, inner: Any) -> Callable[..., Any]:
+    """Let kernels that call a compiled function use another one of the same.
+
+    Parameters
+    ----------
+    compiled, inner : Dispatcher
+        For Python, and for kernels.
+    """
+    compiled.get_call_template = inner.get_call_template
+    compiled.get_overload = inner.get_overload
+    return compiled  # type: ignore[no-any-return]
