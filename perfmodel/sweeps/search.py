@@ -48,7 +48,7 @@ from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, best, decide_safely
 from perfmodel.sweeps.several import batches_on, check_names, listed
 from perfmodel.sweeps.sweep import Problem, hardware_rows, sweep_problems
 from perfmodel.training.bounds import SLACK, Bounds, Open, lower_bounds
-from perfmodel.training.project import Workload, check_host, framework_of_run
+from perfmodel.training.project import check_host, framework_of_run
 from perfmodel.training.ways import Ways, distinct_ways
 
 if TYPE_CHECKING:
@@ -554,8 +554,8 @@ class _Search:
             float(parameters.max()),
             bool((free[AWAY[1]] == PAIRED_STAGE).any()),
         )
-        work = Workload(branch.space.model, self._grid(branch, nodes))
-        return lower_bounds(work, branch.hardware, branch.framework, still, nodes.way < 0)
+        at = branch.space.model, self._grid(branch, nodes), branch.hardware, branch.framework
+        return lower_bounds(*at, still, nodes.way < 0)
 
     def _capacity(self, branch: _Branch) -> float:
         """Return the projected memory with which strategies fit, at most [B]."""

@@ -23,7 +23,8 @@ from perfmodel.training.scheduled import needs_events
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.kernels.step.tables import KeyTables, Settings, Stages
+    from perfmodel.kernels.step.tables import KeyTables, Stages
+    from perfmodel.model.build import ModelSpec
 
 Values = NDArray[np.float64]
 CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
@@ -84,15 +85,21 @@ class Bounds(NamedTuple):
 
 
 def lower_bounds(
-    work: Workload, hardware: Hardware, framework: Framework, still: Open, layers: Flags
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    framework: Framework,
+    still: Open,
+    layers: Flags,
 ) -> Bounds:
     """Return what representatives take and need at least.
 
     Parameters
     ----------
-    work : Workload
-        Of strategies of one precision, with nothing elsewhere. Memory and compute are those of
-        every mapping; what communication shows is that of their own.
+    model : ModelSpec
+    grid : StrategyGrid
+        Of one precision, with nothing elsewhere. Memory and compute are those of every mapping;
+        what communication shows is that of their own.
     hardware : Hardware
     framework : Framework
         What it does in this precision (`perfmodel.training.project.framework_of_run`).
@@ -110,39 +117,67 @@ def lower_bounds(
     the layout of stages may be, too (`BEST`): then only the mean of all stages is known, and
     neither memory nor communication.
     """
-    work = laid_out(work, hardware, framework)
+    work = laid_out(Workload(model, grid), hardware, framework)
     keys = key_tables(work, hardware, framework)
     stages = work.stage_sums(keys)
     settings = closing_settings(work, hardware, framework)
-    price = np.full(len(work.grid), np.inf)
+    family = np.repeat(np.arange(len(work.grid)), np.diff(work.families.offset))
+    found = Stated(work, keys, stages, grid, family, work.strategies["stage_key"][family])
+    price = np.full(len(grid), np.inf)
     if layers.any():
-        price[layers] = recompute_price(work, keys, hardware, framework, layers)
+        price[layers] = recompute_price(found, hardware, framework, layers)
     unknown = layers & (framework.stage_split == BEST)
-    memory, again, longer = fullest(work, keys, stages, settings, still, layers, price)
+    memory, again, longer = fullest(found, settings, still, layers, price)
     forced = (np.where(unknown[:, None], 0.0, it) for it in (again, longer))
-    passes, compute = least_times(work, keys, stages, unknown, *forced)
-    shown = np.where(unknown, 0.0, least_shown(work, stages))
+    passes, compute = least_times(found, unknown, *forced)
+    shown = np.where(unknown, 0.0, least_shown(found))
     overhead = settings.step_overhead
     return Bounds(np.where(unknown, 0.0, memory), passes + overhead, compute + overhead, shown)
 
 
+class Stated(NamedTuple):
+    """Representatives with their tables.
+
+    Attributes
+    ----------
+    work : Workload
+    keys : KeyTables
+    stages : Stages
+    grid : StrategyGrid
+    family : ndarray of int64, shape (strategies,)
+        Of the workload's, each one's.
+    key : ndarray of int64, shape (strategies,)
+        Stage key.
+    """
+
+    work: Workload
+    keys: KeyTables
+    stages: Stages
+    grid: StrategyGrid
+    family: Integers
+    key: Integers
+
+
 def recompute_price(
-    work: Workload, keys: KeyTables, hardware: Hardware, framework: Framework, layers: Flags
+    stated: Stated, hardware: Hardware, framework: Framework, layers: Flags
 ) -> Values:
     """Return what it takes to compute a byte of activations again, at least [s/B].
 
     Of the layer that is cheapest by that measure; shape (strategies with open layers,).
     """
-    own = work.stage_layer_key[work.strategies.stage_key]
+    work, keys = stated.work, stated.keys
+    own = work.stage_layer_key[stated.key]
     asked, first = np.unique(own[layers], return_index=True)
-    grid = work.grid.take(np.flatnonzero(layers)[first])  # one strategy of every layer key
+    grid = stated.grid.take(np.flatnonzero(layers)[first])  # one strategy of every layer key
     one = np.ones(len(grid), np.int64)
     changed = {"recompute": RECOMPUTE.index("full") * one, "pipeline_schedule": CODES["1f1b"] * one}
     changed |= {"pipeline_parallel": one, "virtual_pipeline": one}
-    whole = StrategyGrid(grid.devices, {**grid.columns, **changed}, grid.status)
-    again = Workload(work.model, whole)
+    again = Workload(
+        work.model, StrategyGrid(grid.devices, {**grid.columns, **changed}, grid.status)
+    )
     others = key_tables(again, hardware, framework)
-    other = again.stage_layer_key[again.strategies.stage_key]
+    families = np.repeat(np.arange(len(again.grid)), np.diff(again.families.offset))
+    other = again.stage_layer_key[again.strategies["stage_key"][families]]
     prices = np.full(len(work.keys), np.inf)
     for number, part in enumerate(again.parts):
         if part.layer is not None:
@@ -153,20 +188,14 @@ def recompute_price(
     return prices[own[layers]]
 
 
-def micro_batches(work: Workload) -> Values:
+def micro_batches(grid: StrategyGrid) -> Values:
     """Return the micro-batches of every strategy; half of them where either copy takes half."""
-    grid = work.grid
     two_ways = (grid["pipeline_schedule"] == PIPELINED_COPIES) & (grid["pipeline_parallel"] > 1)
     return np.where(two_ways, 0.5, 1.0) * batches_of(grid).astype(np.float64)
 
 
 def least_times(
-    work: Workload,
-    keys: KeyTables,
-    stages: Stages,
-    unknown: Flags,
-    again: Values,
-    longer: Values,
+    stated: Stated, unknown: Flags, again: Values, longer: Values
 ) -> tuple[Values, Values]:
     """Return what a step's passes take at least without communication, shape (strategies,) [s].
 
@@ -174,9 +203,7 @@ def least_times(
 
     Parameters
     ----------
-    work : Workload
-    keys : KeyTables
-    stages : Stages
+    stated : Stated
     unknown : ndarray of bool, shape (strategies,)
         Whether layers may still go to other stages.
     again, longer : ndarray, shape (strategies, rows of a stage key at most)
@@ -195,15 +222,16 @@ def least_times(
     longest of such ways, or longer (`perfmodel.kernels.pipeline.closed`). What is exposed only
     lengthens passes, and so do layers that are recomputed; compute knows no mapping.
     """
-    key, grid, batches = work.strategies.stage_key, work.grid, micro_batches(work)
+    work, keys, stages, grid, _, key = stated
+    batches, first_row = micro_batches(grid), work.stage_offset[:-1]
     busy = _added(stages.sums, COMPUTE)
-    mean = np.add.reduceat(busy * stages.stages, stages.offset[:-1])[key]
+    mean = np.add.reduceat(busy * work.stages, first_row)[key]
     passes = np.where(unknown, batches * mean / grid["pipeline_parallel"], 0.0)
     compute = passes.copy()
-    counts = np.where(unknown, 0, np.diff(stages.offset)[key])
+    counts = np.where(unknown, 0, np.diff(work.stage_offset)[key])
     for place in range(int(counts.max(initial=0))):
         some = np.flatnonzero(counts > place)
-        turn = busy[stages.offset[key[some]] + place]
+        turn = busy[first_row[key[some]] + place]
         for found, beside in ((passes, again), (compute, longer)):
             found[some] = np.maximum(found[some], batches[some] * (turn + beside[some, place]))
     whole = np.isin(grid["pipeline_schedule"], WHOLE_TURNS) & (grid["pipeline_parallel"] > 1)
@@ -218,7 +246,7 @@ def least_times(
     for pipeline, some in zip(pipelines, np.split(rows, first[1:]), strict=bool(rows.size)):
         own, p = owners[pipeline], int(grid["pipeline_parallel"][some[0]])
         row = table.stage_row[table.stage_offset[pipeline] : table.stage_offset[pipeline + 1]]
-        turns = busy[stages.offset[own][:, None] + row]
+        turns = busy[first_row[own][:, None] + row]
         chunk = table.chunk_row[table.place_offset[pipeline] :][:p]
         entry = times[work.stage_layer_key[own]] @ table.chunk_counts[chunk].T
         ahead = np.cumsum(entry, axis=1) - entry
@@ -228,33 +256,25 @@ def least_times(
     return passes, np.maximum(passes, compute)
 
 
-def least_shown(work: Workload, stages: Stages) -> Values:
-    """Return what communication inside layers adds to `least_time`, shape (strategies,) [s].
+def least_shown(stated: Stated) -> Values:
+    """Return what communication inside layers adds to `least_times`, shape (strategies,) [s].
 
     Every way that `least_times` looks at goes m times through one stage, which shows at least as
     much each time as the stage with least of it. Layers that are recomputed communicate again.
     """
-    shown = _added(stages.sums, SHOWN)
-    least = np.minimum.reduceat(shown, stages.offset[:-1])
-    return micro_batches(work) * least[work.strategies.stage_key]
+    shown = _added(stated.stages.sums, SHOWN)
+    least = np.minimum.reduceat(shown, stated.work.stage_offset[:-1])
+    return micro_batches(stated.grid) * least[stated.key]
 
 
 def fullest(
-    work: Workload,
-    keys: KeyTables,
-    stages: Stages,
-    settings: Settings,
-    still: Open,
-    layers: Flags,
-    price: Values,
+    stated: Stated, settings: np.record, still: Open, layers: Flags, price: Values
 ) -> tuple[Values, Values, Values]:
     """Return what the fullest device holds at least, and what stages do for want of memory.
 
     Parameters
     ----------
-    work : Workload
-    keys : KeyTables
-    stages : Stages
+    stated : Stated
     settings : Settings
     still : Open
     layers : ndarray of bool, shape (strategies,)
@@ -292,28 +312,28 @@ def fullest(
     fits, where copies just hide, or at 1; of all shares a that fit the best one counts. (With its
     communication a pass takes longer and hides more: so copies are compared with all of it.)
     """
-    grid, key = work.grid, work.strategies.stage_key
-    layer = stages.layer_key[key]
-    counts, batches = np.diff(stages.offset)[key], batches_of(grid)
+    work, keys, stages, grid, family, key = stated
+    layer = work.stage_layer_key[key]
+    counts, batches = np.diff(work.stage_offset)[key], batches_of(grid)
     shape = len(grid), int(counts.max(initial=0))
     memory, again, longer = np.zeros(len(grid)), np.zeros(shape), np.zeros(shape)
-    closed = ~needs_events(work)
+    closed = ~needs_events(work)[family]
     of_layers = np.array([part.layer is not None for part in work.parts])
     beside = _process(grid.columns, settings)
     for place in range(shape[1]):
         some = np.flatnonzero(counts > place)
-        row = stages.offset[key[some]] + place
+        row = work.stage_offset[key[some]] + place
         columns = {name: grid[name][some] for name in COLUMNS}
         stage = {name: stages.sums[name][row] for name in STAGE_FIELDS}
         kept = keys.parts["activations"][layer[some]][:, of_layers]
-        droppable = (stages.counts[row][:, of_layers] * kept).sum(axis=1)
+        droppable = (work.counts[row][:, of_layers] * kept).sum(axis=1)
         state = np.full(some.size, np.inf)
         for zero in still.zero_stages or range(4):
-            asked = columns, stage, keys.weight_bytes[layer[some]], settings, still
+            asked = columns, stage, keys.of["weight_bytes"][layer[some]], settings, still
             may = bool(still.zero_stages) | (columns["zero_stage"] == zero)
             state = np.where(may, np.minimum(state, _state(zero, *asked)), state)
         state += beside[some]
-        flight = _flight(columns, batches[some], stages.first_stage[row], closed[some])
+        flight = _flight(columns, batches[some], work.first_stage[row], closed[some])
         found = _least_beside(
             stage,
             state,
@@ -334,7 +354,7 @@ def _least_beside(
     flight: Values,
     droppable: Values,
     price: Values,
-    settings: Settings,
+    settings: np.record,
     still: Open,
 ) -> tuple[Values, Values, Values]:
     """Return memory of stages, and what they do for want of it, as `fullest`, each at least.
@@ -403,7 +423,7 @@ def _state(
     columns: dict[str, Integers],
     stage: dict[str, Values],
     weight_bytes: Values,
-    settings: Settings,
+    settings: np.record,
     still: Open,
 ) -> Values:
     """Return what parameters, gradients and optimizer take with a ZeRO stage, at least [B]."""
@@ -438,7 +458,7 @@ def _added(table: Any, names: Sequence[str]) -> Values:
     return np.sum([np.asarray(table[name]) for name in names], axis=0)
 
 
-def _process(columns: Mapping[str, Integers], settings: Settings) -> Values:
+def _process(columns: Mapping[str, Integers], settings: np.record) -> Values:
     """Return what a process takes beside its tensors [B], as `kernels.step.memory.reserve`."""
     names = ("tensor_parallel", "context_parallel", "data_parallel", "expert_parallel")
     groups = np.sum([columns[name] > 1 for name in names], axis=0)

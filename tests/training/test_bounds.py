@@ -18,7 +18,7 @@ from perfmodel.strategy.fields import OFFLOAD, RECOMPUTE
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.training.bounds import Bounds, Open, lower_bounds
-from perfmodel.training.project import Workload, framework_of_run
+from perfmodel.training.project import framework_of_run
 
 SLACK = 1.0 + 1e-9
 
@@ -118,9 +118,9 @@ def test_no_strategy_is_better_than_its_bounds(
         ({}, (), np.zeros(len(grid), bool)),  # and its layers
     ):
         columns = {**grid.columns, **nothing, **changed}
-        work = Workload(spec, StrategyGrid(devices, columns, grid.status))
+        rest = StrategyGrid(devices, columns, grid.status)
         still = Open(asked[0], zero, *asked[1:])
-        found = lower_bounds(work, device, run, still, layers)
+        found = lower_bounds(spec, rest, device, run, still, layers)
         assert (found.memory <= memory * SLACK).all()
         for bound in (found.compute, found.passes + found.shown):
             assert (bound[fits] <= step[fits] * SLACK).all()
@@ -133,7 +133,7 @@ def _bounds(axes: dict[str, Any], capacity: float, several: bool = False) -> tup
     software = framework_of_run(load_framework("megatron"), spec, device, grid)
     layers = np.full(len(grid), several)
     still = Open(capacity, tuple(given.get("zero_stage", (1,))))
-    found = lower_bounds(Workload(spec, grid), device, software, still, layers)
+    found = lower_bounds(spec, grid, device, software, still, layers)
     return found, sweep_table(spec, grid, device)
 
 
