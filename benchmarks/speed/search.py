@@ -1,4 +1,4 @@
-"""Search of a space of 1e12 strategies: GPT-3 175B on H100 and B200, eight numbers of devices.
+"""Search of a space of 9e11 strategies: GPT-3 175B on H100 and B200, eight numbers of devices.
 
 All mappings, layers recomputed one by one, in groups or in part, ZeRO stages and shard sets, two
 precisions, seven batches and shares of the optimizer's state that wait elsewhere, at once. The

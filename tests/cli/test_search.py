@@ -76,7 +76,7 @@ def test_bad_input_is_one_line_and_exit_code_2() -> None:
         ("--hardware dgx-h100 --by memory_total", "'memory_total' is not one of"),
         ("--hardware dgx-h100 --seconds 0", "0.0 is not in the range"),
         ("--hardware nowhere", "nowhere"),
-        ("--hardware dgx-h100 --pp 5", "no strategy is possible on 16 devices"),
+        ("--hardware dgx-h100 --ep 3", "no strategy is possible on 16 devices"),
         ("--hardware dgx-a100 --precision fp8", "has a matrix rate for the wanted precision"),
         ("--hardware dgx-h100 -o best.txt", "its name ends in '.txt'"),
     ):
