@@ -14,6 +14,10 @@ from perfmodel.cli.group import CommandGroup, LateCommands, prepare_process, ver
 # Where each command is (imported when it is asked for), and its line on the help page.
 COMMANDS = {
     "sweep": ("perfmodel.cli.sweep:sweep_command", "Project every sensible strategy."),
+    "search": (
+        "perfmodel.cli.search:search_command",
+        "Find the best of too many strategies.",
+    ),
     "best": (
         "perfmodel.cli.best:best_command",
         "Rank a sweep, or served models.",

@@ -29,6 +29,7 @@ from perfmodel.cli.shared.models import (
     reading_words,
     say_remarks,
 )
+from perfmodel.cli.shared.nothing import nothing_possible, smaller
 from perfmodel.cli.shared.printing import (
     command_line,
     detail,
@@ -296,7 +297,7 @@ def _check_possible(found: Problems | BlockSweep, asked: Mapping[str, Any]) -> N
     if not found.possible:
         hardware, axes = asked["hardware"], asked["axes"]
         raise StrategyError(
-            _nothing_possible(asked["models"][0], found, asked["devices"], axes, hardware)
+            nothing_possible(asked["models"][0], found.rejected, asked["devices"], axes, hardware)
         )
     for name, count in found.empty:
         remark(f"note: no strategy of {name} is possible on {count:,} devices")
@@ -318,33 +319,6 @@ def _lacking(table: Table, counts: Tally) -> dict[str, int]:
     return {name: count for name, count in zip(names, counts.lacking, strict=True) if count}
 
 
-def _nothing_possible(
-    model: ModelSpec,
-    found: Problems | BlockSweep,
-    counts: Sequence[int],
-    axes: Mapping[str, Any],
-    hardware: Sequence[Hardware],
-) -> str:
-    """Say in one line why no strategy is possible, and what would be."""
-    from perfmodel.strategy.enumerate import describe_rejected, possible_instead
-    from perfmodel.strategy.single import DEGREES
-
-    devices = max(counts)
-    if axes.get("data_parallel") is None or set(found.rejected) - {"devices_mismatch"}:
-        instead = possible_instead(model, devices, axes, hardware)
-        return describe_rejected(found.rejected, devices) + instead
-    factors = [
-        f"{name} {','.join(map(str, axes[name]))}"
-        for name in (*DEGREES, "data_parallel")
-        if axes.get(name) is not None
-    ]
-    return (
-        f"no strategy is possible on {devices:,} devices: tensor × context × pipeline × data "
-        f"degrees never multiply to {devices:,} with {', '.join(factors)}; "
-        "leave out --dp to derive it"
-    )
-
-
 def _nothing_fits(table: Table, counts: Tally, axes: Mapping[str, Any]) -> str:
     from perfmodel.base.units import format_gib
 
@@ -358,23 +332,8 @@ def _nothing_fits(table: Table, counts: Tally, axes: Mapping[str, Any]) -> str:
     )
     return (
         f"perfmodel: no strategy fits in memory ({needs or 'no device has the precision'}); try "
-        f"{', '.join(_smaller(axes))}"
+        f"{', '.join(smaller(axes))}"
     )
-
-
-def _smaller(axes: Mapping[str, Any]) -> list[str]:
-    """Return what would need less memory, but for what is tried already."""
-    saving = {
-        "recompute": ("--recompute full", lambda values: "full" not in values),
-        "zero_stage": ("--zero 3", lambda values: 3 not in values),
-        "tensor_parallel": ("larger --tp", bool),
-        "pipeline_parallel": ("larger --pp", bool),
-        "context_parallel": ("larger --cp", bool),
-        "expert_parallel": ("larger --ep", bool),
-        "micro_batch_size": ("--micro-batch 1", lambda values: 1 not in values),
-    }
-    named = [text for name, (text, helps) in saving.items() if axes[name] and helps(axes[name])]
-    return ["more devices", *named, "or hardware with more memory"]
 
 
 def _document(

@@ -77,6 +77,7 @@ def _deciding(
     ]
 
 
+@cache
 def _varies(name: str, key: str) -> bool:
     """Return whether a constant is a variant of another for a format: ``<key>_<format>``."""
     return name.startswith(f"{key}_") and name.removeprefix(f"{key}_") in FORMATS

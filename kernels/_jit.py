@@ -145,9 +145,9 @@ def _compiled(function: Callable[..., Any], inline: bool, lean: bool) -> Callabl
     try:
         from perfmodel.kernels._inner import CodeCompiler, TextCompiler, called_by_kernels
 
-        compiled = numba.njit(
-            cache=bool(folder), nogil=True, pipeline_class=CodeCompiler, **inner
-        )(function)
+        compiled = numba.njit(cache=bool(folder), nogil=True, pipeline_class=CodeCompiler, **inner)(
+            function
+        )
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
     called = numba.njit(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.projection import explain, project
     from perfmodel.sweeps.results import best, pareto
     from perfmodel.sweeps.scaling import scaling
+    from perfmodel.sweeps.search import search
     from perfmodel.sweeps.serving import serve
     from perfmodel.sweeps.several import sweep_several
     from perfmodel.sweeps.size import size_deployment
@@ -81,6 +82,7 @@ _HOMES = {
     "projected_workload": "perfmodel.export.workload",
     "save_results": "perfmodel.sweeps.files",
     "scaling": "perfmodel.sweeps.scaling",
+    "search": "perfmodel.sweeps.search",
     "serve": "perfmodel.sweeps.serving",
     "serving_grid": "perfmodel.serving.enumerate",
     "simulate": "perfmodel.simulation.run",
@@ -127,6 +129,7 @@ __all__ = [
     "projected_workload",
     "save_results",
     "scaling",
+    "search",
     "serve",
     "serving_grid",
     "simulate",

@@ -102,7 +102,7 @@ class Axis(ListType):
         return ("true", "false") if self.spec.kind == "bool" else self.spec.choices
 
     def items(self, text: str, param: Parameter, ctx: Context) -> list[Any]:
-        """Return the value; all labels for 'all'."""
+        """Return the value, or those of a range; all labels for 'all'."""
         spec = self.spec
         if spec.kind == "choice":
             if text == "all":
@@ -115,15 +115,20 @@ class Axis(ListType):
                 self.fail(f"'{text}' is neither true nor false", param, ctx)
             return [TRUTH[text.lower()]]
         whole = spec.kind == "int"
-        try:
-            number = int(text) if whole else float(text)
-        except ValueError:
-            self.fail(f"'{text}' is not a {'whole ' if whole else ''}number", param, ctx)
-        if not number >= spec.minimum:
-            self.fail(f"{text} is below {spec.minimum}", param, ctx)
-        if not whole and number > spec.maximum:
-            self.fail(f"{text} is above {spec.maximum}", param, ctx)
-        return [number]
+        if ":" in text:
+            numbers = parse_range(text, text)
+            numbers = [round(number) for number in numbers] if whole else numbers
+        else:
+            try:
+                numbers = [int(text) if whole else float(text)]
+            except ValueError:
+                self.fail(f"'{text}' is not a {'whole ' if whole else ''}number", param, ctx)
+        for number in numbers:
+            if not number >= spec.minimum:
+                self.fail(f"{number:g} is below {spec.minimum}", param, ctx)
+            if not whole and number > spec.maximum:
+                self.fail(f"{number:g} is above {spec.maximum}", param, ctx)
+        return list(numbers)
 
 
 def _near(text: str, known: Sequence[str]) -> str:

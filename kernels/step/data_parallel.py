@@ -290,9 +290,7 @@ def data_parallel_time(
     copied_in = settings.gather_copy_time * here if shards_optimizer(zero) else 0.0
     rest = table + copied_in
     if shards_gradients(zero):
-        once = Moved(
-            gathered.total + rest, gathered.exposed + rest, gathered.width, gathered.waits
-        )
+        once = Moved(gathered.total + rest, gathered.exposed + rest, gathered.width, gathered.waits)
         own = copied_out + scales
         each = Moved(reduced.total + own, reduced.exposed + own, reduced.width, reduced.waits)
         return DataParallel(once, each, table_width)

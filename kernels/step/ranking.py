@@ -131,10 +131,10 @@ def rank_strategies(
                     strategy, batches, stages, waits, groups, sizes, settings, row, peaks
                 )
                 fits = in_memory(row, ranking)
-                if not promising and strategy.waits < 0:
-                    if holds_alike(strategy, batches, last, stages, waits, settings):
-                        counts[FITTING] += (size - one) * fits  # so do all between
-                        break
+                alike = not promising and strategy.waits < 0
+                if alike and holds_alike(strategy, batches, last, stages, waits, settings):
+                    counts[FITTING] += (size - one) * fits  # so do all between
+                    break
             before = batches
             counts[FITTING] += fits
             if not promising or (ranking.fitting and not fits):

@@ -43,7 +43,19 @@ class Chunks(NamedTuple):
 
 @jit
 def run_schedules(
-    order, program, steady, more, layer_key, sends, shards, keys, chunks, hidden, bounds, rows, waits
+    order,
+    program,
+    steady,
+    more,
+    layer_key,
+    sends,
+    shards,
+    keys,
+    chunks,
+    hidden,
+    bounds,
+    rows,
+    waits,
 ):
     """Run the passes of strategies that have one order.
 
@@ -291,7 +303,9 @@ def fill_work(work, rank_of, chunks, parts, shards, sharded):
             ahead, behind = part.forward_pass, busy - part.forward_pass
             if sharded >= 0:
                 ahead += shards.parts[sharded, number].ahead
-                behind += shards.parts[sharded, number].exposed - shards.parts[sharded, number].ahead
+                behind += (
+                    shards.parts[sharded, number].exposed - shards.parts[sharded, number].ahead
+                )
                 longest[row] = max(longest[row], shards.parts[sharded, number].last)
             times[FORWARD, row] += count * ahead
             times[BACKWARD, row] += count * behind

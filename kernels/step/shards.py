@@ -100,7 +100,12 @@ def _distinct(strategies, layer_key):
         now[0], now[1], now[2] = layer_key[i], one.mapping, one.tensor
         now[3], now[4], now[5] = one.context, one.pipeline, one.data_ranks
         now[6], now[7], now[8] = one.shard_group, one.expert, one.expert_tensor
-        mixed = 2654435761 * now[0] + 7919 * one.mapping + 104729 * one.data_ranks + 31 * one.shard_group
+        mixed = (
+            2654435761 * now[0]
+            + 7919 * one.mapping
+            + 104729 * one.data_ranks
+            + 31 * one.shard_group
+        )
         slot = mixed // 128 & (SLOTS - 1)
         known = True
         for number in range(ASKED):

@@ -289,21 +289,45 @@ def no_waits(rows: int = 0, compositions: int = 0) -> Waits:
 
 MEMORY_SETTINGS = np.dtype(
     [
-        ("master_bytes", np.float64),  # of optimizer_bytes: sharded parameters that are the master [B/parameter]
+        (
+            "master_bytes",
+            np.float64,
+        ),  # of optimizer_bytes: sharded parameters that are the master [B/parameter]
         ("persistent_gradients", np.bool_),  # main gradients are buffers that are there throughout
         ("beside_bytes", np.float64),  # gradients that stay beside the main ones [B/parameter]
         ("beside_with_zero", np.bool_),  # these are there with a sharded optimizer, too
-        ("pass_bytes", np.float64),  # autograd's own, until a micro-batch has gone backward [B/parameter]
+        (
+            "pass_bytes",
+            np.float64,
+        ),  # autograd's own, until a micro-batch has gone backward [B/parameter]
         ("gathers_flat", np.bool_),  # what ranks have updated is gathered through one buffer
-        ("whole_in_pipeline", np.bool_),  # gradients of ZeRO 2 stay whole until a pipeline has drained
-        ("unreduced_bytes", np.float64),  # a gradient ahead of the copy that is reduced [B/parameter]
+        (
+            "whole_in_pipeline",
+            np.bool_,
+        ),  # gradients of ZeRO 2 stay whole until a pipeline has drained
+        (
+            "unreduced_bytes",
+            np.float64,
+        ),  # a gradient ahead of the copy that is reduced [B/parameter]
         ("own_pool", np.bool_),  # reduced gradients come from a pool of a stream of their own
-        ("receives_ahead", np.bool_),  # buffers of all micro-batches that a stage receives are there throughout
+        (
+            "receives_ahead",
+            np.bool_,
+        ),  # buffers of all micro-batches that a stage receives are there throughout
         ("ends_in_root", np.bool_),  # embedding and output are gathered for the whole step
         ("update_bytes", np.float64),  # temporaries of the update [B/parameter]
-        ("idle_update_bytes", np.float64),  # those that the allocator holds beside the next step [B/parameter]
-        ("layer_graphs", np.bool_),  # each layer is a graph, all of which share a private pool of the allocator
-        ("communicator_bytes", np.float64),  # of one group of ranks in the communication library [B]
+        (
+            "idle_update_bytes",
+            np.float64,
+        ),  # those that the allocator holds beside the next step [B/parameter]
+        (
+            "layer_graphs",
+            np.bool_,
+        ),  # each layer is a graph, all of which share a private pool of the allocator
+        (
+            "communicator_bytes",
+            np.float64,
+        ),  # of one group of ranks in the communication library [B]
         ("high", np.float64),  # 90th percentile of the memory over the projected one [1]
     ],
     align=True,
@@ -329,15 +353,27 @@ SETTINGS = np.dtype(
         ("reduce_bytes", np.float64),  # gradient on the wire [B/parameter]
         ("copies_bytes", np.float64),  # the same among copies of shards (HSDP) [B/parameter]
         ("gather_bytes", np.float64),  # parameter on the wire [B/parameter]
-        ("gather_copy_time", np.float64),  # to copy a gathered parameter out of its buffer [s/parameter]
-        ("reduce_copy_time", np.float64),  # and a gradient into the one that is reduced [s/parameter]
+        (
+            "gather_copy_time",
+            np.float64,
+        ),  # to copy a gathered parameter out of its buffer [s/parameter]
+        (
+            "reduce_copy_time",
+            np.float64,
+        ),  # and a gradient into the one that is reduced [s/parameter]
         ("optimizer_bytes", np.float64),  # master copy and moments [B/parameter]
         ("bucket_bytes", np.float64),  # gradients per data-parallel bucket [B]
-        ("bucket_bytes_per_rank", np.float64),  # and at least so many for every rank of the group [B]
+        (
+            "bucket_bytes_per_rank",
+            np.float64,
+        ),  # and at least so many for every rank of the group [B]
         ("overlap_reduce", np.bool_),
         ("overlap_gather", np.bool_),
         ("overlap_update", np.bool_),  # the first chunk is gathered beside the update of the others
-        ("owner_call", np.float64),  # to issue the broadcast of a rank's share; 0: one gather of all shares [s]
+        (
+            "owner_call",
+            np.float64,
+        ),  # to issue the broadcast of a rank's share; 0: one gather of all shares [s]
         ("overlap_copies", np.bool_),  # gradients among copies of shards (HSDP) beside backward
         ("reduces_whole", np.bool_),  # gradients are all-reduced with ZeRO 1
         ("overlap_pipeline", np.bool_),
@@ -352,7 +388,10 @@ SETTINGS = np.dtype(
         ("overlap_nvme", np.bool_),  # drives work beside the host's update
         ("step_overhead", np.float64),  # host time per step that nothing hides [s]
         ("reserve_bytes", np.float64),  # context and libraries [B]
-        ("fragmentation", np.float64),  # share of activations and buffers that the allocator cannot use [1]
+        (
+            "fragmentation",
+            np.float64,
+        ),  # share of activations and buffers that the allocator cannot use [1]
         ("memory", MEMORY_SETTINGS),
         ("stream_widths", WIDTHS),
         ("collective_widths", WIDTHS),

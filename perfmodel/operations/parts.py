@@ -75,7 +75,8 @@ class Part:
 
 def model_parts(model: ModelSpec) -> tuple[Part, ...]:
     """Return the distinct parts of a model: layer kinds (main, then MTP), then the edges."""
-    distinct = dict.fromkeys((*model.layers, *model.mtp_layers))
+    objects = {id(layer): layer for layer in (*model.layers, *model.mtp_layers)}
+    distinct = dict.fromkeys(objects.values())  # few objects, as hashes of layers take their time
     layers = tuple(Part(f"layer{i}", "layer", layer) for i, layer in enumerate(distinct))
     edges = (Part("embedding", "embedding"), Part("output", "output"))
     return layers + edges + ((Part("mtp", "mtp"),) if model.mtp_layers else ())

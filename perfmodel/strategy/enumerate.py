@@ -226,7 +226,7 @@ def all_axes(
         if name not in given:
             raise StrategyError(f"{name}: a value is needed")
     layout = _layout_axes(model, devices, given, _scale_up_devices(hardware))
-    return Axes(model, devices, given, layout, _free_axes(given))
+    return Axes(model, devices, given, layout, free_axes(given))
 
 
 def layouts(
@@ -249,7 +249,7 @@ def late_status(
     status = np.repeat(status, axes.free_count)
     keep = np.ones(status.size, bool)
     rejected: Counter[str] = Counter()
-    if has_late_rules(axes):
+    if may_break_late(axes.free, axes.model):
         late = strategy_status(columns, axes.model, axes.devices, rules=LATE_RULES)
         late[status != VALID] = VALID
         rejected.update(count_broken(late, np.ones(late.size)))
@@ -257,7 +257,7 @@ def late_status(
         if not keep_impossible:
             keep &= status == VALID
     if "zero_stage" not in axes.given:
-        keep &= _sensible_zero(columns)
+        keep &= sensible_zero(columns)
     return status, keep, rejected
 
 
@@ -465,7 +465,8 @@ def _add_derived_columns(
         layout[name] = column[keep]
 
 
-def _free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
+def free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
+    """Return the values of every axis of `FREE_AXES`: the given ones, else what makes sense."""
     sensible = {
         "recompute": [0, 1, 2],
         "precision": [0],
@@ -482,11 +483,11 @@ def _free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
     }
 
 
-def has_late_rules(axes: Axes) -> bool:
+def may_break_late(free: Mapping[str, Integers], model: ModelSpec) -> bool:
     """Tell whether any of `LATE_RULES` may be broken."""
-    named = any(axes.free[name].any() for name in _LATE)
-    stored = axes.model.adapters is not None and axes.model.adapters.frozen
-    return bool(named or stored or axes.free["zero_stage"].max() > 3)
+    named = any(free[name].any() for name in _LATE)
+    stored = model.adapters is not None and model.adapters.frozen
+    return bool(named or stored or free["zero_stage"].max() > 3)
 
 
 def _free_defaults(layout: Mapping[str, Integers]) -> dict[str, Integers]:
@@ -494,7 +495,7 @@ def _free_defaults(layout: Mapping[str, Integers]) -> dict[str, Integers]:
     return {name: zeros for name in FREE_AXES}
 
 
-def _sensible_zero(columns: Mapping[str, Integers]) -> np.ndarray:
+def sensible_zero(columns: Mapping[str, Integers]) -> np.ndarray:
     """Leave out ZeRO stages that gain nothing (one replica) or fight the pipeline."""
     replicas = columns["data_parallel"] * columns["context_parallel"]
     stage = columns["zero_stage"]
@@ -509,7 +510,7 @@ def repeats_of(axes: Axes, layout: Mapping[str, Integers]) -> NDArray[np.int64]:
     else:
         stages = np.zeros(layout["tensor_parallel"].shape, np.int64)
         for stage in zero:
-            stages += _sensible_zero({**layout, "zero_stage": stage})
+            stages += sensible_zero({**layout, "zero_stage": stage})
     return stages * (axes.free_count // zero.size)
 
 

@@ -17,9 +17,9 @@ from perfmodel.strategy.enumerate import (
     Multiplied,
     all_axes,
     count_broken,
-    has_late_rules,
     late_status,
     layouts,
+    may_break_late,
     repeats_of,
     strategies_of,
 )
@@ -170,7 +170,7 @@ class _Slab:
         self.layout, self.status = layout, status
         self.kept = repeats  # strategies that every layout becomes
         self.possible = int(repeats[status == VALID].sum())
-        if has_late_rules(axes):
+        if may_break_late(axes.free, axes.model):
             columns = Multiplied(layout, axes.free)
             found, keep, late = late_status(axes, columns, status, keep_impossible)
             self.rejected += late

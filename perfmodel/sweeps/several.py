@@ -202,12 +202,12 @@ def sweep_several(
     from perfmodel.strategy.enumerate import describe_rejected
     from perfmodel.sweeps.datasets import wrapped
 
-    rows = [load_hardware(item) if isinstance(item, str) else item for item in _listed(hardware)]
-    counts = _listed(devices)
+    rows = [load_hardware(item) if isinstance(item, str) else item for item in listed(hardware)]
+    counts = listed(devices)
     given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
     found = enumerate_problems(
-        [load_model(item, mtp=mtp) for item in _listed(models)],
-        [load_framework(item) for item in _listed(framework)],
+        [load_model(item, mtp=mtp) for item in listed(models)],
+        [load_framework(item) for item in listed(framework)],
         counts,
         given,
         hardware=rows,
@@ -221,7 +221,7 @@ def sweep_several(
     return wrapped(table)
 
 
-def _listed(values: Any) -> list[Any]:
+def listed(values: Any) -> list[Any]:
     """Return values as a list, a single one too."""
     several = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str)
     return list(values) if several else [values]

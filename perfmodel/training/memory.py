@@ -339,7 +339,8 @@ def _group_memory(
     Their backward holds what all of them keep, and the widest gradients of one.
     """
     at, zeros = Scope(keys, framework), np.zeros(len(keys))
-    found = sum((_trained_kept(model, layer, at) for layer in part.members), Kept())
+    each = {layer: _trained_kept(model, layer, at) for layer in set(part.members)}
+    found = sum((each[layer] for layer in part.members), Kept())
     boundary = boundary_bytes(model, keys, framework.activation_bytes)
     return PartMemory(zeros, zeros, *_backward(model, part.members, at, found, boundary))
 

@@ -61,19 +61,23 @@ def chunk_parts(
     chosen : Recomputed
     """
     parts = model_parts(model)
-    of_layer = {part.layer: part for part in parts if part.layer is not None}
+    kinds = {part.layer: part for part in parts if part.layer is not None}
+    # By object, as hashes of layers take their time.
+    objects = {id(layer): layer for layer in (*model.layers, *model.mtp_layers)}
+    of_layer = {key: kinds[layer] for key, layer in objects.items()}
+    kept = {id(part): kept_part(part) for part in kinds.values()}
     edges = {part.kind: part for part in parts if part.layer is None}
     passed = [0] * (max(stages) + 1)  # layers of a rank so far
     chunks, first = [], 0
     for stage, size in zip(stages, layout.layers, strict=True):
-        own = [of_layer[layer] for layer in model.layers[first : first + size]]
-        chunks.append(_treated(own, passed[stage], chosen))
+        own = [of_layer[id(layer)] for layer in model.layers[first : first + size]]
+        chunks.append(_treated(own, [kept[id(part)] for part in own], passed[stage], chosen))
         passed[stage] += size
         first += size
     chunks[layout.embedding].append(edges["embedding"])
     chunks[layout.output].append(edges["output"])
     for layer in model.mtp_layers:
-        module = [edges["mtp"], of_layer[layer]]
+        module = [edges["mtp"], of_layer[id(layer)]]
         if chosen.method == "block":
             # Megatron-Core recomputes them whole or, where it goes by blocks, not at all
             # (multi_token_prediction.py, ``_checkpointed_forward``).
@@ -82,18 +86,28 @@ def chunk_parts(
     return chunks
 
 
-def _treated(layers: Sequence[Part], passed: int, chosen: Recomputed) -> list[Part]:
-    """Return the layers of one chunk as they are treated, ahead of which a rank has `passed`."""
+def _treated(
+    layers: Sequence[Part], kept: Sequence[Part], passed: int, chosen: Recomputed
+) -> list[Part]:
+    """Return the layers of one chunk as they are treated, ahead of which a rank has `passed`.
+
+    `kept` are the same layers without recomputation.
+    """
     if chosen.method == "block":
         first = chosen.layers
-        return [*layers[:first], *map(kept_part, layers[first:])]
+        return [*layers[:first], *kept[first:]]
     if chosen.method == "every":
-        numbered = enumerate(layers, passed + 1)
-        return [part if n % chosen.layers == 0 else kept_part(part) for n, part in numbered]
+        numbered = enumerate(zip(layers, kept, strict=True), passed + 1)
+        return [again if n % chosen.layers == 0 else once for n, (again, once) in numbered]
     if chosen.method == "uniform":
         starts = range(0, len(layers), chosen.layers)
+        parts = {id(part): part for part in layers}
+        grouped = {
+            key: replace(part, name=f"{part.name}.grouped", grouped=True)
+            for key, part in parts.items()
+        }
         return [
-            *(replace(part, name=f"{part.name}.grouped", grouped=True) for part in layers),
+            *(grouped[id(part)] for part in layers),
             *(_group(layers[start : start + chosen.layers]) for start in starts),
         ]
     return list(layers)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from perfmodel.kernels.step.scheduled import Chunks
     from perfmodel.kernels.step.shards import Shards
     from perfmodel.kernels.step.tables import KeyTables, Waits
-    from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.training.project import Workload
 
 CLOSED = ("gpipe", "1f1b", "interleaved")

@@ -15,8 +15,7 @@ from perfmodel.base.regimes import LIMITS, REGIMES, regime
 from perfmodel.base.variables import VARIABLES
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.step.overlap import hidden_width, hide, width_of
-from perfmodel.kernels.step.tables import WIDTHS
-from perfmodel.kernels.step.tables import PART
+from perfmodel.kernels.step.tables import PART, WIDTHS
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Attention,

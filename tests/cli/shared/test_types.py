@@ -66,3 +66,12 @@ def test_whole_ranges_are_not_larger_than_any_run(text: str) -> None:
     assert types.WholeRange(1).convert(str(2**40), None, None) == 2**40
     with pytest.raises(click.BadParameter):
         types.WholeRange(1).convert(text, None, None)
+
+
+def test_axes_of_numbers_take_ranges() -> None:
+    layers = types.Axis(FIELD_BY_NAME["recompute_num_layers"])
+    assert layers.convert("0:4:5,8", None, None) == [0, 1, 2, 3, 4, 8]
+    shares = types.Axis(FIELD_BY_NAME["offload_optimizer"])
+    assert shares.convert("0:1:3", None, None) == [0.0, 0.5, 1.0]
+    with pytest.raises(click.BadParameter, match="2 is above 1"):
+        shares.convert("0:2:3", None, None)

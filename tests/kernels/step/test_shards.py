@@ -12,7 +12,6 @@ from perfmodel.software.framework import load_framework
 from perfmodel.training.project import Workload, closing_settings, key_tables, laid_out
 
 
-
 @pytest.fixture(scope="module")
 def asked():
     """Arguments for strategies of ZeRO 1 and 3 with two global batches and two mappings."""
