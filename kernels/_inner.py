@@ -11,7 +11,6 @@ compiled as Numba does, which takes longer and is otherwise as good.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
@@ -19,7 +18,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
 
 
-class _Text(JITCodeLibrary):  # type: ignore[misc]
+class _Text(JITCodeLibrary):
     """LLVM's text of one function, and what it calls."""
 
     def add_linking_library(self, library: Any) -> None:
@@ -56,7 +55,7 @@ class _WithoutMemory:
         """Set nothing: compiled code that comes from the cache does without it, too."""
 
 
-class _Code(JITCodeLibrary):  # type: ignore[misc]
+class _Code(JITCodeLibrary):
     """Machine code of one function and all that it reaches."""
 
     def add_linking_library(self, library: Any) -> None:
@@ -71,7 +70,7 @@ def _reached(library: Any) -> tuple[Any, ...]:
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
-class _IntoText(AnalysisPass):  # type: ignore[misc]
+class _IntoText(AnalysisPass):
     _name = "perfmodel_into_text"
 
     def __init__(self) -> None:
@@ -83,7 +82,7 @@ class _IntoText(AnalysisPass):  # type: ignore[misc]
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
-class _IntoCode(AnalysisPass):  # type: ignore[misc]
+class _IntoCode(AnalysisPass):
     _name = "perfmodel_into_code"
 
     def __init__(self) -> None:
@@ -95,7 +94,7 @@ class _IntoCode(AnalysisPass):  # type: ignore[misc]
         return False
 
 
-class _Compiler(CompilerBase):  # type: ignore[misc]
+class _Compiler(CompilerBase):
     into: Any = None
 
     def define_pipelines(self) -> list[Any]:
@@ -117,7 +116,7 @@ class CodeCompiler(_Compiler):
     into = _IntoCode
 
 
-def called_by_kernels(compiled: Any, inner: Any) -> Callable[..., Any]:
+def called_by_kernels(compiled: Any, inner: Any) -> Any:
     """Let kernels that call a compiled function use another one of the same.
 
     Parameters
@@ -127,4 +126,4 @@ def called_by_kernels(compiled: Any, inner: Any) -> Callable[..., Any]:
     """
     compiled.get_call_template = inner.get_call_template
     compiled.get_overload = inner.get_overload
-    return compiled  # type: ignore[no-any-return]
+    return compiled

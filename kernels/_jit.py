@@ -150,10 +150,8 @@ def _compiled(function: Callable[..., Any], inline: bool, lean: bool) -> Callabl
         )
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
-    called = numba.njit(
-        pipeline_class=TextCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True, **inner
-    )(function)
-    _once_for_all_constants(called)
+    inner |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    called = _once_for_all_constants(numba.njit(pipeline_class=TextCompiler, **inner)(function))
     return called_by_kernels(_outliving_damage(compiled), called)
 
 

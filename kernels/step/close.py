@@ -95,7 +95,7 @@ def close_strategies(
             if one == 0 or parks(strategy):  # what is parked depends on how many there are
                 family = family_of(
                     strategy,
-                    batches.count,
+                    batches.micro,
                     key,
                     stages,
                     shards,
@@ -169,13 +169,13 @@ def write_strategy(strategy, batches, batch, family, key, stages, waits, setting
     """
     load, p, v = family.load, strategy.pipeline, strategy.virtual
     stage = stages.sums[load.critical]
-    m = float(batches.count)
+    m = float(batches.micro)
     if strategy.schedule == DUALPIPE and p > 1:
         m *= 0.5  # either copy of the model takes half of them
     alone = alone_share(m, p, v)
     if batches.waits >= 0:
         wait = waits.of[batches.waits]
-        pipeline = waited_pipeline(m, batches.count, p, v, load, family.sends, wait)
+        pipeline = waited_pipeline(m, batches.micro, p, v, load, family.sends, wait)
         if strategy.schedule > INTERLEAVED:
             alone = wait.alone
     else:

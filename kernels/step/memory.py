@@ -50,7 +50,7 @@ def in_flight(schedule, stage, batches, stages, chunks):
 class Batches(NamedTuple):
     """Micro-batches of a strategy."""
 
-    count: int
+    micro: int  # how many
     waits: int  # row of `Waits`, -1 where a closed form holds
 
 
@@ -60,7 +60,7 @@ def stage_flight(strategy, batches, stages, waits, row):
     if batches.waits >= 0:
         return waits.flight[batches.waits, row - stages.of[strategy.stage_key].first]
     first, p, v = stages.sums[row].first_stage, strategy.pipeline, strategy.virtual
-    return in_flight(strategy.schedule, first, batches.count, p, v)
+    return in_flight(strategy.schedule, first, batches.micro, p, v)
 
 
 @jit_inline
@@ -68,7 +68,7 @@ def heads_kept(strategy, batches, waits):
     """Micro-batches whose logits are kept: backward follows the output at once, but in GPipe."""
     if batches.waits >= 0:
         return waits.of[batches.waits].heads
-    return float(batches.count) if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1.0
+    return float(batches.micro) if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1.0
 
 
 class Held(NamedTuple):
@@ -142,10 +142,10 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
         gradients = whole * settings.reduce_bytes
     if groups.dense.members > 1 and (of.beside_with_zero or not shards_optimizer(zero)):
         gradients += whole * of.beside_bytes
-    early = of.persistent_gradients or batches.count > flight
+    early = of.persistent_gradients or batches.micro > flight
     static = 0.0
     if of.receives_ahead and strategy.pipeline > 1:
-        static = 2.0 * batches.count * boundary
+        static = 2.0 * batches.micro * boundary
     if of.layer_graphs:  # the gradient that comes to the last graph of every micro-batch
         static += flight * boundary
     flat = 0.0
@@ -403,7 +403,7 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
         at = standing(strategy, batches, flight, stage, groups, sizes, settings)
         on_host, on_nvme = 0.0, 0.0
         if away:
-            parking = parked(strategy, batches.count, stages, row)
+            parking = parked(strategy, batches.micro, stages, row)
             at, flight, on_host, on_nvme = without_offloaded(
                 strategy, at, flight, stage, parking, groups, settings
             )

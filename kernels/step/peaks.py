@@ -44,7 +44,7 @@ def holds_alike(strategy, batches, before, stages, waits, settings):
 
     Where a pipeline is full, more of them make no difference, unless all of them are kept.
     """
-    if batches.count == before.count:
+    if batches.micro == before.micro:
         return True
     parks = strategy.offload_activations > 0.0
     if strategy.pipeline > 1 and (settings.memory.receives_ahead or parks):
@@ -64,7 +64,7 @@ def holds_alike(strategy, batches, before, stages, waits, settings):
             return False
         every = 1 << 60  # all that there can be
         most = in_flight(strategy.schedule, 0, every, strategy.pipeline, strategy.virtual)
-    return min(batches.count, before.count) > most
+    return min(batches.micro, before.micro) > most
 
 
 @jit_inline
@@ -87,7 +87,7 @@ def remembered_memory(strategy, batches, stages, waits, groups, sizes, settings,
     now[5], now[6] = strategy.offload_activations, strategy.offload_activations_to
     now[7], now[8] = strategy.offload_optimizer, strategy.offload_optimizer_to
     now[9], now[10] = strategy.offload_parameters, strategy.offload_parameters_to
-    now[11] = batches.count if settings.memory.receives_ahead else 0.0
+    now[11] = batches.micro if settings.memory.receives_ahead else 0.0
     now[12], now[13], now[14] = strategy.tensor, strategy.context, strategy.pipeline
     now[15], now[16] = strategy.expert, strategy.expert_tensor
     mixed = 31.0 * key + 7.0 * strategy.zero + 3.0 * strategy.data_ranks + strategy.shard_group
@@ -96,7 +96,7 @@ def remembered_memory(strategy, batches, stages, waits, groups, sizes, settings,
     for row in range(rows):
         flight = stage_flight(strategy, batches, stages, waits, first + row)
         now[STATED + row] = flight
-        more = 2.0 * more + (1.0 if batches.count > flight else 0.0)
+        more = 2.0 * more + (1.0 if batches.micro > flight else 0.0)
         mixed += (row + 5.0) * flight
     now[17] = more
     slot = int(mixed) & (SLOTS - 1)

@@ -110,7 +110,7 @@ def rank_strategies(
             first = batches_at(strategy, batch, 0)
             family = family_of(
                 strategy,
-                first.count,
+                first.micro,
                 key,
                 stages,
                 shards,
@@ -142,7 +142,7 @@ def rank_strategies(
             if one > 0 and parks(strategy):
                 family = family_of(
                     strategy,
-                    batches.count,
+                    batches.micro,
                     key,
                     stages,
                     shards,

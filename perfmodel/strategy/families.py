@@ -55,8 +55,8 @@ class Families:
 
     def take(self, family: Integers | slice) -> Families:
         """Return some of the families; their strategies keep their numbers."""
-        own = (column[family] for column in (self.first, self.size, self.number))
-        return Families(self.grid.take(family), *own, self.batch)
+        first, size, number = (column[family] for column in (self.first, self.size, self.number))
+        return Families(self.grid.take(family), first, size, number, self.batch)
 
     def strategies(self, numbers: Integers) -> StrategyGrid:
         """Return some strategies, by their numbers; those of families must ascend."""

@@ -176,7 +176,7 @@ def recompute_price(
         work.model, StrategyGrid(grid.devices, {**grid.columns, **changed}, grid.status)
     )
     others = key_tables(again, hardware, framework)
-    families = np.repeat(np.arange(len(again.grid)), np.diff(again.families.offset))
+    families = np.repeat(np.arange(len(again.grid)), again.families.size)
     other = again.stage_layer_key[again.strategies["stage_key"][families]]
     prices = np.full(len(work.keys), np.inf)
     for number, part in enumerate(again.parts):

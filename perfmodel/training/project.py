@@ -171,7 +171,8 @@ class Workload:
         """Return some of the families; what all share stays as it is."""
         found = copy.copy(self)
         found.families = self.families.take(rows)
-        found.grid, found.strategies = found.families.grid, self.strategies[rows]
+        found.grid = found.families.grid
+        found.strategies = self.strategies[rows].view(np.recarray)
         return found
 
     def keys_of_pipelines(self) -> list[Integers]:

@@ -194,7 +194,7 @@ def prices_of(
     from perfmodel.kernels.work import kernel_work
 
     strategies = work.strategies[chosen]
-    layer_key = work.stage_layer_key[strategies.stage_key]
+    layer_key = work.stage_layer_key[strategies["stage_key"]]
     asked = strategies, layer_key, keys, settings, network
     with kernel_work(strategies=chosen.size):
         from perfmodel.kernels.step.scheduled import boundary_sends
