@@ -75,6 +75,30 @@ APART = ("model", "framework", "hardware")
 @options.config_option
 @options.results_option("Write all results")
 @options.option(
+    "--keep",
+    section=options.OUTPUT,
+    type=click.Choice(["all", "best"]),
+    default="all",
+    show_default=True,
+    help="Keep all strategies, or no more than --top of the best of every model, software, "
+    "number of devices and row of hardware (and --pareto): for any number of strategies.",
+)
+@options.option(
+    "--by",
+    section=options.OUTPUT,
+    default="tokens_per_second_per_device",
+    show_default=True,
+    metavar="VARIABLE",
+    help="With --keep best: what is best.",
+)
+@options.option(
+    "--pareto",
+    section=options.OUTPUT,
+    default="",
+    metavar="A,B,…",
+    help="With --keep best: keep also what no other strategy is as good as in all of these.",
+)
+@options.option(
     "--top",
     section=options.OUTPUT,
     type=WholeRange(1),
@@ -113,6 +137,9 @@ def sweep_command(
     swept: Mapping[str, Any],
     framework: list[str] | None,
     output: str | None,
+    keep: str,
+    by: str,
+    pareto: str,
     top: int,
     float32: bool,
     threads: int | None,
@@ -173,6 +200,11 @@ def sweep_command(
           --global-batch 1536,3072,4608,6144 -o large.zarr --resume --workers 4
 
     \b
+      # The best ten of some million strategies, and those between fast and small
+      perfmodel sweep --model gpt3-175b --hardware dgx-h100 --devices 4096 --seq-len 2048 \\
+          --global-batch 1536:36864:24 --keep best --top 10 --pareto step_time,memory_total
+
+    \b
       # The same options from a file; the command line wins
       perfmodel sweep --config run.toml --devices 512
 
@@ -207,7 +239,19 @@ def sweep_command(
     }
     how: dict[str, Any] = {"threads": threads, "hardware_values": values}
     how |= {"safe": safe, "costs": costs}
-    if resume or workers or scheduler:
+    if keep == "best":
+        if resume or workers or scheduler or keep_impossible:
+            raise click.UsageError(
+                "--keep best keeps a few in memory: leave out --resume, --workers, --scheduler "
+                "and --keep-impossible"
+            )
+        output = output and check_results_path(output)
+        found, table, counts = _best_alone(asked, how, output, (top, by, pareto))
+    elif pareto:
+        raise click.UsageError(
+            "--pareto needs --keep best; 'perfmodel best FILE --pareto' reads one"
+        )
+    elif resume or workers or scheduler:
         if resume and output is None:
             raise click.UsageError("--resume needs -o, the file to go on with")
         if workers and scheduler:
@@ -279,6 +323,46 @@ def _at_once(
     if output is not None:
         save_results(table, output)
     return found, table
+
+
+def _best_alone(
+    asked: Mapping[str, Any],
+    how: Mapping[str, Any],
+    output: str | None,
+    wanted: tuple[int, str, str],
+) -> tuple[Problems, Table, Tally]:
+    """Find the best strategies without keeping others, and write them."""
+    from perfmodel.sweeps.files import save_results
+    from perfmodel.sweeps.ranking import objectives_of, rank_problems
+    from perfmodel.sweeps.several import enumerate_problems
+    from perfmodel.sweeps.winners import ranked_tally
+
+    rows, (top, by, pareto) = asked["hardware"], wanted
+    names = [name.strip() for name in pareto.split(",")] if pareto else []
+    objectives = objectives_of(top, by, names, safe=how["safe"])
+    start = time.perf_counter()
+    found = enumerate_problems(**asked, keep="best")
+    _check_possible(found, asked)
+    with progress(found.possible * len(rows), "strategies") as advance:
+        ranked = rank_problems(
+            found.problems,
+            rows,
+            objectives,
+            dtype=asked["dtype"],
+            threads=how["threads"],
+            progress=advance,
+            hardware_values=how["hardware_values"],
+        )
+    seconds = time.perf_counter() - start
+    detail(f"ranked {found.possible * len(rows):,} pairs in {seconds:.2f} s")
+    table, counts = ranked.table, ranked_tally(ranked)
+    if len(asked["devices"]) > 1:
+        table.attrs["scaling"] = asked["scaling"]
+    _check_precision(table, counts)
+    table = with_costs(table, how["costs"])
+    if output is not None:
+        save_results(table, output)
+    return found, table, counts
 
 
 def _counted(asked: Mapping[str, Any], how: Mapping[str, Any]) -> BlockSweep:

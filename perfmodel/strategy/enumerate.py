@@ -22,13 +22,14 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.strategy.families import BATCH, Families, joined
 from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.grid import (
     FEWER_VALUES,
     FIELD_BY_NAME,
     FIELDS,
     StrategyGrid,
-    axis_product,
+    axis_rows,
     axis_values,
     columns_from_rows,
     encode,
@@ -69,6 +70,11 @@ NODE_DEVICES = 8  # where no hardware is named: the boards of DGX, HGX and OCP's
 MAX_MICRO_BATCH = 8
 MIN_TOKENS_PER_CONTEXT_RANK = 4096
 COLUMN_BYTES = 8 * len(FIELDS)
+LISTED_BYTES = 9  # of a strategy whose columns nobody has asked for: its batch and status
+SLAB = 1 << 18
+"""Rows of the product of layout axes that are looked at at once."""
+MOST_ROWS = 1 << 28
+"""Of them, at about a million a second."""
 LARGEST_RUN = 2**40  # devices; as the largest value of a field
 
 
@@ -166,22 +172,25 @@ def enumerate_strategies(
     before, need more memory than there is.
     """
     every = all_axes(model, devices, axes, hardware)
-    layout, status = layouts(every, axis_product(every.layout, "strategies", COLUMN_BYTES))
-    repeats = repeats_of(every, layout)
-    counted = np.ones(status.shape, bool) if keep_impossible else status == VALID
-    strategies = int(repeats[counted].sum())
-    # All are multiplied out, and then those that make sense are copied.
-    rows = int(np.count_nonzero(counted)) * every.free_count
-    strategies += others
-    _check_memory(strategies, COLUMN_BYTES * rows + strategies * (COLUMN_BYTES + result_bytes))
-    rejected = Counter(count_broken(status, repeats))
-    if not keep_impossible:
-        layout, status = {name: it[counted] for name, it in layout.items()}, status[counted]
-    columns = Multiplied(layout, every.free)
-    status, keep, late = late_status(every, columns, status, keep_impossible)
-    return Enumeration(
-        strategies_of(every, columns, status, None if keep.all() else keep), rejected + late
-    )
+    if every.rows > MOST_ROWS:
+        raise StrategyError(f"{every.rows:,} combinations take too long to list; {FEWER_VALUES}")
+    rejected: Counter[str] = Counter()
+    found, kept = [], []
+    strategies, families = others, 0
+    for start, stop in slabs_of(every, SLAB):
+        part = layouts_in(every, start, stop, keep_impossible)
+        rejected += part.rejected
+        strategies += int(part.repeats.sum())
+        families += part.first.size * every.free_count
+        # All families are multiplied out, and then those that make sense are copied.
+        size = 2 * COLUMN_BYTES * families + strategies * (LISTED_BYTES + result_bytes)
+        _check_memory(strategies, size)
+        kept.append(part)
+    for part in kept:
+        multiplied, late = families_in(every, part, keep_impossible)
+        rejected += late
+        found.append(multiplied)
+    return Enumeration(joined(found).listed(), rejected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +217,11 @@ class Axes:
         return {**self.layout, **self.free}
 
     @property
+    def rows(self) -> int:
+        """Combinations of layout axes."""
+        return math.prod(values.size for values in self.layout.values())
+
+    @property
     def free_count(self) -> int:
         """What one layout is multiplied by."""
         return math.prod(values.size for values in self.free.values())
@@ -229,45 +243,90 @@ def all_axes(
     return Axes(model, devices, given, layout, free_axes(given))
 
 
-def layouts(
-    axes: Axes, product: dict[str, Integers]
-) -> tuple[dict[str, Integers], NDArray[np.uint8]]:
-    """Complete rows of the product of layout axes; return those that make sense, their status."""
-    _add_derived_columns(product, axes.devices, axes.given)
-    return product, strategy_status(
-        {**product, **_free_defaults(product)}, axes.model, axes.devices
-    )
+def slabs_of(axes: Axes, most: int) -> Iterator[tuple[int, int]]:
+    """Yield the first row of every part of the product of layout axes, and that behind its last.
 
-
-def late_status(
-    axes: Axes, columns: Multiplied, status: NDArray[np.uint8], keep_impossible: bool
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_], Counter[str]]:
-    """Return the status of what layouts were multiplied to, what is kept, and what broke rules.
-
-    `status` is that of the layouts. What `LATE_RULES` reject is counted.
+    About `most` rows each, with all batches of their layouts.
     """
-    status = np.repeat(status, axes.free_count)
+    rows = axes.rows
+    batches = axes.layout[BATCH].size
+    most = max(most // batches, 1) * batches
+    for start in range(0, rows, most):
+        yield start, min(start + most, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """Layouts that are kept, and what each becomes.
+
+    Attributes
+    ----------
+    columns : mapping of str to ndarray, shape (layouts,)
+    status : ndarray of uint8, shape (layouts,)
+    first : ndarray of int64, shape (groups,)
+        The first of every group of layouts that differ in the batch alone. Impossible ones stand
+        for themselves.
+    repeats : ndarray of int64, shape (layouts,)
+        Strategies that each becomes but for `LATE_RULES`.
+    rejected : Counter
+        Impossible strategies by the name of the rule that they break.
+    """
+
+    columns: Mapping[str, Integers]
+    status: NDArray[np.uint8]
+    first: Integers
+    repeats: NDArray[np.int64]
+    rejected: Counter[str]
+
+
+def layouts_in(axes: Axes, start: int, stop: int, keep_impossible: bool = False) -> Layouts:
+    """Return the layouts in some rows of the product of their axes."""
+    columns = axis_rows(axes.layout, start, stop)
+    _add_derived_columns(columns, axes.devices, axes.given)
+    status = strategy_status({**columns, **_free_defaults(columns)}, axes.model, axes.devices)
+    repeats = repeats_of(axes, columns)
+    rejected = Counter(count_broken(status, repeats))
+    begins = np.ones(status.size, bool)
+    if not keep_impossible:
+        kept = status == VALID
+        columns = {name: column[kept] for name, column in columns.items()}
+        status, repeats = status[kept], repeats[kept]
+        begins = np.zeros(status.size, bool)
+        begins[:1] = True
+        for name, column in columns.items():
+            if name != BATCH:
+                begins[1:] |= column[1:] != column[:-1]
+    return Layouts(columns, status, np.flatnonzero(begins), repeats, rejected)
+
+
+def families_in(
+    axes: Axes, layouts: Layouts, keep_impossible: bool = False
+) -> tuple[Families, Counter[str]]:
+    """Multiply layouts by the free axes; return what is kept, and count what breaks rules.
+
+    No rule of free axes asks for the batch, so all strategies of a family break it, or none.
+    """
+    first, free = layouts.first, axes.free_count
+    columns = Multiplied({name: it[first] for name, it in layouts.columns.items()}, axes.free)
+    size = np.repeat(np.diff(first, append=layouts.status.size), free)
+    status = np.repeat(layouts.status[first], free)
     keep = np.ones(status.size, bool)
     rejected: Counter[str] = Counter()
     if may_break_late(axes.free, axes.model):
         late = strategy_status(columns, axes.model, axes.devices, rules=LATE_RULES)
         late[status != VALID] = VALID
-        rejected.update(count_broken(late, np.ones(late.size)))
+        rejected.update(count_broken(late, size))
         status = np.where(late != VALID, late, status)
         if not keep_impossible:
             keep &= status == VALID
     if "zero_stage" not in axes.given:
         keep &= sensible_zero(columns)
-    return status, keep, rejected
-
-
-def strategies_of(
-    axes: Axes, columns: Multiplied, status: NDArray[np.uint8], keep: Any = None
-) -> StrategyGrid:
-    """Return the strategies, all or those to keep, as a grid."""
-    chosen = slice(None) if keep is None else keep
-    ordered = {spec.name: columns[spec.name][chosen] for spec in FIELDS}
-    return StrategyGrid(axes.devices, ordered, status[chosen])
+    ordered = {spec.name: columns[spec.name][keep] for spec in FIELDS}
+    grid = StrategyGrid(axes.devices, ordered, status[keep])
+    size = size[keep]
+    number = np.cumsum(size) - size
+    batch = layouts.columns[BATCH]
+    return Families(grid, np.repeat(first, free)[keep], size, number, batch), rejected
 
 
 class Multiplied(Mapping[str, Integers]):
@@ -422,8 +481,10 @@ def _layout_axes(
         name: given[name] if name in given else np.asarray(sensible[name], np.int64)
         for name in LAYOUT_AXES
     }
-    if "data_parallel" in given:
-        axes["data_parallel"] = given["data_parallel"]
+    for name in ("data_parallel", "pipeline_schedule"):
+        if name in given:
+            axes[name] = given[name]
+    axes[BATCH] = np.sort(axes.pop(BATCH))  # innermost: families have all of their batches
     return axes
 
 
@@ -445,15 +506,9 @@ def _add_derived_columns(
         model_parallel = layout["tensor_parallel"].astype(np.float64)
         model_parallel = model_parallel * layout["context_parallel"] * layout["pipeline_parallel"]
         layout["data_parallel"] = np.maximum(devices // model_parallel, 1).astype(np.int64)
-    virtual = layout["virtual_pipeline"] > 1
-    layout["pipeline_schedule"] = np.where(virtual, 2, 1).astype(np.int64)
-    if "pipeline_schedule" in given:
-        wanted = given["pipeline_schedule"]
-        repeated = {name: np.repeat(column, wanted.size) for name, column in layout.items()}
-        rows = layout["tensor_parallel"].size
-        repeated["pipeline_schedule"] = np.tile(wanted, rows)
-        layout.clear()
-        layout.update(repeated)
+    if "pipeline_schedule" not in given:
+        virtual = layout["virtual_pipeline"] > 1
+        layout["pipeline_schedule"] = np.where(virtual, 2, 1).astype(np.int64)
     keep = np.ones(layout["tensor_parallel"].shape, bool)
     if "sequence_parallel" not in given:
         keep &= (layout["sequence_parallel"] == 1) == (layout["tensor_parallel"] > 1)

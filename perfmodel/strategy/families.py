@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +59,20 @@ class Families:
         first, size, number = (column[family] for column in (self.first, self.size, self.number))
         return Families(self.grid.take(family), first, size, number, self.batch)
 
+    def between(self, start: int, stop: int) -> Families:
+        """Return the strategies from one number to before another, of families one after another.
+
+        They are numbered anew.
+        """
+        ends = self.number + self.size
+        rows = slice(
+            int(np.searchsorted(ends, start, "right")), int(np.searchsorted(self.number, stop))
+        )
+        left = np.maximum(start - self.number[rows], 0)
+        size = np.minimum(ends[rows], stop) - self.number[rows] - left
+        number = np.cumsum(size) - size
+        return Families(self.grid.take(rows), self.first[rows] + left, size, number, self.batch)
+
     def strategies(self, numbers: Integers) -> StrategyGrid:
         """Return some strategies, by their numbers; those of families must ascend."""
         family = np.searchsorted(self.number, numbers, "right") - 1
@@ -66,6 +81,13 @@ class Families:
         return StrategyGrid(
             found.devices, {**found.columns, BATCH: batch}, found.status, found.table
         )
+
+    def listed(self) -> StrategyGrid:
+        """Return all strategies, whose columns are made when they are asked for."""
+        grid = self.grid
+        status = np.repeat(grid.status, self.size)
+        columns = Listed(self)
+        return StrategyGrid(grid.devices, columns, status, grid.table, self)
 
     def like_the_one_before(self) -> Flags:
         """Tell which families have the batches of the family before, shape (families,)."""
@@ -79,6 +101,41 @@ class Families:
             begins = np.cumsum(size[alike]) - size[alike]
             found[alike] = np.logical_and.reduceat(self.batch[own] == self.batch[other], begins)
         return found
+
+
+class Listed(Mapping[str, Integers]):
+    """The columns of all strategies of some families; each is made when it is asked for."""
+
+    def __init__(self, families: Families) -> None:
+        self.families = families
+
+    def __getitem__(self, name: str) -> Integers:
+        families = self.families
+        if name == BATCH:
+            return families.batch[spread(families.first, families.size)]
+        return np.repeat(families.grid[name], families.size)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.families.grid.columns)
+
+    def __len__(self) -> int:
+        return len(self.families.grid.columns)
+
+
+def joined(parts: Sequence[Families]) -> Families:
+    """Return families of one number of devices, one after another; their strategies anew."""
+    grids = [part.grid for part in parts]
+    columns = {name: np.concatenate([it[name] for it in grids]) for name in grids[0].columns}
+    status = np.concatenate([it.status for it in grids])
+    before = np.cumsum([0, *(part.batch.size for part in parts)])
+    size = np.concatenate([part.size for part in parts])
+    return Families(
+        StrategyGrid(grids[0].devices, columns, status, grids[0].table),
+        np.concatenate([part.first + it for part, it in zip(parts, before, strict=False)]),
+        size,
+        np.cumsum(size) - size,
+        np.concatenate([part.batch for part in parts]),
+    )
 
 
 def spread(start: Integers, size: Integers) -> NDArray[np.int64]:
@@ -98,6 +155,8 @@ def families_of(grid: StrategyGrid) -> Families:
         Neighbours make a family whose batches ascend while nothing else differs. Strategies are
         numbered by their places.
     """
+    if grid.families is not None and np.all(grid.status == VALID):
+        return grid.families
     batch = np.ascontiguousarray(grid[BATCH])
     possible = grid.status == VALID if grid.status.size else np.ones(batch.size, bool)
     begins = possible.copy()

@@ -32,6 +32,7 @@ from perfmodel.strategy.fields import (
 )
 
 if TYPE_CHECKING:
+    from perfmodel.strategy.families import Families
     from perfmodel.strategy.pipelines import Pipeline
 
 FEWER_VALUES = "name fewer values per axis, or fewer axes"
@@ -116,12 +117,15 @@ class StrategyGrid:
         (`perfmodel.strategy.rules`).
     table : Pipeline, optional
         What strategies run whose ``pipeline_schedule`` is "table".
+    families : Families, optional
+        The same strategies, where they are known by what they share.
     """
 
     devices: int
     columns: Mapping[str, Integers]
     status: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     table: Pipeline | None = None
+    families: Families | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         possible = int(np.count_nonzero(self.status == 0))
@@ -138,10 +142,23 @@ class StrategyGrid:
         return facts_html(repr(self)[1:-1], axes.items())
 
     def __len__(self) -> int:
-        return int(self.columns["tensor_parallel"].size)
+        return len(self.columns["tensor_parallel"] if self.families is None else self.families)
 
     def __getitem__(self, name: str) -> Integers:
         return self.columns[name]
+
+    def of_families(self, name: str) -> Integers:
+        """Return the values of a field, once for strategies that are known to share it."""
+        if self.families is None:
+            return self.columns[name]
+        shared = self.families.grid.columns
+        return self.families.batch if name == "global_batch_size" else shared[name]
+
+    def column(self, name: str, kind: Any) -> NDArray[Any]:
+        """Return a field of every strategy as another type."""
+        if self.families is None or name == "global_batch_size":
+            return self.columns[name].astype(kind)
+        return np.repeat(self.families.grid.columns[name].astype(kind), self.families.size)
 
     def row(self, index: int) -> dict[str, int | float | bool | str]:
         """Return one strategy with labels, for printing."""

@@ -9,21 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.enumerate import (
-    Axes,
-    Multiplied,
-    all_axes,
-    count_broken,
-    late_status,
-    layouts,
-    may_break_late,
-    repeats_of,
-    strategies_of,
-)
-from perfmodel.strategy.grid import FEWER_VALUES, StrategyGrid, axis_rows
+from perfmodel.strategy.enumerate import Axes, all_axes, families_in, layouts_in, slabs_of
+from perfmodel.strategy.families import Families, joined
+from perfmodel.strategy.grid import FEWER_VALUES, StrategyGrid
 from perfmodel.strategy.rules import VALID
 
 if TYPE_CHECKING:
@@ -80,23 +70,23 @@ class Space:
         self.devices = self.axes.devices
         self.block_size = block_size
         self.keep_impossible = keep_impossible
-        sizes = [values.size for values in self.axes.layout.values()]
-        self._rows = int(np.prod(sizes, dtype=object))
-        self._slab = min(SLAB, max(WIDEST // self.axes.free_count, 1))
         self._read: tuple[int, _Slab] | None = None
         self.rejected: Counter[str] = Counter()
         self.possible = 0
-        if self._rows > MOST_ROWS:
-            raise StrategyError(f"{self._rows:,} combinations cannot be counted; {FEWER_VALUES}")
+        if self.axes.rows > MOST_ROWS:
+            raise StrategyError(
+                f"{self.axes.rows:,} combinations cannot be counted; {FEWER_VALUES}"
+            )
         self._spread: dict[str, int] = {}
         before = [0]
-        for start in range(0, self._rows, self._slab):
-            slab = _Slab(self.axes, start, min(start + self._slab, self._rows), keep_impossible)
+        self._slabs = list(slabs_of(self.axes, max(min(SLAB, WIDEST // self.axes.free_count), 1)))
+        for start, stop in self._slabs:
+            slab = _Slab(self.axes, start, stop, keep_impossible)
             self.rejected += slab.rejected
             self.possible += slab.possible
             for name, number in slab.spread():
                 self._spread.setdefault(name, before[-1] + number)
-            before.append(before[-1] + int(slab.before[-1]))
+            before.append(before[-1] + len(slab.families))
         self._before = np.array(before)  # strategies before every slab
         self.count = before[-1]
 
@@ -122,13 +112,14 @@ class Space:
 
     def part(self, start: int, stop: int) -> StrategyGrid:
         """Return the strategies from one number to before another."""
-        return joined([grid for grid in self._parts(start, stop) if len(grid)])
+        return joined([part for part in self._parts(start, stop) if len(part)]).listed()
 
     def examples(self) -> StrategyGrid:
         """Return the first strategy, and the first ones that spread along each of the axes."""
-        return joined([self.part(it, it + 1) for it in sorted({0, *self._spread.values()})])
+        numbers = sorted({0, *self._spread.values()})
+        return joined([next(self._parts(it, it + 1)) for it in numbers]).listed()
 
-    def _parts(self, start: int, stop: int) -> Iterator[StrategyGrid]:
+    def _parts(self, start: int, stop: int) -> Iterator[Families]:
         first = int(np.searchsorted(self._before, start, side="right")) - 1
         last = int(np.searchsorted(self._before, stop, side="left"))
         for number in range(first, last):
@@ -138,64 +129,30 @@ class Space:
     def _slab_of(self, number: int) -> _Slab:
         """Return a slab; the last one is kept, as the next block begins where one ends."""
         if self._read is None or self._read[0] != number:
-            start = number * self._slab
-            stop = min(start + self._slab, self._rows)
-            self._read = number, _Slab(self.axes, start, stop, self.keep_impossible)
+            self._read = number, _Slab(self.axes, *self._slabs[number], self.keep_impossible)
         return self._read[1]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_read": None}
 
 
-def joined(grids: Sequence[StrategyGrid]) -> StrategyGrid:
-    """Return the strategies of grids of one number of devices, one after another."""
-    if len(grids) == 1:
-        return grids[0]
-    columns = {name: np.concatenate([grid[name] for grid in grids]) for name in grids[0].columns}
-    return StrategyGrid(grids[0].devices, columns, np.concatenate([it.status for it in grids]))
-
-
 class _Slab:
-    """Some rows of the product of layout axes: those that are kept, and what each becomes."""
+    """Some rows of the product of layout axes: the strategies that are kept."""
 
     def __init__(self, axes: Axes, start: int, stop: int, keep_impossible: bool) -> None:
-        self.axes, self.keep_impossible = axes, keep_impossible
-        layout, status = layouts(axes, axis_rows(axes.layout, start, stop))
-        repeats = repeats_of(axes, layout)
-        self.rejected = Counter(count_broken(status, repeats))
-        if not keep_impossible:
-            kept = status == VALID
-            layout = {name: column[kept] for name, column in layout.items()}
-            status, repeats = status[kept], repeats[kept]
-        self.layout, self.status = layout, status
-        self.kept = repeats  # strategies that every layout becomes
-        self.possible = int(repeats[status == VALID].sum())
-        if may_break_late(axes.free, axes.model):
-            columns = Multiplied(layout, axes.free)
-            found, keep, late = late_status(axes, columns, status, keep_impossible)
-            self.rejected += late
-            self.kept = keep.reshape(-1, axes.free_count).sum(axis=1)
-            self.possible = int(np.count_nonzero(found[keep] == VALID))
-        self.before = np.concatenate(([0], np.cumsum(self.kept)))
+        layouts = layouts_in(axes, start, stop, keep_impossible)
+        self.families, late = families_in(axes, layouts, keep_impossible)
+        self.rejected = layouts.rejected + late
+        possible = self.families.grid.status == VALID
+        self.possible = int(self.families.size[possible].sum())
 
     def spread(self) -> Iterator[tuple[str, int]]:
         """Yield axes, and the number of the first strategy with more than one device along each."""
         for name in SPREAD:
-            found = np.flatnonzero((self.layout[name] > 1) & (self.kept > 0))
+            found = np.flatnonzero(self.families.grid[name] > 1)
             if found.size:
-                yield name, int(self.before[found[0]])
+                yield name, int(self.families.number[found[0]])
 
-    def part(self, start: int, stop: int) -> StrategyGrid:
+    def part(self, start: int, stop: int) -> Families:
         """Return strategies of this slab, by their number in it."""
-        first = int(np.searchsorted(self.before, start, side="right")) - 1
-        last = int(np.searchsorted(self.before, stop, side="left"))
-        layout: dict[str, Integers] = {
-            name: column[first:last] for name, column in self.layout.items()
-        }
-        columns = Multiplied(layout, self.axes.free)
-        status, keep, _ = late_status(
-            self.axes, columns, self.status[first:last], self.keep_impossible
-        )
-        before = int(self.before[first])
-        chosen = np.flatnonzero(keep)[start - before : stop - before]
-        return strategies_of(self.axes, columns, status, chosen)
+        return self.families.between(start, stop)

@@ -248,9 +248,16 @@ def best(
     DataError
         Unknown variable or malformed filter.
     """
+    table = as_table(results)
+    return rows(table, best_rows(table, top, by, where=where, fitting=fitting))
+
+
+def best_rows(
+    table: Table, top: int, by: str = RATE, *, where: str | None = None, fitting: bool = True
+) -> NDArray[np.intp]:
+    """Return the flat indices of what `best` returns; takes what it takes."""
     if top < 1:
         raise DataError(f"top: {top} is not a positive number of strategies")
-    table = as_table(results)
     by = subject_of(table).aliases.get(by, by)
     found: list[tuple[NDArray[np.intp], NDArray[Any]]] = []
     for first, part in _parts(table):
@@ -263,7 +270,7 @@ def best(
         found.append((first + chosen[order], keys[order]))
     flat, keys = (np.concatenate(items) for items in zip(*found, strict=True))
     order = np.argsort(-keys if by in LARGER_IS_BETTER else keys, kind="stable")[:top]
-    return rows(table, flat[order])
+    return np.asarray(flat[order])
 
 
 def best_of_each(
@@ -336,9 +343,16 @@ def pareto(
     """
     if isinstance(objectives, str):
         objectives = [name.strip() for name in objectives.split(",")]
+    table = as_table(results)
+    return rows(table, front_rows(table, objectives, where=where, fitting=fitting))
+
+
+def front_rows(
+    table: Table, objectives: Sequence[str], *, where: str | None = None, fitting: bool = True
+) -> NDArray[np.intp]:
+    """Return the flat indices of what `pareto` returns; takes what it takes."""
     if len(objectives) < 2:
         raise DataError("a Pareto front needs two or more variables, as in step_time,memory_total")
-    table = as_table(results)
     parts = []
     for first, part in _parts(table):
         chosen = select(part, where, fitting=fitting)
@@ -348,7 +362,7 @@ def pareto(
     flat, costs = (np.concatenate(items) for items in zip(*parts, strict=True))
     order = np.argsort(flat)  # as one of those that are equal in all is found
     flat, costs = flat[order], costs[order]
-    return rows(table, flat[_non_dominated(costs)] if flat.size else flat)
+    return np.asarray(flat[_non_dominated(costs)] if flat.size else flat)
 
 
 def _costs(table: Table, objectives: Sequence[str], chosen: NDArray[np.intp]) -> NDArray[Any]:

@@ -61,6 +61,7 @@ def enumerate_problems(
     scaling: str = "strong",
     keep_impossible: bool = False,
     dtype: Any = np.float64,
+    keep: str = "all",
 ) -> Problems:
     """Enumerate the strategies of every model on every number of devices, for every software.
 
@@ -75,7 +76,7 @@ def enumerate_problems(
     scaling : {"strong", "weak"}
         Whether `global_batch_size` is that of every run, or of the smallest and grows with the
         devices.
-    keep_impossible, dtype
+    keep_impossible, dtype, keep
         As of `enumerate_strategies` and `sweep`.
 
     Raises
@@ -85,7 +86,7 @@ def enumerate_problems(
         holds; two models or frameworks of one name.
     """
     found = Problems()
-    each = result_bytes(len(hardware), dtype) * len(frameworks)
+    each = result_bytes(len(hardware), dtype) * len(frameworks) * (keep == "all")
     kept = 0
     for model, count, given in combinations(models, frameworks, devices, axes, scaling):
         enumerated = enumerate_strategies(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel._version import __version__
-from perfmodel.base.errors import StrategyError
+from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, flags
@@ -27,7 +27,10 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import FIELDS, StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
+from perfmodel.sweeps.subject import RATE
 from perfmodel.sweeps.trust import add_trust
+
+KEPT = ("all", "best")
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -45,6 +48,10 @@ def sweep(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
+    keep: str = "all",
+    top: int = 10,
+    by: str = RATE,
+    pareto: Sequence[str] = (),
 ) -> xr.Dataset:
     """Project a training step for every strategy on every device.
 
@@ -67,6 +74,11 @@ def sweep(
         Called with the number of strategy-device pairs closed since the last call.
     hardware_values : mapping of str to sequence of float, optional
         Coordinates along ``hardware`` for swept values, by dotted path.
+    keep : {"all", "best"}
+        "best": of the strategies that fit in memory keep only the `top` best on every device, and
+        those that are on a Pareto front, without making room for the others.
+    top, by, pareto
+        How many of the best to keep, by which variable of a step, and the variables of a front.
 
     Returns
     -------
@@ -80,6 +92,8 @@ def sweep(
     ------
     StrategyError
         No strategy or no hardware given.
+    DataError
+        Strategies cannot be ranked so.
 
     Examples
     --------
@@ -88,6 +102,23 @@ def sweep(
     """
     from perfmodel.sweeps.datasets import wrapped
 
+    if keep not in KEPT:
+        raise DataError(f"keep: '{keep}' is not one of {', '.join(KEPT)}")
+    if keep == "best":
+        from perfmodel.model.presets import load_model
+        from perfmodel.sweeps.ranking import objectives_of, rank_problems
+
+        problem = Problem(load_model(model), load_framework(framework), grid)
+        found = rank_problems(
+            [problem],
+            hardware_rows(hardware),
+            objectives_of(top, by, pareto),
+            dtype=dtype,
+            threads=threads,
+            progress=progress,
+            hardware_values=hardware_values,
+        )
+        return wrapped(found.table)
     return wrapped(
         sweep_table(
             model,
@@ -234,8 +265,8 @@ def _project(
 
 
 def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:
-    """Return what a sweep keeps of one strategy [B]: variables, verdict and status."""
-    return hardware_rows * (len(STEP_VARIABLES) * np.dtype(dtype).itemsize + 2)
+    """Return what a sweep keeps of one strategy [B]: fields, variables, verdict and status."""
+    return 2 * len(FIELDS) + hardware_rows * (len(STEP_VARIABLES) * np.dtype(dtype).itemsize + 2)
 
 
 def labelled(
@@ -260,12 +291,13 @@ def _coordinates(
         coordinates |= _problem_coordinates(problems, among)
     for spec in FIELDS:
         attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
-        column = np.concatenate([grid[spec.name] for grid in grids])
+        kind: Any = np.float64
         if spec.kind == "int":
-            column = narrow(column)
+            kind = narrow_kind([it.of_families(spec.name) for it in grids])
         elif spec.kind != "float":
-            column = column.astype(np.int8)
+            kind = np.int8
             attributes |= flags(spec.choices or ("false", "true"))
+        column = np.concatenate([it.column(spec.name, kind) for it in grids])
         coordinates[spec.name] = Column("strategy", column, attributes)
     return coordinates
 
@@ -313,7 +345,13 @@ def _problem_coordinates(
 
 
 def narrow(column: NDArray[Any]) -> NDArray[Any]:
-    return column.astype(np.int32 if column.max(initial=0) < 2**31 else np.int64)
+    return column.astype(narrow_kind([column]))
+
+
+def narrow_kind(columns: Sequence[NDArray[Any]]) -> type[np.integer[Any]]:
+    """Return the smallest type of whole numbers from 32 bits on that holds some columns."""
+    largest = max(int(column.max(initial=0)) for column in columns)
+    return np.int32 if largest < 2**31 else np.int64
 
 
 def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardware]) -> Table:
@@ -326,9 +364,12 @@ def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardw
     ):
         parts = []
         for problem in problems:
-            attended = attended_lengths(problem.grid.columns)
+            grid = problem.grid
+            families = grid.families
+            attended = attended_lengths(grid.columns if families is None else families.grid.columns)
             lengths, at = np.unique(attended, return_inverse=True)
-            parts.append(model_flops_per_token(problem.model, lengths, causal=causal)[at])
+            flops = model_flops_per_token(problem.model, lengths, causal=causal)[at]
+            parts.append(flops if families is None else np.repeat(flops, families.size))
         table[name] = labelled(VARIABLES[name], np.concatenate(parts), ["strategy"])
     step = table["step_time"].values
     capacity = table["memory_capacity"].values

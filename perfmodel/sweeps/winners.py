@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.table import Column, Table
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
+from perfmodel.sweeps.ranking import RankedSweep
 from perfmodel.sweeps.results import RATE
 from perfmodel.sweeps.scaling import GROUPS
 
@@ -64,6 +65,17 @@ def tally(table: Table) -> Tally:
         (status.values == code).sum(axis=0).tolist(),
         finite.sum(axis=0).tolist(),
         memory.min(axis=0, initial=np.inf).tolist(),
+    )
+
+
+def ranked_tally(ranked: RankedSweep) -> Tally:
+    """Return the counts of a sweep of which the best were kept alone."""
+    kept = tally(ranked.table)
+    return Tally(
+        [one.fitting for one in ranked.counts],
+        [one.lacking for one in ranked.counts],
+        [one.strategies - one.lacking for one in ranked.counts],
+        kept.least_memory,
     )
 
 

@@ -82,11 +82,15 @@ class Best:
     ----------
     objectives : Objectives
     hardware : Hardware
+    counts : Counts, optional
+        Added to.
     """
 
-    def __init__(self, objectives: Objectives, hardware: Hardware) -> None:
+    def __init__(
+        self, objectives: Objectives, hardware: Hardware, counts: Counts | None = None
+    ) -> None:
         self.objectives, self.hardware = objectives, hardware
-        self.counts = Counts()
+        self.counts = Counts() if counts is None else counts
         self.costs: NDArray[np.float64] = np.zeros(0)
         """Of the best so far, lowest first."""
         self.front: NDArray[np.float64] = np.zeros((0, 1 + len(objectives.front)))
