@@ -36,6 +36,7 @@ class Kind(NamedTuple):
 # what compiling and loading take, are priors. What is really spent corrects them on the way.
 KINDS = {
     "strategies": Kind(6e-5, 15.0, 0.15, "close.close_strategies"),  # closed on one device
+    "ranked_strategies": Kind(3e-5, 15.0, 0.15, "ranking.rank_strategies"),
     "pipeline_passes": Kind(2.5e-5, 6.0, 0.1, "scheduled.run_schedules"),  # eight cases at once
     "gemms": Kind(2e-4, 2.0, 0.05, "gemm.gemm_times"),
     "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times"),

@@ -171,6 +171,8 @@ def enumerate_strategies(
     `result_bytes` that the caller is going to keep of each, and `others` that it has enumerated
     before, need more memory than there is.
     """
+    from perfmodel.kernels.work import expect
+
     every = all_axes(model, devices, axes, hardware)
     if every.rows > MOST_ROWS:
         raise StrategyError(f"{every.rows:,} combinations take too long to list; {FEWER_VALUES}")
@@ -186,6 +188,7 @@ def enumerate_strategies(
         size = 2 * COLUMN_BYTES * families + strategies * (LISTED_BYTES + result_bytes)
         _check_memory(strategies, size)
         kept.append(part)
+    expect(strategies=strategies)  # rules of many are worth compiled kernels, as is what follows
     for part in kept:
         multiplied, late = families_in(every, part, keep_impossible)
         rejected += late

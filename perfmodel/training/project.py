@@ -308,6 +308,7 @@ def in_chunks(
     close: Callable[[NDArray[Any]], None],
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
+    kind: str = "strategies",
 ) -> None:
     """Close the families of a share chunk by chunk; takes what `project_grid` takes.
 
@@ -315,6 +316,8 @@ def in_chunks(
     ----------
     close : callable
         Closes some of the strategies of its workload.
+    kind : str
+        Of work, as `perfmodel.kernels.work` knows it.
     """
     from perfmodel.kernels.work import compiling, expect, kernel_work
 
@@ -324,7 +327,7 @@ def in_chunks(
 
     def run(first: int, behind: int) -> None:
         count = int(before[behind] - before[first])
-        with kernel_work(strategies=count):
+        with kernel_work(**{kind: count}):
             close(strategies[first:behind])
         if progress:
             progress(count)
@@ -335,7 +338,7 @@ def in_chunks(
 
     first = 0
     while first < last:  # uncompiled, until compiling pays for the rest
-        expect(strategies=int(before[-1] - before[first]))
+        expect(**{kind: int(before[-1] - before[first])})
         if compiling():
             break
         behind = end(first, PLAIN_CHUNK)

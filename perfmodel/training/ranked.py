@@ -160,7 +160,7 @@ class Best:
             with lock:
                 every.append(ranking)
 
-        in_chunks(share, close, threads, progress)
+        in_chunks(share, close, threads, progress, "ranked_strategies")
         return self._taken(every)
 
     def _blank(self, room: int) -> Ranking:
