@@ -15,6 +15,7 @@ from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.pipeline.closed import one_f_one_b_makespan
 from perfmodel.kernels.pipeline.events import KINDS, Durations, paced_makespans
 from perfmodel.kernels.pipeline.held import fullest, peaks
+from perfmodel.kernels.pipeline.repetition import SAME
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.pipeline import boundary_send
 from perfmodel.kernels.step.placement import data_groups
@@ -175,13 +176,15 @@ def least_makespans(order, work):
 
 
 @jit
-def close_one_f_one_b(layer_key, batches, sends, shards, keys, chunks, rows, waits):
+def close_one_f_one_b(layer_key, batches, more, sends, shards, keys, chunks, rows, waits):
     """The same of 1F1B, in closed form, whatever the micro-batches.
 
     Parameters
     ----------
     batches : int64, shape (strategies,)
         Micro-batches.
+    more : bool, shape (strategies,)
+        There may be more: these are more than stages, and the makespan a maximum of lines.
     layer_key, sends, shards, keys, chunks, rows, waits
         As of `run_schedules`. Nothing runs beside sends.
     """
@@ -192,26 +195,53 @@ def close_one_f_one_b(layer_key, batches, sends, shards, keys, chunks, rows, wai
     case_of, first = distinct_cases(layer_key, batches, sends, shards.row)
     work = work_of_cases(np.arange(stages), layer_key, leader, keys, chunks, shards)
     alone, with_sends = np.empty(first.size), np.empty(first.size)
+    growth, growth_with_sends = np.empty(first.size), np.empty(first.size)
     forward, backward = np.empty(stages), np.empty(stages)
     for case in range(first.size):
         own = work_of[first[case]]
         for stage in range(stages):
             forward[stage], backward[stage] = work[FORWARD, stage, own], work[BACKWARD, stage, own]
-        alone[case] = one_f_one_b_makespan(forward, backward, batches[first[case]])
+        count = batches[first[case]]
+        alone[case] = one_f_one_b_makespan(forward, backward, count)
+        growth[case] = steepest(forward, backward, count, alone[case])
         for stage in range(1, stages):
             forward[stage - 1] += sends[first[case]]
             backward[stage] += sends[first[case]]
-        with_sends[case] = one_f_one_b_makespan(forward, backward, batches[first[case]])
+        with_sends[case] = one_f_one_b_makespan(forward, backward, count)
+        growth_with_sends[case] = steepest(forward, backward, count, with_sends[case])
     ahead = np.zeros(waits.flight.shape[1], np.int64)  # micro-batches ahead of a first backward
     for stage in range(stages - 1, -1, -1):
         ahead[chunks.stage_row[stage]] = stages - stage
+    right = np.ones(rows.size, np.bool_)
     for i in range(rows.size):
         row, case = rows[i], case_of[i]
         wait = waits.of[row]
         wait.batches, wait.makespan, wait.with_sends = batches[i], alone[case], with_sends[case]
         wait.heads = wait.alone = 1.0
+        if more[i]:
+            wait.growth, wait.growth_with_sends = growth[case], growth_with_sends[case]
+            right[i] = wait.growth >= 0.0 and wait.growth_with_sends >= 0.0  # neither is NaN
         for composition in range(ahead.size):
             waits.flight[row, composition] = min(batches[i], ahead[composition])
+    return right
+
+
+@jit
+def steepest(forward, backward, batches, makespan):
+    """Return what each further micro-batch adds to 1F1B; NaN where it will be more later [s].
+
+    Parameters
+    ----------
+    forward, backward : float64[stages]
+    batches : int
+    makespan : float
+        With so many micro-batches.
+    """
+    slowest = 0.0
+    for stage in range(forward.size):
+        slowest = max(slowest, forward[stage] + backward[stage])
+    grown = one_f_one_b_makespan(forward, backward, batches + 1) - makespan
+    return slowest if abs(grown - slowest) <= SAME * makespan else np.nan
 
 
 @jit

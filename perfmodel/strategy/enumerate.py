@@ -36,6 +36,8 @@ from perfmodel.strategy.grid import (
 )
 from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (
+    BATCH_RULES,
+    BATCHLESS_RULES,
     LATE_RULES,
     RULES,
     STATUS_NAMES,
@@ -182,7 +184,7 @@ def enumerate_strategies(
     for start, stop in slabs_of(every, SLAB):
         part = layouts_in(every, start, stop, keep_impossible)
         rejected += part.rejected
-        strategies += int(part.repeats.sum())
+        strategies += part.strategies
         families += part.first.size * every.free_count
         # All families are multiplied out, and then those that make sense are copied.
         size = 2 * COLUMN_BYTES * families + strategies * (LISTED_BYTES + result_bytes)
@@ -206,23 +208,26 @@ class Axes:
         Those that the user named.
     layout, free : mapping of str to ndarray
         All values of axes that decide whether a strategy is possible, and of the others.
+    batch : ndarray
+        Sequences per step, ascending, which also decide.
     """
 
     model: ModelSpec
     devices: int
     given: Mapping[str, Integers]
     layout: Mapping[str, Integers]
+    batch: Integers
     free: Mapping[str, Integers]
 
     @property
     def values(self) -> dict[str, Integers]:
         """The values of all axes."""
-        return {**self.layout, **self.free}
+        return {**self.layout, BATCH: self.batch, **self.free}
 
     @property
     def rows(self) -> int:
-        """Combinations of layout axes."""
-        return math.prod(values.size for values in self.layout.values())
+        """Combinations of layout axes and batches."""
+        return math.prod(values.size for values in self.layout.values()) * self.batch.size
 
     @property
     def free_count(self) -> int:
@@ -243,34 +248,35 @@ def all_axes(
         if name not in given:
             raise StrategyError(f"{name}: a value is needed")
     layout = _layout_axes(model, devices, given, _scale_up_devices(hardware))
-    return Axes(model, devices, given, layout, free_axes(given))
+    batch = np.sort(layout.pop(BATCH))
+    return Axes(model, devices, given, layout, batch, free_axes(given))
 
 
 def slabs_of(axes: Axes, most: int) -> Iterator[tuple[int, int]]:
     """Yield the first row of every part of the product of layout axes, and that behind its last.
 
-    About `most` rows each, with all batches of their layouts.
+    Rows have all batches of a layout; about `most` of these at once.
     """
-    rows = axes.rows
-    batches = axes.layout[BATCH].size
-    most = max(most // batches, 1) * batches
-    for start in range(0, rows, most):
-        yield start, min(start + most, rows)
+    batches = axes.batch.size
+    rows, step = axes.rows // batches, max(most // batches, 1)
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """Layouts that are kept, and what each becomes.
+    """Layouts that are kept, with their batches, and what each becomes.
 
     Attributes
     ----------
     columns : mapping of str to ndarray, shape (layouts,)
     status : ndarray of uint8, shape (layouts,)
-    first : ndarray of int64, shape (groups,)
-        The first of every group of layouts that differ in the batch alone. Impossible ones stand
-        for themselves.
-    repeats : ndarray of int64, shape (layouts,)
-        Strategies that each becomes but for `LATE_RULES`.
+        Impossible ones have a layout for each batch.
+    first, size : ndarray of int64, shape (layouts,)
+        Their batches are ``batch[first:first + size]``.
+    batch : ndarray of int64
+    strategies : int
+        What all of them become but for `LATE_RULES`.
     rejected : Counter
         Impossible strategies by the name of the rule that they break.
     """
@@ -278,7 +284,9 @@ class Layouts:
     columns: Mapping[str, Integers]
     status: NDArray[np.uint8]
     first: Integers
-    repeats: NDArray[np.int64]
+    size: Integers
+    batch: Integers
+    strategies: int
     rejected: Counter[str]
 
 
@@ -286,20 +294,45 @@ def layouts_in(axes: Axes, start: int, stop: int, keep_impossible: bool = False)
     """Return the layouts in some rows of the product of their axes."""
     columns = axis_rows(axes.layout, start, stop)
     _add_derived_columns(columns, axes.devices, axes.given)
-    status = strategy_status({**columns, **_free_defaults(columns)}, axes.model, axes.devices)
+    count, batches = columns["tensor_parallel"].size, axes.batch.size
+    status = np.zeros((count, batches), np.uint8)
+    rules = {**columns, **_free_defaults(columns)}, axes.model, axes.devices
+    status[:] = strategy_status(*rules, BATCHLESS_RULES)[:, None]
+    # Of the rules that a strategy breaks the first counts, whether it asks for the batch or not.
+    asked = np.flatnonzero((status[:, 0] == VALID) | (status[:, 0] > BATCH_RULES[0].code))
+    each = {name: column[asked, None] for name, column in columns.items()}
+    broken = strategy_status({**each, BATCH: axes.batch[None]}, *rules[1:], BATCH_RULES)
+    before = status[asked]
+    status[asked] = np.where(
+        (broken != VALID) & ((before == VALID) | (broken < before)), broken, before
+    )
     repeats = repeats_of(axes, columns)
-    rejected = Counter(count_broken(status, repeats))
-    begins = np.ones(status.size, bool)
-    if not keep_impossible:
-        kept = status == VALID
-        columns = {name: column[kept] for name, column in columns.items()}
-        status, repeats = status[kept], repeats[kept]
-        begins = np.zeros(status.size, bool)
-        begins[:1] = True
-        for name, column in columns.items():
-            if name != BATCH:
-                begins[1:] |= column[1:] != column[:-1]
-    return Layouts(columns, status, np.flatnonzero(begins), repeats, rejected)
+    rejected = Counter(count_broken(status, np.broadcast_to(repeats[:, None], status.shape)))
+    valid = status == VALID
+    if keep_impossible:
+        columns = {name: np.repeat(column, batches) for name, column in columns.items()}
+        return Layouts(
+            columns,
+            status.reshape(-1),
+            np.arange(status.size),
+            np.ones(status.size, np.int64),
+            np.tile(axes.batch, count),
+            int(repeats.sum()) * batches,
+            rejected,
+        )
+    size = valid.sum(axis=1)
+    strategies = int((repeats * size).sum())
+    kept = size > 0
+    size = size[kept]
+    return Layouts(
+        {name: column[kept] for name, column in columns.items()},
+        np.zeros(size.size, np.uint8),
+        np.cumsum(size) - size,
+        size,
+        np.broadcast_to(axes.batch, status.shape)[valid],
+        strategies,
+        rejected,
+    )
 
 
 def families_in(
@@ -309,10 +342,10 @@ def families_in(
 
     No rule of free axes asks for the batch, so all strategies of a family break it, or none.
     """
-    first, free = layouts.first, axes.free_count
-    columns = Multiplied({name: it[first] for name, it in layouts.columns.items()}, axes.free)
-    size = np.repeat(np.diff(first, append=layouts.status.size), free)
-    status = np.repeat(layouts.status[first], free)
+    columns = Multiplied(layouts.columns, axes.free)
+    first, size, status = (
+        np.repeat(it, axes.free_count) for it in (layouts.first, layouts.size, layouts.status)
+    )
     keep = np.ones(status.size, bool)
     rejected: Counter[str] = Counter()
     if may_break_late(axes.free, axes.model):
@@ -324,12 +357,14 @@ def families_in(
             keep &= status == VALID
     if "zero_stage" not in axes.given:
         keep &= sensible_zero(columns)
-    ordered = {spec.name: columns[spec.name][keep] for spec in FIELDS}
-    grid = StrategyGrid(axes.devices, ordered, status[keep])
     size = size[keep]
-    number = np.cumsum(size) - size
-    batch = layouts.columns[BATCH]
-    return Families(grid, np.repeat(first, free)[keep], size, number, batch), rejected
+    batch = layouts.batch
+    ordered = {
+        spec.name: batch[first[keep]] if spec.name == BATCH else columns[spec.name][keep]
+        for spec in FIELDS
+    }
+    grid = StrategyGrid(axes.devices, ordered, status[keep])
+    return Families(grid, first[keep], size, np.cumsum(size) - size, batch), rejected
 
 
 class Multiplied(Mapping[str, Integers]):
@@ -487,7 +522,6 @@ def _layout_axes(
     for name in ("data_parallel", "pipeline_schedule"):
         if name in given:
             axes[name] = given[name]
-    axes[BATCH] = np.sort(axes.pop(BATCH))  # innermost: families have all of their batches
     return axes
 
 

@@ -439,6 +439,11 @@ RULES: tuple[Rule, ...] = (
         _paired,
     ),
 )
+# Rules that ask how many micro-batches there are, and the others, in order.
+BATCH_RULES = tuple(
+    rule for rule in RULES if rule.broken in (_batch, _interleaved_batches, _schedule_batches)
+)
+BATCHLESS_RULES = tuple(rule for rule in RULES if rule not in BATCH_RULES)
 # Rules about the axes that multiply an already checked layout.
 LATE_RULES = tuple(
     rule
@@ -469,7 +474,10 @@ def strategy_status(
     columns: Columns, model: ModelSpec, devices: int, rules: tuple[Rule, ...] = RULES
 ) -> NDArray[np.uint8]:
     """Return the code of the first rule that each strategy breaks; 0 where it keeps all."""
-    status = np.zeros(columns["tensor_parallel"].shape, np.uint8)
+    shape = columns["tensor_parallel"].shape
+    if columns["tensor_parallel"].ndim > 1:  # of layouts, and batches along another axis
+        shape = np.broadcast_shapes(shape, columns["global_batch_size"].shape)
+    status = np.zeros(shape, np.uint8)
     for rule in rules:
         broken = rule.broken(columns, model, devices)
         status[broken & (status == VALID)] = rule.code

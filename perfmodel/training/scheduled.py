@@ -76,11 +76,17 @@ def lines_of(problem: Problem) -> tuple[Integers, Integers]:
     pipeline = np.repeat(np.arange(size.size), size)
     columns = problem.part(pipeline).columns()
     stages = columns["pipeline_parallel"]
-    follows = repeats_itself(columns, batches) & (batches >= FILLED * stages)
+    follows = batches >= FILLED * stages
+    follows &= closes(columns) | (repeats_itself(columns, batches) & (batches % stages == 0))
     place = np.arange(batches.size) - begin[pipeline]
-    alone = np.where(follows & (batches % stages == 0), -1, place)
+    alone = np.where(follows, -1, place)
     lines = np.minimum(np.maximum.reduceat(alone, begin[:-1]) + 2, size)
     return batches[place < lines[pipeline]], lines
+
+
+def closes(columns: Mapping[str, Integers]) -> Flags:
+    """Tell which pipelines have a closed form for stages of any length."""
+    return np.isin(columns["pipeline_schedule"], [CODES[name] for name in UNEVEN_CLOSED])
 
 
 def repeats_itself(columns: Mapping[str, Integers], batches: Integers) -> Flags:
@@ -263,7 +269,9 @@ def run_events(
 
     Notes
     -----
-    1F1B has a closed form for stages of any length. Most others repeat themselves, p micro-batches
+    1F1B has a closed form for stages of any length; beyond p micro-batches it is a maximum of
+    lines, and once that grows as the steepest of them does, by the time of the slowest stage for
+    each, it is that line for good. Most others repeat themselves, p micro-batches
     at a time: where there are many, so few run as fill and drain the pipeline and show three
     repetitions. If everything in two of them comes later than in the one before by the same time,
     so it does in all that are left out. What is kept has long been at its most.
@@ -271,19 +279,20 @@ def run_events(
     from perfmodel.kernels.work import expect
 
     columns = problem.columns()
-    stages, schedule = columns["pipeline_parallel"], columns["pipeline_schedule"]
-    closed = np.isin(schedule, [CODES[name] for name in UNEVEN_CLOSED])
+    stages = columns["pipeline_parallel"]
+    closed = closes(columns)
     left = np.zeros_like(batches)
     if repeat:
         left = np.maximum(batches // stages - FILLED, 0) * stages
         left *= repeats_itself(columns, batches)
+        left[closed] = np.maximum(batches - FILLED * stages, 0)[closed]
     few = closed | bounds
     passes = stages * columns["virtual_pipeline"] * np.where(few, 1, batches - left)
     expect(pipeline_passes=float(passes.sum()) / 4.0)
     right = np.ones(batches.size, bool)
     rows = np.flatnonzero(closed)
     if rows.size:
-        run_closed(problem, rows, batches[rows], waits)
+        right[rows] = run_closed(problem, rows, (batches - left)[rows], left[rows] > 0, waits)
     rows = np.flatnonzero(~closed)
     run = (batches - left)[rows]
     right[rows] = run_orders(problem, rows, run, left[rows] > 0, waits, bounds)
@@ -334,19 +343,23 @@ def blocks_of(
     return Blocks(kinds, blocks)
 
 
-def run_closed(problem: Problem, rows: Integers, batches: Integers, waits: Waits) -> None:
-    """Fill `rows` of the result for strategies that run 1F1B with so many micro-batches."""
+def run_closed(
+    problem: Problem, rows: Integers, batches: Integers, more: Flags, waits: Waits
+) -> Flags:
+    """Fill `rows` of the result for strategies that run 1F1B; takes what `run_orders` takes."""
     from perfmodel.kernels.step import scheduled as kernel
     from perfmodel.kernels.work import kernel_work
 
+    right = np.ones(rows.size, bool)
     kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY[:2])
     for number, own in blocks:
         layer_key, sends, shards = problem.part(rows[own]).prices
         chunks = chunks_of(problem.work, int(kinds["pipeline"][number]))
         with kernel_work(pipeline_passes=chunks.row.size * own.size):
-            kernel.close_one_f_one_b(
+            right[own] = kernel.close_one_f_one_b(
                 layer_key,
                 batches[own],
+                more[own],
                 sends,
                 shards,
                 problem.keys,
@@ -354,6 +367,7 @@ def run_closed(problem: Problem, rows: Integers, batches: Integers, waits: Waits
                 rows[own],
                 waits,
             )
+    return right
 
 
 def run_orders(
