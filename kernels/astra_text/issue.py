@@ -6,9 +6,7 @@ Source: astra-sim 07d5d19, ``system/Sys.cc`` (``generate_collective``, ``get_pri
 
 from __future__ import annotations
 
-import numpy as np
-
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -19,10 +17,13 @@ from perfmodel.kernels.astra.phase import (
 from perfmodel.kernels.astra_text.cost import LARGEST_INT
 from perfmodel.kernels.astra_text.queue import enter, start_waiting
 from perfmodel.kernels.astra_text.state import (
+    ALGORITHM,
     BLOCKING,
+    CALL_KIND,
+    CALL_SIZE,
     CHUNK_PRIORITY,
-    COLLECTIVE_COUNT,
     COMMUNICATION,
+    COUNT,
     CREATED,
     CURRENT,
     EMPTY,
@@ -33,9 +34,12 @@ from perfmodel.kernels.astra_text.state import (
     FULL,
     INJECTED,
     LEFT,
+    MEMBERS,
     NEXT,
+    NEXT_QUEUE,
     NO_CHUNK,
     NONE,
+    ORDER,
     OUTSTANDING,
     PANIC,
     PHASE_ALGORITHM,
@@ -58,6 +62,7 @@ from perfmodel.kernels.astra_text.state import (
     TOTAL,
     TURN,
     UNSUPPORTED,
+    UPDATE,
     WAITING_SINCE,
     stop,
     tick,
@@ -68,12 +73,12 @@ SYSTEM_ORDER, FIRST_IN_ORDER, LAST_IN_ORDER, HIGHEST = 0, 1, 2, 3
 HIGHEST_PRIORITY = 100_000_000
 
 
-@jit
-def next_priority(state, system, order):
+@jit_lean
+def next_priority(state, facts, order):
     """Priority of a collective; larger ones go first."""
     if order == HIGHEST:
         return HIGHEST_PRIORITY
-    last_in_first = system.last_in_first
+    last_in_first = facts.of.last_in_first
     if order != SYSTEM_ORDER:
         last_in_first = order == LAST_IN_ORDER
     priority = state.cursor[PRIORITY]
@@ -81,70 +86,75 @@ def next_priority(state, system, order):
     return priority
 
 
-@jit
-def dimension_order(state, system, kind, involved, remaining, chunk, order):
+@jit_lean
+def dimension_order(state, facts, kind, involved, remaining, chunk):
     """Find the order of dimensions of the next chunk; return the chunk's size."""
-    dims = order.shape[0]
-    if system.inter >= THEMIS and kind != ALL_TO_ALL:
-        return themis_order(state, system, kind, involved, remaining, chunk, order)
+    dims = state.dims.shape[0]
+    if facts.of.inter >= THEMIS and kind != ALL_TO_ALL:
+        return themis_order(state, facts, kind, involved, remaining, chunk)
     first = 0
-    if system.inter == ROUND_ROBIN:
+    if facts.of.inter == ROUND_ROBIN:
         first = state.cursor[TURN]
         state.cursor[TURN] = (first + 1) % dims
     for place in range(dims):
         dimension = (place + first) % dims
-        order[place] = dims - 1 - dimension if kind == ALL_GATHER else dimension
-    return min(chunk, remaining)
+        state.dims[place, ORDER] = dims - 1 - dimension if kind == ALL_GATHER else dimension
+    return chunk if chunk < remaining else remaining
 
 
-@jit
-def add_phase(state, system, chunk, kind, algorithms, dimension, size):
+@jit_lean
+def add_phase(state, facts, chunk, kind, algorithm, dimension, size):
     """Add a phase to a chunk; return the bytes after it."""
     own = state.chunk[chunk]
     step = state.phase[chunk, own[PHASES]]
     step[PHASE_KIND] = kind
-    step[PHASE_ALGORITHM] = algorithms[dimension]
+    step[PHASE_ALGORITHM] = algorithm
     step[PHASE_DIMENSION] = dimension
-    step[PHASE_QUEUE] = dimension * system.queues + state.next_queue[dimension]
-    state.next_queue[dimension] = (state.next_queue[dimension] + 1) % system.queues
+    step[PHASE_QUEUE] = dimension * facts.of.queues + state.dims[dimension, NEXT_QUEUE]
+    state.dims[dimension, NEXT_QUEUE] = (state.dims[dimension, NEXT_QUEUE] + 1) % facts.of.queues
     step[PHASE_SIZE] = size
-    step[PHASE_FINAL] = final_size(kind, size, system.members[dimension])
+    step[PHASE_FINAL] = final_size(kind, size, facts.dims[dimension, MEMBERS])
     own[PHASES] += 1
     return step[PHASE_FINAL]
 
 
-@jit
-def add_phases(state, system, chunk, kind, involved, order, size):
+@jit_lean
+def add_phases(state, facts, chunk, kind, involved, size):
     """Give a chunk its phases, in the order of its dimensions.
 
     An all-reduce scatters on the way out and gathers on the way back; unless Themis
     schedules it, it reduces whole on the last dimension.
     """
-    algorithms = system.algorithm[kind]
+    dims = state.dims.shape[0]
     last = NONE
-    for dimension in order:
-        if involved[dimension] and system.members[dimension] > 1:
+    for place in range(dims):
+        dimension = state.dims[place, ORDER]
+        if involved[dimension] and facts.dims[dimension, MEMBERS] > 1:
             last = dimension
-    there_and_back = kind == ALL_REDUCE and not system.whole_all_reduce
-    turns = there_and_back and system.inter < THEMIS
-    for dimension in order:
-        if not (involved[dimension] and system.members[dimension] > 1):
+    there_and_back = kind == ALL_REDUCE and not facts.of.whole_all_reduce
+    turns = there_and_back and facts.of.inter < THEMIS
+    for place in range(dims):
+        dimension = state.dims[place, ORDER]
+        if not (involved[dimension] and facts.dims[dimension, MEMBERS] > 1):
             continue
         step = kind
         if there_and_back:
             step = ALL_REDUCE if turns and dimension == last else REDUCE_SCATTER
-        size = add_phase(state, system, chunk, step, algorithms, dimension, size)
+        algorithm = facts.dims[dimension, ALGORITHM + kind]
+        size = add_phase(state, facts, chunk, step, algorithm, dimension, size)
     if not there_and_back:
         return
-    for dimension in order[::-1]:
-        if not (involved[dimension] and system.members[dimension] > 1):
+    for place in range(dims - 1, -1, -1):
+        dimension = state.dims[place, ORDER]
+        if not (involved[dimension] and facts.dims[dimension, MEMBERS] > 1):
             continue
         if not (turns and dimension == last):
-            size = add_phase(state, system, chunk, ALL_GATHER, algorithms, dimension, size)
+            algorithm = facts.dims[dimension, ALGORITHM + kind]
+            size = add_phase(state, facts, chunk, ALL_GATHER, algorithm, dimension, size)
 
 
-@jit
-def issue(state, system, layers, phase, layer, order, blocking):
+@jit_lean
+def issue(state, facts, phase, layer, order, blocking):
     """Issue a layer's collective; return whether there is one to wait for.
 
     Parameters
@@ -160,25 +170,26 @@ def issue(state, system, layers, phase, layer, order, blocking):
     One without a dimension is not sent, but has taken a priority and a turn.
     """
     cursor = state.cursor
-    kind = layers.kind[phase, layer]
+    kind = facts.calls[phase, layer, CALL_KIND]
     if kind == NONE:
         return False
     if kind == UNSUPPORTED:
         stop(state, PANIC, layer, phase)
         return False
-    involved = layers.involved[phase, layer]
-    size = layers.size[phase, layer]
-    chunk_size = size // system.splits
-    priority = next_priority(state, system, order)
-    if system.inter >= THEMIS:
+    involved = facts.involved[phase, layer]
+    size = facts.calls[phase, layer, CALL_SIZE]
+    chunk_size = size // facts.of.splits
+    priority = next_priority(state, facts, order)
+    if facts.of.inter >= THEMIS:
         forget_loads(state)
-    dims = system.members.shape[0]
-    dimensions = np.empty(dims, np.int64)
     if size == 0:
         stop(state, EMPTY, layer, phase)
         return False
-    if not (involved & (system.members > 1)).any():
-        dimension_order(state, system, kind, involved, size, chunk_size, dimensions)
+    sends = False
+    for dimension in range(state.dims.shape[0]):
+        sends |= involved[dimension] and facts.dims[dimension, MEMBERS] > 1
+    if not sends:
+        dimension_order(state, facts, kind, involved, size, chunk_size)
         return False
     if chunk_size == 0 or chunk_size > LARGEST_INT:
         stop(state, NO_CHUNK if chunk_size == 0 else TOO_LARGE, layer, phase)
@@ -194,7 +205,7 @@ def issue(state, system, layers, phase, layer, order, blocking):
     record[SET_LAYER] = layer
     record[SET_PHASE] = phase
     while size > 0 and cursor[STATUS] == RUNNING:
-        part = dimension_order(state, system, kind, involved, size, chunk_size, dimensions)
+        part = dimension_order(state, facts, kind, involved, size, chunk_size)
         size -= part
         chunk = cursor[FREE_CHUNK]
         if chunk == NONE or part > LARGEST_INT:
@@ -205,18 +216,18 @@ def issue(state, system, layers, phase, layer, order, blocking):
         state.chunk[chunk, CHUNK_PRIORITY] = priority
         state.chunk[chunk, PHASES] = 0
         state.chunk[chunk, CURRENT] = 0
-        add_phases(state, system, chunk, kind, involved, dimensions, part)
+        add_phases(state, facts, chunk, kind, involved, part)
         record[TOTAL] += 1
         record[LEFT] = record[TOTAL]  # none ends before all are issued
-        start_waiting(state, system, enter(state, system, chunk))
+        start_waiting(state, facts, enter(state, facts, chunk))
     cursor[INJECTED] += record[TOTAL]
-    state.result[layer, COLLECTIVE_COUNT] += 1
+    state.collective[phase, layer, COUNT] += 1
     state.collective[phase, layer, OUTSTANDING] += 1
     state.collective[phase, layer, BLOCKING] = blocking
     return True
 
 
-@jit
+@jit_lean
 def finished_or_wait(state, phase, layer):
     """Whether a layer's collectives of a phase have ended; if not, note since when one waits."""
     own = state.collective[phase, layer]
@@ -227,8 +238,8 @@ def finished_or_wait(state, phase, layer):
     return False
 
 
-@jit
-def end_collective(state, layers, own):
+@jit_lean
+def end_collective(state, facts, own):
     """Count a collective that has ended, its update included.
 
     Returns
@@ -239,14 +250,14 @@ def end_collective(state, layers, own):
     """
     record = state.sets[own]
     layer, phase = record[SET_LAYER], record[SET_PHASE]
-    finish = record[SET_FINISH] + layers.update[layer]
-    state.result[layer, COMMUNICATION + phase] += finish - record[CREATED]
+    finish = record[SET_FINISH] + facts.rows[layer, UPDATE]
+    state.collective[phase, layer, COMMUNICATION] += finish - record[CREATED]
     collective = state.collective[phase, layer]
     wakes = True
     if collective[OUTSTANDING] == 1 and collective[BLOCKING] == 1:
-        state.result[layer, EXPOSED + phase] += finish - record[CREATED]
+        state.collective[phase, layer, EXPOSED] += finish - record[CREATED]
     elif collective[WAITING_SINCE] != NONE:
-        state.result[layer, EXPOSED + phase] += finish - collective[WAITING_SINCE]
+        state.collective[phase, layer, EXPOSED] += finish - collective[WAITING_SINCE]
         collective[WAITING_SINCE] = NONE
     else:
         wakes = False
@@ -256,7 +267,7 @@ def end_collective(state, layers, own):
     return wakes, record[TOTAL]
 
 
-@jit
+@jit_lean
 def count_ended(state, chunks):
     """Count the chunks of a collective whose end everybody knows of."""
     state.cursor[ENDED] += chunks

@@ -6,7 +6,7 @@ Source: astra-sim 07d5d19, ``system/Sys.cc`` (``insert_stream``, ``SchedulerUnit
 
 from __future__ import annotations
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from perfmodel.kernels.astra_text.cost import TOO_LONG, phase
 from perfmodel.kernels.astra_text.state import (
@@ -19,16 +19,21 @@ from perfmodel.kernels.astra_text.state import (
     FREE_CHUNK,
     LEFT,
     LENGTH,
+    MEMBERS,
     NEXT,
     NONE,
     PHASE_ALGORITHM,
+    PHASE_COUNT,
     PHASE_DIMENSION,
     PHASE_END,
     PHASE_FINAL,
     PHASE_KIND,
     PHASE_QUEUE,
     PHASE_SIZE,
+    PHASE_TIME,
     PHASES,
+    PHYSICAL,
+    SENT,
     SET,
     SET_END,
     SET_FINISH,
@@ -38,23 +43,28 @@ from perfmodel.kernels.astra_text.state import (
     SMALLEST_FIRST,
     STARTED,
     STEPS_TAKEN,
+    STRIDE,
     TOO_LONG_STATUS,
     UNEQUAL_STATUS,
+    UPDATE,
     schedule,
     stop,
     tick,
 )
 from perfmodel.kernels.astra_text.steps import goes_in_equal_steps, take_step
+from perfmodel.kernels.events import CLOCK
 
 
-@jit
-def place_in_line(state, system, chunk, queue):
+@jit_lean
+def place_in_line(state, facts, chunk, queue):
     """Place of a chunk that enters a queue: behind all those under way, then by the rule."""
     length = state.queue[queue, LENGTH]
     line = state.line[queue]
     own = state.chunk[chunk]
     kind = state.phase[chunk, own[CURRENT], PHASE_KIND]
-    if system.intra == FIRST_IN:  # the whole line is in order: begin at its end, usually the place
+    if (
+        facts.of.intra == FIRST_IN
+    ):  # the whole line is in order: begin at its end, usually the place
         place = length
         while place > 0 and not (
             state.chunk[line[place - 1], STARTED] == 1
@@ -70,10 +80,10 @@ def place_in_line(state, system, chunk, queue):
         ):
             place += 1
         return place
-    if system.intra == ALTERNATING:
+    if facts.of.intra == ALTERNATING:
         return _alternating_place(state, line, length, own[CHUNK_PRIORITY])
     left = own[PHASES] - 1 - own[CURRENT]
-    if system.intra == SMALLEST_FIRST:
+    if facts.of.intra == SMALLEST_FIRST:
         if left == 1:
             return length
         size = _extent(state, chunk)
@@ -90,7 +100,7 @@ def place_in_line(state, system, chunk, queue):
     return place
 
 
-@jit
+@jit_lean
 def _alternating_place(state, line, length, priority):
     """Place behind the last alternation of reduce-scatter and all-gather."""
     before = NONE
@@ -118,15 +128,15 @@ def _alternating_place(state, line, length, priority):
     return place
 
 
-@jit
+@jit_lean
 def _extent(state, chunk):
     """Bytes before or after the chunk's phase, whichever are more."""
     own = state.phase[chunk, state.chunk[chunk, CURRENT]]
     return max(own[PHASE_SIZE], own[PHASE_FINAL])
 
 
-@jit
-def start(state, system, chunk):
+@jit_lean
+def start(state, facts, chunk):
     """Start a chunk on its current phase."""
     own = state.chunk[chunk]
     step = state.phase[chunk, own[CURRENT]]
@@ -134,54 +144,54 @@ def start(state, system, chunk):
     dimension = step[PHASE_DIMENSION]
     own[STARTED] = 1
     own[SINCE] = tick(state)
-    if system.fixed.shape[1] > 0:
-        time = system.fixed[own_set[SET_PHASE], own_set[SET_LAYER]]
-        schedule(state, state.clock[0] + time, time, PHASE_END, chunk)
+    if facts.fixed.shape[1] > 0:
+        time = facts.fixed[own_set[SET_PHASE], own_set[SET_LAYER]]
+        schedule(state, state.calendar[0, CLOCK] + time, time, PHASE_END, chunk)
         return
-    physical = system.physical[dimension]
+    physical = facts.dims[dimension, PHYSICAL]
     end, last, sent = phase(
-        state.clock[0],
+        state.calendar[0, CLOCK],
         step[PHASE_KIND],
         step[PHASE_ALGORITHM],
         step[PHASE_SIZE],
-        system.members[dimension],
-        system.stride[dimension],
-        system.delay,
-        system.network[physical],
+        facts.dims[dimension, MEMBERS],
+        facts.dims[dimension, STRIDE],
+        facts.of.delay,
+        facts.network[physical],
     )
     if end < 0:
         status = TOO_LONG_STATUS if end == TOO_LONG else UNEQUAL_STATUS
         stop(state, status, own_set[SET_LAYER], own_set[SET_PHASE])
         return
-    state.payload[physical] += sent
+    state.dims[dimension, SENT] += sent
     if state.cursor[FRACTIONS] == 1 and goes_in_equal_steps(
-        system, dimension, step[PHASE_ALGORITHM]
+        facts, dimension, step[PHASE_ALGORITHM]
     ):
         own[STEPS_TAKEN] = 0
-        take_step(state, system, chunk)
+        take_step(state, facts, chunk)
         return
     schedule(state, end, last, PHASE_END, chunk)
 
 
-@jit
-def start_waiting(state, system, queue):
+@jit_lean
+def start_waiting(state, facts, queue):
     """Start chunks of a queue as long as fewer than `active` are under way."""
     while (
-        state.queue[queue, BUSY] < system.active
+        state.queue[queue, BUSY] < facts.of.active
         and state.queue[queue, BUSY] < state.queue[queue, LENGTH]
     ):
         chunk = state.line[queue, state.queue[queue, BUSY]]
         state.queue[queue, BUSY] += 1
-        start(state, system, chunk)
+        start(state, facts, chunk)
 
 
-@jit
-def enter(state, system, chunk):
+@jit_lean
+def enter(state, facts, chunk):
     """Let a chunk into the queue of its current phase."""
     own = state.chunk[chunk]
     own[STARTED] = 0
     queue = state.phase[chunk, own[CURRENT], PHASE_QUEUE]
-    place = place_in_line(state, system, chunk, queue)
+    place = place_in_line(state, facts, chunk, queue)
     line = state.line[queue]
     for behind in range(state.queue[queue, LENGTH], place, -1):
         line[behind] = line[behind - 1]
@@ -190,14 +200,12 @@ def enter(state, system, chunk):
     return queue
 
 
-@jit
-def end_phase(state, system, update, chunk):
+@jit_lean
+def end_phase(state, facts, chunk):
     """Take a chunk out of its queue at the end of a phase, and let it into the next one.
 
     Parameters
     ----------
-    update : int64[layer]
-        How long a collective's end is delayed [ns].
     chunk : int
     """
     own = state.chunk[chunk]
@@ -210,8 +218,8 @@ def end_phase(state, system, update, chunk):
         own_set[LEFT] -= 1
         if own_set[LEFT] == 0:
             own_set[SET_FINISH] = tick(state)
-            delay = float(update[own_set[SET_LAYER]])
-            schedule(state, state.clock[0] + delay, delay, SET_END, own[SET])
+            delay = float(facts.rows[own_set[SET_LAYER], UPDATE])
+            schedule(state, state.calendar[0, CLOCK] + delay, delay, SET_END, own[SET])
     line = state.line[queue]
     place = 0
     while line[place] != chunk:
@@ -220,14 +228,14 @@ def end_phase(state, system, update, chunk):
         line[behind] = line[behind + 1]
     state.queue[queue, LENGTH] -= 1
     state.queue[queue, BUSY] -= 1
-    state.latency[dimension, 0] += tick(state) - own[SINCE]
-    state.latency[dimension, 1] += 1
+    state.dims[dimension, PHASE_TIME] += tick(state) - own[SINCE]
+    state.dims[dimension, PHASE_COUNT] += 1
     if finished:
         own[NEXT] = state.cursor[FREE_CHUNK]
         state.cursor[FREE_CHUNK] = chunk
-        start_waiting(state, system, queue)
+        start_waiting(state, facts, queue)
         return
     own[CURRENT] += 1
-    entered = enter(state, system, chunk)
-    start_waiting(state, system, queue)
-    start_waiting(state, system, entered)
+    entered = enter(state, facts, chunk)
+    start_waiting(state, facts, queue)
+    start_waiting(state, facts, entered)

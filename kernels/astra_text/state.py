@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels import events as calendars
-from perfmodel.kernels._jit import jit
-from perfmodel.kernels.events import COLUMNS, MADE, TIME, WAITING, WHAT
+from perfmodel.kernels._jit import jit_lean
+from perfmodel.kernels.astra_text.cost import MEMORY_SCALE
+from perfmodel.kernels.events import CLOCK, COLUMNS, MADE, TIME, WAITING, WHAT
 
 NONE = -1
 
@@ -44,7 +45,11 @@ FREE_CHUNK = 7
 FREE_SET = 8
 LAST_ISSUE = 9  # [ns], for Themis
 FRACTIONS = 10  # whether times may not be whole
-CURSORS = 11
+# The training loop's own: its state, layer and pass; whether the layer's computation in this state
+# is done, and its collective issued; whether the forward pass before this input gradient was run
+# again, and whether the loop waits for the end of chunks.
+WHERE, LAYER, PASS, COMPUTED, ISSUED, AGAIN, SUBSCRIBED = 11, 12, 13, 14, 15, 16, 17
+CURSORS = 18
 
 # Orders in which a queue takes chunks, and in which a chunk takes dimensions.
 FIRST_IN, SMALLEST_FIRST, ALTERNATING, FEWEST_LEFT = 0, 1, 2, 3
@@ -58,18 +63,21 @@ PHASE_KIND, PHASE_ALGORITHM, PHASE_DIMENSION, PHASE_QUEUE = 0, 1, 2, 3
 PHASE_SIZE, PHASE_FINAL = 4, 5  # before and after it [B]
 LEFT, TOTAL, CREATED, SET_LAYER, SET_PHASE, SET_FINISH = 1, 2, 3, 4, 5, 6
 LENGTH, BUSY = 0, 1
-OUTSTANDING, BLOCKING, WAITING_SINCE = 0, 1, 2
+# Of `State.collective`; from COUNT on what is reported.
+OUTSTANDING, BLOCKING, WAITING_SINCE, COUNT, COMPUTE, EXPOSED, COMMUNICATION = 0, 1, 2, 3, 4, 5, 6
+COLLECTIVE_COLUMNS = 7
+# Of `State.dims`: the queue that is next, the chunk's order and that of loads (the dimension at a
+# place), sum of the time of phases [ns] and their number, bytes sent.
+NEXT_QUEUE, ORDER, LOAD_ORDER, PHASE_TIME, PHASE_COUNT, SENT = 0, 1, 2, 3, 4, 5
+LOAD, LOAD_BEFORE = 0, 1  # of `State.loads`: of Themis, and while they change their order
+# Columns of the tables of `Facts`.
+CALL_KIND, CALL_SIZE, CALL_COMPUTE = 0, 1, 2
+UPDATE, CHECKPOINT, INITIATES = 0, 1, 2
+MEMBERS, STRIDE, PHYSICAL, ALGORITHM = 0, 1, 2, 3  # one algorithm for each collective
 # Kinds of events; an event's code is KINDS * (number of the chunk or set) + kind. Those up to
 # PHASE_STEP are the system layer's own, kept by nanoseconds.
 STEP, SET_END, PHASE_STEP, PHASE_END, MESSAGE_END = 0, 1, 2, 3, 4
 KINDS = 5
-
-# Columns of `State.result`; each of the last three is one per phase.
-COLLECTIVE_COUNT = 0
-COMPUTE = 1
-EXPOSED = 4
-COMMUNICATION = 7
-RESULT_COLUMNS = 10
 
 
 class Layers(NamedTuple):
@@ -109,7 +117,6 @@ class System(NamedTuple):
     physical: np.ndarray  # int64[dim]
     algorithm: np.ndarray  # int64[4, dim] by collective
     network: np.ndarray  # float64[physical, column]
-    relative_bandwidth: np.ndarray  # float64[dim] to the first dimension's; for Themis
     splits: int
     queues: int  # per dimension
     active: int  # chunks in flight per queue
@@ -121,78 +128,114 @@ class System(NamedTuple):
     fixed: np.ndarray  # float64[3, layer] time of a chunk whatever its bytes [ns]; empty: none
 
 
+SETTINGS = np.dtype(
+    [(name, np.bool_) for name in Loop._fields if name != "last_bottom"]
+    + [("last_bottom", np.int64)]
+    + [(name, np.int64) for name in ("splits", "queues", "active", "delay", "intra", "inter")]
+    + [(name, np.bool_) for name in ("last_in_first", "whole_all_reduce")],
+    align=True,
+)
+"""Numbers of `Loop` and `System`."""
+
+
+class Facts(NamedTuple):
+    """All that a run is told, in as few arrays as can be: kernels hand them on often."""
+
+    of: np.record  # of SETTINGS
+    calls: np.ndarray  # int64[3, layer, column]
+    rows: np.ndarray  # int64[layer, column]
+    involved: np.ndarray  # bool[3, layer, dim]
+    dims: np.ndarray  # int64[dim, column]
+    network: np.ndarray  # float64[physical, column]
+    fixed: np.ndarray  # float64[3, layer], or empty
+
+
 class State(NamedTuple):
     """Everything that changes during a run."""
 
     cursor: np.ndarray  # int64[CURSORS]
-    clock: np.ndarray  # float64[1] [ns]
-    calendar: np.ndarray  # float64[event + 1, COLUMNS] [ns]; made: when it is registered there
+    # float64[event + 1, COLUMNS] [ns]; made: when it is registered there. CLOCK of row 0: [ns]
+    calendar: np.ndarray
     chunk: np.ndarray  # int64[chunk, column]
     phase: np.ndarray  # int64[chunk, 2 dim, column]
     line: np.ndarray  # int64[queue, chunk] chunks of a queue, those under way first
     queue: np.ndarray  # int64[queue, 2]
-    next_queue: np.ndarray  # int64[dim]
     sets: np.ndarray  # int64[set, column]
-    collective: np.ndarray  # int64[3, layer, 3]
-    load: np.ndarray  # float64[dim] of Themis
-    load_order: np.ndarray  # int64[dim] dimensions as Themis last sorted them
-    result: np.ndarray  # int64[layer, RESULT_COLUMNS]
+    collective: np.ndarray  # int64[3, layer, column]
+    dims: np.ndarray  # int64[dim, column]
+    loads: np.ndarray  # float64[dim, 2] of Themis
     pass_end: np.ndarray  # int64[passes] [ns]
-    latency: np.ndarray  # int64[dim, 2] sum over phases [ns], and their number
-    payload: np.ndarray  # int64[physical] sent by a device [B]
 
 
-@jit
-def new_state(layers, dims, physical, queues, passes, chunks, sets, active):
+def facts_of(layers, loop, system):
+    """Return `Facts`.
+
+    Parameters
+    ----------
+    layers : Layers
+    loop : Loop
+    system : System
+    """
+    values = loop._asdict() | system._asdict()
+    row = tuple(values[name] for name in SETTINGS.names)
+    return Facts(
+        np.array([row], SETTINGS).view(np.recarray)[0],
+        np.stack((layers.kind, layers.size, layers.compute), axis=2),
+        np.stack((layers.update, layers.checkpoint, layers.initiates), axis=1),
+        layers.involved,
+        np.column_stack((system.members, system.stride, system.physical, system.algorithm.T)),
+        system.network,
+        system.fixed,
+    )
+
+
+def new_state(facts, passes, chunks, sets):
     """State before the first event.
 
     Parameters
     ----------
-    layers, dims, physical, queues, passes : int
-        Lengths; `queues` of all dimensions.
+    facts : Facts
+    passes : int
     chunks, sets : int
-        Sizes of the pools.
-    active : int
-        Chunks in flight per queue.
+        Sizes of the pools: most chunks and collectives at once.
     """
-    events = min(queues * active, chunks) + sets + 2  # a chunk or a collective waits for one
-    calendar = np.empty((events + 1, COLUMNS))
-    calendar[0] = 0.0
+    dims, layers = len(facts.dims), len(facts.rows)
+    queues = int(dims * facts.of.queues)
+    # A chunk or a collective waits for one event.
+    events = min(queues * int(facts.of.active), chunks) + sets + 2
     chunk = np.zeros((chunks, 8), np.int64)
-    chunk[:, NEXT] = np.arange(1, chunks + 1)
-    chunk[chunks - 1, NEXT] = NONE
     pool = np.zeros((sets, 7), np.int64)
-    pool[:, NEXT] = np.arange(1, sets + 1)
-    pool[sets - 1, NEXT] = NONE
-    collective = np.zeros((3, layers, 3), np.int64)
+    for table in (chunk, pool):
+        table[:, NEXT] = np.arange(1, len(table) + 1)
+        table[-1, NEXT] = NONE
+    collective = np.zeros((3, layers, COLLECTIVE_COLUMNS), np.int64)
     collective[:, :, WAITING_SINCE] = NONE
+    cursor = np.zeros(CURSORS, np.int64)
+    cursor[FRACTIONS] = (facts.network[:, MEMORY_SCALE] > 0.0).any() and facts.fixed.size == 0
+    table = np.zeros((dims, 6), np.int64)
+    table[:, LOAD_ORDER] = np.arange(dims)
     return State(
-        np.zeros(CURSORS, np.int64),
-        np.zeros(1),
-        calendar,
+        cursor,
+        np.zeros((events + 1, COLUMNS)),
         chunk,
-        np.empty((chunks, 2 * dims, 6), np.int64),
-        np.empty((queues, chunks), np.int64),
+        np.zeros((chunks, 2 * dims, 6), np.int64),
+        np.zeros((queues, chunks), np.int64),
         np.zeros((queues, 2), np.int64),
-        np.zeros(dims, np.int64),
         pool,
         collective,
-        np.zeros(dims),
-        np.arange(dims),
-        np.zeros((layers, RESULT_COLUMNS), np.int64),
+        table,
+        np.zeros((dims, 2)),
         np.zeros(passes, np.int64),
-        np.zeros((dims, 2), np.int64),
-        np.zeros(physical, np.int64),
     )
 
 
-@jit
+@jit_lean
 def tick(state):
     """Time as the simulator reads it: whole [ns]."""
-    return np.int64(np.floor(state.clock[0]))
+    return int(state.calendar[0, CLOCK])
 
 
-@jit
+@jit_lean
 def stop(state, status, layer, phase):
     """End the run early; the first reason stays."""
     if state.cursor[STATUS] == RUNNING:
@@ -201,7 +244,7 @@ def stop(state, status, layer, phase):
         state.cursor[STATUS_PHASE] = phase
 
 
-@jit
+@jit_lean
 def first_of_nanosecond(state, time, registered):
     """Time and registration of the system layer's first event in a time's nanosecond.
 
@@ -209,12 +252,12 @@ def first_of_nanosecond(state, time, registered):
     """
     for place in range(1, np.int64(state.calendar[0, WAITING]) + 1):
         own = state.calendar[place]
-        if np.int64(own[WHAT]) % KINDS <= PHASE_STEP and np.floor(own[TIME]) == np.floor(time):
+        if np.int64(own[WHAT]) % KINDS <= PHASE_STEP and int(own[TIME]) == int(time):
             return own[TIME], own[MADE]
     return time, registered
 
 
-@jit
+@jit_lean
 def schedule(state, time, last, kind, item):
     """Put an event into the calendar.
 
@@ -238,11 +281,11 @@ def schedule(state, time, last, kind, item):
     calendars.schedule(state.calendar, time, registered, KINDS * item + kind)
 
 
-@jit
+@jit_lean
 def next_event(state):
     """Take the next event out of the calendar and set the clock; return its kind and item.
 
     Events at one time go in the order in which the simulator registers them.
     """
-    state.clock[0], _, code = calendars.next_event(state.calendar)
+    state.calendar[0, CLOCK], _, code = calendars.next_event(state.calendar)
     return code % KINDS, code // KINDS

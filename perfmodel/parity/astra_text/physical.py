@@ -236,7 +236,6 @@ def _machine(
         physical=np.arange(count),
         algorithm=np.zeros((len(SIMULATED), count), np.int64),
         network=np.zeros((count, NETWORK_COLUMNS)),
-        relative_bandwidth=np.ones(count),
         splits=1,
         queues=1,
         active=1,
