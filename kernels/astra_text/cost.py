@@ -10,6 +10,8 @@ Letters as there: S, n, m, D, t, p.
 
 from __future__ import annotations
 
+import numpy as np
+
 from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import (
     ALL_GATHER,
@@ -22,18 +24,21 @@ from perfmodel.kernels.astra.phase import (
     hops,
 )
 
-# Columns of a network table, one row per physical dimension, innermost first.
-TOPOLOGY = 0
-SIZE = 1
-BYTES_PER_NANOSECOND = 2  # of all links that a message uses together
-LATENCY = 3  # of a hop [ns]
-NIC = 4  # [ns], once at either end
-ROUTER = 5  # [ns], of a switch
-MEMORY_LATENCY = 6  # [ns]
-MEMORY_BANDWIDTH = 7  # [GB/s]
-MEMORY_SCALE = 8
-RELATIVE_BANDWIDTH = 9  # of all links of a device to that of the first dimension; for Themis
-NETWORK_COLUMNS = 10
+# A physical dimension.
+NETWORK = np.dtype(
+    [
+        ("topology", np.int64),
+        ("devices", np.int64),
+        ("bytes_per_nanosecond", np.float64),  # of all links that a message uses together
+        ("latency", np.float64),  # of a hop [ns]
+        ("nic", np.float64),  # [ns], once at either end
+        ("router", np.float64),  # [ns], of a switch
+        ("memory_latency", np.float64),  # [ns]
+        ("memory_bandwidth", np.float64),  # [GB/s]
+        ("memory_scale", np.float64),
+        ("relative_bandwidth", np.float64),  # of all links of a device to the first one's; Themis
+    ]
+)
 
 REDUCTION_BLOCK = 500_000  # [B] that local memory takes per nanosecond, hard-coded in 1.0
 
@@ -59,7 +64,7 @@ def message_time(size, distance, row):
         m [B].
     distance : int
         Difference of the positions on the physical dimension, > 0.
-    row : float64[NETWORK_COLUMNS]
+    row : record of NETWORK
 
     Returns
     -------
@@ -71,15 +76,15 @@ def message_time(size, distance, row):
     analytical d27635b: ``int c``, cut after hops * latency, + m / bandwidth, + 2 nic and,
     behind a switch, + router; then max(c, (memory latency + m / memory bandwidth) * scale).
     """
-    count = hops(int(row[TOPOLOGY]), int(row[SIZE]), distance)
-    time = whole(count * row[LATENCY])
-    time = whole(time + size / row[BYTES_PER_NANOSECOND])
-    time = whole(time + 2 * row[NIC])
-    if row[TOPOLOGY] == SWITCH:
-        time = whole(time + row[ROUTER])
+    count = hops(row.topology, row.devices, distance)
+    time = whole(count * row.latency)
+    time = whole(time + size / row.bytes_per_nanosecond)
+    time = whole(time + 2 * row.nic)
+    if row.topology == SWITCH:
+        time = whole(time + row.router)
     if time >= LARGEST_INT + 1.0:
         return TOO_LONG
-    memory = (row[MEMORY_LATENCY] + size / row[MEMORY_BANDWIDTH]) * row[MEMORY_SCALE]
+    memory = (row.memory_latency + size / row.memory_bandwidth) * row.memory_scale
     return time if time > memory else memory
 
 
@@ -173,7 +178,7 @@ def direct_phase(start, kind, size, members, stride, delay, row):
         shortest = time if time < shortest else shortest
         longest = time if time > longest else longest
     # Distances from every member are the same only on a whole dimension.
-    if shortest < longest and members * stride != int(row[SIZE]):
+    if shortest < longest and members * stride != row.devices:
         return UNEQUAL, 0.0, 0
     arrived = start + delay + longest
     sent = (members - 1) * message
@@ -214,7 +219,7 @@ def phase(start, kind, algorithm, size, members, stride, delay, row):
         S [B], n >= 2, D [ns].
     stride : int
         Difference of neighbours' positions on the physical dimension.
-    row : float64[NETWORK_COLUMNS]
+    row : record of NETWORK
         The physical dimension.
 
     Returns

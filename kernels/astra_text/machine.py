@@ -19,35 +19,20 @@ from perfmodel.kernels.astra_text.issue import (
 )
 from perfmodel.kernels.astra_text.queue import end_phase
 from perfmodel.kernels.astra_text.state import (
-    AGAIN,
-    CALL_COMPUTE,
-    CALL_KIND,
-    CHECKPOINT,
-    COMPUTE,
-    COMPUTED,
-    ENDED,
     FINISHED,
     FORWARD,
-    INITIATES,
-    INJECTED,
     INPUT_GRADIENT,
-    ISSUED,
-    LAYER,
     MESSAGE_END,
     NO_CHECKPOINT,
-    PASS,
     PAST_THE_END,
     PHASE_END,
     PHASE_STEP,
     RUNNING,
     SET_END,
-    STATUS,
     STEP,
     STUCK,
-    SUBSCRIBED,
     TOO_MANY_EVENTS,
     WEIGHT_GRADIENT,
-    WHERE,
     next_event,
     schedule,
     stop,
@@ -65,24 +50,24 @@ def check_end(state, passes):
 
     The wait is noted for the first layer's weight gradient alone.
     """
-    if state.cursor[PASS] < passes:
+    if state.cursor.iteration < passes:
         return
-    state.cursor[WHERE] = END_STATE
-    if state.cursor[ENDED] == state.cursor[INJECTED]:
-        state.cursor[STATUS] = FINISHED
-    elif state.cursor[SUBSCRIBED] == 0:
-        state.cursor[SUBSCRIBED] = 1
+    state.cursor.where = END_STATE
+    if state.cursor.ended == state.cursor.injected:
+        state.cursor.status = FINISHED
+    elif state.cursor.subscribed == 0:
+        state.cursor.subscribed = 1
         finished_or_wait(state, WEIGHT_GRADIENT, 0)
 
 
 @jit_lean
 def compute(state, facts, phase):
     """Compute a phase of the layer, once per visit; return whether it takes time from now."""
-    if state.cursor[COMPUTED] == 1:
+    if state.cursor.computed == 1:
         return False
-    state.cursor[COMPUTED] = 1
-    time = facts.calls[phase, state.cursor[LAYER], CALL_COMPUTE]
-    state.collective[phase, state.cursor[LAYER], COMPUTE] += time
+    state.cursor.computed = 1
+    time = facts.calls[phase][state.cursor.layer].compute
+    state.collective[phase][state.cursor.layer].compute += time
     if time == 0:
         return False
     schedule(state, state.calendar[0, CLOCK] + time, float(time), STEP, 0)
@@ -92,45 +77,45 @@ def compute(state, facts, phase):
 @jit_lean
 def change(state, where, layer):
     """Go to a state and a layer; that takes 1 ns."""
-    state.cursor[WHERE] = where
-    state.cursor[LAYER] = layer
-    state.cursor[COMPUTED] = 0
-    state.cursor[ISSUED] = 0
+    state.cursor.where = where
+    state.cursor.layer = layer
+    state.cursor.computed = 0
+    state.cursor.issued = 0
     schedule(state, state.calendar[0, CLOCK] + 1.0, 1.0, STEP, 0)
 
 
 @jit_lean
 def end_pass(state):
     """Note the end of a pass and begin the next one."""
-    state.pass_end[state.cursor[PASS]] = tick(state)
-    state.cursor[PASS] += 1
+    state.pass_end[state.cursor.iteration] = tick(state)
+    state.cursor.iteration += 1
     change(state, FORWARD_STATE, 0)
 
 
 @jit_lean
 def forward_step(state, facts):
     """Go on with a forward layer, the first time or again before a backward pass."""
-    layer = state.cursor[LAYER]
+    layer = state.cursor.layer
     if not finished_or_wait(state, WEIGHT_GRADIENT, layer):
         return
     if compute(state, facts, FORWARD):
         return
     if facts.of.recommender:
-        if state.cursor[ISSUED] == 0 and facts.calls[FORWARD, layer, CALL_KIND] == ALL_TO_ALL:
-            state.cursor[ISSUED] = 1
+        if state.cursor.issued == 0 and facts.calls[FORWARD][layer].kind == ALL_TO_ALL:
+            state.cursor.issued = 1
             issue(state, facts, FORWARD, layer, HIGHEST, False)
         elif layer == facts.of.last_bottom and not finished_or_wait(state, FORWARD, 0):
             return
-    elif facts.of.forward_blocking and state.cursor[ISSUED] == 0:
-        state.cursor[ISSUED] = 1
+    elif facts.of.forward_blocking and state.cursor.issued == 0:
+        state.cursor.issued = 1
         if issue(state, facts, FORWARD, layer, SYSTEM_ORDER, True):
             return
     layer += 1
-    if state.cursor[WHERE] == AGAIN_STATE:
+    if state.cursor.where == AGAIN_STATE:
         if layer == facts.rows.shape[0]:
             stop(state, PAST_THE_END, layer - 1, FORWARD)
             return
-        change(state, INPUT_STATE if facts.rows[layer, INITIATES] else AGAIN_STATE, layer)
+        change(state, INPUT_STATE if facts.rows[layer].initiates else AGAIN_STATE, layer)
     elif layer < facts.rows.shape[0]:
         change(state, FORWARD_STATE, layer)
     elif facts.of.inference:
@@ -142,11 +127,11 @@ def forward_step(state, facts):
 @jit_lean
 def weight_step(state, facts):
     """Go on with a weight gradient."""
-    layer = state.cursor[LAYER]
+    layer = state.cursor.layer
     if compute(state, facts, WEIGHT_GRADIENT):
         return
-    if state.cursor[ISSUED] == 0 and facts.of.weight_collective:
-        state.cursor[ISSUED] = 1
+    if state.cursor.issued == 0 and facts.of.weight_collective:
+        state.cursor.issued = 1
         order = FIRST_IN_ORDER if facts.of.weight_first_in else SYSTEM_ORDER
         issue(state, facts, WEIGHT_GRADIENT, layer, order, False)
     if facts.of.weight_waits and not finished_or_wait(state, INPUT_GRADIENT, layer):
@@ -162,19 +147,19 @@ def weight_step(state, facts):
 @jit_lean
 def input_step(state, facts):
     """Go on with an input gradient."""
-    layer = state.cursor[LAYER]
-    if facts.rows[layer, INITIATES] and state.cursor[AGAIN] == 0:
-        state.cursor[AGAIN] = 1
-        while layer >= 0 and not facts.rows[layer, CHECKPOINT]:
+    layer = state.cursor.layer
+    if facts.rows[layer].initiates and state.cursor.again == 0:
+        state.cursor.again = 1
+        while layer >= 0 and not facts.rows[layer].checkpoint:
             layer -= 1
         if layer < 0:
-            stop(state, NO_CHECKPOINT, state.cursor[LAYER], INPUT_GRADIENT)
+            stop(state, NO_CHECKPOINT, state.cursor.layer, INPUT_GRADIENT)
             return
         change(state, AGAIN_STATE, layer)
         return
     if compute(state, facts, INPUT_GRADIENT):
         return
-    state.cursor[AGAIN] = 0
+    state.cursor.again = 0
     if facts.of.recommender:
         if layer == facts.of.last_bottom + 1:
             issue(state, facts, INPUT_GRADIENT, 0, HIGHEST, False)
@@ -187,18 +172,18 @@ def input_step(state, facts):
 def step(state, facts, passes):
     """Go on with the training loop as far as it comes without waiting."""
     if facts.of.micro:
-        while state.cursor[PASS] < passes:
+        while state.cursor.iteration < passes:
             issue(state, facts, WEIGHT_GRADIENT, 0, SYSTEM_ORDER, False)
-            state.cursor[PASS] += 1
-    if state.cursor[STATUS] == RUNNING:
+            state.cursor.iteration += 1
+    if state.cursor.status == RUNNING:
         check_end(state, passes)
-    if state.cursor[STATUS] != RUNNING:
+    if state.cursor.status != RUNNING:
         return
-    if state.cursor[WHERE] == FORWARD_STATE or state.cursor[WHERE] == AGAIN_STATE:
+    if state.cursor.where == FORWARD_STATE or state.cursor.where == AGAIN_STATE:
         forward_step(state, facts)
-    elif state.cursor[WHERE] == WEIGHT_STATE:
+    elif state.cursor.where == WEIGHT_STATE:
         weight_step(state, facts)
-    elif state.cursor[WHERE] == INPUT_STATE:
+    elif state.cursor.where == INPUT_STATE:
         input_step(state, facts)
 
 
@@ -209,7 +194,7 @@ def run(state, facts, passes, most_events):
     Parameters
     ----------
     state : State
-        `new_state`, which becomes that after the last event: its ``cursor[STATUS]`` says how
+        `new_state`, which becomes that after the last event: its ``cursor.status`` says how
         the run ended; ``FULL`` with fewer chunks or collectives than were needed.
     facts : Facts
     passes : int
@@ -217,7 +202,7 @@ def run(state, facts, passes, most_events):
         The run ends ``TOO_MANY_EVENTS`` beyond.
     """
     step(state, facts, passes)
-    while state.cursor[STATUS] == RUNNING:
+    while state.cursor.status == RUNNING:
         if state.calendar[0, WAITING] == 0:
             stop(state, STUCK, 0, 0)
             break
@@ -237,5 +222,5 @@ def run(state, facts, passes, most_events):
             if wakes:
                 step(state, facts, passes)
             count_ended(state, ended)
-            if state.cursor[SUBSCRIBED] == 1 and state.cursor[STATUS] == RUNNING:
+            if state.cursor.subscribed == 1 and state.cursor.status == RUNNING:
                 check_end(state, passes)

@@ -19,8 +19,8 @@ import numpy as np
 
 from perfmodel.kernels import events as calendars
 from perfmodel.kernels._jit import jit_lean
-from perfmodel.kernels.astra_text.cost import MEMORY_SCALE
 from perfmodel.kernels.events import CLOCK, COLUMNS, MADE, TIME, WAITING, WHAT
+from perfmodel.kernels.plain import blank
 
 NONE = -1
 
@@ -28,56 +28,115 @@ NONE = -1
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
 UNSUPPORTED = 4  # ALLREDUCEALLTOALL: the simulator stops where it is issued
 
-# How a run ends; `Cursor.STATUS`. Beside these: the layer and phase in which it happened.
+# How a run ends; `state.cursor.status`.
 RUNNING, FINISHED, FULL, EMPTY, NO_CHUNK, TOO_LARGE, PANIC, NO_CHECKPOINT, PAST_THE_END = range(9)
 UNEQUAL_STATUS, TOO_LONG_STATUS, TOO_MANY_EVENTS, STUCK, TOO_LATE = 9, 10, 11, 12, 13
 LATEST = 2.0**52  # [ns]; until then a float counts single nanoseconds
-
-# Entries of `State.cursor`.
-STATUS = 0
-STATUS_LAYER = 1
-STATUS_PHASE = 2
-PRIORITY = 3
-TURN = 4  # of the round robin of dimensions
-INJECTED = 5  # chunks
-ENDED = 6  # chunks of collectives that ended
-FREE_CHUNK = 7
-FREE_SET = 8
-LAST_ISSUE = 9  # [ns], for Themis
-FRACTIONS = 10  # whether times may not be whole
-# The training loop's own: its state, layer and pass; whether the layer's computation in this state
-# is done, and its collective issued; whether the forward pass before this input gradient was run
-# again, and whether the loop waits for the end of chunks.
-WHERE, LAYER, PASS, COMPUTED, ISSUED, AGAIN, SUBSCRIBED = 11, 12, 13, 14, 15, 16, 17
-CURSORS = 18
 
 # Orders in which a queue takes chunks, and in which a chunk takes dimensions.
 FIRST_IN, SMALLEST_FIRST, ALTERNATING, FEWEST_LEFT = 0, 1, 2, 3
 ASCENDING, ROUND_ROBIN, THEMIS, THEMIS_FLEX = 0, 1, 2, 3
 
-# Columns of the tables of `State`. NEXT of the two pools comes first.
-NEXT = 0
-SET, CHUNK_PRIORITY, PHASES, CURRENT, STARTED, SINCE = 1, 2, 3, 4, 5, 6
-STEPS_TAKEN = 7  # of the phase, where its messages are followed singly
-PHASE_KIND, PHASE_ALGORITHM, PHASE_DIMENSION, PHASE_QUEUE = 0, 1, 2, 3
-PHASE_SIZE, PHASE_FINAL = 4, 5  # before and after it [B]
-LEFT, TOTAL, CREATED, SET_LAYER, SET_PHASE, SET_FINISH = 1, 2, 3, 4, 5, 6
-LENGTH, BUSY = 0, 1
-# Of `State.collective`; from COUNT on what is reported.
-OUTSTANDING, BLOCKING, WAITING_SINCE, COUNT, COMPUTE, EXPOSED, COMMUNICATION = 0, 1, 2, 3, 4, 5, 6
-COLLECTIVE_COLUMNS = 7
-# Of `State.dims`: the queue that is next, the chunk's order and that of loads (the dimension at a
-# place), sum of the time of phases [ns] and their number, bytes sent.
-NEXT_QUEUE, ORDER, LOAD_ORDER, PHASE_TIME, PHASE_COUNT, SENT = 0, 1, 2, 3, 4, 5
-LOAD, LOAD_BEFORE = 0, 1  # of `State.loads`: of Themis, and while they change their order
-# Columns of the tables of `Facts`.
-CALL_KIND, CALL_SIZE, CALL_COMPUTE = 0, 1, 2
-UPDATE, CHECKPOINT, INITIATES = 0, 1, 2
-MEMBERS, STRIDE, PHYSICAL, ALGORITHM = 0, 1, 2, 3  # one algorithm for each collective
 # Kinds of events; an event's code is KINDS * (number of the chunk or set) + kind. Those up to
 # PHASE_STEP are the system layer's own, kept by nanoseconds.
 STEP, SET_END, PHASE_STEP, PHASE_END, MESSAGE_END = 0, 1, 2, 3, 4
 KINDS = 5
+
+# What a run keeps: `state.cursor.status`, `state.chunk[i].since`.
+CURSOR = np.dtype(
+    [
+        ("status", np.int64),  # how the run ended, and the layer and phase in which it did
+        ("status_layer", np.int64),
+        ("status_phase", np.int64),
+        ("priority", np.int64),  # of the next collective
+        ("turn", np.int64),  # of the round robin of dimensions
+        ("injected", np.int64),  # chunks
+        ("ended", np.int64),  # chunks of collectives that ended
+        ("free_chunk", np.int64),
+        ("free_set", np.int64),
+        ("last_issue", np.int64),  # [ns], for Themis
+        ("fractions", np.int64),  # whether times may not be whole
+        # The training loop's own: its state, layer and pass; whether the layer's computation in
+        # this state is done, and its collective issued; whether the forward pass before this
+        # input gradient was run again, and whether the loop waits for the end of chunks.
+        ("where", np.int64),
+        ("layer", np.int64),
+        ("iteration", np.int64),
+        ("computed", np.int64),
+        ("issued", np.int64),
+        ("again", np.int64),
+        ("subscribed", np.int64),
+    ]
+)
+CHUNK = np.dtype(
+    [
+        ("next", np.int64),  # of the pool's free ones
+        ("owner", np.int64),  # its set
+        ("priority", np.int64),
+        ("phases", np.int64),
+        ("current", np.int64),
+        ("started", np.int64),
+        ("since", np.int64),  # [ns]
+        ("steps_taken", np.int64),  # of the phase, where its messages are followed singly
+    ]
+)
+PHASE = np.dtype(
+    [
+        ("kind", np.int64),
+        ("algorithm", np.int64),
+        ("dimension", np.int64),
+        ("queue", np.int64),
+        ("before", np.int64),  # bytes [B]
+        ("after", np.int64),
+    ]
+)
+SET = np.dtype(
+    [
+        ("next", np.int64),  # of the pool's free ones
+        ("left", np.int64),  # chunks
+        ("total", np.int64),
+        ("created", np.int64),  # [ns]
+        ("layer", np.int64),
+        ("phase", np.int64),
+        ("finish", np.int64),  # [ns]
+    ]
+)
+QUEUE = np.dtype([("length", np.int64), ("busy", np.int64)])
+COLLECTIVES = np.dtype(  # of a layer and phase; from "issued" on what is reported
+    [
+        ("outstanding", np.int64),
+        ("blocking", np.int64),
+        ("waiting_since", np.int64),  # [ns]
+        ("issued", np.int64),
+        ("compute", np.int64),  # [ns]
+        ("exposed", np.int64),
+        ("communication", np.int64),
+    ]
+)
+DIMENSION = np.dtype(
+    [
+        ("next_queue", np.int64),
+        ("order", np.int64),  # the next chunk's dimension at this place
+        ("load_order", np.int64),  # the dimension at this place as Themis last sorted them
+        ("load", np.float64),  # of Themis
+        ("load_before", np.float64),  # while they are put into another order
+        ("phase_time", np.int64),  # sum [ns]
+        ("phase_count", np.int64),
+        ("sent", np.int64),  # by a device [B]
+    ]
+)
+
+# What a run is told.
+CALL = np.dtype([("kind", np.int64), ("message", np.int64), ("compute", np.int64)])  # [B], [ns]
+ROW = np.dtype([("update", np.int64), ("checkpoint", np.bool_), ("initiates", np.bool_)])
+LOGICAL = np.dtype(
+    [
+        ("members", np.int64),
+        ("stride", np.int64),  # on the physical dimension
+        ("physical", np.int64),
+        ("algorithm", np.int64, (4,)),  # by collective
+    ]
+)
 
 
 class Layers(NamedTuple):
@@ -116,7 +175,7 @@ class System(NamedTuple):
     stride: np.ndarray  # int64[dim] on the physical dimension
     physical: np.ndarray  # int64[dim]
     algorithm: np.ndarray  # int64[4, dim] by collective
-    network: np.ndarray  # float64[physical, column]
+    network: np.recarray  # of NETWORK, shape (physical,)
     splits: int
     queues: int  # per dimension
     active: int  # chunks in flight per queue
@@ -142,29 +201,37 @@ class Facts(NamedTuple):
     """All that a run is told, in as few arrays as can be: kernels hand them on often."""
 
     of: np.record  # of SETTINGS
-    calls: np.ndarray  # int64[3, layer, column]
-    rows: np.ndarray  # int64[layer, column]
+    calls: np.recarray  # of CALL, shape (3, layer)
+    rows: np.recarray  # of ROW, shape (layer,)
     involved: np.ndarray  # bool[3, layer, dim]
-    dims: np.ndarray  # int64[dim, column]
-    network: np.ndarray  # float64[physical, column]
+    dims: np.recarray  # of LOGICAL, shape (dim,)
+    network: np.recarray  # of NETWORK, shape (physical,)
     fixed: np.ndarray  # float64[3, layer], or empty
 
 
 class State(NamedTuple):
     """Everything that changes during a run."""
 
-    cursor: np.ndarray  # int64[CURSORS]
+    cursor: np.record  # of CURSOR
     # float64[event + 1, COLUMNS] [ns]; made: when it is registered there. CLOCK of row 0: [ns]
     calendar: np.ndarray
-    chunk: np.ndarray  # int64[chunk, column]
-    phase: np.ndarray  # int64[chunk, 2 dim, column]
+    chunk: np.recarray  # of CHUNK, shape (chunk,)
+    phase: np.recarray  # of PHASE, shape (chunk, 2 dim)
     line: np.ndarray  # int64[queue, chunk] chunks of a queue, those under way first
-    queue: np.ndarray  # int64[queue, 2]
-    sets: np.ndarray  # int64[set, column]
-    collective: np.ndarray  # int64[3, layer, column]
-    dims: np.ndarray  # int64[dim, column]
-    loads: np.ndarray  # float64[dim, 2] of Themis
+    queue: np.recarray  # of QUEUE, shape (queue,)
+    sets: np.recarray  # of SET, shape (set,)
+    collective: np.recarray  # of COLLECTIVES, shape (3, layer)
+    dims: np.recarray  # of DIMENSION, shape (dim,)
     pass_end: np.ndarray  # int64[passes] [ns]
+
+
+def _table(dtype, /, **columns):
+    """Return a record array of columns, whose first one says the shape."""
+    first = next(iter(columns.values()))
+    table = np.zeros(np.shape(first), dtype).view(np.recarray)
+    for name, column in columns.items():
+        table[name] = column
+    return table
 
 
 def facts_of(layers, loop, system):
@@ -177,13 +244,18 @@ def facts_of(layers, loop, system):
     system : System
     """
     values = loop._asdict() | system._asdict()
-    row = tuple(values[name] for name in SETTINGS.names)
     return Facts(
-        np.array([row], SETTINGS).view(np.recarray)[0],
-        np.stack((layers.kind, layers.size, layers.compute), axis=2),
-        np.stack((layers.update, layers.checkpoint, layers.initiates), axis=1),
+        _table(SETTINGS, **{name: [values[name]] for name in SETTINGS.names})[0],
+        _table(CALL, kind=layers.kind, message=layers.size, compute=layers.compute),
+        _table(ROW, update=layers.update, checkpoint=layers.checkpoint, initiates=layers.initiates),
         layers.involved,
-        np.column_stack((system.members, system.stride, system.physical, system.algorithm.T)),
+        _table(
+            LOGICAL,
+            members=system.members,
+            stride=system.stride,
+            physical=system.physical,
+            algorithm=system.algorithm.T,
+        ),
         system.network,
         system.fixed,
     )
@@ -203,30 +275,30 @@ def new_state(facts, passes, chunks, sets):
     queues = int(dims * facts.of.queues)
     # A chunk or a collective waits for one event.
     events = min(queues * int(facts.of.active), chunks) + sets + 2
-    chunk = np.zeros((chunks, 8), np.int64)
-    pool = np.zeros((sets, 7), np.int64)
-    for table in (chunk, pool):
-        table[:, NEXT] = np.arange(1, len(table) + 1)
-        table[-1, NEXT] = NONE
-    collective = np.zeros((3, layers, COLLECTIVE_COLUMNS), np.int64)
-    collective[:, :, WAITING_SINCE] = NONE
-    cursor = np.zeros(CURSORS, np.int64)
-    cursor[FRACTIONS] = (facts.network[:, MEMORY_SCALE] > 0.0).any() and facts.fixed.size == 0
-    table = np.zeros((dims, 6), np.int64)
-    table[:, LOAD_ORDER] = np.arange(dims)
-    return State(
-        cursor,
+    state = State(
+        blank(CURSOR),
         np.zeros((events + 1, COLUMNS)),
-        chunk,
-        np.zeros((chunks, 2 * dims, 6), np.int64),
+        blank(CHUNK, chunks),
+        blank(PHASE, chunks, 2 * dims),
         np.zeros((queues, chunks), np.int64),
-        np.zeros((queues, 2), np.int64),
-        pool,
-        collective,
-        table,
-        np.zeros((dims, 2)),
+        blank(QUEUE, queues),
+        blank(SET, sets),
+        blank(COLLECTIVES, 3, layers),
+        blank(DIMENSION, dims),
         np.zeros(passes, np.int64),
     )
+    for pool in (state.chunk, state.sets):
+        for place in range(len(pool)):
+            pool[place].next = place + 1
+        pool[len(pool) - 1].next = NONE
+    for phase in state.collective:
+        for own in phase:
+            own.waiting_since = NONE
+    for dimension in range(dims):
+        state.dims[dimension].load_order = dimension
+    follows = facts.fixed.size == 0 and (facts.network.memory_scale > 0.0).any()
+    state.cursor.fractions = int(follows)
+    return state
 
 
 @jit_lean
@@ -238,10 +310,10 @@ def tick(state):
 @jit_lean
 def stop(state, status, layer, phase):
     """End the run early; the first reason stays."""
-    if state.cursor[STATUS] == RUNNING:
-        state.cursor[STATUS] = status
-        state.cursor[STATUS_LAYER] = layer
-        state.cursor[STATUS_PHASE] = phase
+    if state.cursor.status == RUNNING:
+        state.cursor.status = status
+        state.cursor.status_layer = layer
+        state.cursor.status_phase = phase
 
 
 @jit_lean
@@ -276,7 +348,7 @@ def schedule(state, time, last, kind, item):
         stop(state, TOO_LATE, 0, 0)
         return
     registered = time - last
-    if state.cursor[FRACTIONS] == 1 and kind <= PHASE_STEP:
+    if state.cursor.fractions == 1 and kind <= PHASE_STEP:
         time, registered = first_of_nanosecond(state, time, registered)
     calendars.schedule(state.calendar, time, registered, KINDS * item + kind)
 

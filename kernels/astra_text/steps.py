@@ -18,19 +18,10 @@ from perfmodel.kernels.astra.phase import (
     REDUCE_SCATTER,
     RING,
 )
-from perfmodel.kernels.astra_text.cost import SIZE, TOPOLOGY, message_time, reduction_time
+from perfmodel.kernels.astra_text.cost import message_time, reduction_time
 from perfmodel.kernels.astra_text.state import (
-    CURRENT,
-    MEMBERS,
     MESSAGE_END,
-    PHASE_ALGORITHM,
-    PHASE_DIMENSION,
-    PHASE_KIND,
-    PHASE_SIZE,
     PHASE_STEP,
-    PHYSICAL,
-    STEPS_TAKEN,
-    STRIDE,
     schedule,
 )
 from perfmodel.kernels.events import CLOCK
@@ -42,10 +33,10 @@ NEXT_HOP, AT_ENDPOINT, REDUCING = 0, 1, 2  # what follows one another for every 
 @jit_lean
 def goes_in_equal_steps(facts, dimension, algorithm):
     """Whether all devices send at the same times, so that messages can be followed singly."""
-    row = facts.network[facts.dims[dimension, PHYSICAL]]
-    if row[TOPOLOGY] != RING_TOPOLOGY or algorithm == HALVING_DOUBLING:
+    row = facts.network[facts.dims[dimension].physical]
+    if row.topology != RING_TOPOLOGY or algorithm == HALVING_DOUBLING:
         return True
-    whole = facts.dims[dimension, MEMBERS] * facts.dims[dimension, STRIDE] == int(row[SIZE])
+    whole = facts.dims[dimension].members * facts.dims[dimension].stride == row.devices
     return algorithm == RING and whole
 
 
@@ -106,21 +97,21 @@ def take_step(state, facts, chunk):
     a reduction.
     """
     own = state.chunk[chunk]
-    phase = state.phase[chunk, own[CURRENT]]
-    dimension = phase[PHASE_DIMENSION]
-    kind, algorithm, size = phase[PHASE_KIND], phase[PHASE_ALGORITHM], phase[PHASE_SIZE]
-    members = facts.dims[dimension, MEMBERS]
+    phase = state.phase[chunk][own.current]
+    dimension = phase.dimension
+    kind, algorithm, size = phase.kind, phase.algorithm, phase.before
+    members = facts.dims[dimension].members
     now = state.calendar[0, CLOCK]
     while True:
-        taken = own[STEPS_TAKEN]
-        own[STEPS_TAKEN] += 1
+        taken = own.steps_taken
+        own.steps_taken += 1
         number, part = (taken - 1) // 3, (taken - 1) % 3
         if taken > 0 and number == message_count(kind, algorithm, members):
             return True
         if taken > 0 and part == NEXT_HOP:
             message, distance = message_of(kind, algorithm, size, members, number)
-            row = facts.network[facts.dims[dimension, PHYSICAL]]
-            time = message_time(message, distance * facts.dims[dimension, STRIDE], row)
+            row = facts.network[facts.dims[dimension].physical]
+            time = message_time(message, distance * facts.dims[dimension].stride, row)
             schedule(state, now + time, time, MESSAGE_END, chunk)
             return False
         wait = facts.of.delay

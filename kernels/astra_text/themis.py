@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
-from perfmodel.kernels.astra_text.cost import RELATIVE_BANDWIDTH
 from perfmodel.kernels.astra_text.state import (
-    LAST_ISSUE,
-    LOAD,
-    LOAD_BEFORE,
-    LOAD_ORDER,
-    MEMBERS,
-    ORDER,
-    PHYSICAL,
     THEMIS_FLEX,
     tick,
 )
@@ -29,30 +21,30 @@ SMALL_PART = 16  # of a chunk: a difference that is not worth another order
 @jit_lean
 def forget_loads(state):
     """Start afresh at every new time at which a collective is issued."""
-    if state.cursor[LAST_ISSUE] == tick(state):
+    if state.cursor.last_issue == tick(state):
         return
-    state.cursor[LAST_ISSUE] = tick(state)
-    for place in range(state.loads.shape[0]):
-        state.loads[place, LOAD] = 0.0
-        state.dims[place, LOAD_ORDER] = place
+    state.cursor.last_issue = tick(state)
+    for place in range(state.dims.shape[0]):
+        state.dims[place].load = 0.0
+        state.dims[place].load_order = place
 
 
 @jit_lean
 def _takes_part(facts, involved, dimension):
     """Whether a dimension takes part in a collective."""
-    return involved[dimension] and facts.dims[dimension, MEMBERS] > 1
+    return involved[dimension] and facts.dims[dimension].members > 1
 
 
 @jit_lean
 def _bandwidth(facts, dimension):
     """Bandwidth of a dimension over that of the first one."""
-    return facts.network[facts.dims[dimension, PHYSICAL], RELATIVE_BANDWIDTH]
+    return facts.network[facts.dims[dimension].physical].relative_bandwidth
 
 
 @jit_lean
 def _fair_size(facts, kind, difference, dimension):
     """Bytes that take a dimension as long as a difference of loads."""
-    members = facts.dims[dimension, MEMBERS]
+    members = facts.dims[dimension].members
     relative = _bandwidth(facts, dimension)
     share = (members - 1) / members if kind == REDUCE_SCATTER else (members - 1) / 1
     size = difference * relative / share * MEBIBYTE
@@ -62,31 +54,31 @@ def _fair_size(facts, kind, difference, dimension):
 @jit_lean
 def _add_load(state, facts, kind, dimension, place, size):
     """Add a chunk to the load at a place of the order; return its size behind `dimension`."""
-    members = facts.dims[dimension, MEMBERS]
+    members = facts.dims[dimension].members
     share = size / MEBIBYTE
     if kind == REDUCE_SCATTER:
-        state.loads[place, LOAD] += share * ((members - 1) / members) / _bandwidth(facts, dimension)
+        state.dims[place].load += share * ((members - 1) / members) / _bandwidth(facts, dimension)
         return size // members
-    state.loads[place, LOAD] += share * (members - 1) / _bandwidth(facts, dimension)
+    state.dims[place].load += share * (members - 1) / _bandwidth(facts, dimension)
     return size * members
 
 
 @jit_lean
 def _balancing_size(state, facts, kind, involved, first):
     """Size of a chunk that would level the loads, the place `first` being the first to work."""
-    dims = state.loads.shape[0]
+    dims = state.dims.shape[0]
     if kind == REDUCE_SCATTER:
-        difference = abs(state.loads[dims - 1, LOAD] - state.loads[first, LOAD])
-        return _fair_size(facts, kind, difference, state.dims[first, LOAD_ORDER])
+        difference = abs(state.dims[dims - 1].load - state.dims[first].load)
+        return _fair_size(facts, kind, difference, state.dims[first].load_order)
     last = dims - 1
-    while not _takes_part(facts, involved, state.dims[last, LOAD_ORDER]):
+    while not _takes_part(facts, involved, state.dims[last].load_order):
         last -= 1
-    difference = abs(state.loads[last, LOAD] - state.loads[first, LOAD])
-    size = _fair_size(facts, kind, difference, state.dims[last, LOAD_ORDER])
+    difference = abs(state.dims[last].load - state.dims[first].load)
+    size = _fair_size(facts, kind, difference, state.dims[last].load_order)
     last -= 1
     while first <= last:
-        if _takes_part(facts, involved, state.dims[last, LOAD_ORDER]):
-            size //= facts.dims[state.dims[last, LOAD_ORDER], MEMBERS]
+        if _takes_part(facts, involved, state.dims[last].load_order):
+            size //= facts.dims[state.dims[last].load_order].members
         last -= 1
     return size
 
@@ -94,38 +86,38 @@ def _balancing_size(state, facts, kind, involved, first):
 @jit_lean
 def _sort_loads(state):
     """Sort loads and their dimensions together, ascending; equal ones stay in order."""
-    for place in range(1, state.loads.shape[0]):
-        load, dimension = state.loads[place, LOAD], state.dims[place, LOAD_ORDER]
+    for place in range(1, state.dims.shape[0]):
+        load, dimension = state.dims[place].load, state.dims[place].load_order
         before = place - 1
-        while before >= 0 and state.loads[before, LOAD] > load:
-            state.loads[before + 1, LOAD] = state.loads[before, LOAD]
-            state.dims[before + 1, LOAD_ORDER] = state.dims[before, LOAD_ORDER]
+        while before >= 0 and state.dims[before].load > load:
+            state.dims[before + 1].load = state.dims[before].load
+            state.dims[before + 1].load_order = state.dims[before].load_order
             before -= 1
-        state.loads[before + 1, LOAD] = load
-        state.dims[before + 1, LOAD_ORDER] = dimension
+        state.dims[before + 1].load = load
+        state.dims[before + 1].load_order = dimension
 
 
 @jit_lean
 def _reverse_loads(state):
     """Turn the order round."""
-    last = state.loads.shape[0] - 1
+    last = state.dims.shape[0] - 1
     for place in range((last + 1) // 2):
-        load, dimension = state.loads[place, LOAD], state.dims[place, LOAD_ORDER]
-        state.loads[place, LOAD] = state.loads[last - place, LOAD]
-        state.dims[place, LOAD_ORDER] = state.dims[last - place, LOAD_ORDER]
-        state.loads[last - place, LOAD] = load
-        state.dims[last - place, LOAD_ORDER] = dimension
+        load, dimension = state.dims[place].load, state.dims[place].load_order
+        state.dims[place].load = state.dims[last - place].load
+        state.dims[place].load_order = state.dims[last - place].load_order
+        state.dims[last - place].load = load
+        state.dims[last - place].load_order = dimension
 
 
 @jit_lean
 def _plain_order(state, facts, kind, involved, size):
     """Take the dimensions as they are numbered, and add the chunk to their loads."""
-    dims = state.loads.shape[0]
+    dims = state.dims.shape[0]
     for place in range(dims):
-        state.loads[state.dims[place, LOAD_ORDER], LOAD_BEFORE] = state.loads[place, LOAD]
+        state.dims[state.dims[place].load_order].load_before = state.dims[place].load
     for dimension in range(dims):
-        state.loads[dimension, LOAD] = state.loads[dimension, LOAD_BEFORE]
-        state.dims[dimension, LOAD_ORDER] = dimension
+        state.dims[dimension].load = state.dims[dimension].load_before
+        state.dims[dimension].load_order = dimension
     if kind == ALL_GATHER:
         _reverse_loads(state)
     for dimension in range(dims):  # by place, though the places may be reversed
@@ -161,7 +153,7 @@ def themis_order(state, facts, kind, involved, remaining, chunk):
     if kind == ALL_GATHER:
         _reverse_loads(state)
     first = 0
-    while first < dims and not _takes_part(facts, involved, state.dims[first, LOAD_ORDER]):
+    while first < dims and not _takes_part(facts, involved, state.dims[first].load_order):
         first += 1
     size = chunk if chunk < remaining else remaining
     load_size = chunk
@@ -170,15 +162,15 @@ def themis_order(state, facts, kind, involved, remaining, chunk):
         flex = facts.of.inter == THEMIS_FLEX
         if balancing < (chunk if flex else chunk // SMALL_PART):
             for place in range(dims):
-                state.dims[place, ORDER] = place
+                state.dims[place].order = place
             _plain_order(state, facts, kind, involved, size if flex else chunk)
             return size
         if flex:
             size = balancing if balancing < remaining else remaining
             load_size = balancing
     for place in range(dims):
-        dimension = state.dims[place, LOAD_ORDER]
-        state.dims[place, ORDER] = dimension
+        dimension = state.dims[place].load_order
+        state.dims[place].order = dimension
         if _takes_part(facts, involved, dimension):
             load_size = _add_load(state, facts, kind, dimension, place, load_size)
     return size

@@ -86,7 +86,6 @@ def run_machine(
     from perfmodel.kernels.astra_text import machine as kernel
     from perfmodel.kernels.astra_text.state import (
         FULL,
-        STATUS,
         TOO_MANY_EVENTS,
         Loop,
         facts_of,
@@ -105,11 +104,11 @@ def run_machine(
     while True:
         with kernel_work(events=events):
             state = new_state(facts, passes, pool, pool)
-            kernel.run(state, facts._replace(of=plain(facts.of)), passes, events)
-        if state.cursor[STATUS] == TOO_MANY_EVENTS and events < MOST_EVENTS:
+            kernel.run(state, plain(facts), passes, events)
+        if state.cursor.status == TOO_MANY_EVENTS and events < MOST_EVENTS:
             events = MOST_EVENTS  # how many there are, only a run says
             continue
-        if state.cursor[STATUS] != FULL:
+        if state.cursor.status != FULL:
             break
         if pool == most:
             raise StrategyError(
@@ -125,7 +124,8 @@ def _check_end(workload: AstraTextWorkload, layers: Layers, system: System, stat
     """Raise where a run ended early."""
     from perfmodel.kernels.astra_text import state as kernel
 
-    status, layer, phase = (int(number) for number in state.cursor[:3])
+    status, layer = int(state.cursor.status), int(state.cursor.status_layer)
+    phase = int(state.cursor.status_phase)
     if status == kernel.FINISHED:
         return
     if status == kernel.TOO_MANY_EVENTS:
@@ -138,25 +138,24 @@ def _check_end(workload: AstraTextWorkload, layers: Layers, system: System, stat
 
 def _result(workload: AstraTextWorkload, system: System, state: State) -> NativeResult:
     """Return what a finished run has counted."""
-    from perfmodel.kernels.astra_text import state as kernel
     from perfmodel.kernels.events import CLOCK
+    from perfmodel.kernels.plain import column
 
-    counts = state.collective.transpose(2, 0, 1)
     silent = workload.policy in ("MICRO", "DISTRIBUTED_INFERENCE")
-    phases = state.dims[:, kernel.PHASE_COUNT]
+    phases = column(state.dims, "phase_count")
     latency = np.full(len(phases), np.nan)
-    np.divide(state.dims[:, kernel.PHASE_TIME], phases, out=latency, where=phases > 0)
+    np.divide(column(state.dims, "phase_time"), phases, out=latency, where=phases > 0)
     payload = np.zeros(len(system.network), np.int64)
-    np.add.at(payload, system.physical, state.dims[:, kernel.SENT])
+    np.add.at(payload, system.physical, column(state.dims, "sent"))
     return NativeResult(
         names=workload.names,
         total_ns=int(np.floor(state.calendar[0, CLOCK])),
         pass_end_ns=state.pass_end[: 0 if silent else None],
-        collectives=counts[kernel.COUNT].sum(axis=0),
-        compute_ns=counts[kernel.COMPUTE],
-        exposed_ns=counts[kernel.EXPOSED],
-        communication_ns=counts[kernel.COMMUNICATION],
-        chunks=int(state.cursor[kernel.INJECTED]),
+        collectives=column(state.collective, "issued").sum(axis=0),
+        compute_ns=column(state.collective, "compute"),
+        exposed_ns=column(state.collective, "exposed"),
+        communication_ns=column(state.collective, "communication"),
+        chunks=int(state.cursor.injected),
         payload_bytes=payload,
         chunk_latency_ns=latency,
     )
