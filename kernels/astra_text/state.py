@@ -245,7 +245,7 @@ def facts_of(layers, loop, system):
     """
     values = loop._asdict() | system._asdict()
     return Facts(
-        _table(SETTINGS, **{name: [values[name]] for name in SETTINGS.names})[0],
+        _table(SETTINGS, **{name: [values[name]] for name in SETTINGS.names or ()})[0],
         _table(CALL, kind=layers.kind, message=layers.size, compute=layers.compute),
         _table(ROW, update=layers.update, checkpoint=layers.checkpoint, initiates=layers.initiates),
         layers.involved,

@@ -138,7 +138,7 @@ class Product(NamedTuple):
 class Work(NamedTuple):
     """What a product takes in one tile, whatever the split of k."""
 
-    count: float  # tiles of C
+    pieces: float  # tiles of C
     step_time: float  # of a main-loop step [s]
     tile_latency: float  # start and end of a wave [s]
     operand_time: float  # of all operands from L2 [s]
@@ -212,7 +212,7 @@ def split_time(split, steps, stored, work, product, device):
     stored : float
         What becomes of C in L2 [B].
     """
-    waves = work.count * split * product.per_unit
+    waves = work.pieces * split * product.per_unit
     if device.array_side > 0.0:
         waves = waves if waves > 1.0 else 1.0
     else:
@@ -229,7 +229,7 @@ def _least_split_time(work, product, device):
     Of two parts and more, however many, each unit has the steps that it would have of all
     shared out evenly, or those of one part of the most that the library makes.
     """
-    share = work.count * product.per_unit
+    share = work.pieces * product.per_unit
     waves = 2.0 * share
     waves = waves if waves > 1.0 else 1.0
     share = share if share > product.least_part else product.least_part
@@ -272,7 +272,7 @@ def price_tiles(product, least_side, device, table, tiles):
 def _price(i, work, product, least_side, device, table):
     """Write the times of one tile."""
     usable = table[_NARROW + i] >= least_side
-    splittable = usable and work.count < 2.0 * device.units
+    splittable = usable and work.pieces < 2.0 * device.units
     time, _ = split_time(1.0, product.steps_of_k, product.c_bytes, work, product, device)
     least = _least_split_time(work, product, device)
     table[TIME + i] = time if usable else math.inf
@@ -308,7 +308,7 @@ def best_split(best, tile, product, device, table, tiles, parts):
             stored = split * product.part_bytes
             steps = ceiling(product.steps_of_k * table[_INVERSE_SPLIT + j] - ROUNDING)
             time, _ = split_time(split, steps, stored, work, product, device)
-            few = work.count * (split - 1.0) < 2.0 * device.units
+            few = work.pieces * (split - 1.0) < 2.0 * device.units
             table[_SPLIT_TIME + j] = time + device.split_latency if few else math.inf
         for j in range(1, parts):
             time = table[_SPLIT_TIME + j]
