@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 
 # Columns of an event.
 TIME = 0
@@ -18,12 +18,14 @@ NUMBER = 2
 WHAT = 3
 COLUMNS = 4
 
-# Columns of row 0: events that wait, and events scheduled so far.
+# Columns of row 0: events that wait, events scheduled so far, and the time, if the simulation
+# keeps it there.
 WAITING = 0
 SCHEDULED = 1
+CLOCK = 2
 
 
-@jit
+@jit_lean
 def schedule(calendar, time, made, what):
     """Put an event into the calendar.
 
@@ -56,7 +58,7 @@ def schedule(calendar, time, made, what):
     calendar[place, WHAT] = what
 
 
-@jit
+@jit_lean
 def next_event(calendar):
     """Take the first event out of a calendar that is not empty.
 
@@ -91,14 +93,14 @@ def next_event(calendar):
     return time, made, what
 
 
-@jit
+@jit_lean
 def _move(calendar, source, place):
     """Copy an event to another place."""
     for column in range(COLUMNS):
         calendar[place, column] = calendar[source, column]
 
 
-@jit
+@jit_lean
 def _before(calendar, first, second):
     """Whether one event comes before another."""
     if calendar[first, TIME] != calendar[second, TIME]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,39 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return Values(value.tolist())
     return value
+
+
+class Rows(list[Any]):
+    """Rows of a table that kernels write, or rows of such rows, that say how many they are."""
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Number of rows, as a shape."""
+        return (len(self),)
+
+
+def blank(kind: np.dtype[Any], *shape: int) -> Any:
+    """Return a table of zeros that kernels write: ``table[i].field``, ``table[i][j].field``.
+
+    Only inside `perfmodel.kernels.work.kernel_work`. A record array where kernels are compiled,
+    else `Rows` of objects, which plain Python writes thirty times as fast; without a shape one
+    record.
+    """
+    if compiling():
+        return np.zeros(shape, kind).view(np.recarray) if shape else blank(kind, 1)[0]
+    if shape:
+        return Rows(blank(kind, *shape[1:]) for _ in range(shape[0]))
+    zeros = zip(kind.names or (), np.zeros((), kind).item(), strict=True)
+    return SimpleNamespace(**dict(zeros))
+
+
+def column(table: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return a field of a table that is `blank` no more."""
+    if isinstance(table, np.ndarray):
+        return table[name]
+    return np.array(
+        [column(row, name) if isinstance(row, Rows) else getattr(row, name) for row in table]
+    )
 
 
 @functools.cache

@@ -20,7 +20,7 @@ import numpy as np
 
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.kernels.collective.times import algorithm_times, collective_times
+from perfmodel.kernels._jit import compile_kernels
 from perfmodel.network.table import network_table
 
 CHOSEN = "what the library chooses"
@@ -50,6 +50,9 @@ def best_time(run: Callable[[], object], runs: int) -> float:
 
 def rates(count: int = 2_000_000, runs: int = 5) -> dict[str, float]:
     """Return collectives per second of every form; those with a fixed algorithm last."""
+    compile_kernels()
+    from perfmodel.kernels.collective.times import algorithm_times, collective_times
+
     network = network_table(load_hardware("dgx-h100"))
     kind, size, members, stride = columns(count)
     group = (size, members, stride, network)

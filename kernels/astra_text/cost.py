@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -24,17 +24,21 @@ from perfmodel.kernels.astra.phase import (
     hops,
 )
 
-# Columns of a network table, one row per physical dimension, innermost first.
-TOPOLOGY = 0
-SIZE = 1
-BYTES_PER_NANOSECOND = 2  # of all links that a message uses together
-LATENCY = 3  # of a hop [ns]
-NIC = 4  # [ns], once at either end
-ROUTER = 5  # [ns], of a switch
-MEMORY_LATENCY = 6  # [ns]
-MEMORY_BANDWIDTH = 7  # [GB/s]
-MEMORY_SCALE = 8
-NETWORK_COLUMNS = 9
+# A physical dimension.
+NETWORK = np.dtype(
+    [
+        ("topology", np.int64),
+        ("devices", np.int64),
+        ("bytes_per_nanosecond", np.float64),  # of all links that a message uses together
+        ("latency", np.float64),  # of a hop [ns]
+        ("nic", np.float64),  # [ns], once at either end
+        ("router", np.float64),  # [ns], of a switch
+        ("memory_latency", np.float64),  # [ns]
+        ("memory_bandwidth", np.float64),  # [GB/s]
+        ("memory_scale", np.float64),
+        ("relative_bandwidth", np.float64),  # of all links of a device to the first one's; Themis
+    ]
+)
 
 REDUCTION_BLOCK = 500_000  # [B] that local memory takes per nanosecond, hard-coded in 1.0
 
@@ -44,7 +48,13 @@ TOO_LONG = -2.0  # a message's time does not fit the simulator's 32-bit int
 LARGEST_INT = 2**31 - 1
 
 
-@jit
+@jit_lean
+def whole(value):
+    """Cut a number of 0 or more to a whole one."""
+    return value if value > LARGEST_INT else float(int(value))
+
+
+@jit_lean
 def message_time(size, distance, row):
     """Time of one message between devices `distance` apart on a dimension.
 
@@ -54,7 +64,7 @@ def message_time(size, distance, row):
         m [B].
     distance : int
         Difference of the positions on the physical dimension, > 0.
-    row : float64[NETWORK_COLUMNS]
+    row : record of NETWORK
 
     Returns
     -------
@@ -66,25 +76,25 @@ def message_time(size, distance, row):
     analytical d27635b: ``int c``, cut after hops * latency, + m / bandwidth, + 2 nic and,
     behind a switch, + router; then max(c, (memory latency + m / memory bandwidth) * scale).
     """
-    count = hops(int(row[TOPOLOGY]), int(row[SIZE]), distance)
-    time = np.floor(count * row[LATENCY])
-    time = np.floor(time + size / row[BYTES_PER_NANOSECOND])
-    time = np.floor(time + 2 * row[NIC])
-    if row[TOPOLOGY] == SWITCH:
-        time = np.floor(time + row[ROUTER])
-    if time > LARGEST_INT:
+    count = hops(row.topology, row.devices, distance)
+    time = whole(count * row.latency)
+    time = whole(time + size / row.bytes_per_nanosecond)
+    time = whole(time + 2 * row.nic)
+    if row.topology == SWITCH:
+        time = whole(time + row.router)
+    if time >= LARGEST_INT + 1.0:
         return TOO_LONG
-    memory = (row[MEMORY_LATENCY] + size / row[MEMORY_BANDWIDTH]) * row[MEMORY_SCALE]
-    return max(time, memory)
+    memory = (row.memory_latency + size / row.memory_bandwidth) * row.memory_scale
+    return time if time > memory else memory
 
 
-@jit
+@jit_lean
 def reduction_time(size):
     """Time p to reduce a message into local memory: two reads and a write [ns]."""
     return 3 * (size // REDUCTION_BLOCK)
 
 
-@jit
+@jit_lean
 def ring_phase(start, kind, size, members, stride, delay, row):
     """End and bytes of the ring algorithm; as :func:`phase`.
 
@@ -118,7 +128,7 @@ def ring_phase(start, kind, size, members, stride, delay, row):
     return end, float(last), steps * message
 
 
-@jit
+@jit_lean
 def halving_doubling_phase(start, kind, size, members, stride, delay, row):
     """End and bytes of recursive halving and doubling; as :func:`phase`."""
     end = start + delay
@@ -150,34 +160,50 @@ def halving_doubling_phase(start, kind, size, members, stride, delay, row):
     return end, float(delay), sent
 
 
-@jit
+@jit_lean
 def direct_phase(start, kind, size, members, stride, delay, row):
-    """End and bytes of the direct algorithm, all n - 1 peers at once; as :func:`phase`."""
+    """End and bytes of the direct algorithm, all n - 1 peers at once; as :func:`phase`.
+
+    Notes
+    -----
+    On a whole dimension as many peers are so far one way round as the other, and none that is
+    farther gets its message sooner: sorted, times are those of the distances 1, 1, 2, 2, ...
+    """
     message = size if kind == ALL_GATHER else size // members
-    times = np.empty(members - 1)
+    shortest = longest = message_time(message, stride, row)
     for k in range(1, members):
-        times[k - 1] = message_time(message, k * stride, row)
-    if times.min() < 0:
-        return TOO_LONG, 0.0, 0
+        time = message_time(message, k * stride, row)
+        if time < 0:
+            return TOO_LONG, 0.0, 0
+        shortest = time if time < shortest else shortest
+        longest = time if time > longest else longest
     # Distances from every member are the same only on a whole dimension.
-    if times.min() < times.max() and members * stride != int(row[SIZE]):
+    if shortest < longest and members * stride != row.devices:
         return UNEQUAL, 0.0, 0
-    arrived = start + delay + times.max()
+    arrived = start + delay + longest
     sent = (members - 1) * message
     reduction = reduction_time(message)
     if kind == REDUCE_SCATTER:
         return arrived + delay + reduction, float(reduction), sent
     if kind != ALL_REDUCE:
         return arrived + delay, float(delay), sent
-    reduced = start + delay + np.sort(times) + delay + reduction
-    first = reduced[np.searchsorted(reduced, arrived)]
+    first = 0.0  # block that is reduced after all have arrived
+    for k in range(members - 1):
+        first = start + delay + message_time(message, (k // 2 + 1) * stride, row)
+        first += delay + reduction
+        if first >= arrived:
+            break
     end = start
     for k in range(members - 1):
-        end = max(end, max(reduced[k], first) + times[k])
+        reduced = start + delay + message_time(message, (k // 2 + 1) * stride, row)
+        reduced += delay + reduction
+        own = reduced if reduced > first else first
+        own += message_time(message, (k + 1) * stride, row)
+        end = own if own > end else end
     return end + delay, float(delay), 2 * sent
 
 
-@jit
+@jit_lean
 def phase(start, kind, algorithm, size, members, stride, delay, row):
     """End and bytes of one phase.
 
@@ -193,7 +219,7 @@ def phase(start, kind, algorithm, size, members, stride, delay, row):
         S [B], n >= 2, D [ns].
     stride : int
         Difference of neighbours' positions on the physical dimension.
-    row : float64[NETWORK_COLUMNS]
+    row : record of NETWORK
         The physical dimension.
 
     Returns

@@ -6,9 +6,7 @@ Source: astra-sim 07d5d19, ``system/Sys.cc`` (``generate_collective``, ``get_pri
 
 from __future__ import annotations
 
-import numpy as np
-
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -19,46 +17,16 @@ from perfmodel.kernels.astra.phase import (
 from perfmodel.kernels.astra_text.cost import LARGEST_INT
 from perfmodel.kernels.astra_text.queue import enter, start_waiting
 from perfmodel.kernels.astra_text.state import (
-    BLOCKING,
-    CHUNK_PRIORITY,
-    COLLECTIVE_COUNT,
-    COMMUNICATION,
-    CREATED,
-    CURRENT,
     EMPTY,
-    ENDED,
-    EXPOSED,
-    FREE_CHUNK,
-    FREE_SET,
     FULL,
-    INJECTED,
-    LEFT,
-    NEXT,
     NO_CHUNK,
     NONE,
-    OUTSTANDING,
     PANIC,
-    PHASE_ALGORITHM,
-    PHASE_DIMENSION,
-    PHASE_FINAL,
-    PHASE_KIND,
-    PHASE_QUEUE,
-    PHASE_SIZE,
-    PHASES,
-    PRIORITY,
     ROUND_ROBIN,
     RUNNING,
-    SET,
-    SET_FINISH,
-    SET_LAYER,
-    SET_PHASE,
-    STATUS,
     THEMIS,
     TOO_LARGE,
-    TOTAL,
-    TURN,
     UNSUPPORTED,
-    WAITING_SINCE,
     stop,
     tick,
 )
@@ -68,83 +36,88 @@ SYSTEM_ORDER, FIRST_IN_ORDER, LAST_IN_ORDER, HIGHEST = 0, 1, 2, 3
 HIGHEST_PRIORITY = 100_000_000
 
 
-@jit
-def next_priority(state, system, order):
+@jit_lean
+def next_priority(state, facts, order):
     """Priority of a collective; larger ones go first."""
     if order == HIGHEST:
         return HIGHEST_PRIORITY
-    last_in_first = system.last_in_first
+    last_in_first = facts.of.last_in_first
     if order != SYSTEM_ORDER:
         last_in_first = order == LAST_IN_ORDER
-    priority = state.cursor[PRIORITY]
-    state.cursor[PRIORITY] += 1 if last_in_first else -1
+    priority = state.cursor.priority
+    state.cursor.priority += 1 if last_in_first else -1
     return priority
 
 
-@jit
-def dimension_order(state, system, kind, involved, remaining, chunk, order):
+@jit_lean
+def dimension_order(state, facts, kind, involved, remaining, chunk):
     """Find the order of dimensions of the next chunk; return the chunk's size."""
-    dims = order.shape[0]
-    if system.inter >= THEMIS and kind != ALL_TO_ALL:
-        return themis_order(state, system, kind, involved, remaining, chunk, order)
+    dims = state.dims.shape[0]
+    if facts.of.inter >= THEMIS and kind != ALL_TO_ALL:
+        return themis_order(state, facts, kind, involved, remaining, chunk)
     first = 0
-    if system.inter == ROUND_ROBIN:
-        first = state.cursor[TURN]
-        state.cursor[TURN] = (first + 1) % dims
+    if facts.of.inter == ROUND_ROBIN:
+        first = state.cursor.turn
+        state.cursor.turn = (first + 1) % dims
     for place in range(dims):
         dimension = (place + first) % dims
-        order[place] = dims - 1 - dimension if kind == ALL_GATHER else dimension
-    return min(chunk, remaining)
+        state.dims[place].order = dims - 1 - dimension if kind == ALL_GATHER else dimension
+    return chunk if chunk < remaining else remaining
 
 
-@jit
-def add_phase(state, system, chunk, kind, algorithms, dimension, size):
+@jit_lean
+def add_phase(state, facts, chunk, kind, algorithm, dimension, size):
     """Add a phase to a chunk; return the bytes after it."""
     own = state.chunk[chunk]
-    step = state.phase[chunk, own[PHASES]]
-    step[PHASE_KIND] = kind
-    step[PHASE_ALGORITHM] = algorithms[dimension]
-    step[PHASE_DIMENSION] = dimension
-    step[PHASE_QUEUE] = dimension * system.queues + state.next_queue[dimension]
-    state.next_queue[dimension] = (state.next_queue[dimension] + 1) % system.queues
-    step[PHASE_SIZE] = size
-    step[PHASE_FINAL] = final_size(kind, size, system.members[dimension])
-    own[PHASES] += 1
-    return step[PHASE_FINAL]
+    step = state.phase[chunk][own.phases]
+    step.kind = kind
+    step.algorithm = algorithm
+    step.dimension = dimension
+    step.queue = dimension * facts.of.queues + state.dims[dimension].next_queue
+    state.dims[dimension].next_queue = (state.dims[dimension].next_queue + 1) % facts.of.queues
+    step.before = size
+    step.after = final_size(kind, size, facts.dims[dimension].members)
+    own.phases += 1
+    return step.after
 
 
-@jit
-def add_phases(state, system, chunk, kind, involved, order, size):
+@jit_lean
+def add_phases(state, facts, chunk, kind, involved, size):
     """Give a chunk its phases, in the order of its dimensions.
 
     An all-reduce scatters on the way out and gathers on the way back; unless Themis
     schedules it, it reduces whole on the last dimension.
     """
-    algorithms = system.algorithm[kind]
+    dims = state.dims.shape[0]
     last = NONE
-    for dimension in order:
-        if involved[dimension] and system.members[dimension] > 1:
+    for place in range(dims):
+        dimension = state.dims[place].order
+        if involved[dimension] and facts.dims[dimension].members > 1:
             last = dimension
-    there_and_back = kind == ALL_REDUCE and not system.whole_all_reduce
-    turns = there_and_back and system.inter < THEMIS
-    for dimension in order:
-        if not (involved[dimension] and system.members[dimension] > 1):
+    there_and_back = kind == ALL_REDUCE and not facts.of.whole_all_reduce
+    turns = there_and_back and facts.of.inter < THEMIS
+    for place in range(dims):
+        dimension = state.dims[place].order
+        if not (involved[dimension] and facts.dims[dimension].members > 1):
             continue
         step = kind
         if there_and_back:
             step = ALL_REDUCE if turns and dimension == last else REDUCE_SCATTER
-        size = add_phase(state, system, chunk, step, algorithms, dimension, size)
+        algorithm = facts.dims[dimension].algorithm[kind]
+        size = add_phase(state, facts, chunk, step, algorithm, dimension, size)
     if not there_and_back:
         return
-    for dimension in order[::-1]:
-        if not (involved[dimension] and system.members[dimension] > 1):
+    for place in range(dims - 1, -1, -1):
+        dimension = state.dims[place].order
+        if not (involved[dimension] and facts.dims[dimension].members > 1):
             continue
         if not (turns and dimension == last):
-            size = add_phase(state, system, chunk, ALL_GATHER, algorithms, dimension, size)
+            algorithm = facts.dims[dimension].algorithm[kind]
+            size = add_phase(state, facts, chunk, ALL_GATHER, algorithm, dimension, size)
 
 
-@jit
-def issue(state, system, layers, phase, layer, order, blocking):
+@jit_lean
+def issue(state, facts, phase, layer, order, blocking):
     """Issue a layer's collective; return whether there is one to wait for.
 
     Parameters
@@ -160,75 +133,76 @@ def issue(state, system, layers, phase, layer, order, blocking):
     One without a dimension is not sent, but has taken a priority and a turn.
     """
     cursor = state.cursor
-    kind = layers.kind[phase, layer]
+    kind = facts.calls[phase][layer].kind
     if kind == NONE:
         return False
     if kind == UNSUPPORTED:
         stop(state, PANIC, layer, phase)
         return False
-    involved = layers.involved[phase, layer]
-    size = layers.size[phase, layer]
-    chunk_size = size // system.splits
-    priority = next_priority(state, system, order)
-    if system.inter >= THEMIS:
+    involved = facts.involved[phase, layer]
+    size = facts.calls[phase][layer].message
+    chunk_size = size // facts.of.splits
+    priority = next_priority(state, facts, order)
+    if facts.of.inter >= THEMIS:
         forget_loads(state)
-    dims = system.members.shape[0]
-    dimensions = np.empty(dims, np.int64)
     if size == 0:
         stop(state, EMPTY, layer, phase)
         return False
-    if not (involved & (system.members > 1)).any():
-        dimension_order(state, system, kind, involved, size, chunk_size, dimensions)
+    sends = False
+    for dimension in range(state.dims.shape[0]):
+        sends |= involved[dimension] and facts.dims[dimension].members > 1
+    if not sends:
+        dimension_order(state, facts, kind, involved, size, chunk_size)
         return False
     if chunk_size == 0 or chunk_size > LARGEST_INT:
         stop(state, NO_CHUNK if chunk_size == 0 else TOO_LARGE, layer, phase)
         return False
-    own = cursor[FREE_SET]
+    own = cursor.free_set
     if own == NONE:
         stop(state, FULL, layer, phase)
         return False
     record = state.sets[own]
-    cursor[FREE_SET] = record[NEXT]
-    record[TOTAL] = 0
-    record[CREATED] = tick(state)
-    record[SET_LAYER] = layer
-    record[SET_PHASE] = phase
-    while size > 0 and cursor[STATUS] == RUNNING:
-        part = dimension_order(state, system, kind, involved, size, chunk_size, dimensions)
+    cursor.free_set = record.next
+    record.total = 0
+    record.created = tick(state)
+    record.layer = layer
+    record.phase = phase
+    while size > 0 and cursor.status == RUNNING:
+        part = dimension_order(state, facts, kind, involved, size, chunk_size)
         size -= part
-        chunk = cursor[FREE_CHUNK]
+        chunk = cursor.free_chunk
         if chunk == NONE or part > LARGEST_INT:
             stop(state, FULL if chunk == NONE else TOO_LARGE, layer, phase)
             return False
-        cursor[FREE_CHUNK] = state.chunk[chunk, NEXT]
-        state.chunk[chunk, SET] = own
-        state.chunk[chunk, CHUNK_PRIORITY] = priority
-        state.chunk[chunk, PHASES] = 0
-        state.chunk[chunk, CURRENT] = 0
-        add_phases(state, system, chunk, kind, involved, dimensions, part)
-        record[TOTAL] += 1
-        record[LEFT] = record[TOTAL]  # none ends before all are issued
-        start_waiting(state, system, enter(state, system, chunk))
-    cursor[INJECTED] += record[TOTAL]
-    state.result[layer, COLLECTIVE_COUNT] += 1
-    state.collective[phase, layer, OUTSTANDING] += 1
-    state.collective[phase, layer, BLOCKING] = blocking
+        cursor.free_chunk = state.chunk[chunk].next
+        state.chunk[chunk].owner = own
+        state.chunk[chunk].priority = priority
+        state.chunk[chunk].phases = 0
+        state.chunk[chunk].current = 0
+        add_phases(state, facts, chunk, kind, involved, part)
+        record.total += 1
+        record.left = record.total  # none ends before all are issued
+        start_waiting(state, facts, enter(state, facts, chunk))
+    cursor.injected += record.total
+    state.collective[phase][layer].issued += 1
+    state.collective[phase][layer].outstanding += 1
+    state.collective[phase][layer].blocking = blocking
     return True
 
 
-@jit
+@jit_lean
 def finished_or_wait(state, phase, layer):
     """Whether a layer's collectives of a phase have ended; if not, note since when one waits."""
-    own = state.collective[phase, layer]
-    if own[OUTSTANDING] == 0:
+    own = state.collective[phase][layer]
+    if own.outstanding == 0:
         return True
-    if own[WAITING_SINCE] == NONE:
-        own[WAITING_SINCE] = tick(state)
+    if own.waiting_since == NONE:
+        own.waiting_since = tick(state)
     return False
 
 
-@jit
-def end_collective(state, layers, own):
+@jit_lean
+def end_collective(state, facts, own):
     """Count a collective that has ended, its update included.
 
     Returns
@@ -238,25 +212,25 @@ def end_collective(state, layers, own):
     chunks : int
     """
     record = state.sets[own]
-    layer, phase = record[SET_LAYER], record[SET_PHASE]
-    finish = record[SET_FINISH] + layers.update[layer]
-    state.result[layer, COMMUNICATION + phase] += finish - record[CREATED]
-    collective = state.collective[phase, layer]
+    layer, phase = record.layer, record.phase
+    finish = record.finish + facts.rows[layer].update
+    state.collective[phase][layer].communication += finish - record.created
+    collective = state.collective[phase][layer]
     wakes = True
-    if collective[OUTSTANDING] == 1 and collective[BLOCKING] == 1:
-        state.result[layer, EXPOSED + phase] += finish - record[CREATED]
-    elif collective[WAITING_SINCE] != NONE:
-        state.result[layer, EXPOSED + phase] += finish - collective[WAITING_SINCE]
-        collective[WAITING_SINCE] = NONE
+    if collective.outstanding == 1 and collective.blocking == 1:
+        state.collective[phase][layer].exposed += finish - record.created
+    elif collective.waiting_since != NONE:
+        state.collective[phase][layer].exposed += finish - collective.waiting_since
+        collective.waiting_since = NONE
     else:
         wakes = False
-    collective[OUTSTANDING] -= 1
-    record[NEXT] = state.cursor[FREE_SET]
-    state.cursor[FREE_SET] = own
-    return wakes, record[TOTAL]
+    collective.outstanding -= 1
+    record.next = state.cursor.free_set
+    state.cursor.free_set = own
+    return wakes, record.total
 
 
-@jit
+@jit_lean
 def count_ended(state, chunks):
     """Count the chunks of a collective whose end everybody knows of."""
-    state.cursor[ENDED] += chunks
+    state.cursor.ended += chunks

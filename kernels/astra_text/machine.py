@@ -5,11 +5,8 @@ Source: astra-sim 07d5d19, ``workload/Workload.cc`` (the ``iterate_...`` functio
 
 from __future__ import annotations
 
-import numpy as np
-
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import ALL_TO_ALL
-from perfmodel.kernels.astra_text.cost import MEMORY_SCALE
 from perfmodel.kernels.astra_text.issue import (
     FIRST_IN_ORDER,
     HIGHEST,
@@ -22,12 +19,8 @@ from perfmodel.kernels.astra_text.issue import (
 )
 from perfmodel.kernels.astra_text.queue import end_phase
 from perfmodel.kernels.astra_text.state import (
-    COMPUTE,
-    ENDED,
     FINISHED,
     FORWARD,
-    FRACTIONS,
-    INJECTED,
     INPUT_GRADIENT,
     MESSAGE_END,
     NO_CHECKPOINT,
@@ -36,212 +29,180 @@ from perfmodel.kernels.astra_text.state import (
     PHASE_STEP,
     RUNNING,
     SET_END,
-    STATUS,
     STEP,
     STUCK,
     TOO_MANY_EVENTS,
     WEIGHT_GRADIENT,
-    new_state,
     next_event,
     schedule,
     stop,
     tick,
 )
 from perfmodel.kernels.astra_text.steps import take_step
-from perfmodel.kernels.events import SCHEDULED, WAITING
+from perfmodel.kernels.events import CLOCK, SCHEDULED, WAITING
 
 FORWARD_STATE, WEIGHT_STATE, INPUT_STATE, AGAIN_STATE, END_STATE = 0, 1, 2, 3, 4
 
-# Entries of the loop's own record.
-WHERE = 0  # the state
-LAYER = 1
-PASS = 2
-COMPUTED = 3  # the layer's computation in this state is done
-ISSUED = 4  # so is its collective
-AGAIN = 5  # the forward pass before this input gradient was run again
-SUBSCRIBED = 6  # to the end of chunks
-PLACE_ENTRIES = 7
 
-
-@jit
-def check_end(state, place, passes):
+@jit_lean
+def check_end(state, passes):
     """After the last pass: end the run, or wait for what is still under way.
 
     The wait is noted for the first layer's weight gradient alone.
     """
-    if place[PASS] < passes:
+    if state.cursor.iteration < passes:
         return
-    place[WHERE] = END_STATE
-    if state.cursor[ENDED] == state.cursor[INJECTED]:
-        state.cursor[STATUS] = FINISHED
-    elif place[SUBSCRIBED] == 0:
-        place[SUBSCRIBED] = 1
+    state.cursor.where = END_STATE
+    if state.cursor.ended == state.cursor.injected:
+        state.cursor.status = FINISHED
+    elif state.cursor.subscribed == 0:
+        state.cursor.subscribed = 1
         finished_or_wait(state, WEIGHT_GRADIENT, 0)
 
 
-@jit
-def compute(state, layers, place, phase):
+@jit_lean
+def compute(state, facts, phase):
     """Compute a phase of the layer, once per visit; return whether it takes time from now."""
-    if place[COMPUTED] == 1:
+    if state.cursor.computed == 1:
         return False
-    place[COMPUTED] = 1
-    time = layers.compute[phase, place[LAYER]]
-    state.result[place[LAYER], COMPUTE + phase] += time
+    state.cursor.computed = 1
+    time = facts.calls[phase][state.cursor.layer].compute
+    state.collective[phase][state.cursor.layer].compute += time
     if time == 0:
         return False
-    schedule(state, state.clock[0] + time, float(time), STEP, 0)
+    schedule(state, state.calendar[0, CLOCK] + time, float(time), STEP, 0)
     return True
 
 
-@jit
-def change(state, place, where, layer):
+@jit_lean
+def change(state, where, layer):
     """Go to a state and a layer; that takes 1 ns."""
-    place[WHERE] = where
-    place[LAYER] = layer
-    place[COMPUTED] = 0
-    place[ISSUED] = 0
-    schedule(state, state.clock[0] + 1.0, 1.0, STEP, 0)
+    state.cursor.where = where
+    state.cursor.layer = layer
+    state.cursor.computed = 0
+    state.cursor.issued = 0
+    schedule(state, state.calendar[0, CLOCK] + 1.0, 1.0, STEP, 0)
 
 
-@jit
-def end_pass(state, place):
+@jit_lean
+def end_pass(state):
     """Note the end of a pass and begin the next one."""
-    state.pass_end[place[PASS]] = tick(state)
-    place[PASS] += 1
-    change(state, place, FORWARD_STATE, 0)
+    state.pass_end[state.cursor.iteration] = tick(state)
+    state.cursor.iteration += 1
+    change(state, FORWARD_STATE, 0)
 
 
-@jit
-def forward_step(state, system, layers, loop, place):
+@jit_lean
+def forward_step(state, facts):
     """Go on with a forward layer, the first time or again before a backward pass."""
-    layer = place[LAYER]
+    layer = state.cursor.layer
     if not finished_or_wait(state, WEIGHT_GRADIENT, layer):
         return
-    if compute(state, layers, place, FORWARD):
+    if compute(state, facts, FORWARD):
         return
-    if loop.recommender:
-        if place[ISSUED] == 0 and layers.kind[FORWARD, layer] == ALL_TO_ALL:
-            place[ISSUED] = 1
-            issue(state, system, layers, FORWARD, layer, HIGHEST, False)
-        elif layer == loop.last_bottom and not finished_or_wait(state, FORWARD, 0):
+    if facts.of.recommender:
+        if state.cursor.issued == 0 and facts.calls[FORWARD][layer].kind == ALL_TO_ALL:
+            state.cursor.issued = 1
+            issue(state, facts, FORWARD, layer, HIGHEST, False)
+        elif layer == facts.of.last_bottom and not finished_or_wait(state, FORWARD, 0):
             return
-    elif loop.forward_blocking and place[ISSUED] == 0:
-        place[ISSUED] = 1
-        if issue(state, system, layers, FORWARD, layer, SYSTEM_ORDER, True):
+    elif facts.of.forward_blocking and state.cursor.issued == 0:
+        state.cursor.issued = 1
+        if issue(state, facts, FORWARD, layer, SYSTEM_ORDER, True):
             return
     layer += 1
-    if place[WHERE] == AGAIN_STATE:
-        if layer == layers.update.shape[0]:
+    if state.cursor.where == AGAIN_STATE:
+        if layer == facts.rows.shape[0]:
             stop(state, PAST_THE_END, layer - 1, FORWARD)
             return
-        change(state, place, INPUT_STATE if layers.initiates[layer] else AGAIN_STATE, layer)
-    elif layer < layers.update.shape[0]:
-        change(state, place, FORWARD_STATE, layer)
-    elif loop.inference:
-        end_pass(state, place)
+        change(state, INPUT_STATE if facts.rows[layer].initiates else AGAIN_STATE, layer)
+    elif layer < facts.rows.shape[0]:
+        change(state, FORWARD_STATE, layer)
+    elif facts.of.inference:
+        end_pass(state)
     else:
-        change(state, place, WEIGHT_STATE if loop.weight_first else INPUT_STATE, layer - 1)
+        change(state, WEIGHT_STATE if facts.of.weight_first else INPUT_STATE, layer - 1)
 
 
-@jit
-def weight_step(state, system, layers, loop, place):
+@jit_lean
+def weight_step(state, facts):
     """Go on with a weight gradient."""
-    layer = place[LAYER]
-    if compute(state, layers, place, WEIGHT_GRADIENT):
+    layer = state.cursor.layer
+    if compute(state, facts, WEIGHT_GRADIENT):
         return
-    if place[ISSUED] == 0 and loop.weight_collective:
-        place[ISSUED] = 1
-        order = FIRST_IN_ORDER if loop.weight_first_in else SYSTEM_ORDER
-        issue(state, system, layers, WEIGHT_GRADIENT, layer, order, False)
-    if loop.weight_waits and not finished_or_wait(state, INPUT_GRADIENT, layer):
+    if state.cursor.issued == 0 and facts.of.weight_collective:
+        state.cursor.issued = 1
+        order = FIRST_IN_ORDER if facts.of.weight_first_in else SYSTEM_ORDER
+        issue(state, facts, WEIGHT_GRADIENT, layer, order, False)
+    if facts.of.weight_waits and not finished_or_wait(state, INPUT_GRADIENT, layer):
         return
     if layer == 0:
-        end_pass(state, place)
-    elif loop.reorder:
-        change(state, place, WEIGHT_STATE if layer == 1 else INPUT_STATE, layer - 1)
+        end_pass(state)
+    elif facts.of.reorder:
+        change(state, WEIGHT_STATE if layer == 1 else INPUT_STATE, layer - 1)
     else:
-        change(state, place, INPUT_STATE, layer if loop.weight_first else layer - 1)
+        change(state, INPUT_STATE, layer if facts.of.weight_first else layer - 1)
 
 
-@jit
-def input_step(state, system, layers, loop, place):
+@jit_lean
+def input_step(state, facts):
     """Go on with an input gradient."""
-    layer = place[LAYER]
-    if layers.initiates[layer] and place[AGAIN] == 0:
-        place[AGAIN] = 1
-        while layer >= 0 and not layers.checkpoint[layer]:
+    layer = state.cursor.layer
+    if facts.rows[layer].initiates and state.cursor.again == 0:
+        state.cursor.again = 1
+        while layer >= 0 and not facts.rows[layer].checkpoint:
             layer -= 1
         if layer < 0:
-            stop(state, NO_CHECKPOINT, place[LAYER], INPUT_GRADIENT)
+            stop(state, NO_CHECKPOINT, state.cursor.layer, INPUT_GRADIENT)
             return
-        change(state, place, AGAIN_STATE, layer)
+        change(state, AGAIN_STATE, layer)
         return
-    if compute(state, layers, place, INPUT_GRADIENT):
+    if compute(state, facts, INPUT_GRADIENT):
         return
-    place[AGAIN] = 0
-    if loop.recommender:
-        if layer == loop.last_bottom + 1:
-            issue(state, system, layers, INPUT_GRADIENT, 0, HIGHEST, False)
-    elif loop.input_collective and (layer > 0 or loop.first_input_collective):
-        issue(state, system, layers, INPUT_GRADIENT, layer, LAST_IN_ORDER, False)
-    change(state, place, WEIGHT_STATE, layer - 1 if loop.weight_first else layer)
+    state.cursor.again = 0
+    if facts.of.recommender:
+        if layer == facts.of.last_bottom + 1:
+            issue(state, facts, INPUT_GRADIENT, 0, HIGHEST, False)
+    elif facts.of.input_collective and (layer > 0 or facts.of.first_input_collective):
+        issue(state, facts, INPUT_GRADIENT, layer, LAST_IN_ORDER, False)
+    change(state, WEIGHT_STATE, layer - 1 if facts.of.weight_first else layer)
 
 
-@jit
-def step(state, system, layers, loop, place, passes):
+@jit_lean
+def step(state, facts, passes):
     """Go on with the training loop as far as it comes without waiting."""
-    if loop.micro:
-        while place[PASS] < passes:
-            issue(state, system, layers, WEIGHT_GRADIENT, 0, SYSTEM_ORDER, False)
-            place[PASS] += 1
-    if state.cursor[STATUS] == RUNNING:
-        check_end(state, place, passes)
-    if state.cursor[STATUS] != RUNNING:
+    if facts.of.micro:
+        while state.cursor.iteration < passes:
+            issue(state, facts, WEIGHT_GRADIENT, 0, SYSTEM_ORDER, False)
+            state.cursor.iteration += 1
+    if state.cursor.status == RUNNING:
+        check_end(state, passes)
+    if state.cursor.status != RUNNING:
         return
-    if place[WHERE] == FORWARD_STATE or place[WHERE] == AGAIN_STATE:
-        forward_step(state, system, layers, loop, place)
-    elif place[WHERE] == WEIGHT_STATE:
-        weight_step(state, system, layers, loop, place)
-    elif place[WHERE] == INPUT_STATE:
-        input_step(state, system, layers, loop, place)
+    if state.cursor.where == FORWARD_STATE or state.cursor.where == AGAIN_STATE:
+        forward_step(state, facts)
+    elif state.cursor.where == WEIGHT_STATE:
+        weight_step(state, facts)
+    elif state.cursor.where == INPUT_STATE:
+        input_step(state, facts)
 
 
-@jit
-def run(layers, loop, system, passes, chunks, sets, most_events):
+@jit_lean
+def run(state, facts, passes, most_events):
     """Run a workload.
 
     Parameters
     ----------
-    layers : Layers
-    loop : Loop
-    system : System
+    state : State
+        `new_state`, which becomes that after the last event: its ``cursor.status`` says how
+        the run ended; ``FULL`` with fewer chunks or collectives than were needed.
+    facts : Facts
     passes : int
-    chunks, sets : int
-        Most chunks and collectives at once; with fewer than needed the run ends ``FULL``.
     most_events : int
         The run ends ``TOO_MANY_EVENTS`` beyond.
-
-    Returns
-    -------
-    State
-        After the last event; its ``cursor[STATUS]`` says how the run ended.
     """
-    dims = system.members.shape[0]
-    state = new_state(
-        layers.update.shape[0],
-        dims,
-        system.network.shape[0],
-        dims * system.queues,
-        passes,
-        chunks,
-        sets,
-        system.active,
-    )
-    fractions = (system.network[:, MEMORY_SCALE] > 0.0).any() and system.fixed.shape[1] == 0
-    state.cursor[FRACTIONS] = 1 if fractions else 0
-    place = np.zeros(PLACE_ENTRIES, np.int64)
-    step(state, system, layers, loop, place, passes)
-    while state.cursor[STATUS] == RUNNING:
+    step(state, facts, passes)
+    while state.cursor.status == RUNNING:
         if state.calendar[0, WAITING] == 0:
             stop(state, STUCK, 0, 0)
             break
@@ -250,17 +211,16 @@ def run(layers, loop, system, passes, chunks, sets, most_events):
             break
         kind, item = next_event(state)
         if kind == STEP:
-            step(state, system, layers, loop, place, passes)
+            step(state, facts, passes)
         elif kind in (PHASE_STEP, MESSAGE_END):
-            if take_step(state, system, item):
-                end_phase(state, system, layers.update, item)
+            if take_step(state, facts, item):
+                end_phase(state, facts, item)
         elif kind == PHASE_END:
-            end_phase(state, system, layers.update, item)
+            end_phase(state, facts, item)
         elif kind == SET_END:
-            wakes, ended = end_collective(state, layers, item)
+            wakes, ended = end_collective(state, facts, item)
             if wakes:
-                step(state, system, layers, loop, place, passes)
+                step(state, facts, passes)
             count_ended(state, ended)
-            if place[SUBSCRIBED] == 1 and state.cursor[STATUS] == RUNNING:
-                check_end(state, place, passes)
-    return state
+            if state.cursor.subscribed == 1 and state.cursor.status == RUNNING:
+                check_end(state, passes)

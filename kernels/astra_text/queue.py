@@ -6,38 +6,16 @@ Source: astra-sim 07d5d19, ``system/Sys.cc`` (``insert_stream``, ``SchedulerUnit
 
 from __future__ import annotations
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from perfmodel.kernels.astra_text.cost import TOO_LONG, phase
 from perfmodel.kernels.astra_text.state import (
     ALTERNATING,
-    BUSY,
-    CHUNK_PRIORITY,
-    CURRENT,
     FIRST_IN,
-    FRACTIONS,
-    FREE_CHUNK,
-    LEFT,
-    LENGTH,
-    NEXT,
     NONE,
-    PHASE_ALGORITHM,
-    PHASE_DIMENSION,
     PHASE_END,
-    PHASE_FINAL,
-    PHASE_KIND,
-    PHASE_QUEUE,
-    PHASE_SIZE,
-    PHASES,
-    SET,
     SET_END,
-    SET_FINISH,
-    SET_LAYER,
-    SET_PHASE,
-    SINCE,
     SMALLEST_FIRST,
-    STARTED,
-    STEPS_TAKEN,
     TOO_LONG_STATUS,
     UNEQUAL_STATUS,
     schedule,
@@ -45,52 +23,55 @@ from perfmodel.kernels.astra_text.state import (
     tick,
 )
 from perfmodel.kernels.astra_text.steps import goes_in_equal_steps, take_step
+from perfmodel.kernels.events import CLOCK
 
 
-@jit
-def place_in_line(state, system, chunk, queue):
+@jit_lean
+def place_in_line(state, facts, chunk, queue):
     """Place of a chunk that enters a queue: behind all those under way, then by the rule."""
-    length = state.queue[queue, LENGTH]
+    length = state.queue[queue].length
     line = state.line[queue]
     own = state.chunk[chunk]
-    kind = state.phase[chunk, own[CURRENT], PHASE_KIND]
-    if system.intra == FIRST_IN:  # the whole line is in order: begin at its end, usually the place
+    kind = state.phase[chunk][own.current].kind
+    if (
+        facts.of.intra == FIRST_IN
+    ):  # the whole line is in order: begin at its end, usually the place
         place = length
         while place > 0 and not (
-            state.chunk[line[place - 1], STARTED] == 1
-            or state.chunk[line[place - 1], CHUNK_PRIORITY] >= own[CHUNK_PRIORITY]
+            state.chunk[line[place - 1]].started == 1
+            or state.chunk[line[place - 1]].priority >= own.priority
         ):
             place -= 1
         return place
     place = 0
     if kind in (ALL_REDUCE, ALL_TO_ALL):
         while place < length and (
-            state.chunk[line[place], STARTED] == 1
-            or state.chunk[line[place], CHUNK_PRIORITY] >= own[CHUNK_PRIORITY]
+            state.chunk[line[place]].started == 1
+            or state.chunk[line[place]].priority >= own.priority
         ):
             place += 1
         return place
-    if system.intra == ALTERNATING:
-        return _alternating_place(state, line, length, own[CHUNK_PRIORITY])
-    left = own[PHASES] - 1 - own[CURRENT]
-    if system.intra == SMALLEST_FIRST:
+    if facts.of.intra == ALTERNATING:
+        return _alternating_place(state, line, length, own.priority)
+    left = own.phases - 1 - own.current
+    if facts.of.intra == SMALLEST_FIRST:
         if left == 1:
             return length
         size = _extent(state, chunk)
         while place < length and (
-            state.chunk[line[place], STARTED] == 1 or _extent(state, line[place]) < size
+            state.chunk[line[place]].started == 1 or _extent(state, line[place]) < size
         ):
             place += 1
         return place
     while place < length:  # FEWEST_LEFT
         other = state.chunk[line[place]]
-        if other[STARTED] == 0 and other[PHASES] - 1 - other[CURRENT] >= left:
+        if other.started == 0 and other.phases - 1 - other.current >= left:
             break
         place += 1
     return place
 
 
-@jit
+@jit_lean
 def _alternating_place(state, line, length, priority):
     """Place behind the last alternation of reduce-scatter and all-gather."""
     before = NONE
@@ -99,16 +80,16 @@ def _alternating_place(state, line, length, priority):
     while place < length:
         other = line[place]
         before = last
-        last = state.phase[other, state.chunk[other, CURRENT], PHASE_KIND]
-        if state.chunk[other, STARTED] == 1:
+        last = state.phase[other][state.chunk[other].current].kind
+        if state.chunk[other].started == 1:
             place += 1
-            if place < length and state.chunk[line[place], STARTED] == 0:
+            if place < length and state.chunk[line[place]].started == 0:
                 other = line[place]
                 before = last
-                last = state.phase[other, state.chunk[other, CURRENT], PHASE_KIND]
+                last = state.phase[other][state.chunk[other].current].kind
                 place += 1
         elif (
-            state.chunk[other, CHUNK_PRIORITY] > priority
+            state.chunk[other].priority > priority
             or (last == REDUCE_SCATTER and before == ALL_GATHER)
             or (last == ALL_GATHER and before == REDUCE_SCATTER)
         ):
@@ -118,116 +99,112 @@ def _alternating_place(state, line, length, priority):
     return place
 
 
-@jit
+@jit_lean
 def _extent(state, chunk):
     """Bytes before or after the chunk's phase, whichever are more."""
-    own = state.phase[chunk, state.chunk[chunk, CURRENT]]
-    return max(own[PHASE_SIZE], own[PHASE_FINAL])
+    own = state.phase[chunk][state.chunk[chunk].current]
+    return max(own.before, own.after)
 
 
-@jit
-def start(state, system, chunk):
+@jit_lean
+def start(state, facts, chunk):
     """Start a chunk on its current phase."""
     own = state.chunk[chunk]
-    step = state.phase[chunk, own[CURRENT]]
-    own_set = state.sets[own[SET]]
-    dimension = step[PHASE_DIMENSION]
-    own[STARTED] = 1
-    own[SINCE] = tick(state)
-    if system.fixed.shape[1] > 0:
-        time = system.fixed[own_set[SET_PHASE], own_set[SET_LAYER]]
-        schedule(state, state.clock[0] + time, time, PHASE_END, chunk)
+    step = state.phase[chunk][own.current]
+    own_set = state.sets[own.owner]
+    dimension = step.dimension
+    own.started = 1
+    own.since = tick(state)
+    if facts.fixed.shape[1] > 0:
+        time = facts.fixed[own_set.phase, own_set.layer]
+        schedule(state, state.calendar[0, CLOCK] + time, time, PHASE_END, chunk)
         return
-    physical = system.physical[dimension]
+    physical = facts.dims[dimension].physical
     end, last, sent = phase(
-        state.clock[0],
-        step[PHASE_KIND],
-        step[PHASE_ALGORITHM],
-        step[PHASE_SIZE],
-        system.members[dimension],
-        system.stride[dimension],
-        system.delay,
-        system.network[physical],
+        state.calendar[0, CLOCK],
+        step.kind,
+        step.algorithm,
+        step.before,
+        facts.dims[dimension].members,
+        facts.dims[dimension].stride,
+        facts.of.delay,
+        facts.network[physical],
     )
     if end < 0:
         status = TOO_LONG_STATUS if end == TOO_LONG else UNEQUAL_STATUS
-        stop(state, status, own_set[SET_LAYER], own_set[SET_PHASE])
+        stop(state, status, own_set.layer, own_set.phase)
         return
-    state.payload[physical] += sent
-    if state.cursor[FRACTIONS] == 1 and goes_in_equal_steps(
-        system, dimension, step[PHASE_ALGORITHM]
-    ):
-        own[STEPS_TAKEN] = 0
-        take_step(state, system, chunk)
+    state.dims[dimension].sent += sent
+    if state.cursor.fractions == 1 and goes_in_equal_steps(facts, dimension, step.algorithm):
+        own.steps_taken = 0
+        take_step(state, facts, chunk)
         return
     schedule(state, end, last, PHASE_END, chunk)
 
 
-@jit
-def start_waiting(state, system, queue):
+@jit_lean
+def start_waiting(state, facts, queue):
     """Start chunks of a queue as long as fewer than `active` are under way."""
     while (
-        state.queue[queue, BUSY] < system.active
-        and state.queue[queue, BUSY] < state.queue[queue, LENGTH]
+        state.queue[queue].busy < facts.of.active
+        and state.queue[queue].busy < state.queue[queue].length
     ):
-        chunk = state.line[queue, state.queue[queue, BUSY]]
-        state.queue[queue, BUSY] += 1
-        start(state, system, chunk)
+        chunk = state.line[queue][state.queue[queue].busy]
+        state.queue[queue].busy += 1
+        start(state, facts, chunk)
 
 
-@jit
-def enter(state, system, chunk):
+@jit_lean
+def enter(state, facts, chunk):
     """Let a chunk into the queue of its current phase."""
     own = state.chunk[chunk]
-    own[STARTED] = 0
-    queue = state.phase[chunk, own[CURRENT], PHASE_QUEUE]
-    place = place_in_line(state, system, chunk, queue)
+    own.started = 0
+    queue = state.phase[chunk][own.current].queue
+    place = place_in_line(state, facts, chunk, queue)
     line = state.line[queue]
-    for behind in range(state.queue[queue, LENGTH], place, -1):
+    for behind in range(state.queue[queue].length, place, -1):
         line[behind] = line[behind - 1]
     line[place] = chunk
-    state.queue[queue, LENGTH] += 1
+    state.queue[queue].length += 1
     return queue
 
 
-@jit
-def end_phase(state, system, update, chunk):
+@jit_lean
+def end_phase(state, facts, chunk):
     """Take a chunk out of its queue at the end of a phase, and let it into the next one.
 
     Parameters
     ----------
-    update : int64[layer]
-        How long a collective's end is delayed [ns].
     chunk : int
     """
     own = state.chunk[chunk]
-    step = state.phase[chunk, own[CURRENT]]
-    queue = step[PHASE_QUEUE]
-    dimension = step[PHASE_DIMENSION]
-    finished = own[CURRENT] == own[PHASES] - 1
+    step = state.phase[chunk][own.current]
+    queue = step.queue
+    dimension = step.dimension
+    finished = own.current == own.phases - 1
     if finished:
-        own_set = state.sets[own[SET]]
-        own_set[LEFT] -= 1
-        if own_set[LEFT] == 0:
-            own_set[SET_FINISH] = tick(state)
-            delay = float(update[own_set[SET_LAYER]])
-            schedule(state, state.clock[0] + delay, delay, SET_END, own[SET])
+        own_set = state.sets[own.owner]
+        own_set.left -= 1
+        if own_set.left == 0:
+            own_set.finish = tick(state)
+            delay = float(facts.rows[own_set.layer].update)
+            schedule(state, state.calendar[0, CLOCK] + delay, delay, SET_END, own.owner)
     line = state.line[queue]
     place = 0
     while line[place] != chunk:
         place += 1
-    for behind in range(place, state.queue[queue, LENGTH] - 1):
+    for behind in range(place, state.queue[queue].length - 1):
         line[behind] = line[behind + 1]
-    state.queue[queue, LENGTH] -= 1
-    state.queue[queue, BUSY] -= 1
-    state.latency[dimension, 0] += tick(state) - own[SINCE]
-    state.latency[dimension, 1] += 1
+    state.queue[queue].length -= 1
+    state.queue[queue].busy -= 1
+    state.dims[dimension].phase_time += tick(state) - own.since
+    state.dims[dimension].phase_count += 1
     if finished:
-        own[NEXT] = state.cursor[FREE_CHUNK]
-        state.cursor[FREE_CHUNK] = chunk
-        start_waiting(state, system, queue)
+        own.next = state.cursor.free_chunk
+        state.cursor.free_chunk = chunk
+        start_waiting(state, facts, queue)
         return
-    own[CURRENT] += 1
-    entered = enter(state, system, chunk)
-    start_waiting(state, system, queue)
-    start_waiting(state, system, entered)
+    own.current += 1
+    entered = enter(state, facts, chunk)
+    start_waiting(state, facts, queue)
+    start_waiting(state, facts, entered)

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels import events as calendars
-from perfmodel.kernels._jit import jit
-from perfmodel.kernels.events import COLUMNS, MADE, TIME, WAITING, WHAT
+from perfmodel.kernels._jit import jit_lean
+from perfmodel.kernels.events import CLOCK, COLUMNS, MADE, TIME, WAITING, WHAT
+from perfmodel.kernels.plain import blank
 
 NONE = -1
 
@@ -27,49 +28,115 @@ NONE = -1
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
 UNSUPPORTED = 4  # ALLREDUCEALLTOALL: the simulator stops where it is issued
 
-# How a run ends; `Cursor.STATUS`. Beside these: the layer and phase in which it happened.
+# How a run ends; `state.cursor.status`.
 RUNNING, FINISHED, FULL, EMPTY, NO_CHUNK, TOO_LARGE, PANIC, NO_CHECKPOINT, PAST_THE_END = range(9)
 UNEQUAL_STATUS, TOO_LONG_STATUS, TOO_MANY_EVENTS, STUCK, TOO_LATE = 9, 10, 11, 12, 13
 LATEST = 2.0**52  # [ns]; until then a float counts single nanoseconds
-
-# Entries of `State.cursor`.
-STATUS = 0
-STATUS_LAYER = 1
-STATUS_PHASE = 2
-PRIORITY = 3
-TURN = 4  # of the round robin of dimensions
-INJECTED = 5  # chunks
-ENDED = 6  # chunks of collectives that ended
-FREE_CHUNK = 7
-FREE_SET = 8
-LAST_ISSUE = 9  # [ns], for Themis
-FRACTIONS = 10  # whether times may not be whole
-CURSORS = 11
 
 # Orders in which a queue takes chunks, and in which a chunk takes dimensions.
 FIRST_IN, SMALLEST_FIRST, ALTERNATING, FEWEST_LEFT = 0, 1, 2, 3
 ASCENDING, ROUND_ROBIN, THEMIS, THEMIS_FLEX = 0, 1, 2, 3
 
-# Columns of the tables of `State`. NEXT of the two pools comes first.
-NEXT = 0
-SET, CHUNK_PRIORITY, PHASES, CURRENT, STARTED, SINCE = 1, 2, 3, 4, 5, 6
-STEPS_TAKEN = 7  # of the phase, where its messages are followed singly
-PHASE_KIND, PHASE_ALGORITHM, PHASE_DIMENSION, PHASE_QUEUE = 0, 1, 2, 3
-PHASE_SIZE, PHASE_FINAL = 4, 5  # before and after it [B]
-LEFT, TOTAL, CREATED, SET_LAYER, SET_PHASE, SET_FINISH = 1, 2, 3, 4, 5, 6
-LENGTH, BUSY = 0, 1
-OUTSTANDING, BLOCKING, WAITING_SINCE = 0, 1, 2
 # Kinds of events; an event's code is KINDS * (number of the chunk or set) + kind. Those up to
 # PHASE_STEP are the system layer's own, kept by nanoseconds.
 STEP, SET_END, PHASE_STEP, PHASE_END, MESSAGE_END = 0, 1, 2, 3, 4
 KINDS = 5
 
-# Columns of `State.result`; each of the last three is one per phase.
-COLLECTIVE_COUNT = 0
-COMPUTE = 1
-EXPOSED = 4
-COMMUNICATION = 7
-RESULT_COLUMNS = 10
+# What a run keeps: `state.cursor.status`, `state.chunk[i].since`.
+CURSOR = np.dtype(
+    [
+        ("status", np.int64),  # how the run ended, and the layer and phase in which it did
+        ("status_layer", np.int64),
+        ("status_phase", np.int64),
+        ("priority", np.int64),  # of the next collective
+        ("turn", np.int64),  # of the round robin of dimensions
+        ("injected", np.int64),  # chunks
+        ("ended", np.int64),  # chunks of collectives that ended
+        ("free_chunk", np.int64),
+        ("free_set", np.int64),
+        ("last_issue", np.int64),  # [ns], for Themis
+        ("fractions", np.int64),  # whether times may not be whole
+        # The training loop's own: its state, layer and pass; whether the layer's computation in
+        # this state is done, and its collective issued; whether the forward pass before this
+        # input gradient was run again, and whether the loop waits for the end of chunks.
+        ("where", np.int64),
+        ("layer", np.int64),
+        ("iteration", np.int64),
+        ("computed", np.int64),
+        ("issued", np.int64),
+        ("again", np.int64),
+        ("subscribed", np.int64),
+    ]
+)
+CHUNK = np.dtype(
+    [
+        ("next", np.int64),  # of the pool's free ones
+        ("owner", np.int64),  # its set
+        ("priority", np.int64),
+        ("phases", np.int64),
+        ("current", np.int64),
+        ("started", np.int64),
+        ("since", np.int64),  # [ns]
+        ("steps_taken", np.int64),  # of the phase, where its messages are followed singly
+    ]
+)
+PHASE = np.dtype(
+    [
+        ("kind", np.int64),
+        ("algorithm", np.int64),
+        ("dimension", np.int64),
+        ("queue", np.int64),
+        ("before", np.int64),  # bytes [B]
+        ("after", np.int64),
+    ]
+)
+SET = np.dtype(
+    [
+        ("next", np.int64),  # of the pool's free ones
+        ("left", np.int64),  # chunks
+        ("total", np.int64),
+        ("created", np.int64),  # [ns]
+        ("layer", np.int64),
+        ("phase", np.int64),
+        ("finish", np.int64),  # [ns]
+    ]
+)
+QUEUE = np.dtype([("length", np.int64), ("busy", np.int64)])
+COLLECTIVES = np.dtype(  # of a layer and phase; from "issued" on what is reported
+    [
+        ("outstanding", np.int64),
+        ("blocking", np.int64),
+        ("waiting_since", np.int64),  # [ns]
+        ("issued", np.int64),
+        ("compute", np.int64),  # [ns]
+        ("exposed", np.int64),
+        ("communication", np.int64),
+    ]
+)
+DIMENSION = np.dtype(
+    [
+        ("next_queue", np.int64),
+        ("order", np.int64),  # the next chunk's dimension at this place
+        ("load_order", np.int64),  # the dimension at this place as Themis last sorted them
+        ("load", np.float64),  # of Themis
+        ("load_before", np.float64),  # while they are put into another order
+        ("phase_time", np.int64),  # sum [ns]
+        ("phase_count", np.int64),
+        ("sent", np.int64),  # by a device [B]
+    ]
+)
+
+# What a run is told.
+CALL = np.dtype([("kind", np.int64), ("message", np.int64), ("compute", np.int64)])  # [B], [ns]
+ROW = np.dtype([("update", np.int64), ("checkpoint", np.bool_), ("initiates", np.bool_)])
+LOGICAL = np.dtype(
+    [
+        ("members", np.int64),
+        ("stride", np.int64),  # on the physical dimension
+        ("physical", np.int64),
+        ("algorithm", np.int64, (4,)),  # by collective
+    ]
+)
 
 
 class Layers(NamedTuple):
@@ -108,8 +175,7 @@ class System(NamedTuple):
     stride: np.ndarray  # int64[dim] on the physical dimension
     physical: np.ndarray  # int64[dim]
     algorithm: np.ndarray  # int64[4, dim] by collective
-    network: np.ndarray  # float64[physical, column]
-    relative_bandwidth: np.ndarray  # float64[dim] to the first dimension's; for Themis
+    network: np.recarray  # of NETWORK, shape (physical,)
     splits: int
     queues: int  # per dimension
     active: int  # chunks in flight per queue
@@ -121,87 +187,136 @@ class System(NamedTuple):
     fixed: np.ndarray  # float64[3, layer] time of a chunk whatever its bytes [ns]; empty: none
 
 
+SETTINGS = np.dtype(
+    [(name, np.bool_) for name in Loop._fields if name != "last_bottom"]
+    + [("last_bottom", np.int64)]
+    + [(name, np.int64) for name in ("splits", "queues", "active", "delay", "intra", "inter")]
+    + [(name, np.bool_) for name in ("last_in_first", "whole_all_reduce")],
+    align=True,
+)
+"""Numbers of `Loop` and `System`."""
+
+
+class Facts(NamedTuple):
+    """All that a run is told, in as few arrays as can be: kernels hand them on often."""
+
+    of: np.record  # of SETTINGS
+    calls: np.recarray  # of CALL, shape (3, layer)
+    rows: np.recarray  # of ROW, shape (layer,)
+    involved: np.ndarray  # bool[3, layer, dim]
+    dims: np.recarray  # of LOGICAL, shape (dim,)
+    network: np.recarray  # of NETWORK, shape (physical,)
+    fixed: np.ndarray  # float64[3, layer], or empty
+
+
 class State(NamedTuple):
     """Everything that changes during a run."""
 
-    cursor: np.ndarray  # int64[CURSORS]
-    clock: np.ndarray  # float64[1] [ns]
-    calendar: np.ndarray  # float64[event + 1, COLUMNS] [ns]; made: when it is registered there
-    chunk: np.ndarray  # int64[chunk, column]
-    phase: np.ndarray  # int64[chunk, 2 dim, column]
+    cursor: np.record  # of CURSOR
+    # float64[event + 1, COLUMNS] [ns]; made: when it is registered there. CLOCK of row 0: [ns]
+    calendar: np.ndarray
+    chunk: np.recarray  # of CHUNK, shape (chunk,)
+    phase: np.recarray  # of PHASE, shape (chunk, 2 dim)
     line: np.ndarray  # int64[queue, chunk] chunks of a queue, those under way first
-    queue: np.ndarray  # int64[queue, 2]
-    next_queue: np.ndarray  # int64[dim]
-    sets: np.ndarray  # int64[set, column]
-    collective: np.ndarray  # int64[3, layer, 3]
-    load: np.ndarray  # float64[dim] of Themis
-    load_order: np.ndarray  # int64[dim] dimensions as Themis last sorted them
-    result: np.ndarray  # int64[layer, RESULT_COLUMNS]
+    queue: np.recarray  # of QUEUE, shape (queue,)
+    sets: np.recarray  # of SET, shape (set,)
+    collective: np.recarray  # of COLLECTIVES, shape (3, layer)
+    dims: np.recarray  # of DIMENSION, shape (dim,)
     pass_end: np.ndarray  # int64[passes] [ns]
-    latency: np.ndarray  # int64[dim, 2] sum over phases [ns], and their number
-    payload: np.ndarray  # int64[physical] sent by a device [B]
 
 
-@jit
-def new_state(layers, dims, physical, queues, passes, chunks, sets, active):
+def _table(dtype, /, **columns):
+    """Return a record array of columns, whose first one says the shape."""
+    first = next(iter(columns.values()))
+    table = np.zeros(np.shape(first), dtype).view(np.recarray)
+    for name, column in columns.items():
+        table[name] = column
+    return table
+
+
+def facts_of(layers, loop, system):
+    """Return `Facts`.
+
+    Parameters
+    ----------
+    layers : Layers
+    loop : Loop
+    system : System
+    """
+    values = loop._asdict() | system._asdict()
+    return Facts(
+        _table(SETTINGS, **{name: [values[name]] for name in SETTINGS.names or ()})[0],
+        _table(CALL, kind=layers.kind, message=layers.size, compute=layers.compute),
+        _table(ROW, update=layers.update, checkpoint=layers.checkpoint, initiates=layers.initiates),
+        layers.involved,
+        _table(
+            LOGICAL,
+            members=system.members,
+            stride=system.stride,
+            physical=system.physical,
+            algorithm=system.algorithm.T,
+        ),
+        system.network,
+        system.fixed,
+    )
+
+
+def new_state(facts, passes, chunks, sets):
     """State before the first event.
 
     Parameters
     ----------
-    layers, dims, physical, queues, passes : int
-        Lengths; `queues` of all dimensions.
+    facts : Facts
+    passes : int
     chunks, sets : int
-        Sizes of the pools.
-    active : int
-        Chunks in flight per queue.
+        Sizes of the pools: most chunks and collectives at once.
     """
-    events = min(queues * active, chunks) + sets + 2  # a chunk or a collective waits for one
-    calendar = np.empty((events + 1, COLUMNS))
-    calendar[0] = 0.0
-    chunk = np.zeros((chunks, 8), np.int64)
-    chunk[:, NEXT] = np.arange(1, chunks + 1)
-    chunk[chunks - 1, NEXT] = NONE
-    pool = np.zeros((sets, 7), np.int64)
-    pool[:, NEXT] = np.arange(1, sets + 1)
-    pool[sets - 1, NEXT] = NONE
-    collective = np.zeros((3, layers, 3), np.int64)
-    collective[:, :, WAITING_SINCE] = NONE
-    return State(
-        np.zeros(CURSORS, np.int64),
-        np.zeros(1),
-        calendar,
-        chunk,
-        np.empty((chunks, 2 * dims, 6), np.int64),
-        np.empty((queues, chunks), np.int64),
-        np.zeros((queues, 2), np.int64),
-        np.zeros(dims, np.int64),
-        pool,
-        collective,
-        np.zeros(dims),
-        np.arange(dims),
-        np.zeros((layers, RESULT_COLUMNS), np.int64),
+    dims, layers = len(facts.dims), len(facts.rows)
+    queues = int(dims * facts.of.queues)
+    # A chunk or a collective waits for one event.
+    events = min(queues * int(facts.of.active), chunks) + sets + 2
+    state = State(
+        blank(CURSOR),
+        np.zeros((events + 1, COLUMNS)),
+        blank(CHUNK, chunks),
+        blank(PHASE, chunks, 2 * dims),
+        np.zeros((queues, chunks), np.int64),
+        blank(QUEUE, queues),
+        blank(SET, sets),
+        blank(COLLECTIVES, 3, layers),
+        blank(DIMENSION, dims),
         np.zeros(passes, np.int64),
-        np.zeros((dims, 2), np.int64),
-        np.zeros(physical, np.int64),
     )
+    for pool in (state.chunk, state.sets):
+        for place in range(len(pool)):
+            pool[place].next = place + 1
+        pool[len(pool) - 1].next = NONE
+    for phase in state.collective:
+        for own in phase:
+            own.waiting_since = NONE
+    for dimension in range(dims):
+        state.dims[dimension].load_order = dimension
+    follows = facts.fixed.size == 0 and (facts.network.memory_scale > 0.0).any()
+    state.cursor.fractions = int(follows)
+    return state
 
 
-@jit
+@jit_lean
 def tick(state):
     """Time as the simulator reads it: whole [ns]."""
-    return np.int64(np.floor(state.clock[0]))
+    return int(state.calendar[0, CLOCK])
 
 
-@jit
+@jit_lean
 def stop(state, status, layer, phase):
     """End the run early; the first reason stays."""
-    if state.cursor[STATUS] == RUNNING:
-        state.cursor[STATUS] = status
-        state.cursor[STATUS_LAYER] = layer
-        state.cursor[STATUS_PHASE] = phase
+    if state.cursor.status == RUNNING:
+        state.cursor.status = status
+        state.cursor.status_layer = layer
+        state.cursor.status_phase = phase
 
 
-@jit
+@jit_lean
 def first_of_nanosecond(state, time, registered):
     """Time and registration of the system layer's first event in a time's nanosecond.
 
@@ -209,12 +324,12 @@ def first_of_nanosecond(state, time, registered):
     """
     for place in range(1, np.int64(state.calendar[0, WAITING]) + 1):
         own = state.calendar[place]
-        if np.int64(own[WHAT]) % KINDS <= PHASE_STEP and np.floor(own[TIME]) == np.floor(time):
+        if np.int64(own[WHAT]) % KINDS <= PHASE_STEP and int(own[TIME]) == int(time):
             return own[TIME], own[MADE]
     return time, registered
 
 
-@jit
+@jit_lean
 def schedule(state, time, last, kind, item):
     """Put an event into the calendar.
 
@@ -233,16 +348,16 @@ def schedule(state, time, last, kind, item):
         stop(state, TOO_LATE, 0, 0)
         return
     registered = time - last
-    if state.cursor[FRACTIONS] == 1 and kind <= PHASE_STEP:
+    if state.cursor.fractions == 1 and kind <= PHASE_STEP:
         time, registered = first_of_nanosecond(state, time, registered)
     calendars.schedule(state.calendar, time, registered, KINDS * item + kind)
 
 
-@jit
+@jit_lean
 def next_event(state):
     """Take the next event out of the calendar and set the clock; return its kind and item.
 
     Events at one time go in the order in which the simulator registers them.
     """
-    state.clock[0], _, code = calendars.next_event(state.calendar)
+    state.calendar[0, CLOCK], _, code = calendars.next_event(state.calendar)
     return code % KINDS, code // KINDS

@@ -9,7 +9,7 @@ whole times that changes nothing, and the formulas of `perfmodel.kernels.astra_t
 
 from __future__ import annotations
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -18,34 +18,29 @@ from perfmodel.kernels.astra.phase import (
     REDUCE_SCATTER,
     RING,
 )
-from perfmodel.kernels.astra_text.cost import SIZE, TOPOLOGY, message_time, reduction_time
+from perfmodel.kernels.astra_text.cost import message_time, reduction_time
 from perfmodel.kernels.astra_text.state import (
-    CURRENT,
     MESSAGE_END,
-    PHASE_ALGORITHM,
-    PHASE_DIMENSION,
-    PHASE_KIND,
-    PHASE_SIZE,
     PHASE_STEP,
-    STEPS_TAKEN,
     schedule,
 )
+from perfmodel.kernels.events import CLOCK
 
 RING_TOPOLOGY = 0
 NEXT_HOP, AT_ENDPOINT, REDUCING = 0, 1, 2  # what follows one another for every message
 
 
-@jit
-def goes_in_equal_steps(system, dimension, algorithm):
+@jit_lean
+def goes_in_equal_steps(facts, dimension, algorithm):
     """Whether all devices send at the same times, so that messages can be followed singly."""
-    row = system.network[system.physical[dimension]]
-    if row[TOPOLOGY] != RING_TOPOLOGY or algorithm == HALVING_DOUBLING:
+    row = facts.network[facts.dims[dimension].physical]
+    if row.topology != RING_TOPOLOGY or algorithm == HALVING_DOUBLING:
         return True
-    whole = system.members[dimension] * system.stride[dimension] == int(row[SIZE])
+    whole = facts.dims[dimension].members * facts.dims[dimension].stride == row.devices
     return algorithm == RING and whole
 
 
-@jit
+@jit_lean
 def levels(members):
     """Number of halvings, the logarithm of the members."""
     count = 0
@@ -54,7 +49,7 @@ def levels(members):
     return count
 
 
-@jit
+@jit_lean
 def message_count(kind, algorithm, members):
     """Messages that a device sends one after another."""
     if algorithm == RING:
@@ -66,7 +61,7 @@ def message_count(kind, algorithm, members):
     return 2 if kind == ALL_REDUCE else 1
 
 
-@jit
+@jit_lean
 def message_of(kind, algorithm, size, members, number):
     """Bytes and distance, in members, of a message."""
     if algorithm != HALVING_DOUBLING:
@@ -79,7 +74,7 @@ def message_of(kind, algorithm, size, members, number):
     return first << doublings, (members // 2) >> doublings
 
 
-@jit
+@jit_lean
 def reduction_after(kind, algorithm, size, members, number):
     """Time to reduce what a message brought [ns]; 0 where it is only kept."""
     if kind != ALL_REDUCE and kind != REDUCE_SCATTER:
@@ -94,32 +89,32 @@ def reduction_after(kind, algorithm, size, members, number):
     return reduction_time(size // members)
 
 
-@jit
-def take_step(state, system, chunk):
+@jit_lean
+def take_step(state, facts, chunk):
     """Go on with a chunk's phase; return whether it has ended.
 
     The endpoint's delay comes first; then, for each message, its way, the delay and perhaps
     a reduction.
     """
     own = state.chunk[chunk]
-    phase = state.phase[chunk, own[CURRENT]]
-    dimension = phase[PHASE_DIMENSION]
-    kind, algorithm, size = phase[PHASE_KIND], phase[PHASE_ALGORITHM], phase[PHASE_SIZE]
-    members = system.members[dimension]
-    now = state.clock[0]
+    phase = state.phase[chunk][own.current]
+    dimension = phase.dimension
+    kind, algorithm, size = phase.kind, phase.algorithm, phase.before
+    members = facts.dims[dimension].members
+    now = state.calendar[0, CLOCK]
     while True:
-        taken = own[STEPS_TAKEN]
-        own[STEPS_TAKEN] += 1
+        taken = own.steps_taken
+        own.steps_taken += 1
         number, part = (taken - 1) // 3, (taken - 1) % 3
         if taken > 0 and number == message_count(kind, algorithm, members):
             return True
         if taken > 0 and part == NEXT_HOP:
             message, distance = message_of(kind, algorithm, size, members, number)
-            row = system.network[system.physical[dimension]]
-            time = message_time(message, distance * system.stride[dimension], row)
+            row = facts.network[facts.dims[dimension].physical]
+            time = message_time(message, distance * facts.dims[dimension].stride, row)
             schedule(state, now + time, time, MESSAGE_END, chunk)
             return False
-        wait = system.delay
+        wait = facts.of.delay
         if taken > 0 and part == REDUCING:
             wait = reduction_after(kind, algorithm, size, members, number)
         if wait > 0:

@@ -6,117 +6,130 @@ Rashidi et al., "Themis: A Network Bandwidth-Aware Collective Scheduling Policy"
 
 from __future__ import annotations
 
-import numpy as np
-
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.astra.phase import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
-from perfmodel.kernels.astra_text.state import LAST_ISSUE, THEMIS_FLEX, tick
+from perfmodel.kernels.astra_text.state import (
+    THEMIS_FLEX,
+    tick,
+)
 
 MEBIBYTE = 1048576.0
 LARGEST_PART = 2.0**46  # [B]; times all devices it still fits 64 bits
 SMALL_PART = 16  # of a chunk: a difference that is not worth another order
 
 
-@jit
+@jit_lean
 def forget_loads(state):
     """Start afresh at every new time at which a collective is issued."""
-    if state.cursor[LAST_ISSUE] == tick(state):
+    if state.cursor.last_issue == tick(state):
         return
-    state.cursor[LAST_ISSUE] = tick(state)
-    state.load[:] = 0.0
-    state.load_order[:] = np.arange(state.load.shape[0])
+    state.cursor.last_issue = tick(state)
+    for place in range(state.dims.shape[0]):
+        state.dims[place].load = 0.0
+        state.dims[place].load_order = place
 
 
-@jit
-def _takes_part(system, involved, dimension):
+@jit_lean
+def _takes_part(facts, involved, dimension):
     """Whether a dimension takes part in a collective."""
-    return involved[dimension] and system.members[dimension] > 1
+    return involved[dimension] and facts.dims[dimension].members > 1
 
 
-@jit
-def _fair_size(system, kind, difference, dimension):
+@jit_lean
+def _bandwidth(facts, dimension):
+    """Bandwidth of a dimension over that of the first one."""
+    return facts.network[facts.dims[dimension].physical].relative_bandwidth
+
+
+@jit_lean
+def _fair_size(facts, kind, difference, dimension):
     """Bytes that take a dimension as long as a difference of loads."""
-    members = system.members[dimension]
-    relative = system.relative_bandwidth[dimension]
+    members = facts.dims[dimension].members
+    relative = _bandwidth(facts, dimension)
     share = (members - 1) / members if kind == REDUCE_SCATTER else (members - 1) / 1
-    return np.int64(min(difference * relative / share * MEBIBYTE, LARGEST_PART))
+    size = difference * relative / share * MEBIBYTE
+    return int(size if size < LARGEST_PART else LARGEST_PART)
 
 
-@jit
-def _add_load(state, system, kind, dimension, place, size):
+@jit_lean
+def _add_load(state, facts, kind, dimension, place, size):
     """Add a chunk to the load at a place of the order; return its size behind `dimension`."""
-    members = system.members[dimension]
+    members = facts.dims[dimension].members
     share = size / MEBIBYTE
     if kind == REDUCE_SCATTER:
-        state.load[place] += (
-            share * ((members - 1) / members) / system.relative_bandwidth[dimension]
-        )
+        state.dims[place].load += share * ((members - 1) / members) / _bandwidth(facts, dimension)
         return size // members
-    state.load[place] += share * (members - 1) / system.relative_bandwidth[dimension]
+    state.dims[place].load += share * (members - 1) / _bandwidth(facts, dimension)
     return size * members
 
 
-@jit
-def _balancing_size(state, system, kind, involved, first):
+@jit_lean
+def _balancing_size(state, facts, kind, involved, first):
     """Size of a chunk that would level the loads, the place `first` being the first to work."""
-    dims = state.load.shape[0]
-    order = state.load_order
+    dims = state.dims.shape[0]
     if kind == REDUCE_SCATTER:
-        difference = abs(state.load[dims - 1] - state.load[first])
-        return _fair_size(system, kind, difference, order[first])
+        difference = abs(state.dims[dims - 1].load - state.dims[first].load)
+        return _fair_size(facts, kind, difference, state.dims[first].load_order)
     last = dims - 1
-    while not _takes_part(system, involved, order[last]):
+    while not _takes_part(facts, involved, state.dims[last].load_order):
         last -= 1
-    difference = abs(state.load[last] - state.load[first])
-    size = _fair_size(system, kind, difference, order[last])
+    difference = abs(state.dims[last].load - state.dims[first].load)
+    size = _fair_size(facts, kind, difference, state.dims[last].load_order)
     last -= 1
     while first <= last:
-        if _takes_part(system, involved, order[last]):
-            size //= system.members[order[last]]
+        if _takes_part(facts, involved, state.dims[last].load_order):
+            size //= facts.dims[state.dims[last].load_order].members
         last -= 1
     return size
 
 
-@jit
+@jit_lean
 def _sort_loads(state):
     """Sort loads and their dimensions together, ascending; equal ones stay in order."""
-    for place in range(1, state.load.shape[0]):
-        load, dimension = state.load[place], state.load_order[place]
+    for place in range(1, state.dims.shape[0]):
+        load, dimension = state.dims[place].load, state.dims[place].load_order
         before = place - 1
-        while before >= 0 and state.load[before] > load:
-            state.load[before + 1] = state.load[before]
-            state.load_order[before + 1] = state.load_order[before]
+        while before >= 0 and state.dims[before].load > load:
+            state.dims[before + 1].load = state.dims[before].load
+            state.dims[before + 1].load_order = state.dims[before].load_order
             before -= 1
-        state.load[before + 1] = load
-        state.load_order[before + 1] = dimension
+        state.dims[before + 1].load = load
+        state.dims[before + 1].load_order = dimension
 
 
-@jit
+@jit_lean
 def _reverse_loads(state):
     """Turn the order round."""
-    state.load[:] = state.load[::-1].copy()
-    state.load_order[:] = state.load_order[::-1].copy()
+    last = state.dims.shape[0] - 1
+    for place in range((last + 1) // 2):
+        load, dimension = state.dims[place].load, state.dims[place].load_order
+        state.dims[place].load = state.dims[last - place].load
+        state.dims[place].load_order = state.dims[last - place].load_order
+        state.dims[last - place].load = load
+        state.dims[last - place].load_order = dimension
 
 
-@jit
-def _plain_order(state, system, kind, involved, size):
+@jit_lean
+def _plain_order(state, facts, kind, involved, size):
     """Take the dimensions as they are numbered, and add the chunk to their loads."""
-    dims = state.load.shape[0]
-    load = np.empty(dims)
+    dims = state.dims.shape[0]
     for place in range(dims):
-        load[state.load_order[place]] = state.load[place]
-    state.load[:] = load
-    state.load_order[:] = np.arange(dims)
+        state.dims[state.dims[place].load_order].load_before = state.dims[place].load
+    for dimension in range(dims):
+        state.dims[dimension].load = state.dims[dimension].load_before
+        state.dims[dimension].load_order = dimension
     if kind == ALL_GATHER:
         _reverse_loads(state)
     for dimension in range(dims):  # by place, though the places may be reversed
-        if _takes_part(system, involved, dimension):
-            size = _add_load(state, system, kind, dimension, dimension, size)
+        if _takes_part(facts, involved, dimension):
+            size = _add_load(state, facts, kind, dimension, dimension, size)
 
 
-@jit
-def themis_order(state, system, kind, involved, remaining, chunk, order):
+@jit_lean
+def themis_order(state, facts, kind, involved, remaining, chunk):
     """Choose the order of dimensions and the size of the next chunk.
+
+    Column ``ORDER`` of ``state.dims`` becomes the dimensions in the order in which it takes them.
 
     Parameters
     ----------
@@ -127,38 +140,37 @@ def themis_order(state, system, kind, involved, remaining, chunk, order):
         Bytes of the collective that are not in chunks yet [B].
     chunk : int
         Recommended size [B].
-    order : int64[dim]
-        Result: dimensions in the order in which the chunk takes them.
 
     Returns
     -------
     int
         Size of the chunk [B].
     """
-    dims = order.shape[0]
+    dims = state.dims.shape[0]
     if kind == ALL_REDUCE:
         kind = REDUCE_SCATTER
     _sort_loads(state)
     if kind == ALL_GATHER:
         _reverse_loads(state)
     first = 0
-    while first < dims and not _takes_part(system, involved, state.load_order[first]):
+    while first < dims and not _takes_part(facts, involved, state.dims[first].load_order):
         first += 1
-    size = min(remaining, chunk)
+    size = chunk if chunk < remaining else remaining
     load_size = chunk
     if first < dims:
-        balancing = _balancing_size(state, system, kind, involved, first)
-        flex = system.inter == THEMIS_FLEX
+        balancing = _balancing_size(state, facts, kind, involved, first)
+        flex = facts.of.inter == THEMIS_FLEX
         if balancing < (chunk if flex else chunk // SMALL_PART):
-            order[:] = np.arange(dims)
-            _plain_order(state, system, kind, involved, size if flex else chunk)
+            for place in range(dims):
+                state.dims[place].order = place
+            _plain_order(state, facts, kind, involved, size if flex else chunk)
             return size
         if flex:
-            size = min(remaining, balancing)
+            size = balancing if balancing < remaining else remaining
             load_size = balancing
     for place in range(dims):
-        dimension = state.load_order[place]
-        order[place] = dimension
-        if _takes_part(system, involved, dimension):
-            load_size = _add_load(state, system, kind, dimension, place, load_size)
+        dimension = state.dims[place].load_order
+        state.dims[place].order = dimension
+        if _takes_part(facts, involved, dimension):
+            load_size = _add_load(state, facts, kind, dimension, place, load_size)
     return size

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.collective.table import (
     TORUS,
     link_share,
@@ -61,7 +61,7 @@ AGGREGATED_TREES = 12
 TREE_FRACTION = 0.92  # bandwidth of a tree / of a ring: NCCL src/graph/tuning.cc
 
 
-@jit
+@jit_lean
 def traffic(kind, size, members):
     """Bytes that every member sends in the bandwidth-optimal algorithm.
 
@@ -95,26 +95,26 @@ def traffic(kind, size, members):
     return (members - 1) / members * size
 
 
-@jit
+@jit_lean
 def is_pairwise(kind):
     """Whether a library sends point to point (all-to-all, gather, scatter, a message)."""
     return kind in (ALL_TO_ALL, POINT_TO_POINT, GATHER, SCATTER)
 
 
-@jit
+@jit_lean
 def is_pipelined(algorithm):
     """Whether chunks flow through all levels at once (the slowest level sets the pace)."""
     stepwise = (HALVING_DOUBLING, RECURSIVE_DOUBLING, HIERARCHICAL, AGGREGATED_TREES)
     return algorithm not in stepwise
 
 
-@jit
+@jit_lean
 def is_power_of_two(count):
     """Whether a whole number is 1, 2, 4, 8, ..."""
     return int(count) & (int(count) - 1) == 0
 
 
-@jit
+@jit_lean
 def doubling_steps(kind, positions, members, below):
     """Steps of recursive doubling on a level.
 
@@ -128,7 +128,7 @@ def doubling_steps(kind, positions, members, below):
     return steps
 
 
-@jit
+@jit_lean
 def folded_halving(kind, positions):
     """Bytes of halving-doubling over S, p = k + r with k the power of two below.
 
@@ -146,7 +146,7 @@ def folded_halving(kind, positions):
     return 1.0 + (core - 1.0 + doubled) / positions
 
 
-@jit
+@jit_lean
 def tree_traffic(size, members, positions):
     """Bytes that the busiest domain sends in an all-reduce over two complementary trees.
 
@@ -179,7 +179,7 @@ def tree_traffic(size, members, positions):
     return traffic(ALL_REDUCE, size, members)
 
 
-@jit
+@jit_lean
 def level_load(kind, algorithm, size, members, below, inside, ports, chain):
     """Bytes per device that cross a level [B].
 
@@ -248,7 +248,7 @@ def level_load(kind, algorithm, size, members, below, inside, ports, chain):
     return load
 
 
-@jit
+@jit_lean
 def shared_link_times(kind, algorithm, size, members, stride, below, inside, chain, row):
     """Times on the links of a bus that several devices share.
 
@@ -297,7 +297,7 @@ def shared_link_times(kind, algorithm, size, members, stride, below, inside, cha
     return slowest, longer
 
 
-@jit
+@jit_lean
 def level_steps(kind, algorithm, positions, spacing, members, below, row, innermost):
     """Hops of an algorithm on one level, in all its passes.
 
@@ -357,7 +357,7 @@ def level_steps(kind, algorithm, positions, spacing, members, below, row, innerm
     return passes * (positions - 1.0)
 
 
-@jit
+@jit_lean
 def torus_pattern(kind, algorithm):
     """How an algorithm passes messages over a torus; -1: from neighbour to neighbour."""
     if algorithm == RING and not is_pairwise(kind):
@@ -374,7 +374,7 @@ def torus_pattern(kind, algorithm):
     return -1
 
 
-@jit
+@jit_lean
 def level_share(kind, algorithm, row, positions, spacing):
     """Fraction of a device's bandwidth on a level that an algorithm uses."""
     if kind == POINT_TO_POINT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.collective.algorithms import (
     AGGREGATED_TREES,
     ALL_GATHER,
@@ -33,6 +33,7 @@ from perfmodel.kernels.collective.tuning import (
     LOW_LATENCY,
     LOW_LATENCY_128,
     SIMPLE,
+    size_class,
     tree_correction,
     tuned_choice,
 )
@@ -42,7 +43,7 @@ SIMPLE_ONLY = (IN_NETWORK, IN_NETWORK_TREE, AGGREGATED_TREES)
 """Algorithms that libraries have with one protocol only (NCCL, src/graph/tuning.cc)."""
 
 
-@jit
+@jit_lean
 def allows_low_latency(size, members, stride, network):
     """Whether a message is small enough for the flag protocols on all levels it crosses."""
     domain = 1.0
@@ -59,7 +60,7 @@ def allows_low_latency(size, members, stride, network):
     return True
 
 
-@jit
+@jit_lean
 def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
     """Time of one algorithm, with one protocol or the fastest (``AUTO``).
 
@@ -98,7 +99,7 @@ def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
     return best
 
 
-@jit
+@jit_lean
 def fastest_choice(kind, size, members, stride, network):
     """Choose the fastest of what a library without a table has: ring, tree, switch, direct.
 
@@ -149,7 +150,7 @@ def fastest_choice(kind, size, members, stride, network):
     return algorithm, protocol, best
 
 
-@jit
+@jit_lean
 def slower(cost, reached):
     """Costs of a tree that reaches a part of its bandwidth: what NCCL corrects for."""
     return Cost(
@@ -165,7 +166,7 @@ def slower(cost, reached):
     )
 
 
-@jit
+@jit_lean
 def library_choice(kind, size, members, stride, network):
     """Choose algorithm and protocol as the device's library does, and time them.
 
@@ -206,6 +207,6 @@ def library_choice(kind, size, members, stride, network):
     if algorithm == DOUBLE_BINARY_TREE:
         cost = slower(
             network_cost(kind, algorithm, size, members, stride, network),
-            tree_correction(protocol, size, network.library),
+            tree_correction(protocol, size_class(size), network.library),
         )
     return algorithm, protocol, protocol_time(protocol, kind, size, members, cost, network)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.collective.algorithms import (
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
     beyond: bool  # whether the group crosses adapters
 
 
-@jit
+@jit_lean
 def network_cost(kind, algorithm, size, members, stride, network):
     """Times that an algorithm spends on links and hops, before any protocol.
 
@@ -189,7 +189,7 @@ def network_cost(kind, algorithm, size, members, stride, network):
     return Cost(low_transfer, middle_transfer, filled, low, middle, simple, tuned, node, beyond)
 
 
-@jit
+@jit_lean
 def serves_all_pairs(members, network):
     """Whether a group is a whole fully connected level: direct exchange has all links."""
     size = network.levels[0].domains

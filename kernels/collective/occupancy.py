@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.collective.algorithms import (
     ALL_REDUCE,
     IN_NETWORK,
@@ -59,7 +59,7 @@ def link_occupancies(kind, algorithm, size, members, stride, network):
     return busy, part
 
 
-@jit
+@jit_lean
 def _occupy(kind, algorithm, size, members, stride, network, busy, part):
     """Fill the levels that one collective crosses; as `kernels.collective.cost` has them."""
     domain = 1.0

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.collective.algorithms import (
     ALL_REDUCE,
     BROADCAST,
@@ -34,14 +34,14 @@ from perfmodel.kernels.collective.table import (
 from perfmodel.kernels.collective.tuning import LOW_LATENCY, LOW_LATENCY_128, SIMPLE
 
 
-@jit
+@jit_lean
 def spread(bytes_per_block_unit):
     """Share of the cost of many thread blocks, 0 (one block) ... 1: a smooth step."""
     square = bytes_per_block_unit * bytes_per_block_unit
     return square / (1.0 + square)
 
 
-@jit
+@jit_lean
 def shot_time(protocol, cost, network):
     """Time of one kernel that reads the buffers of its peers, as serving engines launch it.
 
@@ -62,7 +62,7 @@ def shot_time(protocol, cost, network):
     return network.facts.shot_base + cost.low_latency_hops + cost.low_latency_transfer
 
 
-@jit
+@jit_lean
 def protocol_time(protocol, kind, size, members, cost, network):
     """Time of an algorithm under a protocol.
 
@@ -113,7 +113,7 @@ def protocol_time(protocol, kind, size, members, cost, network):
     return facts.simple_base + cost.simple_hops + cost.simple_transfer
 
 
-@jit
+@jit_lean
 def in_network_time(kind, size, members, stride, trees, network):
     """Time where switches reduce and copy; infinite where none does.
 

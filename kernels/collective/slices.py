@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 
 
-@jit
+@jit_lean
 def slice_dimensions(row, members, stride):
     """Dimensions over which a group extends, 1 ... k.
 
@@ -29,7 +29,7 @@ def slice_dimensions(row, members, stride):
     return max(1.0, bits * min(1.0, row.dimensions / math.log2(members * stride)))
 
 
-@jit
+@jit_lean
 def slice_links(row, members, stride):
     """Links of a chip that serve a group, 1 for a pair and at most 2 k.
 
@@ -57,14 +57,14 @@ def slice_links(row, members, stride):
     return min(alone, shared)
 
 
-@jit
+@jit_lean
 def slice_hops(row, members, stride):
     """Links that a message passes along all dimensions of the group, one way."""
     dimensions = slice_dimensions(row, members, stride)
     return dimensions * (members ** (1.0 / dimensions) - 1.0)
 
 
-@jit
+@jit_lean
 def slice_diameter(row, members, stride):
     """Links between the two members that are farthest apart; half a side where it closes."""
     dimensions = slice_dimensions(row, members, stride)

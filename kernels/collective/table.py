@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.collective.slices import slice_links
 
 # What kernels know of one level: `network.levels[l].bandwidth`.
@@ -146,7 +146,7 @@ ADAPTER = 2
 UNBOUNDED_SIDE = 16.0  # positions per dimension assumed for a torus of unknown size
 
 
-@jit
+@jit_lean
 def members_inside(members, stride, domain):
     """Count the members of a group inside one domain of ``domain`` devices.
 
@@ -174,7 +174,7 @@ def members_inside(members, stride, domain):
     return inside
 
 
-@jit
+@jit_lean
 def domain_of_level(network, level, members, stride, below):
     """Devices of a domain of a level, and the members of a group inside one.
 
@@ -197,19 +197,19 @@ def domain_of_level(network, level, members, stride, below):
     return domain, members_inside(members, stride, domain)
 
 
-@jit
+@jit_lean
 def fewest_inside(members, inside):
     """Count the members in the least filled of the domains with ``inside`` each.
 
     Twelve ranks on nodes of eight lie as 8 + 4: the four are the bottleneck.
     """
-    rest = members % inside
+    rest = members - inside * math.floor(members / inside)
     if rest == 0.0:
         return inside
     return rest
 
 
-@jit
+@jit_lean
 def torus_share(positions, spacing, size, dimensions, wraps):
     """Fraction of a torus' links per device that serve a group.
 
@@ -264,7 +264,7 @@ def torus_share(positions, spacing, size, dimensions, wraps):
     return share / dimensions
 
 
-@jit
+@jit_lean
 def link_share(row, positions, spacing, pairwise):
     """Fraction of a device's bandwidth on a level that a group can use.
 
@@ -309,7 +309,7 @@ def link_share(row, positions, spacing, pairwise):
     return 1.0
 
 
-@jit
+@jit_lean
 def neighbour_share(row):
     """Fraction of a device's bandwidth that one neighbour can receive.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.collective.algorithms import (
     AGGREGATED_TREES,
     ALL_GATHER,
@@ -81,7 +81,7 @@ __all__ = [
 ]
 
 
-@jit
+@jit_lean
 def collective_time(kind, size, members, stride, network):
     """Completion time of one collective, all groups of its shape at work.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.collective.slices import (
     slice_diameter,
     slice_dimensions,
@@ -28,7 +28,7 @@ DOUBLING = 3  # with the partner at distance 1, 2, 4 ..., all bytes
 GROWING = 4  # with the partner at distance 1, 2, 4 ..., all bytes collected so far
 
 
-@jit
+@jit_lean
 def mean_hops(extent):
     """Mean links between two positions of a closed ring, a position and itself included.
 
@@ -42,7 +42,7 @@ def mean_hops(extent):
     return 0.25 * extent
 
 
-@jit
+@jit_lean
 def traffic_share(pattern, row, positions, spacing):
     """Fraction of a device's bandwidth on a torus that a pattern of messages uses.
 
@@ -114,7 +114,7 @@ def traffic_share(pattern, row, positions, spacing):
     return (1.0 - 1.0 / positions) / busy
 
 
-@jit
+@jit_lean
 def slice_share(pattern, row, positions, spacing):
     """As `traffic_share`, of a group on a slice: its sides are equal, its links its own.
 
@@ -143,7 +143,7 @@ def slice_share(pattern, row, positions, spacing):
     return min(sent / busy, links * link)
 
 
-@jit
+@jit_lean
 def torus_hops(row, positions, spacing):
     """Links that a message passes along all dimensions of the group, one way: k (e - 1)."""
     if row.closing_side > 0.0:
@@ -151,7 +151,7 @@ def torus_hops(row, positions, spacing):
     return row.dimensions * (positions ** (1.0 / row.dimensions) - 1.0)
 
 
-@jit
+@jit_lean
 def torus_diameter(row, positions, spacing):
     """Links between the two positions that are farthest apart; half of them where it closes."""
     if row.closing_side > 0.0:

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.collective.algorithms import (
     AGGREGATED_TREES,
     ALL_GATHER,
@@ -40,28 +40,33 @@ LOW_LATENCY_128 = 1
 SIMPLE = 2
 
 
-@jit
-def tree_correction(protocol, size, library):
-    """Fraction of its bandwidth that NCCL grants a tree at a size [B]."""
+@jit_lean
+def size_class(size):
+    """Power of two of a size over 64 B, rounded down: where trees are looked up."""
+    return int(math.log2(max(size, 64.0) / 64.0))
+
+
+@jit_lean
+def tree_correction(protocol, power, library):
+    """Fraction of its bandwidth that NCCL grants a tree at a `size_class`."""
     correction = library.tree_correction
-    power = int(math.log2(max(size, 64.0) / 64.0))
     if power >= correction.shape[1]:
         return 1.0
     return correction[protocol, power]
 
 
-@jit
-def in_network_tree_belief(size, members, node, nodes, network):
+@jit_lean
+def in_network_tree_belief(ring_bytes, node, nodes, doublings, network):
     """Time that NCCL believes an all-reduce by trees over reducing switches to take.
 
     Parameters
     ----------
-    size : float
-        S [B].
-    members : int
-        n.
+    ring_bytes : float
+        What a ring sends [B].
     node, nodes : float
         c and m.
+    doublings : float
+        log2(m), rounded down.
     network : Network
 
     Returns
@@ -90,12 +95,11 @@ def in_network_tree_belief(size, members, node, nodes, network):
     most = facts.in_network_pair_bandwidth if nodes <= 2.0 else facts.in_network_tree_bandwidth
     if most > 0.0:
         bandwidth = min(bandwidth, node * most)
-    hops = 2.0 * math.floor(math.log2(nodes))
-    latency = library.in_network_latency + hops * library.in_network_tree_hop
-    return latency + traffic(ALL_REDUCE, size, members) / bandwidth
+    latency = library.in_network_latency + 2.0 * doublings * library.in_network_tree_hop
+    return latency + ring_bytes / bandwidth
 
 
-@jit
+@jit_lean
 def tuned_choice(kind, size, members, node, beyond, ring_time, network):
     """Choose as NCCL does between rings, trees, reducing switches and both, and protocols.
 
@@ -140,7 +144,10 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
     low_bandwidth = network.facts.tuned_low_latency_bandwidth
     if beyond:
         low_bandwidth = library.low_latency_across[0 if nodes <= 2.0 else 1]
-    capped = traffic(kind, size, members) / low_bandwidth
+    ring_bytes = traffic(kind, size, members)
+    capped = ring_bytes / low_bandwidth
+    # A rank alone in its node has none beside it to hide behind.
+    alone = beyond and node <= 1.0
 
     best = np.inf
     algorithm = RING
@@ -152,9 +159,9 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
         if beyond:
             within = max(within, library.post_overhead * (3.0 if p == SIMPLE else 1.0))
         latency = library.ring_base[p] + (steps - across) * within
-        # A rank alone in its node has none beside it to hide behind.
-        alone = beyond and node <= 1.0
-        latency += across * (library.tree_hop if alone else library.ring_hop)[ADAPTER, p]
+        latency += across * (
+            library.tree_hop[ADAPTER, p] if alone else library.ring_hop[ADAPTER, p]
+        )
         time = ring_time
         if p == LOW_LATENCY:
             time = max(ring_time / library.low_latency_share, capped)
@@ -165,37 +172,43 @@ def tuned_choice(kind, size, members, node, beyond, ring_time, network):
         if latency + time < best:
             best = latency + time
             protocol = p
-    if kind in (ALL_GATHER, REDUCE_SCATTER) and beyond and node <= 1.0:
+    aggregates = kind in (ALL_GATHER, REDUCE_SCATTER) and alone
+    if kind != ALL_REDUCE and not aggregates:
+        return algorithm, protocol
+    doublings = math.floor(math.log2(nodes)) if beyond else 0.0
+    # Trees, and aggregated ones in NCCL's count, send n / (n-1) times what a ring does.
+    tree_time = ring_time * members / (members - 1.0)
+    if aggregates:
         latency = library.aggregated_base + members * library.aggregated_member
-        latency += math.floor(math.log2(nodes)) * library.aggregated_hop
-        # It sends n / (n-1) times what a ring does, in NCCL's count.
-        time = ring_time * members / (members - 1.0) / library.aggregated_share
+        latency += doublings * library.aggregated_hop
+        time = tree_time / library.aggregated_share
         if latency + time < best:
             algorithm = AGGREGATED_TREES
             protocol = SIMPLE
     if kind != ALL_REDUCE:
         return algorithm, protocol
 
+    tree_time /= TREE_FRACTION
+    power = size_class(size)
     for p in range(3):
         if p == LOW_LATENCY_128 and not has_128:
             continue
         latency = library.tree_base[p] + 2.0 * (node - 1.0) * library.tree_hop[inner, p]
         if beyond:
-            latency += 2.0 * math.floor(math.log2(nodes)) * library.tree_hop[ADAPTER, p]
-        # A tree sends n / (n-1) times what a ring does.
-        time = ring_time * members / (members - 1.0) / TREE_FRACTION
+            latency += 2.0 * doublings * library.tree_hop[ADAPTER, p]
+        time = tree_time
         if p == LOW_LATENCY:
             time = max(time / library.tree_low_latency_share, 2.0 * size / low_bandwidth)
         elif p == LOW_LATENCY_128:
             time /= library.tree_low_latency_128_share[1 if beyond else 0]
-        time /= tree_correction(p, size, library)
+        time /= tree_correction(p, power, library)
         if latency + time < best:
             best = latency + time
             algorithm = DOUBLE_BINARY_TREE
             protocol = p
 
     if beyond:
-        if in_network_tree_belief(size, members, node, nodes, network) < best:
+        if in_network_tree_belief(ring_bytes, node, nodes, doublings, network) < best:
             algorithm = IN_NETWORK_TREE
             protocol = SIMPLE
         return algorithm, protocol

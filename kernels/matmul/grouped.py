@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.matmul.gemm import BOUND_COMPUTE, BOUND_L2, BOUND_LATENCY, BOUND_MEMORY
+from perfmodel.kernels.matmul.candidates import BOUND_COMPUTE, BOUND_L2, BOUND_LATENCY, BOUND_MEMORY
 from perfmodel.kernels.matmul.power import power_limited_time
 from perfmodel.kernels.reuse import bytes_between
 from perfmodel.kernels.stream import hit_share

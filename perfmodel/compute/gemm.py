@@ -16,7 +16,7 @@ from perfmodel.hwprofiles import Hardware, load_hardware
 if TYPE_CHECKING:
     from perfmodel.kernels.matmul import gemm
 
-GEMM_BOUNDS = ("compute", "l2", "memory", "latency")  # kernels.gemm.BOUNDS
+GEMM_BOUNDS = ("compute", "l2", "memory", "latency")  # kernels.matmul.candidates.BOUNDS
 
 # Word {library} in the names of constants (constants.toml).
 LIBRARY_SUFFIX = {"serving": "", "training": "_training"}
@@ -262,12 +262,13 @@ def gemm_times(
         time, traffic, tile, split, bound = gemm.gemm_times(
             rows, cols, depth, copies, width, adds != 0.0, device, tiles, SPLITS
         )
+    sides = tiles.astype(np.int64)
     return GemmTimes(
         time=time,
         flops=2.0 * rows * cols * depth * copies,
         memory_traffic=traffic,
-        tile_m=tiles[tile, 0].astype(np.int64),
-        tile_n=tiles[tile, 1].astype(np.int64),
+        tile_m=sides[tile, 0],
+        tile_n=sides[tile, 1],
         split_k=split,
         bound=bound,
     )

@@ -29,8 +29,6 @@ ULPS = 2
 WRITTEN: dict[str, tuple[str, ...]] = {
     "astra.aware_state._pool": (),
     "astra.aware_state.new_state": (),
-    "astra_text.machine.run": ("cursor", "result", "latency", "payload"),
-    "astra_text.state.new_state": (),
     "pipeline.events.new_run": (),
     "trace.contention.new_sharing": (),
 }

@@ -84,22 +84,31 @@ def run_machine(
         `passes` is out of range, or the run would be too large.
     """
     from perfmodel.kernels.astra_text import machine as kernel
-    from perfmodel.kernels.astra_text.state import FULL, STATUS, TOO_MANY_EVENTS, Loop
+    from perfmodel.kernels.astra_text.state import (
+        FULL,
+        TOO_MANY_EVENTS,
+        Loop,
+        facts_of,
+        new_state,
+    )
+    from perfmodel.kernels.plain import plain
     from perfmodel.kernels.work import kernel_work
 
     check_argument("passes", passes, MOST_PASSES)
     settings = loop_settings(workload)
     loop = Loop(**{name: getattr(settings, name) for name in settings.__slots__})
+    facts = facts_of(layers, loop, system)
     queues = len(system.members) * system.queues
     most = min(MOST_POOL, MOST_PLACES // queues)
     pool, events = FIRST_POOL, min(FEW_EVENTS, MOST_EVENTS)
     while True:
         with kernel_work(events=events):
-            state = kernel.run(layers, loop, system, passes, pool, pool, events)
-        if state.cursor[STATUS] == TOO_MANY_EVENTS and events < MOST_EVENTS:
+            state = new_state(facts, passes, pool, pool)
+            kernel.run(state, plain(facts), passes, events)
+        if state.cursor.status == TOO_MANY_EVENTS and events < MOST_EVENTS:
             events = MOST_EVENTS  # how many there are, only a run says
             continue
-        if state.cursor[STATUS] != FULL:
+        if state.cursor.status != FULL:
             break
         if pool == most:
             raise StrategyError(
@@ -108,14 +117,15 @@ def run_machine(
             )
         pool = min(8 * pool, most)
     _check_end(workload, layers, system, state)
-    return _result(workload, state)
+    return _result(workload, system, state)
 
 
 def _check_end(workload: AstraTextWorkload, layers: Layers, system: System, state: State) -> None:
     """Raise where a run ended early."""
     from perfmodel.kernels.astra_text import state as kernel
 
-    status, layer, phase = (int(number) for number in state.cursor[:3])
+    status, layer = int(state.cursor.status), int(state.cursor.status_layer)
+    phase = int(state.cursor.status_phase)
     if status == kernel.FINISHED:
         return
     if status == kernel.TOO_MANY_EVENTS:
@@ -126,25 +136,27 @@ def _check_end(workload: AstraTextWorkload, layers: Layers, system: System, stat
     raise FormatError(reason_to_stop(workload, status, layer, phase, system.splits, size))
 
 
-def _result(workload: AstraTextWorkload, state: State) -> NativeResult:
+def _result(workload: AstraTextWorkload, system: System, state: State) -> NativeResult:
     """Return what a finished run has counted."""
-    from perfmodel.kernels.astra_text import state as kernel
+    from perfmodel.kernels.events import CLOCK
+    from perfmodel.kernels.plain import column
 
-    counts = state.result.T
     silent = workload.policy in ("MICRO", "DISTRIBUTED_INFERENCE")
-    phases = state.latency[:, 1]
+    phases = column(state.dims, "phase_count")
     latency = np.full(len(phases), np.nan)
-    np.divide(state.latency[:, 0], phases, out=latency, where=phases > 0)
+    np.divide(column(state.dims, "phase_time"), phases, out=latency, where=phases > 0)
+    payload = np.zeros(len(system.network), np.int64)
+    np.add.at(payload, system.physical, column(state.dims, "sent"))
     return NativeResult(
         names=workload.names,
-        total_ns=int(np.floor(state.clock[0])),
+        total_ns=int(np.floor(state.calendar[0, CLOCK])),
         pass_end_ns=state.pass_end[: 0 if silent else None],
-        collectives=counts[kernel.COLLECTIVE_COUNT],
-        compute_ns=counts[kernel.COMPUTE : kernel.COMPUTE + 3],
-        exposed_ns=counts[kernel.EXPOSED : kernel.EXPOSED + 3],
-        communication_ns=counts[kernel.COMMUNICATION : kernel.COMMUNICATION + 3],
-        chunks=int(state.cursor[kernel.INJECTED]),
-        payload_bytes=state.payload,
+        collectives=column(state.collective, "issued").sum(axis=0),
+        compute_ns=column(state.collective, "compute"),
+        exposed_ns=column(state.collective, "exposed"),
+        communication_ns=column(state.collective, "communication"),
+        chunks=int(state.cursor.injected),
+        payload_bytes=payload,
         chunk_latency_ns=latency,
     )
 

@@ -223,7 +223,7 @@ def _machine(
     layers: Layers, system: NativeSystem, times: Floats, links: Integers
 ) -> tuple[Layers, System]:
     """Return a workload and a system whose collectives are single chunks of known time."""
-    from perfmodel.kernels.astra_text.cost import NETWORK_COLUMNS
+    from perfmodel.kernels.astra_text.cost import NETWORK
     from perfmodel.kernels.astra_text.state import ASCENDING, FIRST_IN, UNSUPPORTED
     from perfmodel.kernels.astra_text.state import System as Machine
 
@@ -235,8 +235,7 @@ def _machine(
         stride=unit,
         physical=np.arange(count),
         algorithm=np.zeros((len(SIMULATED), count), np.int64),
-        network=np.zeros((count, NETWORK_COLUMNS)),
-        relative_bandwidth=np.ones(count),
+        network=np.zeros(count, NETWORK).view(np.recarray),
         splits=1,
         queues=1,
         active=1,

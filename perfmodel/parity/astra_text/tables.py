@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.base.collectives import SIMULATED, WORDS
 from perfmodel.base.columns import Integers
@@ -91,18 +90,12 @@ def system_table(
     for word, kind in KIND_OF_WORD.items():
         if word in used:
             algorithm[kind] = _algorithms(SIMULATED[kind], network, system, dimensions)
-    # Themis asks for the bandwidth of all links of a device, whatever one message uses.
-    links = np.array(network.links_count)
-    links -= links % 2 * (np.array(network.topology) == "Ring")
-    bandwidth = np.array(network.link_bandwidth_gib_per_second) * np.maximum(links, 1)
-    physical = np.array(dimensions.physical)
     return System(
         np.array(dimensions.members),
         np.array(dimensions.stride),
-        physical,
+        np.array(dimensions.physical),
         algorithm,
         network_table(network),
-        (bandwidth / bandwidth[0])[physical],
         system.preferred_dataset_splits,
         queues,
         -(-system.active_chunks_per_dimension // queues),
@@ -115,23 +108,28 @@ def system_table(
     )
 
 
-def network_table(network: NativeNetwork) -> NDArray[np.float64]:
-    """Return the network as the kernels read it (NETWORK_COLUMNS of `astra_text_cost`)."""
+def network_table(network: NativeNetwork) -> np.recarray[Any, Any]:
+    """Return the network as the kernels read it (NETWORK of `kernels.astra_text.cost`)."""
+    from perfmodel.kernels.astra_text.cost import NETWORK
+
     links = [max(network.links(dimension), 1) for dimension in range(network.dimensions)]
-    return np.array(
-        [
-            [UNAWARE_TOPOLOGIES.index(name) for name in network.topology],
-            network.npus_count,
-            np.array(network.link_bandwidth_gib_per_second) * links * 2**30 / 1e9,
-            network.link_latency_nanoseconds,
-            network.nic_latency_nanoseconds,
-            network.router_latency_nanoseconds,
-            network.memory_latency_nanoseconds,
-            network.memory_bandwidth_gb_per_second,
-            network.memory_scale,
-        ],
-        np.float64,
-    ).T.copy()
+    # Themis asks for the bandwidth of all links of a device, whatever one message uses.
+    own = np.array(network.links_count)
+    own -= own % 2 * (np.array(network.topology) == "Ring")
+    bandwidth = np.array(network.link_bandwidth_gib_per_second) * np.maximum(own, 1)
+    columns = [
+        [UNAWARE_TOPOLOGIES.index(name) for name in network.topology],
+        network.npus_count,
+        np.array(network.link_bandwidth_gib_per_second) * links * 2**30 / 1e9,
+        network.link_latency_nanoseconds,
+        network.nic_latency_nanoseconds,
+        network.router_latency_nanoseconds,
+        network.memory_latency_nanoseconds,
+        network.memory_bandwidth_gb_per_second,
+        network.memory_scale,
+        bandwidth / bandwidth[0],
+    ]
+    return np.rec.fromarrays(columns, NETWORK)
 
 
 def _algorithms(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.kernels.matmul import gemm
-from perfmodel.kernels.matmul.tiles import PANELS, POWER_OF_TWO_TILES, SPLITS, TILES
+from perfmodel.kernels.matmul import candidates, gemm
+from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
 
 # Round numbers of the size of an H100: 132 units, 989 TFLOP/s, 3.35 TB/s.
 GPU = gemm.GemmDevice(
@@ -84,9 +84,9 @@ def product(
     m, n, k, batch=1.0, output_bytes=2.0, accumulate=False, device=GPU, tiles=TILES, splits=SPLITS
 ):
     """Time [s], traffic [B], tile, split and bound of one product."""
-    table = gemm.tile_table(device, tiles)
+    table, usable, parts = candidates.tile_table(device, tiles, splits)
     sizes = (float(m), float(n), float(k), float(batch))
-    return gemm.gemm_time(*sizes, output_bytes, accumulate, device, table, splits)
+    return gemm.gemm_time(*sizes, output_bytes, accumulate, device, table, usable, parts)
 
 
 @settings(max_examples=150, deadline=None)
@@ -170,14 +170,6 @@ def test_tiles_are_no_narrower_than_the_library_makes_them():
     assert TILES[product(8, 4096, 4096, device=narrow)[2]][1] >= 64.0
 
 
-def test_stages_are_bounded_by_the_scratchpad():
-    # 128 x 256 tiles of bf16 hold (128 + 256) x 128 B a step: 4 steps in 228 KiB
-    assert gemm.stage_count(128.0, 256.0, GPU) == 4.0
-    assert gemm.stage_count(64.0, 16.0, GPU) == GPU.pipeline_stages
-    starved = GPU._replace(scratchpad=65536.0)
-    assert seconds(4096, 4096, 4096, device=starved) >= seconds(4096, 4096, 4096)
-
-
 def test_accumulating_in_fp32_moves_four_times_the_output_bytes():
     plain = product(4096, 4096, 4096)
     summed = product(4096, 4096, 4096, output_bytes=4.0, accumulate=True)
@@ -197,7 +189,7 @@ def test_accumulating_in_fp32_moves_four_times_the_output_bytes():
 def test_bounds_name_what_limits(m, n, k, l2_bandwidth, bound):
     device = GPU._replace(l2_bandwidth=l2_bandwidth)
     code = product(m, n, k, device=device)[4]
-    assert gemm.BOUNDS[code] == bound
+    assert candidates.BOUNDS[code] == bound
 
 
 def test_a_long_product_runs_at_the_power_limit_and_a_short_one_at_full_clock():
@@ -236,10 +228,3 @@ def test_columns_equal_scalars():
 def test_nan_stays_nan():
     assert math.isnan(seconds(math.nan, 64, 64))
     assert math.isnan(seconds(64, 64, math.nan))
-
-
-def test_the_tile_table_is_symmetric():
-    for part in (TILES[:POWER_OF_TWO_TILES], TILES[POWER_OF_TWO_TILES:]):
-        tiles = {tuple(tile) for tile in part}
-        assert len(tiles) == len(part)
-        assert {(b, a) for a, b in tiles} == tiles
