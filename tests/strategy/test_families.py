@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -131,8 +134,8 @@ def test_a_stretch_of_strategies_is_numbered_anew_and_stretches_join(rows, data)
     families = families_of(grid)
     cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=3))
     edges = sorted({0, *cuts, len(rows)})
-    parts = [families.between(*pair) for pair in zip(edges, edges[1:], strict=False)]
-    for part, first, behind in zip(parts, edges, edges[1:], strict=False):
+    parts = [families.between(*pair) for pair in itertools.pairwise(edges)]
+    for part, (first, behind) in zip(parts, itertools.pairwise(edges), strict=True):
         same(part.listed(), grid.take(slice(first, behind)))
         same(part.strategies(np.arange(len(part))), grid.take(slice(first, behind)))
     whole = joined(parts)

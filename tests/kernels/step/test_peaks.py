@@ -63,9 +63,7 @@ def test_schedules_that_run_by_events(small_dense, h100, framework):
 
 def test_stages_of_unequal_layers(small_moe, h100):
     """One dense layer among eight: no two stages of four keep the same."""
-    assert_shared_is_own(
-        small_moe, h100, pipeline_schedule=[*CLOSED, "zb_h1"], expert_parallel=1
-    )
+    assert_shared_is_own(small_moe, h100, pipeline_schedule=[*CLOSED, "zb_h1"], expert_parallel=1)
 
 
 @pytest.mark.parametrize("place", ["host", "stage"])

@@ -18,6 +18,7 @@ from perfmodel.kernels.step.ranking import (
     might_rank,
 )
 
+
 def blank(top=3, objectives=3, room=64) -> Ranking:
     """A ranking that has seen nothing."""
     return Ranking(
@@ -41,8 +42,7 @@ def non_dominated(costs) -> list[int]:
     for number, own in enumerate(costs):
         alike = any(other == own for other in costs[:number])
         beaten = any(
-            all(a <= b for a, b in zip(other, own, strict=True)) and other != own
-            for other in costs
+            all(a <= b for a, b in zip(other, own, strict=True)) and other != own for other in costs
         )
         if not alike and not beaten:
             front.append(number)
@@ -114,4 +114,3 @@ def test_pending_counts_on_beyond_its_room() -> None:
         leave_pending(number, ranking)
     assert ranking.pending.tolist() == [7, 8]
     assert ranking.counts[PENDING] == 3
-
