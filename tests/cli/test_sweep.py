@@ -276,3 +276,63 @@ def test_what_fits_nowhere_is_answered_with_what_was_not_tried() -> None:
     assert "; try more devices, or hardware with more memory\n" in free.stderr
     fixed = run("sweep", *words.split(), "--recompute", "none", "--zero", "1", "--tp", "2")
     assert "--recompute full, --zero 3, larger --tp, or hardware" in fixed.stderr
+
+
+def test_keeping_the_best_prints_what_keeping_all_prints() -> None:
+    words = [*shlex.split(f"{PROBLEM} {AXES} --hardware dgx-h100,dgx-b200"), "--top", "3"]
+    every = document("sweep", *words)
+    few = document("sweep", *words, "--keep", "best")
+    for row in (*few["strategies"], *every["strategies"]):
+        del row["strategy"]  # its place, among fewer
+    assert few["strategies"] == every["strategies"]
+    for name in ("possible", "impossible", "fitting", "hardware", "units"):
+        assert few[name] == every[name], name
+
+
+def front(file: str) -> list[float]:
+    asked = ("--pareto", "step_time,memory_total", "--where", "hardware == 'dgx-b200'")
+    return [row["step_time"] for row in document("best", file, *asked)["strategies"]]
+
+
+def test_keeping_the_front_keeps_all_of_it(folder: Path, file: Path) -> None:
+    words = shlex.split(f"{PROBLEM} {AXES} --hardware dgx-h100 --hardware dgx-b200 --top 1")
+    options = ("--keep", "best", "--pareto", "step_time,memory_total", "-o", "front.nc")
+    assert run("sweep", *words, *options).exit_code == 0
+    assert front("front.nc") == front(str(file))
+    assert len(front("front.nc")) > 1
+    with open_results(folder / "front.nc") as kept, open_results(file) as whole:
+        assert kept.sizes["strategy"] < whole.sizes["strategy"]
+
+
+def test_keeping_the_best_by_another_variable(folder: Path) -> None:
+    words = shlex.split(f"{PROBLEM} {AXES} --hardware dgx-h100 --top 2 -o")
+    assert run("sweep", *words, "all.nc").exit_code == 0
+    asked = ("--by", "memory_total")
+    assert run("sweep", *words, "few.nc", "--keep", "best", *asked).exit_code == 0
+    needs = [
+        [row["memory_total"] for row in document("best", file, "--top", "2", *asked)["strategies"]]
+        for file in ("few.nc", "all.nc")
+    ]
+    assert needs[0] == needs[1] == sorted(needs[0])
+    with open_results(folder / "few.nc") as kept:
+        assert kept.sizes["strategy"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--keep best --resume -o x.nc", "leave out --resume"),
+        ("--keep best --workers 2 -o x.nc", "leave out --resume"),
+        ("--keep best --keep-impossible", "and --keep-impossible"),
+        ("--pareto step_time,memory_total", "--pareto needs --keep best"),
+        ("--keep best --pareto step_time", "needs two or more variables"),
+        ("--keep best --by step_tim", "did you mean step_time"),
+        ("--keep some", "'some' is not one of 'all', 'best'"),
+    ],
+)
+def test_what_keeping_the_best_excludes(folder: Path, options: str, message: str) -> None:
+    result = run_sweep(f"--hardware dgx-h100 {options}")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert not list(folder.iterdir())

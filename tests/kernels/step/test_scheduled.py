@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.base.pipelines import SCHEDULES
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
-from perfmodel.kernels.pipeline.events import KINDS
+from perfmodel.kernels.pipeline.events import KINDS, Durations, makespans
 from perfmodel.kernels.pipeline.held import fullest
 from perfmodel.kernels.step.scheduled import (
     LOGIT_GRADIENTS,
@@ -16,12 +17,14 @@ from perfmodel.kernels.step.scheduled import (
     fill_work,
     heads_in_flight,
     kept_bytes,
+    least_makespans,
     write_flight,
 )
 from perfmodel.kernels.step.shards import SHARD, Shards
 from perfmodel.kernels.step.tables import PART
 from perfmodel.kernels.work import kernel_work
 from perfmodel.strategy.pipelines import named_pipeline
+from tests.kernels.pipeline.cases import random_pipeline
 
 CHUNKS = Chunks(
     np.array([[1.0, 3.0, 0.0], [0.0, 4.0, 0.0], [0.0, 2.0, 1.0]]),  # embedding, layers, output
@@ -86,3 +89,55 @@ def test_only_both_directions_run_passes_in_pairs():
     passes = np.count_nonzero(order.kind != WEIGHT)
     assert alone_passes(order) == pytest.approx(1.0 - 2.0 * order.paired.sum() / passes)
     assert alone_passes(order) < 0.7
+
+
+def random_work(random, stages):
+    """Passes of eight cases of uneven stages; either part of a backward pass may be nothing."""
+    work = random.uniform(0.1, 2.0, (KINDS, stages, 8))
+    work[INPUT] = work[BACKWARD] * random.choice([0.0, 0.3, 0.5, 1.0])
+    work[WEIGHT] = work[BACKWARD] - work[INPUT]
+    return work
+
+
+def without_sends(work):
+    return Durations(work, np.zeros_like(work), np.empty((0, 0, work.shape[2])), 0.0, 0.0)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_no_pipeline_is_faster_than_its_bound(schedule):
+    random = np.random.default_rng(11)
+    for _ in range(6):
+        order, program = random_pipeline(random, schedule)[:2]
+        work = random_work(random, order.rank_of.size)
+        least, growth = least_makespans(order, work)
+        assert (least > 0.0).all()
+        assert (growth > 0.0).all()
+        durations = without_sends(work)
+        assert (least <= makespans(program, durations) * (1.0 + 1e-12)).all()
+        sending = durations._replace(send=random.uniform(0.0, 0.5, work.shape), sender=1.0)
+        assert (least <= makespans(program, sending) * (1.0 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("schedule", ["interleaved", "zb_h1", "zb_v", "dualpipe"])
+@pytest.mark.parametrize("more", [1, 3])
+def test_the_bound_grows_no_faster_than_the_pipeline(schedule, more):
+    random = np.random.default_rng(more)
+    few, many = (named_pipeline(schedule, 4, batches) for batches in (8, 8 + 4 * more))
+    work = random_work(random, few.order.rank_of.size)
+    least, growth = least_makespans(few.order, work)
+    bound = least + more * growth
+    assert (bound <= least_makespans(many.order, work)[0] + 1e-12).all()  # another rank may lead
+    assert (bound <= makespans(many.program, without_sends(work)) + 1e-12).all()
+
+
+def test_the_bound_is_exact_where_nothing_waits():
+    random = np.random.default_rng(5)
+    one = named_pipeline("1f1b", 1, 7)
+    work = random_work(random, 1)
+    np.testing.assert_allclose(
+        least_makespans(one.order, work)[0], 7 * (work[FORWARD, 0] + work[BACKWARD, 0])
+    )
+    even = np.ones((KINDS, 4, 1))
+    even[BACKWARD] = 2.0
+    order = named_pipeline("1f1b", 4, 8).order
+    assert least_makespans(order, even)[0].tolist() == [33.0]  # (8 + 3) * (1 + 2)
