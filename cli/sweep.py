@@ -86,10 +86,10 @@ APART = ("model", "framework", "hardware")
 @options.option(
     "--by",
     section=options.OUTPUT,
-    default="tokens_per_second_per_device",
+    default=options.RATE,
     show_default=True,
     metavar="VARIABLE",
-    help="With --keep best: what is best.",
+    help="What is best.",
 )
 @options.option(
     "--pareto",
@@ -254,6 +254,11 @@ def sweep_command(
     elif resume or workers or scheduler:
         if resume and output is None:
             raise click.UsageError("--resume needs -o, the file to go on with")
+        if by != options.RATE:
+            raise click.UsageError(
+                "--by ranks what is in memory: leave it out, and rank the file with "
+                "'perfmodel best FILE --by VARIABLE'"
+            )
         if workers and scheduler:
             raise click.UsageError("--workers and --scheduler exclude each other")
         output = output and str(check_stored_path(output))
@@ -276,9 +281,9 @@ def sweep_command(
         assumptions |= assumed(framework, problem.grid, axes, options.SWEPT_FIELDS)
     fitting = dict(zip(table["hardware"].values.tolist(), counts.fitting, strict=True))
     if as_json:
-        print_json(_document(specs, table, assumptions, found, fitting, top, output))
+        print_json(_document(specs, table, assumptions, found, fitting, (top, by), output))
     else:
-        _print_summary(specs, table, assumptions, found, counts, top)
+        _print_summary(specs, table, assumptions, found, counts, (top, by))
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
     if not sum(counts.fitting):
@@ -426,7 +431,7 @@ def _document(
     assumptions: Mapping[str, Any],
     found: Problems | BlockSweep,
     fitting: dict[str, int],
-    top: int,
+    shown: tuple[int, str],
     output: str | None,
 ) -> dict[str, Any]:
     from perfmodel.cli.shared.tables import results_header
@@ -443,7 +448,7 @@ def _document(
             "impossible": dict(found.rejected),
             "fitting": fitting,
             "output": output,
-            "strategies": _numbered(table, best(table, top)),
+            "strategies": _numbered(table, best(table, shown[0], by=shown[1])),
         }
         | _scaling_document(table)
     )
@@ -469,10 +474,10 @@ def _print_summary(
     assumptions: Mapping[str, Any],
     found: Problems | BlockSweep,
     counts: Tally,
-    top: int,
+    shown: tuple[int, str],
 ) -> None:
     from perfmodel.base.units import format_si
-    from perfmodel.cli.shared.tables import print_scaling, print_strategies
+    from perfmodel.cli.shared.tables import print_scaling, print_strategies, variable_title
     from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
     from perfmodel.sweeps.results import best, best_of_each, column
     from perfmodel.sweeps.scaling import scaling
@@ -499,8 +504,11 @@ def _print_summary(
         click.echo(f"           {'…':>23}  and {len(fitting) - SHOWN_ROWS:,} more")
     if sum(fitting.values()):
         click.echo()
-        click.echo(heading("Best by tokens per second and device"))
-        chosen = best(table, top)
+        top, by = shown
+        usual = by == options.RATE
+        name = "tokens per second and device" if usual else variable_title(by)
+        click.echo(heading(f"Best by {name}"))
+        chosen = best(table, top, by=by)
         print_strategies(chosen)
         print_costs(chosen)
     apart = [name for name in APART if len(set(column(table, name).tolist())) > 1]
@@ -569,7 +577,7 @@ def _suggest(
         if "training_cost" in table:
             remark(f"  perfmodel best {output} --by training_cost")
     else:
-        remark("  -o sweep.nc                 keeps all results, for 'perfmodel best'")
+        remark("  -o sweep.nc                 keeps the results, for 'perfmodel best'")
     if len(table["hardware"].values) == 1:
         remark(f"  perfmodel explain {chosen}")
     if not swept:

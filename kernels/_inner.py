@@ -5,8 +5,7 @@ optimises it with all that it calls, even where only another compiled function i
 That is most of what compiling takes. Here such a function stays as LLVM's text until a kernel that
 Python calls is linked with all that it reaches, once, and optimised as a whole.
 
-This reaches into Numba. `caller` gives up where a version is made differently: kernels are then
-compiled as Numba does, which takes longer and is otherwise as good.
+This reaches into Numba, as far as the versions that `pyproject.toml` allows are made.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.datasets import open_results
     from perfmodel.sweeps.difference import difference, matched
     from perfmodel.sweeps.files import save_results
+    from perfmodel.sweeps.kept import sweep
     from perfmodel.sweeps.projection import explain, project
     from perfmodel.sweeps.results import best, pareto
     from perfmodel.sweeps.scaling import scaling
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.serving import serve
     from perfmodel.sweeps.several import sweep_several
     from perfmodel.sweeps.size import size_deployment
-    from perfmodel.sweeps.sweep import sweep
     from perfmodel.sweeps.wafer import project_wafer
     from perfmodel.wafer.mappings import wafer_grid
 
@@ -90,7 +90,7 @@ _HOMES = {
     "strategies_from_rows": "perfmodel.strategy.enumerate",
     "strategy_grid": "perfmodel.strategy.enumerate",
     "stream_times": "perfmodel.compute.stream",
-    "sweep": "perfmodel.sweeps.sweep",
+    "sweep": "perfmodel.sweeps.kept",
     "sweep_several": "perfmodel.sweeps.several",
     "wafer_grid": "perfmodel.wafer.mappings",
     "write_traces": "perfmodel.formats.chakra.files",

@@ -35,8 +35,8 @@ from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import compare_file, error_statistics
 from perfmodel.strategy.enumerate import strategy_grid
+from perfmodel.sweeps.kept import sweep
 from perfmodel.sweeps.results import best
-from perfmodel.sweeps.sweep import sweep
 
 PAIRS = Path(__file__).resolve().parents[1] / "published_pairs.csv"
 LIMIT = 0.10

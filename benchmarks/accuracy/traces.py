@@ -40,7 +40,7 @@ from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
-from perfmodel.sweeps.sweep import sweep
+from perfmodel.sweeps.kept import sweep
 from perfmodel.trace import COLLECTIVE, COMPUTE, SEND, TraceSet
 
 # Presets and how many layers are kept; 0: all.

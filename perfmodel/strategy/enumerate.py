@@ -343,9 +343,8 @@ def families_in(
     No rule of free axes asks for the batch, so all strategies of a family break it, or none.
     """
     columns = Multiplied(layouts.columns, axes.free)
-    first, size, status = (
-        np.repeat(it, axes.free_count) for it in (layouts.first, layouts.size, layouts.status)
-    )
+    first, size = (np.repeat(it, axes.free_count) for it in (layouts.first, layouts.size))
+    status = np.repeat(layouts.status, axes.free_count)
     keep = np.ones(status.size, bool)
     rejected: Counter[str] = Counter()
     if may_break_late(axes.free, axes.model):

@@ -38,7 +38,7 @@ class BlockSweep:
         All strategies of each.
     hardware : list of Hardware
     dtype, threads, hardware_values
-        As of `perfmodel.sweeps.sweep.sweep`.
+        As of `perfmodel.sweeps.kept.sweep`.
     costs : mapping
         What `perfmodel.sweeps.cost.add_cost` takes; nothing for no costs.
     safe : bool

@@ -268,7 +268,7 @@ def search_spaces(
     progress : callable, optional
         Called with the pairs that are settled, and with all.
     hardware_values
-        As of `perfmodel.sweeps.sweep.sweep`.
+        As of `perfmodel.sweeps.kept.sweep`.
 
     Raises
     ------

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel._version import __version__
-from perfmodel.base.errors import DataError, StrategyError
+from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, flags
@@ -27,110 +27,10 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import FIELDS, StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
-from perfmodel.sweeps.subject import RATE
 from perfmodel.sweeps.trust import add_trust
 
-KEPT = ("all", "best")
-
 if TYPE_CHECKING:
-    import xarray as xr
-
     from perfmodel.hwprofiles import Hardware
-
-
-def sweep(
-    model: ModelSpec | str,
-    grid: StrategyGrid,
-    hardware: Hardware | str | Sequence[Hardware | str],
-    *,
-    framework: str | Framework = "megatron",
-    dtype: Any = np.float64,
-    threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
-    hardware_values: Mapping[str, Sequence[float]] | None = None,
-    keep: str = "all",
-    top: int = 10,
-    by: str = RATE,
-    pareto: Sequence[str] = (),
-) -> xr.Dataset:
-    """Project a training step for every strategy on every device.
-
-    Parameters
-    ----------
-    model : ModelSpec or str
-        As of `load_model`: a preset's name, or a path of a ``config.json``.
-    grid : StrategyGrid
-        From `strategy_grid` or `strategies_from_rows`.
-    hardware : Hardware or str, or sequence of them
-        Profiles or their names, one row each; swept values are further rows
-        (`Hardware.with_values`).
-    framework : str or Framework
-        Declared behaviour of the training software.
-    dtype : numpy floating type
-        Of the results; ``float32`` halves the memory of very large sweeps.
-    threads : int, optional
-        Threads over chunks of strategies; default: one per core.
-    progress : callable, optional
-        Called with the number of strategy-device pairs closed since the last call.
-    hardware_values : mapping of str to sequence of float, optional
-        Coordinates along ``hardware`` for swept values, by dotted path.
-    keep : {"all", "best"}
-        "best": of the strategies that fit in memory keep only the `top` best on every device, and
-        those that are on a Pareto front, without making room for the others.
-    top, by, pareto
-        How many of the best to keep, by which variable of a step, and the variables of a front.
-
-    Returns
-    -------
-    xarray.Dataset
-        Dimensions ``strategy`` and ``hardware``; variables of
-        `perfmodel.base.variables.VARIABLES`, each with ``units`` and ``long_name``; choices
-        as labels. Its accessor ``perfmodel`` ranks and breaks down
-        (`perfmodel.sweeps.datasets`).
-
-    Raises
-    ------
-    StrategyError
-        No strategy or no hardware given.
-    DataError
-        Strategies cannot be ranked so.
-
-    Examples
-    --------
-    >>> grid = strategy_grid("llama-3.1-70b", 1024, sequence_length=8192, global_batch_size=2048)
-    >>> results = sweep("llama-3.1-70b", grid, "dgx-h100")
-    """
-    from perfmodel.sweeps.datasets import wrapped
-
-    if keep not in KEPT:
-        raise DataError(f"keep: '{keep}' is not one of {', '.join(KEPT)}")
-    if keep == "best":
-        from perfmodel.model.presets import load_model
-        from perfmodel.sweeps.ranking import objectives_of, rank_problems
-
-        problem = Problem(load_model(model), load_framework(framework), grid)
-        found = rank_problems(
-            [problem],
-            hardware_rows(hardware),
-            objectives_of(top, by, pareto),
-            dtype=dtype,
-            threads=threads,
-            progress=progress,
-            hardware_values=hardware_values,
-        )
-        return wrapped(found.table)
-    return wrapped(
-        sweep_table(
-            model,
-            grid,
-            hardware,
-            framework=framework,
-            dtype=dtype,
-            threads=threads,
-            progress=progress,
-            hardware_values=hardware_values,
-        )
-    )
 
 
 def sweep_table(
@@ -144,7 +44,10 @@ def sweep_table(
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
 ) -> Table:
-    """Return what `sweep` does as a table, with codes for choices; takes what it takes."""
+    """Project a training step for every strategy on every device.
+
+    Takes what `perfmodel.sweeps.kept.sweep` takes, and returns a table with codes for choices.
+    """
     from perfmodel.model.presets import load_model
 
     return sweep_problems(

@@ -30,7 +30,7 @@ from perfmodel.strategy.mapping import (
 )
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.sweeps.explain import operation_costs
-from perfmodel.sweeps.sweep import sweep
+from perfmodel.sweeps.kept import sweep
 from perfmodel.training.project import layer_columns
 
 SMALL = list(itertools.product([1, 2, 3], repeat=4))

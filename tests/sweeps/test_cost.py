@@ -13,8 +13,8 @@ from perfmodel.base.table import Table
 from perfmodel.base.variables import COST_VARIABLES
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.sweeps.cost import add_cost, assumptions, checkpoint_size, unknown_costs
+from perfmodel.sweeps.kept import sweep
 from perfmodel.sweeps.results import as_table, best
-from perfmodel.sweeps.sweep import sweep
 from perfmodel.training import cost
 
 HOUR = 3600.0

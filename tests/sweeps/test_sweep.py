@@ -25,8 +25,8 @@ from perfmodel.strategy.grid import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.sweeps.datasets import open_results
 from perfmodel.sweeps.files import save_results
+from perfmodel.sweeps.kept import sweep
 from perfmodel.sweeps.netcdf import read_netcdf
-from perfmodel.sweeps.sweep import sweep
 from perfmodel.sweeps.trust import TRUST
 from tests.data import BASELINES
 

@@ -16,7 +16,7 @@ from perfmodel.model.presets import load_model
 from perfmodel.network.collectives import collective_times
 from perfmodel.parity.aicb.physical import run_on_hardware
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.sweeps.sweep import sweep
+from perfmodel.sweeps.kept import sweep
 
 MIB = 2**20
 FORWARD, INPUT, WEIGHT = range(3)
