@@ -102,6 +102,14 @@ def ranked(costs, top) -> list[int]:
     return sorted(range(len(costs)), key=lambda number: (costs[number][0], number))[:top]
 
 
+def test_what_equals_one_of_the_front_may_take_its_place() -> None:
+    ranking = blank(top=1)
+    keep_best(9, 0.0, ranking)
+    keep_front(9, np.array([1.0, 2.0, 3.0]), ranking)
+    assert might_rank(np.array([1.0, 2.0, 3.0]), ranking)  # it may have a lower number
+    assert not might_rank(np.array([1.0, 2.0, 3.5]), ranking)
+
+
 def test_a_full_front_says_that_there_is_no_room() -> None:
     ranking = blank(room=2)
     for number in range(3):
