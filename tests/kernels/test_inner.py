@@ -118,8 +118,9 @@ def test_numba_has_what_is_reached_for() -> None:
     text = _inner.JITCodeLibrary
     for name in ("add_linking_library", "finalize", "get_pointer_to_function", "_ensure_finalized"):
         assert hasattr(text, name), name
-    compiled: Any = numba.njit(pipeline_class=_inner.CodeCompiler)(twice)
-    inner: Any = numba.njit(pipeline_class=_inner.TextCompiler, no_cpython_wrapper=True)(twice)
+    njit: Any = numba.njit
+    compiled = njit(pipeline_class=_inner.CodeCompiler)(twice)
+    inner = njit(pipeline_class=_inner.TextCompiler, no_cpython_wrapper=True)(twice)
     assert hasattr(compiled, "get_call_template")
     assert hasattr(compiled, "get_overload")
     assert _inner.called_by_kernels(compiled, inner)(4.0) == 8.0

@@ -92,6 +92,10 @@ def test_counts_are_those_of_a_sweep_of_all(request, a100, case, by):
     assert found.counts.fitting == fits
     assert found.counts.lacking == 0
     assert found.counts.ruled_out < len(grid)
+    few, without = best_of(model, grid, small, top=1, by=by)  # more is ruled out
+    assert without.counts.ruled_out >= found.counts.ruled_out
+    assert without.counts.fitting == fits
+    assert set(best_rows(whole, 1, by)) <= set(few.tolist())
     assert set(best_rows(whole, 4, by)) | set(front_rows(whole, FRONT)) <= set(numbers.tolist())
 
 

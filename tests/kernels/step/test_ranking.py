@@ -80,15 +80,17 @@ def test_the_front_is_what_nothing_beats(costs, random) -> None:
     assert ranking.counts[PENDING] == 0
 
 
-@given(TRIPLES, st.integers(1, 4))
-def test_nothing_that_belongs_is_ruled_out(costs, top) -> None:
-    """Whatever came before, in order: what would be kept may rank, by its costs or by lower."""
-    ranking = blank(top)
-    for number, cost in enumerate(costs):
-        own = np.array(cost)
-        among = number in ranked(costs[: number + 1], top)
-        among = among or number in non_dominated([some[1:] for some in costs[: number + 1]])
-        if among:
+@given(TRIPLES, st.integers(1, 4), st.randoms(use_true_random=False))
+def test_nothing_that_belongs_is_ruled_out(costs, top, random) -> None:
+    """Whatever came before: what would be kept may rank, by its costs or by lower ones."""
+    ranking, arrivals = blank(top), list(range(len(costs)))
+    random.shuffle(arrivals)
+    for count, number in enumerate(arrivals):
+        own, before = np.array(costs[number]), sorted(arrivals[: count + 1])
+        so_far = [costs[one] for one in before]
+        place = before.index(number)
+        front = non_dominated([cost[1:] for cost in so_far])
+        if place in ranked(so_far, top) or place in front:
             assert might_rank(own, ranking)
             assert might_rank(own - 0.5, ranking)
         keep_best(number, own[0], ranking)
@@ -98,6 +100,14 @@ def test_nothing_that_belongs_is_ruled_out(costs, top) -> None:
 
 def ranked(costs, top) -> list[int]:
     return sorted(range(len(costs)), key=lambda number: (costs[number][0], number))[:top]
+
+
+def test_what_equals_one_of_the_front_may_take_its_place() -> None:
+    ranking = blank(top=1)
+    keep_best(9, 0.0, ranking)
+    keep_front(9, np.array([1.0, 2.0, 3.0]), ranking)
+    assert might_rank(np.array([1.0, 2.0, 3.0]), ranking)  # it may have a lower number
+    assert not might_rank(np.array([1.0, 2.0, 3.5]), ranking)
 
 
 def test_a_full_front_says_that_there_is_no_room() -> None:
