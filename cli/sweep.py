@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.sweep import Problem
     from perfmodel.sweeps.winners import Tally
 
+RATE = "tokens_per_second_per_device"
 SHOWN_ROWS = 20
 # What results are shown apart by; devices have a table of their own.
 APART = ("model", "framework", "hardware")
@@ -86,7 +87,7 @@ APART = ("model", "framework", "hardware")
 @options.option(
     "--by",
     section=options.OUTPUT,
-    default=options.RATE,
+    default=RATE,
     show_default=True,
     metavar="VARIABLE",
     help="What is best.",
@@ -254,7 +255,7 @@ def sweep_command(
     elif resume or workers or scheduler:
         if resume and output is None:
             raise click.UsageError("--resume needs -o, the file to go on with")
-        if by != options.RATE:
+        if by != RATE:
             raise click.UsageError(
                 "--by ranks what is in memory: leave it out, and rank the file with "
                 "'perfmodel best FILE --by VARIABLE'"
@@ -505,7 +506,7 @@ def _print_summary(
     if sum(fitting.values()):
         click.echo()
         top, by = shown
-        usual = by == options.RATE
+        usual = by == RATE
         name = "tokens per second and device" if usual else variable_title(by)
         click.echo(heading(f"Best by {name}"))
         chosen = best(table, top, by=by)
