@@ -1,0 +1,126 @@
+"""How the cost of a sweep grows: with strategies, devices, rows of hardware, and layers.
+
+Each line is a process of its own, after one that fills the cache of kernels: CPU seconds from the
+call of the sweep on, and the most memory that the process ever took.
+
+    python benchmarks/speed/growth.py [--only SUBJECT] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+from sweep import BATCH, GROWTH, cpu_seconds, run
+
+from perfmodel import load_hardware, load_model, strategy_grid, sweep
+from perfmodel.model.build import dense_model
+
+THREADS = 1
+DEVICES = (64, 1024, 16384, 262144)
+ROWS = (1, 4, 16, 64)
+LAYERS = (16, 64, 256, 1024)
+SUBJECTS: dict[str, int] = {
+    "strategies, best kept": len(GROWTH),
+    "strategies, all kept": len(GROWTH) - 1,
+    "devices": len(DEVICES),
+    "rows of hardware": len(ROWS),
+    "layers": len(LAYERS),
+}
+
+
+def line(subject: str, number: int) -> dict[str, Any]:
+    """Run one line; return what was counted and what it took."""
+    run([BATCH], THREADS, "float64", tensor_parallel=[8], virtual_pipeline=[1])  # imports
+    if subject.startswith("strategies"):
+        batches, axes = GROWTH[number]
+        listed = [BATCH * (i + 1) for i in range(batches)]
+        keep = "best" if "best" in subject else "all"
+        count, _, seconds = run(listed, THREADS, "float32", keep, **axes)
+        value, pairs = count, count
+    else:
+        model, rows = load_model("llama-3.1-70b"), [load_hardware("dgx-h100")]
+        devices, value = 1024, 1
+        if subject == "devices":
+            value = devices = DEVICES[number]
+        elif subject == "layers":
+            value = LAYERS[number]
+            model = dense_model(
+                "growing",
+                layers=value,
+                hidden_size=8192,
+                heads=64,
+                key_value_heads=8,
+                intermediate_size=28672,
+                vocab_size=128256,
+            )
+        else:
+            value = ROWS[number]
+            path = "system.network.1.bandwidth"
+            rows = [rows[0].with_values({path: it}) for it in np.linspace(25e9, 400e9, value)]
+        before = cpu_seconds()
+        grid = strategy_grid(
+            model, devices, sequence_length=8192, global_batch_size=[4096, 8192], hardware=rows
+        )
+        sweep(model, grid, rows, dtype=np.float32, threads=THREADS)
+        seconds, pairs = cpu_seconds() - before, len(grid) * len(rows)
+    return {
+        "subject": subject,
+        "value": value,
+        "strategy_device_pairs": pairs,
+        "cpu_seconds": seconds,
+        "rate_per_core": pairs / seconds,
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def main() -> None:
+    """Parse arguments, run the lines, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=tuple(SUBJECTS))
+    parser.add_argument("--line", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.line:
+        print(json.dumps(line(arguments.line[0], int(arguments.line[1]))))
+        return
+    found = []
+    if not arguments.json:
+        print(
+            "| what grows | to | strategies × devices | CPU [s] | a second and core | memory [MB] |"
+        )
+        print("|---|---:|---:|---:|---:|---:|")
+    for subject, count in SUBJECTS.items():
+        if arguments.only in (None, subject):
+            for number in range(count):
+                command = [sys.executable, __file__, "--line", subject, str(number)]
+                one = json.loads(subprocess.check_output(command, text=True))
+                found.append(one)
+                if not arguments.json:
+                    print(
+                        f"| {subject} | {one['value']:,} | {one['strategy_device_pairs']:,} "
+                        f"| {one['cpu_seconds']:.2f} | {one['rate_per_core']:,.0f} "
+                        f"| {one['peak_memory_bytes'] / 1e6:,.0f} |"
+                    )
+    if arguments.json:
+        last = found[-1]
+        print(
+            json.dumps(
+                {
+                    "rate_per_core": last["rate_per_core"],
+                    "unit": "strategy-device pairs/s/core",
+                    "count": last["strategy_device_pairs"],
+                    "seconds": last["cpu_seconds"],
+                    "lines": found,
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
