@@ -81,7 +81,7 @@ def tile_table(device, tiles, splits):
     count, parts : int
         Usable tiles, and splits.
     """
-    table = np.empty(COLUMNS * MOST_TILES)
+    table = np.zeros(COLUMNS * MOST_TILES)
     count = 0
     for i in range(tiles.shape[0]):
         a = tiles[i, 0]
