@@ -43,7 +43,6 @@ class Repeats(NamedTuple):
     reductions: float  # of its gradient
 
 
-@jit_inline
 def repeats(zero, batches):
     """Return how often parameters and gradients travel in a step of so many micro-batches.
 

@@ -188,6 +188,11 @@ def schedules(random: np.random.Generator) -> None:
     tied = load_model("bloom-176b")
     sweep(tied, strategies_from_rows(tied, 8, rows[:3]), hardware)
     framework = load_framework("megatron")
+    several = [{**row, "global_batch_size": batch} for row in rows for batch in (64, 128, 256, 512)]
+    front = ["step_time", "memory_total"]
+    grid = strategies_from_rows(model, 8, several)
+    sweep(model, grid, hardware)
+    sweep(model, grid, hardware, keep="best", top=3, pareto=front)
     for row in rows:
         grid = strategies_from_rows(model, 8, [row])
         if not grid.status.any():

@@ -34,6 +34,11 @@ WRITTEN: dict[str, tuple[str, ...]] = {
 }
 
 
+# Kernels of files, which plain Python calls with bytes and compiled code with arrays of them:
+# `tests/oracles/test_chakra_protobuf.py` and `tests/formats/chakra` hold both against protobuf.
+OF_FILES = ("trace.format_nodes.", "trace.parse_nodes.", "trace.wire.")
+
+
 def kernels() -> dict[str, Any]:
     """All compiled functions of all modules of kernels, by the name of their own module."""
     found = {}
@@ -41,7 +46,7 @@ def kernels() -> dict[str, Any]:
         for name, value in vars(importlib.import_module(item.name)).items():
             if hasattr(value, "py_func") and value.__module__ == item.name:
                 found[f"{item.name.removeprefix('perfmodel.kernels.')}.{name}"] = value
-    return found
+    return {name: value for name, value in found.items() if not name.startswith(OF_FILES)}
 
 
 def copied(value: Any) -> Any:
