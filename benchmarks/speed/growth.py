@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from sweep import BATCH, GROWTH, cpu_seconds, run
+from sweep import BATCH, GROWTH, cpu_seconds, run, warmed
 
 from perfmodel import load_hardware, load_model, strategy_grid, sweep
 from perfmodel.model.build import dense_model
@@ -90,6 +90,8 @@ def main() -> None:
         print(json.dumps(line(arguments.line[0], int(arguments.line[1]))))
         return
     found = []
+    for keep in ("best", "all"):
+        warmed(argparse.Namespace(dtype="float32", keep=keep))
     if not arguments.json:
         print(
             "| what grows | to | strategies × devices | CPU [s] | a second and core | memory [MB] |"
