@@ -26,6 +26,10 @@ Read = Callable[[Mapping[str, Index]], NDArray[Any]]
 """Reads a stored column at the given positions of some dimensions."""
 
 
+FEW = 4096
+"""Positions whose values are read at once; more only when they are used."""
+
+
 class Column:
     """One labelled array.
 
@@ -126,6 +130,8 @@ class Column:
         if self._values is None:
             read = self._read
             assert read is not None
+            if all(at.size <= FEW for at in here.values()):
+                return Column(self.dims, read(here), self.attrs)
 
             def later(more: Mapping[str, Index]) -> NDArray[Any]:
                 inner = {dim: here[dim][at] if dim in here else at for dim, at in more.items()}
