@@ -140,6 +140,7 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "benchmarks/measure/stream.py",
         "benchmarks/parity_kinds/modes.py",
         "benchmarks/speed/chakra.py",
+        "benchmarks/speed/growth.py",
         "benchmarks/speed/kernels.py",
         "benchmarks/speed/simulate.py",
         "benchmarks/unchanged.py",
