@@ -13,13 +13,17 @@ import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sweep import BATCH, GROWTH, cpu_seconds, run, warmed
 
 from perfmodel import load_hardware, load_model, strategy_grid, sweep
 from perfmodel.model.build import dense_model
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from sweep import BATCH, GROWTH, cpu_seconds, run, warmed
 
 THREADS = 1
 DEVICES = (64, 1024, 16384, 262144)

@@ -130,9 +130,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("network/schedules/test_schedule.py", "moves of every algorithm, performed there on data"): (
         "perfmodel/network/schedules/moves.py",
     ),
-    ("sweeps/test_ranking.py", "what a sweep keeps, held there against all of it"): (
-        "perfmodel/sweeps/kept.py",
-    ),
     ("benchmarks", "scripts that measure or draw up tables, run by hand"): (
         "benchmarks/accuracy/aiob.py",
         "benchmarks/accuracy/traces.py",
@@ -140,7 +137,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "benchmarks/measure/stream.py",
         "benchmarks/parity_kinds/modes.py",
         "benchmarks/speed/chakra.py",
-        "benchmarks/speed/growth.py",
         "benchmarks/speed/kernels.py",
         "benchmarks/speed/simulate.py",
         "benchmarks/unchanged.py",

@@ -1,0 +1,27 @@
+"""The script that prints how the cost of a sweep grows."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def growth(script, monkeypatch):
+    module = script.load("speed.growth")
+    monkeypatch.setattr(module, "run", lambda *_, **__: (1000, 2.0, 2.0))
+    return module
+
+
+def test_a_line_of_strategies_is_a_sweep_of_so_many(growth):
+    found = growth.line("strategies, best kept", 0)
+    assert (found["value"], found["strategy_device_pairs"]) == (1000, 1000)
+    assert found["rate_per_core"] == 500.0
+
+
+@pytest.mark.parametrize("subject", ["devices", "rows of hardware"])
+def test_other_lines_count_pairs_of_strategies_and_devices(growth, subject):
+    few, more = (growth.line(subject, number) for number in (0, 1))
+    assert more["value"] > few["value"]
+    if subject == "rows of hardware":
+        assert more["strategy_device_pairs"] == 4 * few["strategy_device_pairs"]
+    assert few["rate_per_core"] * few["cpu_seconds"] == pytest.approx(few["strategy_device_pairs"])
