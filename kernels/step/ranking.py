@@ -91,11 +91,11 @@ def rank_strategies(
     memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
     row, cost = np.zeros(len(ROW)), np.zeros(ranking.signs.size)
     counts = ranking.counts
-    groups, placed = data_groups(families[0], network), 0
+    groups = data_groups(families[0], network)
     for at in range(families.size):
         strategy = families[at]
-        if at > 0 and not same_placement(strategy, families[placed]):
-            groups, placed = data_groups(strategy, network), at
+        if at > 0 and not same_placement(strategy, families[at - 1]):
+            groups = data_groups(strategy, network)
         of = stages.of[strategy.stage_key]
         key = keys.of[of.layer_key]
         size = strategy.behind - strategy.first
@@ -106,24 +106,10 @@ def rank_strategies(
         write_bounds(strategy, batch, key, stages, settings, row)
         write_costs(row, ranking, cost)
         promising = might_rank(cost, ranking)
-        if promising:
-            first = batches_at(strategy, batch, 0)
-            family = family_of(
-                strategy,
-                first.micro,
-                key,
-                stages,
-                shards,
-                slot,
-                groups,
-                settings,
-                stream_device,
-                network,
-                memo,
-            )
-        else:
+        if not promising:
             counts[RULED_OUT] += size
-        last, before, fits = batches_at(strategy, batch, size - 1), Batches(0, -1), False
+        last, before = batches_at(strategy, batch, size - 1), Batches(0, -1)
+        fits, closed = False, False
         for one in range(size):
             batches = batches_at(strategy, batch, one)
             if one == 0 or not holds_alike(strategy, batches, before, stages, waits, settings):
@@ -139,7 +125,8 @@ def rank_strategies(
             counts[FITTING] += fits
             if not promising or (ranking.fitting and not fits):
                 continue
-            if one > 0 and parks(strategy):
+            if not closed or parks(strategy):  # what is parked depends on how many there are
+                closed = True
                 family = family_of(
                     strategy,
                     batches.micro,

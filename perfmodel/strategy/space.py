@@ -124,7 +124,8 @@ class Space:
         last = int(np.searchsorted(self._before, stop, side="left"))
         for number in range(first, last):
             before = int(self._before[number])
-            yield self._slab_of(number).part(max(start - before, 0), stop - before)
+            slab = self._slab_of(number)
+            yield slab.families.between(max(start - before, 0), stop - before)
 
     def _slab_of(self, number: int) -> _Slab:
         """Return a slab; the last one is kept, as the next block begins where one ends."""
@@ -152,7 +153,3 @@ class _Slab:
             found = np.flatnonzero(self.families.grid[name] > 1)
             if found.size:
                 yield name, int(self.families.number[found[0]])
-
-    def part(self, start: int, stop: int) -> Families:
-        """Return strategies of this slab, by their number in it."""
-        return self.families.between(start, stop)

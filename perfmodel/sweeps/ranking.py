@@ -14,7 +14,15 @@ from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.base.table import Table
 from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.strategy.families import Families, families_of
-from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, best_rows, decide_safely, front_rows
+from perfmodel.sweeps.results import (
+    LARGER_IS_BETTER,
+    RATE,
+    best_rows,
+    check_front,
+    check_top,
+    decide_safely,
+    front_rows,
+)
 from perfmodel.sweeps.subject import TRAINING
 from perfmodel.sweeps.sweep import Problem, sweep_problems
 
@@ -56,10 +64,9 @@ def objectives_of(
     """
     from perfmodel.training.ranked import Objectives
 
-    if top < 1:
-        raise DataError(f"top: {top} is not a positive number of strategies")
-    if len(pareto) == 1:
-        raise DataError("a Pareto front needs two or more variables, as in step_time,memory_total")
+    check_top(top)
+    if pareto:
+        check_front(pareto)
     known = [variable.name for variable in STEP_VARIABLES]
     names = [TRAINING.aliases.get(name, name) for name in (by, *pareto)]
     for name in names:
@@ -103,8 +110,9 @@ def rank_problems(
         raise StrategyError("a sweep needs at least one strategy and one hardware profile")
     counts = [Counts() for _ in rows]
     best: list[Problem] = []
-    for problem in problems:
-        families, kept = families_of(problem.grid), np.zeros(0, np.int64)
+    every = [families_of(problem.grid) for problem in problems]
+    for problem, families in zip(problems, every, strict=True):
+        kept = np.zeros(0, np.int64)
         so_far = [Best(objectives, row, found) for row, found in zip(rows, counts, strict=True)]
 
         def table(numbers: Integers, own: Problem = problem, of: Families = families) -> Table:
@@ -127,9 +135,9 @@ def rank_problems(
             best.append(replace(problem, grid=families.strategies(kept)))
     if not best:  # nothing fits: the first possible strategies stand for all
         best = [
-            replace(problem, grid=families_of(problem.grid).strategies(np.zeros(1, np.int64)))
-            for problem in problems
-            if len(families_of(problem.grid))
+            replace(problem, grid=families.strategies(families.number[:1]))
+            for problem, families in zip(problems, every, strict=True)
+            if len(families)
         ]
     results = sweep_problems(
         best, rows, dtype=dtype, threads=threads, hardware_values=hardware_values, among=problems

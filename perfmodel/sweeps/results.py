@@ -252,12 +252,23 @@ def best(
     return rows(table, best_rows(table, top, by, where=where, fitting=fitting))
 
 
+def check_top(top: int) -> None:
+    """Refuse to rank fewer strategies than one."""
+    if top < 1:
+        raise DataError(f"top: {top} is not a positive number of strategies")
+
+
+def check_front(objectives: Sequence[str]) -> None:
+    """Refuse a front of fewer variables than two."""
+    if len(objectives) < 2:
+        raise DataError("a Pareto front needs two or more variables, as in step_time,memory_total")
+
+
 def best_rows(
     table: Table, top: int, by: str = RATE, *, where: str | None = None, fitting: bool = True
 ) -> NDArray[np.intp]:
     """Return the flat indices of what `best` returns; takes what it takes."""
-    if top < 1:
-        raise DataError(f"top: {top} is not a positive number of strategies")
+    check_top(top)
     by = subject_of(table).aliases.get(by, by)
     found: list[tuple[NDArray[np.intp], NDArray[Any]]] = []
     for first, part in _parts(table):
@@ -351,8 +362,7 @@ def front_rows(
     table: Table, objectives: Sequence[str], *, where: str | None = None, fitting: bool = True
 ) -> NDArray[np.intp]:
     """Return the flat indices of what `pareto` returns; takes what it takes."""
-    if len(objectives) < 2:
-        raise DataError("a Pareto front needs two or more variables, as in step_time,memory_total")
+    check_front(objectives)
     parts = []
     for first, part in _parts(table):
         chosen = select(part, where, fitting=fitting)

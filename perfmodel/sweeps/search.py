@@ -44,7 +44,7 @@ from perfmodel.strategy.factors import (
 from perfmodel.strategy.grid import StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PAIRED_STAGE
 from perfmodel.sweeps.ranked import Ranked
-from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, best, decide_safely
+from perfmodel.sweeps.results import LARGER_IS_BETTER, RATE, best, check_top, decide_safely
 from perfmodel.sweeps.several import combinations, listed
 from perfmodel.sweeps.sweep import Problem, hardware_rows, sweep_problems
 from perfmodel.training.bounds import SLACK, Bounds, Open, lower_bounds
@@ -279,8 +279,7 @@ def search_spaces(
     """
     if by not in OBJECTIVES:
         raise DataError(f"a search cannot rank by '{by}'; it can by {', '.join(OBJECTIVES)}")
-    if top < 1:
-        raise DataError(f"top: {top} is not a positive number of strategies")
+    check_top(top)
     start = time.monotonic()
     result = SearchResult(top=top, by=by)
     result.possible = sum(it.space.possible for it in problems) * len(hardware)

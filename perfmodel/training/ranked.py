@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ROOM = 1 << 16
 """Strategies of a front, and of those that may come in, that there is room for at first."""
+FOUND = ("cost", "best", "front_cost", "front", "pending", "counts")
+"""What the kernel writes of a `Ranking`."""
 ROWS = {variable.name: row for row, variable in enumerate(STEP_VARIABLES)}
 
 
@@ -193,7 +195,7 @@ class Best:
     def _with_room(self, before: Ranking, room: int) -> Ranking:
         """Return a ranking as it was before, with more room."""
         found = self._blank(room)
-        for name in ("cost", "best", "front_cost", "front", "pending", "counts"):
+        for name in FOUND:
             old = getattr(before, name)
             getattr(found, name)[: len(old)] = old
         return found
@@ -226,9 +228,4 @@ def _part(share: Share, some: NDArray[np.bool_]) -> Share:
 
 
 def _copied(ranking: Ranking) -> Ranking:
-    return ranking._replace(
-        **{
-            name: getattr(ranking, name).copy()
-            for name in ("cost", "best", "front_cost", "front", "pending", "counts")
-        }
-    )
+    return ranking._replace(**{name: getattr(ranking, name).copy() for name in FOUND})

@@ -147,6 +147,13 @@ def test_where_nothing_fits_one_strategy_stands_for_all(llama_8b, h100):
     assert found["global_batch_size"].values.tolist() == [1]
 
 
+def test_the_one_that_stands_for_all_is_possible(llama_8b, h100):
+    run = {"sequence_length": 8192, "micro_batch_size": 2}
+    grid = strategies_from_rows(llama_8b, 1, [{**run, "global_batch_size": it} for it in (5, 2, 4)])
+    found = sweep(llama_8b, grid, h100, keep="best", threads=1)
+    assert found["global_batch_size"].values.tolist() == [2]
+
+
 def test_what_cannot_be_ranked_is_refused(small_dense, h100):
     grid = dense_grid(small_dense, recompute="none")
 
