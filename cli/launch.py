@@ -12,6 +12,7 @@ import click
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
 from perfmodel.base.options import refuse_unused
+from perfmodel.base.variables import RATE
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from perfmodel.formats.launch.describe import Launch
     from perfmodel.hwprofiles import Hardware
 
-RATE = "tokens_per_second_per_device"
 # What is needed of a strategy without a results file.
 NEEDED = ("model", "devices", "global_batch_size", "sequence_length")
 SWEPT = ("pick", "by", "where", "everything")

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.variables import RATE, SEARCHED_BY
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows, load_several_software, of_hardware
-from perfmodel.cli.shared.models import models_option, reading_document, say_remarks
+from perfmodel.cli.shared.models import reading_document
 from perfmodel.cli.shared.nothing import nothing_possible, smaller
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, say
-from perfmodel.cli.shared.types import FiniteRange, WholeRange
+from perfmodel.cli.shared.spaces import named, space_options, top_option
+from perfmodel.cli.shared.types import FiniteRange
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
     from perfmodel.sweeps.search import SearchResult
 
-RATE = "tokens_per_second_per_device"
-RANKED_BY = (RATE, "step_time", "model_flops_utilization")
 PROVED = {
     "memory": "need more memory than there is",
     "compute": "compute for longer than the best take",
@@ -31,20 +30,11 @@ PROVED = {
 
 
 @click.command("search", cls=Command, short_help="Find the best of too many strategies.")
-@models_option
-@options.hardware_options
-@options.device_counts_option
-@options.scaling_option
-@options.axis_options(single=False)
-@options.stage_layers_option
-@options.set_option
-@options.sweep_option
-@options.frameworks_option
-@options.config_option
+@space_options
 @options.option(
     "--by",
     section="Search",
-    type=click.Choice(RANKED_BY),
+    type=click.Choice(SEARCHED_BY),
     default=RATE,
     show_default=True,
     help="What to rank by.",
@@ -58,15 +48,7 @@ PROVED = {
     "proved]",
 )
 @options.results_option("Write the results of the best strategies")
-@options.option(
-    "--top",
-    section=options.OUTPUT,
-    type=WholeRange(1),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Strategies to find.",
-)
+@top_option("Strategies to find.")
 @options.safe_option
 @options.json_option
 @options.verbosity_options
@@ -110,14 +92,10 @@ def search_command(
 
     Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory.
     """
-    from perfmodel.model.presets import load_model
     from perfmodel.sweeps.files import check_results_path, save_results
     from perfmodel.sweeps.search import search_spaces, searched_problems
 
-    specs = [load_model(name, **reading) for name in model]
-    say_remarks(specs)
-    rows, values = load_rows(hardware, of_hardware(settings), of_hardware(swept))
-    software = load_several_software(framework, settings, swept)
+    specs, rows, values, software = named(model, reading, hardware, framework, settings, swept)
     if output is not None:
         output = check_results_path(output)
     problems = searched_problems(specs, software, devices, axes, hardware=rows, scaling=scaling)

@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.variables import RATE
 from perfmodel.cli.diff.output import diff_document, print_difference, print_matched
 from perfmodel.cli.diff.sides import OPTIONS, side
 from perfmodel.cli.group import Command, verbosity_options
@@ -15,7 +16,6 @@ from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import NAMES as COST_OPTIONS
 from perfmodel.cli.shared.printing import print_json, remark
 
-RATE = "tokens_per_second_per_device"
 GIVEN = f"{__name__}.given"
 
 

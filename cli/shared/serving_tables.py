@@ -15,6 +15,7 @@ from perfmodel.base.serving_variables import (
     SCHEMA_VERSION,
     VARIABLES,
 )
+from perfmodel.base.variables import RATE
 from perfmodel.cli.shared.printing import heading, percent, say, share, table
 from perfmodel.cli.shared.tables import decimals_for
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from perfmodel.base.table import Table
     from perfmodel.serving.pass_operations import PassOperation
 
-RATE = "tokens_per_second_per_device"
 
 APART = ("model", "engine", "hardware", "prefill_hardware")
 """What tells points apart beside their fields, in the order of columns."""

@@ -17,6 +17,13 @@ Column = NDArray[np.floating[Any]]
 """Floats of either width: results may be kept in single precision."""
 
 
+def plain_values(values: NDArray[Any]) -> list[Any]:
+    """Return values as Python's own; of single precision with the digits that it has, no more."""
+    if values.dtype == np.float32:
+        return [float(str(value)) for value in values]
+    return values.tolist()
+
+
 def broadcast(
     what: str,
     columns: Mapping[str, Any],

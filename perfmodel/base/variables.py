@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SCHEMA_VERSION = "1.1"
+RATE = "tokens_per_second_per_device"
+"""What results are ranked by where nothing else is said."""
+SEARCHED_BY = (RATE, "step_time", "model_flops_utilization")
+"""What a search can rank by: what follows from the time of a step, once a layout is chosen."""
 PHASES = ("forward", "input_gradient", "weight_gradient")
 """Passes of a training step, as text workloads and their results have them."""
 

@@ -12,7 +12,7 @@ from perfmodel.base import serving_variables, wafer_variables
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import user_path
 from perfmodel.base.table import Table, spoken
-from perfmodel.base.variables import TIME_COMPONENTS
+from perfmodel.base.variables import RATE, TIME_COMPONENTS
 from perfmodel.sweeps import cost, results
 from perfmodel.sweeps.difference import difference
 from perfmodel.sweeps.scaling import scaling
@@ -35,7 +35,7 @@ class Results:
         self,
         top: int = 10,
         *,
-        by: str = "tokens_per_second_per_device",
+        by: str = RATE,
         where: str | None = None,
         fitting: bool = True,
     ) -> Ranked:

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.base.table import Table
-from perfmodel.base.variables import STEP_VARIABLES
+from perfmodel.base.variables import RATE, STEP_VARIABLES
 from perfmodel.strategy.families import Families, families_of
 from perfmodel.sweeps.results import (
     LARGER_IS_BETTER,
-    RATE,
     best_rows,
     check_front,
     check_top,

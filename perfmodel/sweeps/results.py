@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import plain_values
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import user_path
 from perfmodel.base.table import Column, Table, from_xarray
+from perfmodel.base.variables import RATE
 from perfmodel.sweeps.ranked import Ranked
-from perfmodel.sweeps.subject import RATE as RATE
 from perfmodel.sweeps.subject import TRAINING, subject_of
 
 if TYPE_CHECKING:
@@ -403,7 +404,7 @@ def rows(results: Table | xr.Dataset, flat: NDArray[np.intp]) -> Ranked:
     dims = set(subject.dims)  # parts of layers have one of their own
     names = dict.fromkeys(["hardware", *subject.fields, *small.data_vars, *small.coords])
     columns = {dim: numbers[dim].tolist() for dim in subject.numbered} | {
-        name: column(small, name)[position].tolist()
+        name: plain_values(column(small, name)[position])
         for name in names
         if name not in subject.numbered and (name not in small or set(small[name].dims) <= dims)
     }

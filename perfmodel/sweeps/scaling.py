@@ -8,8 +8,9 @@ import numpy as np
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
+from perfmodel.base.variables import RATE
 from perfmodel.sweeps.ranked import Ranked
-from perfmodel.sweeps.results import RATE, as_table, column, grouped, rows, select
+from perfmodel.sweeps.results import as_table, column, grouped, rows, select
 from perfmodel.sweeps.subject import TRAINING, subject_of
 
 if TYPE_CHECKING:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.enumerate import enumerate_strategies
 from perfmodel.strategy.grid import axis_values
 from perfmodel.strategy.rules import VALID
-from perfmodel.sweeps.sweep import Problem, result_bytes, sweep_problems
+from perfmodel.sweeps.sweep import Problem, hardware_rows, result_bytes, sweep_problems
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -161,7 +160,7 @@ def sweep_several(
     framework: str | Framework | Sequence[str | Framework] = "megatron",
     scaling: str = "strong",
     mtp: str = "none",
-    dtype: Any = np.float64,
+    dtype: Any = np.float32,
     threads: int | None = None,
     **axes: Any,
 ) -> xr.Dataset:
@@ -200,26 +199,36 @@ def sweep_several(
     ...                         sequence_length=8192, global_batch_size=512, scaling="weak")
     >>> scaling(results)
     """
-    from perfmodel.strategy.enumerate import describe_rejected
     from perfmodel.sweeps.datasets import wrapped
 
-    rows = [load_hardware(item) if isinstance(item, str) else item for item in listed(hardware)]
-    counts = listed(devices)
-    given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
-    found = enumerate_problems(
-        [load_model(item, mtp=mtp) for item in listed(models)],
-        [load_framework(item) for item in listed(framework)],
-        counts,
-        given,
-        hardware=rows,
-        scaling=scaling,
-        dtype=dtype,
-    )
+    axes |= {"sequence_length": sequence_length, "global_batch_size": global_batch_size}
+    asked = named(models, hardware, devices, framework, axes, mtp)
+    found = enumerate_problems(**asked, scaling=scaling, dtype=dtype)
     if not found.problems:
-        raise StrategyError(describe_rejected(found.rejected, max(counts)))
-    table = sweep_problems(found.problems, rows, dtype=dtype, threads=threads)
+        raise none_possible(found.rejected, asked["devices"])
+    table = sweep_problems(found.problems, asked["hardware"], dtype=dtype, threads=threads)
     table.attrs["scaling"] = scaling
     return wrapped(table)
+
+
+def named(
+    models: Any, hardware: Any, devices: Any, framework: Any, axes: Mapping[str, Any], mtp: str
+) -> dict[str, Any]:
+    """Return what a user names, one or several of each, as `enumerate_problems` takes it."""
+    return {
+        "models": [load_model(item, mtp=mtp) for item in listed(models)],
+        "frameworks": [load_framework(item) for item in listed(framework)],
+        "devices": listed(devices),
+        "axes": axes,
+        "hardware": hardware_rows(hardware),
+    }
+
+
+def none_possible(rejected: Mapping[str, int], devices: Sequence[int]) -> StrategyError:
+    """Return the error that says why no strategy is possible."""
+    from perfmodel.strategy.enumerate import describe_rejected
+
+    return StrategyError(describe_rejected(rejected, max(devices)))
 
 
 def listed(values: Any) -> list[Any]:

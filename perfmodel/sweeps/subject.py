@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base import serving_variables
-from perfmodel.base.variables import COSTS, Variable
+from perfmodel.base.variables import COSTS, RATE, Variable
 from perfmodel.serving import fields as serving_fields
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.wafer import fields as wafer_fields
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from perfmodel.base.table import Table
-
-RATE = "tokens_per_second_per_device"
-"""What results are ranked by where nothing else is said."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.table import Column, Table
+from perfmodel.base.variables import RATE
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
 from perfmodel.sweeps.ranking import RankedSweep
-from perfmodel.sweeps.results import RATE
 from perfmodel.sweeps.scaling import GROUPS
 
 MOST_KEPT = 2**14  # strategies, before they are winnowed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.base.columns import broadcast, check_least
+from perfmodel.base.columns import broadcast, check_least, plain_values
 from perfmodel.base.errors import DataError, StrategyError
 
 
@@ -52,3 +52,10 @@ def test_the_first_wrong_row_is_named(column, whole, message):
     with pytest.raises(DataError, match=f"^{message}$"):
         check_least("thing {row}", columns, 1.0, whole=whole)
     check_least("thing {row}", {"m": columns["m"]}, 1.0, whole=whole)
+
+
+def test_single_precision_has_the_digits_that_it_has():
+    assert plain_values(np.array([0.1, 8030527488.0], np.float32)) == [0.1, 8030527500.0]
+    assert np.float32(8030527500.0) == np.float32(8030527488.0)
+    assert plain_values(np.array([0.1])) == [0.1]
+    assert plain_values(np.array(["a", "b"])) == ["a", "b"]

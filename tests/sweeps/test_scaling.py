@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import perfmodel
-from perfmodel.sweeps.scaling import RATE
+from perfmodel.base.variables import RATE
 from tests.sweeps.test_several import AXES
 
 DEVICES = (4, 8, 16)

@@ -14,7 +14,6 @@ from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
-from perfmodel.sweeps import search as module
 from perfmodel.sweeps.results import best, decide_safely
 from perfmodel.sweeps.search import SearchResult, search
 from perfmodel.sweeps.several import enumerate_problems
@@ -214,26 +213,6 @@ def test_it_finds_what_any_small_sweep_ranks_first(
         assert_same(ranked, found)
     else:
         assert found.table is None
-
-
-def test_it_stops_in_time_and_says_how_much_may_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "device counts and kinds, batches, precisions, mappings"
-    model, devices, hardware, frameworks, axes = SPACES[name]
-    ticks = iter(range(10**6))
-    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(ticks)))
-    given = PROBLEM | axes
-    found = search(model, hardware, devices, framework=frameworks, seconds=2.0, **given)
-    assert found.bound is not None
-    assert found.unsettled > 0
-    settled = sum(found.proved.values()) + found.evaluated + sum(found.lacking.values())
-    assert settled + found.unsettled == found.possible
-    monkeypatch.undo()
-    proved = search(model, hardware, devices, framework=frameworks, **given)
-    rate = "tokens_per_second_per_device"
-    assert found.bound >= proved.strategies[0][rate]
-    if found.strategies:
-        assert found.strategies[0][rate] <= proved.strategies[0][rate]
-        assert found.gap > 0.0
 
 
 def test_a_space_that_no_memory_could_list() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from perfmodel.base import serving_variables, variables, wafer_variables
 from perfmodel.base.table import Column, Table
-from perfmodel.sweeps.subject import RATE, SERVING, TRAINING, WAFER, subject_of
+from perfmodel.base.variables import RATE
+from perfmodel.sweeps.subject import SERVING, TRAINING, WAFER, subject_of
 
 
 @pytest.mark.parametrize(
