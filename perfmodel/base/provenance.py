@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import platform
 import sys
 from collections.abc import Mapping
@@ -16,6 +18,22 @@ def versions(*packages: str) -> dict[str, str]:
     """Return the versions of perfmodel, Python and some installed packages."""
     found = {"perfmodel": __version__, "python": platform.python_version()}
     return found | {name: _installed(name) for name in packages}
+
+
+@functools.cache
+def source_digest() -> str:
+    """Return a digest of perfmodel's own files but for the command line's.
+
+    It differs where somebody edited them, as in a checkout, though the version is the same.
+    """
+    package, suffixes = Path(__file__).resolve().parents[1], (".py", ".toml", ".json")
+    digest = hashlib.sha256()
+    for top in sorted(package.iterdir()):  # some of which a checkout links to
+        inner = sorted(top.resolve().rglob("*")) if top.is_dir() and top.name != "cli" else [top]
+        for source in inner:
+            if source.suffix in suffixes and source.is_file():
+                digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()
 
 
 def _installed(package: str) -> str:

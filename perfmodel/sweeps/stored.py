@@ -14,6 +14,7 @@ import numpy as np
 
 from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.files import not_written
+from perfmodel.base.provenance import source_digest
 from perfmodel.base.table import Table
 from perfmodel.sweeps.blocks import BlockSweep
 from perfmodel.sweeps.files import check_results_path
@@ -57,7 +58,8 @@ def check_stored_path(path: str | Path) -> Path:
 
 def stored_bytes(sweep: BlockSweep, like: Table) -> int:
     """Return what the results take before they are compressed [B]."""
-    per = sum(it.values[:1].nbytes for it in like.variables.values() if "strategy" in it.dims)
+    columns = [it for it in like.variables.values() if "strategy" in it.dims]
+    per = sum((it.values if it.labels else it.labelled())[:1].nbytes for it in columns)
     return per * sweep.count
 
 
@@ -235,6 +237,7 @@ def question(sweep: BlockSweep, like: Table, top: int) -> dict[str, Any]:
         "strategies of a block": sweep.block_size,
         "strategies kept to be shown": top,
     }
+    asked["source files of perfmodel"] = source_digest()
     return asked | {f"version of {name}": it for name, it in held["versions"].items()}
 
 

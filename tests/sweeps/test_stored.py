@@ -122,10 +122,19 @@ def test_a_full_disk_is_one_line_and_no_damage(tmp_path, ending):
     assert str(error.value) == (
         f"cannot write '{path}': No space left on device; 2 of 3 blocks are kept; --resume goes on"
     )
-    with pytest.raises(DataError, match=r"with other options: number type \(float64 then, float32"):
-        run(path, resume=True, dtype="float32")
+    with pytest.raises(DataError, match=r"with other options: number type \(float32 then, float64"):
+        run(path, resume=True, dtype="float64")
     run(path, resume=True)
     assert_same(open_table(path), small_whole(), but=("history",))
+
+
+def test_a_sweep_is_not_resumed_by_a_program_that_was_edited(tmp_path, monkeypatch):
+    path = tmp_path / "out.nc"
+    with pytest.raises(MachineError):
+        run(path, runner=failing(MachineError, ("stopped",)))
+    monkeypatch.setattr("perfmodel.sweeps.stored.source_digest", lambda: "0" * 64)
+    with pytest.raises(DataError, match="with other options: source files of perfmodel; resume"):
+        run(path, resume=True)
 
 
 def test_a_result_that_is_there_stays_until_the_new_one_is(tmp_path):
